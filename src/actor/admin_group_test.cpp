@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is an admin by an account database that hangs, or fails.
+// Admins by an account database that hangs or fails.
 #include "actor/roles.h"
 
 #include <gtest/gtest.h>

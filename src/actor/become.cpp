@@ -39,13 +39,14 @@ bool arrange_descriptors(const Becoming& wanted) {
   }
   if (::dup2(wanted.socket, proc::helper_socket) < 0) return false;
   if (::dup3(wanted.trouble, trouble_descriptor, O_CLOEXEC) < 0) return false;
-  ::close(wanted.trouble);  // its end is to be that of the other
-  // Ours are all closed by exec; this is for what somebody left open before us, where the kernel knows the call.
+  ::close(wanted.trouble);  // the only other copy closes at exec, or when the child ends
+  // exec closes all our descriptors. This call is for descriptors that were left open before us, if the kernel knows
+  // the call.
   (void)::syscall(call_close_range, trouble_descriptor + 1, UINT_MAX, 0);
   return true;
 }
 
-// As at the start of any program. Where a limit is refused, the helper is as limited as we are.
+// Resets signals and limits, as at the start of any program. If a limit is refused, the helper keeps our limit.
 void reset_process() {
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
   sigset_t none;
@@ -56,7 +57,7 @@ void reset_process() {
   (void)!::chdir("/");
   const rlimit no_core{};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  // We are spared when memory runs out; what works for one user is not.
+  // The actor is protected from the out-of-memory killer; a helper for one user is not.
   const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (file < 0) return;
   (void)!::write(file, "0", 1);
@@ -71,7 +72,7 @@ std::uint64_t permitted_now() {
 }
 
 bool keep_only(std::uint64_t capabilities) {
-  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // an old kernel has none
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // an old kernel has no ambient capabilities
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, 2> data{};
   for (unsigned i = 0; i < data.size(); ++i) {
@@ -80,11 +81,12 @@ bool keep_only(std::uint64_t capabilities) {
   return ::syscall(SYS_capset, &header, data.data()) == 0;
 }
 
-// All of it but the user, who is last: whoever it belongs to may stop it, and somebody waits for it.
+// Takes all ids except the user, which comes last: the user may stop a process of its own, and the actor waits for this
+// one.
 void take_groups(const proc::Rights& rights) {
   const gid_t gid = rights.gids[0];
   errno = EINVAL;
-  // To the calls below -1 means that nothing changes.
+  // These system calls read -1 as "no change".
   if (!rights.plain() || rights.uids[0] == static_cast<uid_t>(-1) || gid == static_cast<gid_t>(-1)) give_up(check);
   if (::geteuid() == 0) {
     if (::setgroups(rights.groups.size(), rights.groups.data()) != 0) give_up(groups);
@@ -96,15 +98,16 @@ void take_groups(const proc::Rights& rights) {
   if (!known || gids != std::array{gid, gid, gid}) give_up(check);
 }
 
-// Its effective user alone: it may be signalled by whose real or saved user it has, and is root's in these. With that
-// it may take the user wholly, whatever capabilities are left.
+// Sets only the effective user. The real and saved user stay root, so that the user cannot signal the process yet. The
+// process can still become the user entirely, whatever capabilities are left.
 void take_user(uid_t uid) {
   if (::geteuid() == uid) return;
   errno = EPERM;
   if (::geteuid() != 0 || ::setresuid(0, uid, 0) != 0) give_up(user);
 }
 
-// Root's may trace, if we may: nobody else could look into root. What it takes to become another user goes with that.
+// A helper for a process of root keeps CAP_SYS_PTRACE, if we have it. Without it, the helper could not look into the
+// process. The capability to change the user is dropped.
 void shed_capabilities(bool of_root) {
   const std::uint64_t tracing = std::uint64_t{1} << CAP_SYS_PTRACE;
   const std::uint64_t changing = std::uint64_t{1} << CAP_SETUID;
@@ -121,7 +124,8 @@ void become(const Becoming& wanted) {
   }
   reset_process();
   const uid_t uid = wanted.rights.uids[0];
-  // What is not even in the bounding set comes back by no exec. Refused without CAP_SETPCAP: no-new-privs does it too.
+  // A capability outside of the bounding set never returns by an exec. The call fails without CAP_SETPCAP; then
+  // no-new-privs has the same effect.
   for (unsigned long number = 0; number < 64; ++number) {
     if (uid != 0 || number != CAP_SYS_PTRACE) ::prctl(PR_CAPBSET_DROP, number, 0, 0, 0);
   }

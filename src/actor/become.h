@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fork of the actor becomes another user's program. The only place where rights are given away.
+// Turns a fork of the actor into a program with another user's rights. Only this file gives rights away.
 #pragma once
 
 #include "proc/process_table.h"
@@ -12,13 +12,13 @@ namespace sublet::actor {
 struct Becoming {
   const proc::Rights& rights;  // plain (process_table.h)
   const std::string& program;
-  const std::vector<std::string>& words;        // with the program's name
+  const std::vector<std::string>& words;        // the arguments, with the program's name first
   const std::vector<std::string>& environment;  // NAME=VALUE
-  int socket = -1;                              // becomes proc::helper_socket; 10 or more
-  int trouble = -1;                             // where a Trouble is written if it fails, see become(); 10 or more
+  int socket = -1;                              // becomes proc::helper_socket; must be 10 or more
+  int trouble = -1;                             // pipe for a Trouble if become() fails; must be 10 or more
 };
 
-// What went wrong, as the parent reads it.
+// The failure of become(), as the parent reads it.
 struct Trouble {
   int step = 0;   // index into becoming_steps
   int error = 0;  // errno
@@ -34,13 +34,14 @@ inline constexpr const char* becoming_steps[] = {
     "sublet-gpu cannot be started",
 };
 
-// In a child of a process with one thread. With the user, group and groups of `rights`, in a session of its own, with
-// no descriptor but the socket, no signal blocked or ignored, no capability and no way to get one; for root's processes
-// CAP_SYS_PTRACE stays if we have it, without which root's own could not be looked into. Never returns.
+// Becomes the program. Call in a child of a process with one thread. The program has the user, group and groups of
+// `rights`, and a session of its own. Its only descriptor is the socket, and no signal is blocked or ignored. It has no
+// capability and cannot get one. A program for a process of root keeps CAP_SYS_PTRACE, if we have it, because it must
+// look into root's process. Never returns.
 //
-// The end of `trouble` without a word: all is done that can fail, and what is left is to let go of the last of root and
-// to start. It comes before the child is its user's, who may stop it from then on: who waits for it waits for nobody
-// else. (Its user may give it the least of priorities a moment before; that wait is bounded.)
+// If `trouble` closes without a Trouble, every step that can fail is done. Left are only the last rights of root and
+// the exec. The pipe closes before the user can stop the child, so the parent never waits for the user. The user may
+// lower the child's priority just before, but that wait is bounded.
 [[noreturn]] void become(const Becoming& wanted);
 
 }  // namespace sublet::actor

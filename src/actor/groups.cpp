@@ -19,13 +19,13 @@ namespace {
 constexpr int deepest = 32;
 constexpr int most_swept = 20'000;
 
-// A directory that nobody but us (and root) can have made or can put processes into.
+// Whether only we or root can have made the directory and can put processes into it.
 bool ours(int dir) {
   struct stat made {};
   return ::fstat(dir, &made) == 0 && made.st_uid == ::geteuid() && (made.st_mode & 022) == 0;
 }
 
-// 0 or an errno. The kernel moves all threads of the process, or refuses.
+// Returns 0 or an errno. The kernel moves all threads of the process, or refuses.
 int write_pid(int group, std::int32_t pid) {
   const Fd procs(::openat(group, "cgroup.procs", O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!procs) return errno;
@@ -41,7 +41,7 @@ Fd open_group(int at, const char* path) {
   return Fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-// Opens the group `name`, made if it is not there; `was_there` says which.
+// Opens the group `name`, and makes it if it is missing. `was_there`: whether it existed.
 Fd make_group(int above, const std::string& name, bool& was_there) {
   was_there = ::mkdirat(above, name.c_str(), 0755) != 0;
   if (was_there && errno != EEXIST) return {};
@@ -64,7 +64,7 @@ void Groups::open() {
   if (mount != nullptr) sweep(hierarchy_, 0);
 }
 
-// Every directory of the hierarchy, bounded: how a group is found of which nobody remembers where it was made.
+// Walks over the hierarchy, with a limit, to find groups of an earlier run.
 void Groups::sweep(const std::string& path, int depth) {
   const Directory entries(::opendir(path.c_str()));
   if (!entries || depth > deepest) return;
@@ -90,7 +90,7 @@ void Groups::sweep_groups(const std::string& path) {
     auto left = proc::find_lease_group(hierarchies_, fmt::format("{}/{}", path, entry->d_name), *lease);
     if (left) left_behind_.emplace(*lease, std::move(*left));
   }
-  (void)::rmdir(path.c_str());  // refused unless it is empty
+  (void)::rmdir(path.c_str());  // refused unless the directory is empty
 }
 
 std::optional<proc::LeaseGroup> Groups::left_behind(LeaseId lease) const {
@@ -112,18 +112,18 @@ Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alo
   if (path.empty()) return not_placed("the program's control group is not visible here");
   if (proc::lease_of_group(inside, name_) == lease) return found(inside, lease);
   Place made = make(lease, inside, pid, pidfd, alone);
-  // An earlier run of ours may have taken the directory away between its making and our use.
+  // A sweep may have removed the directory between its creation and its use.
   if (!made.group && !proc::is_dead(pidfd)) made = make(lease, inside, pid, pidfd, alone);
   return made;
 }
 
-// Moves the process that holds this pid, `pidfd`, into the group `to`; 0 or an errno.
+// Moves the process of `pidfd`, which has this pid, into the group `to`. Returns 0 or an errno.
 int Groups::move(int to, std::int32_t pid, int pidfd) const {
   if (proc::is_dead(pidfd)) return ESRCH;
   const int problem = write_pid(to, pid);
   if (problem != 0 || !proc::is_dead(pidfd)) return problem;
-  // It ended just then: the number may have been somebody else's when it was written, who was born since we looked. It
-  // goes where it was born, which is where its parent is.
+  // The process ended just then, so another process may have had the number when it was written. Such a process was
+  // born after our check. It is moved to its parent's group, where it was born.
   const auto born = root_.read(pid);
   const auto its = born && !born->dead() ? proc::cgroups_of(root_, born->ppid) : Result<proc::ProcessCgroups>({});
   const std::string where = its && !its->removed ? path_of(its->v2) : std::string();
@@ -132,7 +132,7 @@ int Groups::move(int to, std::int32_t pid, int pidfd) const {
   return ESRCH;
 }
 
-// It is in its group already: an earlier run of ours put it there, if the directory is ours.
+// The process is already in the lease's group, where an earlier run put it, if the directory is ours.
 Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
   const std::string last = fmt::format("/{}/{}", name_, to_string(lease));
   const std::string path = path_of(inside.substr(0, inside.rfind(last) + last.size()));
@@ -176,7 +176,7 @@ void Groups::follow_into(const Place& place, std::int32_t pid, int pidfd) const 
 }
 
 void Groups::leave(const proc::LeaseGroup& group) {
-  // Both are refused unless empty.
+  // rmdir refuses both unless they are empty.
   (void)::rmdir(group.ref.path.c_str());
   (void)::rmdir(group.ref.path.substr(0, group.ref.path.rfind('/')).c_str());
 }

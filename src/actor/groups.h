@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes control groups for the programs of leases and puts processes into them. A group is made below the one that the
-// program is in, "…/NAME/lease-7": so a lease never takes a program out of a limit or a filter of somebody else's.
-// Belongs to one thread.
+// Makes control groups for the programs of leases, and moves processes into them. The group "…/NAME/lease-7" lies below
+// the group of the program. So a lease never takes a program out of another limit or filter. Belongs to one thread.
 #pragma once
 
 #include "base/ids.h"
@@ -15,25 +14,25 @@ namespace sublet::actor {
 
 class Groups {
  public:
-  // `name`: of all groups of one daemon. Refers to `root`.
+  // `name`: NAME in the paths of this daemon's groups. Keeps a reference to `root`.
   Groups(const proc::ProcRoot& root, std::string name);
 
-  // Finds the hierarchy, takes away what earlier runs left empty, and remembers what they left peopled.
+  // Finds the hierarchy, removes empty groups of earlier runs, and remembers groups that have processes.
   void open();
-  // Where the unified hierarchy is mounted; "": none is.
+  // The mount point of the unified hierarchy; "": there is none.
   const std::string& hierarchy() const { return hierarchy_; }
 
   struct Place {
-    std::optional<proc::LeaseGroup> group;  // the lease's own
-    std::string why_not;                    // else a sentence
-    std::string from;                       // the group that it was taken from, in the hierarchy; "": not moved
+    std::optional<proc::LeaseGroup> group;  // the group of the lease; unset: failed
+    std::string why_not;                    // a sentence, if `group` is unset
+    std::string from;                       // path of the group that the process was moved from; "": not moved
   };
-  // Puts the process behind `pidfd`, which has that pid, into the lease's group, which it makes. `alone`: a group of
-  // that name that others are in is not the lease's (its number was given before, by a store that is lost).
+  // Makes the lease's group and moves the process of `pidfd`, which has that pid, into it. `alone`: fails if the group
+  // has other processes, because it belongs to a lease of a lost store with the same number.
   Place place(LeaseId lease, std::int32_t pid, int pidfd, bool alone);
-  // Another process of the same program, if it is still where the program was taken from.
+  // Moves another process of the same program, if it is still in the group that the program was moved from.
   void follow_into(const Place& place, std::int32_t pid, int pidfd) const;
-  // What an earlier run left for the lease.
+  // Returns the group that an earlier run left for the lease.
   std::optional<proc::LeaseGroup> left_behind(LeaseId lease) const;
   // Removes the group if it is empty.
   void leave(const proc::LeaseGroup& group);

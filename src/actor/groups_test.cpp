@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is put into a group, on a directory that looks like a hierarchy.
+// Moving processes into groups, on a directory that looks like a hierarchy.
 #include "actor/groups.h"
 
 #include "actor/test_support.h"
@@ -63,17 +63,17 @@ bool sleeps(pid_t thread) {
   return text.find(") S ") != std::string::npos;
 }
 
-// It ends between the look and the write, and a process of somebody else gets its number: that one goes where it was
-// born, and not where ours was.
+// The process ends between the check and the write, and a foreign process gets its pid. The foreign process must return
+// to the group where it was born.
 TEST(Groups, GiveAStrangerBackToItsOwnGroup) {
   Tree tree;
-  // Whoever opens it to write waits for a reader.
+  // Opening the FIFO for writing waits for a reader.
   const std::string procs = tree.dir.path("groups/session/sublet/lease-1/cgroup.procs");
   std::filesystem::remove(procs);
   ASSERT_EQ(::mkfifo(procs.c_str(), 0600), 0);
   tree.process(77, 1, "/elsewhere");
   std::string gone;
-  // Again where it slept over something else, and saw the process dead.
+  // Repeated if the sleep was too long, so that the process was seen dead.
   for (bool moved = false; !moved;) {
     proc::Child child(proc::sleep_for_ever);
     const pid_t pid = child.pid();

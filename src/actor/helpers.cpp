@@ -24,10 +24,10 @@ namespace sublet::actor {
 namespace {
 
 constexpr int above_fixed_descriptors = 10;
-// For what the child does as root, which are a few system calls: nobody else can stop it before it has done them.
+// For the few system calls that the child makes as root. Nobody else can stop the child before they are done.
 constexpr int start_timeout_ms = 1000;
 
-// Two descriptors that are out of the way of the numbers which the child gives out.
+// Moves a descriptor above the fixed numbers that the child uses.
 bool move_up(Fd& fd) {
   Fd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, above_fixed_descriptors));
   fd = std::move(higher);
@@ -54,7 +54,8 @@ std::optional<Pair> make_pipe() {
   return pair;
 }
 
-// None: it is about to start, which is not waited for: it is its user's from then on.
+// None: the child is about to exec. The actor does not wait for the exec, because the user may stop the child from then
+// on.
 std::optional<Trouble> trouble_of(const Fd& pipe) {
   pollfd entry{pipe.get(), POLLIN, 0};
   int ready = 0;
@@ -81,7 +82,7 @@ void Helpers::adopt() {
     const auto untold = [](const Result<Fd>& opened) {
       return !opened && opened.error().code != sublet::Code::NotFound;
     };
-    if (untold(helper) || untold(target)) continue;  // it may live: neither swept nor forgotten
+    if (untold(helper) || untold(target)) continue;  // it may live, so it is neither swept nor forgotten
     if (!helper) {
       records_.remove(record.helper.pid);
       continue;
@@ -142,7 +143,7 @@ Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Right
   }
   socket->theirs.reset();
   trouble->theirs.reset();
-  // Should we end before this: it ends too, for nobody has the other end of its socket.
+  // If the actor ends before this line, the helper ends too, because the other end of its socket is closed.
   if (const auto child = root_.read(pid)) {
     records_.write({.helper = child->ref, .process = process, .uid = rights.uids[0]});
   }
@@ -167,7 +168,7 @@ bool Helpers::ended(const Running& running) {
 
 void Helpers::kill(const Running& running) {
   if (running.pidfd) (void)proc::send_signal(running.pidfd.get(), SIGKILL);
-  else ::kill(running.pid, SIGKILL);  // not yet waited for, so the pid is still its own
+  else ::kill(running.pid, SIGKILL);  // not yet reaped, so the pid is still its own
 }
 
 void Helpers::sweep() {

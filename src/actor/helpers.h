@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts `sublet-gpu checkpoint` for one process, with the rights of that process and no others, and hands out the
-// other end of its socket. A helper is no part of the actor from then on: it outlives it, speaks with who has that end,
-// and ends when that is closed. Nothing here waits for one that its user could stop. Belongs to one thread.
+// Starts `sublet-gpu checkpoint` for a process, with exactly the rights of that process, and hands out the other end of
+// its socket. From then on the helper is independent of the actor: it outlives the actor, and ends when its socket is
+// closed. Nothing here waits for a helper that its user could stop. Belongs to one thread.
 #pragma once
 
 #include "actor/protocol.h"
@@ -19,21 +19,22 @@
 namespace sublet::actor {
 
 struct HelperOptions {
-  std::string program;                   // absolute path of sublet-gpu; "": there is none
-  std::string driver;                    // absolute path of the CUDA driver's library; "": where the vendor installs it
-  std::vector<std::string> environment;  // NAME=VALUE: all that a helper gets of one
-  std::string records;                   // where it is written down who is at work, see Records; "": nowhere
-  // Helpers at a time, and for the processes of one user: each has the vendor's driver loaded. Whoever is to be brought
-  // back gets one beyond that, and what one user has beyond counts for no other.
+  std::string program;                   // absolute path of sublet-gpu; "": no helper can be started
+  std::string driver;                    // absolute path of the CUDA driver's library; "": the vendor's places
+  std::vector<std::string> environment;  // NAME=VALUE: the whole environment of a helper
+  std::string records;                   // directory of Records; "": helpers are not recorded
+  // Greatest number of helpers in all and for each user, because each loads the driver. A process that must be resumed
+  // may have a helper above these limits. Helpers of a user above its limit do not count for other users.
   std::size_t most = 512;
   std::size_t most_of_user = 128;
-  // A helper whose process has ended is of no use; one that is in a driver call then may never come out of it.
+  // Time after which a helper is killed once its process has ended. A helper inside a driver call may never return from
+  // it.
   Duration patience = std::chrono::seconds(30);
 };
 
 class Helpers {
  public:
-  // Takes up those whom an earlier one has left at work, as far as there are records. Refers to `root`.
+  // Adopts the helpers of an earlier actor, as far as there are records. Keeps a reference to `root`.
   Helpers(const proc::ProcRoot& root, HelperOptions options);
   Helpers(const Helpers&) = delete;
   Helpers& operator=(const Helpers&) = delete;
@@ -41,17 +42,17 @@ class Helpers {
   struct Started {
     Code code = Code::failed;
     int error = 0;      // errno
-    std::string why{};  // a sentence; "" when code is ok
+    std::string why{};  // a sentence; "" if code is ok
     pid_t pid = 0;
     Fd socket{};  // SOCK_STREAM, close-on-exec
   };
-  // One at a time for each process: two would not know of each other's steps. `target` is a pidfd of it, `rights` what
-  // it has; both are believed. Where this process is not root, it can only be this user's. Started: nothing is left to
-  // go wrong but the exec of what was found executable; where that fails, the socket is at its end.
+  // Starts a helper. Each process has at most one helper, because two helpers would not know each other's steps.
+  // `target` is a pidfd of the process and `rights` are its rights; both are trusted. An actor that is not root can
+  // only help processes of its own user. After success only the exec can still fail; then the socket is at its end.
   Started start(ProcessRef process, Fd target, const proc::Rights& rights, bool to_bring_back);
 
-  // Forgets those that have ended, and ends those whose process has ended too long ago. To be called from time to time
-  // while there are any.
+  // Forgets helpers that have ended, and kills helpers whose process ended too long ago. Call it regularly while any()
+  // is true.
   void sweep();
   bool any() const { return !running_.empty(); }
   const Records& records() const { return records_; }
@@ -59,9 +60,9 @@ class Helpers {
  private:
   struct Running {
     pid_t pid = 0;
-    Fd pidfd;  // of one that another actor has started; none: it is our child, not yet waited for
+    Fd pidfd;  // set for a helper of another actor; none: our child, not yet reaped
     ProcessRef process;
-    Fd target;  // none: it has ended
+    Fd target;  // none: the process has ended
     std::uint32_t uid = 0;
     std::int64_t useless_since_ns = 0;
   };

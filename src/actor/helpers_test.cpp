@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is started to park a process: with whose rights, for whom it is refused, and how it ends. The helper here is a
-// script that tells its own /proc/PID/status to its socket and waits for its end.
+// Helpers that park a process: their rights, refusals, and their end. The helper here is a script. It writes its own
+// /proc/PID/status to its socket and waits for its end.
 #include "actor/helpers.h"
 
 #include "actor/service.h"
@@ -64,7 +64,7 @@ struct Helped {
     while (helpers.any() && monotonic_ns() < end) helpers.sweep();
     EXPECT_FALSE(helpers.any());
   }
-  // All that the helper says until it says nothing more for now.
+  // Returns all that the helper writes until it pauses.
   std::string said() const {
     std::string text;
     char buffer[4096];
@@ -94,7 +94,7 @@ std::string line_of(const std::string& status, const std::string& name) {
   return status.substr(from, status.find('\n', from) - from);
 }
 
-// --- with whose rights
+// --- the rights of a helper
 
 TEST(Helper, HasTheRightsOfItsProcessAndNoOthers) {
   NEEDS_ROOT();
@@ -104,7 +104,7 @@ TEST(Helper, HasTheRightsOfItsProcessAndNoOthers) {
     EXPECT_EQ(::setgroups(2, groups), 0);
     EXPECT_EQ(::setresgid(54400, 54400, 54400), 0);
     EXPECT_EQ(::setresuid(ana, ana, ana), 0);
-    EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);  // lost by the change of user; exec would give it back
+    EXPECT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);  // the change of user cleared it; an exec would set it again
   });
   const Reply reply = world.park(kept.main(), ana);
   ASSERT_EQ(reply.code, Code::ok) << reply.path;
@@ -145,7 +145,7 @@ TEST(Helper, HasTheEnvironmentThatItIsGivenAndNoOther) {
   EXPECT_EQ(world.said(), std::string("SIMGPU_DIR=/nowhere\0here\n", 25));
 }
 
-// --- for whom
+// --- the users that may ask
 
 TEST(Checkpoint, IsForWhoeverMayDecideOfTheLease) {
   NEEDS_ROOT();
@@ -232,7 +232,7 @@ TEST(Checkpoint, OfWhatDoesNotLetItselfBeTracedIsRefused) {
   EXPECT_FALSE(world.helpers.any());
 }
 
-// The kernel says of both that they are root's.
+// The kernel reports root as the owner of both.
 TEST(Helper, IsRefusedForOneThatIsEndingAsForOneThatIsGone) {
   NEEDS_ROOT();
   Helped world;
@@ -243,7 +243,7 @@ TEST(Helper, IsRefusedForOneThatIsEndingAsForOneThatIsGone) {
   EXPECT_EQ(world.park(ending.pid(), ana).code, Code::gone);
 }
 
-// --- of which process
+// --- the named process
 
 TEST(Checkpoint, IsOfTheProcessThatIsNamedAndAttached) {
   Helped world;
@@ -313,7 +313,7 @@ TEST(Checkpoint, WithoutAProgramToStartIsRefused) {
   EXPECT_NE(std::string(reply.path), "");
 }
 
-// --- how many, and how they end
+// --- the number of helpers, and their end
 
 TEST(Helper, IsOnlyOneForAProcess) {
   Helped world;
@@ -357,7 +357,7 @@ TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
   const Reply reply = world.park(kept.main(), kept.uid());
   ASSERT_EQ(reply.code, Code::ok);
   EXPECT_EQ(world.said(), "here\n");
-  world.socket.reset();  // which it does not see
+  world.socket.reset();  // the helper does not notice it
   world.helpers.sweep();
   EXPECT_TRUE(world.helpers.any()) << "what it is in the middle of may still be carried out";
   (void)proc::send_signal(kept.main_pidfd.get(), SIGKILL);
@@ -366,12 +366,12 @@ TEST(Helper, ThatNeverComesBackIsEndedAfterItsProcess) {
   EXPECT_FALSE(world.root.read(reply.pid)) << "and waited for";
 }
 
-// From where it becomes its user's, who may stop it, to where it has started, nobody waits for it. Here it is its start
-// that does not come to its end: its program is leased, and opening it waits for that.
+// Between the change of user and the exec, the user may stop the child, so nobody may wait for it. In this test the
+// exec itself hangs: its program file has a lease of the kernel, and opening it waits for that.
 TEST(Helper, WhomItsUserCouldStopIsNotWaitedFor) {
   Helped world;
   const Kept kept(ana);
-  const auto before = std::signal(SIGIO, SIG_IGN);  // what the kernel says to who holds the lease
+  const auto before = std::signal(SIGIO, SIG_IGN);  // the kernel sends it to the holder of the file lease
   Fd lease(::open(world.dir.path("helper").c_str(), O_RDWR | O_CLOEXEC));
   if (::fcntl(lease.get(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "this file system has no leases";
   const Reply reply = world.park(kept.main(), kept.uid());
@@ -392,7 +392,7 @@ TEST(Helper, ThatCannotBeStartedIsSaidWithTheReason) {
   world.until_none();
 }
 
-// --- what outlives the actor
+// --- helpers that outlive the actor
 
 TEST(Helper, OfAnEarlierActorIsKnown) {
   const proc::TempDir records;
@@ -420,7 +420,7 @@ TEST(Helper, OfAnEarlierActorIsKnown) {
   second.socket.reset();
   second.until_none();
   EXPECT_TRUE(Records(records.path("helpers")).read().empty());
-  first.until_none();  // whose child it was
+  first.until_none();  // the parent of the helper
 }
 
 TEST(Helper, OfAnEarlierActorThatHasEndedIsForgotten) {
@@ -445,7 +445,7 @@ TEST(Records, KeepWhatIsWrittenUntilItIsRemoved) {
   EXPECT_EQ(Records(dir.path("new")).read().size(), 2u);
   records.remove(100);
   EXPECT_EQ(Records(dir.path("new")).read(), std::vector{second});
-  records.write({{101, 9999}, {201, 2001}, 0});  // a pid that came back
+  records.write({{101, 9999}, {201, 2001}, 0});  // a reused pid
   EXPECT_EQ(records.read().size(), 1u);
 }
 

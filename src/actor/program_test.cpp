@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real sublet-actor at the other end of its socket, and the groups that it makes.
+// Tests the real sublet-actor through its socket, and the groups that it makes.
 #include "actor/test_support.h"
 
 #include "actor/groups.h"
@@ -48,7 +48,7 @@ class Running {
     return status;
   }
 
-  // False: it closed the socket.
+  // False: the actor closed the socket.
   bool send(std::span<const std::byte> bytes, std::span<const int> fds) const {
     iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
     msghdr message{};
@@ -137,7 +137,7 @@ TEST(Program, OutlivesWhateverIsSent) {
   EXPECT_LE(open, 8u) << "what was attached is closed";
 }
 
-// The exit status of the program with these arguments, and nothing to talk to.
+// Returns the exit status of the program with these arguments, without a socket.
 int status(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), program);
   arguments.push_back(nullptr);
@@ -163,7 +163,7 @@ TEST(Program, RefusesWhatIsNoSocketOfADaemon) {
   EXPECT_EQ(status({"listen"}), 1) << "nothing was passed";
 }
 
-// --- listening: who may connect
+// --- listening: the users that may connect
 
 class Listening {
  public:
@@ -177,7 +177,7 @@ class Listening {
     ::chmod(path_.c_str(), 0666);
     ::chmod(dir_.path().c_str(), 0755);
     child_.emplace([&] {
-      // dup2 onto itself would leave it close-on-exec, and the pid must be this one's.
+      // dup2 to the same number would leave close-on-exec set. The pid must be that of this process.
       if (listener.get() != 3) ::dup2(listener.get(), 3);
       ::setenv("LISTEN_FDS", "1", 1);
       ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
@@ -186,7 +186,7 @@ class Listening {
     });
   }
 
-  // What it answers a process of that user to `hello`: a code, 99 if it hangs up.
+  // Returns the code of the answer to `hello` for a process of that user; 99 if the actor hangs up.
   int hello_as(uid_t uid) const {
     proc::Child asker([&] {
       if (::setresuid(uid, uid, uid) != 0) return 98;
@@ -225,7 +225,7 @@ TEST(Program, ListensToOneUserAndRoot) {
 
 struct GroupWorld {
   GroupWorld() { groups.open(); }
-  // "": none can be made here.
+  // "": groups can be made here.
   std::string unusable() const {
     if (::geteuid() != 0) return "only root makes groups anywhere";
     if (groups.hierarchy().empty()) return "no unified hierarchy is mounted";
@@ -254,7 +254,7 @@ TEST(Groups, HoldWhatTheProgramForksAndGoWhenEmpty) {
     EXPECT_EQ(inside->pids, std::vector<std::int32_t>{kept.main()});
     world.groups.leave(*place.group);
     EXPECT_TRUE(std::filesystem::exists(path)) << "not while somebody is in it";
-    // A later run finds it, and that the program is in it already.
+    // A later run finds the group, and finds the program in it.
     Groups later(world.root, group_name());
     later.open();
     EXPECT_TRUE(later.left_behind(LeaseId{7}));
@@ -265,7 +265,7 @@ TEST(Groups, HoldWhatTheProgramForksAndGoWhenEmpty) {
     ASSERT_TRUE(ends(kept.main_pidfd));
   }
   Groups last(world.root, group_name());
-  last.open();  // takes away what is empty
+  last.open();  // removes empty groups
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(path).parent_path()));
 }

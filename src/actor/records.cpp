@@ -20,7 +20,7 @@ namespace {
 
 constexpr int new_file = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
 
-// "START PID START UID": of the helper whose pid is the file's name, of the process, and whose both are.
+// Parses "START PID START UID": the start time of the helper whose pid is the file's name, the process, and their user.
 std::optional<Records::Record> parse(const char* name, const char* text) {
   Records::Record record;
   int end = 0;
@@ -33,7 +33,7 @@ std::optional<Records::Record> parse(const char* name, const char* text) {
 
 std::string name_of(const Records::Limit& limit) { return fmt::format("swap-{}-{}", limit.device, limit.inode); }
 
-// "BEFORE PATH": of the group that the file is named after. The kernel lets no group have a line's end in its name.
+// Parses "BEFORE PATH" for the group that the file is named after. The kernel allows no newline in a group's name.
 std::optional<Records::Limit> parse_limit(const std::string& name, const std::string& text) {
   Records::Limit limit;
   const std::size_t space = text.find(' '), end = text.find('\n');
@@ -62,17 +62,17 @@ Records::Records(const std::string& directory) {
   }
 }
 
-// Every file whose name begins with one of `first`, with what stands in it; removed unless `found` makes something of
-// it. That was cut short by the end of who wrote it: nothing was done yet that it would tell of.
+// Calls `found` for each file whose name begins with one of `first`, with its text. Removes the file if `found` refuses
+// it: its writer died half way, before it did the thing that the record would describe.
 template <typename Found>
 void Records::each(const char* first, Found found) const {
   if (!directory_) return;
-  // A description of its own: closing the stream closes it.
+  // A separate descriptor: closing the stream closes it.
   const Directory entries = read_directory(Fd(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
     if (std::strchr(first, entry->d_name[0]) == nullptr) continue;
     const Fd file(::openat(directory_.get(), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    if (!file) continue;  // no descriptor is free, say
+    if (!file) continue;  // for example, no descriptor is free
     std::array<char, 8192> text{};
     const ssize_t size = ::read(file.get(), text.data(), text.size() - 1);
     if (size <= 0 || !found(entry->d_name, text.data())) ::unlinkat(directory_.get(), entry->d_name, 0);
@@ -89,8 +89,8 @@ std::vector<Records::Record> Records::read() const {
   return records;
 }
 
-// Where it cannot be kept (no space, say), the helper is unknown to the next actor, and no worse: who was paused is to
-// come back all the same.
+// If the record cannot be written (no space, say), the next actor does not know the helper. The helper is still
+// started, because a paused process must be resumed in any case.
 void Records::write(const Record& record) const {
   if (!directory_) return;
   const std::string name = std::to_string(record.helper.pid);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an actor that is started anew has to know of the one before it, in files that outlive it: which helpers are at
-// work, and which control groups it keeps from swap. What /proc shows of a helper would not do: it is its user's, who
-// may have it show anything, or have whoever reads its command line wait. Nor would a note at the group itself, whose
-// directory may be its user's too. Belongs to one thread.
+// Facts for the next actor, in files that outlive this actor: the helpers at work, and the control groups that are kept
+// from swap. /proc is no substitute: a helper belongs to its user, who may change its command line or block its reader.
+// A file in the control group is no substitute either, because its directory may belong to the user. Belongs to one
+// thread.
 #pragma once
 
 #include "base/fd.h"
@@ -18,30 +18,30 @@ namespace sublet::actor {
 
 class Records {
  public:
-  // An absolute path, gone with a reboot; it is made where it is missing, and not used, which is said on stderr, where
-  // others could write into it. "": nothing is kept.
+  // `directory`: an absolute path that a reboot clears. It is made if it is missing. If others can write to it, it is
+  // not used, and stderr says so. "": nothing is recorded.
   explicit Records(const std::string& directory);
 
   struct Record {
     ProcessRef helper;
-    ProcessRef process;  // that it parks
+    ProcessRef process;  // the process that the helper parks
     std::uint32_t uid = 0;
     bool operator==(const Record&) const = default;
   };
-  std::vector<Record> read() const;  // in no order; whoever is named may have ended
+  std::vector<Record> read() const;  // unordered; named processes may have ended
   void write(const Record& record) const;
   void remove(pid_t helper) const;
 
-  // A control group that is kept from swap. One that is made later under the same path has another inode.
+  // A control group that is kept from swap. A later group of the same path has another inode.
   struct Limit {
     std::string path;
     std::uint64_t device = 0;
     std::uint64_t inode = 0;
-    std::string before;  // what its limit on swap space was: "max", or a number
+    std::string before;  // its swap limit before: "max", or a number
     bool operator==(const Limit&) const = default;
   };
-  std::vector<Limit> limits() const;  // in no order; whichever is named may be gone
-  // False, with errno: it could not be written down. True where nothing is kept.
+  std::vector<Limit> limits() const;  // unordered; named groups may be gone
+  // False, with errno, if the record could not be written. True if nothing is recorded.
   bool write(const Limit& limit) const;
   void remove(const Limit& limit) const;
 

@@ -11,13 +11,13 @@ namespace sublet::actor {
 bool may(Role role, Verb verb) {
   if (role == Role::nobody) return false;
   if (role != Role::owner) return true;
-  // The lease's own user: what concerns the lease. When it is over is the daemon's to say.
+  // The lease's own user may give orders about the lease. Only the daemon decides when the lease has ended.
   return verb == Verb::follow || verb == Verb::signal || verb == Verb::wake_keeper || verb == Verb::checkpoint;
 }
 
 bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process) {
   if (role == Role::admin || lease_uid == 0) return true;
-  // As the kernel asks of a user who signals.
+  // The kernel's rule for a user who sends a signal.
   return process.real == lease_uid || process.saved == lease_uid;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have what done by the actor. Pure functions but for the question to the account database; one caller at a
-// time.
+// Decides which orders a user may give to the actor. Pure functions, except the question to the account database. One
+// caller at a time.
 #pragma once
 
 #include "actor/protocol.h"
@@ -14,28 +14,28 @@ namespace sublet::actor {
 
 enum class Role {
   nobody,
-  owner,   // of the lease in question
-  daemon,  // by its own rules
-  admin,   // root, the actor's own user, and, of the system's daemon, members of sublet-admin
+  owner,   // the user of the lease
+  daemon,  // the daemon by its own rules
+  admin,   // root, the actor's own user and, for the system's daemon, members of sublet-admin
 };
 
-// The table: which verb is for whom.
+// The table of verbs and roles.
 bool may(Role role, Verb verb);
 
-// Whether a process of the program may be signalled. An admin's word, and a lease of root's, reach all of it. Anybody
-// else's, the daemon's own included, reaches what the lease's user could signal: a program may have started others with
-// more rights than its user has (sudo), and a lease gives nobody power over those.
+// Whether the process of a program may be signalled. An order of an admin, or about a lease of root, reaches all
+// processes. Any other order reaches only processes that the lease's user could signal. A program may have started
+// processes with more rights (sudo), and a lease gives no power over them.
 bool may_signal(Role role, std::uint32_t lease_uid, const proc::Uids& process);
 
-// Whether a process of that user may be parked as one of the lease, on whoever's word: a lease gives nobody the rights
-// of another user, and root's lease those of any.
+// Whether a process of `process_uid` may be parked for a lease of `lease_uid`, whoever asks. A lease gives nobody the
+// rights of another user; a lease of root may park any process.
 bool may_park(std::uint32_t lease_uid, std::uint32_t process_uid);
 
-// By the account database; an error where it could not be asked. May take long.
+// Asks the account database. An error means that the database could not be asked. May take long.
 Result<bool> in_admin_group(std::uint32_t uid);
 
-// Membership of sublet-admin. The database may hang: nobody is an admin of whom it did not say so yet. An answer serves
-// for a minute, and for a quarter of an hour while there is no newer.
+// Membership of sublet-admin. The database may hang: until it has answered, a user is no admin. An answer is used for a
+// minute, or for a quarter of an hour while there is no newer one.
 class AdminGroup {
  public:
   using Ask = std::function<Result<bool>(std::uint32_t uid)>;
@@ -43,7 +43,7 @@ class AdminGroup {
   bool has(std::uint32_t uid);
 
  private:
-  Ask ask_;  // on the other thread
+  Ask ask_;  // runs on the other thread
   AsideThread thread_;
   AskedAside<std::uint32_t, bool> members_;
 };

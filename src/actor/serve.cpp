@@ -17,7 +17,7 @@
 namespace sublet::actor {
 namespace {
 
-// More than any order has; what is beyond is dropped by the kernel, and the order refused.
+// More than any order has. The kernel drops the rest, and the order is refused.
 constexpr std::size_t most_descriptors = 8;
 
 struct Received {
@@ -28,7 +28,7 @@ struct Received {
 
 constexpr int sweep_interval_ms = 1000;
 
-// Meanwhile helpers end, and are to be waited for.
+// Meanwhile helpers end, and must be reaped.
 bool wait_for(int socket, short events, Helpers* helpers = nullptr) {
   pollfd entry{socket, events, 0};
   for (;;) {
@@ -92,17 +92,17 @@ bool reply_to(int socket, const Reply& reply, const Fd& attachment) {
 }  // namespace
 
 int serve(int socket, Service& service, Helpers* helpers) {
-  // One byte more than an order: a longer message is seen to be one.
+  // One byte more than an order, so that a longer message is noticed.
   std::array<std::byte, sizeof(Order) + 1> buffer;
   for (std::int64_t swept = monotonic_ns();;) {
     if (!wait_for(socket, POLLIN, helpers)) return 1;
-    // A daemon that asks all the time leaves no pause for it.
+    // A daemon that sends orders without a pause leaves no idle time for this.
     if (helpers != nullptr && monotonic_ns() - swept > sweep_interval_ms * 1'000'000LL) {
       helpers->sweep();
       swept = monotonic_ns();
     }
     Received received = receive(socket, buffer);
-    if (received.size == 0) return 0;  // an empty message would look the same; nobody has reason to send one
+    if (received.size == 0) return 0;  // an empty message would look the same, but nobody sends one
     if (received.size < 0) return errno == ECONNRESET ? 0 : 1;
     const std::span<const std::byte> message(buffer.data(), static_cast<std::size_t>(received.size));
     const Reply reply = service.answer(message, std::move(received.descriptors), received.truncated);

@@ -16,10 +16,11 @@
 namespace sublet::actor {
 namespace {
 
-// A reading of /proc that is no older serves: what it missed is met by the next order, each kill is repeated.
+// Age up to which a reading of /proc is used. The next order sees processes that a reading missed, and each kill is
+// repeated.
 constexpr std::int64_t scan_serves_ns = 10'000'000;
 
-// What the capabilities of this process let it do.
+// Returns the abilities that this process has by its capabilities.
 std::uint32_t powers(const proc::ProcRoot& root) {
   const auto status = root.read_file("self/status");
   const auto at = status ? status->find("\nCapEff:\t") : std::string::npos;
@@ -38,26 +39,26 @@ void set_path(Reply& reply, const std::string& text) {
   std::memcpy(reply.path, text.data(), size);
 }
 
-// A reply to what failed, unless `why_not` is "".
+// Puts the reason of a failure into the reply. "": no failure.
 void explain(const std::string& why_not, Reply& reply) {
   if (why_not.empty()) return;
   reply.code = Code::failed;
   set_path(reply, why_not);
 }
 
-// What a program may handle as it likes: never one that stops, ends or debugs it whatever it wants.
+// Signals that a program may handle freely. Signals that always stop, end or debug a program are excluded.
 bool is_word(int signal) {
   return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGHUP || (signal >= SIGRTMIN && signal <= SIGRTMAX);
 }
 
-// The signals that the process handles, by /proc/PID/status.
+// Whether the process handles the signal, by /proc/PID/status.
 bool handles(const std::string& status, int signal) {
   const auto at = status.find("\nSigCgt:\t");
   if (at == std::string::npos) return false;
   return (std::strtoull(status.c_str() + at + 9, nullptr, 16) >> (signal - 1) & 1) != 0;
 }
 
-// Fields that a verb does not take are 0: what a later version may send there must not be overlooked by this one.
+// Fields that a verb does not take must be 0. A later version may use them, and this version must not ignore them.
 bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
@@ -134,7 +135,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
   const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper ||
                            order.verb == Verb::forget || order.verb == Verb::tell;
   const bool takes_uid = order.verb == Verb::checkpoint || order.verb == Verb::swap;
-  // The lease's user is who it was when the program was checked, not who the order says.
+  // The lease's user is the one of the program's check, not the one in the order.
   const std::uint32_t uid = order.verb == Verb::follow ? order.uid
                             : known != followed_.end() ? known->second.uid
                             : takes_uid                ? order.uid
@@ -168,14 +169,14 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
 Role Service::role_of(const Order& order, std::uint32_t lease_uid) const {
   if (order.asked_by == the_daemon) return Role::daemon;
   if (order.asked_by == 0 || order.asked_by == ::geteuid()) return Role::admin;
-  // The lease's owner needs no more than that, and the account database need not be asked.
+  // The lease's owner needs no other role, so the account database is not asked.
   if (lease_uid != the_daemon && order.asked_by == lease_uid && may(Role::owner, order.verb)) return Role::owner;
   return is_admin(order.asked_by) ? Role::admin : Role::nobody;
 }
 
 bool Service::is_admin(std::uint32_t uid) const { return options_.is_admin && options_.is_admin(uid); }
 
-// The owner may be an admin besides, which is asked for only where it matters.
+// The owner may also be an admin. The database is asked only if this matters.
 bool Service::reaches(const Order& order, Role role, std::uint32_t lease_uid, const proc::Uids& process) const {
   return may_signal(role, lease_uid, process) || (role == Role::owner && is_admin(order.asked_by));
 }
@@ -196,7 +197,7 @@ void Service::follow(const Order& order, std::vector<Fd>& descriptors, Reply& re
   followed.uid = order.uid;
   reply.code = check_program(order, descriptors, followed);
   if (reply.code != Code::ok) return;
-  // Told again, by a daemon that changed its mind about nothing, or with a keeper that is gone by now.
+  // The daemon may repeat the order, also after the keeper has ended.
   if (const auto before = followed_.find(followed.lease); before != followed_.end() && before->second.place.group) {
     if (before->second.main == followed.main) followed.place = before->second.place;
     else groups_.leave(*before->second.place.group);
@@ -209,7 +210,7 @@ void Service::follow(const Order& order, std::vector<Fd>& descriptors, Reply& re
   set_path(reply, followed.place.group ? followed.place.group->ref.path : followed.place.why_not);
   if (followed.keeper) followed.keeper_pidfd = std::move(descriptors.back());
   if (followed.main) {
-    // Who is of its process group is linked to it (and only spared by that).
+    // Links the processes of its process group (a link that only spares).
     std::erase_if(lineage_.groups, [&](const proc::MemberGroup& group) { return group.id == followed.main.pid; });
     lineage_.groups.push_back({.id = followed.main.pid,
                                .leader_start = followed.main.start_ticks,
@@ -224,7 +225,7 @@ void Service::follow(const Order& order, std::vector<Fd>& descriptors, Reply& re
 
 Code Service::check_program(const Order& order, const std::vector<Fd>& descriptors, Followed& followed) const {
   if (order.main_pid == 0) {
-    // Its main process is gone. Only we can have made the group of that name that was found.
+    // The main process is gone. Only we can have made the group with that name.
     auto left = groups_.left_behind(followed.lease);
     if (!left) return Code::no_proof;
     followed.place.group = std::move(*left);
@@ -247,7 +248,8 @@ Code Service::check_program(const Order& order, const std::vector<Fd>& descripto
   return Code::ok;
 }
 
-// That the descriptor names the process it is said to name, of that user, and one that may be touched at all.
+// Checks that the descriptor holds the named process, that the process belongs to that user, and that it may be
+// touched.
 Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid, proc::ProcessInfo& found) const {
   const auto behind = proc::process_behind(root_, pidfd.get());
   if (!behind) return behind.error().code == sublet::Code::NotFound ? Code::gone : Code::descriptors;
@@ -263,14 +265,14 @@ Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid
 
 void Service::forget(LeaseId lease) {
   const auto found = followed_.find(lease);
-  (void)swap_.let(lease);  // where that fails, it is tried again with the next
+  (void)swap_.let(lease);  // if this fails, the next order tries again
   if (found->second.place.group) groups_.leave(*found->second.place.group);
   followed_.erase(found);
 }
 
-// --- who is whose
+// --- descent
 
-// This process, the daemon, and all above them: nobody's program may be one of those.
+// Protects this process, the daemon and all their ancestors: none of them can be a lease's program.
 void Service::protect(std::span<const proc::ProcessInfo> table) {
   std::unordered_map<std::int32_t, std::int32_t> parents;
   for (const proc::ProcessInfo& process : table) parents.emplace(process.ref.pid, process.ppid);
@@ -285,7 +287,7 @@ void Service::protect(std::span<const proc::ProcessInfo> table) {
 
 bool Service::untouchable(const proc::ProcessInfo& process) const {
   if (process.kernel || process.ref.pid <= 1) return true;
-  // Read anew: an order to follow comes before anything was scanned.
+  // Read again, because an order to follow may come before the first scan.
   for (std::int32_t pid : {static_cast<std::int32_t>(::getpid()), options_.client_pid}) {
     for (int steps = 0; pid > 1 && steps < 4096; ++steps) {
       if (pid == process.ref.pid) return true;
@@ -317,7 +319,7 @@ bool Service::scan() {
   return true;
 }
 
-// What the program forked before it was in its group follows it there.
+// Moves processes into the group that the program forked before it was in the group.
 void Service::gather() {
   for (const proc::Member& member : lineage_.members) {
     const auto found = followed_.find(member.lease);
@@ -365,7 +367,7 @@ void Service::signal(const Followed& followed, Role role, const Order& order, Re
     const Status sent = proc::send_signal(pidfd->get(), order.signal);
     if (sent) {
       ++reply.sent;
-      // What is stopped could not act on it.
+      // A stopped process could not react to SIGTERM.
       if (order.signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
     } else if (sent.error().code != sublet::Code::NotFound) {
       ++reply.refused;
@@ -373,8 +375,8 @@ void Service::signal(const Followed& followed, Role role, const Order& order, Re
   }
 }
 
-// To one process of the program, as far as descent or its group proves that it is one; and only what it handles, for
-// nothing but a word is meant.
+// Sends a signal to one process of the program, if its descent or its group proves that it belongs to the program. Only
+// a signal that the process handles is sent, because the signal is meant as a message.
 void Service::tell(const Followed& followed, Role role, const Order& order, Reply& reply) {
   const ProcessRef process{order.main_pid, order.main_start};
   scanned_ns_ = 0;
@@ -433,8 +435,8 @@ void Service::swap(const Order& order, const std::vector<Fd>& descriptors, const
   explain(swap_.keep(LeaseId{order.lease}, order.main_pid, order.uid), reply);
 }
 
-// Whose rights it has is read while its pidfd proves that it lives. What it makes of itself afterwards (by exec) the
-// kernel judges anew, when the helper looks into it.
+// The rights are read while the pidfd proves that the process lives. If an exec changes them later, the kernel checks
+// again when the helper looks into the process.
 Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights) {
   const ProcessRef process{order.main_pid, order.main_start};
   if (followed != nullptr && followed->uid != order.uid) return Code::wrong_user;
@@ -454,17 +456,17 @@ Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* 
   if (untouchable(now->info)) return Code::untouchable;
   if (!may_park(order.uid, found->uids[0])) return Code::wrong_user;
   if (!found->plain()) return Code::other_rights;
-  // Of what does not let itself be traced the kernel says that it is root's, and of what is just ending. Root's own are
-  // left to the helper.
+  // The kernel reports root as owner of a process that may not be traced, and of a process that is just ending. The
+  // helper checks processes of root.
   if (!owner || *owner != found->uids[0]) return root_.has_memory(process.pid) ? Code::untraceable : Code::gone;
-  // Its uid is another here than inside its container, and the container keeps it from what a helper could reach.
+  // Inside its container the process has another uid, and the container hides files that the helper needs.
   if (!root_.shares_namespaces(process.pid, now->text)) return Code::other_rights;
   rights = std::move(*found);
   return Code::ok;
 }
 
 void Service::wake_keeper(const Followed& followed, Reply& reply) const {
-  // Only one that was found to be the program's parent is known as its keeper.
+  // A keeper is known only if it was found to be the program's parent.
   if (!followed.keeper || proc::is_dead(followed.keeper_pidfd.get())) {
     reply.code = Code::gone;
     return;

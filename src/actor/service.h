@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actor's verbs. Whatever is asked is checked here against what this process sees itself: who is behind a
-// descriptor, who descends from whom, who is in a group that it made. What it is told decides nothing but which lease
-// is meant and on whose behalf. Belongs to one thread.
+// Carries out the actor's verbs. Every order is checked against facts that this process sees itself: the process behind
+// a descriptor, descent, and membership of a group that it made. The order decides only which lease is meant and for
+// whom. Belongs to one thread.
 #pragma once
 
 #include "actor/groups.h"
@@ -24,31 +24,30 @@
 namespace sublet::actor {
 
 struct ServiceOptions {
-  std::string group_name = "sublet";  // of the control groups, see Groups
-  std::int32_t client_pid = 0;        // the daemon: never touched, nor its ancestors; 0: not known
-  // Whether that user is an admin, as far as it is known: root and this process's own user are without being asked for.
-  // Answers in a moment.
+  std::string group_name = "sublet";  // NAME of the control groups, see Groups
+  std::int32_t client_pid = 0;        // pid of the daemon, which is never touched, nor are its ancestors; 0: not known
+  // Whether the user is known to be an admin; root and this process's user are admins without it. Must answer quickly.
   std::function<bool(std::uint32_t uid)> is_admin;
-  Helpers* helpers = nullptr;  // outlive the client, as the processes do; null: nothing is parked
+  Helpers* helpers = nullptr;  // outlives the client; null: nothing is parked
 };
 
-// Serves one client; what it was told dies with it.
+// Serves one client. All that the client said is forgotten when the client goes.
 class Service {
  public:
   Service(const proc::ProcRoot& root, ServiceOptions options);
-  ~Service();  // takes empty groups away
+  ~Service();  // removes empty groups
 
-  // The answer to one message with what was attached to it. `truncated`: more was attached than could be received.
+  // Answers a message with its attached descriptors. `truncated`: some descriptors could not be received.
   Reply answer(std::span<const std::byte> message, std::vector<Fd> descriptors, bool truncated);
-  // What goes along with the last answer, if anything.
+  // Returns the descriptor for the last answer, if it has one.
   Fd take_attachment() { return std::exchange(attachment_, Fd()); }
 
  private:
   struct Followed {
     LeaseId lease;
     std::uint32_t uid = 0;
-    ProcessRef main;    // none: only its group is known
-    ProcessRef keeper;  // none: gone
+    ProcessRef main;    // none: only the group is known
+    ProcessRef keeper;  // none: the keeper is gone
     Fd keeper_pidfd;
     Groups::Place place;
   };
@@ -81,7 +80,7 @@ class Service {
   SwapKeeper swap_;
   std::map<LeaseId, Followed> followed_;
   proc::Lineage lineage_;
-  std::unordered_set<std::int32_t> protected_;  // pids
+  std::unordered_set<std::int32_t> protected_;  // pids of processes that are never touched
   std::int64_t scanned_ns_ = 0;
   Fd attachment_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the actor does for whom, and what it refuses: on real processes of several users (as root), whose groups are
-// made where the tests run.
+// Orders and refusals of the actor, on real processes of several users (as root). The groups are made where the tests
+// run.
 #include "actor/service.h"
 
 #include "actor/test_support.h"
@@ -29,12 +29,12 @@ struct World {
     return ask({.verb = Verb::signal, .asked_by = asked_by, .lease = lease, .signal = number});
   }
 
-  std::vector<std::uint32_t> asked;  // of whom it was asked whether they are admins
+  std::vector<std::uint32_t> asked;  // uids that were asked about
   proc::ProcRoot root = *proc::ProcRoot::open();
   Service service;
 };
 
-// --- verb by role: every pair has an answer
+// --- verb by role: each pair has an answer
 
 struct Asker {
   const char* name;
@@ -104,7 +104,7 @@ TEST(SwapOrder, IsTheDaemonsToOrderForProcessesOfTheLeasesUser) {
     EXPECT_EQ(ask(ana, let_swap, false, admins), Code::malformed);
   }
   ASSERT_EQ(world.follow(kept), Code::ok);
-  // Where the tests run there may be no group that has a limit on swap space, or one that others are in.
+  // On the test machine there may be no group with a swap limit, or its group may have other processes.
   const Code code = ask(ana, 0);
   EXPECT_TRUE(code == Code::ok || code == Code::failed) << to_string(code);
   EXPECT_EQ(ask(ana, 0, true, ana), Code::denied) << "of her own program neither";
@@ -170,7 +170,7 @@ TEST(Roles, ALeaseGivesNoPowerOverProcessesWithMoreRights) {
   EXPECT_TRUE(may_signal(Role::admin, ana, sudo));
 }
 
-// --- what is malformed
+// --- malformed orders
 
 TEST(Orders, OfAnyOtherSizeAreRefused) {
   World world;
@@ -234,7 +234,7 @@ TEST(Orders, DescriptorsMustBeThoseOfTheOrder) {
             Code::descriptors);
 }
 
-// --- what is not followed
+// --- leases that are not followed
 
 TEST(Follow, OnlyTheProcessThatIsNamed) {
   World world;
@@ -311,7 +311,7 @@ TEST(Follow, SomeAreNeverTouched) {
   }
 }
 
-// --- whom a signal reaches
+// --- the processes that a signal reaches
 
 TEST(Signals, ReachTheWholeTreeAndNobodyElse) {
   World world;
@@ -330,7 +330,7 @@ TEST(Signals, ReachTheWholeTreeAndNobodyElse) {
 
 TEST(Signals, SpareWhatIsLinkedByAProcessGroupAlone) {
   World world;
-  // A relative that left the program's tree before anybody looked, and is of its process group still.
+  // A process that left the program's tree before the first look, but is still in its process group.
   int orphan[2];
   ASSERT_EQ(::pipe(orphan), 0);
   Kept kept(ana, [&] {
@@ -348,7 +348,7 @@ TEST(Signals, SpareWhatIsLinkedByAProcessGroupAlone) {
   pid_t relative = 0;
   ASSERT_EQ(::read(orphan[0], &relative, sizeof relative), static_cast<ssize_t>(sizeof relative));
   const Fd relative_pidfd = pidfd_of(relative);
-  kept.end_keeper();  // a subreaper while it lived: the relative is nobody's now
+  kept.end_keeper();  // the keeper was a subreaper: without it nothing links the process to the lease
   Order order = kept.order(7, world.root, false);
   ASSERT_EQ(world.ask(order, kept.descriptors(false)).code, Code::ok);
   const Reply reply = world.signal(SIGKILL);
@@ -363,7 +363,8 @@ TEST(Signals, SpareWhatIsLinkedByAProcessGroupAlone) {
 TEST(Signals, PassOverWhatHasMoreRightsThanItsUser) {
   NEEDS_ROOT();
   World world;
-  // Root's lease would reach both: so a lease of ana, whose program is joined by a child of another user.
+  // Root's lease would reach both processes. So the lease belongs to ana, and a child of another user joins its
+  // program.
   const Kept kept(0, [] {
     if (::fork() == 0) {
       (void)!::setresuid(ben, ben, ben);

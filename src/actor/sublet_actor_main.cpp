@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet-actor: the only process that signals other users' programs, puts them into control groups, and starts what
-// parks them with their own rights.
+// sublet-actor: the only process that signals other users' programs and puts them into control groups. It also starts
+// the helpers that park them with the programs' own rights.
 #include "actor/serve.h"
 #include "base/descriptors.h"
 #include "base/text.h"
@@ -43,7 +43,7 @@ constexpr const char* usage =
     "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
     "may connect.\n";
 
-constexpr int first_passed = 3;  // as service managers number what they pass
+constexpr int first_passed = 3;  // the first descriptor that a service manager passes
 
 struct Options {
   std::string verb;
@@ -57,7 +57,7 @@ struct Options {
 
 constexpr std::array flags_with_value{"--fd", "--name", "--user", "--gpu", "--driver", "--env", "--records"};
 
-// Beside this program, or where packages put what users do not call themselves.
+// Looks beside this program, and where packages install programs that users do not call.
 std::string find_gpu() {
   std::error_code failure;
   const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
@@ -75,7 +75,7 @@ bool plain(const std::string& name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), allowed);
 }
 
-// Where the path goes that this word names; null: it names none.
+// Returns the place for the path that this option sets; null: the option sets none.
 std::string* path_named(actor::HelperOptions& parking, const std::string& word) {
   if (word == "--gpu") return &parking.program;
   if (word == "--driver") return &parking.driver;
@@ -122,15 +122,15 @@ Options parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// What a terminal sends to its group is not for us: the end of the socket is our end.
+// Ignores signals that a terminal sends to its group: this process ends at the end of its socket.
 void reset_process() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int signal : {SIGTERM, SIGALRM, SIGCHLD}) std::signal(signal, SIG_DFL);
   for (const int signal : {SIGINT, SIGHUP, SIGQUIT, SIGPIPE}) std::signal(signal, SIG_IGN);
-  ::umask(022);    // the daemon, another user, reads who is in a group
-  rlimit files{};  // a descriptor for each keeper
+  ::umask(022);    // the daemon, another user, lists the processes of a group
+  rlimit files{};  // each keeper needs a descriptor
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);
@@ -210,7 +210,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
     return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {  // out of memory; everything else is a value
+  } catch (const std::exception& error) {  // out of memory; all other errors are values
     std::fprintf(stderr, "sublet-actor: %s\n", error.what());
     return 1;
   }

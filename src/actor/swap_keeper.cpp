@@ -17,8 +17,7 @@
 namespace sublet::actor {
 namespace {
 
-// The limit of a group on swap space, opened by us, or as the file's owner where we are root without the right to write
-// into everybody's files.
+// The swap limit of a group. Opened as ourselves or, if root lacks the right to write to any file, as the file's owner.
 class SwapLimit {
  public:
   explicit SwapLimit(const std::string& group)
@@ -31,8 +30,8 @@ class SwapLimit {
     if (!file_) problem_ = errno;
   }
   explicit operator bool() const { return static_cast<bool>(file_); }
-  int problem() const { return problem_; }  // errno, where it could not be opened
-  // It is the very group, and not one that was made under its name later.
+  int problem() const { return problem_; }  // errno, if it could not be opened
+  // Whether it is the recorded group, and not a later group of the same name.
   bool is(const Records::Limit& limit) const { return made_.st_dev == limit.device && made_.st_ino == limit.inode; }
   std::uint64_t device() const { return made_.st_dev; }
   std::uint64_t inode() const { return made_.st_ino; }
@@ -59,7 +58,7 @@ class SwapLimit {
     if (::seteuid(its.st_uid) != 0) return file;
     file = Fd(opened());
     const int problem = errno;
-    if (::seteuid(us) != 0) std::abort();  // never anybody else from here on
+    if (::seteuid(us) != 0) std::abort();  // continuing as another user is not safe
     errno = problem;
     return file;
   }
@@ -97,12 +96,13 @@ std::string SwapKeeper::keep(LeaseId lease, std::int32_t pid, std::uint32_t uid)
     if (!limit) return trouble(group->path, limit.problem());
     const bool same = limit.is(kept->second.limit);
     if (same && limit.read() == "0") return kept->second.by.insert(lease), std::string();
-    // Another group has its name now; or whoever set another limit meanwhile meant it, and gets that one back.
+    // Another group has the name now, or another program has set a new limit meanwhile. A new limit is intended and
+    // will be restored.
     if (same) by = std::move(kept->second.by);
     forget(kept->second.limit);
     kept_.erase(kept);
   }
-  if (group->stopped) return {};  // not by us, and not ours to undo
+  if (group->stopped) return {};  // not stopped by us, so not ours to undo
   if (!limit) return trouble(group->path, limit.problem());
   if (const Status alone = proc::belongs_to(root_, group->path, uid); !alone) return alone.error().detail;
   const Records::Limit now{
@@ -141,7 +141,7 @@ std::string SwapKeeper::give_back() {
     }
     const SwapLimit limit(path);
     const bool gone = limit ? !limit.is(kept.limit) : limit.problem() == ENOENT;
-    // Whoever set another limit meanwhile meant it.
+    // A limit that another program has set meanwhile is intended.
     const bool done = limit && !gone && (limit.read() != "0" || limit.write(kept.limit.before));
     if (!gone && !done) {
       why_not = trouble(path, limit ? errno : limit.problem());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the control groups of what is parked from being written to a swap device, and gives them their limits back.
-// What a limit was is written down (records.h) before it is changed, so that whoever comes after us can undo it.
-// Belongs to one thread.
+// Keeps the control groups of parked programs from being written to a swap device, and restores their limits. The old
+// limit is recorded (records.h) before the change, so that a later actor can undo the change. Belongs to one thread.
 #pragma once
 
 #include "actor/records.h"
@@ -17,18 +16,18 @@ namespace sublet::actor {
 
 class SwapKeeper {
  public:
-  // `records`: where limits are written down; null: nowhere. Refers to both.
+  // `records`: where limits are recorded; null: nowhere. Keeps references to both.
   SwapKeeper(const proc::ProcRoot& root, const Records* records);
 
-  // Finds the hierarchy, and what an earlier run kept: until let_others() that stays as it is, whoever it was for.
+  // Finds the hierarchy and the groups that an earlier actor kept. Those stay kept until let_others().
   void open();
-  // Keeps the innermost group of the process that has a limit on swap space from swap, for this lease. "", or why not,
-  // a sentence: where somebody else than that user and root is in the group, whom it would concern, say.
+  // Keeps the innermost group of the process that has a swap limit from swap, for this lease. Returns "" or a sentence
+  // about the failure, for example if the group has processes of other users than `uid` and root.
   std::string keep(LeaseId lease, std::int32_t pid, std::uint32_t uid);
-  // Not for this lease any more. What is kept for no other gets its limit back, once let_others() was called. "", or
-  // why some group did not get it: it is tried again at the next call.
+  // Ends it for this lease. After let_others() was called, groups that are kept for no other lease get their limit
+  // back. Returns "" or why a group did not get its limit back; the next call tries again.
   std::string let(LeaseId lease);
-  // All that are parked were named by keep(): what an earlier run kept for others gets its limit back.
+  // keep() has named all parked processes. Groups that an earlier actor kept for other leases get their limits back.
   std::string let_others();
 
  private:

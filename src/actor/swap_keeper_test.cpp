@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeping groups from swap, on a directory that looks like a hierarchy.
+// Keeps groups from swap, on a directory that looks like a hierarchy.
 #include "actor/swap_keeper.h"
 
 #include "proc/test_support.h"
@@ -27,7 +27,7 @@ class Swap : public ::testing::Test {
     fresh();
     EXPECT_EQ(keeper->let_others(), "");
   }
-  // An actor that is started anew.
+  // Starts a new actor.
   void fresh() {
     keeper.reset();
     records.emplace(dir.path("records"));
@@ -73,7 +73,7 @@ TEST_F(Swap, IsStoppedForAsLongAsAnyLeaseNeedsIt) {
 TEST_F(Swap, ALimitThatWasThereComesBackOverARestart) {
   limit("/session", "1048576");
   EXPECT_EQ(keeper->keep(one, 42, 7), "");
-  fresh();  // it knows nothing, and is told again who is parked
+  fresh();  // the new actor knows nothing, and is told again which processes are parked
   EXPECT_EQ(keeper->keep(one, 42, 7), "");
   EXPECT_EQ(keeper->let_others(), "");
   EXPECT_EQ(limit("/session"), "0");
@@ -82,7 +82,7 @@ TEST_F(Swap, ALimitThatWasThereComesBackOverARestart) {
   EXPECT_TRUE(records->limits().empty());
 }
 
-// It came back while there was no actor, or no daemon that could have said so.
+// The program was resumed while there was no actor, or no daemon to tell it.
 TEST_F(Swap, WhatNobodyNamesAnyMoreIsLetBe) {
   limit("/session", "1048576");
   limit("/other", "max");
@@ -97,12 +97,12 @@ TEST_F(Swap, WhatNobodyNamesAnyMoreIsLetBe) {
   EXPECT_EQ(limit("/session"), "1048576");
   EXPECT_EQ(limit("/other"), "0");
   fresh();
-  keeper->open();  // said twice
+  keeper->open();  // opened twice
   EXPECT_EQ(keeper->let_others(), "");
   EXPECT_EQ(limit("/other"), "max");
 }
 
-// In a group that was delegated the directory is its user's, and the limit an admin's.
+// In a delegated group the directory belongs to the user, and the limit to an admin.
 TEST_F(Swap, ItsUserCannotHaveALimitOfSomebodyElseLifted) {
   const auto claim = [&](const std::string& value) {
     return ::setxattr(dir.path("groups/session").c_str(), "user.sublet.swap_max", value.data(), value.size(), 0) == 0;
@@ -140,7 +140,7 @@ TEST_F(Swap, AGroupThatIsGoneIsForgotten) {
   EXPECT_TRUE(records->limits().empty());
 }
 
-// Whoever set it meant it, also for the time after.
+// A limit that another program sets meanwhile is intended, and stays.
 TEST_F(Swap, ALimitThatIsSetMeanwhileStays) {
   EXPECT_EQ(keeper->keep(one, 42, 7), "");
   limit("/session", "4096");
@@ -156,9 +156,9 @@ TEST_F(Swap, ALimitThatIsSetMeanwhileStays) {
   EXPECT_EQ(limit("/session"), "8192");
 }
 
-// A limit that could not be given back would stay for ever.
+// A limit without a record could not be restored.
 TEST_F(Swap, WhatCannotBeWrittenDownIsNotDone) {
-  std::filesystem::remove_all(dir.path("records"));  // the descriptor is of a directory that is gone
+  std::filesystem::remove_all(dir.path("records"));  // the descriptor is of a removed directory
   EXPECT_NE(keeper->keep(one, 42, 7).find("cannot be written down"), std::string::npos);
   EXPECT_EQ(limit("/session"), "max");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A word to a program that handles it: by SIGUSR1 and its like, to one process, and never to one that it would end.
+// Sends a message to a program by SIGUSR1 or a similar signal: to one process that handles it, and never to a process
+// that would end by it.
 #include "actor/service.h"
 #include "actor/test_support.h"
 

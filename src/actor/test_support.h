@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the tests of this folder: programs with a keeper, of whatever user, and one end of a conversation.
+// Helpers for the tests of this folder: programs with a keeper, of any user, and an end of a socket.
 #pragma once
 
 #include "actor/protocol.h"
@@ -18,18 +18,18 @@ namespace sublet::actor {
 #define NEEDS_ROOT() \
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become several users"
 
-inline constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // of no account
+inline constexpr uid_t ana = 54321, ben = 54322, admin = 54323;  // uids without an account
 
 inline Fd pidfd_of(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
-// True once the process has ended; waits for it at most ten seconds.
+// Waits at most ten seconds for the end of the process. True: it has ended.
 inline bool ends(const Fd& pidfd) {
   pollfd entry{pidfd.get(), POLLIN, 0};
   return ::poll(&entry, 1, 10'000) == 1;
 }
 
-// A keeper and its program, both of user `uid` (as root; else of ours). What the program does first is `body`; then it
-// sleeps. Ended with the scope.
+// A keeper and its program, both of user `uid` (as root; else of our user). The program runs `body`, and then sleeps.
+// Both end with the scope.
 class Kept {
  public:
   template <typename Body>
@@ -39,7 +39,7 @@ class Kept {
     const auto keeper = [&] {
       ::prctl(PR_SET_CHILD_SUBREAPER, 1);
       if (::geteuid() == 0 && ::setresuid(uid_, uid_, uid_) != 0) return 1;
-      ::prctl(PR_SET_DUMPABLE, 1);  // as exec leaves a program
+      ::prctl(PR_SET_DUMPABLE, 1);  // as an exec leaves a program
       const pid_t program = ::fork();
       if (program == 0) {
         body();
@@ -68,7 +68,7 @@ class Kept {
   pid_t keeper() const { return keeper_->pid(); }
   void end_keeper() { keeper_.reset(); }
 
-  // The order to follow it as that lease, with what goes along.
+  // Returns the order to follow the program as that lease, with its descriptors.
   Order order(std::uint64_t lease, const proc::ProcRoot& root, bool with_keeper = true) const {
     Order order{.verb = Verb::follow, .lease = lease, .uid = uid_};
     order.main_pid = main_;

@@ -49,8 +49,8 @@ Result<std::vector<gid_t>> groups_of_account(uid_t uid) {
   std::vector<gid_t> groups(1024);
   int count = static_cast<int>(groups.size());
   errno = 0;
-  // It has no word for a failure, and tells the groups that it could read. Where there is room for too few it says how
-  // many there are; meanwhile there may be more.
+  // getgrouplist() does not report failures: the caller asks untold_failure(). If the buffer is too small, the call
+  // stores the number of groups in `count`. The number may have grown by the next call.
   while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
     if (groups.size() > 65536) return from_errno("cannot ask the account database for groups", E2BIG);
     groups.resize(groups.size() * 4);

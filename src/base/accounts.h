@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The account database: it may be a network service, slow, and away. Any thread.
+// Asks the account database for users and groups. The database may be a network service: slow, or unreachable. The
+// functions block and may be called on any thread.
 #pragma once
 
 #include "base/error.h"
@@ -15,18 +16,20 @@
 
 namespace sublet {
 
-// An error means that it could not be asked, which says nothing of what is in it.
+// Return the gid of a group, or nothing if the database has no such group. An error means that the database could not
+// be asked.
 Result<std::optional<gid_t>> group_named(const std::string& name);
-Result<std::optional<std::string>> account_named(uid_t uid);  // its name
-Result<std::vector<gid_t>> groups_of_account(uid_t uid);      // none for one that is gone
+Result<std::optional<std::string>> account_named(uid_t uid);  // the user's name; nothing if there is no such account
+Result<std::vector<gid_t>> groups_of_account(uid_t uid);      // empty if there is no such account
 
-// For those who ask it aside (base/aside.h): how long a loop waits for it; after what time it is asked anew for
-// somebody's rights, and how long what it said of them serves while it does not answer.
+// For callers that ask the database through AskedAside (base/aside.h). `accounts_patience_ns`: longest wait of an event
+// loop for an answer. `rights_fresh_ns`: age at which a user's rights are asked for again. `rights_serve_ns`: greatest
+// age of an answer that is used while the database does not answer.
 constexpr std::int64_t accounts_patience_ns = 250'000'000;
 constexpr std::int64_t rights_fresh_ns = 60'000'000'000;
 constexpr std::int64_t rights_serve_ns = 15 * 60'000'000'000;
 
-// An entry of the database, and the memory that it points into.
+// An entry of the database, with the memory that its pointers point into.
 template <typename Entry>
 struct Found {
   Entry entry{};
@@ -35,17 +38,17 @@ struct Found {
 
 constexpr std::size_t largest_entry = std::size_t{64} << 20;  // a group of millions
 
-// How getgrnam_r() and its kin may say that there is no such entry, besides by saying nothing.
+// Whether an error of getgrnam_r() or a similar function means "no such entry". These functions may also return 0.
 constexpr bool means_not_found(int error) {
   return error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
 }
 
-// What kept a source of the database from being read, where the C library speaks for the others alone: it tells of
-// accounts that it had no descriptor to look for that they are not there. By errno as it left it; 0: nothing did.
+// Returns the errno that kept a database source from being read, or 0 if there was none. `error` is the errno that the
+// C library left. Without a free descriptor the C library reports existing accounts as missing.
 int untold_failure(int error);
 
-// Calls `ask(entry, memory, size, found)`, which is getgrnam_r() or its kin, with as much memory as the entry takes: a
-// group is as long as the list of its members. Nothing where there is no such entry.
+// Calls `ask(entry, memory, size, found)`, which is getgrnam_r() or a similar function, with as much memory as the
+// entry needs. A group is as long as its list of members. Returns nothing if there is no such entry.
 template <typename Entry, typename Ask>
 Result<std::optional<Found<Entry>>> look_up(const Ask& ask) {
   Found<Entry> found;

@@ -15,7 +15,7 @@ struct FakeEntry {
   std::size_t size = 0;
 };
 
-// As getgrnam_r() of an entry that takes so much memory.
+// Acts like getgrnam_r() for an entry that needs `needed` bytes of memory.
 auto entry_of(std::size_t needed) {
   return [needed](FakeEntry* entry, char* memory, std::size_t size, FakeEntry** found) {
     if (size < needed) return ERANGE;
@@ -57,7 +57,8 @@ TEST(Accounts, WhatCannotBeAskedIsNotTakenForMissing) {
 }
 
 TEST(Accounts, WithoutDescriptorsNothingIsSaidOfAnybody) {
-  // Not of root, whom some would tell of without looking. Before: so that all that is loaded for it is.
+  // Some sources answer for root without reading a file, so the test does not ask for root. The first call loads all
+  // libraries that the lookup needs.
   const auto told = [] { return group_named("no such group") || account_named(4'000'000'000) || groups_of_account(0); };
   ASSERT_TRUE(told());
   rlimit before{};

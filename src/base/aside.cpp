@@ -17,7 +17,7 @@ struct AsideThread::Shared {
   std::condition_variable more, done;
   std::deque<std::function<void()>> queue;
   bool started = false, ends = false;
-  std::int64_t began_ns = 0;  // what is under way; 0: nothing is
+  std::int64_t began_ns = 0;  // start of the running work; 0: none runs
 };
 
 AsideThread::AsideThread() : shared_(std::make_shared<Shared>()) {}
@@ -30,9 +30,9 @@ AsideThread::~AsideThread() {
   shared_->more.notify_one();
 }
 
-// False: the system gives no thread at this moment.
+// False: the system gives no thread now.
 bool AsideThread::start(const std::shared_ptr<Shared>& shared) {
-  // Signals are the loop thread's.
+  // Only the event loop's thread receives signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions that may hang, or fail, such as those to an account database behind the network: asked on a thread of their
-// own, so that whoever asks is kept for a moment at most. What was answered once serves until it is answered anew.
+// Asks questions that may hang or fail, such as a question to an account database behind a network, on a separate
+// thread. The caller waits for a limited time. An answer is used until a newer answer is there.
 #pragma once
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 
 namespace sublet {
 
-// One thread that does what it is given in order, started when it is first needed. One caller at a time. Given up, it
-// may still hang in something: then it is left alone, and ends with the process.
+// A thread that does the given work in order. The thread starts when it is first needed. One caller at a time. If the
+// work hangs when the object is destroyed, the thread is left alone and ends with the process.
 class AsideThread {
  public:
   AsideThread();
@@ -28,10 +28,10 @@ class AsideThread {
   AsideThread(const AsideThread&) = delete;
   AsideThread& operator=(const AsideThread&) = delete;
 
-  // Where no thread can be had it is done at once.
+  // Queues `work`. If no thread can be started, the caller's thread does the work at once.
   void run(std::function<void()> work);
-  // Until all of it is done, or what is under way has taken `patience`: at once if it has already, so that whoever asks
-  // a lot is kept once by a question that hangs, and not by each that stands behind it.
+  // Waits until all work is done, or until the current piece of work has run for `patience_ns`. Returns at once if that
+  // piece has already run for longer. So a caller with many questions waits only once for a hanging question.
   void wait(std::int64_t patience_ns);
 
  private:
@@ -42,20 +42,21 @@ class AsideThread {
 };
 
 struct AsideOptions {
-  std::int64_t patience_ns = 0;                                       // how long who asks is kept
-  std::int64_t serves_ns = std::numeric_limits<std::int64_t>::max();  // how old an answer gets while there is no newer
+  std::int64_t patience_ns = 0;  // longest wait of the caller
+  // Greatest age of an answer while there is no newer answer.
+  std::int64_t serves_ns = std::numeric_limits<std::int64_t>::max();
   std::size_t most_known = 4096;
 };
 
-// What the questions about each key were answered. Values of any type that can be copied; one caller at a time.
+// The answers to questions, by key. Values of any type that can be copied. One caller at a time.
 template <typename Key, typename Value>
 class AskedAside {
  public:
   AskedAside(AsideThread& thread, AsideOptions options) : thread_(thread), options_(options) {}
 
-  // The answer, which is asked for again where `fresh(answer, age in ns)` says no. The last one while there is no
-  // newer, be it that the question hangs or that it failed; nothing where there never was one, or it is too old. `ask`
-  // runs on the other thread and may outlive this object.
+  // Returns the answer for `key`, and asks again if `fresh(answer, age in ns)` is false. Returns the last answer if the
+  // question hangs or failed, and nothing if there was no answer or the answer is too old. `ask` runs on the other
+  // thread and may outlive this object.
   template <typename Fresh>
   std::optional<Value> get(const Key& key, const Fresh& fresh, std::function<Result<Value>()> ask) {
     Known* const known = place_of(key);
@@ -69,7 +70,7 @@ class AskedAside {
       thread_.run([question = known->asked, ask = std::move(ask)] {
         try {
           question->answer = ask();
-        } catch (const std::bad_alloc&) {  // it failed
+        } catch (const std::bad_alloc&) {  // the question failed
         }
         question->done = true;
       });
@@ -81,7 +82,7 @@ class AskedAside {
   }
 
  private:
-  // What fails may do so at once, and be wanted a thousand times a second.
+  // A question may fail at once, and may be wanted a thousand times a second.
   static constexpr std::int64_t pause_after_failure_ns = 1'000'000'000;
 
   struct Question {
@@ -91,12 +92,13 @@ class AskedAside {
   struct Known {
     std::optional<Value> value;
     std::int64_t at_ns = 0;
-    std::int64_t used_ns = 0;         // when it was wanted last
-    std::int64_t not_before_ns = 0;   // asked again, after a failure
-    std::shared_ptr<Question> asked;  // under way
+    std::int64_t used_ns = 0;         // time of the last get()
+    std::int64_t not_before_ns = 0;   // after a failure: time of the next try
+    std::shared_ptr<Question> asked;  // the question in progress; null: none
   };
 
-  // What nobody wanted for longest makes room. Nothing where all that is known hangs: it is not asked twice.
+  // Returns the place of `key`. A full table drops the entry that was not used for the longest time. Null if every
+  // question in the table hangs: the new question is not asked.
   Known* place_of(const Key& key) {
     if (const auto found = known_.find(key); found != known_.end()) return &found->second;
     if (known_.size() >= options_.most_known) {

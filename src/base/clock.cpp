@@ -20,7 +20,7 @@ Time wall_time() { return {read_ns(CLOCK_REALTIME)}; }
 std::int64_t monotonic_ns() { return read_ns(CLOCK_MONOTONIC); }
 
 std::int64_t slept_ns() {
-  // Between the two readings this thread may lose its processor: then they say nothing of each other.
+  // The thread may lose its processor between the two readings. Readings that are too far apart are not compared.
   constexpr std::int64_t close_together = 10'000'000;
   for (;;) {
     const std::int64_t awake = monotonic_ns();

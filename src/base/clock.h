@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place that reads a clock (checked by tools/check_tree.py). Everything else is handed a Time.
+// The only place that reads a clock (checked by tools/check_tree.py). All other code is given a Time.
 #pragma once
 
 #include "base/units.h"
@@ -10,19 +10,20 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual Time now() const = 0;  // never decreases; any thread
-  // Of the time line from CLOCK_MONOTONIC, nanoseconds.
+  // The Time minus CLOCK_MONOTONIC, in nanoseconds.
   virtual std::int64_t offset_ns() const = 0;
-  // The line goes on from there, if it is not that far yet.
+  // Moves the clock forward to `time`, unless the clock is already past it.
   virtual void go_on_from(Time time) = 0;
-  // How long the machine has slept since this was last asked, or since the clock was made, to a second; zero: not at
-  // all. The line moves on by as much: it stays near the wall clock. By the thread that asks for the time.
+  // Returns how long the machine has slept since the last call, or since the clock was made, to a second. Zero: it has
+  // not slept. The clock moves forward by this time, so that it stays near the wall clock. Called on the thread that
+  // calls now().
   virtual Duration take_sleep() = 0;
 
   Time at_monotonic(std::int64_t monotonic) const { return {monotonic + offset_ns()}; }
 };
 
-// The daemon's time line, see Time. `not_before` is the last time the store has seen: if the wall clock was set back
-// while the daemon was down, time goes on from there instead of going back.
+// The daemon's clock, see Time. `not_before` is the last time in the store. If the wall clock was set back while the
+// daemon was down, the clock starts at `not_before`.
 class SystemClock final : public Clock {
  public:
   explicit SystemClock(Time not_before = {});
@@ -36,7 +37,7 @@ class SystemClock final : public Clock {
   std::int64_t slept_ns_;
 };
 
-// Its owner moves it. `start` is the time when the simulated CLOCK_MONOTONIC stands at `monotonic_ns`.
+// A clock for tests: the test moves it. `start` is the time at which the simulated CLOCK_MONOTONIC is `monotonic_ns`.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(Time start = {1'000'000'000'000}, std::int64_t monotonic_ns = 0)
@@ -54,8 +55,8 @@ class ManualClock final : public Clock {
   std::int64_t monotonic_ns_, offset_ns_;
 };
 
-Time wall_time();             // may be set to anything at any time; safe in a signal handler
-std::int64_t monotonic_ns();  // CLOCK_MONOTONIC: stands still while the host sleeps
+Time wall_time();             // may be set to any value at any time; safe in a signal handler
+std::int64_t monotonic_ns();  // CLOCK_MONOTONIC: stops while the host sleeps
 std::int64_t slept_ns();      // how long the host has slept since it was booted
 
 }  // namespace sublet

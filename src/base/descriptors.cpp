@@ -25,7 +25,7 @@ void close_others(int keep) {
           : close_range(3, static_cast<unsigned>(keep) - 1) && close_range(static_cast<unsigned>(keep) + 1, UINT_MAX)) {
     return;
   }
-  // Kernels before 5.9, and sandboxes that do not know the call.
+  // For kernels before 5.9, and sandboxes that do not know the call.
   const Directory dir(::opendir("/proc/self/fd"));
   if (!dir) return;
   while (const dirent* entry = ::readdir(dir.get())) {

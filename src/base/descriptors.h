@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program does first: it is somebody else's child, and has whatever that one left open, or closed.
+// Handles inherited descriptors at the start of a program.
 #pragma once
 
 namespace sublet {
 
-// Closes every descriptor but 0, 1, 2 and `keep` (a helper that inherits a lock would hold it for ever),
-// makes `keep` close-on-exec, and puts /dev/null where 0, 1 or 2 is closed, so that no library's descriptor
-// lands there.
+// Closes every descriptor except 0, 1, 2 and `keep`, and sets close-on-exec on `keep`. A helper that inherits a lock
+// would hold the lock for ever. Opens /dev/null for 0, 1 or 2 if they are closed, so that no library's descriptor gets
+// such a number.
 void shed_descriptors(int keep);
 
-// What every other program of ours does first: occupies 0, 1 and 2 where they are closed, so that no socket lands there
-// and gets what is printed. Writing to such a one fails as before, so that output that nobody gets is still noticed.
+// Occupies 0, 1 and 2 if they are closed, so that no socket gets such a number and receives printed text. Writing to
+// such a descriptor still fails, so that lost output is noticed. Every program except the helpers calls this first.
 void occupy_standard_descriptors();
 
 }  // namespace sublet

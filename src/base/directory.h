@@ -12,10 +12,10 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
-// A directory that is being read, by readdir(); closed with it.
+// A directory that is read with readdir(). Owns the descriptor.
 using Directory = std::unique_ptr<DIR, CloseDirectory>;
 
-// Takes the descriptor over. Null, with errno set, if it is not that of a directory.
+// Takes the descriptor over. Returns null, with errno set, if the descriptor is not that of a directory.
 inline Directory read_directory(Fd opened) {
   Directory directory(::fdopendir(opened.get()));
   if (directory) opened.release();

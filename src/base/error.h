@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as values. Inside the program a failure is an Error in a Result; it becomes a problem document at the HTTP
-// edge and a message with a hint at the CLI edge. Nothing here throws; a Result is used on one thread at a time.
+// Errors as values. Inside the program a failure is an Error in a Result. The HTTP layer turns an Error into a problem
+// document, and the CLI into a message with a hint. Nothing here throws. One thread at a time uses a Result.
 #pragma once
 
 #include <boost/system/result.hpp>
@@ -10,23 +10,23 @@
 
 namespace sublet {
 
-// The closed list of error codes of the API (api/openapi.yaml repeats it and a test compares the two), then those
-// that never leave the program as such.
+// The closed list of error codes of the API, then the codes that never leave the program as such. api/openapi.yaml
+// repeats the list, and a test compares the two.
 enum class Code {
-  Memory,    // would have to wait for VRAM
-  Priority,  // would have to wait behind something more urgent
+  Memory,    // the lease would have to wait for VRAM
+  Priority,  // the lease would have to wait behind a more urgent lease
   Quota,
   Share,
-  Settling,  // would have to wait until bytes are measured gone
-  External,  // a program without a lease holds the room
+  Settling,  // the lease would have to wait until measured bytes are gone
+  External,  // an unleased process has the memory
   HostMemory,
-  TooLarge,  // no device could ever hold it
+  TooLarge,  // no device can ever hold the lease
   Draining,
   GpuLost,
   PauseUnsafe,  // the lease cannot be paused
   CannotPreempt,
   ResumeBlocked,
-  Unverified,  // what the GPU reports is unknown, stale or implausible
+  Unverified,  // the GPU's readings are unknown, stale or implausible
   Unkillable,
   InUse,
   Stale,  // an old generation, or a state that does not allow the call
@@ -37,7 +37,7 @@ enum class Code {
 };
 
 std::string_view to_string(Code code);
-int http_status(Code code);  // the status this code is answered with
+int http_status(Code code);  // the HTTP status of an answer with this code
 
 struct Error {
   Code code = Code::Unavailable;
@@ -49,7 +49,7 @@ template <typename T>
 using Result = boost::system::result<T, Error>;
 using Status = Result<void>;
 
-// Needed by boost::system::result for .value() on an error: our own bug, so it ends the program loudly.
+// boost::system::result calls this for .value() on an error. Such a call is a bug of ours, so it ends the program.
 [[noreturn]] void throw_exception_from_error(const Error& error, const boost::source_location& where);
 
 Error bad_request(std::string detail, std::string hint = {});
@@ -57,7 +57,7 @@ Error not_found(std::string detail, std::string hint = {});
 Error denied(std::string detail, std::string hint = {});
 Error unavailable(std::string detail, std::string hint = {});
 
-// An Error from errno: "what: strerror".
+// Makes an Error from errno: "what: strerror".
 Error from_errno(std::string_view what, int errnum);
 
 }  // namespace sublet

@@ -59,7 +59,7 @@ Status Failpoints::arm(std::string_view text, std::span<const std::string_view> 
 
 bool Failpoints::at(std::span<const std::string_view> subjects, std::string_view step) {
   if (log_) {
-    // A line each, and at once: several threads come by, and the process may be about to end.
+    // Each subject has its own line and is written at once. Several threads write, and the process may be about to end.
     const std::set<std::string_view> distinct(subjects.begin(), subjects.end());
     for (const std::string_view subject : distinct) fmt::print(stderr, "failpoint {}.{}\n", subject, step);
   }

@@ -29,7 +29,7 @@ TEST(Failpoints, AnErrorHappensOnceAndAtItsNameOnly) {
 TEST(Failpoints, TheTimeThatItIsReachedCanBeChosen) {
   Failpoints points;
   ASSERT_TRUE(points.arm("granted.written=error@2", subjects));
-  EXPECT_FALSE(points.at(Names{"granted", "granted"}, Failpoints::written));  // reached once
+  EXPECT_FALSE(points.at(Names{"granted", "granted"}, Failpoints::written));  // counts as reached once
   EXPECT_TRUE(points.at(Names{"granted"}, Failpoints::written));
   EXPECT_FALSE(points.at(Names{"granted"}, Failpoints::written));
 }

@@ -7,7 +7,7 @@
 
 namespace sublet {
 
-// Owns one file descriptor and closes it.
+// Owns a file descriptor and closes it.
 class Fd {
  public:
   Fd() = default;

@@ -11,7 +11,7 @@
 
 namespace sublet {
 
-// The public id of a lease: a number that only grows, never used twice in one store. Text form "lease-7".
+// The public id of a lease: a number that only grows, and that a store never uses twice. Text form "lease-7".
 struct LeaseId {
   std::uint64_t number = 0;  // 0: none
   constexpr auto operator<=>(const LeaseId&) const = default;
@@ -21,8 +21,8 @@ struct LeaseId {
 std::string to_string(LeaseId id);
 Result<LeaseId> parse_lease_id(std::string_view text);  // "lease-7" or "7"
 
-// A process, as well as one can be named in text: its pid and its start time in clock ticks since boot
-// (/proc/PID/stat field 22). Enough to recognise it while reading, never enough to signal it: for that, a pidfd.
+// Names a process by its pid and its start time in clock ticks since boot (/proc/PID/stat field 22). This is enough to
+// recognise the process, but not enough to signal it: a signal needs a pidfd.
 struct ProcessRef {
   std::int32_t pid = 0;  // 0: none
   std::uint64_t start_ticks = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON as text, in one pass and without a tree: for what is written thousands of times a second, where building
-// a tree first takes most of the time. Values; any thread.
+// Writes JSON as text in one pass, without a tree. For text that is written thousands of times a second, where a tree
+// takes most of the time. Values; any thread.
 #pragma once
 
 #include <charconv>
@@ -14,7 +14,7 @@ namespace sublet {
 
 class JsonText {
  public:
-  // `expected`: about so many bytes, so that the text need not move as it grows.
+  // `expected`: the expected size in bytes, so that the text need not be moved as it grows.
   explicit JsonText(std::size_t expected = 0) : text_(expected, '\0') {}
   JsonText& begin_object() { return open('{'); }
   JsonText& end_object() { return close('}'); }
@@ -22,7 +22,7 @@ class JsonText {
   JsonText& end_array() { return close(']'); }
   JsonText& key(std::string_view name);  // plain ASCII without quotes
 
-  JsonText& value(std::string_view text);  // what is not UTF-8 in it is replaced
+  JsonText& value(std::string_view text);  // replaces text that is not UTF-8
   JsonText& value(const char* text) { return value(std::string_view(text)); }
   JsonText& value(const std::string& text) { return value(std::string_view(text)); }
   JsonText& value(std::same_as<bool> auto truth) { return raw(truth ? "true" : "false"); }
@@ -43,7 +43,7 @@ class JsonText {
     return value(content);
   }
 
-  // The text so far; complete once everything that was begun has been ended.
+  // The text so far. It is complete when every begun object and array has been ended.
   std::string_view text() const { return {text_.data(), used_}; }
   std::string take() {
     text_.resize(used_);
@@ -55,15 +55,15 @@ class JsonText {
 
   JsonText& open(char bracket);
   JsonText& close(char bracket);
-  // Where a value or key of at most so many bytes is to be written: behind the comma that may have to be before it.
+  // Returns where a value or key of at most `bytes` bytes is to be written, after a comma if one is needed.
   char* room(std::size_t bytes);
-  JsonText& wrote(const char* end, bool comma = true);  // up to here
+  JsonText& wrote(const char* end, bool comma = true);  // the text ends here
   void grow(std::size_t bytes);
 
-  // Longer than what is written, so that each piece is copied to its place and nothing else is done for it.
+  // Longer than the written part, so that each piece is copied once to its place.
   std::string text_;
   std::size_t used_ = 0;
-  bool comma_ = false;  // the next value or key needs one before it
+  bool comma_ = false;  // the next value or key needs a comma before it
 };
 
 }  // namespace sublet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of the daemon and its helpers: lines on stderr, with priority prefixes that journald understands when it
-// listens. Library code returns errors; only the daemon's own layers (engine, http, daemon) log. Any thread.
+// The log of the daemon and its helpers: lines on stderr, with the priority prefixes of journald. Library code returns
+// errors; only the engine, http and daemon folders log. Any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,9 +12,9 @@ namespace sublet::log {
 
 enum class Level { debug, info, warn, error };
 
-// `name` stands in front of each line; `verbose` lets debug lines through. Call once, before threads start.
+// `name` stands at the start of each line. `verbose` lets debug lines through. Call once, before threads start.
 void init(std::string_view name, bool verbose);
-// Nothing is said from now on: for simulations, where the same is said a million times.
+// Turns the log off. For simulations, which would log the same lines a million times.
 void silence();
 void write(Level level, std::string_view message);
 

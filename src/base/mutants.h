@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes that the seeded simulation must find: each is a bug somebody could make, at the place where it would be
-// made. In what is shipped mutant() is false and the mistakes are not compiled; one program, tests/sim's sim_mutants,
-// is made of the same sources with them, and makes the one that it is told to. tests/sim/mutants.cpp says what each
-// does.
+// Deliberate faults that the seeded simulation must find. Each mutant is a mistake that a developer could make, at the
+// place of the mistake. In the shipped programs mutant() is false and the faults are not compiled. Only tests/sim's
+// sim_mutants is built with them, and activates the mutant that its command line names. tests/sim/mutants.cpp describes
+// each mutant.
 #pragma once
 
 namespace sublet {

@@ -8,7 +8,8 @@
 
 namespace sublet {
 
-// What the whole text says in decimal; nothing where anything else stands in it, or it is too large for the type.
+// Returns the decimal number that the whole text stands for. Nothing if the text has other characters, or if the number
+// is too large for the type.
 template <std::integral T>
 std::optional<T> parse_number(std::string_view text) {
   T number{};

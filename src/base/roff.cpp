@@ -14,7 +14,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// One line of text, `backticks` made bold.
+// Returns a line of text in which `backticks` are bold.
 std::string inline_text(std::string_view text) {
   std::string flat(text);
   for (char& c : flat) {
@@ -31,7 +31,7 @@ std::string inline_text(std::string_view text) {
     out += bold ? "\\fB" : "\\fR";
     rest.remove_prefix(tick + 1);
   }
-  // What stands at the start of a line is a macro if it begins with one of these.
+  // A line that begins with one of these characters is a macro.
   if (!out.empty() && (out[0] == '.' || out[0] == '\'')) out = "\\&" + out;
   return out;
 }
@@ -42,7 +42,7 @@ std::string roff_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == '\\') out += "\\e";
-    else if (c == '-') out += "\\-";  // else it is printed as a hyphen, which no shell takes for a minus
+    else if (c == '-') out += "\\-";  // otherwise a hyphen is printed, which no shell accepts as a minus
     else if (c == '`') out += "\\(ga";
     else if (c == '~') out += "\\(ti";
     else if (c == '^') out += "\\(ha";

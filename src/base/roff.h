@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of the manual, in the macros of man(7). The programs write their pages from the tables that also make their
-// --help, so that the two cannot tell different stories. Values, no I/O, any thread.
+// Manual pages in the macros of man(7). The programs write their pages from the tables that also make their --help, so
+// that the two agree. Values, no I/O, any thread.
 #pragma once
 
 #include <string>
@@ -10,30 +10,29 @@ namespace sublet {
 
 class ManPage {
  public:
-  // "sublet-run", 1, "Run a program under a lease": what NAME says. The page carries no date: it is as old as the
-  // program that prints it.
+  // Starts a page: "sublet-run", 1, and the summary for NAME, "Run a program under a lease". The page carries no date.
   ManPage(std::string_view name, int section, std::string_view summary);
 
   void heading(std::string_view title);  // "EXIT STATUS"
-  // Words between `backticks` come out bold; a line break is a blank.
+  // Adds a paragraph. Words between `backticks` become bold; a line break becomes a blank.
   void paragraph(std::string_view text);
-  // A line that ends as written: a synopsis. `Backticks` as above.
+  // Adds a line that ends as written, such as a synopsis. `Backticks` as above.
   void line(std::string_view text);
-  // "`-m`, `--vram` SIZE" and what it means.
+  // Adds a list item: a tag such as "`-m`, `--vram` SIZE", and its meaning.
   void item(std::string_view tag, std::string_view text);
-  // An example: as it stands, line breaks too.
+  // Adds an example as it stands, with its line breaks.
   void verbatim(std::string_view text);
 
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
-  bool fresh_ = true;  // nothing stands below the heading yet: it parts what follows from what was before
+  bool fresh_ = true;  // nothing follows the last heading yet
 
   void part(std::string_view macro);
 };
 
-// Plain text as roff would print it unchanged: escapes, control characters at the start of a line.
+// Returns plain text with escapes, so that roff prints it unchanged.
 std::string roff_escaped(std::string_view text);
 
 }  // namespace sublet

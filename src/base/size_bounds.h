@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least size of a lease, and sizes that somebody types again: `format_size` rounds to the nearest, and what it
-// prints of a bound may lie beyond it.
+// The least size of a lease, and sizes that a user types again. `format_size` rounds to the nearest, so its text for a
+// limit may lie beyond the limit.
 #pragma once
 
 #include "base/units.h"
@@ -10,12 +10,12 @@
 
 namespace sublet {
 
-inline constexpr Bytes least_lease = KiB;  // no VRAM is meant by less: what is missing is a unit
+inline constexpr Bytes least_lease = KiB;  // a smaller number lacks its unit
 
-std::string format_size_down(Bytes bytes);  // "3.6 GiB" of 3.65: what may be asked for at most, what is free
-std::string format_size_up(Bytes bytes);    // "3.7 GiB" of 3.65: what must be asked for at least
+std::string format_size_down(Bytes bytes);  // "3.6 GiB" of 3.65: a maximum to ask for, or free memory
+std::string format_size_up(Bytes bytes);    // "3.7 GiB" of 3.65: a minimum to ask for
 
-// Of two in one sentence, the larger first: they do not look the same where the difference is what it is about.
+// Formats two sizes for the same sentence, the larger first. Their texts differ if the sizes differ.
 std::pair<std::string, std::string> format_sizes_apart(Bytes larger, Bytes smaller);
 
 }  // namespace sublet

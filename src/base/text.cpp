@@ -10,9 +10,10 @@
 namespace sublet {
 namespace {
 
-constexpr std::size_t shown_characters = 200;  // of printable(); in bytes
+constexpr std::size_t shown_characters = 200;  // of printable(), in bytes
 
-// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none (overlong forms count as none).
+// Returns the length of the valid UTF-8 sequence at the start of `text`, or 0 if there is none. An overlong form is not
+// valid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -32,7 +33,8 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// Valid characters that steer a terminal (the controls of ASCII and of Latin-1), or reorder or break what is read.
+// Whether a valid character controls a terminal (control characters of ASCII and Latin-1), or reorders or breaks the
+// line.
 bool steers(char32_t c) {
   const auto between = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
   return c < 0x20 || between(0x7f, 0x9f) || between(0x200e, 0x200f) || between(0x2028, 0x202e) ||
@@ -84,7 +86,7 @@ std::string visible(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  // No byte becomes less than one, so what is cut off of a huge text here would not be shown anyway.
+  // visible() shortens nothing, so four times the limit is always enough of a huge text.
   std::string out = visible(text.substr(0, 4 * shown_characters));
   if (out.size() <= shown_characters) return out;
   std::size_t cut = shown_characters;
@@ -103,8 +105,8 @@ bool is_printable(std::string_view text) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string_view> known) {
-  if (word.size() > 64) return {};         // nobody's typing error
-  std::size_t best = word.size() / 3 + 2;  // farther than this is another word
+  if (word.size() > 64) return {};         // too long for a typing error
+  std::size_t best = word.size() / 3 + 2;  // a greater distance means another word
   std::string found;
   for (const std::string_view candidate : known) {
     const bool extends = word.size() >= 3 && candidate.substr(0, word.size()) == word;

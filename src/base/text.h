@@ -8,23 +8,23 @@
 
 namespace sublet {
 
-// The text as it may be shown on a terminal and put into JSON, whatever a user typed: what is not UTF-8 and control
-// characters as \xNN, other characters that steer a terminal or turn the direction of text as \uNNNN.
+// Returns the text in a form that is safe on a terminal and in JSON. Bytes that are not UTF-8 and control characters
+// become \xNN. Other characters that control a terminal or change the direction of text become \uNNNN.
 std::string visible(std::string_view text);
 
-// The same, cut at 200 bytes (then ending in "…"): for messages that repeat what was given.
+// The same, cut at 200 bytes and then ending in "…". For messages that repeat a user's text.
 std::string printable(std::string_view text);
 
-// Whether visible() would leave it as it is.
+// Whether visible() returns the text unchanged.
 bool is_printable(std::string_view text);
 
-// The character that one valid, not empty UTF-8 sequence stands for.
+// Returns the character of a valid UTF-8 sequence, which must not be empty.
 char32_t decode_utf8(std::string_view sequence);
 
-// The entry of `known` that is nearest to `word` by edit distance, if one is near enough to have been meant; "" else.
+// Returns the entry of `known` nearest to `word` by edit distance, or "" if no entry is near enough.
 std::string nearest(std::string_view word, std::span<const std::string_view> known);
 
-// " – did you mean 'queue'?" or "".
+// Returns " – did you mean 'queue'?", or "".
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace sublet

@@ -21,7 +21,7 @@ __extension__ using Wide = unsigned __int128;  // products of 64-bit numbers, be
 constexpr std::int64_t size_limit = 1LL << 62;
 constexpr auto size_hint = "write a size such as 8GiB, 512M or 8GB; a bare number is bytes";
 
-// A decimal number with an optional fraction as `value / scale`, kept in integers so that 0.1GiB is exact to a byte.
+// A decimal number with an optional fraction, as `value / scale`. Integers keep 0.1GiB exact to a byte.
 struct Decimal {
   Wide value = 0;
   Wide scale = 1;
@@ -50,7 +50,7 @@ Decimal read_decimal(std::string_view text) {
   return number;
 }
 
-// number × unit, rounded down; `limit` + 1 for everything above it, however large.
+// Returns number × unit, rounded down, or `limit` + 1 if the product is above `limit`.
 Wide times(const Decimal& number, std::int64_t unit, std::int64_t limit) {
   const Wide above = static_cast<Wide>(limit) + 1;
   Wide product = 0;
@@ -78,7 +78,7 @@ std::int64_t size_unit(std::string unit) {
 
 enum class Rounding { nearest, down, up };
 
-// The nearest is, of two whole numbers that are as near, the even one; neither argument is negative.
+// Divides. `nearest` rounds halves to the even number. Neither argument may be negative.
 std::int64_t divided(std::int64_t number, std::int64_t by, Rounding rounding) {
   const std::int64_t whole = number / by;
   const std::int64_t rest = number % by;
@@ -86,7 +86,7 @@ std::int64_t divided(std::int64_t number, std::int64_t by, Rounding rounding) {
   return rounding == Rounding::up ? whole + (rest > 0) : whole + (rounding == Rounding::nearest && nearer);
 }
 
-// In integers: every decision says its sizes several times, and to print a double with one digit takes long.
+// Uses integers: every decision formats sizes several times, and a double with one digit takes long to print.
 std::string size_text(Bytes bytes, Rounding rounding) {
   static constexpr std::array<std::pair<std::int64_t, const char*>, 4> units{
       {{1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}}};
@@ -170,7 +170,7 @@ Result<Duration> parse_duration(std::string_view text) {
 
 std::string format_duration(Duration duration) {
   const std::int64_t ms = duration.count() / 1'000'000;
-  if (ms < 0) return fmt::format("-{}", format_duration(-duration));  // g++ 12 warns of "-" + text, wrongly
+  if (ms < 0) return fmt::format("-{}", format_duration(-duration));  // "-" + text makes g++ 12 warn wrongly
   if (ms < 1000) return fmt::format("{} ms", ms);
   const std::int64_t seconds = (ms + 500) / 1000;
   const auto pair = [](std::int64_t a, const char* unit_a, std::int64_t b, const char* unit_b) {
@@ -182,7 +182,7 @@ std::string format_duration(Duration duration) {
   return pair(seconds / 86400, "d", seconds % 86400 / 3600, "h");
 }
 
-// By hand: it stands several times in every lease that is told.
+// Written by hand for speed: each lease in an answer has several of these times.
 std::string format_rfc3339(Time time) {
   using namespace std::chrono;
   const sys_time<milliseconds> moment(floor<milliseconds>(Duration(time.ns)));

@@ -46,7 +46,7 @@ TEST(ParseSize, StopsAtTwoToTheSixtyTwo) {
   EXPECT_EQ(size("4096P"), 1LL << 62);
   for (const char* text : {"4611686018427387905", "4097P", "18446744073709551616", "99999999999999999999999999999999",
                            "1000000000000000000000000000000P",
-                           // 2^78 + 1 PiB is 2^50 modulo 2^128
+                           // 2^78 + 1 PiB, which is 2^50 modulo 2^128
                            "302231454903657293676545P"}) {
     const auto refused = parse_size(text);
     ASSERT_FALSE(refused) << text;
@@ -111,7 +111,8 @@ TEST(FormatSize, RoundsAsThePrintingOfADoubleDoes) {
   std::uint64_t random = 1;
   for (int i = 0; i < 20'000; ++i) {
     random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-    // Below 2^50 each is a double; every other one ends in zeros, so that some lie between two that can be written.
+    // A double holds each number below 2^50 exactly. Every other number ends in zeros, so that some lie between two
+    // texts.
     std::int64_t size = static_cast<std::int64_t>(random >> (14 + i % 40));
     if (i % 2 == 0) size = size >> (i % 9) << (i % 9);
     const auto [unit, name] = size >= (1LL << 40)   ? std::pair(1LL << 40, "TiB")

@@ -25,7 +25,7 @@ std::int64_t deadline_after(Duration duration) {
 
 Failure cancelled() { return {FailureKind::cancelled, {Code::Unavailable, "cancelled", {}}, 0, {}}; }
 
-// Between attempts: quick at first, because most restarts are, then calmer.
+// The pause before the next attempt: short at first, because most restarts are quick, then longer.
 Duration next_pause(Duration away) {
   if (away < 2s) return 50ms;
   if (away < 10s) return 250ms;
@@ -64,7 +64,7 @@ Client::Woken Client::wait(std::int64_t deadline_ns) {
   for (;;) {
     const std::int64_t left = deadline_ns - monotonic_ns();
     if (left <= 0) return Woken::deadline;
-    // Rounded up, so that the deadline has passed when poll says so; poll itself ignores descriptors below 0.
+    // Rounded up, so that the deadline has passed when poll returns. poll ignores descriptors below 0.
     const int timeout = static_cast<int>(std::min<std::int64_t>((left + 999'999) / 1'000'000, 60'000));
     pollfd fds[2] = {{interrupt_.fd, POLLIN, 0}, {connection_.fd(), connection_.events(), 0}};
     if (::poll(fds, 2, timeout) <= 0) continue;
@@ -125,14 +125,15 @@ bool Client::pause(Duration duration) {
     switch (wait(deadline)) {
       case Woken::cancelled: return false;
       case Woken::deadline: return true;
-      case Woken::socket: break;  // no call is under way, so there is none to watch
+      case Woken::socket: break;  // no call is in progress, so no socket is watched
     }
   }
 }
 
 Answer<nlohmann::json> parse(const Reply& reply) {
   auto body = nlohmann::json::parse(reply.text, nullptr, false);
-  if (!body.is_discarded()) return {boost::system::in_place_value, std::move(body)};  // json itself converts to all
+  // JSON converts to every type, hence in_place_value.
+  if (!body.is_discarded()) return {boost::system::in_place_value, std::move(body)};
   return Failure{FailureKind::lost, {Code::Unavailable, "the daemon's answer is not JSON", {}}, 0, {}};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to the daemon that block, that can be interrupted, and that outlive a restart of the daemon. Single thread.
+// Blocking calls to the daemon, which can be interrupted and which outlive a restart of the daemon. Single thread.
 #pragma once
 
 #include "base/units.h"
@@ -13,24 +13,24 @@
 
 namespace sublet::client {
 
-// JSON as it is sent: bytes that are not UTF-8 (from a command line, say) are replaced, never thrown over.
+// Returns JSON as it is sent. Bytes that are not UTF-8 (from a command line, say) are replaced.
 std::string to_text(const nlohmann::json& body);
 
-// What the caller wants to be told of while a call waits: `ready` is called whenever `fd` is readable and returns false
-// to cancel the call. `fd` may be an epoll descriptor, so that one is enough for signals, timers and children.
+// An event source for the time while a call waits. `ready` is called whenever `fd` is readable, and returns false to
+// cancel the call. `fd` may be an epoll descriptor for signals, timers and children.
 struct Interrupt {
   int fd = -1;
   std::function<bool()> ready;
 };
 
-// How a caller goes on when the daemon is away.
+// How a caller waits while the daemon is away.
 struct Patience {
-  // Called at each attempt once the daemon has been away for a minute, at most every 5 s; the error is the latest.
+  // Called at each attempt after the daemon was away for a minute, at most every 5 s; the error is the latest.
   std::function<void(const Error&, Duration away)> say;
-  Duration limit = Duration::max();  // give up after the daemon was away for so long
+  Duration limit = Duration::max();  // gives up after the daemon was away for this time
 };
 
-// 128 random bits as hex: a key under which a mutating call may be sent again without being done twice.
+// Returns 128 random bits as hex: an idempotency key, with which a call may be repeated without a second effect.
 std::string new_idempotency_key();
 
 class Client {
@@ -40,12 +40,12 @@ class Client {
   const Endpoint& endpoint() const { return endpoint_; }
   void set_interrupt(Interrupt interrupt) { interrupt_ = std::move(interrupt); }
 
-  // One call. `timeout` bounds the silence of a daemon that accepts and does not answer; a long-poll must add its own
-  // wait. A keep-alive connection that turns out to be closed is replaced once, silently: safe, because what changes
-  // something carries an Idempotency-Key (call() adds one where the caller did not).
+  // Makes a call. `timeout` is the longest silence of a daemon that accepted the call; a long-poll must add its own
+  // wait. A closed keep-alive connection is replaced once. This is safe, because a call that changes something has an
+  // Idempotency-Key (call() adds a missing key).
   Answer<Reply> call(Request request, Duration timeout = default_timeout);
 
-  // As call(), but goes on while the daemon is away or restarting, always with the same key.
+  // As call(), but repeats the call with the same key while the daemon is away or restarting.
   Answer<Reply> insist(Request request, const Patience& patience, Duration timeout = default_timeout);
 
   Answer<Reply> get(std::string target) { return ask({"GET", std::move(target), {}, {}, {}}); }
@@ -53,17 +53,16 @@ class Client {
     return ask({"POST", std::move(target), to_text(body), {}, {}});
   }
 
-  // From now on get() and post() go on as insist() does.
+  // From now on get() and post() act like insist().
   void be_patient(Patience patience) { patience_ = std::move(patience); }
 
-  // Some daemon was there when something was asked, though it may not have answered: if there is none now, it went
-  // away.
+  // Whether a daemon was there at some call, even if it did not answer. If there is none now, it went away.
   bool met() const { return met_; }
 
-  // Waits, interruptibly: false if it was cancelled.
+  // Waits. False if the interrupt cancelled it.
   bool pause(Duration duration);
 
-  // Closes the connection; leases that live by it begin to linger.
+  // Closes the connection. Leases that this connection owns begin to linger.
   void close() { connection_.close(); }
 
   static constexpr Duration default_timeout = std::chrono::seconds(30);
@@ -81,7 +80,7 @@ class Client {
   Woken wait(std::int64_t deadline_ns);
 };
 
-// The reply's body as JSON; a failure of kind `lost` if it is none.
+// Returns the reply's body as JSON, or a failure of kind `lost` if the body is no JSON.
 Answer<nlohmann::json> parse(const Reply& reply);
 
 }  // namespace sublet::client

@@ -135,7 +135,7 @@ TEST_F(ClientTest, SilenceEndsWithTheTimeout) {
 }
 
 TEST_F(ClientTest, InsistingOutlivesADaemonThatComesLater) {
-  // The interrupt's descriptor is always readable: its handler runs at each wait and starts the server at the third.
+  // The interrupt's descriptor is always readable. Its handler runs at each wait, and starts the server at the third.
   Fd event(::eventfd(1, EFD_CLOEXEC));
   std::unique_ptr<FakeServer> server;
   int woken = 0;
@@ -248,7 +248,7 @@ TEST_F(ClientTest, AnEventStreamThatIsRefusedBeforeItHasAskedSaysWhy) {
     return FakeServer::Out{"HTTP/1.1 429 X\r\n\r\n{\"code\":\"Quota\",\"detail\":\"too many connections\"}", true};
   });
   EventStream stream(Endpoint{path});
-  // It has heard enough while most of the rest is not sent yet.
+  // The server refuses while most of the request is not sent yet.
   const auto opened = stream.open("/v1/events HTTP/1.1\r\n\r\n" + std::string(4 << 20, 'x'), "");
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().error.detail, "too many connections");

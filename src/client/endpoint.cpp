@@ -57,7 +57,7 @@ Result<std::string> token_from(const char* path) {
   if (size < 0) return no_token(path, errno);
   std::string token(buffer, static_cast<std::size_t>(size));
   while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) token.pop_back();
-  // What goes into a header must not be able to end it.
+  // The text of a header must not be able to end the header.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (!plain || token.empty() || token.size() > 128) {
     return bad_request(fmt::format("the file '{}' holds no token", printable(path)),
@@ -75,7 +75,7 @@ Result<Endpoint> parse_named(std::string_view text) {
   return endpoint;
 }
 
-// The base directory specification: a relative value is to be ignored.
+// The XDG base directory specification says to ignore a relative value.
 std::string absolute_directory(const char* variable) {
   const char* value = std::getenv(variable);
   return value != nullptr && *value == '/' ? value : std::string();

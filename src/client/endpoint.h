@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which daemon to talk to.
+// Finds the daemon to talk to.
 #pragma once
 
 #include "base/error.h"
@@ -11,10 +11,10 @@
 
 namespace sublet::client {
 
-// Of the daemon that serves the whole machine.
+// The socket of the daemon that serves the whole machine.
 inline constexpr std::string_view system_socket = "/run/sublet/sublet.sock";
 
-// What starts it: by systemd, where that runs, which has this directory then; else by hand.
+// Returns the command that starts the system's daemon: with systemd if its directory exists, else by hand.
 std::string start_command(const std::string& systemd = "/run/systemd/system");
 
 // A daemon's Unix socket, or its port on this machine.
@@ -24,24 +24,25 @@ struct Endpoint {
   std::uint16_t port = 0;  // TCP
   std::string token = {};  // TCP: secret; never in url()
   bool tcp() const { return port != 0; }
-  std::string authority() const;  // what a request calls the daemon: "127.0.0.1:4711"
+  std::string authority() const;  // the Host header: "127.0.0.1:4711"
   std::string url() const;
 };
 
-// Reads "unix:///run/x.sock", a path, or "http://127.0.0.1:4711" (this machine only: a token must not cross a network
-// in clear). A relative path is taken from the working directory, because what is handed on to child programs must keep
-// its meaning.
+// Parses "unix:///run/x.sock", a path, or "http://127.0.0.1:4711". Only loopback addresses are allowed, because a token
+// must not cross a network in plain text. A relative path becomes absolute, because child programs may have another
+// working directory.
 Result<Endpoint> parse_endpoint(std::string_view text);
 
-// Where a user's own daemon keeps its store. Reads the environment.
+// Returns the state directory of a user's own daemon. Reads the environment.
 std::string user_state_dir();
-// Where a user's own daemon listens: the first of these; the others are where it listens when it was started from a
-// poorer environment. Never empty. Daemon and clients both ask here, so that they cannot miss each other.
+// Returns the socket paths of a user's own daemon; never empty. The daemon listens at the first path. It uses a later
+// path if its environment lacked variables. Daemon and clients both call this, so that they find each other.
 std::vector<std::string> user_sockets();
 
-// `flag` (the value of --host) if it is not empty, else SUBLET_HOST, else the first of user_sockets() that exists, else
-// the system's. Reads the environment; for TCP also the file that SUBLET_TOKEN_FILE names.
+// Returns the endpoint of `flag` (the value of --host) if it is not empty, else of SUBLET_HOST, else the first of
+// user_sockets() that exists, else the system's socket. Reads the environment and, for TCP, the file that
+// SUBLET_TOKEN_FILE names.
 Result<Endpoint> resolve_endpoint(std::string_view flag = {});
-bool names_daemon(std::string_view flag = {});  // one of the first two does
+bool names_daemon(std::string_view flag = {});  // whether `flag` or SUBLET_HOST names a daemon
 
 }  // namespace sublet::client

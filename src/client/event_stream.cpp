@@ -12,7 +12,7 @@ namespace sublet::client {
 namespace {
 
 constexpr Duration answer_within = std::chrono::seconds(30);
-constexpr std::size_t buffer_limit = 16u << 20;  // more than any event; bounds a daemon that is broken
+constexpr std::size_t buffer_limit = 16u << 20;  // more than any event; limits the memory that a faulty daemon can use
 
 }  // namespace
 
@@ -46,7 +46,8 @@ boost::system::result<void, Failure> EventStream::open(const std::string& target
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t sent = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
     if (sent > 0) rest.remove_prefix(static_cast<std::size_t>(sent));
-    else if (errno == EPIPE || errno == ECONNRESET) break;  // it may refuse early and close; that can still be read
+    // The daemon may refuse early and close; its answer can still be read.
+    else if (errno == EPIPE || errno == ECONNRESET) break;
     else if (errno != EINTR) return lost;
   }
   auto end = std::string::npos;
@@ -57,7 +58,7 @@ boost::system::result<void, Failure> EventStream::open(const std::string& target
   if (buffer_.size() > 12) std::from_chars(buffer_.data() + 9, buffer_.data() + 12, status);
   buffer_.erase(0, end + 4);
   if (status == 200) return {};
-  ::shutdown(socket_.get(), SHUT_WR);  // then the daemon closes once it has said why not
+  ::shutdown(socket_.get(), SHUT_WR);  // so that the daemon closes after its refusal
   while (read_more(answer_within)) {
   }
   return refusal(status, std::move(buffer_));
@@ -83,7 +84,7 @@ std::optional<StreamedEvent> EventStream::take(std::string_view block) {
     block.remove_prefix(line.size() + 1);
     if (line == ": end") complete_ = true;
     const auto colon = line.find(": ");
-    if (colon == std::string_view::npos || colon == 0) continue;  // a comment
+    if (colon == std::string_view::npos || colon == 0) continue;  // a comment line
     const auto value = line.substr(colon + 2);
     if (line.starts_with("id:")) last_id_ = value;
     else if (line.starts_with("event:")) event.type = value;

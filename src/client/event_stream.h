@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's stream of events, one at a time. Blocks; single thread.
+// Reads the daemon's stream of events, one event at a time. Blocks; single thread.
 #pragma once
 
 #include "base/fd.h"
@@ -20,16 +20,17 @@ class EventStream {
  public:
   explicit EventStream(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 
-  // Asks for `target`, for what came after the event `last_id` ("": from now on). Waits for the daemon's yes or no.
+  // Requests `target`, for the events after `last_id` ("": from now on). Waits for the daemon's answer.
   boost::system::result<void, Failure> open(const std::string& target, const std::string& last_id);
 
-  // The next event; nothing when the stream has ended, or the daemon was silent for `silence`, signs of life included.
+  // Returns the next event. Nothing if the stream has ended, or if the daemon sent nothing, not even a keep-alive, for
+  // `silence`.
   std::optional<StreamedEvent> next(Duration silence);
 
-  // Where to go on after a stream has ended: the id of the last event that was returned.
+  // Returns the id of the last event, with which a new stream can continue.
   const std::string& last_id() const { return last_id_; }
 
-  // Whether the daemon said that there is no more, rather than that it was cut off.
+  // Whether the daemon ended the stream, so that it was not cut off.
   bool complete() const { return complete_; }
 
  private:

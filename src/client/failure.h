@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a call has no good answer. The kinds differ in what the caller should do next.
+// The reason why a call failed. The kinds differ in what the caller should do next.
 #pragma once
 
 #include "base/error.h"
@@ -11,19 +11,19 @@
 namespace sublet::client {
 
 enum class FailureKind {
-  answered,   // the daemon answered with an error: `error` is its own, asking again changes nothing
-  no_daemon,  // nobody listens on the socket
-  lost,       // the daemon was there and the answer did not come: it may or may not have been done
-  cancelled,  // the caller's Interrupt asked for it
+  answered,   // the daemon answered with `error`; repeating the call changes nothing
+  no_daemon,  // nothing listens on the socket
+  lost,       // the connection broke before the answer; the call may have had its effect
+  cancelled,  // the caller's Interrupt cancelled the call
 };
 
 struct Failure {
   FailureKind kind = FailureKind::lost;
   Error error;
-  int http_status = 0;  // kind answered
-  std::string text;     // kind answered: the body as it came
+  int http_status = 0;  // kind answered: the status
+  std::string text;     // kind answered: the body
 
-  // Worth trying again later: no daemon, a broken connection, or a daemon that says it cannot answer now.
+  // Whether a later try may succeed: no daemon, a broken connection, or a daemon that cannot answer now.
   bool passing() const {
     return kind == FailureKind::no_daemon || kind == FailureKind::lost ||
            (kind == FailureKind::answered && http_status == 503);

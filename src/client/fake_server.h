@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a Unix-socket server on a thread of its own whose answers are written byte by byte by the test.
+// For tests: a Unix-socket server on its own thread. The test writes its answers byte by byte.
 #pragma once
 
 #include "base/fd.h"
@@ -21,7 +21,7 @@
 
 namespace sublet::test {
 
-// A directory of its own, removed with what lies directly in it.
+// A temporary directory, removed with its files.
 class ScratchDir {
  public:
   ScratchDir() {
@@ -42,7 +42,7 @@ class ScratchDir {
 struct FakeRequest {
   std::string head;  // request line and headers
   std::string body;
-  int connection = 0;  // 1 for the first accepted
+  int connection = 0;  // 1 for the first accepted connection
   std::string line() const { return head.substr(0, head.find('\r')); }
   std::string header(const std::string& name) const {
     const auto at = head.find("\r\n" + name + ": ");
@@ -52,8 +52,8 @@ struct FakeRequest {
   }
 };
 
-// Serves one connection at a time. `answer` returns the bytes to send; afterwards the connection is closed when
-// `close_after` was set by the answer, or when the client does.
+// Serves one connection at a time. `answer` returns the bytes to send. The connection is closed after an answer with
+// `close_after`, or when the client closes it.
 class FakeServer {
  public:
   struct Out {

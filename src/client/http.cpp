@@ -23,7 +23,8 @@ namespace {
 
 namespace http = boost::beast::http;
 
-constexpr std::size_t body_limit = 256u << 20;  // more than the longest table of a daemon; bounds a broken one
+// More than the longest answer; limits the memory that a faulty daemon can use.
+constexpr std::size_t body_limit = 256u << 20;
 
 using Parser = http::response_parser<http::string_body>;
 
@@ -37,7 +38,7 @@ Code code_from(std::string_view name, int status) {
   return Code::Unavailable;
 }
 
-// The daemon's own error from a problem document; of anything else, what can be said about it.
+// Returns the daemon's own error from a problem document. For any other body, describes the status.
 Failure problem_of(int status, std::string text) {
   Failure failure{FailureKind::answered, {Code::Unavailable, {}, {}}, status, std::move(text)};
   const auto document = nlohmann::json::parse(failure.text, nullptr, false);
@@ -48,14 +49,14 @@ Failure problem_of(int status, std::string text) {
   };
   failure.error = {code_from(field("code"), status), field("detail"), field("hint")};
   if (failure.error.detail.empty()) failure.error.detail = field("title");
-  if (failure.error.detail.empty()) failure.error.detail = field("status");  // of /healthz
+  if (failure.error.detail.empty()) failure.error.detail = field("status");  // a body of /healthz
   if (failure.error.detail.empty()) {
     failure.error.detail = fmt::format("the daemon answered with status {} and no explanation", status);
   }
   return failure;
 }
 
-// How to start the daemon that should listen there.
+// Returns how to start the daemon that should listen there.
 std::string start_text(const Endpoint& endpoint) {
   if (endpoint.path == system_socket) return "start it: " + start_command();
   const std::filesystem::path dir = std::filesystem::path(endpoint.path).parent_path();
@@ -83,7 +84,8 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
           {}};
 }
 
-// The address of `path`. One that is too long for an address is reached through its directory, held open by `dir`.
+// Fills in the address of `path`. A path that is too long for an address is reached through its directory, which `dir`
+// keeps open.
 bool make_address(const std::string& path, sockaddr_un& address, Fd& dir) {
   address.sun_family = AF_UNIX;
   std::string name = path;
@@ -101,7 +103,7 @@ bool make_address(const std::string& path, sockaddr_un& address, Fd& dir) {
   return true;
 }
 
-// False without waiting if the other end has closed, or has said something that nobody asked for.
+// Checks without waiting. False: the other end has closed, or has sent bytes without a request.
 bool still_usable(int fd) {
   pollfd p{fd, POLLIN, 0};
   return ::poll(&p, 1, 0) == 0;
@@ -144,7 +146,7 @@ boost::system::result<Fd, Failure> dial(const Endpoint& endpoint) {
   const int family = !endpoint.tcp() ? AF_UNIX : endpoint.host == "::1" ? AF_INET6 : AF_INET;
   Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return lost(endpoint, std::strerror(errno));
-  // Connecting blocks only while the daemon's backlog is full; the limit keeps a hung one from holding us.
+  // connect() blocks only while the daemon's backlog is full. The limit protects us from a daemon that hangs.
   const timeval limit{1, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if ((endpoint.tcp() ? connect_tcp(fd.get(), endpoint) : connect_unix(fd.get(), endpoint)) == 0) return fd;
@@ -175,7 +177,7 @@ struct Connection::Exchange {
   std::string out;
   std::size_t sent = 0;
   Parser parser;
-  std::string in;  // received and not yet parsed
+  std::string in;  // received bytes that are not parsed yet
 };
 
 std::string encode(std::string_view text) {
@@ -241,7 +243,7 @@ std::optional<Failure> Connection::send_some() {
     } else if (errno == EAGAIN) {
       return std::nullopt;
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      // A server may refuse early and close; what it said is still there to be read.
+      // A server may refuse early and close. Its answer can still be read.
       x.sent = x.out.size();
     } else if (errno != EINTR) {
       return lose(std::strerror(errno));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One keep-alive HTTP/1.1 connection to the daemon, one call at a time, without blocking: the caller polls. Callers
-// that want to block use client.h. Single thread.
+// A keep-alive HTTP/1.1 connection to the daemon, one call at a time. Does not block: the caller polls. client.h has
+// blocking calls. Single thread.
 #pragma once
 
 #include "base/fd.h"
@@ -24,19 +24,19 @@ struct Request {
 
 struct Reply {
   int status = 0;    // 2xx
-  std::string text;  // the body as it came
+  std::string text;  // the body
 };
 
-// Connects; waits at most a second, for a daemon whose backlog is full.
+// Connects. Waits at most a second for a daemon whose backlog is full.
 boost::system::result<Fd, Failure> dial(const Endpoint& endpoint);
 
-// The request as it is sent. `more`: further header lines, each ended.
+// Returns the request as it is sent. `more`: further header lines, each with its line end.
 std::string to_text(const Request& request, const Endpoint& endpoint, std::string_view more = {});
 
-// The daemon's own error from a reply that is not 2xx.
+// Returns the daemon's own error from a reply that is not 2xx.
 Failure refusal(int status, std::string body);
 
-// One segment of a path or one value of a query, percent-encoded.
+// Returns a path segment or query value, percent-encoded.
 std::string encode(std::string_view text);
 
 class Connection {
@@ -46,19 +46,19 @@ class Connection {
   Connection(Connection&&) noexcept;
   Connection& operator=(Connection&&) noexcept;
 
-  // Sends the request, on the open connection if there is one. A call that is under way is given up with its
-  // connection. Waits at most a second, for a daemon whose backlog is full.
+  // Sends the request, on the open connection if there is one. A call in progress is cancelled with its connection.
+  // Waits at most a second for a daemon whose backlog is full.
   boost::system::result<void, Failure> start(const Request& request);
 
-  // For poll(2): the socket, and what to wait for. -1 while no call is under way.
+  // For poll(2): the socket and its events. -1 if no call is in progress.
   int fd() const;
   short events() const;
 
-  // To be called when poll says so. Nothing while the answer is incomplete.
+  // Call it when poll reports the socket. Nothing while the answer is incomplete.
   std::optional<Answer<Reply>> advance();
 
-  bool reused() const;  // the latest call was sent on a connection that had served one before
-  void close();         // also gives up the call under way
+  bool reused() const;  // the connection had served a call before the latest
+  void close();         // also cancels the call in progress
 
  private:
   struct Exchange;

@@ -6,7 +6,7 @@ namespace {
 
 using nlohmann::json;
 
-// Fields may be missing or null, and a newer daemon may send more of them: what is absent keeps its default.
+// A field may be missing or null and then keeps its default. Unknown fields of a newer daemon are ignored.
 const json* field(const json& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;

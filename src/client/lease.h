@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lease as the daemon describes it: the fields that clients act on.
+// A lease as the daemon describes it, with the fields that clients use.
 #pragma once
 
 #include "base/units.h"
@@ -15,59 +15,59 @@
 namespace sublet::client {
 
 struct Holder {
-  std::string lease;  // "" if it is no lease: `what` says what it is
+  std::string lease;  // "" if the holder is no lease; then see `what`
   std::string what;
   Bytes bytes;
 };
 
 struct Place {
-  int place = 0;  // 1 is next
+  int place = 0;  // place in the queue; 1 is next
   Bytes short_by;
-  std::string device;  // "" when it waits for any
+  std::string device;  // "" if the lease waits for any device
   std::vector<Holder> holders;
-  std::optional<Duration> eta;  // unset: unknown
-  std::string reserved_for;     // it would fit, but the room is held for this lease; "" otherwise
-  std::string basis;            // of the estimate, or why there is none
+  std::optional<Duration> eta;  // time until the grant; unset: unknown
+  std::string reserved_for;     // the lease would fit, but the free memory is reserved for this lease; "" otherwise
+  std::string basis;            // basis of the estimate, or why there is none
 };
 
 struct Lease {
   std::string id;
   std::string state;
-  std::string end_reason;  // "" while it lives
+  std::string end_reason;  // "" while the lease lives
   std::string consumer;
-  std::vector<std::string> devices;  // uuids
-  Bytes vram;                        // on each of them
-  Bytes asked_vram;                  // more than `vram` when it took less rather than wait
-  Bytes used;                        // over all of them
+  std::vector<std::string> devices;  // UUIDs
+  Bytes vram;                        // bytes on each device
+  Bytes asked_vram;                  // more than `vram` if the lease took less to avoid waiting
+  Bytes used;                        // sum over all devices
   std::uint64_t generation = 0;
   bool stopping = false;
   Duration stop_grace = std::chrono::seconds(30);
   std::optional<int> exit_status;
-  std::string exit_record;  // where the keeper leaves its note; "" if it has none
+  std::string exit_record;  // path of the keeper's exit record; "": none
   std::string owner_kind;
   int owner_pid = 0;             // 0: none
   int keeper_pid = 0;            // 0: none
-  std::optional<Bytes> resize;   // it waits for this size
-  std::string pause_reason;      // why it is away: paused, on its way, or poisoned; "" while it runs
-  bool resume_requested = true;  // then: by itself, when there is room
+  std::optional<Bytes> resize;   // the size that a resize waits for
+  std::string pause_reason;      // the reason why the lease is paused, pausing, resuming or poisoned; "" while it runs
+  bool resume_requested = true;  // of a paused lease: it resumes by itself when there is free memory
   std::optional<Place> queue;
 
   bool ended() const { return state == "ended"; }
-  // Granted, and a program may use it (or will again when it is resumed).
+  // Whether a program may use the memory now, or will again after a resume.
   bool granted() const { return !ended() && state != "queued" && state != "offered"; }
-  // Whose program is signalled: only what has a keeper was started by Sublet.
+  // Whether a keeper started the program, so that Sublet may signal it.
   bool has_keeper() const { return owner_kind == "process" && keeper_pid != 0; }
 };
 
-// A failure of kind `lost` if it is no lease.
+// Returns a failure of kind `lost` if the body is no lease.
 Answer<Lease> parse_lease(const nlohmann::json& body);
 Answer<Lease> parse_lease(const std::string& text);
 
-// Why nothing came of its last pause, as the daemon's answer to `why` has it.
+// The reason why the last pause failed, from the daemon's answer to `why`.
 struct Undone {
-  std::string why;    // "": it was paused, or nobody says
-  bool begun = true;  // else nothing of its program was touched
-  std::string hint;   // what can be done about it; "": nothing is known
+  std::string why;    // "": the pause succeeded, or the reason is not known
+  bool begun = true;  // false: nothing of its program was touched
+  std::string hint;   // advice; "": none
 
   std::string text() const;  // "its pause was undone: …"; "" without a reason
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of a daemon as one value. A default-constructed Config holds the defaults: nothing else states
-// them. The name, range and meaning of each value are in the table of config/schema.cpp. Plain values, any thread.
+// The configuration of a daemon as one value. A default-constructed Config holds the defaults: no other place states
+// them. The table in config/schema.cpp has the name, range and meaning of each value. Plain values, any thread.
 #pragma once
 
 #include "base/units.h"
@@ -14,7 +14,7 @@
 
 namespace sublet {
 
-// A port of this machine that only this machine can reach; "" for none.
+// A loopback address with a port, which only this machine can reach; "" for none.
 struct LoopbackAddress {
   std::string host;  // "127.0.0.1" or "::1"
   std::uint16_t port = 0;
@@ -23,7 +23,7 @@ struct LoopbackAddress {
 
 struct Config {
   struct Actor {
-    std::string socket;  // "": the place of the system's, or none: it is a child
+    std::string socket;  // "": the system's actor, or none if the daemon starts its own
   } actor;
   struct Api {
     LoopbackAddress tcp;
@@ -33,7 +33,7 @@ struct Config {
   } device;
   struct Gpu {
     std::string nvml;    // "": the vendor's usual place
-    std::string driver;  // libcuda.so.1, as above
+    std::string driver;  // libcuda.so.1; "": the vendor's usual place
     Duration interval_busy = std::chrono::seconds(1);
     Duration interval_idle = std::chrono::seconds(5);
     Duration timeout = std::chrono::seconds(10);
@@ -67,7 +67,7 @@ struct Config {
     bool automatic = true;
     Duration cooldown = std::chrono::seconds(10);
     Duration spot_unused_after = std::chrono::minutes(2);
-    Duration min_residency{};  // 0: max(10 s, ten times what a pause and a resume take)
+    Duration min_residency{};  // 0: max(10 s, ten times the duration of a pause and a resume)
     Duration orphan_after = std::chrono::hours(24);
     double slice_overhead = 0.10;
     Duration verify_timeout = std::chrono::seconds(30);
@@ -87,7 +87,7 @@ struct Config {
 
 namespace config {
 
-// One thing wrong with a file. Line and column count from 1; 0 when the file as a whole is meant.
+// A fault in a file. Line and column count from 1; 0 means the file as a whole.
 struct Problem {
   enum class Kind { unreadable, syntax, unknown_key, not_supported, bad_value };
   Kind kind = Kind::syntax;
@@ -99,27 +99,28 @@ struct Problem {
   std::string hint;  // what to write instead
 };
 
-std::string to_string(const Problem& problem);     // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
-std::string without_hint(const Problem& problem);  // the same, for who shows the hint by itself
+std::string to_string(const Problem& problem);  // "FILE:LINE:COLUMN: KEY: TEXT (HINT)"
+// The same without the hint, for callers that show the hint themselves.
+std::string without_hint(const Problem& problem);
 
-// Where a value comes from: a line of the file, or line 0 for a default.
+// The result of reading a file.
 struct Loaded {
   std::string file;
   bool file_exists = false;
-  Config config;                          // to be used only when there are no problems
+  Config config;                          // valid only if `problems` is empty
   std::map<std::string, unsigned> lines;  // line of each key that the file sets
-  std::vector<Problem> problems;          // all of them, in the order of the file
+  std::vector<Problem> problems;          // all problems, in the order of the file
 };
 
 Loaded parse(std::string_view text, const std::string& file_name);
 
-// A missing file is a file that sets nothing. One that cannot be read is a problem.
+// Reads a file. A missing file sets nothing. A file that cannot be read is a problem.
 Loaded load(const std::filesystem::path& file);
 
-// The same of a file that somebody named, and so means one that is there: a missing one is a problem.
+// The same for a file that the command line names: a missing file is a problem.
 Loaded load_named(const std::filesystem::path& file);
 
-// All problems as one error for a daemon that refuses to start: the first as detail, the others counted in it.
+// Returns one error for a daemon that refuses to start: the first problem, and the number of the others.
 Error to_error(const std::vector<Problem>& problems);
 
 // The file that a daemon reads, by its mode.

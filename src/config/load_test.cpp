@@ -162,7 +162,7 @@ TEST(Config, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(parse(std::string("\xff\xfe\0x", 4), "f").problems.size(), 1u);
 }
 
-// No word of the parser's own, and a line to write instead.
+// Messages do not repeat the parser's words, and they contain a line to write instead.
 TEST(Config, SyntaxErrorsAreToldInPlainWords) {
   const auto one = [](const std::string& line) {
     const auto lines = complaints("[gpu]\n" + line + "\n");

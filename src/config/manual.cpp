@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet.toml(5), from the table of keys.
+// Writes sublet.toml(5) from the table of keys.
 #include "base/roff.h"
 #include "config/schema.h"
 

@@ -10,7 +10,7 @@ std::filesystem::path file_in(const std::filesystem::path& dir) { return dir / "
 std::filesystem::path system_file() { return "/etc/sublet/sublet.toml"; }
 
 std::filesystem::path user_file() {
-  // The base directory specification: a relative value is to be ignored.
+  // The XDG base directory specification says to ignore a relative value.
   const char* config_home = std::getenv("XDG_CONFIG_HOME");
   if (config_home != nullptr && config_home[0] == '/') {
     return std::filesystem::path(config_home) / "sublet" / "sublet.toml";

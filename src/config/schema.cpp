@@ -12,7 +12,7 @@ namespace sublet::config {
 
 namespace {
 
-// One row a key. The lambda is the only place that ties the name to the member.
+// One row for each key. Only the lambda connects the name to the member.
 constexpr Key table[] = {
     {"actor.socket", "", "",
      "Absolute path of the socket on which sublet-actor, which signals programs, is found; empty: the system's daemon "
@@ -174,7 +174,7 @@ std::string spelled(const std::string& path) { return path; }
 
 std::string spelled(const LoopbackAddress& address) { return address_text(address); }
 
-// With hints of their own: behind a flag a bare number will do, a file's needs its unit.
+// These functions have their own hints: a flag accepts a bare number, but a file's value needs its unit.
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
   if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
@@ -241,9 +241,9 @@ Status set_in_range(const Key& key, std::string_view text, Value& into) {
   if (!key.minimum.empty()) {
     Value low{};
     Value high{};
-    (void)parse(key.minimum, low);  // the table's own texts: a test parses them all
+    (void)parse(key.minimum, low);  // the table's own texts; a test parses all of them
     (void)parse(key.maximum, high);
-    // Written so that a number that is none (nan) is out of range.
+    // Written so that nan is out of range.
     if (!(value >= low && value <= high)) {
       return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum),
                          "the default is " + default_text(key));
@@ -253,7 +253,8 @@ Status set_in_range(const Key& key, std::string_view text, Value& into) {
   return {};
 }
 
-// On one line and with nothing that steers a terminal, as TOML and JSON both read it. What a file holds is UTF-8.
+// Returns the text in quotes, on one line and without characters that control a terminal, as TOML and JSON read it. The
+// file's text is UTF-8.
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -301,7 +302,7 @@ std::string_view type_name(const Key& key) {
 }
 
 std::string value_text(const Key& key, const Config& config) {
-  // Access hands out a mutable reference; nothing is written through it here.
+  // Access returns a mutable reference, but nothing is written through it here.
   auto& source = const_cast<Config&>(config);
   const std::string text = std::visit([&](auto access) { return spelled(access(source)); }, key.access);
   return quoted(key) ? in_quotes(text) : text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all keys. Parsing, `config show` and the reference are made from it, so a
-// new key is a member of Config and a row here.
+// The table of all keys. Parsing, `config show` and the reference are made from it. So a new key is a member of Config
+// and a row here.
 #pragma once
 
 #include "config/config.h"
@@ -12,7 +12,7 @@
 
 namespace sublet::config {
 
-// How a value is reached in a Config. The alternative is the type.
+// Returns a reference to the value in a Config. The alternative of the variant is the type of the value.
 using Access =
     std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
                  std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&)>;
@@ -25,10 +25,11 @@ struct Key {
   Access access;
 };
 
-std::span<const Key> keys();  // by name
+std::span<const Key> keys();  // sorted by name
 const Key* find(std::string_view name);
 
-// Keys of features that this version has not, with the feature's name: told apart from a wrong key.
+// Keys of features that this version does not have, with the feature's name. Such a key gets a different message than a
+// wrong key.
 struct LaterKey {
   std::string_view name;
   std::string_view feature;
@@ -37,11 +38,12 @@ std::span<const LaterKey> later_keys();
 
 // "duration", "size", "integer", "number", "path", "address", "true or false"
 std::string_view type_name(const Key& key);
-std::string value_text(const Key& key, const Config& config);  // as it stands in the file: "10s" quoted, 256
+std::string value_text(const Key& key, const Config& config);  // as the value stands in the file: "10s" in quotes, 256
 std::string default_text(const Key& key);
 std::string address_text(const LoopbackAddress& address);  // "[::1]:8080", "" for none
 
-// The value of `text` ("10s", without quotes) into `config`; the range is checked. The detail names no key.
+// Stores the value of `text` ("10s", without quotes) in `config`, and checks its range. The error's detail does not
+// name the key.
 Status set_value(const Key& key, std::string_view text, Config& config);
 
 std::string reference_page();  // docs/reference/config.md

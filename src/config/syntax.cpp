@@ -35,7 +35,7 @@ std::string quoted(std::string_view value) {
   return '"' + printable(out) + '"';
 }
 
-// Where the quote that `value` begins with is closed; a quote that is written as an escape does not.
+// Returns the position of the quote that closes `value`. An escaped quote does not close it.
 std::size_t closing_quote(std::string_view value) {
   for (std::size_t i = 1; i < value.size(); ++i) {
     if (value[i] == '\\' && value[0] == '"') ++i;
@@ -44,7 +44,7 @@ std::size_t closing_quote(std::string_view value) {
   return std::string_view::npos;
 }
 
-// The first of the escapes in it that TOML does not know; "" if it knows all.
+// Returns the first escape that TOML does not know, or "".
 std::string_view wrong_escape(std::string_view value) {
   for (auto at = value.find('\\'); at < value.size() - 1; at = value.find('\\', at + 2)) {
     const char kind = value[at + 1];
@@ -58,7 +58,7 @@ std::string_view wrong_escape(std::string_view value) {
   return {};
 }
 
-// Its quotes are closed and nothing is behind them: something in between is wrong.
+// For a value in quotes with nothing behind it: the fault is between the quotes.
 Complaint about_text(std::string_view name, std::string_view value) {
   const std::string_view inside = value.substr(1, value.size() - 2);
   const std::string_view wrong = value[0] == '"' ? wrong_escape(inside) : std::string_view();
@@ -69,7 +69,7 @@ Complaint about_text(std::string_view name, std::string_view value) {
   return {what, fmt::format("write {} = '{}': in single quotes a backslash is one", name, printable(inside))};
 }
 
-// A number in form, of whatever type, that is beyond what 64 bits hold.
+// Whether the text is a well-formed number that does not fit into 64 bits.
 bool out_of_range(std::string_view bare) {
   std::string digits;
   for (const char c : bare.substr(bare.starts_with('+') ? 1 : 0))

@@ -24,11 +24,11 @@ using namespace std::chrono_literals;
 constexpr std::size_t too_many = 3;
 constexpr Duration within = 1min;
 constexpr Duration lasts = 10min;
-constexpr std::size_t kept = 16;  // the newest, however many there are
+constexpr std::size_t kept = 16;  // number of crashes that are read: the newest
 
 constexpr std::array signals{SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
-// As it stands in the file. One that was written only in part is found out by its mark and its length.
+// An entry of the file. A mark and a length detect an entry that was only written in part.
 struct Entry {
   std::array<char, 8> mark;
   std::int64_t at_ns;
@@ -37,22 +37,23 @@ struct Entry {
 static_assert(sizeof(Entry) == 24);
 constexpr std::array<char, 8> mark{'\x7f', 'c', 'r', 'a', 's', 'h', '1', '\n'};
 
-int file = -1;  // for the handler; open as long as the process lives
+int file = -1;  // for the signal handler; open while the process lives
 std::atomic_flag noted = ATOMIC_FLAG_INIT;
-alignas(16) std::array<char, 64 * 1024> handler_stack;  // the main thread's own may have overflowed
+alignas(16) std::array<char, 64 * 1024> handler_stack;  // the stack of the main thread may have overflowed
 
 bool write_entry(const Crash& crash) {
   const Entry entry{mark, crash.at.ns, crash.signal};
   return ::write(file, &entry, sizeof entry) == static_cast<ssize_t>(sizeof entry);
 }
 
-// Raised again it is blocked until this returns; then it ends the process as if nobody had handled it, with its core.
+// A signal that is raised again is blocked until this handler returns. Then it ends the process with its default action
+// and a core.
 void on_crash(int signal) {
   note_crash(signal);
   ::raise(signal);
 }
 
-// The file holds what still matters from now on. Returns what is in it, or why it cannot be used.
+// Opens the file and drops entries that no longer matter. Returns its entries, or why it cannot be used.
 Result<std::vector<Crash>> open_record(const std::string& path) {
   file = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (file < 0) return from_errno(path, errno);
@@ -86,7 +87,7 @@ std::vector<Crash> parse_crashes(std::string_view bytes) {
   return crashes;
 }
 
-// A crash after now says nothing: the clock was set back since, nobody knows by how much.
+// A crash in the future does not count: the clock was set back since then, by an unknown time.
 std::optional<core::SafeMode> safe_mode_after(const std::vector<Crash>& all, Time now) {
   std::vector<Crash> crashes;
   for (const Crash& crash : all) {

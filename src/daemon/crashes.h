@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record of the daemon's crashes, in a file beside the store: ends by its own fault (SIGABRT, SIGSEGV, SIGBUS,
-// SIGFPE, SIGILL), never by somebody else's will (SIGKILL, SIGTERM). From it the next start knows that it is one too
-// many.
+// A record of the daemon's crashes, in a file beside the store. A crash is an end by SIGABRT, SIGSEGV, SIGBUS, SIGFPE
+// or SIGILL, not by SIGKILL or SIGTERM. The next start reads from it whether there were too many crashes.
 #pragma once
 
 #include "base/units.h"
@@ -15,25 +14,25 @@
 namespace sublet::daemon {
 
 struct Crash {
-  Time at;  // by the wall clock
+  Time at;  // wall clock time
   int signal = 0;
   bool operator==(const Crash&) const = default;
 };
 
-// What the file says, as far as it can be made out; whatever else stands there is passed over.
+// Returns the valid entries of the file. Other bytes are skipped.
 std::vector<Crash> parse_crashes(std::string_view bytes);
 
-// Three within a minute, not long ago; until ten minutes after the last.
+// Returns safe mode after three crashes within a minute, until ten minutes after the last crash.
 std::optional<core::SafeMode> safe_mode_after(const std::vector<Crash>& crashes, Time now);
 
-// Reads the record and has every crash from now on added to it. A file that cannot be used is no reason not to start:
-// then nothing is recorded, and the log says so. Once in a process, by its main thread.
+// Reads the record, and adds every crash from now on to it. If the file cannot be used, nothing is recorded and the log
+// says so; the daemon still starts. Call once, on the main thread.
 std::vector<Crash> record_crashes(const std::string& path);
 
-// As a crash does. Safe in a signal handler; the first in a process counts.
+// Records a crash. Safe in a signal handler. Only the first call in a process counts.
 void note_crash(int signal);
 
-// It ended well: whatever was before does not count any more.
+// The daemon ended normally: earlier crashes no longer count.
 void forget_crashes(const std::string& path);
 
 }  // namespace sublet::daemon

@@ -63,7 +63,7 @@ struct Record : testing::Test {
   }
   void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
 
-  // Ends a child as `crash` does, and returns the signal by which it really ended.
+  // Ends a child with `crash`. Returns the signal that ended it.
   template <typename How>
   int ends(const How& crash) const {
     const pid_t child = ::fork();
@@ -109,12 +109,12 @@ TEST_F(Record, GarbageIsPassedOver) {
     const auto left = parse_crashes(whole.substr(0, cut));
     EXPECT_EQ(left.size(), cut / (whole.size() / 3)) << "cut after " << cut;
   }
-  // A disk that was full for a moment leaves a part; what was written after it still counts.
+  // A disk that is full for a moment leaves a partial entry. Later entries still count.
   const std::size_t one = whole.size() / 3;
   EXPECT_EQ(parse_crashes(whole.substr(0, one) + whole.substr(one, 5) + whole.substr(2 * one)).size(), 2U);
   EXPECT_EQ(parse_crashes("no record at all" + whole).size(), 3U);
   std::string other = whole;
-  other[16] = 99;  // no signal of a crash
+  other[16] = 99;  // not a signal of a crash
   EXPECT_EQ(parse_crashes(other).size(), 2U);
   EXPECT_TRUE(parse_crashes(std::string(10'000, '\0')).empty());
 }

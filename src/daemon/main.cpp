@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// subletd: wires the parts together and runs the loop.
+// subletd: connects the parts and runs the loop.
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@ int refuse(const Error& error, int status) {
   return status;
 }
 
-// As by nohup.
+// nohup ignores SIGHUP, for example.
 bool is_ignored(int signal) {
   struct sigaction now {};
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
@@ -82,7 +82,7 @@ int run(const daemon::Options& options) {
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
-  if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // the terminal that it was started on is closed
+  if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // the terminal of its start was closed
   signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });
   if (auto announced = daemon::announce_ready(options, *places); !announced) return refuse(announced.error(), 1);
   const daemon::Watchdog watchdog(io);
@@ -102,14 +102,14 @@ int main(int argc, char** argv) {
   if (const int status = daemon::read_options(argc, argv, options); status != 0) return status < 0 ? 0 : status;
   if (options.ready_fd >= 0) ::fcntl(options.ready_fd, F_SETFD, FD_CLOEXEC);
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of write, not our end
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of write(), not the end of the daemon
   daemon::raise_file_limit();
   log::init("subletd", options.verbose);
   try {
     return run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "subletd: bug: {}\n", error.what());
-    daemon::note_crash(SIGABRT);  // as which it would end if nobody caught it
+    daemon::note_crash(SIGABRT);  // as if nobody had caught the exception
     return 1;
   }
 }

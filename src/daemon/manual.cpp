@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// subletd(8): the options from the tree that parses them, the rest in words.
+// Writes subletd(8). The option parser gives the options; the rest is text.
 #include "base/roff.h"
 #include "daemon/options.h"
 

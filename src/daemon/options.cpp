@@ -39,7 +39,7 @@ int read_options(int argc, char** argv, Options& options) {
   }
   try {
     app.parse(argc, argv);
-    // An unset variable must not turn a private daemon into that of the whole system.
+    // An unset variable must not turn a private daemon into the system's daemon.
     if (app.count("--dir") > 0 && options.dir.empty()) throw CLI::ValidationError("--dir", "the directory has no name");
     if (!options.sim.empty() && options.dir.empty()) throw CLI::ValidationError("--sim", "needs --dir DIR");
   } catch (const CLI::Success& success) {  // --help, --version

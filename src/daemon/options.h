@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of subletd, and the places it works with, which follow from it.
+// The command line of subletd, and the paths that follow from it.
 #pragma once
 
 #include "base/error.h"
@@ -10,10 +10,10 @@
 namespace sublet::daemon {
 
 struct Options {
-  std::string dir;     // --dir: a private daemon; "" = the system's or the user's own
+  std::string dir;     // --dir: a private daemon; "": the daemon of the system or of the user
   std::string sim;     // --sim: simulated cards to make, e.g. "2x24GiB"
-  std::string config;  // --config: another file than that of the mode
-  int ready_fd = -1;   // --ready-fd: gets "ready\n" and is closed
+  std::string config;  // --config: replaces the configuration file of the mode
+  int ready_fd = -1;   // --ready-fd: gets "ready\n" and is closed; -1: none
   bool verbose = false;
   std::string failpoint;  // --failpoint: for tests, see base/failpoints.h
 };
@@ -21,26 +21,26 @@ struct Options {
 struct Places {
   std::string mode;  // "system", "user" or "dir"
   std::string config_file;
-  std::string state_dir;  // store, exit records
+  std::string state_dir;  // directory of the store and the exit records
   std::string exit_dir;
   std::string socket;
-  std::string env_file;                            // DIR/env, to be sourced; "" without --dir
-  std::string helper;                              // sublet-gpu
-  std::string actor;                               // sublet-actor
-  std::string actor_socket;                        // where the system's listens; "": it is our child
-  std::string group_name;                          // of its control groups
-  std::string driver;                              // of the simulated cards; "" = the vendor's
-  std::string nvml;                                // of the simulated cards; "" = as configured
-  std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
+  std::string env_file;                            // DIR/env, to be sourced by a shell; "" without --dir
+  std::string helper;                              // path of sublet-gpu
+  std::string actor;                               // path of sublet-actor
+  std::string actor_socket;                        // socket of the system's actor; "": the actor is our child
+  std::string group_name;                          // NAME of its control groups
+  std::string driver;                              // driver of the simulated cards; "": the vendor's
+  std::string nvml;                                // NVML of the simulated cards; "": as configured
+  std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
 };
 
-// Reads the command line. An exit code instead of options: help was asked for or the usage was wrong, all is printed.
+// Reads the command line. Returns an exit code if the program must end: help was printed, or the usage was wrong.
 int read_options(int argc, char** argv, Options& options);
 
-// Decides the mode, makes the directories, and, with --sim, the simulated cards.
+// Decides the mode, and makes the directories and, with --sim, the simulated cards.
 Result<Places> prepare(const Options& given);
 
-// Tells whoever waits that the daemon serves: --ready-fd, the service manager's socket, DIR/env.
+// Reports that the daemon serves, through --ready-fd, the service manager's socket and DIR/env.
 Status announce_ready(const Options& options, const Places& places);
 
 }  // namespace sublet::daemon

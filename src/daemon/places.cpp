@@ -27,7 +27,7 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// The helper is looked for beside this program, then where packages put what users do not call themselves.
+// Looks for a helper beside this program, and then where packages install programs that users do not call.
 std::string find_program(const fs::path& bin, const std::string& name) {
   for (const fs::path& place : {bin / name, bin / "../libexec/sublet" / name, bin / "../lib/sublet" / name}) {
     if (::access(place.c_str(), X_OK) == 0) return fs::weakly_canonical(place).string();
@@ -37,7 +37,8 @@ std::string find_program(const fs::path& bin, const std::string& name) {
 
 Status make_directory(const std::string& path, mode_t mode) {
   std::error_code failure;
-  if (!fs::create_directories(path, failure) && !failure) return {};  // it was there: its rights are its owner's matter
+  // The directory existed: its owner decides its mode.
+  if (!fs::create_directories(path, failure) && !failure) return {};
   if (failure) return from_errno("cannot make " + path, failure.value());
   if (::chmod(path.c_str(), mode) != 0) return from_errno("chmod " + path, errno);
   return {};
@@ -52,7 +53,7 @@ std::string shell_quoted(const std::string& text) {
   return out + "'";
 }
 
-// The cards are made by the simulator's own tool: this program knows nothing of simulated cards.
+// The simulator's own tool makes the cards. This program knows nothing of simulated cards.
 Status make_cards(const fs::path& bin, const Options& options) {
   const std::string tool = find_program(bin, "simgpu-ctl");
   if (tool.empty()) {
@@ -80,7 +81,7 @@ Places places_of_mode(const Options& options) {
     places.state_dir = options.dir + "/state";
     places.socket = options.dir + "/sublet.sock";
     places.env_file = options.dir + "/env";
-  } else if (::geteuid() == 0 || !environment("STATE_DIRECTORY").empty()) {  // the latter is set by a service manager
+  } else if (::geteuid() == 0 || !environment("STATE_DIRECTORY").empty()) {  // a service manager sets STATE_DIRECTORY
     places.mode = "system";
     places.config_file = config::system_file().string();
     places.state_dir = "/var/lib/sublet";
@@ -91,14 +92,14 @@ Places places_of_mode(const Options& options) {
     places.state_dir = client::user_state_dir();
     places.socket = client::user_sockets().front();
   }
-  // Absolute, because whoever asks for it may be elsewhere.
+  // Made absolute, because clients may have another working directory.
   if (!options.config.empty()) places.config_file = fs::absolute(options.config).lexically_normal().string();
   places.exit_dir = places.state_dir + "/exits";
   return places;
 }
 
-// A daemon that is a plain user for the whole system has no right of its own over programs: its actor is a service.
-// Every other has one as its child, which can do what the daemon could.
+// A system daemon that runs as a plain user has no rights over programs: its actor is a service. Every other daemon has
+// an actor as its child, with the daemon's rights.
 Status find_actor(const fs::path& bin, Places& places) {
   if (places.mode == "system" && ::geteuid() != 0) places.actor_socket = "/run/sublet-actor.sock";
   places.actor = find_program(bin, "sublet-actor");
@@ -108,7 +109,8 @@ Status find_actor(const fs::path& bin, Places& places) {
   }
   places.group_name = "sublet";
   if (places.mode == "system") return {};
-  // Leases of several daemons have the same numbers: each has a name of its own, which it finds again.
+  // Leases of several daemons have the same numbers. So the group name comes from the state directory, and stays the
+  // same over restarts.
   struct stat home {};
   if (::stat(places.state_dir.c_str(), &home) != 0) return from_errno("cannot look at " + places.state_dir, errno);
   places.group_name = fmt::format("sublet-{:x}-{:x}", home.st_dev, home.st_ino);
@@ -124,7 +126,7 @@ Result<Places> prepare(const Options& given) {
   while (options.dir.size() > 1 && options.dir.back() == '/') options.dir.pop_back();
   const fs::path bin = fs::read_symlink("/proc/self/exe", failure).parent_path();
   Places places = places_of_mode(options);
-  // Others may pass through to the socket and to their own exit records; the store itself is for this user alone.
+  // Other users may reach the socket and their own exit records. Only this user may read the store.
   const bool shared = places.mode == "system";
   if (!options.dir.empty()) {
     if (auto made = make_directory(options.dir, 0700); !made) return made.error();
@@ -149,7 +151,7 @@ Result<Places> prepare(const Options& given) {
     places.nvml = libraries + "/libnvidia-ml.so.1";
     places.driver = libraries + "/libcuda.so.1";
     places.program_env = {{"SIMGPU_DIR", options.dir + "/simgpu"}, {"LD_LIBRARY_PATH", libraries}};
-    // The helper that reads the cards is our child and finds them the same way.
+    // The helper that reads the devices is our child and inherits this variable.
     ::setenv("SIMGPU_DIR", places.program_env["SIMGPU_DIR"].c_str(), 1);
   }
   return places;

@@ -29,7 +29,7 @@ void tell_service_manager(std::string_view message) {
   address.sun_family = AF_UNIX;
   if (path.size() > sizeof address.sun_path) return;
   path.copy(address.sun_path, sizeof address.sun_path);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // of the abstract name space
+  if (path[0] == '@') address.sun_path[0] = '\0';  // an address of the abstract name space
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   ::sendto(fd, message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
@@ -38,7 +38,7 @@ void tell_service_manager(std::string_view message) {
 
 Watchdog::Watchdog(boost::asio::io_context& io) : timer_(io) {
   const auto interval = number_in("WATCHDOG_USEC");
-  const auto whose = number_in("WATCHDOG_PID");  // it may have been meant for our parent
+  const auto whose = number_in("WATCHDOG_PID");  // the variable may have been meant for our parent
   if (!interval || *interval < 2 || whose.value_or(::getpid()) != ::getpid()) return;
   interval_ = std::chrono::microseconds(*interval / 2);
   beat();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service manager is told (docs/decisions/0007), and how it learns that the loop still turns.
+// Messages to the service manager (docs/decisions/0007), and the watchdog of the loop.
 #pragma once
 
 #include "base/units.h"
@@ -12,11 +12,11 @@
 
 namespace sublet::daemon {
 
-// sd_notify(3): one datagram to the socket that the service manager names, if it does.
+// sd_notify(3): sends one datagram to the service manager's socket, if there is one.
 void tell_service_manager(std::string_view message);
 
-// Says that it is alive from the loop itself, twice in each interval that the service manager allows for
-// (sd_watchdog_enabled(3)): a loop that hangs says nothing. Nothing at all where none is wanted.
+// Reports from the loop that the daemon is alive, twice in each interval of the service manager
+// (sd_watchdog_enabled(3)). A loop that hangs reports nothing. Does nothing without a watchdog.
 class Watchdog {
  public:
   explicit Watchdog(boost::asio::io_context& io);

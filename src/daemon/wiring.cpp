@@ -14,14 +14,14 @@
 namespace sublet::daemon {
 namespace {
 
-// What our actor, if it is our child, tells sublet-gpu. One that is a service is told by its own unit.
+// Returns the arguments about sublet-gpu for an actor that is our child. An actor that is a service has its own unit.
 std::vector<std::string> parking_words(const Places& places, const std::string& driver) {
   std::vector<std::string> words{"--gpu", places.helper};
   if (!driver.empty()) words.insert(words.end(), {"--driver", driver});
-  // Where simulated cards are, if there are any.
+  // The place of the simulated cards, if there are any.
   if (const char* cards = std::getenv("SIMGPU_DIR"))
     words.insert(words.end(), {"--env", fmt::format("SIMGPU_DIR={}", cards)});
-  // It starts helpers for the system's daemon only: every other has them as its children.
+  // The actor starts helpers only for the system's daemon. Every other daemon starts them as its own children.
   if (places.mode == "system") {
     words.insert(words.end(), {"--records", std::filesystem::path(places.socket).parent_path() / "helpers"});
   }
@@ -87,7 +87,7 @@ engine::MachineOptions machine_options(const Config& config, const Places& place
                    .system = places.mode == "system",
                    .parking = parking_words(places, driver)};
   options.parker = {.start = {}, .helper = places.helper, .driver = driver};
-  // A daemon whose programs are all its own user's parks them with its own rights, which are theirs.
+  // A daemon that serves only its own user parks programs with its own rights, which equal the programs' rights.
   options.actor_parks = places.mode == "system" || !socket.empty();
   options.reconnect = config.lease.reconnect;
   options.answers_dir = places.exit_dir;

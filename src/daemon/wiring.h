@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the configuration to what the parts take.
+// Turns the configuration into the options of the parts.
 #pragma once
 
 #include "config/config.h"
@@ -10,12 +10,12 @@
 
 namespace sublet::daemon {
 
-// `dir`: of a private daemon, else "".
+// `dir`: the directory of a private daemon, else "".
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 
 engine::MachineOptions machine_options(const Config& config, const Places& places);
 
-// Two descriptors a program: the soft limit is made for other programs than this one. As far as the hard one lets it.
+// Raises the soft limit of open files, as far as the hard limit allows. Each program needs two descriptors.
 void raise_file_limit();
 
 }  // namespace sublet::daemon

@@ -7,7 +7,7 @@
 namespace sublet::engine {
 namespace {
 
-// Where the database knows no such account yet, it may a minute later.
+// An account that the database does not know yet may exist a minute later.
 constexpr std::int64_t asked_again_ns = 60'000'000'000;
 
 }  // namespace

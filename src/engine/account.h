@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the account database calls who comes. It may be a network service, and hang: nobody waits for it for long.
+// The account names of users. The account database may be a network service and may hang, so callers wait only briefly.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace sublet::engine {
 
-// The account's name, or the uid as text where there is none, or none is known yet. Remembers a name for good, and for
-// a minute that there is none. Names are asked for on a thread of their own, so that nobody's rights have to wait for
-// them; loop thread only.
+// Returns the account's name, or the uid as text if there is no account or no answer yet. A name is remembered for
+// good, a missing account for a minute. A separate thread asks, so that questions about rights need not wait for names.
+// Loop thread only.
 std::string account_name(std::uint32_t uid);
 
 }  // namespace sublet::engine

@@ -40,7 +40,7 @@ actor::Reply lost(actor::Verb verb, bool sent) {
   return reply;
 }
 
-// As sendmsg(2): -1 and errno.
+// As sendmsg(2): -1 and errno on failure.
 ssize_t send_order(int socket, const actor::Order& order, const std::vector<Fd>& descriptors) {
   iovec part{const_cast<actor::Order*>(&order), sizeof order};
   msghdr message{};
@@ -62,7 +62,7 @@ ssize_t send_order(int socket, const actor::Order& order, const std::vector<Fd>&
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// As recv(2), with the descriptor that came along; more than one is not sent.
+// As recv(2), with the attached descriptor. A reply carries at most one.
 ssize_t receive_reply(int socket, actor::Reply& reply, Fd& attachment) {
   iovec part{&reply, sizeof reply};
   msghdr message{};
@@ -80,7 +80,7 @@ ssize_t receive_reply(int socket, actor::Reply& reply, Fd& attachment) {
   return got;
 }
 
-// Nobody but root, or who runs us, may play the actor: it would tell us that programs were ended.
+// Only root or our own user may act as the actor: a false actor could report programs as ended.
 std::string check_peer(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -94,7 +94,7 @@ std::string check_peer(int socket) {
 struct ActorClient::Link {
   explicit Link(asio::io_context& io) : socket(io) {}
   asio::posix::stream_descriptor socket;
-  pid_t pid = 0;  // of our child; 0: it is none
+  pid_t pid = 0;  // pid of the actor if it is our child; 0: it is not
   bool writing = false;
 };
 
@@ -227,7 +227,7 @@ bool ActorClient::enqueue(actor::Order order, std::span<const int> descriptors, 
   outgoing_.push_back(std::move(out));
   pending_.push_back({last_id_, monotonic_ns() + options_.timeout.count(), std::move(done)});
   flush();
-  if (pending_.size() == 1) deadline_.cancel();  // is set anew, for this one
+  if (pending_.size() == 1) deadline_.cancel();  // the timer is set again, for this order
   return true;
 }
 
@@ -245,7 +245,7 @@ void ActorClient::flush() {
                                  flush();
                                });
     } else if (errno != EINTR) {
-      ::shutdown(link_->socket.native_handle(), SHUT_RDWR);  // seen by who reads
+      ::shutdown(link_->socket.native_handle(), SHUT_RDWR);  // the reader sees the end
       return;
     }
   }
@@ -270,14 +270,14 @@ std::string ActorClient::take_replies() {
   return {};
 }
 
-// --- the end of one
+// --- the end of an actor
 
 void ActorClient::drop() {
   ready_ = false;
   boost::system::error_code ignored;
-  link_->socket.close(ignored);  // at which it exits
+  link_->socket.close(ignored);  // at which the actor exits
   if (link_->pid > 0) {
-    if (!stopped_) ::kill(link_->pid, SIGKILL);  // not yet waited for, so the pid is still its own
+    if (!stopped_) ::kill(link_->pid, SIGKILL);  // not yet reaped, so the pid is still its own
     ended_children_.push_back(link_->pid);
   }
   link_.reset();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's side of sublet-actor, which signals programs and puts them into control groups: one order, one reply.
-// Nobody waits for it: a reply comes back by a call on the loop. Belongs to the loop thread.
+// The daemon's side of sublet-actor, which signals programs and puts them into control groups. Each order gets one
+// reply, by a call on the loop; nothing blocks. Belongs to the loop thread.
 #pragma once
 
 #include "actor/protocol.h"
@@ -21,27 +21,28 @@
 
 namespace sublet::engine {
 
-// Whom programs are ended by; tests have another.
+// The interface to the actor. Tests have their own implementation.
 class Actor {
  public:
   using Done = std::function<void(const actor::Reply&)>;
   using Fetched = std::function<void(const actor::Reply&, Fd)>;
   virtual ~Actor() = default;
 
-  // From now on there is one, as far as that depends on us. `came`: it is ready, and knows nothing yet.
+  // Starts the actor or connects to it. `came`: called whenever an actor is ready; a new actor knows nothing yet.
   virtual void start(std::function<void()> came) = 0;
   virtual void stop() = 0;
-  virtual const std::string& problem() const = 0;  // "" while it is there
-  virtual std::string hint() const = 0;            // what to do about that
-  // On which one listens that a service manager starts; "": it is our child.
+  virtual const std::string& problem() const = 0;  // "" while the actor is there
+  virtual std::string hint() const = 0;            // advice about `problem`
+  // The socket of an actor that a service manager starts; "": the actor is our child.
   virtual std::string socket() const { return {}; }
 
-  // It has said who it is, and takes orders. What it was told before it was lost, it does not know any more.
+  // Whether the actor has introduced itself and takes orders. An actor that was lost has forgotten all orders.
   virtual bool ready() const = 0;
-  // What it said when it came: actor::signals_others, its uid, the hierarchy. Of the last one while there is none.
+  // The actor's reply to `hello`: actor::signals_others, its uid, the hierarchy. While there is no actor: the last
+  // reply.
   virtual const actor::Reply& introduction() const = 0;
-  // Copies the descriptors. `done` is called once, later, with code `lost` if there is or was nobody to obey, and with
-  // what came along with the reply, if anything.
+  // Sends an order with copies of the descriptors. `done` is called once, later, with the reply and its descriptor, if
+  // any. Code `lost`: there is no actor, or it was lost.
   virtual void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) = 0;
   void order(actor::Order order, std::span<const int> descriptors, Done done) {
     fetch(order, descriptors, [done = std::move(done)](const actor::Reply& reply, const Fd&) { done(reply); });
@@ -49,15 +50,16 @@ class Actor {
 };
 
 struct ActorOptions {
-  std::string helper;                           // path of sublet-actor, to be started as our child …
-  std::string socket;                           // … or, if not empty, the socket on which one listens
-  std::string group_name = "sublet";            // of the child's control groups
-  bool system = false;                          // the child serves the system: sublet-admin has a say
-  std::vector<std::string> parking{};           // what the child is told of how to start what parks, as its arguments
-  Duration timeout = std::chrono::seconds(10);  // no answer in this time: it is given up
+  std::string helper;                 // path of sublet-actor, which is started as our child
+  std::string socket;                 // socket of a listening actor; if not empty, no child is started
+  std::string group_name = "sublet";  // NAME of the child's control groups
+  // The child serves the system, so members of sublet-admin may give orders.
+  bool system = false;
+  std::vector<std::string> parking{};           // the child's arguments about starting sublet-gpu
+  Duration timeout = std::chrono::seconds(10);  // without an answer in this time, the actor is dropped
 };
 
-// Keeps one sublet-actor: started or connected to, again with back-off when it is lost.
+// Keeps a sublet-actor: starts it or connects to it, and again with back-off after it was lost.
 class ActorClient final : public Actor {
  public:
   ActorClient(boost::asio::io_context& io, ActorOptions options);
@@ -80,12 +82,12 @@ class ActorClient final : public Actor {
   };
   struct Pending {
     std::uint64_t id = 0;
-    std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+    std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC in ns
     Fetched done;
   };
 
   boost::asio::awaitable<void> run();
-  boost::asio::awaitable<std::string> serve();  // returns why it is lost
+  boost::asio::awaitable<std::string> serve();  // returns why the actor was lost
   std::string connect();
   std::string spawn();
   void introduce(const actor::Reply& reply);
@@ -99,16 +101,16 @@ class ActorClient final : public Actor {
   ActorOptions options_;
   std::function<void()> came_;
   std::unique_ptr<Link> link_;
-  std::vector<int> ended_children_;  // not yet waited for
+  std::vector<int> ended_children_;  // not yet reaped
   std::deque<Outgoing> outgoing_;
-  std::deque<Pending> pending_;  // in the order in which they are answered
+  std::deque<Pending> pending_;  // in the order of the replies
   boost::asio::steady_timer deadline_;
   std::uint64_t last_id_ = 0;
   bool ready_ = false;
   bool stopped_ = false;
   actor::Reply introduction_;
   std::string problem_;
-  std::string refusal_;  // why what it said of itself will not do
+  std::string refusal_;  // why the actor's introduction is not acceptable
 };
 
 }  // namespace sublet::engine

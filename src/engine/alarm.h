@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time that passes, as the engine waits for it. Belongs to the loop thread.
+// A timer of the engine. Belongs to the loop thread.
 #pragma once
 
 #include "base/units.h"
@@ -13,7 +13,7 @@ namespace sublet::engine {
 class Alarm {
  public:
   virtual ~Alarm() = default;
-  // Calls `ring` once, on the loop, no earlier than that from now; whatever it was set to before is forgotten.
+  // Calls `ring` once on the loop, after at least `from_now`. Replaces an earlier setting.
   virtual void set(Duration from_now, std::function<void()> ring) = 0;
   virtual void cancel() = 0;
 };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t most_answer = 1024;  // bytes
 
-// "yielded", "refused: the reason" or "resumed", as a shell writes it.
+// Parses "yielded", "refused: the reason" or "resumed", as a shell writes it.
 std::optional<Said> parse_said(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
   const auto colon = std::min(text.find(':'), text.size());

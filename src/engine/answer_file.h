@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answers of programs that are told by signals: one line in a file.
+// Reads the answers of programs that get their orders by signals: one line in a file.
 #pragma once
 
 #include "engine/cooperation.h"
@@ -15,7 +15,7 @@ struct Said {
   std::string detail;
 };
 
-// Nothing while there is no whole answer of that user: a file that is another's, or no file, is nobody's word.
+// Reads the answer. Nothing while there is no complete answer, or if the file does not belong to that user.
 std::optional<Said> read_said(const std::string& path, std::uint32_t uid);
 
 }  // namespace sublet::engine

@@ -18,7 +18,7 @@ struct AbstractAddress {
   explicit AbstractAddress(const std::string& uuid) {
     const std::string name = "sublet/gpu/" + uuid.substr(0, 80);
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading zero byte makes it abstract
+    std::memcpy(address.sun_path + 1, name.data(), name.size());  // the leading zero byte makes the name abstract
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }

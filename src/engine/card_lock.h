@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One daemon per real card and machine: whoever manages a card holds the abstract Unix socket @sublet/gpu/UUID, which
-// the kernel gives back when its holder ends, however it ends. Simulated cards need no lock: they are private.
+// Ensures that only one daemon manages a real device. The daemon holds the abstract Unix socket @sublet/gpu/UUID, which
+// the kernel releases when the daemon ends. Simulated cards are private and need no lock.
 #pragma once
 
 #include "base/error.h"
@@ -13,11 +13,11 @@ namespace sublet::engine {
 
 class CardLocks {
  public:
-  // Takes the lock, or has it already. InUse names the holder by its peer credentials.
+  // Takes the lock; succeeds if this daemon has it already. InUse names the holder by its peer credentials.
   Status acquire(const std::string& uuid);
 
  private:
-  std::map<std::string, Fd> held_;  // by uuid; close-on-exec, so that no helper inherits a lock
+  std::map<std::string, Fd> held_;  // by UUID; close-on-exec, so that no helper inherits a lock
 };
 
 }  // namespace sublet::engine

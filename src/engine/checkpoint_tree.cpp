@@ -20,10 +20,11 @@ using gpu::ParkState;
 using Kind = ParkOutcome::Kind;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
-constexpr std::size_t most_at_once = 16;                       // calls of one order, each with a process of its own
-constexpr int most_rounds = 3;                                 // of listing anew who came while the others were locked
-constexpr int most_tries = 3;                                  // of a step back whose helper ended
-constexpr Duration answers_within = std::chrono::seconds(10);  // for the state of a process, which waits for nothing
+constexpr std::size_t most_at_once = 16;  // parallel calls of an order; each has its own process
+// Rounds of listing new processes while the others are locked.
+constexpr int most_rounds = 3;
+constexpr int most_tries = 3;                                  // tries of a step back whose helper ended
+constexpr Duration answers_within = std::chrono::seconds(10);  // timeout of a question about the state
 
 std::chrono::milliseconds to_lock_timeout(Duration d) {
   using std::chrono::milliseconds;
@@ -32,7 +33,7 @@ std::chrono::milliseconds to_lock_timeout(Duration d) {
 
 }  // namespace
 
-// --- one process
+// --- a single process
 
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, CheckpointCall call, Ballast ballast) {
   gpu::CheckpointCommand command{.call = call, .ballast = std::move(ballast)};
@@ -46,11 +47,10 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, Ch
   return member.helper->ask(std::move(command), patience);
 }
 
-// For what changes nothing, and waits for nothing but a helper that starts: when it ends over it, another may do
-// better.
+// For calls that change nothing and need not wait. If the helper ends during the call, a new helper may succeed.
 asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& member, CheckpointCall call) {
   const gpu::CheckpointCommand command{.call = call, .vouched = program_.vouched, .devices = program_.devices};
-  const bool first = call == CheckpointCall::preflight && members_.empty();  // nobody is locked meanwhile
+  const bool first = call == CheckpointCall::preflight && members_.empty();  // no process is locked meanwhile
   const Duration patience = first ? give_up_ : std::min(give_up_, answers_within);
   Answer answer = co_await member.helper->ask(command, patience);
   if (answer.kind == Answer::Kind::lost && !answer.denied) answer = co_await member.helper->ask(command, patience);
@@ -63,9 +63,10 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
                                to_string(member.helper->last_call()), member.process.pid)};
 }
 
-// Of processes that share memory (NCCL, CUDA IPC) the driver says nothing while one of them is locked, and what it is
-// asked of the others it carries out once that one is unlocked. A lock would then come late, and be in the way of the
-// first; so before it the driver is asked for the state, which changes nothing. No order parks such processes.
+// Checks whether the process shares memory (NCCL, CUDA IPC) with a locked process. The driver blocks all calls for such
+// a process until the locked one is unlocked, and then carries them out. A lock would come late, and would block the
+// first process. So the driver is asked for the state first, which changes nothing. No order parks processes that share
+// memory.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::state);
   if (answer.kind == Answer::Kind::stuck) co_return tied(member);
@@ -82,14 +83,15 @@ CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::preflight);
   const auto refusal = answer.reply.refusal;
-  // Whom nobody can look into this order has not touched. One that is not as it should be an earlier order left so, and
-  // one that hangs has to come out of it first.
+  // A process that may not be traced was not changed by this order. A wrong state is left from an earlier order. A
+  // process whose helper hangs must return first.
   member.doubted = answer.kind == Answer::Kind::stuck || refusal == CheckpointRefusal::wrong_state;
   if (answer.kind == Answer::Kind::stuck && !members_.empty()) co_return tied(member);
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   member.state = answer.reply.state;
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
-  if (member.gone) helpers_.drop(member.process);  // at once: a tree may be larger than helpers there may be
+  // At once, because a tree may have more processes than the limit of helpers.
+  if (member.gone) helpers_.drop(member.process);
   if (member.gone || refusal == CheckpointRefusal::none || mutant(Mutant::refused_and_locked)) co_return Trouble{};
   co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
 }
@@ -107,13 +109,13 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
                        (code == gpu::CudaCode::not_initialized || code == gpu::CudaCode::invalid_value);
   member.gone = reply.refusal == CheckpointRefusal::gone || no_cuda;
   if (member.gone) helpers_.drop(member.process);
-  // It cannot be asked while it is stopped, but was left running.
+  // The helper cannot ask for the state while the process is stopped, but the process was left running.
   const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
   if (member.gone || runs) co_return Trouble{};
   co_return Trouble{std::string(to_string(reply.refusal)), reply.detail};
 }
 
-// One step. What counts is the state that it led to, whoever brought it about. No trouble with one that is gone.
+// Makes a step. Only the resulting state counts, whoever caused it. A process that is gone is no failure.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, CheckpointCall call, ParkState wanted,
                                                               Ballast ballast) {
   const ParkState before = std::exchange(member.state, ParkState::unknown);
@@ -121,7 +123,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   if (answer.kind == Answer::Kind::stuck) co_return no_answer(member, answer);
   if (answer.kind == Answer::Kind::lost) {
     if (mutant(Mutant::lost_counts_as_done)) co_return member.state = wanted, Trouble{};
-    // The driver carries out what it was asked, whoever asked.
+    // The driver may have carried out the call although the helper ended.
     if (Trouble trouble = co_await look(member)) co_return trouble;
     if (member.gone || member.state == wanted) co_return Trouble{};
     co_return Trouble{"helper", fmt::format("{}, during {}", answer.problem, to_string(call))};
@@ -140,7 +142,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   co_return trouble;
 }
 
-// A step back that the end of a helper prevented is tried again: nobody is to stay parked for that.
+// Makes a step back. Repeats it if a helper ended, because no process may stay parked for that reason.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move_back(Member& member, CheckpointCall call,
                                                                    ParkState wanted, Ballast ballast) {
   const ParkState from = member.state;
@@ -152,13 +154,13 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move_back(Member& membe
   co_return trouble;
 }
 
-// Of its memory on the host. Unset: nobody can tell.
+// Returns the host memory of the process. Unset: not known.
 std::optional<Bytes> CheckpointTree::resident(const Member& member) const {
   const Bytes bytes = options_.resident(member.process);
   return bytes > Bytes{} ? std::optional(bytes) : std::nullopt;
 }
 
-// What it takes is measured by the state that it is in, whoever said so: a helper may have ended in between.
+// Locks the process. The host memory is read after the state is known, even if another helper reported the state.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock(Member& member) {
   Trouble trouble = co_await move(member, CheckpointCall::lock, ParkState::locked);
   if (member.is(ParkState::locked)) member.before = resident(member);
@@ -169,7 +171,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::checkpoint(Member& memb
   Trouble trouble = co_await move(member, CheckpointCall::checkpoint, ParkState::checkpointed);
   if (member.is(ParkState::checkpointed)) {
     member.after = resident(member);
-    member.helper->rest();  // it stays so, whoever looks after it
+    member.helper->rest();  // the process stays checkpointed without a helper
   }
   co_return trouble;
 }
@@ -178,7 +180,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore(Member& member)
   return move_back(member, CheckpointCall::restore, ParkState::locked);
 }
 
-// --- all of them
+// --- all processes
 
 CheckpointTree::Members CheckpointTree::members_of(std::vector<ProcessRef> tree) {
   std::ranges::sort(tree, {}, [](const ProcessRef& p) { return std::pair(p.start_ticks, p.pid); });
@@ -195,9 +197,9 @@ std::vector<CheckpointTree::Member*> CheckpointTree::all(ParkState state) {
   return found;
 }
 
-// Waits for all, also when one fails. Returns the trouble of the first in order. On the way there a call that is stuck
-// ends it, so that nobody waits for such a one more than once; on the way back the others are brought back all the
-// same.
+// Makes a step for all members in parallel and waits for all of them, also after a failure. Returns the failure of the
+// first member in order. On the way to parked, a stuck call ends the step, so that at most one stuck call is waited
+// for. On the way back, all other members are resumed in any case.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Member*> members, Step step) {
   const bool there = step == &CheckpointTree::preflight || step == &CheckpointTree::checkpoint;
   bool stuck = false;
@@ -214,8 +216,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
   co_return Trouble{};
 }
 
-// Takes up who has not been seen yet, uses CUDA and could be parked. When not all can, those are left to be looked at
-// that may not run; the others were not touched.
+// Adds processes that are new, use CUDA and can be parked. If one cannot be parked, only processes that may not be
+// running stay members, because the others were not changed.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<ProcessRef> tree, bool& joined) {
   std::erase_if(tree, [&](const ProcessRef& process) {
     return aside_.contains(process) || std::ranges::find(members_, process, &Member::process) != members_.end();
@@ -241,8 +243,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::join(std::vector<Proces
   co_return trouble;
 }
 
-// What whoever gave the order says of all that take part: whether they may be locked, or why they may not be parked.
-// Unset: it has not said so in time. A disk or a card that does not answer may do so in minutes, or never.
+// Asks the engine about all members: whether they may be locked, or why they may not be parked. Unset: no answer in
+// time, because a disk or a device may take minutes.
 template <typename Said>
 asio::awaitable<std::optional<Said>> CheckpointTree::asked(
     const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom) {
@@ -300,9 +302,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
                                                  members_.back().process.pid)};
 }
 
-// Whether the ballast fits. Given back before any of them is restored, and not in the restore itself as where there is
-// but one: they take their memory at once, and none would find it while another's helper holds it. Until they have it a
-// process without a lease may take some of it, which would be the end of one of them (0019).
+// Checks whether the ballast fits, and frees it again before any restore. A single process takes ballast inside its
+// restore. Several processes are restored in parallel, and none would find memory that another helper holds. An
+// unleased process may take memory in between; then a restore fails for good (0019).
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member, Ballast ballast) {
   Answer answer = co_await ask(member, CheckpointCall::hold, std::move(ballast));
   if (answer.kind == Answer::Kind::replied && answer.reply.ok()) {
@@ -313,11 +315,10 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
   co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
 }
 
-// What is known of others is theirs: of a lease that was parked half-way they still hold it, a process that came too
-// late for the pause does, and of one that is gone nothing comes back. What is not known of those that are parked is no
-// more than the rest; and where some of it is still on the card, or all of it could never be free there, no more than
-// they take of host memory. (A driver that left some on several cards is not seen through: how much of it is parked
-// from which nobody can tell, and to restore it without room is the end of it.)
+// Returns the ballast for the restore of `parked`. Bytes known for other processes are not needed: a half parked lease
+// still holds them, a late process holds its own, and a process that is gone gets nothing back. The unknown bytes of
+// parked processes are at most the rest. If some bytes are still on the device, or all could never be free there, the
+// unknown bytes are at most their host memory. A driver that left bytes on several devices is not detected.
 CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& parked,
                                                     const std::vector<Room>& room) const {
   const bool all = parked.size() == static_cast<std::size_t>(std::ranges::count(members_, false, &Member::gone));
@@ -340,7 +341,7 @@ CheckpointTree::Ballast CheckpointTree::ballast_for(const std::vector<Member*>& 
   return ballast;
 }
 
-// What is parked of them is part of that. Unset: nobody can tell.
+// Returns the host memory of the members, parked bytes included. Unset: not known.
 std::optional<Bytes> CheckpointTree::on_host(const std::vector<Member*>& parked) const {
   Bytes sum;
   for (const Member* member : parked) {
@@ -365,7 +366,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::restore_all(const std::
   co_return co_await at_once(std::move(parked), &CheckpointTree::restore);
 }
 
-// Children before their parents. Nobody stays locked because another does.
+// Unlocks children before their parents. A failure does not stop the others.
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::unlock_all() {
   Trouble first;
   for (Member* member : std::views::reverse(all(ParkState::locked))) {
@@ -418,7 +419,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree
   co_return back;
 }
 
-// `before`: what went wrong already.
+// `before`: an earlier failure.
 asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const std::vector<Room>& room) {
   Trouble restoring = co_await restore_all(room);
   Trouble unlocking = co_await unlock_all();
@@ -435,8 +436,8 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
                                                         lost->process.pid, why ? ": " : "", why.detail)});
 }
 
-// While a call is out nothing is undone: who asks for that gets all others back at the same time. Nor is anybody
-// restored, for that may need room which somebody else has taken: whoever orders the way back makes sure of it.
+// Unlocks all members. Does nothing while a call hangs: the later unpark handles all members at once. Restores no
+// member, because the memory may be taken; unpark makes sure of it.
 asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
   if (mutant(Mutant::undone_by_halves)) co_return outcome(Kind::undone, std::move(trouble));
@@ -453,7 +454,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   co_return outcome(Kind::undone, std::move(trouble));
 }
 
-// They run again, or are gone: who takes part is found out anew the next time.
+// All members run or are gone. The next order finds the members again.
 void CheckpointTree::let_go() {
   for (const Member& member : members_) {
     if (member.gone) helpers_.drop(member.process);

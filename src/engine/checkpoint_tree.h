@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of one lease that are parked together, and the steps: look at all, lock all, checkpoint all; or back
-// again. One order at a time. Belongs to the loop thread.
+// Parks the processes of a lease together: checks all, locks all, checkpoints all; or the way back. One order at a
+// time. Belongs to the loop thread.
 #pragma once
 
 #include "engine/driver_parker.h"
@@ -20,11 +20,12 @@ namespace sublet::engine {
 
 class CheckpointTree {
  public:
-  // Where it has its helpers from: always the same one for a process, until it says that it needs none.
+  // The source of helpers. A process keeps the same helper until the tree drops it.
   struct Helpers {
     std::function<std::shared_ptr<CheckpointHelper>(ProcessRef)> get;
     std::function<void(ProcessRef)> drop;
-    std::function<void(const std::vector<ProcessRef>& tree)> keep_only;  // all others have ended
+    // Ends the helpers of all other processes, which have ended.
+    std::function<void(const std::vector<ProcessRef>& tree)> keep_only;
   };
   CheckpointTree(boost::asio::io_context& io, ParkerOptions options, Helpers helpers)
       : io_(io), options_(std::move(options)), helpers_(std::move(helpers)) {}
@@ -38,15 +39,15 @@ class CheckpointTree {
     ProcessRef process;
     std::shared_ptr<CheckpointHelper> helper;
     gpu::ParkState state = gpu::ParkState::unknown;
-    bool gone = false;              // or takes no part, for it uses no CUDA
-    bool doubted = false;           // it was not seen to run when it was asked whether it can be parked
-    std::optional<Bytes> before{};  // resident, once it was locked
-    std::optional<Bytes> after{};   // and once it was checkpointed
+    bool gone = false;              // the process has ended, or uses no CUDA
+    bool doubted = false;           // the preflight did not see the process running
+    std::optional<Bytes> before{};  // host memory after the lock
+    std::optional<Bytes> after{};   // host memory after the checkpoint
     bool is(gpu::ParkState wanted) const { return !gone && state == wanted; }
     bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
   };
   using Members = std::vector<Member>;
-  struct Trouble {  // what went wrong, if anything: code and detail of an outcome
+  struct Trouble {  // the code and detail of an outcome; code "": no failure
     std::string code;
     std::string detail;
     explicit operator bool() const { return !code.empty(); }
@@ -57,7 +58,7 @@ class CheckpointTree {
   using Ballast = std::vector<gpu::BallastWish>;
   using Step = Later<Trouble> (CheckpointTree::*)(Member&);
 
-  // Of one process.
+  // Steps of a single process.
   Later<Answer> ask(Member& member, gpu::CheckpointCall call, Ballast ballast = {});
   Later<Answer> ask_twice(Member& member, gpu::CheckpointCall call);
   Later<Trouble> preflight(Member& member);
@@ -72,7 +73,7 @@ class CheckpointTree {
   std::optional<Bytes> resident(const Member& member) const;
   static Trouble no_answer(const Member& member, const Answer& answer);
 
-  // Of all.
+  // Steps of all processes.
   Members members_of(std::vector<ProcessRef> tree);
   Later<Trouble> at_once(std::vector<Member*> members, Step step);
   Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
@@ -95,9 +96,9 @@ class CheckpointTree {
   ParkerOptions options_;
   Helpers helpers_;
   Parker::Program program_;
-  Duration give_up_{};          // of a call of the order under way; a lock has its own time beside it
-  Members members_;             // who take part, by start time: parents before their children. None: not known
-  std::set<ProcessRef> aside_;  // were seen to use no CUDA, in this order
+  Duration give_up_{};          // timeout of a driver call in this order; a lock has its own time in addition
+  Members members_;             // by start time, parents before children; empty: not known
+  std::set<ProcessRef> aside_;  // processes that use no CUDA, in this order
 };
 
 }  // namespace sublet::engine

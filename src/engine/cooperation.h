@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that yield by themselves: what each is told, and what it answers. One order at a time for a lease: to yield,
-// within a time; or to go on, without end until it has answered. Belongs to the loop thread; nothing here blocks, and
-// what came of an order is told on the loop.
+// Sends orders to cooperative programs and collects their answers. A lease has one order at a time: to yield within a
+// time, or to resume, which stands until it is answered. Belongs to the loop thread. Nothing here blocks; results are
+// reported on the loop.
 #pragma once
 
 #include "core/lease.h"
@@ -15,13 +15,13 @@
 
 namespace sublet::engine {
 
-// What a program is to do. Numbers only grow, over restarts of the daemon too, so that nobody answers another order
-// than it means.
+// An order to a program. Numbers only grow, over restarts of the daemon too, so that an answer never belongs to another
+// order.
 struct YieldOrder {
   enum class Kind { none, yield, resume };
   Kind kind = Kind::none;
-  std::uint64_t number = 0;      // 0: there never was one
-  std::int64_t deadline_ns = 0;  // of a yield, CLOCK_MONOTONIC
+  std::uint64_t number = 0;      // 0: there was no order yet
+  std::int64_t deadline_ns = 0;  // of a yield: CLOCK_MONOTONIC in ns
   std::string reason{};          // of a yield: one sentence
 };
 std::string_view to_string(YieldOrder::Kind kind);  // "none", "yield", "resume"
@@ -34,42 +34,41 @@ class Cooperation {
  public:
   using Done = std::function<void(ParkOutcome)>;
   struct Events {
-    std::function<void(LeaseId)> told;  // there is a new order: whoever waits for one is to look
-    // A program said that it goes on after the wait for that was over.
+    std::function<void(LeaseId)> told;  // there is a new order, so long-polls must look
+    // A program reported that it runs after the wait for its answer was over.
     std::function<void(LeaseId)> runs_late;
   };
   virtual ~Cooperation() = default;
 
-  virtual void open(Events events) = 0;  // before anything else
-  // The numbers of orders from now on are greater than this one, and than all before; before the first order.
+  virtual void open(Events events) = 0;  // call it before anything else
+  // Sets the number after which new orders are numbered. Call it before the first order.
   virtual void number_from(std::uint64_t number) = 0;
 
-  // Tells the lease's program to yield. Outcomes: `done`, with what its processes grew on the host; `unknown`, for it
-  // refused, did not answer in time, or could not be told: whatever it does then, it has to be told to go on; or
-  // `undone`, whoever would have told it is not there (`unreachable`) and it knows nothing of it, or who yields for it
-  // has ended (`gone`).
+  // Tells the lease's program to yield. Outcomes: `done`, with the growth of its host memory. `unknown`: it refused,
+  // did not answer in time, or could not be told; it needs a resume order in any case. `undone`: the program was not
+  // told because the way to it is missing (`unreachable`), or the process that yields for it has ended (`gone`).
   virtual void yield(const core::Lease& lease, const std::string& reason, Duration at_most, Done done) = 0;
-  // Tells it to go on: `done`, or `unknown` when it has not answered in time. It stays told: an answer that comes later
-  // is reported by `runs_late`. One that no process is left of goes on by itself.
+  // Gives the resume order. Outcomes: `done`, or `unknown` without an answer in time. The order stands: `runs_late`
+  // reports a later answer. A program without living processes counts as resumed.
   virtual void resume(const core::Lease& lease, Duration at_most, Done done) = 0;
 
-  // The order that is not answered yet; none: kind none, with the number of the last one.
+  // Returns the unanswered order, or kind `none` with the number of the last order.
   virtual YieldOrder order(LeaseId lease) const = 0;
-  // Stale: it is not the order of that number that is waited for. BadRequest: no answer to such an order.
+  // Records an answer. Stale: the order of that number is not waiting. BadRequest: the answer does not fit the order.
   virtual Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) = 0;
-  // Where a program of the lease that is told by signals writes its answer.
+  // Returns the file for the answers of a program that gets its orders by signals.
   virtual std::string answer_file(LeaseId lease) const = 0;
 
-  // A lease as the store has it: what its program was told by an earlier run of the daemon still counts.
+  // Takes over a lease from the store. Orders of an earlier run of the daemon still count.
   virtual void adopt(const core::Lease& lease) = 0;
-  // It has ended, which need not be stored yet: nobody is told of what was under way.
+  // The lease has ended, perhaps not yet durably. `done` of its current order is not called.
   virtual void forget(const core::Lease& lease) = 0;
-  // Its end is stored. A program that was told to yield, not that it may go on, and that is not ended with its lease,
-  // is told so now, or once it has answered or is over its time; a few times if it does not hear. Nobody waits for it.
+  // The end of the lease is stored. If its program was told to yield and is not ended with the lease, it gets a resume
+  // order now, or after its answer or its deadline. The order is repeated a few times. Nothing waits for the answer.
   virtual void let_go(LeaseId lease) = 0;
 };
 
-// Of a world in which no program yields by itself: simulations, and tests of something else. Whoever is asked refuses.
+// For worlds without cooperative programs: simulations and other tests. Every yield is refused.
 class NoCooperation final : public Cooperation {
  public:
   void open(Events) override {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that is given to somebody for an answer, by a loop that itself may not run for a while (it is stopped, or
-// its machine starves): what it missed is not taken from them. It is over only one look after it ran out: what was said
-// in time lies in a socket then, and is heard first.
+// A deadline for an answer. The loop itself may stop for a while (it is stopped, or its machine is overloaded); this
+// time does not count. The deadline is over only one look after it ran out, because an answer that came in time may
+// still lie in a socket.
 #pragma once
 
 #include "base/units.h"
@@ -12,17 +12,18 @@
 
 namespace sublet::engine {
 
-// Of CLOCK_MONOTONIC, in nanoseconds.
+// Times are CLOCK_MONOTONIC in nanoseconds.
 class Deadline {
  public:
-  static constexpr Duration interval = std::chrono::milliseconds(50);  // between two looks
-  static constexpr Duration longest_lag = std::chrono::seconds(1);     // of a look: no load makes a loop so slow
+  static constexpr Duration interval = std::chrono::milliseconds(50);  // time between two looks
+  // A later look means that the loop was stopped: no load delays it so much.
+  static constexpr Duration longest_lag = std::chrono::seconds(1);
 
   Deadline() = default;
   Deadline(std::int64_t now_ns, Duration at_most)
       : began_ns_(now_ns), until_ns_(now_ns + at_most.count()), look_ns_(now_ns + interval.count()) {}
 
-  // To be asked at each look, an interval after the last one.
+  // Whether the deadline is over. Call it at each look, an interval after the last one.
   bool over(std::int64_t now_ns) {
     const std::int64_t lag = now_ns - std::exchange(look_ns_, now_ns + interval.count());
     if (lag > longest_lag.count()) began_ns_ += lag, until_ns_ += lag;
@@ -35,8 +36,8 @@ class Deadline {
 
  private:
   std::int64_t began_ns_ = 0, until_ns_ = 0;
-  std::int64_t look_ns_ = 0;  // when the next look is due
-  bool ran_out_ = false;      // as of the last look
+  std::int64_t look_ns_ = 0;  // time of the next look
+  bool ran_out_ = false;      // state at the last look
 };
 
 }  // namespace sublet::engine

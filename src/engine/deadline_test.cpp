@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 struct DeadlineTest : testing::Test {
   bool over_after(Duration passed) { return now += passed.count(), deadline.over(now); }
-  // The first look that finds it over.
+  // Returns the number of the first look at which the deadline is over.
   Duration looks_until_over() {
     while (!over_after(Deadline::interval)) {
     }

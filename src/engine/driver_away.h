@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether no driver is there for good. One that is being installed is there in a moment; one that each of many tries
-// has found away for minutes is not. Of one thread.
+// Decides whether the driver is missing for good. A driver that is being installed returns soon; a driver that many
+// tries over minutes did not find is missing. One thread.
 #pragma once
 
 #include "engine/parker.h"
@@ -17,8 +17,8 @@ class DriverAway {
  public:
   static constexpr Duration installed_in = std::chrono::minutes(2);
 
-  // What came of an order to park by the driver. True: it has been away for long by now. `cooldown`: after which who
-  // was not parked for that is tried again. What does not come as far as asking the driver says nothing of it.
+  // Takes the outcome of an order to park by the driver. True: the driver has been missing for long. `cooldown`: time
+  // until the next try of the same lease. An order that ended before it reached the driver says nothing.
   bool lasts(const ParkOutcome& outcome, Duration cooldown, Time now) {
     if (outcome.code != "no_driver") {
       if (std::ranges::find(unasked, outcome.code) == unasked.end()) found_.reset();
@@ -30,12 +30,12 @@ class DriverAway {
   }
 
  private:
-  // With these an order has ended before it came to a driver.
+  // Codes of orders that ended before they reached the driver.
   static constexpr std::array<std::string_view, 11> unasked{
       "stopped", "traced",   "helper",   "withdrawn",    "host_memory",     "measure_timeout",
       "gone",    "no_right", "internal", "not_dumpable", "owner_must_vouch"};
   struct Found {
-    Time first, last;  // in a row of tries
+    Time first, last;  // of a series of tries
   };
   std::optional<Found> found_;
 };

@@ -20,7 +20,7 @@ TEST(DriverAway, LastsOnceEachOfManyTriesHasFoundItSo) {
     while (tried - now < DriverAway::installed_in) {
       tried = tried + cooldown;
       const bool long_enough = tried - now >= DriverAway::installed_in;
-      // Who is stopped, or for whom there was no helper, comes to no driver.
+      // An order for a stopped program, or without a helper, does not reach the driver.
       EXPECT_FALSE(away.lasts(refused("stopped"), cooldown, tried));
       EXPECT_EQ(away.lasts(refused("no_driver"), cooldown, tried), long_enough);
     }

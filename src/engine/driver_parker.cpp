@@ -35,7 +35,7 @@ struct DriverParker::State : std::enable_shared_from_this<State> {
   };
   struct Owned {
     std::shared_ptr<CheckpointHelper> helper;
-    LeaseId lease;  // none: it was forgotten, and the helper is stuck
+    LeaseId lease;  // none: the lease was forgotten, and the helper is stuck
   };
 
   State(asio::io_context& i, ParkerOptions o) : io(i), options(std::move(o)) {}
@@ -71,7 +71,7 @@ std::shared_ptr<CheckpointTree> DriverParker::State::begin(LeaseId lease) {
   return entry.tree;
 }
 
-// The coroutine is the tree's; both are held until it has ended, whatever becomes of the lease and of the Parker.
+// The coroutine belongs to the tree. Both are kept until it has ended, even if the lease or the Parker is gone.
 void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tree, asio::awaitable<ParkOutcome> order,
                               Done done) {
   const std::int64_t since = monotonic_ns();
@@ -94,7 +94,7 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
 }
 
 std::shared_ptr<CheckpointHelper> DriverParker::State::helper_for(LeaseId lease, ProcessRef process) {
-  if (ended || !leases.contains(lease)) {  // its order goes on to an end that nobody waits for, and touches nothing
+  if (ended || !leases.contains(lease)) {  // the order continues without a receiver, and changes nothing more
     auto helper = options.helper(lease, process);
     helper->dismiss();
     return helper;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parks and brings back whole leases by the driver's checkpoint: every process of a lease that uses CUDA, each through
-// a helper of its own (checkpoint_helper.h).
+// Parks and unparks whole leases by the driver's checkpoint: every process of a lease that uses CUDA, each through its
+// own helper (checkpoint_helper.h).
 #pragma once
 
 #include "engine/alarm.h"
@@ -15,20 +15,19 @@
 namespace sublet::engine {
 
 struct ParkerOptions {
-  // A helper for a process of a lease, which starts when it is first asked.
+  // Returns the helper for a process of a lease, which starts at its first question.
   std::function<std::shared_ptr<CheckpointHelper>(LeaseId, ProcessRef)> helper;
-  std::function<Bytes(ProcessRef)> resident;         // of its memory on the host, and on swap devices
-  Duration lock_timeout = std::chrono::seconds(10);  // for one process to finish the work that it has submitted
-  // For whoever gave the order to measure and store what is asked of it: meanwhile the processes stand still, and no
-  // driver is to blame for that.
+  std::function<Bytes(ProcessRef)> resident;         // bytes of a process in host memory and on swap devices
+  Duration lock_timeout = std::chrono::seconds(10);  // time for a process to finish its submitted work
+  // Time for the engine to measure and store before it answers; meanwhile the processes are locked.
   Duration said_within = std::chrono::seconds(10);
-  std::function<std::unique_ptr<Alarm>()> alarm = {};  // unset: by the time of the loop
+  std::function<std::unique_ptr<Alarm>()> alarm = {};  // unset: uses the loop's timer
 };
 
 class DriverParker final : public Parker {
  public:
   DriverParker(boost::asio::io_context& io, ParkerOptions options);
-  ~DriverParker() override;  // the helpers end by themselves; nobody is told of what was under way
+  ~DriverParker() override;  // the helpers end by themselves; `done` of running orders is not called
   DriverParker(const DriverParker&) = delete;
   DriverParker& operator=(const DriverParker&) = delete;
 
@@ -37,8 +36,8 @@ class DriverParker final : public Parker {
               Done done) override;
   bool busy(LeaseId lease) const override;
   void when_returned(std::function<void(LeaseId)> told) override;
-  // Its helpers end, which unlocks processes that only wait; one that is parked stays so. A stuck helper is kept, so
-  // that its process never gets a second.
+  // Ends the helpers of the lease, which unlocks its waiting processes. A parked process stays parked. A stuck helper
+  // is kept, so that its process never gets a second helper.
   void forget(LeaseId lease) override;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parking when the driver fails, a helper or the program dies, or a driver call does not return, at each step.
+// Parking with failures at each step: the driver fails, a helper or the program dies, or a driver call hangs.
 #include "engine/driver_parker_test.h"
 
 namespace sublet::engine {
@@ -39,7 +39,7 @@ TEST_F(Parking, ACheckpointThatFailsBringsTheOthersBack) {
   ends_right(tree[1]);
 }
 
-// Undone half-way it needs room for those that are parked, and for those alone.
+// An order that is undone half-way needs memory for the parked processes only.
 TEST_F(Parking, WhatIsUndoneIsRestoredOnlyIntoRoomThatIsThere) {
   const std::vector<ProcessRef> tree{load(), load()};
   const Bytes each = alloc + 16 * MiB;
@@ -57,7 +57,8 @@ TEST_F(Parking, WhatIsUndoneIsRestoredOnlyIntoRoomThatIsThere) {
   ends_right(tree[1]);
 }
 
-// What nobody measured of who is parked may be all but what the others still hold: they would never give it up.
+// Unmeasured bytes of parked processes are at most all bytes except those that other processes hold. Those are never
+// freed.
 TEST_F(Parking, WhatIsNotKnownIsNoMoreThanWhatTheOthersLeave) {
   const std::vector<ProcessRef> tree{load(), load()};
   fault("checkpoint-fail", tree[1]);
@@ -71,7 +72,7 @@ TEST_F(Parking, WhatIsNotKnownIsNoMoreThanWhatTheOthersLeave) {
   ends_right(tree[1]);
 }
 
-// It came when the others were parked, and they would wait for ever for what it holds.
+// The process came after the others were parked. They would wait for ever for its memory.
 TEST_F(Parking, WhatAProcessHoldsThatCameTooLateIsNotNeeded) {
   const std::vector<ProcessRef> tree{load()};
   expect(park(tree), Kind::done);
@@ -83,7 +84,8 @@ TEST_F(Parking, WhatAProcessHoldsThatCameTooLateIsNotNeeded) {
   ends_right(late);
 }
 
-// Half of it is still on the card, and nobody measured which: no more is parked than it takes of host memory.
+// Half of the bytes are still on the device, and nothing measured which half. At most the host memory of the process is
+// parked.
 TEST_F(Parking, RoomThatCanNeverBeIsNotWaitedFor) {
   const std::vector<ProcessRef> tree{load()};
   expect(park(tree), Kind::done);
@@ -157,16 +159,16 @@ TEST_F(Parking, WithoutRoomNoRestoreIsTried) {
   ends_right(tree[1]);
 }
 
-// --- somebody dies in the middle of a call
+// --- a helper or program dies during a call
 
 struct Step {
   const char* hang;
-  bool back;  // of unpark, else of park
+  bool back;  // true: a step of unpark; false: of park
 };
 
 class AtEachStep : public Parking, public ::testing::WithParamInterface<Step> {
  protected:
-  // Both are where the step is taken, and the second is inside the driver.
+  // Returns when both processes are at the step, and the second is inside the driver.
   Later begin(const std::vector<ProcessRef>& tree) {
     if (GetParam().back) expect(park(tree), Kind::done);
     fault(GetParam().hang, tree[1]);
@@ -181,7 +183,7 @@ TEST_P(AtEachStep, TheEndOfAHelperChangesNothing) {
   const Later later = begin(tree);
   const pid_t killed = helper_of(tree[1]);
   ::kill(killed, SIGKILL);
-  until([&] {  // another has come, and asks how things are
+  until([&] {  // another helper has started and asks for the state
     const auto now = helpers_of(tree[1]);
     return now.size() == 1 && now[0] != killed;
   });
@@ -189,7 +191,7 @@ TEST_P(AtEachStep, TheEndOfAHelperChangesNothing) {
   expect(wait(later), Kind::done);
   if (!GetParam().back) {
     EXPECT_EQ((*later)->parked, tree);
-#ifndef __SANITIZE_THREAD__  // which gives back memory of its own meanwhile
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer frees memory of its own meanwhile
     EXPECT_GE((*later)->host_bytes, 2 * alloc) << "whoever saw the end of it";
 #endif
     expect(unpark(tree), Kind::done);
@@ -231,7 +233,7 @@ TEST_F(Parking, HelpersAndProgramsMayDieWhileTheyAreParked) {
   ends_right(tree[1]);
 }
 
-// --- a driver call that does not return
+// --- a driver call that hangs
 
 struct Hang {
   const char* fault;
@@ -261,7 +263,7 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
     const ParkOutcome outcome = wait(later[i], id(i));
     expect(outcome, hangs[i].outcome, "stuck");
     EXPECT_NE(outcome.detail.find(std::to_string(trees[i][1].pid)), std::string::npos) << outcome.detail;
-    // Asked again, it brings the other back and takes no second helper.
+    // The second order brings the other process back, and uses no second helper.
     expect(wait(begin_unpark(trees[i], {}, id(i)), id(i)), Kind::unknown, "stuck");
     EXPECT_EQ(state(trees[i][0]), "running");
     EXPECT_EQ(helpers_of(trees[i][1]).size(), 1);
@@ -277,7 +279,7 @@ TEST_F(Parking, ACallThatHangsIsToldOnceAndTakenIntoAccountWhenItReturns) {
   }
 }
 
-// --- one is locked, and nothing is said of another: so the driver does where they share memory
+// --- the driver hangs for a process while another is locked, as it does if they share memory
 
 TEST_F(Parking, WhoIsNotSpokenOfWhileAnotherIsLockedLetsAllGo) {
   give_up_ = std::chrono::seconds(2);
@@ -315,10 +317,10 @@ TEST_F(Parking, WhoComesWhileTheOthersAreLockedAndIsNotSpokenOfLetsThemGo) {
 TEST_F(Parking, WhoIsFoundLockedDoesNotWaitForAnotherOfWhomNothingIsSaid) {
   give_up_ = std::chrono::seconds(2);
   const ProcessRef first = load(), second = load();
-  weigh_ = [](const auto&, const auto&) {};  // never says
+  weigh_ = [](const auto&, const auto&) {};  // never answers
   begin_park({first});
   until([&] { return state(first) == "locked"; });
-  ::kill(helper_of(first), SIGKILL);  // it would unlock it
+  ::kill(helper_of(first), SIGKILL);  // a living helper would unlock it
   until([&] { return helpers_of(first).empty(); });
   fresh_parker();
   fault("state-hang", second);
@@ -331,8 +333,8 @@ TEST_F(Parking, WhoIsFoundLockedDoesNotWaitForAnotherOfWhomNothingIsSaid) {
   ends_right(second);
 }
 
-// A helper that works with a user's rights is that user's to stop. Nobody but its own lease waits for it, and that not
-// for ever.
+// The user may stop a helper that has its rights. Only the helper's own lease waits for it, and only for a limited
+// time.
 TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
   give_up_ = std::chrono::seconds(2);
   const ProcessRef one = load(), other = load();
@@ -354,7 +356,7 @@ TEST_F(Parking, AHelperThatIsStoppedHoldsUpNobodyElse) {
   ends_right(other);
 }
 
-// However many hang, they are waited for once.
+// Several stuck calls are waited for once.
 TEST_F(Parking, WhenOneHangsOfThoseThatAreAskedTogetherNoMoreAreAsked) {
   give_up_ = std::chrono::seconds(2);
   std::vector<ProcessRef> tree;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parking through helpers that somebody else starts, as the actor does for other users' processes.
+// Parking through helpers that another process starts, as the actor does for other users' processes.
 #include "engine/driver_parker_test.h"
 #include "proc/spawn.h"
 
@@ -45,7 +45,7 @@ class StartedElsewhere : public Parking {
     return std::move(helper->socket);
   }
 
-  // How many of those that were started have not ended.
+  // Returns how many of the started helpers still live.
   std::size_t living() {
     std::erase_if(started_, [](pid_t helper) { return ::waitpid(helper, nullptr, WNOHANG) == helper; });
     return started_.size();
@@ -53,7 +53,7 @@ class StartedElsewhere : public Parking {
 
   std::vector<std::pair<ProcessRef, bool>> asked_;
   std::size_t at_most_ = 100;
-  std::vector<Error> refusals_;  // what the next are answered
+  std::vector<Error> refusals_;  // answers to the next starts
   ProcessRef denied_, gone_;
   bool silent_ = false;
   std::vector<pid_t> started_;
@@ -63,7 +63,7 @@ TEST_F(StartedElsewhere, ParksAndBringsBack) {
   const ProcessRef one = load(), two = load();
   expect(park({one, two}), Kind::done);
   EXPECT_EQ(state(one), "checkpointed");
-  until([&] { return living() == 0; });  // who is parked needs none
+  until([&] { return living() == 0; });  // a parked process needs no helper
   expect(unpark({one, two}), Kind::done);
   until([&] { return living() == 0; });
   ASSERT_EQ(asked_.size(), 4u);
@@ -73,7 +73,7 @@ TEST_F(StartedElsewhere, ParksAndBringsBack) {
   ends_right(two);
 }
 
-// There may be only so many at a time, and a tree may be larger.
+// The number of helpers is limited, and a tree may be larger.
 TEST_F(StartedElsewhere, ThereAreNoMoreThanAreNeeded) {
   const ProcessRef one = load(), two = load();
   std::vector<ProcessRef> tree{one, two};
@@ -82,7 +82,7 @@ TEST_F(StartedElsewhere, ThereAreNoMoreThanAreNeeded) {
   expect(park(tree), Kind::done);
   EXPECT_EQ(state(one), "checkpointed");
   until([&] { return living() == 0; });
-  fresh_parker();  // after a restart nobody knows who takes part
+  fresh_parker();  // a new parker does not know the members
   expect(unpark(tree), Kind::done);
   EXPECT_EQ(state(two), "running");
   until([&] { return living() == 0; });
@@ -146,7 +146,7 @@ TEST_F(StartedElsewhere, WhoHasOtherRightsPreventsIt) {
   ends_right(roots);
 }
 
-// As a set-user-ID program that it starts has, which then ends.
+// For a moment a process has the rights of a set-user-ID program, which then ends.
 TEST_F(StartedElsewhere, WhoHasOtherRightsForAMomentPreventsNothing) {
   const ProcessRef hers = load(), roots = load();
   refusals_ = {denied("its rights are others'")};
@@ -163,7 +163,7 @@ TEST_F(StartedElsewhere, WhoHasOtherRightsForAMomentPreventsNothing) {
   ends_right(hers);
 }
 
-// What a process may not be asked it is not believed to be: it may have been parked when it still had other rights.
+// A process that may not be asked does not count as running: it may have been parked before its rights changed.
 TEST_F(StartedElsewhere, WhoMayNotBeLookedIntoAnyMoreDoesNotCountAsRunning) {
   const ProcessRef one = load(), other = load();
   expect(park({one, other}), Kind::done);
@@ -183,7 +183,7 @@ TEST_F(StartedElsewhere, WhoMayNotBeLookedIntoAnyMoreDoesNotCountAsRunning) {
 TEST_F(StartedElsewhere, WhoHasEndedNeedsNone) {
   const ProcessRef one = load(), two = load();
   gone_ = two;
-  expect(park({one, two}), Kind::done);  // two ended since it was listed
+  expect(park({one, two}), Kind::done);  // the second process ended since it was listed
   EXPECT_EQ(state(one), "checkpointed");
   fresh_parker();
   expect(unpark({one, two}), Kind::done);

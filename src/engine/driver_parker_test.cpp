@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parking whole leases through the simulated driver: the ways that work, and the refusals before anything is touched.
+// Parking whole leases through the simulated driver: the successful ways, and refusals before any change.
 #include "engine/driver_parker_test.h"
 
 #include <sys/ptrace.h>
@@ -16,7 +16,7 @@ TEST_F(Parking, ATreeIsParkedAndBroughtBackWithItsBytesRight) {
     const ParkOutcome parked = park(tree);
     expect(parked, Kind::done);
     EXPECT_EQ(parked.parked, (std::vector{tree[1], tree[2]})) << "parents first, and nobody without CUDA";
-#ifndef __SANITIZE_THREAD__  // which gives back memory of its own meanwhile
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer frees memory of its own meanwhile
     EXPECT_GE(parked.host_bytes, 2 * alloc);
 #endif
     EXPECT_GT(parked.took.count(), 0);
@@ -43,7 +43,7 @@ TEST_F(Parking, WhoRunsNeedsNothingToRun) {
   expect(unpark(tree), Kind::done);
 }
 
-// What was measured of them once they were locked may be more than there is room for.
+// The bytes measured after the lock may exceed the limit of host memory.
 TEST_F(Parking, WhoMayNotBeParkedOnceLockedRunsOn) {
   const std::vector<ProcessRef> tree{load(), sleeper(), load()};
   std::vector<ProcessRef> weighed;
@@ -87,7 +87,7 @@ TEST_F(Parking, WithoutCudaThereIsNothingToPark) {
   expect(park({gone}), Kind::undone, "no_cuda");
 }
 
-// One that cannot be parked refuses all, and nobody was touched.
+// If one process cannot be parked, the order is refused and no process is changed.
 TEST_F(Parking, OneThatIsStoppedOrTracedRefusesAll) {
   const std::vector<ProcessRef> tree{load(), load()};
   ::kill(tree[1].pid, SIGSTOP);
@@ -113,7 +113,7 @@ TEST_F(Parking, WithoutADriverOrAHelperItIsRefused) {
   options_.driver = "/nowhere/libcuda.so.1";
   fresh_parker();
   expect(park({program}), Kind::undone, "no_driver");
-  expect(unpark({}), Kind::done);  // nothing has touched it
+  expect(unpark({}), Kind::done);  // no order has changed it
   expect(unpark({program}), Kind::unknown, "no_driver");
   options_.helper = "/nowhere/sublet-gpu";
   fresh_parker();
@@ -192,7 +192,7 @@ TEST_F(Parking, NobodyIsLockedBeforeThatIsAllowed) {
   ends_right(tree[0]);
 }
 
-// They stand still meanwhile, for as long as a disk does.
+// The processes are locked meanwhile, for as long as the disk takes.
 TEST_F(Parking, WhoIsNotWeighedInTimeRunsOn) {
   said_within_ = std::chrono::milliseconds(100);
   fresh_parker();
@@ -206,7 +206,7 @@ TEST_F(Parking, WhoIsNotWeighedInTimeRunsOn) {
   expect(outcome, Kind::undone, "measure_timeout");
   EXPECT_EQ(outcome.detail, "what its locked processes hold was not measured and stored within 100 ms");
   for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
-  late({});  // nobody's any more
+  late({});  // no order waits for this answer any more
   until([&] { return !parker_->busy(lease); });
   EXPECT_EQ(show()["calls"].count("cuCheckpointProcessCheckpoint"), 0);
   weigh_ = [](const auto&, const auto& say) { say({}); };
@@ -230,7 +230,7 @@ TEST_F(Parking, WhatIsNotStoredInTimeLocksNobody) {
   ends_right(program);
 }
 
-// Whom nobody could look into was not touched, and who came since neither.
+// A process that may not be traced was not changed, nor was a process that came since.
 TEST_F(Parking, WhatCouldNotBeParkedNeedsNobodyToComeBackWhoeverJoinsIt) {
   const ProcessRef program = load();
   options_.driver = "/nowhere/libcuda.so.1";

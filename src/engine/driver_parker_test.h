@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs on a simulated card of their own, and a Parker that parks them through real helpers.
+// Programs on their own simulated card, and a Parker that parks them through real helpers.
 #pragma once
 
 #include "base/clock.h"
@@ -74,7 +74,7 @@ class Parking : public ::testing::Test {
     arguments.push_back(nullptr);
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // none is left behind by a test that crashes
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
     ::dup2(out, 1);
     ::dup2(err, 2);
     ::execv(program.c_str(), arguments.data());
@@ -126,7 +126,7 @@ class Parking : public ::testing::Test {
     finish(load.pid);
     loads_.erase(load.pid);
   }
-  // It runs, and all its bytes are right.
+  // Checks that the program runs and that all its bytes are right.
   void ends_right(ProcessRef load) {
     ::kill(load.pid, SIGTERM);
     EXPECT_EQ(finish(load.pid), 128 + SIGTERM);
@@ -207,7 +207,7 @@ class Parking : public ::testing::Test {
       *later = std::move(outcome);
     };
   }
-  // Everybody may be locked; notes who.
+  // Allows every lock, and records the processes.
   Parker::Touch freely() {
     return [this](std::vector<ProcessRef> all, const std::function<void(bool)>& may) {
       touched_.push_back(std::move(all));
@@ -250,7 +250,7 @@ class Parking : public ::testing::Test {
   Duration said_within_ = std::chrono::minutes(5);
   Duration give_up_ = std::chrono::minutes(5);
   Parker::Weigh weigh_ = [](const auto&, const auto& say) { say({}); };
-  std::vector<std::vector<ProcessRef>> touched_;  // who was to be locked, each time it was asked for
+  std::vector<std::vector<ProcessRef>> touched_;  // the processes of each request to lock
 };
 
 }  // namespace sublet::engine

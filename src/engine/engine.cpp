@@ -17,10 +17,10 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Snapshots stay frequent this long after anything changed.
+// How long snapshots stay frequent after a change.
 constexpr Duration busy_after_change = std::chrono::seconds(3);
 
-// A loop that does not come round for this long was stopped: no load makes it so slow.
+// A loop that does not run for this long was stopped: no load delays it so much.
 Duration standstill(const core::Rules& rules) {
   return std::max<Duration>(rules.reconnect / 3, std::chrono::seconds(1));
 }
@@ -29,8 +29,8 @@ Duration standstill(const core::Rules& rules) {
 
 // --- the tick ---
 
-// The time, and whether the loop stood still until now: what fell due meanwhile must not fire before those whom it
-// concerns could be heard.
+// Returns the time, and detects a loop that stood still. Deadlines that passed meanwhile must not fire before the
+// affected clients could be heard.
 Time Engine::notice() {
   const Duration asleep = clock_.take_sleep();
   const Time now = clock_.now();
@@ -43,12 +43,12 @@ Time Engine::notice() {
   return now;
 }
 
-// The machine slept, and with it whatever it runs. The time line has moved on by as much, and whatever runs out moves
-// along in the step that follows.
+// The machine slept with all its programs. The clock has moved forward by this time, and the following step moves all
+// deadlines too.
 void Engine::fell_asleep(Duration asleep, Time now) {
   log::warn("the machine slept for {}; nothing expires for that", format_duration(asleep));
   woke_at_ns_ = now.ns - clock_.offset_ns();
-  boot_id_stored_ = false;  // stored again, with where the line lies now
+  boot_id_stored_ = false;  // stored again with the new offset of the clock
   if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
 }
 
@@ -71,7 +71,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();
-    intend(std::move(plan), now, std::nullopt);  // a refusal may come after timers that were due
+    intend(std::move(plan), now, std::nullopt);  // a refused request may follow timers that were due
     return refusal;
   }
   const LeaseId id = *plan.outcome;
@@ -81,14 +81,14 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
   Answered answered = answer(*lease);
   const std::uint64_t first = intend(std::move(plan), now, remembered_answer(remember, answered, now));
-  // Its own lease and the remembered answer are in the first portion. Who waits in the queue is told of others, too.
+  // The first batch contains the lease of the request and the remembered answer. A queued lease's answer also depends
+  // on other leases.
   if (!state_.queue().contains(id)) answered.after = std::max(first, intended_of(id));
   return answered;
 }
 
-// Hands the plan to the store; what follows from it starts when it is durable. Without a usable store a plan can only
-// be dropped: reconcile() starts again from what is stored. Returns the commit of its first portion; 0: none was
-// needed.
+// Hands the plan to the store; its effects start when it is durable. Without a usable store the plan is dropped, and
+// reconcile() starts from the stored state. Returns the sequence of its first batch; 0: nothing was to be stored.
 std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
   if (!mutant(Mutant::alarms_need_a_commit) || !plan.changed.empty()) arm(plan.wake_at);
   if (!store_problem_.empty()) return 0;
@@ -118,15 +118,15 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   return first;
 }
 
-// Of a plan whose leases go to the store, which are not copied for that: it may be thousands.
+// Collects the effects of a plan. The leases are moved to the store and not copied, because there may be thousands.
 Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
   AfterCommit next;
   next.changed.reserve(plan.changed.size());
   for (const core::Lease& lease : plan.changed) {
     next.changed.push_back(lease.id);
     if (!lease.ended()) continue;
-    // Only once the end is stored: one that is lost with the store leaves the lease to those who hold it, and to its
-    // keeper, whose note has then done its work.
+    // Only after the end is stored. If the end is lost with the store, the lease stays with its holders and its keeper,
+    // and its exit record is still needed.
     next.ended.push_back(lease.id);
     if (!lease.owner.exit_record.empty()) next.done_records.push_back(lease.owner.exit_record);
   }
@@ -181,7 +181,8 @@ void Engine::perform(const core::Action& action) {
   if (std::holds_alternative<core::TakeSnapshot>(action)) {
     probe_.take_now();
   } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
-    // A keeper that lives sees the lease and asks its program itself. It may be deaf, so killing is done here too.
+    // A living keeper sees the lease and stops its program itself. A keeper may hang, so SIGKILL is also sent from
+    // here.
     const bool keeper = programs_.keeper_alive(wanted->lease);
     const std::uint32_t asked_by = wanted->asked_by.value_or(actor::the_daemon);
     if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease, asked_by);
@@ -201,13 +202,13 @@ void Engine::perform(const core::Action& action) {
   }
 }
 
-// What must be watched follows from the leases as they now are.
+// Updates the watches for the changed leases.
 void Engine::follow_changes(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) {
     if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
     if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
-    // Attached in the very step in which it ended, it has not been followed yet, and its program is to be ended.
+    // A process that was attached in the step that ended its lease is not followed yet, and its program must be ended.
     if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
     keep_ended(lease);
     if (mutant(Mutant::ends_forget_holders)) forget_holders(lease.id);
@@ -276,7 +277,7 @@ Status Engine::start() {
                          }});
   parker_.when_returned([this](LeaseId lease) { tick(core::DriverReturned{lease}); });
   if (Status opened = open_store(); !opened) {
-    if (opened.error().code == Code::InUse) return opened;  // another daemon has it: not ours to run beside
+    if (opened.error().code == Code::InUse) return opened;  // another daemon holds the store, so this one must not run
     store_problem_ = opened.error().detail;
     if (!opened.error().hint.empty()) store_problem_ += " (" + opened.error().hint + ")";
     store_problem_since_ = clock_.now();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tick: what happened becomes a fact, the core decides, the store commits, and only then is anything acknowledged
-// or acted on. The engine owns all state of the daemon and lives on one event-loop thread; every method belongs to it.
+// The engine: turns events into facts, lets the core decide, and commits the plan. Only durable plans are acknowledged
+// or carried out. The engine owns the daemon's state. It lives on one event-loop thread, on which every method is
+// called.
 #pragma once
 
 #include "base/clock.h"
@@ -33,30 +34,31 @@ namespace sublet::engine {
 
 struct Options {
   core::Rules rules;
-  std::string exit_dir;  // where keepers leave exit records
+  std::string exit_dir;  // directory of the keepers' exit records
   std::string boot_id;
   std::string mode;                                // "system", "user" or "dir"
-  std::string dir;                                 // of a private daemon, else ""
-  std::string config_file;                         // that was read at the start, absolute; "": there is none
-  std::string tcp;                                 // HOST:PORT where it serves too, else ""
-  std::map<std::string, std::string> program_env;  // what programs need to see the simulated cards
+  std::string dir;                                 // directory of a private daemon, else ""
+  std::string config_file;                         // absolute path of the file that was read at the start; "": none
+  std::string tcp;                                 // HOST:PORT of the TCP listener, else ""
+  std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
-  int leases_per_user = 2000;                      // that have not ended
-  std::size_t portion = 256;                       // of a plan that grants to thousands: stored and told at a time
+  int leases_per_user = 2000;                      // limit of leases that have not ended
+  // Leases in a batch of a large plan, which is stored and announced in several batches.
+  std::size_t portion = 256;
 };
 
-// A reply: HTTP status and body, as it is remembered.
+// A reply: HTTP status and body, in the form in which it is remembered.
 struct Answered {
   int status = 200;
   std::string body;  // JSON
-  // The commit to wait for before it is told; unset: all that was intended until then.
+  // Sequence that must be durable before the answer is sent; unset: all that was intended until then.
   std::optional<std::uint64_t> after = {};
 };
 
-// An answer to be remembered under an Idempotency-Key, completed when the answer is known.
+// The Idempotency-Key under which an answer is remembered.
 struct Remember {
   std::uint32_t uid = 0;
-  std::string key;  // "" = do not remember
+  std::string key;  // "": the answer is not remembered
   std::string fingerprint;
 };
 
@@ -67,18 +69,19 @@ class Engine {
   Engine(boost::asio::io_context& io, store::Store& store, Machine machine, Options options);
   ~Engine();
 
-  // Opens the store, loads, adopts what lives, starts to watch the GPUs. An error means that the daemon must not run
-  // (another daemon holds the store); an unreadable store is not such an error: then it runs and grants nothing.
+  // Opens the store, loads it, adopts living programs, and starts to watch the devices. An error means that the daemon
+  // must not run, because another daemon holds the store. With an unreadable store the daemon runs, but grants nothing.
   Status start();
   void stop();
 
-  // --- requests: decided at once; whoever answers must first wait for durable() ---
-  // `answer` makes the reply from the lease as it is after the decision; it is remembered if a key was given.
+  // --- requests: decided at once; the caller must wait for durable() before it answers ---
+  // Gives a request to the core. `answer` makes the reply from the lease after the decision. The reply is remembered if
+  // there is a key.
   using Answer = std::function<Answered(const core::Lease&)>;
   Result<Answered> request(const core::Fact& fact, const Remember& remember, const Answer& answer);
-  // Commits that were intended so far; the answer to anything read now may leave once `durable` of it is true.
+  // The number of the last batch. An answer from data that was read now may be sent when `durable` is true for it.
   std::uint64_t intended() const { return intended_; }
-  std::uint64_t intended_of(LeaseId lease) const;  // the same, for what tells of this lease only
+  std::uint64_t intended_of(LeaseId lease) const;  // the same, for an answer about this lease only
   bool is_durable(std::uint64_t sequence) const { return store_problem_.empty() && committed_ >= sequence; }
   boost::asio::awaitable<bool> durable(std::uint64_t sequence);
 
@@ -91,54 +94,54 @@ class Engine {
   void remember(const Remember& remember, const Answered& answer);
 
   // --- waiting ---
-  void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it is closed …
-  void unhold(LeaseId lease, SessionId session);  // … or lets go
-  // The connection showed the access token of this number: `revoked` is called once that is revoked, while it is open.
+  void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it closes or calls unhold()
+  void unhold(LeaseId lease, SessionId session);  // ends hold()
+  // The connection showed the access token of this number. `revoked` is called if the token is revoked while the
+  // connection is open.
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
-  void not_held(LeaseId lease);  // the call that submitted it is answered, and nobody waits
-  // A timer that is cancelled whenever the lease has changed (and the change is durable), until unwatch().
+  void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
+  // Returns a timer that is cancelled at each durable change of the lease, until unwatch().
   using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;
   Watchers::iterator watch(LeaseId lease);
   void unwatch(Watchers::iterator watcher);
 
-  // What host memory takes of this lease's bytes; null: of anybody's. Reads a few small files.
+  // Returns the host memory that is left for the bytes of this lease; null: of any lease. Reads a few small files.
   core::HostMemory host_memory(const core::Lease* lease = nullptr) const;
 
-  // How far a program is that is being parked, or brought back; nothing while none is. Reads a few small files.
+  // Returns the progress of a pause or resume; nothing if there is none. Reads a few small files.
   struct Progress {
     core::Move move = core::Move::pause;
     Bytes moved, total;
     Bytes per_second;       // 0: not known
-    Duration left{};        // until it is done; 0: any moment
-    bool measured = false;  // else only predicted, from what it took before: nothing was seen to move yet
-    bool late = false;      // it takes longer than it should; what was not seen to move is not told as moved
+    Duration left{};        // estimated rest; 0: any moment
+    bool measured = false;  // false: predicted from earlier moves, because no bytes were seen to move yet
+    bool late = false;      // the move takes longer than expected; unseen bytes do not count as moved
   };
   std::optional<Progress> progress(const core::Lease& lease) const;
-  // Of parked programs, by lease: what of them was last seen to be on a swap device.
+  // Bytes of parked programs on a swap device, as last seen, by lease.
   const std::map<LeaseId, Bytes>& swapped() const { return swapped_; }
 
-  // Programs that yield by themselves ask here for their orders, and answer them.
+  // Gives cooperative programs their orders, and takes their answers.
   Cooperation& cooperation() { return cooperation_; }
   const Cooperation& cooperation() const { return cooperation_; }
-  // The link of a process to the lease, looked for anew if there was none: it may have been forked just now.
+  // Returns the link of a process to the lease. Scans again if there is none, because the process may be new.
   const proc::Member* member_of(ProcessRef process, LeaseId lease);
-  // Stores whether programs of that user's consumer may be parked although Sublet did not start them.
+  // Stores a pause grant: whether programs of that user's consumer may be parked although Sublet did not start them.
   Result<Answered> set_grant(const core::Grant& grant, const Remember& remember, Answered answer);
 
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
-  // The token that this is the secret of ("sublet_3_…"), if it has not expired; null for anything else.
+  // Returns the token with this secret ("sublet_3_…"); null if there is none or it has expired.
   const store::AccessToken* token_of(std::string_view text) const;
-  // Stores the token under a number that was never given before, and the answer that is made of it. Tokens that have
-  // expired go at this occasion.
+  // Stores the token under a new number, with the answer that `answer` makes from it. Removes expired tokens.
   Result<Answered> add_token(store::AccessToken token, const Remember& remember,
                              const std::function<Answered(const store::AccessToken&)>& answer);
   Result<Answered> revoke_token(std::uint64_t number, const Remember& remember, Answered answer);
 
   // --- the event stream ---
   const EventLog& log() const { return log_; }
-  // Returns when there are new durable events, a token was revoked, or at the deadline.
+  // Returns at new durable events, when a token was revoked, or at the deadline.
   boost::asio::awaitable<void> new_events(std::chrono::steady_clock::time_point deadline);
 
   // --- reading ---
@@ -147,12 +150,12 @@ class Engine {
   const Options& options() const { return options_; }
   Time now() const;
   Time started_at() const { return started_at_; }
-  // Live, or ended a short while ago; older ones are in the store.
+  // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
-  // Runs `work` on the store's thread and what it returns on the loop.
+  // Runs `work` on the store's thread, and then its result on the loop.
   void read_store(std::function<std::function<void()>(store::Reader&)> work);
-  std::vector<Warning> warnings();  // what is wrong now; remembers since when
-  // "" while new leases can be given out and changes stored; else why not.
+  std::vector<Warning> warnings();  // the current warnings; remembers their start
+  // "" while leases can be granted and changes stored; else the reason.
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
   const Actor& actor() const { return actor_; }
@@ -183,7 +186,7 @@ class Engine {
   Parker::Program program_of(LeaseId id) const;
   void touching(const core::LockIntent& fact, std::function<void(bool)> may);
   void may_lock(LeaseId lease, bool may);
-  // Processes of a lease that are locked, until it is known whether they may be parked as they are.
+  // Locked processes of a lease whose bytes are being measured, until the engine decides whether they may be parked.
   struct Weighing {
     Time since;
     std::vector<ProcessRef> processes;
@@ -192,7 +195,7 @@ class Engine {
   void weigh(LeaseId lease, Weighing weighing);
   void measure_weighed(Time began);
   void nothing_weighed(const std::string& problem);
-  // A process, and the control group by which it can be kept from swap; "": none.
+  // A process, and the control group that could be kept from swap; "": none.
   struct MaySwap {
     ProcessRef process;
     std::string group;
@@ -238,12 +241,12 @@ class Engine {
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
 
-  // What is told and done once a plan is durable.
+  // The effects of a durable plan.
   struct AfterCommit {
     std::uint64_t sequence = 0;
     std::vector<LeaseId> changed = {};
-    std::vector<LeaseId> ended = {};             // of those
-    std::vector<std::string> done_records = {};  // of ended leases: files to remove
+    std::vector<LeaseId> ended = {};             // the ended leases of `changed`
+    std::vector<std::string> done_records = {};  // exit records of ended leases, to be removed
     std::vector<core::Action> actions = {};
     std::vector<std::string_view> transitions = {};
     bool nothing() const { return changed.empty() && actions.empty() && transitions.empty(); }
@@ -257,7 +260,7 @@ class Engine {
   store::Store& store_;
   Options options_;
   const Machine machine_;
-  Clock& clock_;  // this and what follows is the machine's
+  Clock& clock_;  // clock_ and the references below belong to machine_
   Host& host_;
   Probe& probe_;
   Actor& actor_;
@@ -269,15 +272,15 @@ class Engine {
   Time started_at_;
   core::State state_;
 
-  std::uint64_t intended_ = 0;     // last number given out by the store
-  std::uint64_t committed_ = 0;    // last one known durable
-  std::uint64_t store_epoch_ = 0;  // grows with each open: late news of an earlier one is ignored
+  std::uint64_t intended_ = 0;     // last number given by the store
+  std::uint64_t committed_ = 0;    // last number known to be durable
+  std::uint64_t store_epoch_ = 0;  // grows with each open, so that late reports of an earlier one are ignored
   std::string store_problem_;
   Time store_problem_since_;
   std::deque<AfterCommit> after_commit_;
-  std::set<LeaseId> ends_in_doubt_;  // whose commits failed: kept or not, which the store tells when it is back
+  std::set<LeaseId> ends_in_doubt_;  // leases whose end may or may not be stored; known when the store is back
   std::deque<DurableWaiter> durable_waiters_;              // by sequence
-  std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // commit of its last change, if that is not durable yet
+  std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // sequence of a lease's last change, while it is not durable
   bool boot_id_stored_ = false;
   bool stopping_ = false;
 
@@ -294,29 +297,32 @@ class Engine {
   std::uint64_t last_token_ = 0;
   EventLog log_;
   Meter meter_;
-  std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // each waits for new events
+  std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
   bool life_stored_ = false;
   bool told_start_ = false;
 
-  std::map<std::string, Time> warned_since_;         // by code and text
-  std::map<LeaseId, core::Unpark> unparks_waiting_;  // ordered while the parker was still busy with an earlier order
-  std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // until it is stored whom the parker is to lock
-  std::map<LeaseId, std::uint64_t> parking_;  // the number of its newest order, while its memory is kept from swap
+  std::map<std::string, Time> warned_since_;  // by code and text
+  // Resume orders that wait for the parker to finish an earlier order.
+  std::map<LeaseId, core::Unpark> unparks_waiting_;
+  std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // answers to the parker that wait for a commit
+  std::map<LeaseId, std::uint64_t> parking_;  // number of the newest order to park, while memory is kept from swap
   std::uint64_t last_park_ = 0;
   DriverAway driver_away_;
-  std::uint64_t naming_ = 0;  // how often an actor was told of all who are to be kept from swap
+  std::uint64_t naming_ = 0;  // how often keep_all_from_swap() was called
   std::map<LeaseId, Weighing> weighing_;
-  std::map<LeaseId, Time> copying_since_;     // the present move, where the driver parks: nothing is parked before that
-  std::map<LeaseId, Bytes> resident_before_;  // the present move: what its program took of host memory
+  std::map<LeaseId, Time> copying_since_;     // start of copying in the current move by the driver
+  std::map<LeaseId, Bytes> resident_before_;  // host memory of the program at the start of the current move
   std::map<LeaseId, Bytes> swapped_;
-  std::set<std::pair<LeaseId, std::string>> over_;  // used more than they leased there, as of the last snapshot
+  // Lease and device with more bytes in use than leased, as of the last snapshot.
+  std::set<std::pair<LeaseId, std::string>> over_;
   std::unordered_set<LeaseId> settling_;
-  std::map<LeaseId, std::string> unkillable_;  // their programs should end, and do not by us: why; "": no proof
+  // Reason why a program that should end cannot be ended; "": no proof of the process.
+  std::map<LeaseId, std::string> unkillable_;
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;
 
-  Time alive_at_;                // the loop ran then
-  std::int64_t woke_at_ns_ = 0;  // of CLOCK_MONOTONIC, when the machine was last found to have slept
+  Time alive_at_;                // last time at which the loop ran
+  std::int64_t woke_at_ns_ = 0;  // CLOCK_MONOTONIC in ns when a sleep of the machine was last noticed
   Time armed_for_ = Time::never();
   Time busy_until_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is seen of programs while they yield, are parked, or come back: how far they are, whether anything of them
-// lives, and whether what they hold in host memory stays there.
+// Observes programs during a pause: their progress, whether their processes live, and whether their host memory stays
+// in memory.
 #include "engine/engine.h"
 
 #include "base/mutants.h"
@@ -10,19 +10,19 @@
 namespace sublet::engine {
 namespace {
 
-// Less than this part of it may be noise of what else the program does.
+// Less than one in this many parts may be noise of other work.
 constexpr std::int64_t noise = 50;
 
 }  // namespace
 
-// --- how far it is
+// --- progress
 
 void Engine::begin_moving(LeaseId lease) {
   resident_before_.insert_or_assign(lease, host_.use(programs_.tree(lease)).resident);
   copying_since_.erase(lease);
 }
 
-// All its processes are locked, and weighed: what it held and took until now was its own doing.
+// All processes are locked and measured. Earlier changes of their memory do not belong to the move.
 void Engine::begin_copying(LeaseId lease) {
   begin_moving(lease);
   copying_since_.insert_or_assign(lease, now());
@@ -35,8 +35,7 @@ bool Engine::any_moves() const {
   });
 }
 
-// The driver says nothing of how far it is. What is known: the bytes on the device fall and those on the host rise, or
-// the other way round; and what it took before.
+// The driver reports no progress. The estimate uses bytes on the device and on the host, and earlier moves.
 std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const {
   const auto moving = state_.moving(lease.id);
   if (!moving || moving->bytes <= Bytes{}) return std::nullopt;
@@ -54,7 +53,7 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
   const bool out = moving->move == core::Move::pause;
   const auto copying = copying_since_.find(lease.id);
   if (out && lease.parking->method == core::PauseMethod::driver && copying == copying_since_.end()) {
-    progress.left = moving->takes.likely;  // from when they are locked; the driver waits for work that is under way
+    progress.left = moving->takes.likely;  // counts from the lock; before it, the driver waits for submitted work
     return progress;
   }
   const Duration moved_for = out && copying != copying_since_.end() ? now() - copying->second : passed;
@@ -85,7 +84,7 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
   return progress;
 }
 
-// --- while it is parked
+// --- while a lease is paused
 
 void Engine::watch_away() {
   const std::vector<LeaseId> away(state_.away().begin(), state_.away().end());
@@ -104,7 +103,7 @@ void Engine::watch_away() {
   }
 }
 
-// Whatever ledger.allow_swap says: who is on a swap device comes back late, and somebody should know.
+// Reported whatever ledger.allow_swap says: a program on a swap device resumes slowly.
 void Engine::watch_swap(const core::Lease& lease) {
   const Bytes swapped =
       lease.parked() && !mutant(Mutant::swapped_goes_unseen) ? host_.use(programs_.tree(lease.id)).swapped : Bytes{};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine orders, and to whom it listens, around ends and stores that fail: cases that the seeded simulation
-// (tests/sim) has found.
+// Orders of the engine around ends and store failures: cases that the seeded simulation (tests/sim) has found.
 #include "engine/engine_orders_test.h"
 
 namespace sublet::engine {
@@ -13,13 +12,13 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   settle();
   cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
-  cooperation_->events.runs_late(id_);  // before the order to go on is durable
+  cooperation_->events.runs_late(id_);  // before the resume order is durable
   EXPECT_EQ(state(), LeaseState::active);
   settle();
   EXPECT_EQ(cooperation_->orders, std::vector<std::string>{"yield"});
 }
 
-// It may have been told, and is told to go on; that its actor was lost is no failure of its.
+// The program may have been told, so it gets a resume order. The lost actor is no fault of the program.
 TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
   run();
   cooperate();
@@ -35,7 +34,7 @@ TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
   run();
   core::Cooperation how;
   how.way = core::CooperationWay::signal;
-  how.process = {4321, 5};  // of nobody
+  how.process = {4321, 5};  // a process that does not exist
   request(core::Cooperate{id_, 0, how});
   pause();
   settle();
@@ -118,7 +117,7 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
 }
 
-// Whatever machine the test is on, it takes all that is parked.
+// A host with enough memory for everything that is parked.
 class RoomyHost final : public Host {
  public:
   core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
@@ -178,7 +177,7 @@ TEST_F(SetBack, TheNumbersOfOrdersGoOnFromThose) {
   EXPECT_GE(cooperation_->first_number, static_cast<std::uint64_t>(last.ns / 1000));
 }
 
-// It was asked whether it may park what it had locked, and let them go before anybody could tell.
+// The parker asked whether it may park its locked processes, and released them before the answer.
 TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   run();
   pause();
@@ -207,12 +206,12 @@ TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
     SCOPED_TRACE(full ? "full" : "free");
     run();
     be_paused(GiB);
-    request(core::Resume{id_});  // there is room in the table, and by the newest reading
+    request(core::Resume{id_});  // memory is free in the state, and by the newest reading
     if (full) probe_->tell(24 * GiB);
     settle();
     ASSERT_EQ(parker_->orders.back(), "unpark");
     ASSERT_EQ(parker_->room.empty(), !full);
-    const Bytes kept = engine_->state().find(id_)->parking->residue;  // and it is listed for nobody
+    const Bytes kept = engine_->state().find(id_)->parking->residue;  // the list names no process with it
     if (full) EXPECT_EQ(parker_->room[0].most, 24 * GiB - kept);
     EXPECT_GT(kept, Bytes{});
     parker_->answer(id_);
@@ -228,7 +227,7 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   run();
   pause();
   settle();
-  // One that was given up counts as out until it has returned.
+  // A call that was given up counts as running until it has returned.
   parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"}));
@@ -252,7 +251,7 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   EXPECT_EQ(parker_->orders.size(), 3U);
 }
 
-// A call that was given up returns while its undoing is still under way: nothing but its duration is new then.
+// A call that was given up returns while it is still being undone. Only its duration is new then.
 TEST_F(EngineOrders, WhatIsLearnedAloneIsStoredToo) {
   run();
   pause();
@@ -303,7 +302,7 @@ TEST_F(EngineOrders, WhatComesOfAnOrderFromBeforeTheStoreFailedAnswersNoLaterOne
   request(core::Renew{.lease = id_, .generation = 0, .ttl = std::chrono::hours(1)});
   settle();
   EXPECT_EQ(state(), LeaseState::resuming) << "read anew, and undone";
-  parker_->answer(id_);  // the park of before; the order to unpark is not durable yet
+  parker_->answer(id_);  // answers the earlier park; the order to unpark is not durable yet
   EXPECT_EQ(state(), LeaseState::resuming);
   settle();
   EXPECT_EQ(parker_->orders.back(), "unpark");

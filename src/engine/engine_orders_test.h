@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine on a machine of which a test answers for the card, for what parks, and for programs that yield by
-// themselves.
+// An engine on a test machine: the test plays the device, the parker and the cooperative programs.
 #pragma once
 
 #include "engine/engine.h"
@@ -19,7 +18,7 @@ namespace asio = boost::asio;
 using core::LeaseState;
 using store::FaultyStore;
 
-// One empty card, as often as the test says.
+// An empty card; the test sends its snapshots.
 class OneCard final : public Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
@@ -29,7 +28,7 @@ class OneCard final : public Probe {
   const std::string& library() const override { return none_; }
   const std::string& driver_version() const override { return none_; }
   const std::string& problem() const override { return none_; }
-  // So much of it is used, by nobody who is listed with it.
+  // Reports `used` bytes, which no listed process explains.
   void tell(Bytes used = {}) {
     tell(used, used > Bytes{} ? std::vector<gpu::GpuProcess>{{.process = {4322, 6}, .used = Bytes{}}}
                               : std::vector<gpu::GpuProcess>{});
@@ -52,7 +51,7 @@ class OneCard final : public Probe {
   std::string none_;
 };
 
-// Programs that yield by themselves: the test answers for them.
+// Cooperative programs that the test plays.
 class NotingCooperation final : public Cooperation {
  public:
   void open(Events given) override { events = std::move(given); }
@@ -76,7 +75,7 @@ class NotingCooperation final : public Cooperation {
   Done waits;
 };
 
-// Notes its orders, and answers when the test says so.
+// Records its orders; the test answers them.
 class NotingParker final : public Parker {
  public:
   void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh its, Done done) override {
@@ -95,7 +94,7 @@ class NotingParker final : public Parker {
     const auto done = waiting.extract(lease);
     done.mapped()({.kind = ParkOutcome::Kind::done});
   }
-  // Asks whether it may lock this process; answered in `may`.
+  // Asks whether it may lock this process; `may` gets the answer.
   void ask_for(ProcessRef process) {
     may.reset();
     ask({process}, [this](bool answer) {
@@ -104,7 +103,7 @@ class NotingParker final : public Parker {
     });
   }
   std::vector<std::string> orders;
-  std::vector<Duration> given_up;  // of each, after which a call is
+  std::vector<Duration> given_up;  // timeout of a driver call, for each order
   std::map<LeaseId, Done> waiting;
   std::function<void(LeaseId)> returned;
   Touch ask;
@@ -116,7 +115,7 @@ class NotingParker final : public Parker {
 
 class EngineOrders : public testing::Test {
  protected:
-  // `change`: what of the machine is the test's own, too.
+  // `change`: replaces more parts of the machine.
   explicit EngineOrders(const std::function<void(Machine&)>& change = {}) {
     MachineOptions real;
     real.actor.socket = "/nonexistent";
@@ -153,7 +152,7 @@ class EngineOrders : public testing::Test {
     EXPECT_TRUE(done) << done.error().detail;
   }
 
-  // An active lease of this test's own process.
+  // Makes an active lease of this test's process.
   void run() {
     begin();
     settle();
@@ -174,7 +173,7 @@ class EngineOrders : public testing::Test {
                     .inode = 0};
     request(attach);
   }
-  // It yields by itself, when its webhook is called.
+  // Makes the program cooperative, with a webhook.
   void cooperate() {
     core::Cooperation how;
     how.way = core::CooperationWay::webhook;
@@ -182,7 +181,7 @@ class EngineOrders : public testing::Test {
     request(core::Cooperate{id_, 0, how});
   }
   void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
-  // By the driver, with so much parked in host memory.
+  // Pauses it by the driver, with `host_bytes` in host memory.
   void be_paused(Bytes host_bytes) {
     pause();
     settle();
@@ -198,7 +197,7 @@ class EngineOrders : public testing::Test {
   asio::io_context io_{1};
   store::MemoryStore inner_;
   FaultyStore store_{inner_};
-  OneCard* probe_ = new OneCard;  // the machine's
+  OneCard* probe_ = new OneCard;  // owned by the machine
   NotingParker* parker_ = new NotingParker;
   NotingCooperation* cooperation_ = new NotingCooperation;
   std::optional<Engine> engine_;

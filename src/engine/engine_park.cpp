@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Yielding and coming back as the core orders it, carried out by the parker.
+// Carries out the core's orders to pause and resume, through the parker.
 #include "base/log.h"
 #include "engine/engine.h"
 
@@ -16,24 +16,26 @@
 namespace sublet::engine {
 namespace {
 
-// What no process of the lease has to answer for.
+// Returns the obstacle in an outcome that no process of the lease is to blame for.
 std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
-  // An actor that was lost with its order may have told the program: that is taken back, and is no fault of it either.
+  // An actor that was lost with its order may have told the program. The order is taken back, and the program is not to
+  // blame.
   const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreachable";
   if (!nobodys || mutant(Mutant::hindrances_are_faults)) return std::nullopt;
   constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
       {"unsupported_driver", core::Hindrance::driver},
-      {"no_driver", core::Hindrance::passing},  // it is being installed, or its module loaded
+      {"no_driver", core::Hindrance::passing},  // it is being installed, or its module reloaded
       {"traced", core::Hindrance::passing},
       {"stopped", core::Hindrance::passing},
       {"host_memory", core::Hindrance::passing},      // host memory is short, or its tree swaps
-      {"withdrawn", core::Hindrance::passing},        // what was to be stored first could not be
-      {"measure_timeout", core::Hindrance::passing},  // the store, or a card's reading, takes its time
-      {"helper", core::Hindrance::passing},           // there was none
-      {"gone", core::Hindrance::passing},             // who was to be told, or all that could be parked, has just ended
-      {"unreachable", core::Hindrance::passing},      // who would have told it is not there
+      {"withdrawn", core::Hindrance::passing},        // a state that had to be stored first could not be stored
+      {"measure_timeout", core::Hindrance::passing},  // the store or a reading of the device is slow
+      {"helper", core::Hindrance::passing},           // there was no helper
+      // The process to be told, or all that could be parked, has just ended.
+      {"gone", core::Hindrance::passing},
+      {"unreachable", core::Hindrance::passing},  // the way to the program is missing
       {"internal", core::Hindrance::passing},
   }};
   const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
@@ -45,7 +47,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
 
 core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   if (lease == nullptr) return host_.memory({}, {});
-  // Without an actor nobody keeps anybody from swap, whatever the last one could.
+  // Without an actor no process keeps groups from swap, whatever the last actor could.
   std::optional<proc::SwapStopper> by;
   const bool ready = actor_.ready();
   if (ready || mutant(Mutant::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
@@ -54,7 +56,7 @@ core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   return memory;
 }
 
-// All that would be parked: each process is charged to its own groups.
+// Returns all processes that would be parked. Each is charged to its own groups.
 std::vector<ProcessRef> Engine::charged_of(const core::Lease& lease) const {
   std::vector<ProcessRef> processes = programs_.tree(lease.id);
   if (processes.empty() && lease.owner.process) processes.push_back(lease.owner.process);
@@ -66,11 +68,10 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
   return programs_.tree(lease);
 }
 
-// Where processes without a lease use the card, its free bytes are anybody's until the restore takes them; where it is
-// seen to be full, they are taken, by a program that uses more than its lease, say, or one that is not listed; and a
-// program that took bytes again while it was parked may have taken them out of the room for its own restore, which
-// would fail for good without it. So may one that held more than its lease gives it, and one of whose processes some
-// run on while the others are parked.
+// Returns the memory that a restore must make sure of. It is needed where free bytes may be taken before the restore,
+// which would then fail for good. Unleased processes on the device may take them. A full device shows that they are
+// taken, perhaps by a program above its lease or an unlisted one. A paused program that allocated again may have taken
+// its own bytes. So may a program that held more than its lease, or whose processes are parked in part.
 std::vector<Room> Engine::room_for(LeaseId id) const {
   std::vector<Room> room;
   const core::Lease* lease = state_.find(id);
@@ -81,38 +82,38 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     core::State::ToRestore needed = state_.to_restore(*lease, uuid);
     const bool shared = device->second.unleased > Bytes{} && !mutant(Mutant::nobody_else_allocates);
     const core::DeviceReading& seen = device->second.reading;
-    // What it is seen to hold there is what it took since, or was never parked: host memory tells which.
+    // These bytes were allocated since the pause, or were never parked: host memory tells which.
     const Bytes left = state_.charge(id, uuid).used;
     const bool holds = left > lease->parking->residue;
     const bool fits = needed.all <= seen.total - seen.driver_reserved - seen.used;
     const bool alone = !shared && !holds && fits && lease->parking->measured;
     if (alone && needed.all + needed.beside <= lease->vram) continue;
     std::optional<Bytes> most;
-    // What it keeps need not be listed.
+    // The device need not list the residue.
     if (device->second.read_at) most = seen.total - seen.driver_reserved - std::max(left, lease->parking->residue);
     room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most, holds});
   }
   return room;
 }
 
-// What comes of an order from before the store failed answers nothing any more: the core, which has read the store
-// anew, undoes what was half done by an order of its own, and waits for that one.
+// The outcome of an order from before a store failure answers nothing. The core has read the store again; it undoes a
+// half-done pause by its own order, and waits for that order.
 
-// One that ended before the order was durable is not parked any more: nobody would bring its program back.
+// A lease that ended before its order was durable is not parked: nothing would resume its program.
 bool Engine::lives(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
   return (lease != nullptr && !lease->ended()) || mutant(Mutant::orders_for_the_dead);
 }
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
-  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated
+  if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated, so it was logged already
   log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
             why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
 }
 
-// --- yielding
+// --- pausing
 
-// Whoever grants that it be parked by the driver answers for what the driver cannot park; `sublet run` alone does not.
+// The owner vouches by a pause grant that the driver can park the program. `sublet run` alone does not vouch.
 Parker::Program Engine::program_of(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
   if (lease == nullptr) return {};
@@ -122,7 +123,8 @@ Parker::Program Engine::program_of(LeaseId id) const {
 
 void Engine::park(const core::Park& order) {
   const LeaseId lease = order.lease;
-  if (parker_.busy(lease)) {  // still with an order from before the store failed: undone by what the core orders next
+  // An order from before a store failure is not finished; the next order of the core undoes it.
+  if (parker_.busy(lease)) {
     core::Parked fact{lease, false, "an earlier order has not come back"};
     fact.hindrance = core::Hindrance::passing;
     boost::asio::post(io_, [this, fact] { tick(fact); });
@@ -148,7 +150,7 @@ void Engine::park(const core::Park& order) {
   });
 }
 
-// By an order that is not answered: else it was withdrawn meanwhile.
+// Whether the lease has an unanswered order to park; else the order was withdrawn meanwhile.
 bool Engine::is_asked(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
   return lease != nullptr && (lease->state == core::LeaseState::pausing || lease->state == core::LeaseState::paused);
@@ -165,7 +167,7 @@ void Engine::park_by_driver(const core::Park& order) {
         weigh(lease, {now(), std::move(processes), std::move(say)});
       },
       [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
-        // What it asked and was not told in time must not answer the next one.
+        // A late answer to its questions must not answer the questions of the next order.
         locks_waiting_.erase(lease);
         weighing_.erase(lease);
         if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
@@ -173,7 +175,7 @@ void Engine::park_by_driver(const core::Park& order) {
       });
 }
 
-// What is locked has to be stored first: whoever comes after us has to know whom to unlock.
+// The processes to lock are stored first: after a crash the next daemon must know which processes to unlock.
 void Engine::touching(const core::LockIntent& fact, std::function<void(bool)> may) {
   if (!may_decide()) return may(false);
   locks_waiting_.insert_or_assign(fact.lease, std::move(may));
@@ -188,7 +190,7 @@ void Engine::may_lock(LeaseId lease, bool may) {
   if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(may);
 }
 
-// What they hold is measured anew once they cannot take any more.
+// Measures the bytes of the processes again when they are locked and cannot allocate any more.
 void Engine::weigh(LeaseId lease, Weighing weighing) {
   weighing_.insert_or_assign(lease, std::move(weighing));
   probe_.take_now();
@@ -205,13 +207,13 @@ void Engine::measure_weighed(Time began) {
       weighing.say(may.error().detail);
       continue;
     }
-    // Nobody is to be kept from swap any more: that was done before they were locked.
+    // Keeping groups from swap happened before the lock.
     const Time now = notice();
     core::Plan plan =
         core::step(state_, options_.rules, core::MeasuredWhileLocked{lease, host_.memory(weighing.processes, {})}, now);
     const std::string why_not = plan.outcome ? std::string() : plan.outcome.error().detail;
     if (why_not.empty()) {
-      // What each of them holds is what their way back is made sure of by: it is stored before it is parked.
+      // The bytes of each process are stored before it is parked, because its restore must be made sure of by them.
       locks_waiting_.insert_or_assign(lease, [this, lease = lease, say = weighing.say](bool stored) {
         if (stored) begin_copying(lease);
         say(stored ? std::string() : "what it holds cannot be stored");
@@ -229,9 +231,9 @@ void Engine::nothing_weighed(const std::string& problem) {
     weighing.say("what it holds cannot be measured: " + problem);
 }
 
-// One order for each group that they are in. One that is kept already is asked for, too: whoever has it kept for
-// another lease lets it be when that one is back, and an actor that came later does not know of it. Where nobody obeys,
-// it may be kept all the same, by its owner.
+// Gives one order for each group of the processes, also for a group that is kept already. It may be kept for another
+// lease, which ends that when it resumes. A new actor does not know of it. If the actor refuses, the owner of the group
+// may have stopped its swap.
 void Engine::keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& processes,
                             std::function<void(std::string)> done) {
   if (options_.rules.allow_swap || mutant(Mutant::swap_is_not_prevented) || processes.empty() ||
@@ -252,7 +254,7 @@ void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::
   programs_.keep_from_swap(
       lease, next.process, true,
       [this, lease, next, left = std::move(left), done = std::move(done)](const std::string& why_not) mutable {
-        // It is back already, and was let be: what comes after that would keep it for ever.
+        // The lease has resumed meanwhile and its groups were released. Another order would keep them for ever.
         const core::Lease* known = state_.find(lease);
         if (known == nullptr || !known->parking) return done("it is not to yield any more");
         if (why_not.empty()) {
@@ -264,7 +266,7 @@ void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::
       });
 }
 
-// Whoever came while the others were kept, or has left their groups. "": nobody did.
+// Names a process that came while the others were kept, or left its group. "": there is none.
 std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const {
   if (options_.rules.allow_swap || mutant(Mutant::swap_is_not_prevented) || processes.empty()) return {};
   if (!host_.memory(processes, {}).may_swap) return {};
@@ -274,7 +276,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
   return {};
 }
 
-// Of one that is not parked any more, durably; of most nobody is kept.
+// Ends the keeping from swap for a lease that is durably not paused. Most leases have no kept groups.
 void Engine::let_swap(LeaseId lease) {
   if (mutant(Mutant::once_kept_always_kept)) return;
   if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
@@ -283,13 +285,13 @@ void Engine::let_swap(LeaseId lease) {
   });
 }
 
-// The actor does not know for whom the one before it, or the daemon before us, has kept what it finds kept: it is told
-// of all who are away, and then that these are all. Not while it is unknown who is away. Where it refuses one nothing
-// was kept for that one: whatever it finds kept it takes over without asking for a right.
+// A new actor finds groups that are kept from swap, and does not know for which leases. It is told all paused leases,
+// and then that these are all. This is not done while the paused leases are not known. If the actor refuses a lease,
+// nothing was kept for that lease: the actor takes over kept groups without a check.
 void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
   if (mutant(Mutant::who_comes_keeps_nobody) || !actor_.ready()) return;
-  // Called once by each, and at last by us.
+  // Called once for each lease, and once at the end.
   const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
   const auto one_named = [this, number, named] {
     if (--*named != 0 || number != naming_ || !store_problem_.empty()) return;
@@ -299,7 +301,7 @@ void Engine::keep_all_from_swap() {
   for (const LeaseId id : state_.away()) {
     keep_from_swap(id, programs_.tree(id), [this, id, one_named](const std::string& why_not) {
       const core::Lease* known = state_.find(id);
-      const bool away = known != nullptr && known->parking;  // else there is nothing to keep any more
+      const bool away = known != nullptr && known->parking;  // false: there is nothing to keep any more
       if (!why_not.empty() && away) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
       one_named();
     });
@@ -338,19 +340,19 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
   tick(fact);
 }
 
-// What it took while it was paused is parked too, if anything can.
+// Parks the memory that the lease allocated while it was paused, if a method can.
 void Engine::pause_again(LeaseId lease) {
   const core::Lease* known = state_.find(lease);
   if (known == nullptr) return;
   tick(core::Pause{lease, 0, "it held VRAM while it was paused", host_memory(known), /*again=*/true});
 }
 
-// --- back again
+// --- resuming
 
 void Engine::unpark(const core::Unpark& order) {
   const LeaseId lease = order.lease;
-  // Its program has said that it goes on while this order waited for its commit: what it is told now is no repetition,
-  // but could take back what is asked of it next.
+  // The program has reported that it runs while this order waited for its commit. Another resume order would not be a
+  // repetition: it could withdraw the next order to yield.
   const core::Lease* known = state_.find(lease);
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !mutant(Mutant::two_orders_at_once)) {
@@ -394,14 +396,15 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   if (how == How::runs) withdraw_if_gone(lease);
 }
 
-// Who said how the program yields may have ended meanwhile; told to go on it need not be any more.
+// The process that yields for the program may have ended meanwhile. A program that was resumed does not need it any
+// more.
 void Engine::withdraw_if_gone(LeaseId lease) {
   const core::Lease* known = state_.find(lease);
   const bool told = known != nullptr && known->cooperation && known->cooperation->process;
   if (told && !programs_.lives(known->cooperation->process)) tick(core::Cooperate{lease});
 }
 
-// --- programs that yield by themselves
+// --- cooperative programs
 
 const proc::Member* Engine::member_of(ProcessRef process, LeaseId lease) {
   const proc::Member* member = programs_.member(process);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine has from its store: commits and who waits for them, and the state read anew at a start and after a
-// failure.
+// The engine and its store: commits and their waiters, and reading the state at a start and after a failure.
 #include "engine/engine.h"
 
 #include "base/log.h"
@@ -17,9 +16,9 @@ namespace asio = boost::asio;
 
 constexpr auto reopen_interval = std::chrono::seconds(2);
 
-// What the wall clock was moved by, and the machine slept, while no daemon ran counts against nobody: time limits move
-// along. Since when somebody waits does not, and so nobody's place in the queue changes. Returns what it changed; that
-// must be stored with the new time line, or the next restart would not know.
+// While no daemon ran, the wall clock may have been moved and the machine may have slept. All deadlines move by this
+// time. The start of waiting does not move, so that places in the queue stay. Returns the changed leases; they must be
+// stored with the new offset of the clock, or the next restart would move them again.
 std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration jump) {
   std::vector<core::Lease> changed;
   if (jump <= Duration::zero()) return changed;
@@ -37,7 +36,7 @@ std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration
   return changed;
 }
 
-// What the machine ran before it was started anew is gone, its VRAM with it.
+// Ends all leases of an earlier boot: their programs and their VRAM are gone.
 core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
   core::Plan plan;
   if (leases.empty()) return plan;
@@ -48,7 +47,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.end_reason = core::EndReason::lost;
     lease.ended_at = now;
     lease.count_parked(now);
-    // Nothing of it is parked any more, and it waits for nothing.
+    // No bytes of the lease are parked any more, and it waits for nothing.
     if (!mutant(Mutant::reboots_keep_parking)) lease.parking.reset();
     lease.resize.reset();
     lease.preemption_request.reset();
@@ -63,7 +62,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
   return plan;
 }
 
-// Tells the event numbers of one store from those of another that took its place.
+// Distinguishes the event numbers of a store from those of a store that replaced it.
 std::string new_life() { return store::random_hex(4); }
 
 }  // namespace
@@ -119,7 +118,7 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   const bool done = co_await asio::async_initiate<const asio::use_awaitable_t<>, void(bool)>(
       [this, sequence](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        // Nearly always the last; who waits for an earlier portion does not stand behind who waits for all of it.
+        // Nearly always the last place. A waiter for an earlier batch must not stand behind a waiter for a later one.
         const auto place = std::upper_bound(
             durable_waiters_.begin(), durable_waiters_.end(), sequence,
             [](std::uint64_t number, const DurableWaiter& waiter) { return number < waiter.sequence; });
@@ -130,7 +129,7 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
   co_return done&& epoch == store_epoch_;
 }
 
-// The fate of what was intended is unknown: nothing of it is acknowledged, and the state is read anew.
+// The fate of the intended batches is unknown. None is acknowledged, and the state is read again.
 void Engine::store_failed(Error error) {
   store_problem_ = error.detail;
   store_problem_since_ = clock_.now();
@@ -162,10 +161,11 @@ void Engine::reopen_later() {
 Status Engine::open_store() {
   auto loaded = store_.open(events());
   if (!loaded) return loaded.error();
-  // One time line over restarts: if the wall clock was set back meanwhile, go on from the last time that was stored.
+  // The clock never goes back over a restart: if the wall clock was set back meanwhile, the clock continues at the last
+  // stored time.
   if (!mutant(Mutant::time_goes_back)) clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
-  // In microseconds of that line: greater than whatever an earlier run gave.
+  // Microseconds of that clock: greater than any number of an earlier run.
   cooperation_.number_from(static_cast<std::uint64_t>(now.ns / 1000));
   std::map<core::Consumer, core::ConsumerHistory> history;
   for (auto& [consumer, runs] : loaded->history)
@@ -178,9 +178,9 @@ Status Engine::open_store() {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
     restart.transitions = {"deadlines_extended_at_start"};
   }
-  // By one commit, however many they are: nobody is given room by it, and half of it would be wrong for ever.
+  // All in one commit, however many: no waiting lease is granted memory by it, and half of it would be wrong for ever.
   if (!mutant(Mutant::reboots_by_halves)) restart.givers = restart.changed.size();
-  // An id that was given out and not stored is not given out again: somebody may still hold it.
+  // An id that was given but not stored is not given again, because a client may still use it.
   const std::uint64_t last_id =
       mutant(Mutant::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
   std::set<core::Consumer> grants;
@@ -208,12 +208,12 @@ Status Engine::open_store() {
   return {};
 }
 
-// Takes up again what lived on while the daemon, or its store, was away.
+// Adopts leases that lived on while the daemon or its store was away.
 void Engine::adopt(Time now) {
   const auto known = [this](LeaseId id) { return state_.find(id) != nullptr; };
   programs_.forget_others(known);
   host_.sweep_exit_records(options_.exit_dir, known);
-  std::vector<core::Lease> leases;  // a copy: following one may end another
+  std::vector<core::Lease> leases;  // a copy, because following a lease may end another
   for (const auto& [id, lease] : state_.leases()) {
     if (lease.ended()) settling_.insert(id);
     leases.push_back(lease);
@@ -223,15 +223,15 @@ void Engine::adopt(Time now) {
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
     if (!lease.ended()) cooperation_.adopt(lease);
-    let_swap(lease.id);  // that it was to yield may be lost with the store
+    let_swap(lease.id);  // the order to yield may be lost with the store
   }
-  // A commit that was said to have failed may have been kept.
+  // A commit that was reported as failed may have been kept.
   for (const LeaseId id : std::exchange(ends_in_doubt_, {})) {
     const core::Lease* live = state_.find(id);
     if (live == nullptr || live->ended()) cooperation_.let_go(id);
   }
   keep_all_from_swap();
-  std::vector<LeaseId> held;  // a tick may end leases, and with them their holders
+  std::vector<LeaseId> held;  // a tick may end leases and remove their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);
   for (const LeaseId lease : held) {
     const core::Lease* live = state_.find(lease);
@@ -239,7 +239,7 @@ void Engine::adopt(Time now) {
     else if (holders_.contains(lease) && !mutant(Mutant::held_are_forgotten)) tick(core::HeldChanged{lease, true});
   }
   tick(core::Tick{});
-  for (const auto& [lease, timer] : watchers_) timer->cancel();  // whoever waits looks at what is there now
+  for (const auto& [lease, timer] : watchers_) timer->cancel();  // all waiting calls look at the new state
   pace_probe(now);
 }
 

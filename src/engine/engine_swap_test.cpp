@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is parked is kept from the swap device, and what runs again is not: cases that the seeded simulation (tests/sim)
-// has found.
+// Parked programs are kept from the swap device, and running programs are not: cases that the seeded simulation
+// (tests/sim) has found.
 #include "engine/engine_orders_test.h"
 
 #include <algorithm>
@@ -9,8 +9,7 @@
 namespace sublet::engine {
 namespace {
 
-// A machine with a swap device, all of whose groups could be kept from it by somebody with the right to; those of
-// `stopped` are.
+// A host with a swap device. All groups could be kept from swap; the groups in `stopped` are.
 class SwappingHost final : public Host {
  public:
   explicit SwappingHost(const std::set<std::int32_t>& stopped) : stopped_(stopped) {}
@@ -31,13 +30,13 @@ class SwappingHost final : public Host {
   void remove_exit_record(const std::string&) override {}
   void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
 
-  bool together = false;  // all are in one group
+  bool together = false;  // all processes are in one group
 
  private:
   const std::set<std::int32_t>& stopped_;
 };
 
-// There when the test says so.
+// An actor that is there when the test says so.
 class SomeActor final : public Actor {
  public:
   void start(std::function<void()> came) override { came_ = std::move(came); }
@@ -57,7 +56,7 @@ class SomeActor final : public Actor {
   actor::Reply said_;
 };
 
-// Of two processes; notes who is kept from the device, and lets the test answer.
+// A program of two processes. Records which are kept from swap; the test answers.
 class SomePrograms final : public Programs {
  public:
   explicit SomePrograms(std::set<std::int32_t>& its) : stopped(its) {}
@@ -92,7 +91,7 @@ class SomePrograms final : public Programs {
   Result<proc::CgroupRef> check_cgroup(const std::string&) const override { return unavailable("nobody asks"); }
   const proc::ProcRoot& root() const override { std::abort(); }
 
-  // Obeyed, unless there is a reason not to.
+  // Answers all waiting orders: success, or failure with `why_not`.
   void answer(const std::string& why_not = {}) {
     if (why_not.empty()) stopped.insert(kept.begin(), kept.end());
     for (auto& done : std::exchange(answers, {})) done(why_not);
@@ -102,13 +101,13 @@ class SomePrograms final : public Programs {
   bool scanned = false;
   std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
   std::vector<std::int32_t> kept;
-  std::optional<std::size_t> named;  // it was said that these are all: how many were kept by then
+  std::optional<std::size_t> named;  // number of kept processes when the last order said that these are all
   std::vector<std::function<void(std::string)>> answers;
 };
 
 struct Parts {
   std::set<std::int32_t> stopped_;
-  SomeActor* actor_ = new SomeActor;  // the machine's
+  SomeActor* actor_ = new SomeActor;  // owned by the machine
   SomePrograms* programs_ = new SomePrograms(stopped_);
   SwappingHost* host_ = new SwappingHost(stopped_);
 };
@@ -130,7 +129,7 @@ TEST_F(Swap, WithoutAnActorNobodyIsAsked) {
   EXPECT_FALSE(engine_->host_memory(engine_->find(id_)).may_swap);
 }
 
-// Its group may be kept already, for another lease: that one's return must not let it be.
+// The group may be kept for another lease already. The resume of that lease must not end it.
 TEST_F(Swap, EveryProcessIsKeptForItsOwnLease) {
   actor_->come();
   run();
@@ -158,7 +157,7 @@ TEST_F(Swap, OfThoseInOneGroupOneIsNamed) {
   EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
 }
 
-// It ended just then: that says nothing of the others.
+// The process ended just then, which says nothing about the others.
 TEST_F(Swap, WhereOneOfAGroupIsNotKeptTheNextIsNamed) {
   actor_->come();
   run();
@@ -192,7 +191,7 @@ TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
   for (int process = 0; process < 2; ++process) programs_->answer();
   programs_->kept.clear();
   stopped_ = {4321, 4322};
-  programs_->scanned = false;  // the daemon was started anew, and nothing is read yet
+  programs_->scanned = false;  // the daemon was started again, and has not read the processes yet
   programs_->named.reset();
   actor_->come();
   for (int process = 0; process < 2; ++process) {
@@ -203,7 +202,7 @@ TEST_F(Swap, AnActorThatComesLaterIsToldOfAllThatAreParked) {
   EXPECT_EQ(programs_->named, 2u);
 }
 
-// What it kept is not let be by whoever comes next before that one knows who is away.
+// The next actor must not release the groups of the last one before it knows the paused leases.
 TEST_F(Swap, WhatTheOneBeforeWasToldIsNotAllForTheNext) {
   actor_->come();
   EXPECT_EQ(programs_->named, 0u);
@@ -225,7 +224,7 @@ TEST_F(Swap, WhatTheOneBeforeWasToldIsNotAllForTheNext) {
   EXPECT_TRUE(programs_->named);
 }
 
-// The one that was to let it be was gone just then: whoever comes finds nobody away.
+// The actor that should release the group was lost just then. The next actor finds no paused lease.
 TEST_F(Swap, WhoCameBackWithoutAnActorIsLetBeByTheNext) {
   actor_->come();
   run();
@@ -250,7 +249,8 @@ TEST_F(Swap, WhoCameBackWithoutAnActorIsLetBeByTheNext) {
   EXPECT_EQ(programs_->named, 0u);
 }
 
-// Without its store the daemon does not know who is away: else a start on a broken disk would let all be.
+// Without its store the daemon does not know the paused leases. Otherwise a start with a broken disk would release all
+// groups.
 TEST_F(Swap, NobodyIsLetBeWhileItIsUnknownWhoIsAway) {
   store_.fail_open(unavailable("the disk does not answer"));
   store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("the disk does not answer"));
@@ -271,7 +271,7 @@ TEST_F(Swap, AStoreThatIsReadAnewNamesAllWhoAreAway) {
   EXPECT_TRUE(programs_->named);
 }
 
-// It says so by itself, long after it was told to.
+// The program reports it by itself, long after its resume order.
 TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
   actor_->come();
   run();
@@ -290,7 +290,7 @@ TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
   EXPECT_TRUE(programs_->kept.empty());
 }
 
-// It came back while its processes were kept one after the other.
+// The lease resumed while its processes were kept one after the other.
 TEST_F(Swap, NobodyIsKeptOnceItRunsAgain) {
   actor_->come();
   run();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine promises about commits: nobody is told, woken or answered before what was decided is durable, and a
-// store that fails takes back exactly what nobody was told.
+// The engine's promises about commits: it answers, wakes and announces only durable decisions. A store that fails takes
+// back exactly the decisions that were not announced.
 #include "engine/engine.h"
 
 #include "store/faulty_store.h"
@@ -37,8 +37,8 @@ core::Submit wish(std::string tag = {}) {
 
 Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", to_string(lease.id)}}.dump()}; }
 
-// An engine whose helper cannot be started, so that no card is ever known and every lease queues, on a store that
-// commits when the test says so.
+// An engine whose helper cannot be started, so that no device is known and every lease queues. The store commits when
+// the test says so.
 struct World {
   explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}, std::size_t portion = 256,
                  const std::function<void(Machine&)>& change = {}) {
@@ -58,7 +58,7 @@ struct World {
   }
   ~World() { engine->stop(); }
 
-  // Runs what is ready, without waiting for time to pass.
+  // Runs all ready handlers, without waiting for time to pass.
   void turn() {
     io.restart();
     io.poll();
@@ -74,7 +74,7 @@ struct World {
     return id;
   }
 
-  // What durable() of all that was intended says; unset while it waits.
+  // Returns the result of durable() for all that was intended; unset while it waits.
   std::shared_ptr<std::optional<bool>> when_durable() {
     auto told = std::make_shared<std::optional<bool>>();
     asio::co_spawn(
@@ -163,7 +163,7 @@ TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
   world.turn();
   EXPECT_EQ(*told, false);
   ASSERT_NE(world.engine->state().find(id), nullptr);
-  // The retry finds the answer that was stored with it, instead of making another lease.
+  // The retry finds the stored answer, and makes no second lease.
   ASSERT_TRUE(world.engine->maybe_remembered(1000, "once"));
   std::optional<store::Remembered> found;
   world.engine->remembered(1000, "once", [&](const Result<std::optional<store::Remembered>>& answered) {
@@ -196,8 +196,8 @@ TEST(Engine, ARebootEndsWhatWasThere) {
   EXPECT_EQ(*told, true);
 }
 
-// However many they are: the first of several commits would say that all are measured gone, before the others have
-// ended.
+// However many leases there are: after the first of several commits all would count as measured gone, before the others
+// have ended.
 TEST(Engine, ARebootEndsAllByOneCommit) {
   const auto commits = [](std::size_t portion) {
     MemoryStore store;
@@ -250,7 +250,7 @@ TEST(Engine, NothingIsActedOnBeforeTheCommit) {
   store.intend({.changed = {lease}, .boot_id = "one boot"});
   store.pump();
   store.close();
-  World world(store, "another boot");  // ends the lease, after which nobody needs the record
+  World world(store, "another boot");  // ends the lease, so that its record is not needed any more
   EXPECT_EQ(::access(record, F_OK), 0);
   store.pump();
   world.turn();
@@ -328,7 +328,8 @@ TEST(Engine, SafeModeEndsByItself) {
   world.submit();
 }
 
-// The wall clock was set an hour on while no daemon ran: who waited longest still does, parked or not.
+// The wall clock was set forward by an hour while no daemon ran. The lease that waited longest, parked or not, still
+// has waited longest.
 TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
   MemoryStore store;
   ManualClock clock;

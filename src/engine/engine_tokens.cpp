@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access tokens, and what every change that was asked for has in common: it may be refused for want of a store, and its
-// answer may be remembered.
+// Access tokens, and the common part of all requested changes: a missing store refuses the change, and its answer may
+// be remembered.
 #include "engine/engine.h"
 
 #include "base/mutants.h"
@@ -95,7 +95,7 @@ Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& reme
   if (const Status may = may_decide(); !may) return may.error();
   tokens_.erase(number);
   write("token_revoked", {.revoked = {number}}, remember, answer);
-  // Whoever waits or reads events in its name is to be told now.
+  // Wakes calls that wait or read events with this token.
   for (const auto& timer : followers_) timer->cancel();
   for (const auto& [lease, timer] : watchers_) timer->cancel();
   for (const auto& [session, bearer] : bearers_)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine sees and who waits for it: snapshots, held leases, waits, reads of the store, warnings.
+// Observations and waiters: snapshots, held leases, waits, reads of the store, warnings.
 #include "engine/engine.h"
 
 #include "base/log.h"
@@ -15,9 +15,9 @@ namespace sublet::engine {
 namespace {
 
 namespace asio = boost::asio;
-// How many ended leases are answered without asking the store.
+// Number of ended leases that are answered without the store.
 constexpr std::size_t recently_ended_limit = 1024;
-// Of the store's disk: with less, it may be full before anybody looks.
+// Warning limit of free space on the store's disk: with less, it may be full before an admin looks.
 constexpr Bytes little_room = 64 * MiB;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
@@ -50,7 +50,7 @@ Warning unkillable_warning(LeaseId id, const std::string& why, Time now) {
           fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now};
 }
 
-// Without the bytes, which change all the time: they are in /v1/ledger.
+// Without the bytes, which change all the time; /v1/ledger has them.
 Warning swapped_warning(const core::Lease& lease, Time now) {
   return {"parked-swapped",
           fmt::format("the parked program of {} ({}, {}) is partly on a swap device: it comes back late",
@@ -61,7 +61,7 @@ Warning swapped_warning(const core::Lease& lease, Time now) {
           now};
 }
 
-// Without what is said of each try: that is in the lease's reasons.
+// Without the result of each try, which is in the lease's reasons.
 Warning not_back_warning(const core::Lease& lease, Time now) {
   return {"not-back",
           fmt::format("the paused program of {} ({}, {}) does not run again yet", to_string(lease.id), lease.consumer,
@@ -80,7 +80,7 @@ Warning poisoned_warning(const core::State& state, const core::Lease& lease, Tim
           now};
 }
 
-// Without how much, which changes all the time.
+// Without the bytes, which change all the time.
 Warning over_warning(const core::Lease& lease, const core::Device& device, Time now) {
   return {"over-lease",
           fmt::format("{} ({}, {}) uses more than the {} that it leased on gpu{}", to_string(lease.id), lease.consumer,
@@ -91,8 +91,8 @@ Warning over_warning(const core::Lease& lease, const core::Device& device, Time 
           now};
 }
 
-// Without what is left, which changes all the time. A store on a full disk fails and comes back again and again: what
-// its last failure freed is enough for a few commits.
+// Without the free bytes, which change all the time. On a full disk the store fails and returns repeatedly: a failure
+// frees enough space for a few commits.
 Warning disk_warning(const store::DiskRoom& room, Time now) {
   return {"disk",
           fmt::format("less than {} are left in {}, where the store is: nothing is granted once that disk is full",
@@ -109,7 +109,7 @@ Warning store_warning(const std::string& problem, Time since) {
 
 // --- safe mode ---
 
-// It ends by itself: whoever waited then has its turn.
+// Safe mode ends by itself. Then waiting leases can be granted.
 void Engine::watch_safe_mode() {
   const auto& safe = options_.rules.safe_mode;
   if (!safe) return;
@@ -145,7 +145,7 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
   for (const gpu::GpuProcess& process : device.processes) {
     const proc::Member* member = programs_.member(process.process);
     core::ProcessUse use{process.process, process.used, member != nullptr ? member->lease : LeaseId{}};
-    if (!use.lease) use.name = programs_.name(use.process);  // whoever waits for its bytes is told who it is
+    if (!use.lease) use.name = programs_.name(use.process);  // the name is shown to leases that wait for its bytes
     reading.processes.push_back(std::move(use));
   }
   return reading;
@@ -154,7 +154,7 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
 void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   (void)notice();
   if (asked_ns < woke_at_ns_ && !mutant(Mutant::readings_of_before_a_sleep))
-    return probe_.take_now();  // of before a sleep: it would look newer than it is
+    return probe_.take_now();  // a reading from before a sleep would look newer than it is
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
@@ -185,7 +185,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   tell_changes();
 }
 
-// Counts who begins to use more than it leased.
+// Counts leases that begin to use more than they leased.
 void Engine::watch_sizes() {
   decltype(over_) are;
   for (const auto& [uuid, device] : state_.devices()) {
@@ -210,7 +210,7 @@ void Engine::keep_ended(const core::Lease& lease) {
   recently_ended_order_.pop_front();
 }
 
-// --- who holds what open ---
+// --- connections that hold leases ---
 
 void Engine::hold(LeaseId lease, SessionId session) {
   auto& sessions = holders_[lease];
@@ -245,7 +245,7 @@ void Engine::session_closed(SessionId session) {
   for (const LeaseId lease : leases) unhold(lease, session);
 }
 
-// An ended lease is held by nobody, however long its connection stays open.
+// An ended lease has no holder, however long a connection stays open.
 void Engine::forget_holders(LeaseId lease) {
   const auto found = holders_.find(lease);
   if (found == holders_.end()) return;
@@ -270,8 +270,8 @@ void Engine::unwatch(Watchers::iterator watcher) { watchers_.erase(watcher); }
 
 // --- the event stream ---
 
-// Looks for what is not as it was told last; also notes since when each warning has been there. Nothing is told while
-// it cannot be made durable: what lasts until the store is back is told then.
+// Makes events for changes since the last call, and notes the start of each warning. Makes no event while it cannot be
+// durable. A change that lasts until the store is back gets its event then.
 void Engine::tell_changes() {
   auto wrong = warnings();
   if (!store_problem_.empty()) return;
@@ -280,7 +280,7 @@ void Engine::tell_changes() {
 
 void Engine::tell_opened(const std::optional<Warning>& was_down, Time now) {
   std::vector<EventLog::Event> events;
-  if (was_down) {  // only now can it be told at all
+  if (was_down) {  // could not be stored before
     events.push_back(log_.of_warning(*was_down, true, was_down->since));
     events.push_back(log_.of_warning(*was_down, false, now));
   }
@@ -303,7 +303,7 @@ asio::awaitable<void> Engine::new_events(std::chrono::steady_clock::time_point d
   followers_.erase(entry);
 }
 
-// --- the store's memory ---
+// --- reading the store ---
 
 void Engine::read_store(std::function<std::function<void()>(store::Reader&)> work) {
   store_.read([this, work = std::move(work)](store::Reader& reader) { asio::post(io_, work(reader)); });
@@ -336,7 +336,7 @@ std::vector<Warning> Engine::warnings() {
     }
   }
   if (!actor_.problem().empty()) {
-    // The system's daemon has it start what parks, too.
+    // The system's daemon also has its helpers started by the actor.
     const std::string lost = options_.mode == "system"
                                  ? "programs cannot be parked, and those whose keeper is gone not ended"
                                  : "programs whose keeper is gone cannot be ended";

@@ -11,7 +11,7 @@
 namespace sublet::engine {
 namespace {
 
-// So many events are told without asking the store.
+// Number of events that are read without the store.
 constexpr std::size_t kept_in_memory = 256;
 
 JsonText begin(std::string_view type, Time at) {
@@ -20,7 +20,7 @@ JsonText begin(std::string_view type, Time at) {
   return out;
 }
 
-// The command line is left out: everybody who may read the tables may read the stream.
+// Without the command line: all users may read the stream.
 std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
   JsonText out = begin("lease", reason.at);
   out.field("lease", to_string(lease.id)).field("state", core::to_string(lease.state));
@@ -41,12 +41,12 @@ std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
 }  // namespace
 
 void EventLog::open(std::uint64_t last_number, std::string life) {
-  // What was lost on the way to the store is to be told again, and all of it to a store that never heard it.
+  // Changes whose events were lost must get events again. A new store gets all of them.
   if (life != life_) told_ = durable_ = {};
   else if (ahead_) told_ = durable_;
   ahead_ = false;
   waiting_.clear();
-  // A batch whose fate was unknown may have been kept: then there are events that were never told from here.
+  // A batch of unknown fate may have been kept. Then the store has events that were never sent.
   if (life != life_ || last_number != last_told_) recent_.clear();
   life_ = std::move(life);
   last_number_ = last_told_ = last_number;
@@ -59,7 +59,7 @@ EventLog::Event EventLog::make(std::string type, LeaseId lease, std::string data
 
 std::vector<EventLog::Event> EventLog::of_plan(const core::Plan& plan, const Find& find) {
   std::vector<Event> events;
-  std::unordered_map<LeaseId, const core::Lease*> changed;  // a release may grant thousands
+  std::unordered_map<LeaseId, const core::Lease*> changed;  // a release may grant thousands of leases
   for (const core::Lease& lease : plan.changed) changed.emplace(lease.id, &lease);
   for (const core::Reason& reason : plan.reasons) {
     const auto found = changed.find(reason.lease);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened, in the order in which it was decided, for readers that follow along: numbered when it is decided, told
-// when it is durable. The newest are kept in memory, more of them in the store. Belongs to the loop thread.
+// The events of the daemon, in the order of their decisions, for readers of the event stream. An event is numbered when
+// it is decided, and sent when it is durable. The newest events are kept in memory, more of them in the store. Belongs
+// to the loop thread.
 #pragma once
 
 #include "core/plan.h"
@@ -28,29 +29,31 @@ class EventLog {
   using Event = std::shared_ptr<const store::LoggedEvent>;
   using Find = std::function<const core::Lease*(LeaseId)>;
 
-  // What the store holds is the truth: what was not committed when it failed is forgotten. `life` names the store.
+  // Starts from the content of the store: events that were not committed before a failure are forgotten. `life`: id of
+  // the store.
   void open(std::uint64_t last_number, std::string life);
   const std::string& life() const { return life_; }
 
   // --- making events: each gets the next number ---
-  // Of what was decided about leases. `find` finds those that the plan itself does not hold.
+  // Makes events for the plan's decisions about leases. `find` finds leases that the plan does not contain.
   std::vector<Event> of_plan(const core::Plan& plan, const Find& find);
-  // Of devices whose state or problem is not what was told last, and of warnings that began or ended since then.
+  // Makes events for devices whose state or problem has changed, and for warnings that began or ended since the last
+  // event.
   std::vector<Event> of_changes(const core::State& state, const core::Rules& rules, std::vector<Warning> warnings,
                                 Time now);
-  // "started", "stopped", or "woke" after the machine was asleep.
+  // Makes a daemon event: "started", "stopped", or "woke" after a sleep of the machine.
   Event of_daemon(std::string_view what, Time now, Duration asleep = {});
   Event of_warning(const Warning& warning, bool begins, Time now);
-  // The store's batch `sequence` holds them.
+  // The store's batch `sequence` contains the events.
   void intended(std::uint64_t sequence, const std::vector<Event>& events);
 
-  // --- telling ---
-  // All batches up to this one are durable. Whether there is anything new.
+  // --- sending ---
+  // All batches up to this one are durable. Returns whether there are new events to send.
   bool committed(std::uint64_t sequence);
   std::uint64_t last() const { return last_told_; }  // number of the newest durable event
-  // Whether the events above `after` are in memory, all of them.
+  // Whether all events above `after` are in memory.
   bool holds(std::uint64_t after) const;
-  // The first of them, `limit` at most.
+  // Returns the first events above `after`, at most `limit`.
   std::vector<Event> above(std::uint64_t after, std::size_t limit) const;
 
  private:
@@ -63,14 +66,14 @@ class EventLog {
   std::string life_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_told_ = 0;
-  std::deque<Event> recent_;  // told, without a gap, up to last_told_
+  std::deque<Event> recent_;  // durable events without a gap, up to last_told_
   std::deque<Intended> waiting_;
   struct Told {
-    std::map<std::string, std::pair<std::string, std::string>> devices;  // uuid → state and problem
+    std::map<std::string, std::pair<std::string, std::string>> devices;  // by UUID: state and problem
     std::map<std::string, Warning> warnings;                             // by code and text
   };
-  Told told_;           // by what was intended
-  Told durable_;        // what it was when everything intended was durable
+  Told told_;           // state of devices and warnings by all intended events
+  Told durable_;        // state when everything intended was durable
   bool ahead_ = false;  // told_ may differ from durable_
 };
 

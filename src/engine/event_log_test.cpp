@@ -40,7 +40,7 @@ json data_of(const EventLog::Event& event) { return json::parse(event->data); }
 struct Log : EventLog, testing::Test {
   Log() { open(0, "5eed"); }
 
-  // One event in a batch of its own.
+  // Writes an event in a batch of its own.
   Event write(std::uint64_t sequence) {
     const Event event = of_daemon("started", noon);
     intended(sequence, {event});
@@ -95,7 +95,7 @@ TEST_F(Log, WhatIsNoLongerInMemoryIsNotHeld) {
   EXPECT_LT(kept.size(), 1000U);
   EXPECT_EQ(kept.back(), 1000U);
   for (std::size_t i = 1; i < kept.size(); ++i) ASSERT_EQ(kept[i], kept[i - 1] + 1) << "without a gap";
-  // Whoever is just behind the oldest misses nothing; one further back asks the store.
+  // A reader just behind the oldest event misses nothing. A reader further back needs the store.
   EXPECT_TRUE(holds(kept.front() - 1));
   EXPECT_FALSE(holds(kept.front() - 2));
   EXPECT_EQ(numbers(kept.front() - 1), kept);
@@ -117,7 +117,7 @@ TEST_F(Log, WhatTheStoreDidNotKeepIsForgottenAndItsNumbersAreGivenAgain) {
   write_and_commit(3);
   write(9);
   write(9);
-  open(3, "5eed");  // the store failed and is back: the batch was not kept
+  open(3, "5eed");  // the store failed and is back, without the batch
   EXPECT_FALSE(committed(9)) << "it belongs to the store as it was";
   EXPECT_EQ(last(), 3U);
   EXPECT_EQ(numbers(0), (Numbers{1, 2, 3})) << "what was told is still there";
@@ -127,7 +127,7 @@ TEST_F(Log, WhatTheStoreDidNotKeepIsForgottenAndItsNumbersAreGivenAgain) {
 TEST_F(Log, WhatTheStoreKeptUnseenIsReadFromThere) {
   write_and_commit(3);
   write(9);
-  open(4, "5eed");  // the batch was kept, and nobody was told
+  open(4, "5eed");  // the batch was kept, but its event was not sent
   EXPECT_EQ(last(), 4U);
   EXPECT_FALSE(holds(2)) << "memory would have a gap";
   EXPECT_TRUE(numbers(0).empty());
@@ -214,7 +214,7 @@ TEST_F(Log, AWarningIsToldOfWhenItBeginsAndWhenItEnds) {
   EXPECT_EQ(changed[1]->number, changed[0]->number + 1);
 }
 
-// The store failed before it was durable.
+// The store failed before the event was durable.
 TEST_F(Log, AChangeThatWasLostOnItsWayIsToldAgain) {
   const core::State state;
   const core::Rules rules;

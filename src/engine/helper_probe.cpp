@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 using asio::local::stream_protocol;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
-// A helper that sleeps in the kernel cannot be killed; more of them would only sleep beside it.
+// A helper that sleeps in the kernel cannot be killed. More helpers would only sleep beside it.
 constexpr std::size_t most_abandoned = 8;
 constexpr Duration first_pause = std::chrono::milliseconds(100);
 constexpr Duration longest_pause = std::chrono::seconds(10);
@@ -44,12 +44,12 @@ struct HelperProbe::Helper {
 Result<proc::Helper> HelperSystem::spawn(const ProbeOptions& options) {
   std::vector<std::string> words{"probe", "--fd", std::to_string(proc::helper_socket)};
   if (!options.nvml.empty()) words.insert(words.end(), {"--nvml", options.nvml});
-  // With our environment: it says where simulated cards are.
+  // The environment names the place of simulated cards.
   return proc::spawn_helper(
       {.program = options.helper, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
 }
 
-// A child of ours that has not been waited for keeps its pid, so the number is safe to use until then.
+// A child that is not reaped keeps its pid, so the number is safe to use until then.
 void HelperSystem::kill(pid_t helper) { ::kill(helper, SIGKILL); }
 bool HelperSystem::ended(pid_t helper) { return ::waitpid(helper, nullptr, WNOHANG) == helper; }
 
@@ -66,7 +66,7 @@ HelperProbe::~HelperProbe() {
   reap();
 }
 
-// Without snapshots the daemon is of no use: what ends this loop, a bug, ends the daemon, which is then started anew.
+// Without snapshots the daemon is of no use. An exception here is a bug and ends the daemon, which is then restarted.
 void HelperProbe::start(Events events) {
   events_ = std::move(events);
   asio::co_spawn(io_, run(), [](const std::exception_ptr& failure) {
@@ -88,7 +88,7 @@ void HelperProbe::take_now() {
 void HelperProbe::set_busy(bool busy) {
   const bool sooner = busy && !busy_;
   busy_ = busy;
-  if (sooner) wake_.cancel();  // the rest is taken anew, at the shorter interval
+  if (sooner) wake_.cancel();  // the rest of the interval is replaced by the shorter interval
 }
 
 asio::awaitable<void> HelperProbe::run() {
@@ -113,7 +113,7 @@ asio::awaitable<void> HelperProbe::run() {
   }
 }
 
-// Waits until the interval is over or somebody wants a snapshot now.
+// Waits until the interval is over or a snapshot is wanted now.
 asio::awaitable<void> HelperProbe::rest(Duration at_most) {
   const std::int64_t since = monotonic_ns();
   while (!stopped_ && !wanted_now_) {
@@ -143,7 +143,7 @@ asio::awaitable<std::string> HelperProbe::ask() {
     while (auto line = helper_->lines.next()) {
       auto reply = gpu::decode_snapshot(*line);
       if (!reply) co_return "sublet-gpu answered nonsense: " + reply.error().detail;
-      if (reply->id != id) continue;  // of a question that was given up
+      if (reply->id != id) continue;  // answers a question that was given up
       library_ = reply->snapshot.library;
       driver_version_ = reply->snapshot.driver_version;
       events_.snapshot(std::move(reply->snapshot), asked_ns);

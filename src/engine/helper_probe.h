@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps one `sublet-gpu probe` running and asks it for snapshots: every interval, and at once on demand. A helper that
-// dies is replaced; one that does not answer in time is abandoned (a driver call may hang for ever) and another is
-// tried, with back-off and never more than a few. Belongs to the loop thread.
+// Keeps a `sublet-gpu probe` running, and asks it for snapshots: every interval, and at once on demand. A helper that
+// dies is replaced. A helper that does not answer in time is abandoned, because a driver call may hang for ever. Then
+// another is tried with back-off, up to a limit. Belongs to the loop thread.
 #pragma once
 
 #include "base/units.h"
@@ -22,27 +22,27 @@ namespace sublet::engine {
 
 struct ProbeOptions {
   std::string helper = {};                           // path of sublet-gpu
-  std::string nvml = {};                             // path of the NVML library, "" = the vendor's
-  Duration timeout = std::chrono::seconds(10);       // gpu.timeout: no answer in this time = hanging
+  std::string nvml = {};                             // path of the NVML library; "": the vendor's
+  Duration timeout = std::chrono::seconds(10);       // gpu.timeout: without an answer in this time, the helper hangs
   Duration interval_busy = std::chrono::seconds(1);  // gpu.interval_busy
   Duration interval_idle = std::chrono::seconds(5);  // gpu.interval_idle
 };
 
-// What it does to processes and how it waits between two tries. Tests put others in its place.
+// Process control and the pause between two tries. Tests replace it.
 class HelperSystem {
  public:
   virtual ~HelperSystem() = default;
-  virtual Result<proc::Helper> spawn(const ProbeOptions& options);  // on a stream socket
+  virtual Result<proc::Helper> spawn(const ProbeOptions& options);  // starts a helper on a stream socket
   virtual void kill(pid_t helper);
-  virtual bool ended(pid_t helper);  // and it has been waited for
+  virtual bool ended(pid_t helper);  // whether it has ended; if so, it is reaped
   virtual boost::asio::awaitable<void> wait(Duration pause);
 };
 
 class HelperProbe final : public Probe {
  public:
-  // `system`, if given, outlives the probe.
+  // `system` may be null; it must outlive the probe.
   HelperProbe(boost::asio::io_context& io, ProbeOptions options, HelperSystem* system = nullptr);
-  ~HelperProbe() override;  // closes the socket, at which the helper exits
+  ~HelperProbe() override;  // closes the socket, so that the helper exits
 
   void start(Events events) override;
   void stop() override;
@@ -56,7 +56,7 @@ class HelperProbe final : public Probe {
  private:
   struct Helper;
   boost::asio::awaitable<void> run();
-  boost::asio::awaitable<std::string> ask();  // one question; returns the problem or ""
+  boost::asio::awaitable<std::string> ask();  // asks one question; returns the problem or ""
   boost::asio::awaitable<void> rest(Duration at_most);
   std::string spawn();
   void abandon();

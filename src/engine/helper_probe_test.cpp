@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers that hang in the driver: how many are left behind, how often another is tried, and that it goes on again.
+// Helpers that hang in the driver: the number of abandoned helpers, the tries of new ones, and the recovery.
 #include "engine/helper_probe.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-// Helpers that sleep in the kernel: they answer nothing, and killing them does nothing, until the test has them end.
+// Helpers that sleep in the kernel. They answer nothing, and ignore SIGKILL, until the test ends them.
 class Sleepers final : public HelperSystem {
  public:
   explicit Sleepers(asio::io_context& io) : io_(io) {}
@@ -38,7 +38,7 @@ class Sleepers final : public HelperSystem {
     co_await asio::post(io_, asio::use_awaitable);
   }
 
-  // Until it was tried so often that no snapshot came.
+  // Runs the probe until it has tried this often without a snapshot.
   void run_for(std::size_t tries) {
     stop_at = pauses.size() + tries;
     io_.restart();
@@ -51,11 +51,11 @@ class Sleepers final : public HelperSystem {
   std::set<pid_t> killed;
   std::set<pid_t> dead;
   std::vector<Duration> pauses;
-  bool answering = false;           // the next helpers answer their first question, and then none
-  std::uint64_t next_question = 1;  // its number
+  bool answering = false;           // each new helper answers its first question only
+  std::uint64_t next_question = 1;  // number of that question
 
  private:
-  // Before it is asked: the questions are numbered.
+  // Answers before the question, because the number is known.
   void answer_one(int socket) const {
     const std::string line = gpu::encode_snapshot(next_question, {});
     ASSERT_EQ(::write(socket, line.data(), line.size()), static_cast<ssize_t>(line.size()));
@@ -103,7 +103,7 @@ TEST_F(HelperProbeTest, OneThatEndsMakesRoomForAnother) {
   ASSERT_EQ(helpers.spawned, 8U);
   helpers.dead.insert(Sleepers::first_pid + 3);
   helpers.answering = true;
-  helpers.next_question = 9;  // eight were not answered
+  helpers.next_question = 9;  // eight questions were not answered
   helpers.run_for(1);
   EXPECT_EQ(helpers.spawned, 9U);
   EXPECT_EQ(snapshots, 1);

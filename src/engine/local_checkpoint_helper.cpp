@@ -22,21 +22,21 @@ using asio::local::stream_protocol;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr auto look_interval = std::chrono::seconds(1);
 constexpr auto second_look = std::chrono::milliseconds(500);
-// Who is parked already, or may be.
+// Whether the call is for a process that is or may be parked already.
 bool brings_back(gpu::CheckpointCall call) {
   using Call = gpu::CheckpointCall;
   return call != Call::preflight && call != Call::lock && call != Call::checkpoint;
 }
 
-// Nobody may look into it.
+// Whether the process may not be traced.
 bool is_closed(const CheckpointHelper::Answer& answer) {
   using Refusal = gpu::CheckpointRefusal;
   if (answer.kind == CheckpointHelper::Answer::Kind::lost) return answer.denied;
   return answer.reply.refusal == Refusal::no_right || answer.reply.refusal == Refusal::not_dumpable;
 }
 
-// It has no driver that can, or one that fails on the way back, as one may that was opened before its card was lost:
-// one that is started later may have another. None is let go that keeps its process locked.
+// Whether another helper may do better. The helper has no usable driver, or its driver fails on the way back, perhaps
+// because it was opened before the device was lost. A helper that keeps its process locked is never useless.
 bool is_useless(const gpu::CheckpointReply& reply) {
   using Refusal = gpu::CheckpointRefusal;
   if (reply.refusal == Refusal::no_driver || reply.refusal == Refusal::unsupported_driver) return true;
@@ -46,7 +46,7 @@ bool is_useless(const gpu::CheckpointReply& reply) {
 
 constexpr Duration first_pause = std::chrono::milliseconds(20), longest_pause = std::chrono::seconds(2);
 
-// By our own reading: a helper is as much its user's as ours, and the ledger, which is settled with it, is everybody's.
+// The daemon reads the host memory itself. The user may control a helper, and the ledger serves all users.
 Bytes on_host(ProcessRef process) {
   const auto root = proc::ProcRoot::open();
   const auto memory = root ? proc::process_memory(*root, process) : std::nullopt;
@@ -78,7 +78,7 @@ void Reaper::add(pid_t child) {
   look_later();
 }
 
-// A child of ours that has not been waited for keeps its pid.
+// A child that is not reaped keeps its pid.
 void Reaper::reap() {
   std::erase_if(children_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
@@ -97,12 +97,12 @@ void Reaper::look_later() {
   });
 }
 
-// --- one helper
+// --- a single helper
 
 struct LocalCheckpointHelper::Link {
   explicit Link(asio::io_context& io) : socket(io), lines(gpu::max_checkpoint_line) {}
   stream_protocol::socket socket;
-  pid_t pid = 0;  // 0: it is not our child
+  pid_t pid = 0;  // 0: not our child
   gpu::LineSplitter lines;
   std::array<char, 4096> buffer;
 };
@@ -118,8 +118,8 @@ LocalCheckpointHelper::~LocalCheckpointHelper() {
   if (link_->pid > 0) reaper_->add(link_->pid);
 }
 
-// A program with rights of its own (a set-user-ID one) that a tree starts for a moment has ended shortly after, or gone
-// on as another: what holds of that process then is what holds.
+// A set-user-ID program that a tree starts for a moment ends soon, or continues with other rights. So the question is
+// repeated, and the later answer counts.
 asio::awaitable<CheckpointHelper::Answer> LocalCheckpointHelper::ask(gpu::CheckpointCommand command, Duration timeout) {
   const auto self = shared_from_this();
   Answer answer = co_await ask_once(command, timeout);
@@ -137,7 +137,7 @@ asio::awaitable<CheckpointHelper::Answer> LocalCheckpointHelper::ask_once(gpu::C
   if (asked_ || opening_) co_return Answer{.kind = Answer::Kind::stuck};
   if (!link_) {
     if (const Status opened = co_await open(brings_back(command.call)); !opened) {
-      // Whoever starts helpers for others looks first, and says what a helper of ours would have answered.
+      // The actor checks the process before it starts a helper. Its error means the same as the helper's answer.
       if (options_.start && opened.error().code == Code::NotFound) {
         Answer gone{.kind = Answer::Kind::replied};
         gone.reply.call = command.call;
@@ -174,7 +174,7 @@ asio::awaitable<Status> LocalCheckpointHelper::open(bool to_bring_back) {
   co_return serve_on(std::move(*socket), 0);
 }
 
-// One that was dismissed just now may not have ended yet, and there is never a second.
+// A helper that was dismissed may not have ended yet, and a process never has two helpers.
 asio::awaitable<Result<Fd>> LocalCheckpointHelper::have_started(bool to_bring_back) {
   for (Duration pause = first_pause;; pause *= 2) {
     const auto came = std::make_shared<std::optional<Result<Fd>>>();
@@ -196,7 +196,7 @@ Status LocalCheckpointHelper::spawn() {
                                  std::to_string(target_.pid)};
   if (target_.start_ticks != 0) words.insert(words.end(), {"--start", std::to_string(target_.start_ticks)});
   if (!options_.driver.empty()) words.insert(words.end(), {"--driver", options_.driver});
-  // With our environment: it says where simulated cards are.
+  // The environment names the place of simulated cards.
   auto started = proc::spawn_helper(
       {.program = options_.program, .arguments = std::move(words), .socket_type = SOCK_STREAM, .bare = false});
   if (!started) return started.error();
@@ -218,7 +218,7 @@ Status LocalCheckpointHelper::serve_on(Fd socket, pid_t child) {
   return {};
 }
 
-// One question at a time is far less than what a socket holds.
+// A socket holds far more than one question.
 bool LocalCheckpointHelper::send(const std::string& line) {
   const ssize_t sent = ::send(link_->socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(line.size())) return true;
@@ -262,11 +262,11 @@ void LocalCheckpointHelper::take_line(std::string_view line) {
   answered();
 }
 
-// Whoever waits is woken; whoever no longer does is told.
+// Wakes the caller if it still waits; else reports the return.
 void LocalCheckpointHelper::answered() {
   asked_ = false;
   if (!std::exchange(stuck_, false)) wake_.cancel();
-  else if (const auto told = returned_) told();  // may be replaced meanwhile
+  else if (const auto told = returned_) told();  // the callback may replace returned_
 }
 
 void LocalCheckpointHelper::lose(std::string why) {

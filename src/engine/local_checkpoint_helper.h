@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A helper that is a process: `sublet-gpu checkpoint`, at the other end of a socket. It is started when first asked by
-// us, and kept warm; or, where its process is another user's, by the actor, and let go when it rests.
+// A helper that is a process: `sublet-gpu checkpoint` at the other end of a socket. If the daemon starts it, it starts
+// with the first question and is kept. For another user's process the actor starts it, and it ends in rest().
 #pragma once
 
 #include "base/error.h"
@@ -20,31 +20,29 @@
 
 namespace sublet::engine {
 
-// The socket of a helper that serves on its other end, or why there is none: Denied, the process has other rights than
-// who could park it; InUse, an earlier one for it, or one of those that are not needed any more, has not ended yet.
-// Called once, at once or later.
+// Takes the socket of a started helper, or the error. Denied: the process has rights that no helper could have. InUse:
+// an earlier helper of the process has not ended, or too many helpers run. Called once, at once or later.
 using HelperStarted = std::function<void(Result<Fd>)>;
-// Starts `sublet-gpu checkpoint` for a process of a lease; `to_bring_back`: not to park it.
+// Starts `sublet-gpu checkpoint` for a process of a lease. `to_bring_back`: for a resume.
 using StartHelper = std::function<void(LeaseId, ProcessRef, bool to_bring_back, HelperStarted)>;
 
 struct LocalParking {
-  StartHelper start{};  // none: helpers are our children, and what they may is what we may
+  StartHelper start{};  // none: helpers are our children with our rights
   std::string helper;   // path of sublet-gpu
-  std::string driver;   // absolute path of the CUDA driver's library; "" = where the vendor installs it
+  std::string driver;   // absolute path of the CUDA driver's library; "": the vendor's places
   Duration lock_timeout = ParkerOptions{}.lock_timeout;
 };
 
-// Parking on the machine on which this process runs.
+// Returns the options for parking on this machine.
 ParkerOptions local_parking(boost::asio::io_context& io, LocalParking options);
 
-// Waits for children that were told to end, or have ended, so that none stays a zombie. Looks from time to time, and
-// only while there is any.
+// Reaps children that were told to end or have ended. It looks regularly while there are any.
 class Reaper : public std::enable_shared_from_this<Reaper> {
  public:
   explicit Reaper(boost::asio::io_context& io) : timer_(io) {}
   ~Reaper() { reap(); }
   Reaper(const Reaper&) = delete;
-  void add(pid_t child);  // a child of ours that nobody has waited for
+  void add(pid_t child);  // takes a child of ours that is not reaped
 
  private:
   void reap();
@@ -60,8 +58,8 @@ class LocalCheckpointHelper final : public CheckpointHelper,
  public:
   struct Options {
     std::string program;  // path of sublet-gpu
-    std::string driver;   // absolute path of the CUDA driver's library; "" = where the vendor installs it
-    // Starts it in another way than as our child, which program and driver are for.
+    std::string driver;   // absolute path of the CUDA driver's library; "": the vendor's places
+    // Starts the helper by other means; then `program` and `driver` are not used.
     std::function<void(bool to_bring_back, std::function<void(Result<Fd>)>)> start{};
   };
 
@@ -96,13 +94,13 @@ class LocalCheckpointHelper final : public CheckpointHelper,
   Options options_;
   ProcessRef target_;
   std::shared_ptr<Reaper> reaper_;
-  std::shared_ptr<Link> link_;  // none: no helper serves
+  std::shared_ptr<Link> link_;  // none: there is no helper
   boost::asio::steady_timer wake_;
   std::uint64_t last_id_ = 0;
   gpu::CheckpointCall last_call_{};
   bool opening_ = false;
   bool asked_ = false;  // last_id_ has not been answered
-  bool stuck_ = false;  // and whoever asked has given up waiting
+  bool stuck_ = false;  // the caller has given up waiting for last_id_
   bool failed_for_good_ = false;
   bool dismissed_ = false;
   std::optional<gpu::CheckpointReply> reply_;

@@ -27,9 +27,10 @@ namespace asio = boost::asio;
 using Kind = YieldOrder::Kind;
 using core::CooperationWay;
 
-// How much longer a call may take than who waits for its answer: they give up first, and say why.
+// A call may take this much longer than its waiter waits, so that the waiter gives up first, with a reason.
 constexpr Duration call_over = std::chrono::seconds(1);
-// For who is told to go on because its lease has ended: so long each time, so often, and so much later again.
+// The last resume order for a program whose lease has ended: time for each try, number of tries, and pause between
+// them.
 constexpr Duration last_word = std::chrono::seconds(10);
 constexpr int most_last_words = 4;
 constexpr Duration next_last_word = std::chrono::seconds(2);
@@ -79,13 +80,13 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
     std::uint32_t uid = 0;
     YieldOrder order;
     bool answered = true;
-    bool untold = false;  // it is certain that the yield never reached it: nobody needs to be told to go on
+    bool untold = false;  // the yield order certainly did not reach the program, so it needs no resume order
     YieldAnswer answer = YieldAnswer::resumed;
-    Done done;          // who waits for what comes of the order
-    Deadline deadline;  // theirs: looked at whether it lives, has written its answer, or is over its time
-    bool owed = false;  // told to yield, and not told since that it may go on
-    std::optional<core::Lease> ended{};  // as its lease has, which need not be stored yet
-    bool let_go = false;                 // that is stored
+    Done done;          // receives the outcome of the order
+    Deadline deadline;  // deadline of `done`; each look checks the process, the answer file and the time
+    bool owed = false;  // the program was told to yield, and got no resume order since
+    std::optional<core::Lease> ended{};  // the lease after its end, perhaps not yet durable
+    bool let_go = false;                 // the end is durable
     int last_words = 0;
     std::map<ProcessRef, Bytes> before;
     asio::steady_timer look, again;
@@ -137,20 +138,20 @@ std::vector<ProcessRef> LocalCooperation::State::members(LeaseId lease) const {
   return programs.tree(lease);
 }
 
-// Somebody who may be told to go on, and who is not being ended.
+// Whether the program may get a resume order, and is not being ended.
 bool LocalCooperation::State::may_live(const core::Lease& ended) const {
   if (ended.stop_requested) return false;
   if (ended.cooperation->process) return lives(ended.cooperation->process);
   return ended.owner.kind != core::OwnerKind::process || programs.inhabited(ended.id);
 }
 
-// --- telling
+// --- giving orders
 
 void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const std::string& reason, Duration at_most,
                                     Done done) {
   const auto [at, fresh] = entries.try_emplace(lease.id, io);
   Entry& entry = at->second;
-  // The one that it was told to go on by stays that of a program which was told by it.
+  // A resume order goes the way of the order to yield, unless its process has ended, even if the lease has a new way.
   const bool never_told = fresh || entry.order.number == 0;
   if (lease.cooperation && (kind == Kind::yield || never_told || !lives(entry.how.process))) {
     entry.how = *lease.cooperation;
@@ -158,7 +159,7 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
   }
   entry.deadline = Deadline(monotonic_ns(), at_most);
   entry.done = std::move(done);
-  if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // told already
+  if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // the order was given already
     look_later(lease.id, entry);
     if (entry.how.way != CooperationWay::poll) tell(lease.id, entry);
     return;
@@ -193,7 +194,7 @@ void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
     case CooperationWay::poll: return events.told(lease);
     case CooperationWay::webhook: return call(lease, entry);
     case CooperationWay::signal: {
-      ::unlink(file_of(lease).c_str());  // what it says there answers what it is told now
+      ::unlink(file_of(lease).c_str());  // the file's next content answers the new order
       const bool yields = entry.order.kind == Kind::yield;
       programs.tell(lease, entry.how.process, yields ? entry.how.pause_signal : entry.how.resume_signal,
                     [weak = weak_from_this(), lease, number](const SignalResult& what) {
@@ -227,7 +228,8 @@ void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
 void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const WebhookReply& reply) {
   Entry* entry = find(lease, number);
   if (entry == nullptr || entry->answered) return;
-  if (reply.status == 202) {  // it says so later, by a call of its own; of a lease that has ended nobody may
+  // The program answers later by a call of its own; no such call is possible after the lease's end.
+  if (reply.status == 202) {
     if (entry->ended && entry->order.kind == Kind::resume) take(lease, *entry, YieldAnswer::resumed, {});
     return;
   }
@@ -252,7 +254,7 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
   take(lease, *entry, *said, printable(text("detail")));
 }
 
-// --- what comes of it
+// --- outcomes
 
 void LocalCooperation::State::look_later(LeaseId lease, Entry& entry) {
   entry.look.expires_after(Deadline::interval);
@@ -286,7 +288,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   }
   if (entry->done && over) {
     const std::string within = format_duration(entry->deadline.given());
-    // Nobody waits for its yield any more; for its going on somebody always does.
+    // Nothing waits for the answer to a yield any more; the answer to a resume order always counts.
     if (yields) entry->answered = true;
     finish(*entry, failed("late", fmt::format("{} has not answered within {}, told to {}", name_of(*entry), within,
                                               yields ? "yield" : "go on")));
@@ -311,7 +313,7 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
     entry->answered = true;
     entry->untold = !what.may_have_been;
   }
-  // By a way that does not work it is not asked again and again; to go on it is told as soon as it may be.
+  // A yield is not repeated over a way that does not work. A resume order is repeated as soon as possible.
   const bool blamed = what.by_program || (yields && what.lasts);
   ParkOutcome outcome =
       failed(blamed ? "notify_failed" : "unreachable",
@@ -345,7 +347,7 @@ void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answ
   }
 }
 
-// What was there before and has grown since: memory that others of it let go of is not theirs to count.
+// Measures the growth of processes that existed before. Memory that other processes freed does not count.
 ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) const {
   ParkOutcome outcome;
   outcome.kind = ParkOutcome::Kind::done;
@@ -357,7 +359,7 @@ ParkOutcome LocalCooperation::State::yielded(LeaseId lease, const Entry& entry) 
     outcome.parked.push_back(process);
     grew += std::max(*bytes - (before == entry.before.end() ? Bytes{} : before->second), Bytes{});
   }
-  if (!outcome.parked.empty()) outcome.host_bytes = grew;  // else nobody knows what it took
+  if (!outcome.parked.empty()) outcome.host_bytes = grew;  // else the growth is not known
   return outcome;
 }
 
@@ -366,9 +368,9 @@ void LocalCooperation::State::finish(Entry& entry, ParkOutcome outcome) {
   if (const Done done = std::exchange(entry.done, nullptr)) done(std::move(outcome));  // may forget the entry
 }
 
-// --- the last word
+// --- the last resume order
 
-// The caller goes on with its entry.
+// The caller still uses its entry.
 void LocalCooperation::State::later(void (State::*what)(LeaseId), LeaseId lease) {
   asio::post(io, [weak = weak_from_this(), what, lease] {
     if (const auto self = weak.lock()) ((*self).*what)(lease);
@@ -382,12 +384,12 @@ void LocalCooperation::State::end(LeaseId lease) {
   entries.erase(found);
 }
 
-// Not to who still yields: told to go on beside that, it would take it for nothing to do, and stay away for ever.
+// A program that still yields gets no resume order yet: it would ignore the order, and stay paused for ever.
 void LocalCooperation::State::say_last_word(LeaseId lease) {
   const auto found = entries.find(lease);
   if (found == entries.end() || !found->second.let_go || found->second.yields()) return;
   Entry& entry = found->second;
-  if (entry.done) return;  // it is being told
+  if (entry.done) return;  // an order is being given
   const core::Lease& ended = *entry.ended;
   if (!entry.owed || !may_live(ended)) return end(lease);
   ++entry.last_words;
@@ -406,7 +408,7 @@ void LocalCooperation::State::say_last_word(LeaseId lease) {
   });
 }
 
-// --- the outside
+// --- the public interface
 
 LocalCooperation::LocalCooperation(asio::io_context& io, Programs& programs, std::string answers_dir)
     : state_(std::make_shared<State>(io, programs, std::move(answers_dir))) {}
@@ -472,14 +474,14 @@ void LocalCooperation::forget(const core::Lease& lease) {
   if (found == state_->entries.end()) return;
   State::Entry& entry = found->second;
   entry.ended = lease;
-  // Who asks by itself learns there that its lease has ended.
+  // A program that polls learns from its next call that the lease has ended.
   const bool by_us = lease.cooperation && lease.cooperation->way != CooperationWay::poll;
   const bool is_told = entry.order.kind == Kind::resume && !entry.answered;
   entry.owed |= is_told;
   if (!entry.owed || !by_us || !state_->may_live(lease)) return state_->end(lease.id);
   entry.done = nullptr;
-  if (is_told) return;   // what it answers counts; it is told again all the same
-  if (entry.yields()) {  // what it answers is still looked for
+  if (is_told) return;   // the answer counts, and the order is repeated all the same
+  if (entry.yields()) {  // still waits for the answer to the yield
     return log::info("{} has ended while its program yields: it is resumed after that", sublet::to_string(lease.id));
   }
   entry.answered = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of this machine that yield by themselves: they ask over HTTP, are called by HTTP, or get signals.
+// The cooperative programs of this machine. They get their orders by polling over HTTP, by webhook, or by signals.
 #pragma once
 
 #include "engine/cooperation.h"
@@ -13,7 +13,7 @@ namespace sublet::engine {
 
 class LocalCooperation final : public Cooperation {
  public:
-  // `answers`: the directory in which programs that are told by signals leave their answers. Refers to `programs`.
+  // `answers`: the directory for answers of programs that get their orders by signals. Keeps a reference to `programs`.
   LocalCooperation(boost::asio::io_context& io, Programs& programs, std::string answers);
   ~LocalCooperation() override;
   LocalCooperation(const LocalCooperation&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is told by signals, by an actor that only takes notes.
+// A program that gets its orders by signals, through an actor that only records.
 #include "engine/local_cooperation.h"
 
 #include "engine/local_programs_test.h"
@@ -22,7 +22,7 @@ struct ToldBySignals : testing::Test {
     how.resume_signal = SIGUSR2;
     world.lease.cooperation = how;
   }
-  // The actor knows its program.
+  // Tells the actor about the program.
   void follow() {
     world.programs.follow(world.lease, false);
     world.actor.answer(actor::Code::ok);
@@ -70,7 +70,7 @@ TEST_F(ToldBySignals, WhoHasNoHandlerIsToBlame) {
   EXPECT_EQ(outcome->kind, Kind::unknown);
 }
 
-// Else it would be asked again and again, and nobody else in its place; but it is told to go on as soon as it may be.
+// A yield over this way is not repeated, so that another victim is chosen. A resume order is sent as soon as possible.
 TEST_F(ToldBySignals, AWayThatMayNotBeUsedDoesNotWork) {
   follow();
   yield();
@@ -97,7 +97,7 @@ TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
   EXPECT_EQ(told(), (std::vector{SIGUSR1, SIGUSR2}));
 }
 
-// The actor knows that before we look.
+// The actor sees the end of the process before the daemon does.
 TEST_F(ToldBySignals, WhoHasEndedGoesOnByThatAndYieldsNothing) {
   follow();
   for (const bool yields : {true, false}) {
@@ -111,7 +111,7 @@ TEST_F(ToldBySignals, WhoHasEndedGoesOnByThatAndYieldsNothing) {
   }
 }
 
-// The core may end a lease for what comes of telling it.
+// The core may end a lease because of the outcome.
 TEST_F(ToldBySignals, ALeaseMayEndByWhatComesOfTellingIt) {
   int times = 0;
   cooperation.resume(world.lease, 10s, [&](const ParkOutcome& its) {
@@ -132,7 +132,7 @@ TEST_F(ToldBySignals, WhoseLeaseEndsWhileItIsToldToGoOnIsToldAgain) {
   resume();
   cooperation.forget(world.lease);
   ASSERT_EQ(told(), std::vector{SIGUSR2});
-  world.actor.answer(actor::Code::lost);  // it never heard that
+  world.actor.answer(actor::Code::lost);  // the actor never got the order
   cooperation.let_go(world.lease.id);
   world.io.poll();
   EXPECT_EQ(told(), (std::vector{SIGUSR2, SIGUSR2}));

@@ -16,10 +16,10 @@ namespace sublet::engine {
 namespace {
 
 namespace asio = boost::asio;
-// While a main process is gone and something of its tree, or its keeper's report, is awaited.
+// Pause between checks after the main process ended, while its descendants or its keeper's report are awaited.
 constexpr Duration recheck_interval = std::chrono::milliseconds(200);
 constexpr Duration longest_recheck = std::chrono::seconds(2);
-// A reading of /proc that is no older serves all who ask: many programs may end at the same moment.
+// Age up to which a reading of /proc is used: many programs may end at the same moment.
 constexpr std::int64_t scan_serves_ns = 10'000'000;
 
 }  // namespace
@@ -55,9 +55,10 @@ Result<LocalPrograms::Identified> LocalPrograms::identify(std::int32_t pid, std:
 }
 
 Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
-  // NSpid lists the process's number in each pid namespace from ours inwards: one number means that it is in ours.
+  // NSpid lists the pid in each pid namespace, from ours inwards. A single number means that the process is in ours.
   const auto status = root_->read_file(fmt::format("{}/status", asking_pid));
-  if (!status && status.error().code != Code::NotFound) return status.error();  // ours to mend, not theirs
+  // A fault of this machine, not of the caller.
+  if (!status && status.error().code != Code::NotFound) return status.error();
   if (!status)
     return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid),
                   "hold the lease by connection or token: nobody needs to be looked at for that");
@@ -92,8 +93,8 @@ void LocalPrograms::follow(const core::Lease& lease, bool adopted) {
     if (auto keeper = proc::open_pidfd(*root_, lease.owner.keeper)) program->keeper = std::move(*keeper);
   }
   if (!lease.owner.process) return;
-  // Every member of the main process's group belongs to the program: the only link left to an orphan whose ancestors
-  // are all gone by the time a restarted daemon looks.
+  // All processes of the main process's group belong to the program. After a restart of the daemon, this may be the
+  // only link to an orphan whose ancestors have ended.
   lineage_.groups.push_back({.id = lease.owner.process.pid,
                              .leader_start = lease.owner.process.start_ticks,
                              .uid = lease.uid,
@@ -113,7 +114,7 @@ void LocalPrograms::open_main(const std::shared_ptr<Program>& program) {
   } else if (main.error().code == Code::NotFound) {
     introduce(program);
     asio::post(io_, [this, program] { check(program); });
-  } else {  // no descriptor is free, say: unknown is not dead
+  } else {  // for example, no descriptor is free; an unknown process does not count as ended
     log::warn("{}: its program cannot be watched: {}; trying again", to_string(program->lease), main.error().detail);
     program->recheck.expires_after(longest_recheck);
     program->recheck.async_wait([this, program](const boost::system::error_code& error) {
@@ -125,9 +126,9 @@ void LocalPrograms::open_main(const std::shared_ptr<Program>& program) {
 void LocalPrograms::watch(const std::shared_ptr<Program>& program) {
   program->main_watch.async_wait(asio::posix::stream_descriptor::wait_read,
                                  [this, program](const boost::system::error_code& error) {
-                                   if (error) return;  // forgotten
-                                   // Readable: all its threads have ended. Kept open, so that its pid stays proven
-                                   // until nothing of it is left.
+                                   if (error) return;  // the program was forgotten
+                                   // Readable: all threads have ended. The pidfd stays open, so that the pid stays
+                                   // proven until all processes are gone.
                                    check(program);
                                  });
 }
@@ -137,20 +138,21 @@ bool LocalPrograms::lives(ProcessRef process) const {
   return now && now->ref == process && now->state != 'Z' && now->state != 'X';
 }
 
-// The main process is gone: has the program ended, and how? The keeper's exit record tells; a keeper that lives is
-// given time to write it; without a keeper nobody knows.
+// The main process has ended. Finds out whether the program has ended, and how. The keeper's exit record tells; a
+// living keeper gets time to write it. Without a keeper the exit status is not known.
 void LocalPrograms::check(const std::shared_ptr<Program>& program) {
   const auto current = programs_.find(program->lease);
   if (current == programs_.end() || current->second != program || program->reported) return;
   if (monotonic_ns() - scanned_ns_ > scan_serves_ns) scan();
   if (tree_lives(program->lease)) {
-    if (program->killing) {  // one pass may miss what was just forked
+    if (program->killing) {  // a pass may miss a process that was just forked
       program->wanted = SIGKILL;
       send_wanted(program);
     }
     return check_again(program);
   }
-  // What it left may be in a group that only the actor knows of, who is asked: until then it is not known to be gone.
+  // Descendants may be in a group that only the actor knows. Until the actor has answered, the program does not count
+  // as gone.
   if (program->adopted && program->owner.keeper && !program->answered &&
       monotonic_ns() - program->since_ns < reconnect_.count()) {
     return check_again(program);
@@ -174,7 +176,8 @@ void LocalPrograms::check(const std::shared_ptr<Program>& program) {
 }
 
 void LocalPrograms::check_again(const std::shared_ptr<Program>& program) {
-  // Quick at first, then calmer: descendants may outlive a main process for days, and each look reads all of /proc.
+  // Short pauses at first, then longer: descendants may outlive a main process for days, and each check reads all of
+  // /proc.
   const Duration pause = std::min(recheck_interval * ++program->checks, longest_recheck);
   program->recheck.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause));
   program->recheck.async_wait([this, program](const boost::system::error_code& error) {
@@ -183,7 +186,7 @@ void LocalPrograms::check_again(const std::shared_ptr<Program>& program) {
 }
 
 bool LocalPrograms::tree_lives(LeaseId lease) const {
-  // What was merely booked does not keep a lease: none outlives its owner.
+  // A booked process does not keep a lease alive: the lease ends with its owner.
   return std::any_of(lineage_.members.begin(), lineage_.members.end(), [&](const proc::Member& member) {
     return member.lease == lease && member.link != proc::Link::attached && member.link != proc::Link::cgroup;
   });
@@ -201,7 +204,7 @@ void LocalPrograms::book(const core::Lease& lease) {
   program->uid = lease.uid;
   program->attached.clear();
   program->cgroups.clear();
-  scan();  // what is of the program anyway stays so, attached or not
+  scan();  // processes of the program itself stay members without the booking
   for (const auto& [process, cgroup] : lease.booked) {
     if (cgroup.empty()) {
       const auto now = root_->read(process.pid);
@@ -265,7 +268,7 @@ void LocalPrograms::scan() {
 
 const proc::Member* LocalPrograms::member(ProcessRef process) const {
   if (const proc::Member* now = lineage_.find(process)) return now;
-  return previous_.find(process);  // ended since: the driver may list it for a moment longer
+  return previous_.find(process);  // it ended since; the driver may list it a moment longer
 }
 
 std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of this machine, by /proc. Holds a pidfd of each owner and keeper, so that an end is noticed at once and
-// nobody is mistaken for somebody else; has the actor signal them. An actor that is not there is told when it is back.
+// The programs of this machine, found through /proc. Holds a pidfd of each owner and keeper, so that an end is noticed
+// at once and no reused pid is mistaken. The actor sends the signals. Orders for an actor that is away are sent when it
+// is back.
 #pragma once
 
 #include "base/fd.h"
@@ -24,7 +25,7 @@ namespace sublet::engine {
 
 class LocalPrograms final : public Programs {
  public:
-  // `reconnect`: how long a keeper that lives may take to report the exit status. Refers to `actor`.
+  // `reconnect`: time for a living keeper to report the exit status. Keeps a reference to `actor`.
   LocalPrograms(boost::asio::io_context& io, Actor& actor, Duration reconnect);
   ~LocalPrograms() override;
 
@@ -45,8 +46,8 @@ class LocalPrograms final : public Programs {
   void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) override;
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
-  // Has the actor start what parks one process of a lease (local_checkpoint_helper.h). `to_bring_back`: it need not be
-  // proven any more that the process is of the lease's program.
+  // Has the actor start the helper for a process of a lease (local_checkpoint_helper.h). `to_bring_back`: no proof is
+  // needed that the process belongs to the lease's program.
   void start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done);
   bool can_signal(LeaseId lease) const override;
   std::string why_not_signalled(LeaseId lease) const override;
@@ -65,7 +66,7 @@ class LocalPrograms final : public Programs {
   bool tree_lives(LeaseId lease) const;
   std::vector<proc::LeaseRoots> roots() const;
   std::shared_ptr<Program> find(LeaseId lease) const;
-  // What is said to the actor (local_programs_actor.cpp).
+  // The conversation with the actor (local_programs_actor.cpp).
   void introduce(const std::shared_ptr<Program>& program);
   void introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply);
   void send_wanted(const std::shared_ptr<Program>& program);
@@ -80,9 +81,9 @@ class LocalPrograms final : public Programs {
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;
-  std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC, when /proc was last read
+  std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC in ns, when /proc was last read
   std::set<LeaseId> kept_from_swap_;
-  bool actor_looks_ = false;  // it was asked to, and has not answered
+  bool actor_looks_ = false;  // the actor has not answered an order to look
 };
 
 }  // namespace sublet::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Programs that speaks with the actor: which programs there are, and which should end.
+// The part of LocalPrograms that gives orders to the actor: which programs exist, and which should end.
 #include "base/log.h"
 #include "engine/local_program.h"
 #include "engine/local_programs.h"
@@ -26,8 +26,8 @@ void LocalPrograms::introduce_all() {
   }
 }
 
-// Only what Sublet started, and what is proven: the actor proves it anew. Of a program whose main process is gone the
-// group that was made for it is the proof, which only the actor can give.
+// Introduces only proven programs that Sublet started. The actor proves them again. If the main process is gone, the
+// program's own group is the proof, which only the actor can give.
 void LocalPrograms::introduce(const std::shared_ptr<Program>& program) {
   const core::Owner& owner = program->owner;
   if (!owner.keeper || !actor_.ready()) return;
@@ -58,7 +58,7 @@ void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const ac
   const actor::Reply& who = actor_.introduction();
   if (!program->introduced) {
     program->refusal = to_string(reply.code);
-    // Its end was seen by the actor first, and will be by us.
+    // The actor saw its end first; the daemon will see it soon.
     if (reply.code != actor::Code::gone && reply.code != actor::Code::no_proof) {
       log::warn("{}: the actor does not follow its program: {}", to_string(program->lease), program->refusal);
     }
@@ -162,7 +162,7 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
     if (kept_from_swap_.erase(lease) == 0) return;
     return actor_.order({.verb = actor::Verb::swap, .lease = lease.number, .flags = actor::let_swap}, {},
                         [answered](const actor::Reply& reply) {
-                          // Lost: whoever comes is told who is parked, and lets all others be.
+                          // Lost: the next actor is told all parked leases, and releases all other groups.
                           if (reply.code != actor::Code::lost) answered(reply);
                         });
   }
@@ -197,7 +197,7 @@ Error no_helper(ProcessRef process, const actor::Reply& reply) {
   std::string why(to_string(reply.code));
   if (reply.path[0] != '\0') why += fmt::format(": {}", reply.path);
   if (reply.error != 0) why += fmt::format(": {}", std::strerror(reply.error));
-  // Those that are not needed any more end in a moment.
+  // Helpers that are not needed any more end soon.
   const bool later = reply.code == Refused::busy || reply.code == Refused::too_many;
   return Error{rights                        ? Code::Denied
                : reply.code == Refused::gone ? Code::NotFound
@@ -215,8 +215,8 @@ void LocalPrograms::start_helper(LeaseId lease, ProcessRef process, bool to_brin
   if (!program || !pidfd) {
     return done(program ? pidfd.error() : unavailable(fmt::format("{} has no program", to_string(lease))));
   }
-  // What the actor was not introduced to, it cannot prove: Sublet did not start it, or nothing proves its identity over
-  // a restart of the daemon.
+  // The actor cannot prove a program that was not introduced: Sublet did not start it, or nothing proves its identity
+  // after a restart of the daemon.
   const actor::Order order{
       .verb = actor::Verb::checkpoint,
       .lease = lease.number,
@@ -242,7 +242,7 @@ void LocalPrograms::send_wanted(const std::shared_ptr<Program>& program) {
 }
 
 void LocalPrograms::signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply) {
-  // Lost: it is sent when the actor is back, and was introduced to the program.
+  // Lost: the order is sent again when the actor is back and knows the program.
   if (find(program->lease) != program || reply.code == actor::Code::lost) return;
   program->ordered = false;
   if (program->wanted == signal) program->wanted = 0;

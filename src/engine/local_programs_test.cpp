@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LocalPrograms says to an actor, on a real process and an actor that only takes notes.
+// The orders of LocalPrograms to an actor, with a real process and an actor that only records.
 #include "engine/local_programs_test.h"
 
 namespace sublet::engine {
@@ -69,7 +69,7 @@ TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
   EXPECT_TRUE(world.programs.can_signal(world.lease.id)) << "its keeper lives";
 }
 
-// Of whom nobody has been told it cannot be told either; and that is said later, like all else.
+// A program that the actor does not know gets no signal. This is reported later, like every result.
 TEST(Programs, WhatBecameOfASignalSaysWhoseDoingItIs) {
   World world;
   std::vector<SignalResult> said;
@@ -172,13 +172,13 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
 
 TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {
   World world;
-  world.lease.owner.inode = 4711;  // of some other process
+  world.lease.owner.inode = 4711;  // inode of another process
   world.programs.follow(world.lease, true);
   EXPECT_TRUE(world.actor.verbs().empty());
   EXPECT_FALSE(world.programs.signal(world.lease.id, SIGKILL, actor::the_daemon));
 }
 
-// Whoever comes next is told who is parked, and lets all others be: nobody is to be warned of that.
+// The next actor is told the parked leases and releases all other groups, so no warning is needed.
 TEST(Programs, WhatIsKeptFromSwapIsLetByWhoeverIsThere) {
   World world;
   world.programs.follow(world.lease, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalPrograms on a real process and an actor that only takes notes.
+// LocalPrograms with a real process and an actor that only records.
 #pragma once
 
 #include "engine/local_programs.h"
@@ -15,7 +15,7 @@
 
 namespace sublet::engine {
 
-// Answers its orders when the test says so.
+// The test answers its orders.
 class NotingActor : public Actor {
  public:
   void start(std::function<void()>) override {}
@@ -29,7 +29,7 @@ class NotingActor : public Actor {
     attached.push_back(descriptors.size());
     waiting.push_back(std::move(done));
   }
-  // Answers everything that waits.
+  // Answers all waiting orders.
   void answer(actor::Code code, std::uint32_t refused = 0, const std::string& why = {}, int error = 0) {
     for (const Fetched& done : std::exchange(waiting, {})) {
       actor::Reply reply;
@@ -54,10 +54,10 @@ class NotingActor : public Actor {
   std::vector<actor::Order> orders;
   std::vector<std::size_t> attached;
   std::vector<Fetched> waiting;
-  Fd attachment;  // of the next answer
+  Fd attachment;  // goes with the next answer
 };
 
-// A lease with a living process, whose keeper is this one.
+// A lease with a living process, whose keeper is this process.
 struct FollowedProgram {
   FollowedProgram() {
     actor.said.flags = actor::signals_others;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the engine touches outside of itself and of its store, as interfaces: the daemon gives it a real machine,
-// the simulation (tests/sim) one of its own.
+// The interfaces of the engine to everything except its store. The daemon uses a real machine, the simulation
+// (tests/sim) its own.
 #pragma once
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@ namespace sublet::engine {
 
 struct Machine {
   std::unique_ptr<Clock> clock;
-  std::function<std::unique_ptr<Alarm>()> alarm;  // a new one, not set; by the same clock
+  std::function<std::unique_ptr<Alarm>()> alarm;  // makes a timer that is not set, on the same clock
   std::unique_ptr<Host> host;
   std::unique_ptr<Probe> probe;
   std::unique_ptr<Actor> actor;
@@ -32,13 +32,13 @@ struct Machine {
 struct MachineOptions {
   ProbeOptions probe;
   LocalParking parker;
-  bool actor_parks = false;  // the helpers that park are started by the actor, each with the rights of its process
+  bool actor_parks = false;  // the actor starts the helpers that park, with the rights of their processes
   ActorOptions actor;
-  std::string answers_dir{};                      // where programs that yield by signals leave their answers
-  Duration reconnect = std::chrono::seconds(30);  // how long a keeper that lives may take to report an exit status
+  std::string answers_dir{};                      // directory for answers of programs that yield by signals
+  Duration reconnect = std::chrono::seconds(30);  // time for a living keeper to report an exit status
 };
 
-// The machine on which this process runs. Starts nothing yet; `io` outlives it.
+// Returns a real machine for this process. Starts nothing yet. `io` must outlive it.
 Machine real_machine(boost::asio::io_context& io, const MachineOptions& options);
 
 }  // namespace sublet::engine

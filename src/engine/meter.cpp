@@ -37,7 +37,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
   for (const core::Lease& lease : plan.changed) {
     const auto found = live_.find(lease.id);
     if (found == live_.end()) {
-      if (lease.ended()) continue;  // it was counted when it ended; this only settles it
+      if (lease.ended()) continue;  // it was counted when it ended; this change only settles it
       enter(lease, now);
       live_[lease.id].granted = false;
     }
@@ -54,7 +54,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
   }
 }
 
-// More that was there at once was waited for as well, for no time: as a first grant.
+// A larger size that is granted at once also counts as a wait, of length zero, like a first grant.
 void Meter::follow_waits(Entry& entry, const core::Lease& lease) {
   if (lease.granted_at && !entry.granted) {
     entry.granted = true;
@@ -73,7 +73,7 @@ void Meter::count_wait(Duration waited) {
   waited_seconds_ += time;
 }
 
-// What is paused and on its way back in one step was paused all the same: the reason tells.
+// A lease that is paused and resuming in the same plan was paused all the same: its reasons tell.
 void Meter::follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan) {
   const bool pausing = lease.state == core::LeaseState::pausing;
   if (entry.pausing && (!pausing || lease.parking->method != *entry.pausing)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what was decided about leases: for /metrics, and for the limit of live leases per user. Belongs to the loop
-// thread; counts from the start of the daemon.
+// Counts decisions about leases, for /metrics and for the limit of living leases per user. Counts from the start of the
+// daemon. Belongs to the loop thread.
 #pragma once
 
 #include "core/plan.h"
@@ -21,23 +21,24 @@ class Meter {
   enum class PauseResult { paused, undone, ended };
   using Pause = std::pair<core::PauseMethod, PauseResult>;
 
-  // Upper ends of the classes into which waits are sorted; one more class holds the rest.
+  // Upper ends of the classes of waits in seconds; an additional class has the rest.
   static constexpr std::array<double, 9> wait_bounds{0.1, 1, 10, 60, 300, 1800, 7200, 21600, 86400};  // seconds
 
-  // The state was read anew: what lives now is what is there.
+  // The state was read again: the living leases are counted anew.
   void reset(const core::State& state, Time now);
   void observe(const core::Plan& plan, Time now);
-  void went_over(const std::string& device) { ++went_over_[device]; }  // a lease uses more there than its size
+  void went_over(const std::string& device) { ++went_over_[device]; }  // a lease uses more than its size there
 
   // --- reading ---
-  int live(std::uint32_t uid) const;  // leases of that user that have not ended
+  int live(std::uint32_t uid) const;  // number of leases of that user that have not ended
   const std::map<core::EndReason, std::uint64_t>& ended() const { return ended_; }
-  // Waits that came to a grant, the first or one of more, by class.
+  // Number of waits that ended in a grant, of a first or a larger size, by class.
   const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }
-  double waited_seconds() const { return waited_seconds_; }  // their sum
-  std::uint64_t pauses(Pause what) const;                    // that came to this: each try of each method is one
+  double waited_seconds() const { return waited_seconds_; }  // sum of all waits
+  // Number of pauses with this result; each try of each method counts.
+  std::uint64_t pauses(Pause what) const;
   std::uint64_t times_over(const std::string& device) const;
-  // Bytes reserved × seconds, by who they are charged to. Once there are more than `who_limit`, the rest is "other".
+  // Returns bytes reserved × seconds, by the charged user and tenant. Above `who_limit` pairs, the rest is "other".
   std::map<Who, double> byte_seconds(Time now) const;
 
   static constexpr std::size_t who_limit = 500;
@@ -47,11 +48,11 @@ class Meter {
     std::uint32_t uid = 0;
     Who who;
     Bytes reserved;
-    Time since;  // `reserved` is charged from here on
+    Time since;  // `reserved` is charged from this time on
     bool granted = false;
     Bytes size;
-    std::optional<Time> asked_more = {};            // waits for a larger size since
-    std::optional<core::PauseMethod> pausing = {};  // it is being asked to yield by this
+    std::optional<Time> asked_more = {};            // start of the wait for a larger size
+    std::optional<core::PauseMethod> pausing = {};  // the method by which the lease is being paused
   };
   void follow_waits(Entry& entry, const core::Lease& lease);
   void count_wait(Duration waited);

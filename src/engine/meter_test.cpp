@@ -89,7 +89,7 @@ TEST(Meter, KeepsTheNumberOfNamesBounded) {
   EXPECT_DOUBLE_EQ(totals.at({"other", "other"}), 50 * static_cast<double>(GiB.count));
 }
 
-// Each try of each method counts once, by what came of it.
+// Each try of each method counts once, by its result.
 TEST(Meter, CountsWhatCameOfPauses) {
   using core::PauseMethod;
   using Result = Meter::PauseResult;
@@ -100,9 +100,9 @@ TEST(Meter, CountsWhatCameOfPauses) {
   };
   Meter meter;
   meter.observe(in(core::LeaseState::pausing, PauseMethod::cooperative), Time{});
-  meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});  // the first failed
+  meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});  // the first method failed
   EXPECT_EQ(meter.pauses({PauseMethod::cooperative, Result::undone}), 1U);
-  core::Plan back = in(core::LeaseState::resuming, PauseMethod::driver);  // paused, and wanted back at once
+  core::Plan back = in(core::LeaseState::resuming, PauseMethod::driver);  // paused, and resuming at once
   back.reasons.push_back({LeaseId{1}, Time{}, "paused", "its bytes are measured gone"});
   meter.observe(back, Time{});
   EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::paused}), 1U);

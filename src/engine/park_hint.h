@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be done about a pause of which nothing came. Pure; any thread.
+// Advice about a failed pause. Pure; any thread.
 #pragma once
 
 #include <string_view>
 
 namespace sublet::engine {
 
-// `code`: of a ParkOutcome. What it goes on to need is said by the lease itself where no method is left. "": nothing.
+// Returns advice about the `code` of a ParkOutcome; "": none. If no method is left, the lease itself has the advice.
 std::string_view park_hint(std::string_view code);
 
 }  // namespace sublet::engine

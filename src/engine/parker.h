@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the program of a lease give up its VRAM, and gives it back. One order for one lease at a time, several leases
-// beside each other. Belongs to the loop thread; nothing here blocks, and what came of an order is told on the loop.
+// Parks the programs of leases, and unparks them. A lease has one order at a time; different leases run in parallel.
+// Belongs to the loop thread. Nothing here blocks; results are reported on the loop.
 #pragma once
 
 #include "base/ids.h"
@@ -15,72 +15,74 @@ namespace sublet::engine {
 
 struct ParkOutcome {
   enum class Kind {
-    done,     // all are parked, or all that live run
-    undone,   // of park: nothing is parked or locked by it, and all run on as before
-    unknown,  // something is or may be parked or locked: unpark has to be tried again
-    final,    // all else is brought back, and a process of it cannot be: its driver has failed it for good
+    done,     // all processes are parked, or all living processes run
+    undone,   // of park: no process is parked or locked, and all run as before
+    unknown,  // a process is or may be parked or locked: unpark must be tried again
+    final,    // a process can never be restored, because the driver failed it for good; all others run
   };
   Kind kind = Kind::unknown;
-  // A word of gpu::CheckpointRefusal, or: `stuck`, a driver call was given up and is out; `helper`, there was none or
-  // it ended; `grows`, processes that use CUDA came faster than they were locked; `failed`, final; `withdrawn`, they
-  // may not be locked; `outgrown`, locked they may not be parked; `unsaid`, in time nobody said whether they may;
-  // `internal`, our bug. "" when done.
+  // The reason; "" when done. A word of gpu::CheckpointRefusal, or `stuck`: a driver call was given up and still runs;
+  // `helper`: there was none, or it ended; `tree_changing`: new processes came faster than they were locked; `failed`:
+  // final; `withdrawn`: the engine forbade the lock; `host_memory`: the engine forbade parking after the lock;
+  // `measure_timeout`: the engine did not answer in time; `internal`: our bug.
   std::string code{};
-  std::string detail{};               // one sentence that names the process; "" when done
-  std::vector<ProcessRef> parked{};   // whose VRAM is on the host now, as far as known
-  std::optional<Bytes> host_bytes{};  // of park: how much they grew on the host; unset: not measured
+  std::string detail{};               // a sentence that names the process; "" when done
+  std::vector<ProcessRef> parked{};   // processes whose VRAM is on the host now, as far as known
+  std::optional<Bytes> host_bytes{};  // of park: growth of their host memory; unset: not measured
   Duration took{0};
 };
 
-// What has to be free on a card before a process of a lease is restored there.
+// Memory that must be free on a device before a process of a lease is restored there.
 struct Room {
-  std::string uuid;                     // of the card
-  Bytes all;                            // for all of its processes
-  std::map<ProcessRef, Bytes> of = {};  // for each, where that is known
-  Bytes margin{};                       // beside it, where there is so much
-  std::optional<Bytes> most{};          // as much as can ever be free there, beside what it holds there itself
-  bool holds = false;                   // some there, as is seen: what it took since, or what was never parked
+  std::string uuid;                     // UUID of the device
+  Bytes all;                            // bytes for all processes
+  std::map<ProcessRef, Bytes> of = {};  // bytes for each process, if known
+  Bytes margin{};                       // additional bytes, if they are free
+  // Greatest number of bytes that can ever be free there, besides those that the lease holds there.
+  std::optional<Bytes> most{};
+  bool holds = false;  // the lease holds bytes there: allocated since the pause, or never parked
 };
 
 class Parker {
  public:
-  // What its owner said, and what is known of it.
+  // Facts about the program.
   struct Program {
-    bool vouched = false;  // its owner's word is that the driver can park it (docs/decisions/0021)
-    int devices = 1;       // that its lease has
+    bool vouched = false;  // the owner vouches that the driver can park it (docs/decisions/0021)
+    int devices = 1;       // number of devices of its lease
   };
-  // The living processes of a lease, in any order. What it throws is an outcome, `internal`.
+  // Returns the living processes of a lease, unordered. An exception becomes the outcome `internal`.
   using List = std::function<std::vector<ProcessRef>()>;
-  // Asks whether it may lock these processes, all of this order so far; is answered once, at once or later.
+  // Asks whether it may lock these processes, which are all of this order so far. Gets one answer, at once or later.
   using Touch = std::function<void(std::vector<ProcessRef>, std::function<void(bool may)>)>;
-  // Asks, when all of these are locked, whether they may be parked as they are; is answered once, at once or later:
-  // "", or why not.
+  // Asks, with all of these locked, whether they may be parked: "" or why not. Gets one answer, at once or later.
   using Weigh = std::function<void(std::vector<ProcessRef>, std::function<void(std::string why_not)>)>;
   using Done = std::function<void(ParkOutcome)>;
   virtual ~Parker() = default;
 
-  // Asks `list` at once, and again when all are locked: whoever was forked meanwhile is locked as well. All or
-  // nothing: refused before anything is touched when one that uses CUDA cannot be parked, or `touch` does not allow it,
-  // and unlocked again when `weigh` does not, or either has not answered in time: what it says after that is nobody's.
-  // When a step fails all are unlocked; who is parked by then stays so (`unknown`), for to restore it needs room. A
-  // call that has not returned after `give_up` ends it at once, `unknown`, with all as it is then: unpark brings the
-  // others back.
+  // Parks the lease, all processes or none. Calls `list` at once, and again when all are locked, so that new children
+  // are locked too.
+  //
+  // Refuses before any change if a process that uses CUDA cannot be parked, or if `touch` forbids it. Unlocks all if
+  // `weigh` forbids it, or if either does not answer in time; a later answer is ignored. If a step fails, all are
+  // unlocked. Processes that are parked by then stay so (`unknown`), because a restore needs free memory.
+  //
+  // A driver call that has not returned after `give_up` ends the order at once (`unknown`). unpark resumes the others
+  // then.
   virtual void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh,
                     Done done) = 0;
 
-  // Brings back whoever of these is parked or locked, and is done when all that live were seen to run. `tree`: those
-  // that may have been touched; of what this Parker parked itself it knows who takes part. The room on all cards is
-  // made sure of before the first restore, and when it is not there (`no_room`) none is tried. A call that was given up
-  // and has not returned is not waited for again.
+  // Restores and unlocks the processes. Done when all living processes were seen to run. `tree`: the processes that may
+  // have been changed; this Parker knows those that it parked itself. Makes sure of the memory on all devices before
+  // the first restore; without it (`no_room`) no restore is tried. Does not wait again for a call that was given up.
   virtual void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<Room> room, Duration give_up,
                       Done done) = 0;
 
-  virtual bool busy(LeaseId lease) const = 0;  // an order is under way
+  virtual bool busy(LeaseId lease) const = 0;  // an order is running
 
-  // Told each time that a call of a lease was given up and has returned: the next unpark will find out what came of it.
+  // `told` is called when a call that was given up has returned. The next unpark finds out its effect.
   virtual void when_returned(std::function<void(LeaseId)> told) = 0;
 
-  // The lease has ended. Of an order under way nobody is told.
+  // The lease has ended. `done` of a running order is not called.
   virtual void forget(LeaseId lease) = 0;
 };
 

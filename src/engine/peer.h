@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is at the other end of a connection, and what they may do.
+// The process at the other end of a connection, and its rights.
 #pragma once
 
 #include "base/ids.h"
@@ -11,19 +11,19 @@
 
 namespace sublet::engine {
 
-using SessionId = std::uint64_t;  // one connection to the daemon; never reused while the daemon runs
+using SessionId = std::uint64_t;  // a connection to the daemon; not reused while the daemon runs
 
 enum class Role {
-  nobody,   // healthz only
-  unknown,  // no more than that, until the account database answers
-  user,     // own leases and the tables, others' command lines hidden
+  nobody,   // may use healthz only
+  unknown,  // the same, until the account database answers
+  user,     // own leases and the tables, without others' command lines
   admin,    // everything
 };
 
-// What an access token lets its bearer do, in the name of who made it.
+// The rights of an access token's bearer, who acts as the user that made the token.
 enum class Scope {
   read,    // the tables
-  submit,  // and leases of its user
+  submit,  // the tables, and leases of its user
   admin,   // everything
 };
 std::string_view to_string(Scope scope);
@@ -32,10 +32,10 @@ std::optional<Scope> parse_scope(std::string_view text);
 struct Peer {
   std::uint32_t uid = 65534;
   std::int32_t pid = 0;
-  std::string user;  // the account's name, or the uid as text where there is none
+  std::string user;  // the account's name, or the uid as text if there is no account
   Role role = Role::nobody;
-  bool tcp = false;              // known by a token alone: it has no pid, and can speak for no process
-  std::optional<Scope> scope{};  // of that token; unset on the Unix socket, and while no token was shown
+  bool tcp = false;              // the peer is known only by a token: it has no pid and cannot speak for a process
+  std::optional<Scope> scope{};  // scope of the token; unset on the Unix socket, and while no token was shown
 
   bool may_act_for(std::uint32_t owner_uid) const { return role == Role::admin || uid == owner_uid; }
 };

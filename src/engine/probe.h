@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where snapshots of the cards come from. Belongs to the loop thread; everything is told on the loop, later.
+// The source of snapshots. Belongs to the loop thread; all results are reported later, on the loop.
 #pragma once
 
 #include "gpu/snapshot.h"
@@ -13,19 +13,19 @@ namespace sublet::engine {
 class Probe {
  public:
   struct Events {
-    // `asked_ns`: CLOCK_MONOTONIC when the snapshot was asked for; it was begun no earlier.
+    // `asked_ns`: CLOCK_MONOTONIC when the snapshot was requested; it began no earlier
     std::function<void(gpu::GpuSnapshot, std::int64_t asked_ns)> snapshot;
     std::function<void(std::string problem)> problem;
   };
   virtual ~Probe() = default;
 
-  // From now on a snapshot is taken every interval, a shorter one while busy, and at once on demand.
+  // Starts taking snapshots: every interval (shorter while busy), and at once on demand.
   virtual void start(Events events) = 0;
   virtual void stop() = 0;
   virtual void take_now() = 0;
   virtual void set_busy(bool busy) = 0;
 
-  virtual const std::string& library() const = 0;  // that answered last
+  virtual const std::string& library() const = 0;  // NVML library of the last answer
   virtual const std::string& driver_version() const = 0;
   virtual const std::string& problem() const = 0;  // "" while it answers
 };

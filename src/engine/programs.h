@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs behind leases: whose processes are whose, when a program has ended, and how it is ended. Belongs to the
-// loop thread; everything is told on the loop, later.
+// The programs of leases: which process belongs to which lease, when a program has ended, and how to end it. Belongs to
+// the loop thread; all results are reported later, on the loop.
 #pragma once
 
 #include "core/facts.h"
@@ -14,84 +14,82 @@
 
 namespace sublet::engine {
 
-// What became of a signal to a program.
+// The result of a signal to a program.
 struct SignalResult {
-  std::string problem{};       // why it was not sent; "": it was
-  bool by_program = false;     // the program's own doing, that it was not
-  bool lasts = false;          // it may not be, and will not be allowed to soon: no right, or no proof of which it is
-  bool may_have_been = false;  // the actor was lost with the order: it may have been sent all the same
+  std::string problem{};       // why the signal was not sent; "": it was sent
+  bool by_program = false;     // the program itself caused that the signal was not sent
+  bool lasts = false;          // the signal will not be allowed soon: no right, or no proof of the process
+  bool may_have_been = false;  // the actor was lost with the order, so the signal may have been sent
 };
 
 class Programs {
  public:
   struct Events {
-    // The whole tree of a followed owner is gone.
+    // The whole tree of a followed owner has ended.
     std::function<void(core::ProgramEnded)> ended;
-    // The program should end, and was not ended, or not all of it.
+    // The program should end, and it or a part of it did not.
     std::function<void(LeaseId, const std::string& why)> unkillable;
   };
   virtual ~Programs() = default;
 
-  virtual Status open(Events events) = 0;  // before anything else
-  // Whoever ends programs for us has come, and knows nothing yet.
+  virtual Status open(Events events) = 0;  // call it before anything else
+  // A new actor has come, and knows no program yet.
   virtual void introduce_all() = 0;
 
   // --- following ---
-  // Follows the owner of a lease whose owner is a process; called again when that owner changes, or to look again. A
-  // process that is gone already is reported through `ended` like any other, at each call anew: what was reported may
-  // have been lost with the store. `adopted`: known from the store; signalled by us only if its pidfd proves that it is
-  // the process that was attached.
+  // Follows the owner process of a lease. Call it again when the owner changes, or to check again. A process that has
+  // ended is reported through `ended` at each call, because an earlier report may be lost with the store. `adopted`:
+  // known from the store; it is signalled only if its pidfd proves that it is the attached process.
   virtual void follow(const core::Lease& lease, bool adopted) = 0;
-  // What is booked to the lease by name, whole; what is gone of it by now is left out.
+  // Sets the processes and groups that are booked to the lease. Processes that have ended are left out.
   virtual void book(const core::Lease& lease) = 0;
-  virtual void forget(LeaseId lease) = 0;  // its bytes are settled: whatever of it still runs is nobody's
+  virtual void forget(LeaseId lease) = 0;  // its bytes have settled; processes that still run belong to no lease
   virtual void forget_others(const std::function<bool(LeaseId)>& keep) = 0;
 
-  // --- looking ---
-  // Judges anew who belongs to whom.
+  // --- reading ---
+  // Scans the process table again.
   virtual void scan() = 0;
-  // The link of a process to its lease by the last scan or the one before; null: without a lease.
+  // Returns the link of a process to its lease by the last two scans; null: the process has no lease.
   virtual const proc::Member* member(ProcessRef process) const = 0;
-  // The living processes of the program itself, by the last scan: what is merely booked to its lease is not of it.
+  // Returns the living processes of the program by the last scan, without booked processes.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
 
-  // It is there, and no corpse. Asked of the system at once, whoever it is.
+  // Whether the process lives. Asks the system; the process may have no lease.
   virtual bool lives(ProcessRef process) const = 0;
-  // Whether anything of the lease lives, by the last scan: of its program, or booked to it.
+  // Whether any process of the lease lives, of its program or booked, by the last scan.
   virtual bool inhabited(LeaseId lease) const = 0;
-  // Of any process: its short name, as everybody on the machine may see it; "" if it is gone.
+  // Returns the short name of any process, which all users may see; "" if it has ended.
   virtual std::string name(ProcessRef process) const = 0;
 
   // --- ending ---
-  // SIGTERM or SIGKILL to the whole tree; SIGKILL again until nothing of it is left. False: there is no proof of the
-  // program, or nobody who may. `asked_by`: whose word it is (actor::the_daemon: our own rules'); SIGKILL follows the
-  // word of whoever asked for the end.
+  // Sends SIGTERM or SIGKILL to the whole tree. SIGKILL is repeated until no process is left. False: there is no proof
+  // of the program, or no actor that may signal it. `asked_by`: the uid that wants the signal, or actor::the_daemon. A
+  // later SIGKILL uses the uid of the one that wanted the end.
   virtual bool signal(LeaseId lease, int signal, std::uint32_t asked_by) = 0;
   virtual bool keeper_alive(LeaseId lease) const = 0;
-  // Lets a keeper that is stopped (Ctrl-Z) go on, so that it can do its part.
+  // Continues a stopped keeper (Ctrl-Z), so that it can do its part.
   virtual void wake_keeper(LeaseId lease, std::uint32_t asked_by) = 0;
-  // Sends a signal to one process of the program, if that has a handler for it.
+  // Sends a signal to one process of the program, if the process has a handler for it.
   virtual void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) = 0;
-  // Keeps what the process takes of memory from being written to a swap device, or lets it be again, for its whole
-  // control group. `done`: "" or why not.
+  // Keeps the control group of the process from swap, or ends this. `done`: "" or why not.
   virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;
-  // All that are parked are kept from it, as far as they can be: whatever else an earlier actor kept is let be.
+  // All parked programs were named by keep_from_swap(): groups that an earlier actor kept for others are released.
   virtual void all_are_kept() = 0;
-  // Whether an order to end the program would reach it: its keeper lives, or there is proof of its main process.
+  // Whether a signal would reach the program: its keeper lives, or there is proof of its main process.
   virtual bool can_signal(LeaseId lease) const = 0;
-  // "" or why can_signal() says no, as far as that is known.
+  // Returns "" or why can_signal() is false, if that is known.
   virtual std::string why_not_signalled(LeaseId lease) const = 0;
 
-  // --- who asks ---
-  // Looks at the process that has this pid now: alive, and one the caller may speak for (`uid`; unset: any). `parent`
-  // other than 0: it must be a child of that process.
+  // --- calling processes ---
+  // Looks at the process that has this pid now. It must live, and belong to `uid` (unset: any). A `parent` other than 0
+  // must be its parent.
   struct Identified {
     ProcessRef process;
     std::uint64_t inode = 0;  // as core::Owner::inode
   };
   virtual Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid,
                                       std::int32_t parent = 0) const = 0;
-  // Denied unless the process that asks sees the same pids as we do: the numbers it names would be others' here.
+  // Denied if the calling process is in another pid namespace, because its pids mean other processes here.
   virtual Status check_pid_namespace(std::int32_t asking_pid) const = 0;
   virtual Result<proc::CgroupRef> check_cgroup(const std::string& directory) const = 0;
   virtual const proc::ProcRoot& root() const = 0;

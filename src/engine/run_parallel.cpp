@@ -15,7 +15,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Several coroutines that take the next piece of work each, until there is none.
+// Several coroutines. Each takes the next piece of work until none is left.
 struct Crew {
   explicit Crew(asio::io_context& io) : wake(io) { wake.expires_at(asio::steady_timer::time_point::max()); }
   asio::steady_timer wake;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces of work beside each other, on one thread.
+// Runs pieces of work in parallel on one thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -9,8 +9,8 @@
 
 namespace sublet::engine {
 
-// Does pieces 0 to count - 1, begun in that order, at most `most` of them at a time. Returns when all are done; throws
-// then what one of them threw.
+// Runs the pieces 0 to count - 1, started in that order, at most `most` at a time. Returns when all are done. Then
+// throws an exception of a piece, if there was one.
 boost::asio::awaitable<void> run_parallel(boost::asio::io_context& io, std::size_t count, std::size_t most,
                                           std::function<boost::asio::awaitable<void>(std::size_t)> piece);
 

@@ -28,7 +28,7 @@ namespace asio = boost::asio;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 using Socket = asio::generic::stream_protocol::socket;
 
-constexpr std::size_t most_reply = 16384;  // bytes, with its header
+constexpr std::size_t most_reply = 16384;  // bytes, header included
 constexpr std::size_t most_url = 512;
 
 bool plain(std::string_view text) {
@@ -51,7 +51,7 @@ std::optional<std::uint32_t> owner_of_peer(int socket) {
   return peer.uid;
 }
 
-// "HTTP/1.1 200 OK\r\n…\r\n\r\nBODY"
+// Parses "HTTP/1.1 200 OK\r\n…\r\n\r\nBODY".
 WebhookReply parse_reply(std::string_view text) {
   WebhookReply reply;
   const auto space = text.find(' ');
@@ -66,8 +66,7 @@ WebhookReply parse_reply(std::string_view text) {
   return reply;
 }
 
-// Whether all of the answer is there: what its Content-Length says, if it says so; else only the end of the connection
-// tells.
+// Whether the answer is complete by its Content-Length. Without that header only the end of the connection tells.
 bool is_whole(std::string_view text) {
   const auto end = text.find("\r\n\r\n");
   if (end == std::string_view::npos) return false;
@@ -88,7 +87,7 @@ asio::awaitable<std::string> connect(Socket& socket, const WebhookAddress& to, s
     owner = proc::listener_uid(to.host, to.port);
     if (!owner) co_return fmt::format("nobody listens on port {}", to.port);
   }
-  // Asked before anything is said, and of a Unix socket once it is known who is behind it.
+  // Checked before anything is sent. For a Unix socket it is checked once the peer is known.
   const auto endpoint =
       to.socket.empty()
           ? asio::generic::stream_protocol::endpoint(asio::ip::tcp::endpoint(asio::ip::make_address(to.host), to.port))
@@ -121,7 +120,7 @@ asio::awaitable<WebhookReply> exchange(Socket& socket, const WebhookAddress& to,
   co_return parse_reply(text);
 }
 
-// Returns when the time is over, or when nobody waits for that any more.
+// Returns at the deadline, or when the deadline is not needed any more.
 asio::awaitable<void> run_out(asio::io_context& io, Duration at_most) {
   asio::steady_timer timer(io);
   for (Deadline deadline(monotonic_ns(), at_most); !deadline.over(monotonic_ns());) {
@@ -154,7 +153,7 @@ Result<WebhookAddress> parse_webhook(std::string_view url) {
   if (url.starts_with("http://")) return parse_tcp(url);
   if (!url.starts_with("unix:/")) return not_here(url);
   std::string_view rest = url.substr(5);
-  while (rest.starts_with("//")) rest.remove_prefix(1);  // unix:///run/app.sock is the same
+  while (rest.starts_with("//")) rest.remove_prefix(1);  // unix:///run/app.sock means the same
   WebhookAddress address;
   const auto colon = rest.find(":/");
   address.socket = rest.substr(0, colon);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of a program that yields by itself, by HTTP on this machine. Whoever serves them must be the lease's user (or
-// root): the daemon may reach sockets that the user may not, and must not lend its reach to anybody.
+// Webhook calls to cooperative programs, by HTTP on this machine. The server must belong to the lease's user or to
+// root: the daemon can reach sockets that the user may not reach, and must not lend this right.
 #pragma once
 
 #include "base/error.h"
@@ -15,25 +15,25 @@
 
 namespace sublet::engine {
 
-// Where it is served: "http://127.0.0.1:8080/path", "http://[::1]:8080/path", "http://localhost:8080/path", or
-// "unix:/run/app.sock:/path" (the path after the socket's name may be missing).
+// The address of a webhook: "http://127.0.0.1:8080/path", "http://[::1]:8080/path", "http://localhost:8080/path", or
+// "unix:/run/app.sock:/path" (the path after the socket's name is optional).
 struct WebhookAddress {
-  std::string socket{};  // name of a Unix socket; "" for TCP
+  std::string socket{};  // path of a Unix socket; "" for TCP
   std::string host{};    // 127.0.0.1 or ::1
   std::uint16_t port = 0;
   std::string path = "/";
 };
-Result<WebhookAddress> parse_webhook(std::string_view url);  // BadRequest: not on this machine, or no such URL
+Result<WebhookAddress> parse_webhook(std::string_view url);  // BadRequest: not on this machine, or not a valid URL
 
 struct WebhookReply {
-  int status = 0;  // 0: there was none
+  int status = 0;  // 0: there was no answer
   std::string body{};
-  std::string problem{};  // why there was none: a part of a sentence
-  bool told = false;      // something was sent: whoever serves there may know of it
+  std::string problem{};  // why there was no answer: a part of a sentence
+  bool told = false;      // something was sent, so the server may know of the call
 };
 
-// POSTs the JSON body and waits at most so long for the whole answer (of the time in which this process runs, see
-// Patience). `url` has been parsed before.
+// POSTs the JSON body, and waits at most `at_most` for the complete answer (running time of this process, see
+// Deadline). `url` must have been parsed before.
 boost::asio::awaitable<WebhookReply> call_webhook(boost::asio::io_context& io, std::string url, std::uint32_t uid,
                                                   std::string body, Duration at_most);
 

@@ -37,7 +37,8 @@ CudaCode Parker::timed(CheckpointReply& reply, Call call) const {
   return code;
 }
 
-// The peer's end alone ends no call that changes the process, and none after which it has to be unlocked (serve.h).
+// When only the peer's end is gone, a call that changes the process continues. A call after which the process must be
+// unlocked continues too (serve.h).
 void Parker::guard(std::optional<Watch>& watch, bool changes) const {
   if (!changes && !waits_for_us_) watch.emplace(socket_);
   else if (target_.pidfd() >= 0) watch.emplace(socket_, target_.pidfd());
@@ -58,7 +59,7 @@ ParkState Parker::ask_state() const {
   return state;
 }
 
-// The driver has other words for a process that ends while it is asked.
+// The driver returns other codes for a process that ends during the call.
 bool Parker::ended_meanwhile(CheckpointReply& reply) const {
   if (!target_.gone() && !target_.look().ending) return false;
   refuse(reply, CheckpointRefusal::gone,
@@ -66,7 +67,7 @@ bool Parker::ended_meanwhile(CheckpointReply& reply) const {
   return true;
 }
 
-// The driver's word for it is the same as for much else that the system refuses.
+// The driver returns the same code for many other refusals of the system.
 bool Parker::may_trace(CheckpointReply& reply) const {
   const TargetLook look = target_.look();
   if (look.ending) return refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is ending", target_.pid()));
@@ -77,7 +78,7 @@ bool Parker::may_trace(CheckpointReply& reply) const {
                     : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
 }
 
-// The driver parks and restores no process that a debugger holds; once that has gone, it does.
+// The driver does not park or restore a process that a debugger holds. It does after the debugger has gone.
 bool Parker::untraced(CheckpointReply& reply) const {
   const auto tracer = target_.look().tracer;
   if (tracer == 0) return true;
@@ -85,7 +86,7 @@ bool Parker::untraced(CheckpointReply& reply) const {
                 fmt::format("process {} is being traced by {}", target_.pid(), tracer));
 }
 
-// It gave its rights away, stopped letting itself be traced, or a debugger came, since it was looked at.
+// Whether the process lost its rights, forbade tracing or got a debugger since the preflight.
 bool Parker::refused_itself(CheckpointReply& reply, CudaCode code) const {
   return code == CudaCode::operating_system && !(may_trace(reply) && untraced(reply));
 }
@@ -104,11 +105,11 @@ void Parker::failed(CheckpointReply& reply, CudaCode code) {
                      static_cast<int>(code)));
 }
 
-// One that is being installed, or whose module is loaded anew, is there the next time.
+// A driver that is being installed, or whose kernel module is being reloaded, may load the next time.
 bool Parker::load(CheckpointReply& reply) {
   if (driver_) return true;
   {
-    const Watch watch(socket_);  // it may hang, and changes nobody
+    const Watch watch(socket_);  // it may hang, and changes no process
     driver_ = CudaApi::load(library_);
   }
   if (driver_) return true;
@@ -117,7 +118,7 @@ bool Parker::load(CheckpointReply& reply) {
                 driver_.error().detail);
 }
 
-// What every call needs: a living process that can answer, and a driver.
+// Checks the preconditions of every call: a living process that can answer, and a driver.
 bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& reply) {
   if (command.call == CheckpointCall::hold) return load(reply);
   const TargetLook look = target_.look();
@@ -131,9 +132,9 @@ bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& repl
   return load(reply);
 }
 
-// What the driver cannot park it says when it tries. Before 13.0 that is the end of the process, and nothing on the
-// outside shows managed memory or shared memory: every program of CUDA has /dev/nvidia-uvm open and mapped. So there
-// whoever owns it has to answer for it, and what does show is refused whatever was answered.
+// The driver reports resources that it cannot park only when it tries. Before 13.0 a failed try ends the process.
+// Managed memory and shared memory are not visible from outside: every CUDA program has /dev/nvidia-uvm open and
+// mapped. So before 13.0 the owner must vouch for the program. Visible obstacles are refused in any case.
 bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& reply) const {
   const NcclLook nccl = target_.nccl();
   const bool undoes = driver_->undoes_checkpoints();
@@ -199,7 +200,7 @@ void Parker::step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, 
 }
 
 void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
-  const bool waited = std::exchange(waits_for_us_, true);  // until it is known that it does not
+  const bool waited = std::exchange(waits_for_us_, true);  // true until it is known that the process does not wait
   const CudaCode code = change(reply, [&](const CudaApi& api) { return api.lock(target_.pid(), command.timeout); });
   if (code == CudaCode::success) {
     reply.state = ParkState::locked;
@@ -208,7 +209,7 @@ void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
   failed(reply, code);
   waits_for_us_ = waited;
   if (code != CudaCode::not_ready) return;
-  // A lock that ran out of time has to end unlocked, whatever the driver left.
+  // After a lock that timed out, the process must end up unlocked, whatever state the driver left.
   if (reply.state == ParkState::locked) {
     unlock_at_last();
     reply.state = ask_state();
@@ -234,7 +235,7 @@ bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {
   return true;
 }
 
-// Whether the driver was asked.
+// Returns whether the driver was called.
 bool Parker::try_restore(const CheckpointCommand& command, CheckpointReply& reply) {
   const auto start = Clock::now();
   const bool may = untraced(reply) && (command.ballast.empty() || hold(command, reply));
@@ -254,13 +255,13 @@ void Parker::restore(const CheckpointCommand& command, CheckpointReply& reply) {
     return reply.refusal == CheckpointRefusal::driver && reply.code == static_cast<int>(code);
   };
   if (failed_with(CudaCode::operating_system) && reply.state == ParkState::checkpointed) {
-    // The driver's word after a restore that failed, and of a process that a debugger holds, which may have gone before
-    // we looked: what has never been begun can be.
+    // The driver returns this code after a failed restore, and also for a process that a debugger holds. The debugger
+    // may have gone before we looked. A restore that was never begun can be repeated.
     reply = {.id = reply.id, .call = reply.call};
     if (!try_restore(command, reply)) return;
   }
-  // It was not begun in a state that does not allow it, nor on a process that a debugger holds; begun and failed, it
-  // cannot be begun again.
+  // The restore was not begun if the state does not allow it or a debugger holds the process. A restore that was begun
+  // and failed cannot be repeated.
   reply.final = reply.refusal == CheckpointRefusal::driver && !failed_with(CudaCode::illegal_state) &&
                 !failed_with(CudaCode::invalid_value) && !failed_with(CudaCode::not_supported) &&
                 !failed_with(CudaCode::not_initialized);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `sublet-gpu checkpoint`: parks and restores one process through the driver. The driver is loaded and started
-// once, so that each step costs what the step costs. One thread.
+// `sublet-gpu checkpoint`: parks and restores one process through the driver. The driver is loaded and started once, so
+// that later calls are fast. One thread.
 #pragma once
 
 #include "gpu/checkpoint_line.h"
@@ -17,14 +17,14 @@ namespace sublet::gpu {
 
 class Parker {
  public:
-  // The driver is loaded by the first call that needs it, and by each one after that until it is there. `socket` is
-  // looked at while the driver is inside a call (serve.h).
+  // Does not load the driver. Each call that needs the driver loads it, until loading succeeds. `socket` is watched
+  // during driver calls (serve.h).
   Parker(ProcessRef target, const std::string& driver, int socket);
 
   CheckpointReply carry_out(const CheckpointCommand& command);
 
-  // The peer has gone. Of a process that only waits because of us, locked or restored, nobody else would know: it
-  // is unlocked. One that is checkpointed stays so: its VRAM is somebody else's now.
+  // Called when the peer has gone. A process that this helper locked or restored is unlocked, because no other program
+  // knows that it waits. A checkpointed process stays so, because other programs may have its VRAM.
   void leave();
 
  private:
@@ -57,12 +57,12 @@ class Parker {
   int socket_;
   Result<CudaApi> driver_;
   std::vector<CudaApi::Ballast> ballast_;
-  bool waits_for_us_ = false;  // locked or restored by this helper, and not unlocked since
+  bool waits_for_us_ = false;  // this helper locked or restored the process, and has not unlocked it since
 };
 
-// Answers each command on the socket with one line, until the peer closes it; then leave(). Exit status as
-// serve_lines. A driver call that changes the process, and any call while the process waits because of us, is never
-// cut off: the helper goes when the call has returned, or the process has ended.
+// Answers each command on the socket with a line, until the peer closes the socket, and then calls leave(). Returns the
+// exit status of serve_lines. Driver calls that change the process, and all calls while the process waits for this
+// helper, are never interrupted. The helper ends when the call has returned or the process has ended.
 int serve_checkpoint(int socket, ProcessRef target, const std::string& driver);
 
 }  // namespace sublet::gpu

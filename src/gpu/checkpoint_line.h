@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversation with `sublet-gpu checkpoint`: one line of JSON each way, answered in order. Both sides are here:
-// text in, values out, no socket. Pure functions, any thread; neither side trusts the other's bytes.
+// The protocol of `sublet-gpu checkpoint`: one line of JSON in each direction, answered in order. Both sides are here:
+// text in, values out, no socket. Pure functions, any thread. Neither side trusts the bytes of the other.
 #pragma once
 
 #include "base/error.h"
@@ -16,31 +16,32 @@
 namespace sublet::gpu {
 
 enum class CheckpointCall {
-  preflight,   // whether the process could be parked; touches nothing
-  state,       // what the driver says of it
-  lock,        // its driver calls wait, its work is finished; ends unlocked when that takes longer than the timeout
-  checkpoint,  // VRAM to its own host memory
-  hold,        // takes ballast in place of what is held so far; none: gives it back
-  restore,     // takes ballast first if any is named, gives all ballast back, and at once restores
+  preflight,   // whether the process can be parked; changes nothing
+  state,       // the state in which the driver sees the process
+  lock,        // blocks its driver calls and finishes its work; on timeout it ends unlocked
+  checkpoint,  // moves its VRAM to its host memory
+  hold,        // replaces the held ballast; without ballast: gives it back
+  restore,     // takes ballast first if named, gives all ballast back, and restores at once
   unlock,
 };
 
-// Why a call was refused or failed. `driver`: the driver's own answer, see code and name.
+// The reason why a call was refused or failed. `driver`: the driver's own error, see `code` and `name`.
 enum class CheckpointRefusal {
   none,
-  gone,                // the process has ended, or its pid is another's by now
-  no_right,            // another user's, and no right to trace
-  not_dumpable,        // this user's, but it does not let itself be traced
+  gone,                // the process has ended, or its pid was reused
+  no_right,            // another user's process, and no right to trace it
+  not_dumpable,        // a process of this user that may not be traced
   traced,              // a debugger holds it
-  stopped,             // it would answer no driver call before it goes on
-  unsupported_driver,  // it cannot do checkpoints
-  no_driver,           // no library, or one that does not start: the next time it may
-  no_cuda,             // it uses no CUDA
-  wrong_state,         // preflight: it is not running but locked, checkpointed or failed
-  timeout,             // lock: its work was not done in time; it runs on
-  not_parkable,        // it uses what the driver cannot park, as is seen from outside, or as the driver said
-  unvouched,           // preflight: nobody can tell whether it does, and with this driver to try would be its end
-  no_room,             // the ballast does not fit: nothing was tried
+  stopped,             // it answers no driver call until it is continued
+  unsupported_driver,  // the driver has no checkpoints
+  no_driver,           // no library, or it does not start; a later call may succeed
+  no_cuda,             // the process does not use CUDA
+  wrong_state,         // preflight: the process is locked, checkpointed or failed
+  timeout,             // lock: the work was not done in time; the process runs on
+  not_parkable,        // it uses something that the driver cannot park: visible from outside, or reported by the driver
+  // preflight: nobody knows whether the driver can park it, and with this driver a failed try ends the process
+  unvouched,
+  no_room,  // the ballast does not fit; nothing was tried
   driver,
 };
 
@@ -48,14 +49,14 @@ std::string_view to_string(CheckpointCall call);
 std::string_view to_string(CheckpointRefusal refusal);
 std::string_view to_string(ParkState state);
 
-// What is asked for beside a process's own bytes where there is so much, so that a restore which is tried does not fail
-// for lack of memory: a failed one is final.
+// Asked for in addition to a process's own bytes, if there is enough, so that a restore does not fail for lack of
+// memory. A failed restore is final.
 inline constexpr Bytes ballast_margin = 512 * MiB;
 
 struct BallastWish {
-  std::string uuid;  // of the card
-  Bytes bytes;       // without so much there is no room
-  Bytes margin{};    // beside them, if that is there too; else the context that holding takes counts as part of them
+  std::string uuid;  // UUID of the device
+  Bytes bytes;       // required bytes; with less the call is refused
+  Bytes margin{};    // additional bytes, if free; without them the context of the ballast counts as part of `bytes`
   bool operator==(const BallastWish&) const = default;
 };
 
@@ -63,9 +64,9 @@ struct CheckpointCommand {
   std::uint64_t id = 0;
   CheckpointCall call{};
   std::chrono::milliseconds timeout{0};  // lock: 1 ms to 1 h
-  std::vector<BallastWish> ballast{};    // hold, restore: each card once
-  bool vouched = false;                  // preflight: its owner's word is that the driver can park it
-  int devices = 1;                       // preflight: that its program has
+  std::vector<BallastWish> ballast{};    // hold, restore: each device once
+  bool vouched = false;                  // preflight: the owner vouches that the driver can park it
+  int devices = 1;                       // preflight: number of devices of the program
   bool operator==(const CheckpointCommand&) const = default;
 };
 
@@ -73,15 +74,15 @@ struct CheckpointReply {
   std::uint64_t id = 0;
   CheckpointCall call{};
   CheckpointRefusal refusal = CheckpointRefusal::none;
-  std::string detail{};                  // of a refusal: one sentence
-  int code = 0;                          // what the driver's call returned; 0 also where none was made
-  std::string name{};                    // of that code
-  bool final = false;                    // restore: it failed, and no later one can succeed
-  ParkState state = ParkState::unknown;  // afterwards, where known
-  Duration took{0};                      // of the driver's call
-  Duration prepared{0};                  // what came before it: looking, taking ballast and giving it back
-  Bytes held{};                          // ballast, afterwards
-  Bytes resident{};                      // of the process's memory on the host, afterwards
+  std::string detail{};                  // one sentence about the refusal
+  int code = 0;                          // return code of the driver's call; 0 also if there was no call
+  std::string name{};                    // name of the code
+  bool final = false;                    // restore: it failed, and no later restore can succeed
+  ParkState state = ParkState::unknown;  // state after the call, if known
+  Duration took{0};                      // duration of the driver's call
+  Duration prepared{0};                  // time before the driver's call: checks, taking and giving back ballast
+  Bytes held{};                          // held ballast after the call
+  Bytes resident{};                      // host memory of the process after the call
   bool operator==(const CheckpointReply&) const = default;
   bool ok() const { return refusal == CheckpointRefusal::none; }
 };

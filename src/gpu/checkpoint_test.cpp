@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parking through the simulated driver, and without a driver. What happens at a socket's end and with other
-// users is tried from outside (tests/simgpu/test_helper.py).
+// Parking through the simulated driver, and without a driver. tests/simgpu/test_helper.py tests the end of the socket
+// and other users.
 #include "gpu/checkpoint.h"
 
 #include "gpu/testing/fake_env.h"
@@ -54,7 +54,7 @@ TEST(Parker, ALibraryThatIsNoDriverIsNamedWithWhatItLacks) {
   EXPECT_EQ(CudaApi::load("libcuda.so.1").error().code, Code::BadRequest) << "no absolute path";
 }
 
-// A simgpu-load on a simulated card of its own; the test's body runs in a process of its own, which loads the driver.
+// A simgpu-load on its own simulated card. The test's body runs in a child process, which loads the driver.
 class OnSimulatedCards : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -20,7 +20,7 @@ namespace {
 constexpr int first_version = 12080;
 constexpr Bytes largest_piece = GiB, smallest_piece = 2 * MiB;
 
-// 64 bytes each, and zero where nothing is said.
+// 64 bytes each; unused bytes are zero.
 struct LockArguments {
   unsigned timeout_ms;
   unsigned reserved[15];
@@ -40,7 +40,7 @@ std::string text_of(const Uuid& uuid) {
   return text;
 }
 
-// The vendor installs both of its libraries in the same place.
+// The vendor installs both of its libraries in the same directory.
 std::vector<std::string> default_paths() {
   constexpr std::string_view other = "libnvidia-ml.so.1";
   std::vector<std::string> paths;
@@ -77,7 +77,7 @@ struct CudaApi::Table {
   int (*restore)(int, void*) = nullptr;
   int (*unlock)(int, void*) = nullptr;
 
-  // The name of what is missing, or "".
+  // Binds the functions. Returns the name of a missing function, or "".
   std::string bind(void* library) {
     std::string missing;
     const auto find = [&](auto& function, std::initializer_list<const char*> names) {
@@ -116,7 +116,8 @@ struct CudaApi::Table {
     return error_name(code, &name) == 0 && name != nullptr ? printable(name) : fmt::format("error {}", code);
   }
 
-  // What a context takes of the card as long as it lives; none where that cannot be told. Another one is current.
+  // Returns the device memory that a context takes while it lives; zero if that is not known. Another context is
+  // current.
   Bytes context_size(int device) const {
     const auto free_now = [this](Bytes& left) {
       std::size_t bytes = 0, total = 0;
@@ -129,7 +130,8 @@ struct CudaApi::Table {
     if (!free_now(before) || create(&one_more, 0, device) != 0) return {};
     const bool told = free_now(meanwhile);
     if (destroy(one_more) != 0 || !told || !free_now(after)) return {};
-    // What others took or gave back just then is in one of the differences, and makes that one the larger.
+    // If other processes took or freed memory meanwhile, one of the differences is too large. So the smaller one
+    // counts.
     return std::max(std::min(before - meanwhile, after - meanwhile), Bytes{});
   }
 
@@ -155,7 +157,7 @@ Result<CudaApi> CudaApi::load(const std::string& path) {
   if (!path.empty() && path[0] != '/') {
     return bad_request(fmt::format("the driver library '{}' is not an absolute path", printable(path)));
   }
-  // Ballast may have to lie on any card, whatever the daemon was started with.
+  // Ballast may be on any device, whatever CUDA_VISIBLE_DEVICES the daemon was started with.
   ::unsetenv("CUDA_VISIBLE_DEVICES");
   Error last = unavailable("no libcuda.so.1 where the driver installs it");
   for (const std::string& candidate : path.empty() ? default_paths() : std::vector<std::string>{path}) {
@@ -212,7 +214,7 @@ struct CudaApi::Ballast::Parts {
   std::vector<unsigned long long> pieces;
   Bytes held;
 
-  // The context goes with its last holder, and with it all that is left in it.
+  // The last holder's end destroys the context and all memory in it.
   ~Parts() {
     void* context = nullptr;
     if (table->retain(&context, device) == 0 && table->push(context) == 0) {
@@ -228,19 +230,19 @@ struct CudaApi::Ballast::Parts {
     held = {};
   }
 
-  // As fill(), of less than all where there is less.
+  // As fill(), but takes what is free if there is less than all.
   int fill(Bytes bytes, Bytes margin) {
     const int code = fill(bytes + margin);
     if (code != static_cast<int>(CudaCode::out_of_memory) || held >= bytes) return held >= bytes ? 0 : code;
     const Bytes got = held;
-    drop_all();  // so that there is room for a second context
+    drop_all();  // so that a second context fits
     const Bytes context = table->context_size(device);
     if (context > Bytes{} && fill(bytes - context) == 0) return 0;
     held = std::max(held, got);
     return code;
   }
 
-  // The code of the driver that ended it, 0 when all of it is there.
+  // Returns the driver's code that stopped it; 0 if all bytes are held.
   int fill(Bytes wanted) {
     Bytes piece = largest_piece;
     while (held < wanted) {
@@ -253,7 +255,7 @@ struct CudaApi::Ballast::Parts {
       } else if (code != static_cast<int>(CudaCode::out_of_memory) || piece <= smallest_piece) {
         return code;
       } else {
-        // What is free may lie in several places.
+        // The free memory may be fragmented.
         piece = std::max(smallest_piece, Bytes{piece.count / 2});
       }
     }

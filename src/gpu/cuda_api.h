@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, opened at run time, as far as parking another process needs it. Own declarations; the real
-// driver and the simulated one are the same to it. Any call may hang for ever: only a process that can be
-// abandoned may make it. One thread.
+// Loads the CUDA driver at run time, with the functions for parking other processes. It has its own declarations and
+// works with the real and the simulated driver. Any call may hang for ever, so only a helper process may make it. One
+// thread.
 #pragma once
 
 #include "base/error.h"
@@ -15,7 +15,7 @@
 
 namespace sublet::gpu {
 
-// The codes that are told apart here; any other number may come too.
+// The codes that the helper distinguishes. Other numbers are possible.
 enum class CudaCode : int {
   success = 0,
   invalid_value = 1,
@@ -27,33 +27,33 @@ enum class CudaCode : int {
   not_supported = 801,
 };
 
-// The driver's word for what state a process is in for checkpoints; `unknown` where it was not asked.
+// The checkpoint state of a process, as the driver reports it. `unknown`: the driver was not asked.
 enum class ParkState : int { running = 0, locked = 1, checkpointed = 2, failed = 3, unknown = 99 };
 
 class CudaApi {
  public:
-  // Opens and initialises the driver, which takes seconds on a real one. `path`: absolute, or "" for the places
-  // where the vendor installs it. An error says what is missing: Unavailable, no library, or one that
-  // does not start, which may be otherwise the next time; NotFound, what is there cannot do checkpoints.
+  // Opens and initialises the driver, which takes seconds on a real driver. `path`: absolute, or "" for the vendor's
+  // places. Errors: Unavailable if there is no library or it does not start, which may change; NotFound if the driver
+  // has no checkpoints.
   static Result<CudaApi> load(const std::string& path);
 
   CudaApi(CudaApi&&) noexcept;
   CudaApi& operator=(CudaApi&&) noexcept;
-  ~CudaApi();  // the library stays: its threads run on
+  ~CudaApi();  // the library stays loaded, because its threads run on
 
   const std::string& path() const;
-  int version() const;  // 13000 is 13.0
-  // A checkpoint that the driver cannot do leaves the process as it was; before 13.0 that is its end.
+  int version() const;  // 13000 means 13.0
+  // Whether a failed checkpoint leaves the process as it was. Before 13.0 a failed checkpoint ends the process.
   bool undoes_checkpoints() const { return version() >= 13000; }
   std::string name_of(CudaCode code) const;  // "CUDA_ERROR_NOT_READY", or "error 12345"
 
   CudaCode state(int pid, ParkState& state) const;
-  CudaCode lock(int pid, std::chrono::milliseconds timeout) const;  // the timeout is more than 0
+  CudaCode lock(int pid, std::chrono::milliseconds timeout) const;  // the timeout must be positive
   CudaCode checkpoint(int pid) const;
   CudaCode restore(int pid) const;
   CudaCode unlock(int pid) const;
 
-  // Memory of one card, taken and kept: what nobody else can have meanwhile. Dropping it gives it back.
+  // Held memory of a device, which no other program can have meanwhile. The destructor frees it.
   class Ballast {
    public:
     Ballast(Ballast&&) noexcept;
@@ -67,9 +67,9 @@ class CudaApi {
     explicit Ballast(std::unique_ptr<Parts> parts);
     std::unique_ptr<Parts> parts_;
   };
-  // The bytes on the card of that UUID and the margin, in pieces, beside the context that it takes to hold them. Where
-  // there is not so much: the bytes, the context among them, for that goes with the last piece. Memory when they are
-  // not there either (and then nothing is kept), NotFound when there is no such card.
+  // Takes `bytes` and `margin` on the device with that UUID, in pieces, plus the context that holds them. If that does
+  // not fit, takes `bytes` with the context included, because the last piece frees the context too. Errors: Memory if
+  // `bytes` do not fit either (nothing is held then); NotFound if there is no such device.
   Result<Ballast> take(const std::string& uuid, Bytes bytes, Bytes margin = {}) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of JSON between sublet-gpu and subletd: how it is read by somebody who does not trust the writer.
-// Pure functions and values, any thread.
+// Reads and writes lines of JSON between sublet-gpu and subletd. The reader does not trust the writer. Pure functions
+// and values, any thread.
 #pragma once
 
 #include "base/units.h"
@@ -20,17 +20,16 @@ using Json = nlohmann::json;
 inline constexpr std::int64_t bytes_limit = 1LL << 62;
 inline constexpr std::size_t max_text = 1000;
 
-// Fit for the line: no control characters, and short. JSON's own writer repairs what is not UTF-8.
+// Returns the text without control characters, and shortened. The JSON writer repairs text that is not UTF-8.
 std::string fit(std::string text);
 
-// Parses without exceptions and without following what is nested deeper than any line of ours is; discarded when
-// it is no such JSON.
+// Parses without exceptions. Returns `discarded` for text that is no JSON or is nested deeper than any line of ours.
 Json parse_line(std::string_view line);
 
-// The line of a value, ending in '\n'; what is not UTF-8 in it is replaced.
+// Returns the line of a value, ending in '\n'. Replaces bytes that are not UTF-8.
 std::string to_line(const Json& json);
 
-// Reads members of one object and remembers the first that is not what it must be.
+// Reads members of an object, and remembers the first member that is invalid.
 class Reader {
  public:
   Reader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -89,7 +88,7 @@ class Reader {
     return text;
   }
 
-  // null when it is not there, no array, or longer than `limit`; the problem is noted then.
+  // Returns null, and records a problem, if the member is missing, no array, or longer than `limit`.
   const Json* array(const char* name, std::size_t limit) {
     const Json* value = find(name);
     if (value == nullptr) return nullptr;

@@ -64,7 +64,7 @@ std::string judge_pids(GpuDevice& device) {
 
 GpuSnapshot judge(GpuSnapshot snapshot) {
   for (GpuDevice& device : snapshot.devices) {
-    const std::string pids = judge_pids(device);  // sets the flags, whatever else is wrong
+    const std::string pids = judge_pids(device);  // called in any case, because it sets the flags
     if (!device.problem.empty()) continue;
     if (device.mig) device.problem = "the card is cut into MIG slices, which are not managed yet";
     else device.problem = judge_memory(device);

@@ -14,8 +14,8 @@
 namespace sublet::gpu {
 namespace {
 
-constexpr std::uint64_t not_available = ~0ULL;     // the vendor's "cannot be told" for a count of bytes
-constexpr std::uint64_t bytes_limit = 1ULL << 62;  // what base/units.h lets a count of bytes be
+constexpr std::uint64_t not_available = ~0ULL;     // the vendor's "not available" for a count of bytes
+constexpr std::uint64_t bytes_limit = 1ULL << 62;  // the limit of Bytes (base/units.h)
 constexpr unsigned most_processes = 4096;
 
 // The vendor's structures, as its drivers fill them.
@@ -36,15 +36,14 @@ struct PciV3 {
 };
 static_assert(sizeof(PciV3) == 68);
 
-// A listed process begins with pid (4 bytes), padding, bytes used (8) in every layout; what follows differs.
-// Beside the length that belongs to the function's version, the first 535 drivers had 32 bytes behind the
-// name with _v3.
+// In every layout an entry begins with pid (4 bytes), padding and bytes used (8). The rest differs. The function's
+// version defines the length of an entry. But the first 535 drivers had 32 bytes under the name with _v3.
 constexpr std::size_t process_v1 = 16;
 constexpr std::size_t process_v2 = 24;
 constexpr std::size_t process_r535 = 32;
 constexpr unsigned char paint = 0xa5;
 
-// Bytes a second of one lane, by generation from the first: the transfer rate less the line code (PCI Express Base
+// Bytes a second of one lane, by PCIe generation from 1: the transfer rate times the line code (PCI Express Base
 // Specification: 2.5 and 5 GT/s with 8b/10b; 8, 16 and 32 GT/s with 128b/130b; 64 GT/s in flits of 242/256).
 constexpr std::array<std::int64_t, 6> lane_per_second{250'000'000,   500'000'000,   984'600'000,
                                                       1'969'200'000, 3'938'400'000, 7'562'500'000};
@@ -52,7 +51,7 @@ constexpr unsigned most_lanes = 32;
 
 using DeviceCall = int (*)(NvmlDevice, unsigned*, void*);
 
-// Clamped, because an absurd number must arrive as one that is seen to be absurd.
+// Clamped, so that an absurd number stays visibly absurd.
 Bytes to_bytes(std::uint64_t count) { return {static_cast<std::int64_t>(std::min(count, bytes_limit))}; }
 
 std::string from_buffer(const char* buffer, std::size_t size) { return printable({buffer, ::strnlen(buffer, size)}); }
@@ -79,7 +78,7 @@ struct NvmlApi::Table {
   int (*link_generation)(NvmlDevice, unsigned*) = nullptr;
   int (*link_width)(NvmlDevice, unsigned*) = nullptr;
 
-  // One kind of list in the versions this library has, newest first.
+  // A kind of process list, in the versions that this library has, newest first.
   struct List {
     std::string name;
     struct Version {
@@ -110,7 +109,7 @@ struct NvmlApi::Table {
     }
   }
 
-  // The name of a function that nothing works without and that is missing, or "".
+  // Binds the functions. Returns the name of a missing function that is required, or "".
   std::string bind() {
     find(init, {"nvmlInit_v2", "nvmlInit"});
     find(shutdown, {"nvmlShutdown"});
@@ -125,7 +124,7 @@ struct NvmlApi::Table {
     find(memory_v1, {"nvmlDeviceGetMemoryInfo"});
     find(memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
     find(mig_mode, {"nvmlDeviceGetMigMode"});
-    // The most that card and slot can do together: at rest a link is slower, to save power.
+    // The maximum of device and slot: an idle link is slower to save power.
     find(link_generation, {"nvmlDeviceGetMaxPcieLinkGeneration"});
     find(link_width, {"nvmlDeviceGetCurrPcieLinkWidth"});
     find_list(compute, "nvmlDeviceGetComputeRunningProcesses");
@@ -163,9 +162,8 @@ struct NvmlApi::Table {
 
 namespace {
 
-// How far apart the entries lie that were written into a painted buffer: drivers have changed it under the
-// same name. Every layout ends in a field that is never all paint, so that the end of what was written is
-// seen exactly.
+// Returns the distance between entries that were written into a painted buffer. Drivers have changed the distance under
+// the same name. Every layout ends in a field that is never all paint, so the end of the last entry is exact.
 std::size_t measured_stride(const std::vector<unsigned char>& buffer, std::size_t entries, std::size_t declared) {
   std::size_t end = buffer.size();
   while (end > 0 && buffer[end - 1] == paint) --end;
@@ -182,7 +180,7 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, con
   const std::string call = list.name + version.suffix;
   unsigned room = 64;
   for (int attempt = 0; attempt < 6; ++attempt) {
-    // Room for the largest entry, whichever layout the driver has.
+    // The buffer has space for the largest entry of any layout.
     std::vector<unsigned char> buffer(std::size_t{room} * process_r535 * 2, paint);
     unsigned entries = room;
     const int code = version.call(device, &entries, buffer.data());
@@ -217,7 +215,7 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, Nvm
   Answer<std::vector<NvmlProcess>> answer = failed<std::vector<NvmlProcess>>(list.name, 13);
   for (const auto& version : list.versions) {
     answer = read_list(list, version, device);
-    // Exported and yet unknown to the driver underneath: an older version may do.
+    // The library exports the function, but the driver does not know it: an older version may work.
     if (answer.code != NvmlCode::function_not_found && answer.code != NvmlCode::argument_version_mismatch &&
         answer.code != NvmlCode::not_supported) {
       break;
@@ -363,7 +361,8 @@ Answer<std::vector<NvmlProcess>> NvmlApi::processes(NvmlDevice device) const {
   for (const Table::List* list : {&table_->graphics, &table_->mps}) {
     if (list->versions.empty()) continue;
     const auto more = table_->read_list(*list, device);
-    // Cards without graphics or MPS refuse; only what says that the device is gone makes the whole untrue.
+    // Devices without graphics or MPS refuse this list. Only an error that reports a lost device makes the result
+    // invalid.
     if (more.code == NvmlCode::not_supported || more.code == NvmlCode::function_not_found ||
         more.code == NvmlCode::no_permission || more.code == NvmlCode::invalid_argument) {
       continue;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor's management library, opened at run time. Own declarations of the few functions that are used,
-// in all the layouts that drivers of the last years have. A missing library or function is an answer, never a
-// crash. Any call may hang for ever in the kernel: only a process that can be abandoned may make it. One
-// thread.
+// Loads the vendor's management library (NVML) at run time. It has its own declarations of the few functions in use, in
+// all layouts of recent drivers. A missing library or function is an error value, never a crash. Any call may hang for
+// ever in the kernel, so only a helper process may make it. One thread.
 #pragma once
 
 #include "base/error.h"
@@ -16,7 +15,7 @@
 
 namespace sublet::gpu {
 
-// The vendor's return codes that are told apart here; any other number may come too.
+// The vendor's return codes that the helper distinguishes. Other numbers are possible.
 enum class NvmlCode : int {
   success = 0,
   uninitialized = 1,
@@ -35,7 +34,7 @@ enum class NvmlCode : int {
   unknown = 999,
 };
 
-// What a call said: a value, or a code with a text such as "nvmlDeviceGetName: GPU is lost (15)".
+// The result of a call: a value, or a code with a text such as "nvmlDeviceGetName: GPU is lost (15)".
 template <typename T>
 struct Answer {
   NvmlCode code = NvmlCode::success;
@@ -45,7 +44,7 @@ struct Answer {
 };
 
 struct NvmlMemory {
-  Bytes total, reserved, used;  // v1: reserved 0, and what the driver keeps is in `used`
+  Bytes total, reserved, used;  // v1: `reserved` is 0, and `used` includes the driver's own memory
   bool v2 = false;
 };
 
@@ -56,21 +55,21 @@ struct NvmlProcess {
 
 struct NvmlIdentity {
   std::string name, uuid, pci_bus_id;
-  Bytes link_per_second;  // the most its PCIe link carries each way, by the lanes in use; 0: it is not told
+  Bytes link_per_second;  // bytes a second in each direction, for the PCIe lanes in use; 0: not known
 };
 
 using NvmlDevice = void*;
 
 class NvmlApi {
  public:
-  // `path`: absolute, or "" for the places where the vendor installs it and then the linker's own search.
+  // Loads the library. `path`: absolute, or "" for the vendor's places and then the linker's search.
   static Result<NvmlApi> load(const std::string& path);
 
   NvmlApi(NvmlApi&&) noexcept;
   NvmlApi& operator=(NvmlApi&&) noexcept;
-  ~NvmlApi();  // closes the library; shut down before
+  ~NvmlApi();  // closes the library; call shutdown() first
 
-  const std::string& path() const;  // of the file that was loaded
+  const std::string& path() const;  // path of the loaded file
 
   Answer<bool> init() const;
   void shutdown() const;
@@ -79,10 +78,10 @@ class NvmlApi {
   Answer<NvmlDevice> device(unsigned index) const;
   Answer<NvmlIdentity> identity(NvmlDevice device) const;
   Answer<NvmlMemory> memory(NvmlDevice device) const;
-  Answer<bool> mig_enabled(NvmlDevice device) const;  // false where the device knows no MIG
+  Answer<bool> mig_enabled(NvmlDevice device) const;  // false if the device has no MIG
 
-  // Compute, graphics and MPS clients together. A pid that is in several of the lists is there once, with the
-  // largest figure; one that is twice in the same list is there twice.
+  // Returns compute, graphics and MPS clients together. A pid in several lists is returned once, with the largest
+  // number. A pid that is twice in the same list is returned twice.
   Answer<std::vector<NvmlProcess>> processes(NvmlDevice device) const;
 
  private:
@@ -91,7 +90,7 @@ class NvmlApi {
   std::unique_ptr<Table> table_;
 };
 
-// Where load("") looks, in order.
+// Returns the places where load("") looks, in order.
 const std::vector<std::string>& nvml_default_paths();
 
 }  // namespace sublet::gpu

@@ -6,9 +6,9 @@
 
 namespace sublet::gpu {
 
-// Answers each command on the socket with one line, until the peer closes it. Returns 0 then, 1 when the
-// socket fails or the peer sends what is no command. Within 10 s of the peer's end it exits although a driver
-// call hangs, unless that call sleeps in the kernel beyond signals.
+// Answers each command on the socket with a line, until the peer closes the socket. Returns 0 then, and 1 if the socket
+// fails or the peer sends an unknown command. Exits within 10 s of the peer's end, even if a driver call hangs, unless
+// the call sleeps uninterruptibly.
 int serve_probe(int socket, Sampler& sampler);
 
 }  // namespace sublet::gpu

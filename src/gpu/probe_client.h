@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's side of the conversation with `sublet-gpu probe`: text in, values out, no socket. A command is
-// answered by one line (snapshot.h) that carries its id; commands are answered in order. Not for two threads
-// at once.
+// The daemon's side of the protocol of `sublet-gpu probe`: text in, values out, no socket. Each command has a reply
+// line (snapshot.h) with its id, in order. One thread at a time.
 #pragma once
 
 #include "base/error.h"
@@ -17,26 +16,24 @@ namespace sublet::gpu {
 
 std::string encode_snapshot_command(std::uint64_t id);  // "snapshot 7\n"
 
-// The id of a command line (without its newline); BadRequest for anything else.
+// Returns the id of a command line (without its newline); BadRequest for any other text.
 Result<std::uint64_t> decode_snapshot_command(std::string_view line);
 
-// Cuts a stream of bytes into lines. It holds at most one unfinished line and what was not yet taken by
-// next().
+// Cuts a stream of bytes into lines. Keeps at most one unfinished line, and the lines that next() has not returned yet.
 class LineSplitter {
  public:
   explicit LineSplitter(std::size_t limit = max_line) : limit_(limit) {}
 
-  // Takes bytes as they came from the socket. An error (a line longer than the limit) is final: the stream
-  // can no longer be understood, and every later call fails alike. Lines that were whole before stay to be
-  // taken.
+  // Adds bytes from the socket. A line longer than the limit is a final error: all later calls fail too. Complete lines
+  // before it can still be taken.
   Status feed(std::string_view bytes);
 
-  // The next whole line without its newline, if there is one.
+  // Returns the next complete line without its newline, if there is one.
   std::optional<std::string> next();
 
  private:
   std::size_t limit_;
-  std::string tail_;  // the line that has not ended yet
+  std::string tail_;  // the unfinished line
   std::deque<std::string> lines_;
   bool failed_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real sublet-gpu at the other end of a socket.
+// Tests the real sublet-gpu through a socket.
 #include "gpu/probe.h"
 
 #include "base/fd.h"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* program = TEST_PROGRAM;
 
-// A started `sublet-gpu probe`. Everything that a careless parent could leave open is left open on purpose.
+// A started `sublet-gpu probe`. Leaves descriptors open on purpose, as a careless parent would.
 class Probe {
  public:
   explicit Probe(const std::string& nvml, bool nonblocking = false) {
@@ -56,7 +56,7 @@ class Probe {
     EXPECT_EQ(::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
 
-  // The next line, or nothing at the end of the stream.
+  // Returns the next line, or nothing at the end of the stream.
   std::optional<std::string> line() {
     for (;;) {
       if (auto whole = lines_.next()) return whole;
@@ -82,7 +82,7 @@ class Probe {
   pid_t pid_ = -1;
 };
 
-// Runs a program to its end with its output thrown away; its exit status, -1 when a signal ended it.
+// Runs a program to its end and drops its output. Returns its exit status, -1 if a signal ended it.
 int run_program(const char* path, std::vector<std::string> arguments) {
   std::vector<char*> words{const_cast<char*>(path)};
   for (std::string& argument : arguments) words.push_back(argument.data());
@@ -128,7 +128,7 @@ TEST(Probe, AMissingLibraryIsAnAnswerNotAnExit) {
 TEST(Probe, NonBlockingSocketIsWaitedFor) {
   const FakeNvml fake("devices=1");
   Probe probe(fake_library("full"), /*nonblocking=*/true);
-  // More answers than the socket holds, all asked for before one is read.
+  // Requests more answers than the socket can hold before it reads one.
   std::string commands;
   for (int i = 0; i < 2000; ++i) commands += encode_snapshot_command(static_cast<std::uint64_t>(i));
   probe.send(commands);
@@ -177,7 +177,7 @@ TEST(Probe, EndsAfterItsParentAlthoughTheDriverHangs) {
   const FakeNvml fake("fail.nvmlDeviceGetMemoryInfo_v2=hang");
   Probe probe(fake_library("full"));
   probe.send("snapshot 1\n");
-  probe.socket().reset();  // it sleeps in the driver's call, or is about to
+  probe.socket().reset();  // the helper sleeps in the driver's call, or is about to
   const int status = probe.wait_for_exit();
   EXPECT_TRUE(WIFEXITED(status)) << "ended by itself, not by a signal: " << status;
 }
@@ -208,7 +208,7 @@ TEST(Program, SnapshotExitsByWhetherThereWasOne) {
   EXPECT_EQ(run({"snapshot", "--nvml", "/nowhere/x.so"}), 1);
 }
 
-// On the simulated driver, with its own tool steering it.
+// Tests on the simulated driver, which its own tool controls.
 class SimulatedDriver : public ::testing::Test {
  protected:
   void SetUp() override {

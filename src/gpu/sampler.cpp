@@ -18,10 +18,11 @@ namespace {
 
 constexpr long call_pidfd_open = 434;
 constexpr int most_readings = 3;
-// A start of NVML may wake cards up, which takes seconds: where it only might help, not more often than this.
+// A start of NVML may wake devices up, which takes seconds. If it is not certain to help, it is not repeated earlier
+// than this.
 constexpr std::int64_t restart_pause_ns = 30'000'000'000;
 
-// A thread of the kernel's own, in field 9 of /proc/PID/stat. The low pids of a container are such threads outside.
+// PF_KTHREAD in field 9 of /proc/PID/stat. The low pids of a container are kernel threads outside of it.
 constexpr std::uint64_t flag_kernel_thread = 0x00200000;
 
 struct Seen {
@@ -37,7 +38,7 @@ Seen see_process(const std::string& proc_root, std::int32_t pid) {
   const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
   if (got <= 0) return {};
   std::string_view text(buffer, static_cast<std::size_t>(got));
-  const auto name_end = text.rfind(')');  // the name may hold anything
+  const auto name_end = text.rfind(')');  // the name may contain any character
   if (name_end == std::string_view::npos) return {};
   text.remove_prefix(name_end + 1);
   std::uint64_t flags = 0;
@@ -58,8 +59,8 @@ bool exists(std::int32_t pid) {
   return static_cast<bool>(fd);
 }
 
-// Fills in who the listed processes are. False: some are not there, which may only mean that they have just
-// ended. No thread of the kernel uses a card: a pid that names one is as good as none.
+// Fills in the processes' data. False: some processes are missing, perhaps because they have just ended. Kernel threads
+// use no GPU, so a pid of a kernel thread counts as missing.
 bool look_up(const std::string& proc_root, std::vector<GpuProcess>& processes) {
   bool all_there = true;
   for (GpuProcess& process : processes) {
@@ -85,7 +86,7 @@ Sampler::~Sampler() { stop(); }
 
 void Sampler::stop() {
   if (api_) api_->shutdown();
-  api_.reset();  // closes the file too: after an upgrade of the driver the old one no longer fits
+  api_.reset();  // also closes the file: after an upgrade of the driver the old library no longer fits
   known_.clear();
   driver_version_.clear();
   restart_ = Restart::no;
@@ -110,7 +111,7 @@ bool Sampler::start(GpuSnapshot& snapshot) {
   return true;
 }
 
-// Remembers what an error asks for at the next snapshot.
+// Remembers which restart an error needs at the next snapshot.
 void Sampler::note(NvmlCode code) {
   switch (code) {
     case NvmlCode::uninitialized:
@@ -126,7 +127,7 @@ void Sampler::note(NvmlCode code) {
 GpuSnapshot Sampler::take() {
   GpuSnapshot snapshot;
   snapshot.began_ns = monotonic_ns();
-  // Twice at most: when NVML turns out to have been shut down under us, a fresh start answers at once.
+  // At most two tries: if another user of the library has shut NVML down, a fresh start answers at once.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool due = restart_ == Restart::later && monotonic_ns() - started_ns_ >= restart_pause_ns;
     if (restart_ == Restart::at_once || due) stop();
@@ -181,13 +182,13 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (!device.problem.empty()) return device;
   const auto mig = api_->mig_enabled(handle.value);
   device.mig = mig && mig.value;
-  if (device.mig) return device;  // its numbers are those of the slices, and root's to see
+  if (device.mig) return device;  // its numbers are those of the slices, and only root sees them
   read_numbers(handle.value, device);
   return device;
 }
 
-// Memory, list, memory again, until both readings of the memory agree and all who are listed are there: then
-// the three were true at the same moment. A card that never holds still gets its last reading.
+// Reads memory, the list, and memory again, until both memory readings agree and all listed processes exist. Then all
+// three were true at the same moment. A device that never settles gets its last reading.
 void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   const auto failed = [&](NvmlCode code, const std::string& error) {
     note(code);

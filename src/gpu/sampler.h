@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes snapshots through NVML and keeps NVML going: loads and initialises it when first asked, and anew
-// after errors that only a fresh start mends (driver reloaded or upgraded, a card lost). One thread; take()
-// may hang for ever.
+// Takes snapshots through NVML. Loads and initialises NVML at the first use, and again after errors that only a restart
+// repairs, such as a reloaded driver or a lost device. One thread. take() may hang for ever.
 #pragma once
 
 #include "gpu/nvml_api.h"
@@ -20,8 +19,8 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  // Never fails: what went wrong is in the snapshot's `problem` or a device's. Not judged (judge() is the
-  // reader's).
+  // Takes a snapshot. Never fails: errors are in the `problem` of the snapshot or of a device. The reader calls
+  // judge().
   GpuSnapshot take();
 
  private:
@@ -39,7 +38,7 @@ class Sampler {
   std::optional<NvmlApi> api_;
   std::int64_t started_ns_ = 0;
   std::string driver_version_;
-  std::map<unsigned, NvmlIdentity> known_;  // by index, since the start: a lost card no longer tells its uuid
+  std::map<unsigned, NvmlIdentity> known_;  // by index, since the start; a lost device no longer tells its uuid
   Restart restart_ = Restart::no;
 };
 

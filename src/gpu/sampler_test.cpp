@@ -16,7 +16,7 @@
 namespace sublet::gpu {
 namespace {
 
-// Above what any kernel gives away.
+// Greater than any pid of a kernel.
 constexpr int nobodys_pid = 2147483000;
 
 std::uint64_t own_start() {
@@ -133,8 +133,7 @@ TEST(Sampler, ReloadedDriverIsMendedInTheSameSnapshot) {
   const FakeNvml fake("devices=1");
   Sampler sampler(fake_library("full"));
   ASSERT_EQ(sampler.take().problem, "");
-  // Somebody else in this process shuts NVML down, as a reload of the driver does: every call says
-  // "uninitialized".
+  // Other code in this process shuts NVML down, as a reload of the driver does: every call returns "uninitialized".
   NvmlApi::load(fake_library("full"))->shutdown();
   const GpuSnapshot mended = sampler.take();
   EXPECT_EQ(mended.problem, "");

@@ -25,8 +25,7 @@ bool wait_for(int socket, short events) {
   return ready > 0;
 }
 
-// The socket may have been made non-blocking by the other side, which shares its end's flags with nobody but
-// us.
+// The other side may have made the socket non-blocking, because it shares the flags of its end only with us.
 bool send_all(int socket, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
@@ -43,7 +42,7 @@ bool send_all(int socket, std::string_view text) {
 
 bool happened(const pollfd& entry) { return (entry.revents & (entry.events | POLLHUP | POLLERR | POLLNVAL)) != 0; }
 
-// A driver call that never returns keeps its thread from seeing the end of the socket.
+// A driver call that hangs keeps its thread from seeing the end of the socket.
 void look(int stop, int socket, int target) {
   std::array<pollfd, 3> entries{{{stop, POLLIN, 0}, {socket, 0, 0}, {target, POLLIN, 0}}};
   auto& [stopping, peer, process] = entries;
@@ -51,7 +50,7 @@ void look(int stop, int socket, int target) {
   bool peer_gone = false, process_gone = false;
   while (::poll(entries.data(), entries.size(), -1) >= 0 || errno == EINTR) {
     if (happened(stopping)) return;
-    // What has ended stays so, and is not asked again and again.
+    // An end is permanent, so its descriptor is not polled again.
     if (happened(peer)) peer_gone = true, peer.fd = -1;
     if (happened(process)) process_gone = true, process.fd = -1;
     if (peer_gone && (process_gone || !needs_both)) ::_exit(1);
@@ -60,12 +59,12 @@ void look(int stop, int socket, int target) {
 
 }  // namespace
 
-// Without a thread nobody looks, and the call is made all the same: whoever waits for it can do without us.
+// Without a thread the driver call is made unwatched. The daemon can work without this helper.
 Watch::Watch(int socket, int target) : stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) return;
   sigset_t all, before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread is born with it
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits the mask
   try {
     thread_ = std::thread(look, stop_.get(), socket, target);
   } catch (const std::system_error&) {

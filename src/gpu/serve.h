@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the modes of sublet-gpu that answer on a socket have in common. One thread, and one beside it while the driver
-// is inside a call.
+// The shared part of the modes of sublet-gpu that serve a socket. One thread, and a second thread during a driver call.
 #pragma once
 
 #include "base/fd.h"
@@ -14,15 +13,16 @@
 
 namespace sublet::gpu {
 
-// Answers each line on the socket with what `answer` returns (a line of its own), until the peer closes it. Returns
-// 0 then; 1 when the socket fails, a line is longer than max_command, or `answer` says that it was no command.
+// Answers each line on the socket with the line that `answer` returns, until the peer closes the socket. Returns 0
+// then. Returns 1 if the socket fails, a line is longer than max_command, or `answer` returns nothing because the line
+// is no command.
 int serve_lines(int socket, std::size_t max_command,
                 const std::function<std::optional<std::string>(std::string_view)>& answer);
 
-// While it lives: at the peer's end the process exits although a driver call hangs, unless that call sleeps in the
-// kernel beyond signals. With `target`, a pidfd, only once that process has ended too: a call that changes another
-// process is not to be cut off in the middle. A thread of its own looks, with all signals blocked: no driver is tried
-// with calls that a signal interrupts.
+// Watches the socket while the object lives. At the peer's end the process exits, even if a driver call hangs, unless
+// the call sleeps uninterruptibly. With `target`, a pidfd, the process exits only after the target has ended too,
+// because a call that changes another process must not be interrupted. A separate thread watches, with all signals
+// blocked, so that no signal interrupts a driver call.
 class Watch {
  public:
   explicit Watch(int socket, int target = -1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for a call of the driver goes away while it lasts: a process of its own is inside such a call.
+// The peer of a helper goes away during a driver call. A child process makes the call.
 #include "gpu/serve.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::string line_of(const std::filesystem::path& file, const std::string& name) 
 class Watched : public ::testing::Test {
  protected:
   void SetUp() override {
-    target_ = ::fork();  // before there is a socket that it would keep open
+    target_ = ::fork();  // forked before the socket exists, so that it does not keep the socket open
     if (target_ == 0) idle();
     int pair[2];
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -52,7 +52,8 @@ class Watched : public ::testing::Test {
     ::waitpid(pid, nullptr, 0);
     pid = -1;
   }
-  // Inside a call for as long as it is let; returns when it is there. It then says so, and ends by itself.
+  // Makes a call that lasts as long as the test wants. Returns when the call has begun. The caller then reports, and
+  // ends by itself.
   void call(bool with_target) {
     caller_ = ::fork();
     if (caller_ != 0) {
@@ -67,7 +68,7 @@ class Watched : public ::testing::Test {
       const Watch watch(theirs_.get(), pidfd);
       ::send(theirs_.get(), "c", 1, MSG_NOSIGNAL);
       char byte = 0;
-      // What a signal interrupts, however it is handled: a driver's ioctl may be like that.
+      // Any signal interrupts pause(), however it is handled. A driver's ioctl may behave the same way.
       if (::recv(theirs_.get(), &byte, 1, 0) != 1) ::pause();
       if (timer_runs()) ::_exit(9);
     }
@@ -79,7 +80,7 @@ class Watched : public ::testing::Test {
     ::waitpid(std::exchange(caller_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
-  // One by setitimer() or alarm(), which nobody but its own process sees.
+  // A timer of setitimer() or alarm(), which only its own process sees.
   static bool timer_runs() {
     for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
       itimerval timer{};
@@ -88,13 +89,13 @@ class Watched : public ::testing::Test {
     return false;
   }
   std::filesystem::path proc() const { return "/proc/" + std::to_string(caller_); }
-  // The thread that looks.
+  // Returns the /proc directory of the watching thread.
   std::filesystem::path looker() const {
     for (const auto& task : std::filesystem::directory_iterator(proc() / "task"))
       if (task.path().filename() != std::to_string(caller_)) return task.path();
     return {};
   }
-  // Whether the caller still runs when its thread has seen that, and waits again.
+  // Whether the caller still runs after the watching thread has seen the event and waits again.
   bool outlives(const std::function<void()>& event) {
     const std::filesystem::path status = looker() / "status";
     const auto waits = [&] { return line_of(status, "State:").starts_with("S"); };
@@ -105,7 +106,7 @@ class Watched : public ::testing::Test {
     while (runs() && (times() == before || !waits())) std::this_thread::yield();
     return runs();
   }
-  // Leaves its status to be asked for.
+  // Does not reap the child.
   bool runs() const {
     siginfo_t about{};
     return ::waitid(P_PID, static_cast<id_t>(caller_), &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid == 0;
@@ -145,7 +146,7 @@ TEST_F(Watched, ACallThatReturnsIsAnswered) {
   EXPECT_EQ(status(), 7);
 }
 
-// However long a call takes: no timer runs, no signal has a handler, and the thread that looks takes none.
+// During a long call no timer runs, no signal has a handler, and the watching thread receives no signal.
 TEST_F(Watched, NothingInterruptsACall) {
   call(true);
   int others = 0;

@@ -7,7 +7,7 @@
 
 namespace sublet::gpu {
 
-// A judged snapshot as text for people, ending in a newline.
+// Returns a judged snapshot as text for people, ending in a newline.
 std::string show_snapshot(const GpuSnapshot& snapshot);
 
 }  // namespace sublet::gpu

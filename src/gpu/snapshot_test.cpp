@@ -117,7 +117,7 @@ TEST(Snapshot, RefusesWhatBreaksALimit) {
       [](Json& j) { j["devices"] = nullptr; },
       [](Json& j) { j["devices"][1]["index"] = 0; },
       [](Json& j) { j["devices"][2]["uuid"] = j["devices"][0]["uuid"]; },
-      [](Json& j) { j["devices"][1]["problem"] = ""; },  // no uuid and no reason why
+      [](Json& j) { j["devices"][1]["problem"] = ""; },  // without uuid and without a problem
       [](Json& j) {
         for (int i = 0; i < 40; ++i) {
           Json d = j["devices"][0];
@@ -171,7 +171,7 @@ TEST(Snapshot, RefusesWhatIsNoLine) {
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
   EXPECT_FALSE(decode_snapshot(deep));
   EXPECT_FALSE(decode_snapshot(std::string(1000, '[') + std::string(1000, ']')));
-  // What nobody asked for is passed over, unless it is nested: then it costs memory for nothing.
+  // Unknown members are ignored. A nested unknown member is refused, because it would cost memory for nothing.
   const std::string before = good.substr(0, good.size() - 1) + ",\"more\":";
   EXPECT_TRUE(decode_snapshot(before + "[[1]]}"));
   EXPECT_FALSE(decode_snapshot(before + std::string(10, '[') + std::string(10, ']') + "}"));
@@ -217,7 +217,7 @@ TEST(SaysSimulated, ByItsNameAlone) {
   EXPECT_FALSE(says_simulated(""));
 }
 
-// One device judged alone: its problem, "" if there is none.
+// Judges a single device. Returns its problem, "" if there is none.
 std::string verdict(const GpuDevice& device) {
   GpuSnapshot snapshot;
   snapshot.devices = {device};
@@ -231,7 +231,7 @@ TEST(Judge, BelievesWhatCanBeTrue) {
   EXPECT_EQ(verdict(device), "");
   device.used = device.total - device.driver_reserved;
   EXPECT_EQ(verdict(device), "") << "a full card with somebody on it";
-  // The list and the memory are not read at the same instant: a little more listed than used is no lie.
+  // The list and the memory are read at different moments, so the list may exceed the used bytes slightly.
   device.used = 1 * GiB;
   EXPECT_EQ(verdict(device), "");
 }

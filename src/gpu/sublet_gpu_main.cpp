@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sublet-gpu: the only process that opens the vendor's libraries. A call into them may hang for ever; then this
-// process hangs, and subletd goes on without it and starts another.
+// sublet-gpu: the only process that opens the vendor's libraries. A call into a library may hang for ever. Then only
+// this process hangs, and subletd starts another.
 #include "gpu/checkpoint.h"
 #include "gpu/cuda_api.h"
 #include "gpu/json_line.h"
@@ -68,7 +68,7 @@ void set_value(Options& options, const std::string& flag, const std::string& val
   }
 }
 
-// What belongs to which verb.
+// Checks that the options belong to the verb.
 std::string mismatch(const Options& options) {
   const bool checkpoint = options.verb == "checkpoint", serves = checkpoint || options.verb == "probe";
   const bool supports = options.verb == "support";
@@ -106,8 +106,8 @@ Options parse(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// Signals as at the start of any program, whatever the daemon blocked. What a terminal sends to its group is
-// not for us: the end of the socket is our end.
+// Resets the signals that the daemon blocked. Ignores signals that a terminal sends to its group: this process ends at
+// the end of the socket.
 void reset_signals(bool serving) {
   sigset_t none;
   sigemptyset(&none);
@@ -124,12 +124,12 @@ int probe(const Options& options) {
 }
 
 int checkpoint(const Options& options) {
-  // What runs in here is bounded as what started it is, and not as its user is: nobody of the same user takes it over.
-  // Until here the file's mode sees to that, where it was installed: who may not be read is not traced either.
+  // This process has the limits of its parent, not those of its user, so other processes of the user must not trace it.
+  // Until here the file's mode prevents tracing: a program that may not be read may not be traced.
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   shed_descriptors(options.fd);
   reset_signals(true);
-  // In the middle of a driver call it would leave the process in whatever state that call has reached.
+  // Ending during a driver call would leave the process in an undefined state.
   std::signal(SIGTERM, SIG_IGN);
   return gpu::serve_checkpoint(options.fd, options.target, options.driver);
 }
@@ -188,7 +188,7 @@ int run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
     return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {  // out of memory; everything else is a value
+  } catch (const std::exception& error) {  // out of memory; all other errors are values
     std::fprintf(stderr, "sublet-gpu: %s\n", error.what());
     return 1;
   }

@@ -31,7 +31,7 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-// The text after "KEY" at the beginning of a line, up to the line's end.
+// Returns the text after "KEY" at the beginning of a line, up to the end of the line.
 std::string_view line_of(std::string_view text, std::string_view key) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -52,7 +52,7 @@ std::int64_t number(std::string_view text) {
   return value;
 }
 
-// The n-th word of /proc/PID/stat, counted from the state, which is the first after the name in brackets.
+// Returns the n-th word of /proc/PID/stat after the name in brackets. The first word is the state.
 std::string_view stat_word(std::string_view stat, int n) {
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos) return {};
@@ -67,8 +67,7 @@ std::string_view stat_word(std::string_view stat, int n) {
 
 }  // namespace
 
-// A group whose freezing has begun is asked no better than one that is frozen: version 1 tells of both, and version 2
-// of the second alone.
+// A group that is being frozen is treated as frozen. Version 1 reports both states, version 2 only the frozen state.
 bool is_frozen(const proc::ProcRoot& root, std::int32_t pid) {
   const auto hierarchies = proc::find_hierarchies(root);
   const auto groups = proc::cgroups_of(root, pid);
@@ -135,15 +134,15 @@ TargetLook Target::look() const {
   look.there = !status.empty();
   const Fd environment(::open(fmt::format("/proc/{}/environ", process_.pid).c_str(), O_RDONLY | O_CLOEXEC));
   const int problem = environment ? 0 : errno;
-  look.may_trace = problem == 0 || problem == ESRCH;  // the second: there is nothing to read, whoever asks
+  look.may_trace = problem == 0 || problem == ESRCH;  // ESRCH: no caller can read anything
   std::string_view users = line_of(status, "Uid:");
-  users.remove_prefix(std::min(users.find('\t'), users.size()));  // the effective one is the second
+  users.remove_prefix(std::min(users.find('\t'), users.size()));  // the second uid is the effective one
   if (!users.empty()) users.remove_prefix(1);
   look.same_user = look.there && number(users) == static_cast<std::int64_t>(::geteuid());
   look.tracer = static_cast<std::int32_t>(number(line_of(status, "TracerPid:")));
   const std::string_view state = line_of(status, "State:");
   const auto root = proc::ProcRoot::open();
-  const bool empty = problem == ESRCH || line_of(status, "VmSize:").empty();  // its first thread, at least
+  const bool empty = problem == ESRCH || line_of(status, "VmSize:").empty();  // at least its first thread has no memory
   look.ending = look.there && empty && root && !root->has_memory(process_.pid);
   look.stopped = state.starts_with('T') || state.starts_with('t') || (root && is_frozen(*root, process_.pid));
   look.resident = number(line_of(status, "VmRSS:")) * KiB;

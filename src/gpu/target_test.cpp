@@ -112,7 +112,7 @@ TEST(Target, IsSeenStoppedAndTraced) {
   EXPECT_EQ(target.look().tracer, ::getpid());
 }
 
-// A machine with both versions, of which the unified one shows a part.
+// A machine with both cgroup versions; the unified hierarchy is mounted in part.
 struct Layout {
   Layout() {
     dir.write("self/mountinfo", "30 1 0:26 /part " + dir.path("unified") + " rw - cgroup2 none rw\n31 1 0:27 / " +

@@ -23,7 +23,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// 0 if it could be executed, else the errno of exec.
+// Returns 0 if the file can be executed, else the errno of exec.
 int executable(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return errno;
@@ -31,8 +31,7 @@ int executable(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
-// Runs in the child, between fork and exec. Only what is safe there: no lock of another thread can be held, since
-// there is one thread.
+// Runs in the child between fork and exec. No other thread can hold a lock, because there is only one thread.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int gate, int exec) {
   char go = 0;
   ssize_t n = 0;
@@ -42,7 +41,7 @@ int executable(const std::string& path) {
   if (n != 1) ::_exit(abandoned_status);
   ::execvpe(arguments[0], arguments, environment);
   const int errnum = errno;
-  // Nothing more can be done if this fails: the parent sees the exit status.
+  // A failed write cannot be reported: the parent sees the exit status.
   const ssize_t told = ::write(exec, &errnum, sizeof errnum);
   ::_exit(told == static_cast<ssize_t>(sizeof errnum) ? ExecFailure{errnum}.status() : abandoned_status);
 }
@@ -70,7 +69,8 @@ std::optional<ExecFailure> find_program(const std::string& program) {
     const std::string_view dir = path.substr(0, colon);
     const int errnum = executable(dir.empty() ? program : fmt::format("{}/{}", dir, program));
     if (errnum == 0) return std::nullopt;
-    if (errnum == EACCES) found = EACCES;  // as exec does: it goes on looking, and says this if nothing better comes
+    // Like exec: continues the search, and reports EACCES if nothing better is found.
+    if (errnum == EACCES) found = EACCES;
     if (colon == std::string_view::npos) return failure(found);
     path.remove_prefix(colon + 1);
   }
@@ -91,12 +91,12 @@ Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping
   if (pid < 0) return from_errno("the program cannot be started: fork", errno);
   if (pid == 0) {
     if (grouping == Grouping::own) ::setpgid(0, 0);
-    child.gate_.reset();  // else it would never see that we are gone
+    child.gate_.reset();  // else the child would never see the end of its parent
     signals.restore();
     become(arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
   }
   child.pid_ = pid;
-  // In both, because nobody knows who runs first, and the group must exist before it is used.
+  // Called in parent and child, because either may run first and the group must exist before it is used.
   if (grouping == Grouping::own) ::setpgid(pid, pid);
   return child;
 }

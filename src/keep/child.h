@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that has a pid and does not run yet: forked, and held at a pipe until it is let go or abandoned.
+// A program that has a pid and does not run yet: a forked child that waits at a pipe until it is let go or abandoned.
 #pragma once
 
 #include "base/error.h"
@@ -16,39 +16,39 @@
 namespace sublet::keep {
 
 struct Launch {
-  std::vector<std::string> arguments;    // [0] is looked up in PATH unless it holds a slash
+  std::vector<std::string> arguments;    // [0] is looked up in PATH unless it contains a slash
   std::vector<std::string> environment;  // "NAME=value"
 };
 
-// What became of exec(2).
+// The failure of exec(2).
 struct ExecFailure {
   int errnum = 0;
-  int status() const;  // as a shell has it: 127 not found, 126 found and not executable
+  int status() const;  // exit status as in a shell: 127 not found, 126 not executable
   std::string detail(const std::string& program) const;
 };
 
-// Looks the program up as exec will, so that nobody waits in a queue for one that does not exist.
+// Looks the program up as exec does, so that a lease does not wait in the queue for a missing program.
 std::optional<ExecFailure> find_program(const std::string& program);
 
 class Child {
  public:
-  // Forks. Fork only from a process with one thread. The child has our descriptors only where they are not
-  // close-on-exec, and the signals as they were before `signals`. If this process dies first, the held child ends.
+  // Forks. Call it only in a process with one thread. The child keeps only descriptors without close-on-exec, and has
+  // the signals as they were before `signals`. If this process dies first, the waiting child ends.
   static Result<Child> fork(const Launch& launch, const Signals& signals, Grouping grouping);
 
   pid_t pid() const { return pid_; }
 
-  void let_go();   // it execs
-  void abandon();  // it ends without having run anything
+  void let_go();   // lets the child exec
+  void abandon();  // ends the child before the exec
 
-  // Readable once exec was done or has failed; then result() says which.
+  // Readable when the exec succeeded or failed; then call exec_result().
   int exec_fd() const { return exec_.get(); }
-  std::optional<ExecFailure> exec_result();  // closes exec_fd()
+  std::optional<ExecFailure> exec_result();  // closes exec_fd(); unset: the exec succeeded
 
  private:
   pid_t pid_ = -1;
-  Fd gate_;  // writing end: a byte lets the child go, closing it abandons it
-  Fd exec_;  // reading end: errno if exec failed, end of file if not
+  Fd gate_;  // writing end: a byte lets the child go, closing it abandons the child
+  Fd exec_;  // reading end: errno if exec failed, end of file if it succeeded
 };
 
 }  // namespace sublet::keep

@@ -26,7 +26,7 @@ std::vector<std::string> program_environment(const char* const* ours, const clie
   for (const char* const* entry = ours; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
-    if (set.contains(name) || name == "SUBLET_LEASE_TOKEN_FILE") continue;  // another lease's, if any
+    if (set.contains(name) || name == "SUBLET_LEASE_TOKEN_FILE") continue;  // a token of another lease is not passed on
     if (name == "LD_LIBRARY_PATH" && !library_path.empty()) {
       const std::string_view rest = text.substr(std::min(name.size() + 1, text.size()));
       if (!rest.empty() && rest != library_path && !rest.starts_with(library_path + ":")) {

@@ -12,9 +12,8 @@
 
 namespace sublet::keep {
 
-// Ours, and on top of it: the devices of the lease by uuid, the lease's id and bytes, the daemon's socket, and what the
-// daemon says its programs need (`program_env` of /v1/status; LD_LIBRARY_PATH is put in front of what there is). No
-// secret is in it.
+// Returns our environment with these additions: the lease's devices by UUID, its id and bytes, the daemon's socket, and
+// `program_env` of /v1/status. LD_LIBRARY_PATH is put before an existing value. Contains no secret.
 std::vector<std::string> program_environment(const char* const* ours, const client::Endpoint& endpoint,
                                              const client::Lease& lease, const nlohmann::json& program_env);
 

@@ -39,7 +39,7 @@ bool Events::dispatch() {
   epoll_event ready[8];
   const int n = ::epoll_wait(epoll_.get(), ready, 8, 0);
   for (int i = 0; i < n; ++i) {
-    // A handler may have forgotten a descriptor that was ready too; and one may forget itself, hence the copy.
+    // A handler may have forgotten another ready descriptor, or its own. Hence the lookup and the copy.
     const auto found = handlers_.find(ready[i].data.fd);
     if (found == handlers_.end()) continue;
     const auto handler = found->second;
@@ -52,7 +52,7 @@ Timer::Timer(Events& events) : events_(events), fd_(::timerfd_create(CLOCK_MONOT
   if (!fd_) no_descriptor("sublet: timerfd");
   events_.watch(fd_.get(), [this] {
     std::uint64_t expirations = 0;
-    if (::read(fd_.get(), &expirations, sizeof expirations) < 0) return;  // it was set anew meanwhile
+    if (::read(fd_.get(), &expirations, sizeof expirations) < 0) return;  // the timer was set again meanwhile
     const auto handler = std::exchange(handler_, nullptr);
     if (handler) handler();
   });
@@ -62,7 +62,7 @@ Timer::~Timer() { events_.forget(fd_.get()); }
 
 void Timer::set(Duration delay, std::function<void()> handler) {
   handler_ = std::move(handler);
-  const std::int64_t ns = std::max<std::int64_t>(delay.count(), 1);  // 0 would mean: disarm
+  const std::int64_t ns = std::max<std::int64_t>(delay.count(), 1);  // 0 would disarm the timer
   itimerspec spec{};
   spec.it_value = {ns / 1'000'000'000, ns % 1'000'000'000};
   ::timerfd_settime(fd_.get(), 0, &spec, nullptr);

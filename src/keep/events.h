@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What else may happen while a call to the daemon waits: one epoll descriptor over signals, pipes and timers, with a
-// handler each. Single thread; handlers must not call dispatch().
+// Handles signals, pipes and timers while a call to the daemon waits: one epoll descriptor with a handler for each.
+// Single thread. Handlers must not call dispatch().
 #pragma once
 
 #include "base/fd.h"
@@ -14,21 +14,21 @@ namespace sublet::keep {
 
 class Events {
  public:
-  Events();  // ends the program if the kernel has no descriptor left
+  Events();  // ends the program if no descriptor is free
 
-  // `handler` runs whenever `fd` is readable, until forget(fd), which must come before `fd` is closed.
+  // `handler` runs whenever `fd` is readable, until forget(fd). Call forget(fd) before `fd` is closed.
   void watch(int fd, std::function<void()> handler);
   void forget(int fd);
 
-  // A handler calls this to make the call under way end as cancelled. It stays asked for until resume().
+  // A handler calls this to cancel the call in progress. It stays set until resume().
   void cancel() { cancelled_ = true; }
   void resume() { cancelled_ = false; }
   bool cancelled() const { return cancelled_; }
 
-  // Runs the handlers of what is ready now, without waiting. False if a cancel is asked for.
+  // Runs the handlers of all ready descriptors without waiting. False if a cancel is set.
   bool dispatch();
 
-  // To be given to the client whose calls these events interrupt. Refers to this object.
+  // Returns the interrupt for the client whose calls these events interrupt. Keeps a reference to this object.
   client::Interrupt interrupt() {
     return {epoll_.get(), [this] { return dispatch(); }};
   }
@@ -39,7 +39,7 @@ class Events {
   bool cancelled_ = false;
 };
 
-// Runs a handler once, later. Must not outlive its Events.
+// Runs a handler once, after a delay. Must not outlive its Events.
 class Timer {
  public:
   explicit Timer(Events& events);
@@ -47,7 +47,7 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  void set(Duration delay, std::function<void()> handler);  // replaces what was set
+  void set(Duration delay, std::function<void()> handler);  // replaces the previous timer
   void clear();
 
  private:

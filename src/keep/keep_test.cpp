@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the keeper, with real processes. The keeper as a whole is tested in keeper_test.cpp.
+// Tests the parts of the keeper with real processes. keeper_test.cpp tests the whole keeper.
 #include "keep/child.h"
 #include "keep/environment.h"
 #include "keep/events.h"
@@ -104,7 +104,7 @@ TEST_F(ChildTest, GetsNeitherOurDescriptorsNorOurSignals) {
   const std::string out = dir.path() + "/status";
   launch.arguments = {"sh", "-c",
                       "cat /proc/self/status > '" + out + "'; ls /proc/self/fd | tr '\\n' ' ' >> '" + out + "'"};
-  // What the shell that started us would have passed on, whatever that is, is the measure.
+  // The program must see exactly the descriptors that this process inherited from its shell.
   const auto count = [&] {
     const std::string text = read_all(out);
     const auto field = [&](const char* name) {
@@ -113,7 +113,7 @@ TEST_F(ChildTest, GetsNeitherOurDescriptorsNorOurSignals) {
     };
     return std::pair(field("SigBlk:") + field("SigIgn:"), text.substr(text.rfind('\n') + 1));
   };
-  Events events;  // its descriptors, and those of `signals`, are what must not be seen
+  Events events;  // its descriptors and those of `signals` must not be visible
   auto child = fork();
   ASSERT_TRUE(child);
   child->let_go();
@@ -141,7 +141,7 @@ TEST(TreeTest, ReachesWhatIsBelowAndSparesWhatWasThereBefore) {
   EXPECT_TRUE(tree->processes()->empty());
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
-  // A child, its child in a session of its own, and an orphan that came to us.
+  // A child, its child in another session, and an orphan that came to us.
   const pid_t child = ::fork();
   if (child == 0) {
     if (::fork() == 0) {
@@ -246,7 +246,7 @@ TEST(Environment, HoldsTheLeaseAndWhatTheDaemonAsksFor) {
                                           "SUBLET_LEASE=lease-7",
                                           "SUBLET_LEASE_BYTES=42"};
   EXPECT_EQ(out, expected);
-  // A second time over, nothing grows.
+  // A second call adds nothing.
   const char* again[] = {"LD_LIBRARY_PATH=/sim:/mine", nullptr};
   out = program_environment(again, client::Endpoint{"/s.sock"}, lease, wanted);
   EXPECT_NE(std::find(out.begin(), out.end(), "LD_LIBRARY_PATH=/sim:/mine"), out.end());

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
-constexpr Duration heard_in = 500ms;  // who does not handle a signal has ended by then
+constexpr Duration heard_in = 500ms;  // a process without a handler for the signal has ended by then
 
 std::string describe(int status) {
   if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -30,8 +30,7 @@ const char* name_of(int signal) {
   return signal == SIGINT ? "SIGINT" : signal == SIGQUIT ? "SIGQUIT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
 }
 
-// The lease ended, its program lives, and Sublet started it: then the program ends too. After the other reasons it is
-// nobody's business, and goes on.
+// Whether the end reason also ends a living program that Sublet started. After other reasons the program runs on.
 bool ends_program(const std::string& reason) {
   return reason == "expired" || reason == "revoked" || reason == "over_limit";
 }
@@ -86,7 +85,7 @@ Outcome Keeper::run(const Launch& launch) {
   auto tree = Tree::open();
   if (!tree) return give_up(tree.error().detail, 125);
   tree_ = std::move(*tree);
-  // Orphans of the program stay below us: we can wait for them, and the daemon sees whose they are.
+  // Orphans of the program stay below us: we can wait for them, and the daemon sees their lease.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return give_up("this process cannot become a subreaper", 125);
   grouping_ = terminal_.grouping();
   auto child = Child::fork(launch, signals_, grouping_);
@@ -109,20 +108,20 @@ Outcome Keeper::run(const Launch& launch) {
   return outcome();
 }
 
-// Nothing was started: the lease goes back.
+// No program was started: the lease is released.
 Outcome Keeper::give_up(const std::string& why, int code) {
   if (!why.empty()) listener_.say(why);
   events_.resume();
   client::Patience short_one;
   short_one.limit = 5s;
   const json body = why.empty() ? json::object() : json{{"failed", why}};
-  // If this cannot be told either, the connection's end tells it: the lease is still owned by it.
+  // If the release fails, the end of the connection releases the lease, because the connection still owns it.
   (void)client_.insist(request("POST", "/release", body), short_one, 5s);
   events_.forget(signals_.fd());
   return {code, 0};
 }
 
-// Books the held child to the lease. False if it must not be started.
+// Books the held child to the lease. False if the child must not start.
 bool Keeper::book() {
   const json body{{"pid", child_->pid()}, {"keeper_pid", ::getpid()}};
   const auto answer = client_.insist(request("POST", "/attach", body), patience(listener_));
@@ -185,7 +184,7 @@ void Keeper::watch_lease() {
   while (!events_.cancelled()) client_.pause(1h);
 }
 
-// Else a program that is parked just stands still.
+// Without this message, a paused program would seem to hang.
 void Keeper::tell_state(const std::string& before) {
   json fields{{"lease", lease_.id}};
   std::string line = news(lease_);
@@ -202,7 +201,7 @@ void Keeper::tell_state(const std::string& before) {
   if (!line.empty()) listener_.say(line);
 }
 
-// It runs again, and was not seen paused: that may have been missed.
+// The program runs again, but no pause was seen. The pause may have been too short to be seen.
 client::Undone Keeper::why_undone() {
   const auto answer = client_.call(request("GET", "/why", nullptr), 3s);
   return answer ? client::why_undone(json::parse(answer->text, nullptr, false)) : client::Undone();
@@ -241,7 +240,7 @@ void Keeper::on_signal(const Signal& signal) {
 void Keeper::pass_on(const Signal& signal) {
   const int number = signal.number;
   if (phase_ == Phase::main_ended) {
-    // What the terminal sent went to our whole group already.
+    // The terminal has already sent the signal to our whole group.
     if (number != SIGWINCH) (void)tree_->signal(number, signal.from_kernel);
     return;
   }
@@ -249,13 +248,13 @@ void Keeper::pass_on(const Signal& signal) {
     if (!signal.from_kernel) ::kill(child_->pid(), number);
     return;
   }
-  // As the terminal would: to the whole job. SIGUSR1 and SIGUSR2 end a program that does not expect them, and only the
-  // main one is meant by who sends them to us. Neither pid nor group can be another's: the child is not reaped yet.
+  // Signals the whole job, as the terminal would. SIGUSR1 and SIGUSR2 go only to the main process, because they end
+  // programs that do not expect them. Neither pid nor group can be reused: the child is not reaped yet.
   const bool main_only = number == SIGUSR1 || number == SIGUSR2;
   ::kill(main_only ? child_->pid() : -child_->pid(), number);
 }
 
-// Who handles it in its own code may be waiting for its driver, until it is back.
+// A program that handles the signal itself may wait for the driver until it is resumed.
 void Keeper::tell_unheard(const char* signal) {
   if (phase_ != Phase::running || stopping_) return;
   if (lease_.state == "poisoned") return listener_.say(news(lease_));
@@ -271,10 +270,10 @@ void Keeper::tell_unheard(const char* signal) {
 void Keeper::on_stopped(int signal) {
   const bool for_terminal = signal == SIGTTIN || signal == SIGTTOU;
   if (grouping_ == Grouping::own && terminal_ && for_terminal && terminal_.foreground() == ::getpgrp()) {
-    return continue_program();  // `fg` gave the terminal to us and nobody told us: the program wants it now
+    return continue_program();  // `fg` gave the terminal to us without a signal, and the program wants the terminal now
   }
   const bool asked = std::exchange(stop_with_program_, false);
-  // In our own group the shell has stopped us as well. Without a terminal, whoever stopped the program itself meant it.
+  // In our own group the shell has stopped us too. Without a terminal, the program was stopped on purpose.
   if (!asked && (grouping_ == Grouping::shared || !terminal_)) return;
   signals_.stop_self(signal == SIGSTOP ? SIGTSTP : signal);
   continue_program();
@@ -307,9 +306,9 @@ void Keeper::reap() {
 
 void Keeper::on_main_ended(int status) {
   main_status_ = status;
-  // The daemon counts the same grace, and may be first.
+  // The daemon measures the same grace, and may be first.
   if (stopping_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) say_killed();
-  if (phase_ == Phase::held) {  // somebody killed it before it ran
+  if (phase_ == Phase::held) {  // the child was killed before it ran
     phase_ = Phase::tree_ended;
     return events_.cancel();
   }
@@ -317,7 +316,7 @@ void Keeper::on_main_ended(int status) {
   phase_ = Phase::main_ended;
   if (grouping_ == Grouping::own && terminal_ && terminal_.foreground() == child_->pid()) {
     if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)) key_pressed_ = true;
-    // What is left of the tree is in the background now; keys come to us, and we pass them on.
+    // The rest of the tree is in the background now. The terminal's keys come to us, and we pass them on.
     terminal_.set_foreground(::getpgrp());
   }
 }
@@ -326,7 +325,7 @@ void Keeper::check_tree(bool children_left) {
   if (children_left) {
     const auto left = tree_->processes();
     if (!left || !left->empty()) {
-      // Those that are about to end anyway need no word.
+      // Descendants that end within a second need no message.
       if (!std::exchange(told_, true)) tell_timer_.set(1s, [this] { tell_of_descendants(); });
       return;
     }
@@ -353,7 +352,7 @@ void Keeper::begin_stop(const std::string& why, Duration grace) {
                             why == "expired" ? "over, its time is up" : why, format_duration(grace)));
   listener_.note("stopping", {{"reason", why}, {"grace_seconds", grace / 1s}});
   (void)tree_->signal(SIGTERM);
-  (void)tree_->signal(SIGCONT);  // what is stopped could not act on it
+  (void)tree_->signal(SIGCONT);  // a stopped process could not react to SIGTERM
   stop_timer_.set(grace, [this] { kill_tree(); });
 }
 
@@ -363,7 +362,7 @@ void Keeper::say_killed() {
 
 void Keeper::kill_tree() {
   say_killed();
-  // Whatever was forked while the table was read is found by the next pass.
+  // The next pass finds processes that were forked while the table was read.
   const auto sent = tree_->signal(SIGKILL);
   stop_timer_.set(sent && *sent > 0 ? 20ms : 500ms, [this] { kill_tree(); });
 }
@@ -376,7 +375,7 @@ void Keeper::report() {
   else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
   if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
   bool recorded = false;
-  // What could not be started has no status worth keeping, and a record would tell the daemon of a program that ran.
+  // A program that could not be started has no exit status. A record would tell the daemon that it ran.
   if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_) {
     record.lease = *id;
     const auto written = proc::write_exit_record(lease_.exit_record, record);

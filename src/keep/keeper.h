@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper: the parent of a program under a lease. It holds the program until the lease is booked to it, passes
-// signals on, keeps the terminal's job control working, ends the program's whole tree when the lease says so, waits for
-// the whole tree, and leaves the exit status in a durable record and with the daemon. It outlives restarts of the
-// daemon; its own death ends nothing. Single thread; one per process.
+// The keeper: the parent of a program under a lease. It holds the program until the lease is booked, and passes signals
+// on. It supports the terminal's job control. It ends the program's whole tree when the lease demands it, and waits for
+// the whole tree. It stores the exit status in a durable record, and reports it to the daemon. It survives restarts of
+// the daemon, and its own death ends nothing. Single thread; one per process.
 #pragma once
 
 #include "client/client.h"
@@ -19,31 +19,32 @@
 
 namespace sublet::keep {
 
-// Who is told. `say` gets lines for people, `note` changes of state for machines.
+// Receives the keeper's messages: `say` lines for people, `note` changes of state for machines.
 struct Listener {
   std::function<void(const std::string& line)> say;
   std::function<void(const char* event, const nlohmann::json& fields)> note;
 };
 
-// A line for people while the daemon is away: what clients of a restarting daemon show.
+// Returns the waiting rules of clients, with messages while the daemon is away.
 client::Patience patience(const Listener& listener);
 
-// What its owner is told of a granted lease that has come into its present state; "" where that is nothing.
+// Returns the message about the state of a granted lease for its owner; "" if there is none.
 std::string news(const client::Lease& lease);
 
 struct Outcome {
-  int code = 125;  // what the keeper's process should exit with: the program's status, 128+N by signal, 125 ours
-  int interrupted_by = 0;  // the program was interrupted by a key of the terminal: end by this signal, so that the
-                           // shell sees an interrupted job and ends its script or loop
+  // Exit status for the keeper's process: the program's status, 128+N for a signal, 125 for our own failure.
+  int code = 125;
+  int interrupted_by = 0;  // signal by which the keeper should end, after a terminal key interrupted the program, so
+                           // that the shell ends its script or loop; 0: none
 };
 
 class Keeper {
  public:
-  // Refers to what it is given. `lease` is granted to us; `token` is its.
+  // Keeps references to its arguments. `lease` is granted to us; `token` is the token of the lease.
   Keeper(client::Client& client, Events& events, Signals& signals, Listener listener, client::Lease lease,
          std::string token);
 
-  // Returns when the program's whole tree has ended and its end was reported, or could not be.
+  // Runs the program. Returns when its whole tree has ended, and its end was reported or could not be reported.
   Outcome run(const Launch& launch);
 
  private:
@@ -59,19 +60,19 @@ class Keeper {
   Grouping grouping_ = Grouping::own;
   std::optional<Tree> tree_;
   std::optional<Child> child_;
-  std::string program_;  // for messages
+  std::string program_;  // the program's name, for messages
   Phase phase_ = Phase::held;
-  int main_status_ = 0;  // as waitpid gives it, from main_ended on
+  int main_status_ = 0;  // as from waitpid; valid from main_ended on
   std::optional<ExecFailure> exec_failure_;
   bool exec_done_ = false;
-  int leave_by_ = 0;                // held: the signal that told us to leave
-  bool leave_by_key_ = false;       // it came from the terminal
-  bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, so do we
+  int leave_by_ = 0;                // held: the signal that told us to end
+  bool leave_by_key_ = false;       // the signal came from the terminal
+  bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, the keeper stops too
   bool key_pressed_ = false;        // an interrupt from the terminal reached us or the program
-  bool was_paused_ = false;         // since it was told to yield, it was seen to have
+  bool was_paused_ = false;         // the lease was seen paused since the last order to pause
   bool stopping_ = false;
   bool kill_said_ = false;
-  bool told_ = false;  // of descendants that are waited for
+  bool told_ = false;  // reported the descendants that are waited for
   Timer stop_timer_, tell_timer_, unheard_timer_;
 
   Outcome give_up(const std::string& why, int code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper against a daemon whose answers are written here.
+// Tests the keeper against a fake daemon, whose answers the test writes.
 #include "keep/keeper.h"
 
 #include "client/fake_server.h"
@@ -25,7 +25,7 @@ struct KeeperTest : ::testing::Test {
   ScratchDir dir;
   std::string path = dir.path() + "/s.sock";
   std::string record = dir.path() + "/record.json";
-  Signals signals;  // before the server's thread, which must not take them
+  Signals signals;  // made before the server's thread, which must not receive the signals
   Events events;
   client::Client client{client::Endpoint{path}};
   std::vector<std::string> said, noted;
@@ -45,12 +45,12 @@ struct KeeperTest : ::testing::Test {
     Launch launch{{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}};
     return keeper.run(launch);
   }
-  // For the server: does not answer before the program has said, by making this file, that it is set up.
+  // The server answers only after the program has made this file, and so is set up.
   std::string ready = dir.path() + "/ready";
   void wait_until_ready() const {
     while (!std::filesystem::exists(ready)) std::this_thread::yield();
   }
-  // The body of the last call of this kind.
+  // Returns the body of the last call of this kind.
   static json body_of(FakeServer& server, const std::string& call) {
     json found;
     for (const auto& request : server.seen()) {
@@ -58,7 +58,7 @@ struct KeeperTest : ::testing::Test {
     }
     return found;
   }
-  // Answers everything as a daemon does that has nothing to say: a long-poll gets no answer.
+  // Answers as a daemon without news: a long-poll gets no answer.
   FakeServer::Out usual(const FakeRequest& request) const {
     if (request.line().starts_with("GET")) return {};
     return reply(lease(request.line().find("/release") != std::string::npos ? "ended" : "active"));
@@ -117,7 +117,7 @@ TEST_F(KeeperTest, BooksWithTheSameKeyWhenTheAnswerWasLost) {
 
 TEST_F(KeeperTest, WaitsForTheWholeTree) {
   FakeServer server(path, [this](const FakeRequest& r) { return usual(r); });
-  // The orphan goes on until its parent is gone for good, which is when the keeper has seen its end.
+  // The orphan runs until its parent is gone, that is, until the keeper has reaped the parent.
   const std::string mark = dir.path() + "/orphan";
   EXPECT_EQ(keep("( while kill -0 $$ 2>/dev/null; do :; done; echo done > '" + mark + "' ) & exit 3").code, 3);
   EXPECT_TRUE(std::filesystem::exists(mark));
@@ -191,7 +191,7 @@ TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
   FakeServer server(path, [&](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);
     wait_until_ready();
-    if (asked++ > 0) {  // it knows that it is paused
+    if (asked++ > 0) {  // the keeper knows that the lease is paused
       ::kill(::getpid(), SIGINT);
       return FakeServer::Out{};
     }
@@ -252,7 +252,7 @@ TEST_F(KeeperTest, SaysWhatCouldNotBeExecuted) {
 
 TEST_F(KeeperTest, PassesSignalsOn) {
   FakeServer server(path, [&](const FakeRequest& r) { return usual(r); });
-  // The program tells its keeper when it is ready, by a signal that the keeper passes back to it.
+  // The program reports that it is ready by a signal to its keeper, which passes it back.
   EXPECT_EQ(keep("trap 'exit 9' USR2; kill -USR2 $PPID; while :; do sleep 0.05; done").code, 9);
 }
 

@@ -31,7 +31,7 @@ struct sigaction plain(void (*handler)(int)) {
 Signals::Signals() {
   sigemptyset(&taken_);
   for (const int signal : wanted) {
-    // SIGCHLD ignored would make the kernel throw exit statuses away; it is set to its default below.
+    // With SIGCHLD ignored, the kernel would drop exit statuses. It is set to its default below.
     if (signal == SIGCHLD || !ignored(signal)) sigaddset(&taken_, signal);
   }
   const auto ignore = plain(SIG_IGN), standard = plain(SIG_DFL);
@@ -88,7 +88,7 @@ void Signals::stop_self(int signal) {
   ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
   ::raise(signal);
   if (sigismember(&taken_, signal) == 1) ::sigprocmask(SIG_BLOCK, &one, nullptr);
-  // The SIGCONT that woke us has done its work: the caller goes on from here and need not be told again.
+  // Drops the SIGCONT that continued us: the caller continues here and needs no second notice.
   sigemptyset(&one);
   sigaddset(&one, SIGCONT);
   const timespec now{0, 0};

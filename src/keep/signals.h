@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The signals of this process, read as data from a descriptor instead of interrupting it.
+// The signals of this process, read as data from a descriptor.
 #pragma once
 
 #include "base/fd.h"
@@ -13,12 +13,13 @@ namespace sublet::keep {
 
 struct Signal {
   int number = 0;
-  bool from_kernel = false;  // by a key on the terminal, not by kill(2): the foreground group has it already
+  // true: a key on the terminal sent it, so the foreground group has it already; false: kill(2)
+  bool from_kernel = false;
 };
 
-// From construction on, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH and SIGCHLD are
-// blocked and read here; those that were ignored before (by nohup, by a shell for a job in the background) stay
-// ignored. SIGPIPE is ignored. One object per process, made before any thread; what it changed is put back at the end.
+// The constructor blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH and SIGCHLD,
+// and next() reads them. Signals that were ignored before (by nohup, or by a shell for a background job) stay ignored.
+// SIGPIPE is ignored. One object per process, made before any thread. The destructor restores everything.
 class Signals {
  public:
   Signals();
@@ -29,23 +30,23 @@ class Signals {
   int fd() const { return fd_.get(); }
   std::optional<Signal> next();  // never waits
 
-  // What a program without one below it does about its signals.
+  // The reactions of a program without a child program.
   struct Manners {
     std::function<void(const Signal&)> leave;  // SIGINT, SIGTERM, SIGHUP, SIGQUIT
-    std::function<void()> hide = {};           // before it is stopped
-    std::function<void()> draw = {};           // once it goes on, and when its window is another
+    std::function<void()> hide = {};           // called before the process stops
+    std::function<void()> draw = {};           // called after it continues, and when the window's size changes
   };
-  // All that have come.
+  // Handles all pending signals.
   void take(const Manners& manners);
 
-  // In a child between fork and exec: mask and dispositions as they were before this object.
+  // Call in a child between fork and exec. Restores the mask and the actions from before this object.
   void restore() const;
 
-  // Stops this process as the signal's default action does, so that the shell sees it stopped, and returns when it has
-  // been continued. In an orphaned process group, where nobody could continue it, it does not stop.
+  // Stops this process as the signal's default action does, so that the shell sees the stop. Returns when the process
+  // is continued. In an orphaned process group it does not stop, because nobody could continue it.
   void stop_self(int signal);
 
-  // Ends this process by the signal, without a core file, so that the shell sees that it was interrupted.
+  // Ends this process by the signal, without a core file, so that the shell sees an interrupted job.
   [[noreturn]] void die_of(int signal);
 
  private:

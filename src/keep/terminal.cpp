@@ -16,8 +16,8 @@ bool is_pipe(int fd) {
   return ::fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
-// Whether the shell made a job of us alone. Asked of the process table, because nothing else tells a job of one from
-// the first program of a pipeline.
+// Whether the shell's job consists of this process alone. Only the process table distinguishes such a job from the
+// first program of a pipeline.
 bool alone_in_group() {
   if (::getpgrp() != ::getpid()) return false;
   const auto root = proc::ProcRoot::open();
@@ -36,7 +36,7 @@ Terminal::Terminal() : tty_(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O
 
 Grouping Terminal::grouping() const {
   if (!tty_) return Grouping::own;
-  // The neighbours in a pipeline may not have been started yet; the pipe itself is there from the beginning.
+  // The other programs of a pipeline may not have started yet, but the pipe exists from the beginning.
   if (is_pipe(STDIN_FILENO) || is_pipe(STDOUT_FILENO)) return Grouping::shared;
   return alone_in_group() ? Grouping::own : Grouping::shared;
 }
@@ -45,7 +45,7 @@ pid_t Terminal::foreground() const { return tty_ ? ::tcgetpgrp(tty_.get()) : -1;
 
 void Terminal::set_foreground(pid_t group) const {
   if (!tty_) return;
-  // From the background the call would stop us, unless SIGTTOU is blocked.
+  // In the background the call would stop us unless SIGTTOU is blocked.
   sigset_t one, before;
   sigemptyset(&one);
   sigaddset(&one, SIGTTOU);

@@ -35,7 +35,7 @@ Result<std::vector<proc::ProcessInfo>> Tree::processes() const {
     const auto [from, to] = children.equal_range(parent);
     for (auto it = from; it != to; ++it) {
       const proc::ProcessInfo& process = *it->second;
-      // The table is no snapshot: a pid that was used twice while it was read could close a circle.
+      // The table is no snapshot: a pid that was reused while the table was read could close a cycle.
       if (foreign_.contains(process.ref) || !seen.insert(process.ref.pid).second) continue;
       open.push_back(process.ref.pid);
       if (!process.dead()) found.push_back(process);

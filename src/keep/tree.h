@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes below this one, and signals to all of them. They stay below, whatever they do, because the keeper is a
-// child subreaper.
+// Finds and signals the processes below this one. They stay below, because the keeper is a child subreaper.
 #pragma once
 
 #include "base/error.h"
@@ -13,15 +12,16 @@ namespace sublet::keep {
 
 class Tree {
  public:
-  // Children that this process has already are not the program's (a shell may have started some before it became us):
-  // neither they nor what is below them belongs to the tree.
+  // Opens the tree. Existing children of this process do not belong to the program: a shell may have started them
+  // before its exec. They and their descendants are not in the tree.
   static Result<Tree> open();
 
-  // The living processes below us.
+  // Returns the living processes of the tree.
   Result<std::vector<proc::ProcessInfo>> processes() const;
 
-  // Sends `signal` to each that is below us now, by pidfd, except, if `spare_our_group`, those in our own process
-  // group. Returns how many got it. What was forked meanwhile may have been missed: repeat until it is 0.
+  // Sends `signal` by pidfd to each process of the tree. With `spare_our_group`, processes in our own process group are
+  // left out. Returns how many got it. Processes that were forked meanwhile may be missed, so repeat the call until it
+  // returns 0.
   Result<int> signal(int signal, bool spare_our_group = false) const;
 
  private:

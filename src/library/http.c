@@ -11,15 +11,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* ---------------------------------------------------------------------------------------------- JSON, as far as needed
- */
+/* ---------------------------------------------------------------------------------------------- JSON */
 
 static const char* skip_space(const char* at) {
   while (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r') ++at;
   return at;
 }
 
-/* Behind the string that begins at `at`. */
+/* Returns the place behind the string that begins at `at`. */
 static const char* skip_string(const char* at) {
   for (++at; *at != '\0' && *at != '"'; ++at) {
     if (*at == '\\' && at[1] != '\0') ++at;
@@ -73,7 +72,7 @@ void json_escape(const char* text, char* into, size_t size) {
   into[used] = '\0';
 }
 
-/* ---------------------------------------------------------------------------------------------- one request */
+/* ---------------------------------------------------------------------------------------------- requests */
 
 const char* http_socket_of(const char* host) {
   static const char scheme[] = "unix://";
@@ -105,7 +104,7 @@ static int send_all(int fd, const char* text, size_t size) {
   return 1;
 }
 
-/* 1: something can be read from `fd`. */
+/* 1: `fd` is readable. */
 static int readable(int fd, int wake, int timeout_ms) {
   struct pollfd fds[2] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
   int ready;
@@ -115,7 +114,7 @@ static int readable(int fd, int wake, int timeout_ms) {
   return ready > 0 && fds[0].revents != 0;
 }
 
-/* The status, once all of the body is there, which then begins at *body; 0: more is to come; -1: that is no HTTP. */
+/* Returns the status if the body, which begins at *body, is complete; 0: more bytes are to come; -1: not HTTP. */
 static int whole_reply(const char* text, const char** body) {
   const char* end = strstr(text, "\r\n\r\n");
   if (end == NULL) return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One registration of one process. A thread of ours asks the daemon for orders; the callbacks run on the thread that
- * reaches a safe point, or on ours. The mutex guards all of `all`, and is never held while a callback or a call to the
- * daemon is under way.
+ * The registration of this process. The library's thread asks the daemon for orders. The callbacks run on the thread
+ * that reaches a safe point, or on the library's thread. The mutex guards all of `all`. It is never held during a
+ * callback, nor during the calls that carry orders and answers.
  */
 #include "http.h"
 
@@ -21,16 +21,16 @@
 #include <unistd.h>
 
 enum phase {
-  RUNNING,  /* nothing is asked */
-  ASKED,    /* to yield, at the next safe point */
+  RUNNING,  /* no order to yield */
+  ASKED,    /* told to yield at the next safe point */
   YIELDING, /* on_pause runs */
-  PAUSED,   /* it has yielded */
+  PAUSED,   /* on_pause returned 0 */
   RESUMING  /* on_resume runs */
 };
 
 enum { ANSWER_TIMEOUT_MS = 10000, POLL_SECONDS = 50, FIRST_WAIT_MS = 100, LONGEST_WAIT_MS = 5000, RETRY_MS = 1000 };
 
-/* A daemon that has just come back may not know yet whose process this is: so often in a row it means it. */
+/* A restarted daemon may not know yet that this process belongs to the lease. So many denials in a row are final. */
 enum { MOST_DENIALS = 6 };
 
 static struct {
@@ -38,28 +38,28 @@ static struct {
   pthread_cond_t changed;
   int registered;
   int stop;
-  pid_t pid; /* of the process that registered */
+  pid_t pid; /* the process that registered */
   pthread_t thread;
-  int wake; /* eventfd: what the thread waits for is to be looked at anew */
+  int wake; /* eventfd that interrupts the wait of the thread */
   struct sublet_callbacks callbacks;
   char socket[108];
   char lease[64];
 
   enum phase phase;
-  uint64_t yield_number;  /* that is asked, or was */
-  uint64_t resume_number; /* told, and not answered; 0: none */
-  int over;               /* the lease is no more: nothing will be asked, and nobody will say that it may go on */
+  uint64_t yield_number;  /* number of the last order to yield */
+  uint64_t resume_number; /* number of an unanswered resume order; 0: none */
+  int over;               /* the lease has ended, so no more orders will come */
   double deadline;
   char reason[512];
-  uint64_t unsent_number; /* an answer that did not reach the daemon; 0: none */
+  uint64_t unsent_number; /* order whose answer did not reach the daemon; 0: none */
   const char* unsent_word;
   char unsent_detail[256];
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .wake = -1};
 
-/* Read at each safe point, without the mutex: something is to be done there. */
+/* Read at each safe point, without the mutex: 1 if the safe point has work to do. */
 static atomic_int attention;
 
-/* The mutex is held. It is free while the daemon is told something: another order may have come meanwhile. */
+/* Call with the mutex. It is free during calls to the daemon, so another order may have come meanwhile. */
 static void look_again(void) { atomic_store_explicit(&attention, all.phase != RUNNING, memory_order_release); }
 
 static _Thread_local char error_text[512];
@@ -80,7 +80,7 @@ static void target(char* into, size_t size, const char* rest) {
   snprintf(into, size, "/v1/leases/%s/cooperate%s", all.lease, rest);
 }
 
-/* What the daemon said when it refused; the detail of its problem document. */
+/* Keeps the detail of the daemon's problem document as the error text. */
 static int refused(const struct http_reply* reply) {
   char detail[400];
   json_text(json_member(reply->body, "detail"), detail, sizeof detail);
@@ -98,7 +98,7 @@ static int call_register(uint64_t residue) {
   return status == 200 ? succeed() : refused(&reply);
 }
 
-/* 1: the daemon knows, or does not want to know any more. */
+/* 1: the daemon has the answer, or does not need it any more. */
 static int call_answer(uint64_t number, const char* word, const char* detail) {
   char path[160], body[768], escaped[520];
   struct http_reply reply;
@@ -109,7 +109,7 @@ static int call_answer(uint64_t number, const char* word, const char* detail) {
   return status != 0 && status < 500;
 }
 
-/* Says it now; what does not get through is said once the daemon is there again. */
+/* Sends the answer. If the daemon is away, the answer is sent when it is back. */
 static void say(uint64_t number, const char* word, const char* detail) {
   if (call_answer(number, word, detail)) return;
   pthread_mutex_lock(&all.mutex);
@@ -134,10 +134,9 @@ static int say_unsent(void) {
   return 1;
 }
 
-/* ---------------------------------------------------------------------------------------------- yielding and going on
- */
+/* ---------------------------------------------------------------------------------------------- yield and resume */
 
-/* The mutex is held at its begin and end, and not in between. 1: it has yielded. */
+/* Call with the mutex, which is released in between. 1: the program has yielded. */
 static int run_pause(void) {
   struct sublet_request request;
   char reason[sizeof all.reason];
@@ -154,7 +153,7 @@ static int run_pause(void) {
   request.detail[sizeof request.detail - 1] = '\0';
   pthread_mutex_lock(&all.mutex);
   all.phase = refuses ? RUNNING : PAUSED;
-  /* Told to go on meanwhile: that is what is answered, and not what nobody waits for any more. */
+  /* If a resume order came meanwhile, that order is answered; the order to yield is void. */
   const uint64_t overtaken = all.resume_number;
   if (refuses) {
     all.resume_number = 0;
@@ -167,7 +166,7 @@ static int run_pause(void) {
   return !refuses;
 }
 
-/* As above; 0: it does not run yet. */
+/* Call with the mutex, which is released in between. 0: on_resume failed. */
 static int run_resume(void) {
   all.phase = RESUMING;
   pthread_mutex_unlock(&all.mutex);
@@ -180,7 +179,7 @@ static int run_resume(void) {
   look_again();
   pthread_cond_broadcast(&all.changed);
   pthread_mutex_unlock(&all.mutex);
-  if (number != 0) say(number, "resumed", ""); /* else nobody has asked: its lease is over */
+  if (number != 0) say(number, "resumed", ""); /* 0: no order, because the lease has ended */
   pthread_mutex_lock(&all.mutex);
   return 1;
 }
@@ -190,7 +189,7 @@ static void wait_ms(int fd, int milliseconds) {
   (void)poll(&entry, fd >= 0 ? 1 : 0, milliseconds);
 }
 
-/* The mutex is held, but while something is waited for. */
+/* Call with the mutex, which is released while waiting. */
 static void go_on(void) {
   while (!run_resume()) {
     pthread_mutex_unlock(&all.mutex);
@@ -209,7 +208,7 @@ int sublet_safe_point(void) {
   int paused = 0;
   if (all.phase == ASKED) {
     paused = run_pause();
-    if (paused) { /* and so until it goes on here: on this thread alone */
+    if (paused) { /* only this thread ends the pause */
       while (all.resume_number == 0 && !all.over) pthread_cond_wait(&all.changed, &all.mutex);
       go_on();
     }
@@ -224,7 +223,8 @@ int sublet_safe_point(void) {
   return paused;
 }
 
-/* ---------------------------------------------------------------------------------------------- our thread */
+/* ---------------------------------------------------------------------------------------------- the library's thread
+ */
 
 static void told_to_yield(uint64_t number, double deadline, const char* body) {
   pthread_mutex_lock(&all.mutex);
@@ -243,7 +243,7 @@ static void told_to_yield(uint64_t number, double deadline, const char* body) {
 
 static void told_to_go_on(uint64_t number) {
   pthread_mutex_lock(&all.mutex);
-  if (all.phase == ASKED) { /* it has not begun, and need not any more */
+  if (all.phase == ASKED) { /* the yield has not begun, and is not needed any more */
     all.phase = RUNNING;
     look_again();
   }
@@ -255,11 +255,11 @@ static void told_to_go_on(uint64_t number) {
   if (runs) say(number, "resumed", "");
 }
 
-/* Its lease has ended, or is another's: whoever is paused would wait for ever to be told that it may go on. */
+/* The lease has ended, or belongs to others. A paused program would wait for ever for a resume order. */
 static void told_that_it_is_over(void) {
   pthread_mutex_lock(&all.mutex);
   all.over = 1;
-  if (all.phase == ASKED) { /* nobody waits for that any more */
+  if (all.phase == ASKED) { /* the yield is not needed any more */
     all.phase = RUNNING;
     look_again();
   }
@@ -269,12 +269,13 @@ static void told_that_it_is_over(void) {
 }
 
 /*
- * 1: goes on; 0: it is to be asked again later; -1: nothing more will be asked. Whoever goes on for anything less than
- * that takes VRAM that others may have: so only what says that the lease is no more, or is another's, counts as that.
+ * Asks the daemon for an order. 1: ask again; 0: ask again later; -1: no more orders will come. After -1 a paused
+ * program takes VRAM that other leases may have. So only an answer that the lease has ended, or that it belongs to
+ * others, counts as -1.
  */
 static int ask_once(uint64_t* since, int* denials) {
   char path[200], rest[80];
-  static struct http_reply reply; /* of this thread alone */
+  static struct http_reply reply; /* used by this thread only */
   snprintf(rest, sizeof rest, "?wait=%ds&since=%" PRIu64, POLL_SECONDS, *since);
   target(path, sizeof path, rest);
   const int status = http_call(all.socket, "GET", path, NULL, (POLL_SECONDS + 20) * 1000, all.wake, &reply);
@@ -323,7 +324,7 @@ static void* ask_for_orders(void* nothing) {
   return nothing;
 }
 
-/* The program's signals are for its own threads. */
+/* The thread blocks all signals, which are for the program's own threads. */
 static int start_thread(void) {
   sigset_t every, before;
   sigfillset(&every);
@@ -333,10 +334,9 @@ static int start_thread(void) {
   return problem == 0;
 }
 
-/* ---------------------------------------------------------------------------------------------- the rest of the
- * outside */
+/* ---------------------------------------------------------------------------------------------- public functions */
 
-/* "lease-7", or a tag: what stands in a path is no more than letters, digits and . _ - + */
+/* Whether the id ("lease-7") or tag is safe in a path: only letters, digits and . _ - + */
 static int plain(const char* name) {
   if (*name == '\0' || strlen(name) >= sizeof all.lease) return 0;
   for (; *name != '\0'; ++name) {
@@ -362,7 +362,7 @@ static int find_daemon(void) {
 }
 
 static int begin(const struct sublet_callbacks* callbacks) {
-  /* A child of the process that registered has that one's memory, and not its thread. */
+  /* A child of the registered process has a copy of its memory, but not its thread. */
   if (all.registered && all.pid == getpid()) return fail(SUBLET_USAGE, "registered already");
   int result = find_daemon();
   if (result != SUBLET_OK) return result;
@@ -410,21 +410,21 @@ int sublet_declare_residue(uint64_t bytes) {
   return result;
 }
 
-/* Nothing is to be told to this process any more, or its lease is no more. */
+/* Whether this process is not registered any more, or its lease has ended. */
 static int is_withdrawn(const struct http_reply* reply) {
   char code[32];
   json_text(json_member(reply->body, "code"), code, sizeof code);
   return reply->status == 200 || reply->status == 404 || (reply->status == 409 && strcmp(code, "Stale") == 0);
 }
 
-/* The daemon knows whether an order is on its way here: the thread asks for it as long as there may be one. */
+/* The daemon decides, because an order may be on its way. Until it agrees, the thread still asks for orders. */
 int sublet_unregister(void) {
   char path[160];
   struct http_reply reply;
   pthread_mutex_lock(&all.mutex);
   const int mine = all.registered && all.pid == getpid() && !all.stop;
   const int away = all.phase != RUNNING;
-  const int over = all.over; /* the thread has ended: nobody asks any more, whatever the daemon says */
+  const int over = all.over; /* the thread has ended, so the daemon's answer does not matter */
   pthread_mutex_unlock(&all.mutex);
   if (!mine) return fail(SUBLET_USAGE, "not registered");
   if (away) return fail(SUBLET_USAGE, "the program is paused, or asked to yield");
@@ -436,7 +436,7 @@ int sublet_unregister(void) {
                          : refused(&reply);
   }
   pthread_mutex_lock(&all.mutex);
-  const int last = all.stop == 0; /* else another thread does the rest */
+  const int last = all.stop == 0; /* 0: another thread unregisters */
   all.stop = 1;
   pthread_mutex_unlock(&all.mutex);
   if (!last) return fail(SUBLET_USAGE, "not registered");

@@ -62,7 +62,7 @@ struct MountLine {
   CgroupMount mount;
 };
 
-// id parent dev root path options [tags…] - type source superoptions
+// Parses a line of mountinfo: id parent dev root path options [tags…] - type source superoptions
 bool parse_mount(std::string_view line, MountLine& parsed) {
   const auto fields = split(line, ' ');
   const auto dash = std::find(fields.begin(), fields.end(), std::string_view("-"));
@@ -85,8 +85,8 @@ bool parse_mount(std::string_view line, MountLine& parsed) {
   return true;
 }
 
-// Another mount on the same place or above it covers this one, unless this one stands inside it. (The order
-// of the lines says nothing: the root may come after what is mounted in it.)
+// Whether another mount on the same path or above it covers this mount. A mount does not cover mounts inside of it. The
+// order of the lines does not matter: the root may come after a mount inside of it.
 bool covered(const MountLine& mount, const std::map<int, MountLine>& all) {
   std::vector<int> inside;
   for (auto at = all.find(mount.parent); at != all.end() && inside.size() < 64; at = all.find(at->second.parent)) {
@@ -104,11 +104,11 @@ Error not_a_cgroup(const std::string& path, std::string_view why) {
                      "name a directory below /sys/fs/cgroup; /proc/PID/cgroup shows a process's own");
 }
 
-// The pids of one cgroup.procs, read from an open directory.
+// Reads the pids of a cgroup.procs below an open directory.
 Status read_procs(int dir, CgroupProcesses& found) {
   const Fd file(::openat(dir, "cgroup.procs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file) {
-    // Gone while we looked, or a directory that is no group.
+    // The group is gone meanwhile, or the directory is no group.
     return errno == ENOENT || errno == ENODEV ? Status{} : Status{from_errno("cannot read cgroup.procs", errno)};
   }
   std::string text;
@@ -116,7 +116,7 @@ Status read_procs(int dir, CgroupProcesses& found) {
   for (;;) {
     const ssize_t got = ::read(file.get(), chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
-    // EOPNOTSUPP: a threaded group; its processes stand in the group above. ENODEV: removed meanwhile.
+    // EOPNOTSUPP: a threaded group, whose processes are listed in the group above. ENODEV: removed meanwhile.
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENODEV)) return {};
     if (got < 0) return from_errno("cannot read cgroup.procs", errno);
     if (got == 0) break;

@@ -137,7 +137,7 @@ TEST(CheckCgroup, HoldsAGroupOfThisMachineByItsInode) {
   EXPECT_TRUE(own->v2.ends_with("/sublet-test-" + std::to_string(::getpid()))) << own->v2;
   ::kill(child.pid(), SIGKILL);
   child.reap();
-  // A group empties a moment after its last process was reaped.
+  // The kernel empties a group a moment after its last process was reaped.
   while (::rmdir(path.c_str()) != 0 && errno == EBUSY) {
   }
   EXPECT_EQ(processes_in(*group).error().code, Code::NotFound);

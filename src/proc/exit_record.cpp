@@ -39,11 +39,11 @@ std::optional<Time> parse_time(const std::string& text) {
   parts.tm_mon -= 1;
   const std::int64_t seconds = ::timegm(&parts);
   const Time time{(seconds * 1000 + milliseconds) * ns_per_ms};
-  // Whatever is not written the way we write it (month 13, second 61, signs) comes out different.
+  // Text in any other form (month 13, second 61, signs) formats differently.
   return format_rfc3339(time) == text ? std::optional(time) : std::nullopt;
 }
 
-// A member that is null or an integer in a range. False: neither.
+// Reads a member that is null or an integer in a range. False: the member is neither.
 bool read_optional(const Json& json, const char* name, int low, int high, std::optional<int>& value) {
   const auto found = json.find(name);
   if (found == json.end()) return false;
@@ -110,18 +110,18 @@ Status write_exit_record(const std::string& path, const ExitRecord& record) {
   };
   const std::string folder = directory_of(path);
   Fd dir(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // A system daemon's folder lets its users leave records and not look at others'.
+  // Users may leave records in a system daemon's folder, but may not list it.
   const bool readable = dir || errno != EACCES;
   if (!readable) dir = Fd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!dir) return fail("open the directory of", errno);
   const std::string name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0: the whole path
   const std::string temporary = fmt::format(".{}.{}.new", name, ::getpid());
-  ::unlinkat(dir.get(), temporary.c_str(), 0);  // of an earlier process with our pid that died half way
+  ::unlinkat(dir.get(), temporary.c_str(), 0);  // left by an earlier process with our pid that died half way
   {
     const Fd file(::openat(dir.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!file) return fail("create", errno);
-    // Readable whatever the program's umask is: the daemon may be another user. Who may come here is the
-    // directory's matter.
+    // The mode must not depend on the program's umask: the daemon may be another user. The directory decides who may
+    // reach the file.
     int problem = ::fchmod(file.get(), 0644) == 0 ? 0 : errno;
     if (problem == 0) problem = write_fully(file.get(), encode_exit_record(record));
     if (problem == 0 && ::fsync(file.get()) != 0) problem = errno;
@@ -135,8 +135,8 @@ Status write_exit_record(const std::string& path, const ExitRecord& record) {
     ::unlinkat(dir.get(), temporary.c_str(), 0);
     return fail("name", problem);
   }
-  // The new name of what may not be read cannot be made durable, and need not be: only a crash of the machine would
-  // lose it, and no lease outlives that.
+  // A directory that may not be read cannot be synced. This is harmless: only a crash of the machine could lose the new
+  // name, and no lease survives such a crash.
   if (readable && ::fsync(dir.get()) != 0) return fail("make durable", errno);
   return {};
 }

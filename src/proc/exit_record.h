@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper's durable note of how its program ended. It outlives keeper, daemon and power loss, and is read
-// by a daemon that may belong to another user: what is read is checked like any foreign input.
+// The keeper's durable record of how its program ended. The record outlives the keeper, the daemon and a loss of power.
+// The reading daemon may belong to another user, so it checks the record like any foreign input.
 #pragma once
 
 #include "base/error.h"
@@ -17,21 +17,21 @@ namespace sublet::proc {
 
 struct ExitRecord {
   LeaseId lease;
-  std::optional<int> exit_status;  // 0 … 255; unset when killed by a signal, or not known
+  std::optional<int> exit_status;  // 0 … 255; unset if a signal ended the program, or if the status is not known
   std::optional<int> signal;       // 1 … 64
-  Time ended_at;                   // to the millisecond
+  Time ended_at;                   // in whole milliseconds
   bool operator==(const ExitRecord&) const = default;
 };
 
 std::string encode_exit_record(const ExitRecord& record);  // one JSON line
 Result<ExitRecord> decode_exit_record(std::string_view text);
 
-// Written beside `path`, flushed, renamed over it, and the directory flushed: after success the record is
-// there whatever happens, before it there is the old one or none, never a part. Blocks for the disk.
+// Writes the record beside `path`, syncs it, renames it to `path` and syncs the directory. After success the record is
+// durable. A failure leaves the old record or none, never a part. Blocks on the disk.
 Status write_exit_record(const std::string& path, const ExitRecord& record);
 
-// NotFound: there is none. Denied: a link, not a plain file, not `owner`'s, or writable by others.
-// BadRequest: not a record. Never blocks on what a hostile file might be (a FIFO, a device).
+// Reads a record. NotFound: there is none. Denied: a link, not a plain file, not owned by `owner`, or writable by
+// others. BadRequest: not a record. Never blocks, even if the path is a FIFO or a device.
 Result<ExitRecord> read_exit_record(const std::string& path, uid_t owner);
 
 }  // namespace sublet::proc

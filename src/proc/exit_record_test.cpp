@@ -9,7 +9,7 @@
 namespace sublet::proc {
 namespace {
 
-const Time some_time{1'795'276'805'123'000'000};  // 2026-11-21T16:00:05.123Z, to the millisecond
+const Time some_time{1'795'276'805'123'000'000};  // 2026-11-21T16:00:05.123Z, in whole milliseconds
 
 TEST(ExitRecord, GoesThroughText) {
   for (const ExitRecord& record : {ExitRecord{{7}, 0, {}, some_time}, ExitRecord{{8}, 255, {}, some_time},
@@ -95,7 +95,7 @@ TEST(ExitRecord, LeftoversOfAnEarlierWriterDoNotMatter) {
   EXPECT_TRUE(read_exit_record(dir.path("exit.json"), ::geteuid()));
 }
 
-// As users leave theirs with a system daemon: they may make files in its folder, and not look into it.
+// Users leave their records with a system daemon like this: they may create files in its folder, but not list it.
 TEST(ExitRecord, IsWrittenIntoAFolderThatMayNotBeRead) {
   const TempDir dir;
   const bool root = ::geteuid() == 0;

@@ -13,7 +13,7 @@
 namespace sublet::proc {
 namespace {
 
-// "MemAvailable:   1234 kB" → its bytes.
+// Returns the bytes of a line such as "MemAvailable:   1234 kB".
 Bytes kibibytes(std::string_view text, std::string_view name) {
   const auto at = text.find(name);
   if (at == std::string_view::npos || (at != 0 && text[at - 1] != '\n')) return {};
@@ -24,7 +24,8 @@ Bytes kibibytes(std::string_view text, std::string_view name) {
   return Bytes{number * 1024};
 }
 
-// The number in a file of a control group; unset for "max", for what is not there, and for what v1 writes for no limit.
+// Returns the number in a cgroup file. Unset for "max", for a missing file, and for the number with which v1 means "no
+// limit".
 std::optional<Bytes> number_in(const std::string& path) {
   constexpr std::int64_t no_limit = std::int64_t{1} << 60;
   std::ifstream file(path);
@@ -34,10 +35,10 @@ std::optional<Bytes> number_in(const std::string& path) {
 }
 
 struct Names {
-  const char *limit, *usage, *cache;  // the last: in memory.stat
+  const char *limit, *usage, *cache;  // `cache`: the line of memory.stat
 };
 
-// What the kernel drops from its cache of files before anybody is refused memory: the part that nobody has read twice.
+// Returns the part of the file cache that the kernel drops before it refuses memory: pages that were read only once.
 Bytes droppable(const std::string& directory, const Names& names) {
   std::ifstream file(directory + "memory.stat");
   std::string name;
@@ -46,13 +47,14 @@ Bytes droppable(const std::string& directory, const Names& names) {
   return {};
 }
 
-// Its path below where the hierarchy is mounted. A part of that may be mounted: what lies above it cannot be seen.
+// Returns the path of the group below the mount point. If only a part of the hierarchy is mounted, the groups above it
+// are not visible.
 std::string below_mount(const CgroupMount& mount, std::string group) {
   if (mount.root != "/" && group.starts_with(mount.root)) group.erase(0, mount.root.size());
   return group;
 }
 
-// The least that a group and those around it leave. Limits hold for all that is below them.
+// Returns the least memory that a group and the groups above it leave. A limit holds for all groups below it.
 std::optional<Bytes> least_left(const CgroupMount& mount, const std::string& group, const Names& names) {
   std::optional<Bytes> least;
   std::string inside = below_mount(mount, group);
@@ -141,7 +143,7 @@ HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pid
   for (const std::int32_t pid : pids) {
     const auto groups = hierarchies ? cgroups_of(root, pid) : Result<ProcessCgroups>(hierarchies.error());
     if (!groups) {
-      kept = kept && hierarchies.has_value();  // one that has ended takes nothing
+      kept = kept && hierarchies.has_value();  // a process that has ended takes no memory
       continue;
     }
     const auto v1 = groups->v1.find("memory");

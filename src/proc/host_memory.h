@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What host memory can still take: of the machine, and of the control groups that a process is charged to. Read only.
+// Reads how much more host memory is available: on the machine, and in the control groups that are charged for a
+// process.
 #pragma once
 
 #include "base/units.h"
@@ -13,36 +14,36 @@
 namespace sublet::proc {
 
 struct HostFigures {
-  Bytes available;                // MemAvailable; 0 where the kernel does not tell
-  std::optional<Bytes> headroom;  // what the tightest group of any of the processes leaves; unset: none has a limit
-  bool may_swap = false;          // pages of one of them may be written to a swap device, whatever can be done
-  // The part of the last 10 s in which nobody got on for want of memory: on the machine, or in the group of one of
-  // them, where it is most. Unset: the kernel does not tell.
+  Bytes available;                // MemAvailable; 0 if the kernel does not tell
+  std::optional<Bytes> headroom;  // memory left in the tightest group of the processes; unset: no group has a limit
+  bool may_swap = false;          // pages of a process may go to a swap device, and this cannot be prevented
+  // 0 … 1: share of the last 10 s in which all tasks waited for memory; the maximum of the machine and the groups.
+  // Unset: the kernel does not tell.
   std::optional<double> pressure;
 };
 
-// "full avg10" of /proc/pressure/memory and of memory.pressure, as a part of 1. Unset: it is not there.
+// Returns "full avg10" of /proc/pressure/memory or memory.pressure as a number from 0 to 1. Unset: the line is missing.
 std::optional<double> parse_pressure(std::string_view text);
 
-// MemAvailable and SwapTotal of /proc/meminfo. What is missing there is 0.
+// MemAvailable and SwapTotal of /proc/meminfo. A missing line counts as 0.
 struct Meminfo {
   Bytes available;
   Bytes swap;
 };
 Meminfo parse_meminfo(std::string_view text);
 
-// Of the process itself. Unset: it has ended, or the pid is another's.
+// Memory of a single process. The functions return nothing if the process has ended, or if another process has its pid.
 struct ProcessMemory {
   Bytes resident;
-  Bytes swapped;  // VmSwap: what of it is on a swap device
+  Bytes swapped;  // VmSwap: its bytes on a swap device
 };
 std::optional<ProcessMemory> process_memory(const ProcRoot& root, ProcessRef process);
 std::optional<Bytes> resident_bytes(const ProcRoot& root, ProcessRef process);
 
-// For what these processes take: each is charged to its own groups, whoever made it take that. Of the page cache, what
-// was read once (inactive) counts as free, as the kernel drops it for whoever needs memory. What cannot be read has no
-// limit. `by`: who could keep their groups from swap; those then count as kept. Of no process: the machine's figures.
-// Blocks for a few small files of each group.
+// Returns the figures for the memory of these processes. Each process is charged to its own groups. Page cache that was
+// read once (inactive) counts as free, because the kernel drops it. A group that cannot be read has no limit. `by`: the
+// user and process that could keep the groups from swap; such groups count as kept. Without processes, returns the
+// machine's figures. Blocks while a few small files of each group are read.
 HostFigures host_figures(const ProcRoot& root, std::span<const std::int32_t> pids,
                          const std::optional<SwapStopper>& by = {});
 

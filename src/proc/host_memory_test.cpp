@@ -74,7 +74,7 @@ TEST(HostMemory, PressureIsThatOfTheMachineOrOfAGroupWhereItIsMost) {
   EXPECT_EQ(of(*root, {}).pressure, 0.05) << "of no process: the machine's";
 }
 
-// Programs of several processes may be in several groups, in containers with limits of their own, say.
+// The processes of a program may be in several groups, for example in containers with their own limits.
 struct Groups {
   TempDir dir;
   std::optional<ProcRoot> root;
@@ -111,7 +111,7 @@ TEST(HostMemory, AProgramHasWhatTheTightestOfItsGroupsLeaves) {
   EXPECT_EQ(of(*g.root, {42, 99}).headroom, Bytes{800000}) << "one that has ended is charged nothing";
 }
 
-// A program that has read its weights from files has the page cache charged to its group, up to the limit.
+// The page cache of a program that has read its weights from files is charged to its group, up to the limit.
 TEST(HostMemory, FilesThatWereReadOnceLeaveTheirRoom) {
   Groups g;
   g.limit("/read", "memory.max", "1000000");

@@ -8,7 +8,7 @@
 namespace sublet::proc {
 namespace {
 
-// A path in the file system → the path in the hierarchy that is mounted there.
+// Turns a path in the file system into the path in the hierarchy that is mounted there.
 std::string path_inside(const CgroupMount& mount, const std::string& path) {
   std::string rest = mount.path == "/" ? path : path.substr(mount.path.size());
   if (mount.root != "/") rest = mount.root + rest;
@@ -53,7 +53,7 @@ std::vector<ProcessRef> newcomers(const ProcRoot& root, const LeaseGroup& group,
   if (!listed) return found;
   for (const std::int32_t pid : listed->pids) {
     if (known_program(known, pid, lease)) continue;
-    // The list is of numbers; who had the number then may be gone. The process's own file tells for itself.
+    // The list has only pids, and a pid may have a new process by now. The process's own file is certain.
     const auto process = root.read_with(pid, "cgroup");
     if (!process || process->info.dead()) continue;
     const ProcessCgroups groups = parse_process_cgroups(process->text);

@@ -13,7 +13,7 @@ struct Belonging {
   Link link = Link::owner;
 };
 
-// One pass over one table. Processes are meant by their place in the table.
+// One pass over a process table. A process is named by its index in the table.
 class Trace {
  public:
   Trace(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table)
@@ -29,7 +29,7 @@ class Trace {
     for (std::size_t i = 0; i < table_.size(); ++i) join_by_own_group(i);
     collect_groups();
     for (std::size_t i = 0; i < table_.size(); ++i) join_by_group(i);
-    // Below those who came in by a group there may be others that lead no further back.
+    // Below processes that a group brought in there may be processes without any other link.
     for (auto& mark : marks_) mark = Mark::untouched;
     for (std::size_t i = 0; i < table_.size(); ++i) resolve(i);
     return result();
@@ -41,7 +41,7 @@ class Trace {
   void index_roots() {
     for (const LeaseRoots& root : roots_) {
       leases_.insert(root.lease);
-      // An explicit attachment of somebody's main process elsewhere does not take it from its own lease.
+      // Attaching the main process of another lease does not take it from that lease.
       for (const ProcessRef process : root.attached) {
         if (process) explicit_.try_emplace(process, Belonging{root.lease, Link::attached});
       }
@@ -63,15 +63,15 @@ class Trace {
     }
   }
 
-  // The parent's place in the table, or -1. What is younger than its child took over the pid of the true
-  // parent between the reading of the two.
+  // Returns the index of the parent, or -1. A parent younger than its child took over the pid of the true parent
+  // between the two reads.
   std::ptrdiff_t parent_of(std::size_t i) const {
     const auto found = by_pid_.find(table_[i].ppid);
     if (found == by_pid_.end() || found->second == i) return -1;
     return table_[found->second].ref.start_ticks <= table_[i].ref.start_ticks ? std::ptrdiff_t(found->second) : -1;
   }
 
-  // What is known of a process without asking who its parents belong to. False: ask them.
+  // Decides without the parents, if possible. False: the parents decide.
   bool settle_alone(std::size_t i, std::ptrdiff_t parent) {
     const ProcessInfo& process = table_[i];
     if (results_[i].lease) return true;
@@ -84,8 +84,7 @@ class Trace {
       results_[i] = known->second;
       return true;
     }
-    // Where the parent is not in the cgroup, this is where the cgroup was entered: nearer than anything
-    // further up.
+    // A parent outside the cgroup means that the cgroup was entered here. This link is nearer than any link further up.
     const auto group = cgroups_.find(process.ref.pid);
     if (group != cgroups_.end()) {
       const auto above = parent < 0 ? cgroups_.end() : cgroups_.find(table_[std::size_t(parent)].ref.pid);
@@ -111,7 +110,7 @@ class Trace {
         break;
       }
       const std::ptrdiff_t parent = parent_of(at);
-      if (marks_[at] == Mark::open) break;  // a circle, which only a table torn by reused pids can show
+      if (marks_[at] == Mark::open) break;  // a cycle, which only a table torn by reused pids can show
       marks_[at] = Mark::open;
       path_.push_back(at);
       if (settle_alone(at, parent)) {
@@ -126,14 +125,15 @@ class Trace {
     }
   }
 
-  // Only what descends from the owner is the program; what descends from others is no surer than they are.
+  // Only a descendant of the owner is the program. The descendants of other members have the same link as their
+  // ancestor.
   static Link inherited(Link link) { return link == Link::owner ? Link::descendant : link; }
 
   static std::uint64_t key(std::int32_t id, bool session) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id)) << 1) | (session ? 1u : 0u);
   }
 
-  // Groups led by members join those remembered; those whose number was taken over, or that are empty, go.
+  // Adds the groups that members lead to the remembered ones. Removes groups that are empty or whose number was reused.
   void collect_groups() {
     for (std::size_t i = 0; i < table_.size(); ++i) {
       const ProcessInfo& leader = table_[i];
@@ -154,9 +154,9 @@ class Trace {
     std::erase_if(groups_, [&](const auto& entry) { return !peopled.contains(entry.first); });
   }
 
-  // The lease of the group or session that this process leads. A keeper's own session holds its program
-  // alone; its process group may be a shell's whole pipeline. Who is in by a group says nothing about the
-  // groups it leads.
+  // Returns the lease of the group or session that this process leads. A keeper's session holds only its program, but
+  // its process group may be a whole pipeline of a shell. A process that was linked by a group says nothing about the
+  // groups that it leads.
   LeaseId group_owner(std::size_t i, bool session) const {
     if (const auto keeper = keepers_.find(table_[i].ref); keeper != keepers_.end()) {
       return session ? keeper->second : LeaseId{};
@@ -165,8 +165,8 @@ class Trace {
     return leader.link == Link::group || leader.link == Link::session ? LeaseId{} : leader.lease;
   }
 
-  // Of the program, though nothing leads back to it: its ancestors are gone, and nobody was there to see them. Descent
-  // from another lease's program is nearer: leases may be nested, and so are their groups.
+  // Adds a process of the program whose ancestors were gone before a pass saw them. Descent from another lease's
+  // program is nearer, because leases and their groups may be nested.
   void join_by_own_group(std::size_t i) {
     if (own_groups_.empty() || table_[i].dead() || is_keeper(table_[i].ref)) return;
     const auto found = own_groups_.find(table_[i].ref);
@@ -210,7 +210,7 @@ class Trace {
 
   std::span<const LeaseRoots> roots_;
   std::span<const ProcessInfo> table_;
-  std::vector<Belonging> results_;  // by place in the table, like marks_
+  std::vector<Belonging> results_;  // by index in the table, like marks_
   std::vector<Mark> marks_;
   std::vector<std::size_t> path_;
   std::unordered_map<std::int32_t, std::size_t> by_pid_;

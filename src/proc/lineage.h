@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes belong to which lease, judged from the process table. Pure functions over values, any
-// thread.
+// Decides which processes belong to which lease, from the process table. Pure functions over values, any thread.
 //
-// Below a lease's main process, its keeper or an attached process everything belongs to the lease; where
-// several leases are nested, the nearest one counts. Who once belonged stays, whatever becomes of its
-// parents: the state handed from one pass to the next remembers. A process group or session that a member
-// made, and a cgroup that was attached, bring in what was never seen below its lease (a link that may spare a
-// process and never condemns one).
-// The group that Sublet made for a lease's program is as good as descent: only what the program forked can be in it.
+// All processes below a lease's main process, its keeper or an attached process belong to the lease. If leases are
+// nested, the nearest lease counts. A member stays a member when its parents end: each pass hands a state to the next
+// pass. A process group or session that a member made, and an attached cgroup, add processes that were never seen below
+// the lease. Such a link may protect a process, but never condemns one. The group that Sublet made for a lease's
+// program counts like descent: only the program's children can be in it.
 #pragma once
 
 #include "base/ids.h"
@@ -19,9 +17,9 @@
 
 namespace sublet::proc {
 
-// How a process came to be a member. `owner` and `descendant` are the program itself: it may be signalled, and while
-// any of it lives it has not ended. The others are booked to the lease (`attached`, `cgroup`, with all below them), or
-// linked to it by a group that the program made.
+// How a process became a member. `owner` and `descendant` are the program itself: the program may be signalled, and it
+// has not ended while one of them lives. Processes with `attached` or `cgroup`, and those below them, are booked to the
+// lease. `session` and `group` link a process by a group that the program made.
 enum class Link { owner, attached, descendant, cgroup, session, group };
 std::string_view to_string(Link link);  // "owner", "attached", …
 inline bool is_program(Link link) { return link == Link::owner || link == Link::descendant; }
@@ -29,10 +27,10 @@ inline bool is_program(Link link) { return link == Link::owner || link == Link::
 struct LeaseRoots {
   LeaseId lease;
   ProcessRef main;                       // the owner's main process; none: not known (yet)
-  ProcessRef keeper;                     // its parent; not itself a member, but what is below it is
-  std::vector<ProcessRef> attached;      // named explicitly, by `attach`
-  std::vector<std::int32_t> in_cgroups;  // pids now in the cgroups attached to it (cgroup.h reads them)
-  std::vector<ProcessRef> in_own_group;  // proven to be in the group made for its program alone (lease_group.h)
+  ProcessRef keeper;                     // the parent of `main`; not a member, but the processes below it are
+  std::vector<ProcessRef> attached;      // the processes that `attach` named
+  std::vector<std::int32_t> in_cgroups;  // pids in the cgroups attached to the lease (read by cgroup.h)
+  std::vector<ProcessRef> in_own_group;  // processes proven to be in the program's own group (lease_group.h)
 };
 
 struct Member {
@@ -42,27 +40,26 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// A process group or session whose leader was a member. Its number cannot be anybody else's while one process
-// is in it.
+// A process group or session whose leader was a member. The kernel does not reuse its number while a process is in it.
 struct MemberGroup {
   std::int32_t id = 0;             // the leader's pid
-  std::uint64_t leader_start = 0;  // start ticks of the leader, which may be gone
-  std::uint32_t uid = 0;           // of the leader: somebody else's process is never linked by a group
-  bool session = false;            // else a process group
+  std::uint64_t leader_start = 0;  // start ticks of the leader, which may have ended
+  std::uint32_t uid = 0;           // uid of the leader; a group never links processes of another user
+  bool session = false;            // false: a process group
   LeaseId lease;
   bool operator==(const MemberGroup&) const = default;
 };
 
-// The result of one pass, and what the next one remembers. It can be stored and read back within one boot.
+// The result of a pass, which is the input of the next pass. It can be stored and read back within a boot.
 struct Lineage {
-  std::vector<Member> members;  // living ones, ordered by process, each once
+  std::vector<Member> members;  // living members, ordered by process, each once
   std::vector<MemberGroup> groups;
 
-  const Member* find(ProcessRef process) const;  // null: without a lease
+  const Member* find(ProcessRef process) const;  // null: the process has no lease
 };
 
-// `before` is the previous pass (empty at first). What it says of leases that are not in `roots` is
-// forgotten. Cost: linear in `table`, with a sort of the members.
+// Runs a pass. `before` is the result of the previous pass (empty at first). Members of leases that are not in `roots`
+// are forgotten. Cost: linear in `table`, plus a sort of the members.
 Lineage trace_lineage(std::span<const LeaseRoots> roots, const Lineage& before, std::span<const ProcessInfo> table);
 
 }  // namespace sublet::proc

@@ -13,7 +13,7 @@
 namespace sublet::proc {
 namespace {
 
-// A literal process: pid, parent, start ticks (default: the pid), group, session, uid.
+// A process: pid, parent, start ticks (default: the pid), group, session, uid.
 struct P {
   std::int32_t pid;
   std::int32_t ppid;
@@ -62,8 +62,8 @@ LeaseRoots lease(std::uint64_t id, std::int32_t main, std::int32_t keeper = 0) {
 TEST(Lineage, TheOwnGroupIsAsGoodAsDescent) {
   LeaseRoots outer = lease(7, 100), inner = lease(8, 200);
   outer.in_own_group = {ref(100), ref(300), ref(200), ref(201), ref(400)};
-  // 300: an orphan that nothing leads back from; 200 and 201: a lease inside, whose program is nearer to them;
-  // 400 is dead; 500 descends from what the group brought in.
+  // Process 300 is an orphan without a link back. Processes 200 and 201 belong to a nested lease, which is nearer. 400
+  // is dead. 500 descends from a process that the group brought in.
   const std::vector<LeaseRoots> roots{outer, inner};
   const auto now =
       table({{1, 0}, {100, 1}, {200, 100}, {201, 200}, {300, 1}, {400, 1, 0, 1, 1, 1000, 'Z'}, {500, 300}});
@@ -79,7 +79,7 @@ TEST(Lineage, TheOwnGroupMakesAWeakLinkStrong) {
   roots.in_own_group = {ref(300)};
   const Lineage strong = trace_lineage(std::span(&roots, 1), {}, now);
   EXPECT_EQ(show(strong), "100:7=owner 300:7=descendant");
-  // In another lease's group it stays what it was named as.
+  // In another lease's group a process keeps the lease that names it.
   LeaseRoots other = lease(8, 0);
   other.in_own_group = {ref(300)};
   roots.in_own_group.clear();
@@ -119,8 +119,8 @@ TEST(Lineage, OrderOfTheTableDoesNotMatter) {
 }
 
 TEST(Lineage, OrphansFallToTheKeeper) {
-  // 11 was forked by 10, which has ended: the keeper is the child subreaper, so 11 stands below it, never
-  // seen before.
+  // Process 10 forked 11 and ended. The keeper is the child subreaper, so 11 is below the keeper, and no pass has seen
+  // it before.
   const std::vector roots{lease(1, 10, 9)};
   EXPECT_EQ(show(trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {11, 9}, {12, 11}}))),
             "11:1=descendant 12:1=descendant");
@@ -134,15 +134,15 @@ TEST(Lineage, MembersStayWhenKeeperAndOwnerAreGone) {
 }
 
 TEST(Lineage, DoubleForkIsFollowed) {
-  // 10 forks 11, 11 calls setsid and forks 12, 11 exits: 12 hangs below the keeper, in the session 11.
+  // Process 10 forks 11. 11 calls setsid, forks 12 and exits. 12 is below the keeper, in the session 11.
   const std::vector roots{lease(1, 10, 9)};
   const auto first = trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10, 0, 11, 11}}));
   const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {12, 9, 0, 11, 11}}));
   EXPECT_EQ(show(second), "10:1=owner 12:1=descendant");
-  // The same with the keeper killed in between, and 12 never seen below it: its session tells.
+  // The same with a killed keeper. No pass has seen 12 below it, but the session links 12.
   const auto orphaned = trace_lineage(roots, first, table({{1, 0}, {10, 1}, {12, 1, 0, 11, 11}, {13, 12, 0, 13, 13}}));
   EXPECT_EQ(show(orphaned), "10:1=owner 12:1=session 13:1=session") << "what descends from a weak link is as weak";
-  // It is remembered when it leaves the session.
+  // The link stays when 12 leaves the session.
   const auto later = trace_lineage(roots, orphaned, table({{1, 0}, {12, 1, 0, 12, 12}}));
   EXPECT_EQ(show(later), "12:1=session");
 }
@@ -173,7 +173,7 @@ TEST(Lineage, RecycledPidsAreStrangers) {
   const std::vector roots{lease(1, 10, 9)};
   const auto before = trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10, 11, 11, 11}}));
   EXPECT_EQ(show(before), "10:1=owner 11:1=descendant");
-  // All four pids are now others', the former member's with a session of its own and a child in it.
+  // Other processes have all four pids now. The former member's pid leads a session and has a child in it.
   const auto after = trace_lineage(
       roots, before, table({{1, 0}, {9, 1, 900}, {10, 9, 901}, {11, 1, 902, 11, 11}, {12, 11, 903, 11, 11}}));
   EXPECT_EQ(show(after), "");
@@ -181,8 +181,7 @@ TEST(Lineage, RecycledPidsAreStrangers) {
 }
 
 TEST(Lineage, ParentYoungerThanItsChildIsNoParent) {
-  // The table was read while 10 died and its pid was given to a new process: 11 (start 11) cannot be its
-  // child.
+  // Process 10 died while the table was read, and a new process got its pid. So 11 (start 11) cannot be its child.
   const std::vector roots{[] {
     auto r = lease(1, 10, 0);
     r.main = ref(10, 500);
@@ -197,7 +196,7 @@ TEST(Lineage, NearestLeaseCountsWhereLeasesAreNested) {
   const auto first =
       trace_lineage(roots, {}, table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {19, 11}, {20, 19}, {21, 20}, {22, 19}}));
   EXPECT_EQ(show(first), "10:1=owner 11:1=descendant 19:1=descendant 20:2=owner 21:2=descendant 22:2=descendant");
-  // The inner keeper dies; its orphan falls to the outer keeper and still is the inner lease's.
+  // The inner keeper dies. Its orphan falls to the outer keeper and still belongs to the inner lease.
   const auto second = trace_lineage(roots, first, table({{1, 0}, {9, 1}, {10, 9}, {21, 9}, {23, 21}, {24, 9}}));
   EXPECT_EQ(show(second), "10:1=owner 21:2=descendant 23:2=descendant 24:1=descendant");
 }
@@ -206,7 +205,7 @@ TEST(Lineage, AttachedProcessesBringTheirTree) {
   auto roots = lease(1, 10, 9);
   roots.attached = {ref(30), ref(40, 4000), ref(10)};
   auto other = lease(2, 50, 49);
-  other.attached = {ref(10)};  // somebody's main process cannot be taken from its own lease
+  other.attached = {ref(10)};  // the main process of a lease cannot be taken from its lease
   const std::vector both{roots, other};
   EXPECT_EQ(show(trace_lineage(both, {}, table({{1, 0}, {9, 1}, {10, 9}, {30, 1}, {31, 30}, {40, 1}, {41, 40}}))),
             "10:1=owner 30:1=attached 31:1=attached")
@@ -216,7 +215,7 @@ TEST(Lineage, AttachedProcessesBringTheirTree) {
 TEST(Lineage, CgroupsBringTheirProcesses) {
   auto roots = lease(1, 0);
   roots.in_cgroups = {30, 31, 32, 99};
-  // 31's child 33 is not in the group (it was moved out), and below it all the same.
+  // Child 33 of 31 was moved out of the group, and is a member as a descendant.
   EXPECT_EQ(show(trace_lineage(std::vector{roots}, {}, table({{1, 0}, {30, 1}, {31, 30}, {32, 1}, {33, 31}, {34, 1}}))),
             "30:1=cgroup 31:1=cgroup 32:1=cgroup 33:1=cgroup");
 }
@@ -224,11 +223,11 @@ TEST(Lineage, CgroupsBringTheirProcesses) {
 TEST(Lineage, CgroupEnteredBelowAnotherLeaseIsNearer) {
   auto outer = lease(1, 10, 9);
   auto inner = lease(2, 0);
-  inner.in_cgroups = {12, 13};  // a container, started by 10's program without an engine of its own
+  inner.in_cgroups = {12, 13};  // a container that 10's program started without an engine
   EXPECT_EQ(show(trace_lineage(std::vector{outer, inner}, {},
                                table({{1, 0}, {9, 1}, {10, 9}, {11, 10}, {12, 11}, {13, 12}}))),
             "10:1=owner 11:1=descendant 12:2=cgroup 13:2=cgroup");
-  // A lease nested inside another's cgroup: the nearer owner wins over the cgroup around both.
+  // A lease is nested inside another lease's cgroup: the nearer owner wins.
   outer.in_cgroups = {9, 10, 19, 20, 21};
   EXPECT_EQ(show(trace_lineage(std::vector{outer, lease(2, 20, 19)}, {},
                                table({{1, 0}, {9, 1}, {10, 9}, {19, 10}, {20, 19}, {21, 20}}))),
@@ -263,9 +262,9 @@ TEST(Lineage, CirclesInATornTableEnd) {
             "");
 }
 
-// Random histories of forks, exits (reparenting to the nearest living keeper, as the kernel does) and pids
-// used again, against a model that remembers the truth: nobody foreign is ever a member by a sure link, and
-// whoever was below the owner at a pass stays a member until it ends.
+// Compares random histories with a model that knows the truth. A history has forks, exits (the kernel moves orphans to
+// the nearest living keeper) and reused pids. No foreign process is ever a member by a sure link. A process that a pass
+// saw below the owner stays a member until it ends.
 TEST(Lineage, RandomHistoriesKeepTheTruth) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);

@@ -23,7 +23,7 @@ std::optional<std::uint32_t> find_listener(std::string_view table, std::string_v
   std::istringstream lines{std::string(table)};
   std::string line;
   std::optional<std::uint32_t> found;
-  std::getline(lines, line);  // its head
+  std::getline(lines, line);  // the header line
   while (std::getline(lines, line)) {
     std::istringstream words(line);
     std::string number, local, remote, state, queues, timer, retransmits;
@@ -47,7 +47,7 @@ std::optional<std::uint32_t> listener_uid(const std::string& host, std::uint16_t
   const auto own = v6 ? find_listener(read_table("/proc/net/tcp6"), "00000000000000000000000001000000", port)
                       : find_listener(read_table("/proc/net/tcp"), "0100007F", port);
   if (own || v6) return own;
-  // A socket of both families that takes this one too.
+  // An IPv6 socket that also accepts IPv4 connections.
   return find_listener(read_table("/proc/net/tcp6"), "0000000000000000FFFF00000100007F", port);
 }
 

@@ -17,7 +17,7 @@
 namespace sublet::proc {
 namespace {
 
-// Numbers of the kernel's interface, younger than the headers that this is built with.
+// Numbers of system calls that are newer than the build's headers.
 constexpr long call_pidfd_send_signal = 424;
 constexpr long call_pidfd_open = 434;
 constexpr int option_peer_pidfd = 77;
@@ -26,11 +26,11 @@ constexpr uid_t default_overflow_id = 65534;
 
 Result<Fd> open_by_pid(std::int32_t pid) {
   if (pid <= 0) return not_found(fmt::format("{} is no process id", pid));
-  Fd fd(static_cast<int>(::syscall(call_pidfd_open, pid, 0)));  // close-on-exec by itself
+  Fd fd(static_cast<int>(::syscall(call_pidfd_open, pid, 0)));  // always close-on-exec
   if (fd) return fd;
   const int problem = errno;
   if (problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
-  // EINVAL: the number is that of a thread, which is no process of its own.
+  // EINVAL: the number is a thread id, not a process id.
   if (problem == EINVAL) return not_found(fmt::format("{} is a thread, not a process", pid));
   return from_errno(fmt::format("cannot hold process {}", pid), problem);
 }
@@ -42,7 +42,7 @@ uid_t overflow_uid(const ProcRoot& root) {
   return id == 0 ? default_overflow_id : static_cast<uid_t>(id);
 }
 
-// The pid behind a pidfd in our pid namespace, 0 when it has none or is gone.
+// Returns the pid of the process behind a pidfd in our pid namespace. 0: the process has no pid there, or has ended.
 std::int32_t pid_behind(const ProcRoot& root, int pidfd) {
   const auto text = root.read_file(fmt::format("self/fdinfo/{}", pidfd), 4096);
   if (!text) return 0;
@@ -59,8 +59,8 @@ Result<HeldProcess> hold_process(const ProcRoot& root, std::int32_t pid) {
   if (!fd) return fd.error();
   auto info = root.read(pid);
   if (!info) return info.error();
-  // Alive now means alive while its entry was read, so that the entry was its own: a pid is not given away
-  // before its process is reaped.
+  // The process still lives after its entry was read, so the entry was its own: the kernel reuses a pid only after the
+  // process was reaped.
   if (is_dead(fd->get())) return not_found(fmt::format("process {} has ended", pid));
   return HeldProcess{std::move(*fd), std::move(*info)};
 }
@@ -83,7 +83,7 @@ Result<ProcessInfo> process_behind(const ProcRoot& root, int pidfd) {
   const std::int32_t pid = pid_behind(root, pidfd);
   if (pid == 0) return bad_request("the process is of another pid namespace");
   auto info = root.read(pid);
-  // Same order as in hold_process: read first, then see that it was alive all the while.
+  // The same order as in hold_process(): read first, then check that the process still lives.
   if (info && is_dead(pidfd)) return not_found("the process has ended");
   return info;
 }
@@ -94,7 +94,7 @@ bool is_dead(int pidfd) {
   do {
     ready = ::poll(&entry, 1, 0);
   } while (ready < 0 && errno == EINTR);
-  // POLLHUP: it was reaped meanwhile, as newer kernels tell.
+  // POLLHUP: newer kernels report that the process was reaped meanwhile.
   return ready > 0 && (entry.revents & (POLLIN | POLLHUP)) != 0;
 }
 
@@ -134,7 +134,7 @@ Result<Peer> peer_of(const ProcRoot& root, int socket) {
   if (::getsockopt(socket, SOL_SOCKET, option_peer_pidfd, &raw, &size) == 0) {
     Fd pidfd(raw);
     const auto info = root.read(peer.pid);
-    // Same order as in hold_process: read first, then see that it was alive all the while.
+    // The same order as in hold_process(): read first, then check that the process still lives.
     if (info && !is_dead(pidfd.get()) && pid_behind(root, pidfd.get()) == peer.pid) {
       peer.process = info->ref;
       peer.pidfd = std::move(pidfd);
@@ -143,7 +143,7 @@ Result<Peer> peer_of(const ProcRoot& root, int socket) {
     return peer;
   }
   const int problem = errno;
-  // Known to the kernel, and the process behind is gone: looking its pid up would find a stranger.
+  // The kernel knows the call, and the process is gone. A lookup of its pid could find another process.
   if (problem != ENOPROTOOPT && problem != EOPNOTSUPP) return peer;
   auto held = hold_process(root, peer.pid);
   if (held) {

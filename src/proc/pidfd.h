@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes held by a file descriptor, which is the only name of a process that cannot become another's.
-// System calls are made by number: glibc's wrappers would bind the program to version 2.36.
+// Holds processes by file descriptors. Only a pidfd names a process without the risk of a reused pid. System calls are
+// made by number, because glibc's wrappers would require version 2.36.
 #pragma once
 
 #include "base/error.h"
@@ -16,59 +16,57 @@
 
 namespace sublet::proc {
 
-// A descriptor (close-on-exec) of exactly the process named: its start time is read after the descriptor is
-// open, and the process is found alive after that. NotFound: it has ended, or the pid is another's now.
-// Unavailable: the kernel has no pidfd, or no descriptor is free.
+// Opens a pidfd (close-on-exec) of exactly this process. The start time is read after the open, and then the process is
+// checked to be alive. NotFound: the process has ended, or another process has its pid. Unavailable: the kernel has no
+// pidfd, or no descriptor is free.
 Result<Fd> open_pidfd(const ProcRoot& root, ProcessRef process);
 
-// The same for whoever has this pid now, telling who that is.
+// The process that has this pid now, with its pidfd.
 struct HeldProcess {
   Fd pidfd;
   ProcessInfo info;
 };
 Result<HeldProcess> hold_process(const ProcRoot& root, std::int32_t pid);
 
-// Who is behind a descriptor that somebody else opened. NotFound: it has ended. BadRequest: it is no pidfd, or of a
-// process that our pid namespace does not see.
+// Returns the process behind a pidfd that another program opened. NotFound: it has ended. BadRequest: not a pidfd, or
+// our pid namespace does not show the process.
 Result<ProcessInfo> process_behind(const ProcRoot& root, int pidfd);
 
-// True once all threads have ended, reaped or not. Never blocks. The descriptor becomes readable at that
-// moment.
+// True if all threads have ended, reaped or not. Never blocks. The descriptor becomes readable at that moment.
 bool is_dead(int pidfd);
 
-// NotFound: it has ended. Denied: not ours to signal.
+// Sends a signal. NotFound: the process has ended. Denied: we may not signal it.
 Status send_signal(int pidfd, int signal);
 
-// The inode of the process behind it, unique for the life of the machine since its boot; unset where the
-// kernel gives all pidfds the same one (before 6.9).
+// Returns the inode of the pidfd, which is unique until the next boot. Unset before Linux 6.9, where all pidfds share
+// an inode.
 std::optional<std::uint64_t> pidfd_inode(int pidfd);
 
-// Who connected to a Unix socket.
+// The process at the other end of a Unix socket.
 struct Peer {
   uid_t uid = 65534;
   gid_t gid = 65534;
   std::int32_t pid = 0;
-  // Its user or pid means nothing here: it lives in a user namespace without a mapping, or in a pid namespace
-  // that is not below ours. (The account `nobody` cannot be told from it and is treated alike.) Such a peer
-  // gets /healthz only.
+  // The uid or pid means nothing here: the peer is in a user namespace without a mapping, or in a pid namespace that is
+  // not below ours. A peer of the account `nobody` looks the same and is treated alike. Such a peer may use only
+  // /healthz.
   bool anonymous = true;
-  ProcessRef process;  // none: gone, or anonymous
-  Fd pidfd;            // held, when `process` is set
-  // True: the kernel named the peer by pidfd. False: the pid was looked up again; between connecting and this
-  // call the peer may have ended and its pid been taken, which only a start time later than the connection
-  // would show.
+  ProcessRef process;  // none: the process is gone, or the peer is anonymous
+  Fd pidfd;            // open if `process` is set
+  // True: the kernel gave a pidfd of the peer. False: the process was looked up by pid. Between connect and this call
+  // the peer may have ended and its pid been reused; only a start time after the connect would show that.
   bool exact = false;
 };
 Result<Peer> peer_of(const ProcRoot& root, int socket);
 
-// What this kernel offers for telling processes apart; `doctor` prints it.
+// The kernel's features for naming processes safely. `doctor` prints it.
 struct IdentityReport {
-  bool pidfd = false;         // open and signal: without both nothing is ever signalled
-  bool unique_inode = false;  // 6.9 and later
-  bool peer_pidfd = false;    // 6.5 and later
+  bool pidfd = false;         // open and signal work; without both, Sublet never sends a signal
+  bool unique_inode = false;  // Linux 6.9 and later
+  bool peer_pidfd = false;    // Linux 6.5 and later
   std::string boot_id;
   std::string kernel;
-  std::string text;  // one line for people
+  std::string text;  // a line for people
   bool may_signal() const { return pidfd && !boot_id.empty(); }
 };
 IdentityReport identity_report(const ProcRoot& root);

@@ -16,7 +16,7 @@ namespace {
 
 ProcRoot real_root() { return std::move(*ProcRoot::open()); }
 
-// A child with exactly this pid, which must be free. Needs the right to choose pids.
+// Forks a child with exactly this pid, which must be free. Needs the right to choose pids.
 pid_t fork_with_pid(pid_t wanted) {
   struct {
     std::uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size,

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t command_limit = 4096;
 constexpr unsigned kernel_thread_flag = 0x00200000;  // PF_KTHREAD
 
-// The layout that getdents64 writes.
+// The layout of getdents64.
 struct DirEntry {
   std::uint64_t inode;
   std::int64_t offset;
@@ -48,7 +48,7 @@ ssize_t read_retrying(int fd, char* to, std::size_t size) {
   return got;
 }
 
-// Reads a file until its end or until `text` has grown to `limit`; 0 or an errno.
+// Reads a file until its end or until `text` has `limit` bytes. Returns 0 or an errno.
 int read_all(int fd, std::size_t limit, std::string& text) {
   std::array<char, 4096> chunk;
   while (text.size() < limit) {
@@ -60,9 +60,9 @@ int read_all(int fd, std::size_t limit, std::string& text) {
   return 0;
 }
 
-// What one process's directory tells; errno is set when there is no answer. The directory is opened first, so
-// that owner and text are of the same process even if its pid is taken over in between. (The owner of the
-// files in it would not do: a process that may not be dumped shows root there.)
+// Opens the directory of a process; errno is set on failure. The directory is opened first, so that owner and text
+// belong to the same process even if the pid is reused meanwhile. The owner of the files inside is no substitute: root
+// owns them if the process may not be dumped.
 Fd open_process(int proc_dir, const char* pid) {
   return Fd(::openat(proc_dir, pid, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
@@ -106,7 +106,7 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
   const char* at = text.data() + close + 3;
   const char* const end = text.data() + text.size();
   unsigned flags = 0;
-  // Field numbers as in proc(5); 3, the state, has been read.
+  // Fields are numbered as in proc(5). Field 3, the state, has been read.
   for (int field = 4; field <= 22; ++field) {
     if (at == end || *at != ' ') return {};
     ++at;
@@ -130,7 +130,7 @@ std::optional<ProcessInfo> parse_stat(std::string_view text) {
 
 namespace {
 
-// The numbers that stand on the line of that name; none where there is no such whole line, or something else on it.
+// Returns the numbers on the line with that name. None if there is no such whole line, or if the line has other text.
 std::optional<std::vector<std::uint32_t>> numbers_of(std::string_view status, std::string_view name) {
   const auto line = status.find(name);
   if (line == std::string_view::npos) return {};
@@ -200,7 +200,7 @@ Result<std::vector<ProcessInfo>> ProcRoot::list() const {
       if (auto info = read_process(dir_.get(), name)) {
         found.push_back(std::move(*info));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
-        // A list that silently lacks processes would make living ones look ended.
+        // An incomplete list would make living processes look ended.
         return from_errno("cannot list the processes", errno);
       }
     }
@@ -237,7 +237,7 @@ bool ProcRoot::has_memory(std::int32_t pid) const {
   Fd dir(::openat(dir_.get(), tasks.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* const listing = dir ? ::fdopendir(dir.get()) : nullptr;
   if (listing == nullptr) return true;
-  dir.release();  // the listing's now
+  dir.release();  // the listing owns it now
   bool some = false;
   while (const dirent* entry = some ? nullptr : ::readdir(listing)) {  // NOLINT(concurrency-mt-unsafe): our own
     if (parse_pid(entry->d_name) == 0) continue;
@@ -284,7 +284,7 @@ std::optional<std::uint32_t> ProcRoot::owner_of(const std::string& relative) con
 }
 
 bool ProcRoot::shares_namespaces(std::int32_t pid, std::string_view status) const {
-  const auto pids = numbers_of(status, "\nNSpid:");  // one in each pid namespace, from this root's inwards
+  const auto pids = numbers_of(status, "\nNSpid:");  // one pid for each pid namespace, from this root's inwards
   if (!pids || pids->size() != 1) return false;
   const auto its = read_file(fmt::format("{}/uid_map", pid)), ours = read_file("self/uid_map");
   return its && ours && *its == *ours;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs on this machine, read from /proc. Reading is a snapshot of something that moves: a process may be
-// gone, or its pid somebody else's, by the time the answer is used. Who wants to signal uses a pidfd
-// (pidfd.h).
+// Reads the processes of this machine from /proc. A result is already old when it is used: a process may be gone, or
+// its pid reused. Code that signals a process uses a pidfd (pidfd.h).
 #pragma once
 
 #include "base/error.h"
@@ -18,7 +17,7 @@ namespace sublet::proc {
 
 struct ProcessInfo {
   ProcessRef ref;
-  std::int32_t ppid = 0;  // 0: none that this pid namespace can see
+  std::int32_t ppid = 0;  // 0: this pid namespace does not show the parent
   std::int32_t pgrp = 0;
   std::int32_t session = 0;
   std::uint32_t uid = 0;  // effective
@@ -27,52 +26,51 @@ struct ProcessInfo {
   std::string comm;     // the kernel's short name, printable
   bool kernel = false;  // a thread of the kernel, which no signal ends
 
-  // Nothing of it runs any more and its memory is gone. A process whose first thread has ended shows Z while
-  // its other threads go on: that one lives.
+  // All threads have ended, and the memory is freed. If only the first thread has ended, the state is Z while other
+  // threads still run: such a process is alive.
   bool dead() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
-// Reads /proc, or a tree that looks like it. Holds the directory open; one thread at a time.
+// Reads /proc, or a test tree with the same layout. Keeps the directory open. One thread at a time.
 class ProcRoot {
  public:
   static Result<ProcRoot> open(const std::string& path = "/proc");
 
-  // All processes in one pass, in no order, dead ones included. What ends during the pass is left out.
+  // Returns all processes in one pass, unordered, with dead ones. Processes that end during the pass are left out.
   Result<std::vector<ProcessInfo>> list() const;
 
-  // One process; NotFound when there is none with this pid.
+  // Returns a process; NotFound if no process has this pid.
   Result<ProcessInfo> read(std::int32_t pid) const;
 
-  // The same, with the text of another file of its directory ("status", "cgroup") that is certainly of the same
-  // process.
+  // The same, with the text of another file ("status", "cgroup") that is certainly of the same process.
   struct Detailed {
     ProcessInfo info;
     std::string text;
   };
   Result<Detailed> read_with(std::int32_t pid, const char* file) const;
 
-  // The arguments joined by spaces, printable, at most 4 KiB (then ending in "…"); "[comm]" where there are
-  // none (a kernel thread, or a process that hides them); "" for a process that is gone. A process chooses
-  // what it shows here. The kernel may make the reader wait while that process's memory is being rearranged:
-  // not for the event loop in bulk.
+  // Returns the arguments joined by spaces, printable, at most 4 KiB (longer text ends in "…"). "[comm]" if there are
+  // no arguments: a kernel thread, or a process that hides them. "" if the process is gone. The process itself chooses
+  // this text. The kernel may block the reader while the memory map of the process changes, so the event loop must not
+  // call this for many processes.
   std::string command_line(std::int32_t pid) const;
 
-  // A file below the root, at most `limit` bytes of it.
+  // Returns at most `limit` bytes of a file below the root.
   Result<std::string> read_file(const std::string& relative, std::size_t limit = 65536) const;
 
-  // To whom a file below the root belongs; none where there is no such file. That of a process which does not let
-  // itself be traced is root's.
+  // Returns the owner of a file below the root; none if there is no such file. Files of a process that may not be
+  // traced belong to root.
   std::optional<std::uint32_t> owner_of(const std::string& relative) const;
 
-  // Whether any of its threads has memory: one of which none has is ending, though its pidfd does not say so yet, and
-  // it may take seconds to. Where that cannot be read: yes.
+  // Whether any thread of the process still has memory. A process without memory is ending, although its pidfd may not
+  // say so for seconds. True if the kernel does not tell.
   bool has_memory(std::int32_t pid) const;
 
-  // Whether the process, whose status was just read, is in the pid and user namespaces in which this root shows pids
-  // and uids. By what everybody may read; of a process that is gone: no.
+  // Whether the process has the pid and user namespaces of this root. `status`: the text of its status file, just read.
+  // Uses only files that every user may read. False if the process is gone.
   bool shares_namespaces(std::int32_t pid, std::string_view status) const;
 
-  // The kernel's id of this boot, 36 characters: start ticks of another boot mean nothing.
+  // Returns the kernel's id of this boot, 36 characters. Start ticks are comparable only within a boot.
   Result<std::string> boot_id() const;
 
  private:
@@ -80,7 +78,7 @@ class ProcRoot {
   Fd dir_;
 };
 
-// The user ids of a process from the text of its /proc/PID/status.
+// The user ids of a process, from the text of its /proc/PID/status.
 struct Uids {
   std::uint32_t real = 0;
   std::uint32_t effective = 0;
@@ -88,18 +86,18 @@ struct Uids {
 };
 std::optional<Uids> parse_uids(std::string_view status);
 
-// Whose rights a process has, from the same text. The four numbers are the real, effective, saved and file system's.
+// The ids that decide a process's rights, from the same text. Each array is real, effective, saved and file system id.
 struct Rights {
   std::array<std::uint32_t, 4> uids{};
   std::array<std::uint32_t, 4> gids{};
   std::vector<std::uint32_t> groups;  // supplementary
 
-  // It is one user's and one group's through and through: no program with the rights of its file's owner.
+  // Whether all uids and all gids are equal, so that the process has no rights of a set-uid file.
   bool plain() const;
 };
 std::optional<Rights> parse_rights(std::string_view status);
 
-// Parses the text of /proc/PID/stat (uid is not in it). A name may hold spaces and parentheses.
+// Parses the text of /proc/PID/stat, which has no uid. The name may contain spaces and parentheses.
 std::optional<ProcessInfo> parse_stat(std::string_view text);
 
 }  // namespace sublet::proc

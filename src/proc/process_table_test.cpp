@@ -94,7 +94,7 @@ TEST(ProcRoot, ListsALiteralTree) {
   const TempDir tree;
   tree.write("1/stat", stat_line(1, "init", 'S', 0, 1));
   tree.write("20/stat", stat_line(20, "a b", 'R', 1, 5));
-  tree.write("30/stat", "rubbish");  // not readable as a process
+  tree.write("30/stat", "rubbish");  // cannot be parsed as a process
   tree.write("self/stat", stat_line(99, "no", 'R', 1, 5));
   tree.write("40x/stat", stat_line(40, "no", 'R', 1, 5));
   std::filesystem::create_directories(tree.path("50"));  // gone between the two reads
@@ -171,13 +171,13 @@ TEST(ProcRoot, ProcessWhoseFirstThreadEndedLives) {
           return nullptr;
         },
         nullptr);
-    ::syscall(SYS_exit, 0);  // ends this thread alone
+    ::syscall(SYS_exit, 0);  // ends only this thread
     return 1;
   });
   for (;;) {
     const auto info = root.read(child.pid());
     ASSERT_TRUE(info);
-    if (info->state != 'Z') continue;  // the child is still on its way there
+    if (info->state != 'Z') continue;  // the child is not a zombie yet
     EXPECT_FALSE(info->dead());
     break;
   }
@@ -219,7 +219,7 @@ TEST(ProcRoot, OneThatIsEndingHasNoMemory) {
   const Child zombie([] { return 0; });
   zombie.wait_for_end();
   EXPECT_FALSE(root.has_memory(zombie.pid()));
-  // Its other thread goes on, and has all that the process has.
+  // The other thread still runs and has all resources of the process.
   const Child headless([] {
     std::thread([] { sleep_for_ever(); }).detach();
     return static_cast<int>(::syscall(SYS_exit, 0));

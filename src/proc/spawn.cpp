@@ -16,7 +16,7 @@ Result<Helper> spawn_helper(const HelperLaunch& launch) {
   Helper helper;
   helper.socket = Fd(pair[0]);
   Fd theirs(pair[1]);
-  if (theirs.get() == helper_socket) {  // dup2 onto itself would leave it close-on-exec
+  if (theirs.get() == helper_socket) {  // dup2 to the same number would leave close-on-exec set
     theirs = Fd(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, helper_socket + 1));
     if (!theirs) return from_errno("cannot start " + launch.program, errno);
   }

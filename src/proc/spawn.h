@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a helper of ours that serves its parent on a socket and ends when that is closed.
+// Starts a helper that serves its parent on a socket and ends when the socket is closed.
 #pragma once
 
 #include "base/error.h"
@@ -13,21 +13,21 @@
 namespace sublet::proc {
 
 struct Helper {
-  pid_t pid = 0;  // to be waited for by the caller
+  pid_t pid = 0;  // the caller must wait for it
   Fd socket;      // close-on-exec; blocking
 };
 
-// Where the helper finds its end of the socket.
+// The descriptor number of the helper's socket.
 inline constexpr int helper_socket = 3;
 
 struct HelperLaunch {
   std::string program;                 // absolute path
   std::vector<std::string> arguments;  // without the program's name
   int socket_type = 0;                 // SOCK_STREAM or SOCK_SEQPACKET
-  bool bare = false;                   // with an empty environment instead of ours
+  bool bare = false;                   // true: the helper starts with an empty environment
 };
 
-// The helper has its end of the socket, our 0, 1 and 2, no signal blocked and all by default.
+// Starts the helper with its socket and our 0, 1 and 2. All signals are unblocked and have their default action.
 Result<Helper> spawn_helper(const HelperLaunch& launch);
 
 }  // namespace sublet::proc

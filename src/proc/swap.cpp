@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t most_looked_at = 4096;
 
-// "max", a number, or "" where the group has no such file.
+// Returns "max", a number, or "" if the group has no such file.
 std::string limit_of(const std::string& directory) {
   std::ifstream file(directory + "/memory.swap.max");
   std::string word;
@@ -25,7 +25,7 @@ std::optional<SwapGroup> swap_group(const Hierarchies& hierarchies, const Proces
   const CgroupMount* v2 = hierarchies.v2();
   if (v2 == nullptr || groups.v2.empty() || groups.removed || groups.v2.find("/..") != std::string::npos) return {};
   std::string inside = groups.v2;
-  // A part of the hierarchy may be mounted: what lies above it cannot be seen.
+  // If only a part of the hierarchy is mounted, the groups above it are not visible.
   if (v2->root != "/") {
     if (inside != v2->root && !inside.starts_with(v2->root + "/")) return {};
     inside.erase(0, v2->root.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what processes take of memory may be written to a swap device, and the control group by which that can be
-// prevented: the innermost one that has a limit on swap space. Read only; any thread.
+// Tells whether memory of processes may go to a swap device, and finds the control group that can prevent it: the
+// innermost group with a swap limit. Read only; any thread.
 #pragma once
 
 #include "base/error.h"
@@ -15,19 +15,20 @@ namespace sublet::proc {
 
 struct SwapGroup {
   std::string path;      // its directory
-  bool stopped = false;  // nothing below it is written to a swap device: its own limit is 0, or that of one above it
+  bool stopped = false;  // the swap limit of the group, or of a group above it, is 0
 };
-// Unset: no group with such a limit is visible (version 1 of control groups has none that would do).
+// Returns the innermost group with a swap limit. Unset: none is visible. Control groups of version 1 have no suitable
+// limit.
 std::optional<SwapGroup> swap_group(const Hierarchies& hierarchies, const ProcessCgroups& groups);
 
-// The group may be kept from swap for the sake of that user's program: nobody else is in it, but for root's processes.
-// Else a sentence that names who is.
+// Checks that all processes in the group belong to that user or to root. The error is a sentence that names another
+// user's process.
 Status belongs_to(const ProcRoot& root, const std::string& path, std::uint32_t uid);
 
-// Who could keep a group from swap, and for whom.
+// The process that could keep a group from swap, and the user of the program.
 struct SwapStopper {
-  std::uint32_t uid = 0;  // whose program it is
-  bool root = false;      // whoever does it may write to any group, else to what this process may
+  std::uint32_t uid = 0;  // user of the program
+  bool root = false;      // true: the process may write to any group; false: this process's rights count
 };
 bool may_stop_swap(const ProcRoot& root, const SwapGroup& group, const SwapStopper& by);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the tests of this folder: a directory of their own, and children that live exactly as long as wanted.
+// Helpers for the tests of this folder: a temporary directory, and children with a controlled lifetime.
 #pragma once
 
 #include "base/fd.h"
@@ -40,7 +40,7 @@ class TempDir {
   std::string path_;
 };
 
-// A forked child that runs `body` and exits with what it returns. Killed and reaped at the end of the scope.
+// A forked child that runs `body` and exits with its result. Killed and reaped at the end of the scope.
 class Child {
  public:
   template <typename Body>
@@ -57,7 +57,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Until the child has ended; it stays a zombie until reap().
+  // Waits until the child has ended. It stays a zombie until reap().
   void wait_for_end() const {
     siginfo_t info{};
     ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT);
@@ -76,8 +76,8 @@ inline int sleep_for_ever() {
   for (;;) ::pause();
 }
 
-// A process that has given its memory back, and ends with the scope: the first of a pid namespace waits for all others
-// in it, and one of them is a zombie until then. Needs root. It does `body` while it still has memory.
+// A process that has freed its memory and has not ended. It is the first process of a pid namespace and waits for a
+// zombie in it. It ends with the scope. Runs `body` while it still has memory. Needs root.
 class Ending {
  public:
   template <typename Body>
@@ -134,7 +134,7 @@ class Ending {
 
   Pipe ready_, gate_;
   pid_t pid_ = -1;
-  Child keeper_;  // the last: it uses the others
+  Child keeper_;  // the last member, because it uses the others
 };
 
 }  // namespace sublet::proc

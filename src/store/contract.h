@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores there are, each made ready to be asked for what every Store promises (contract_*test.cpp).
+// The stores, each wrapped for the tests of the promises that every Store makes (contract_*test.cpp).
 #pragma once
 
 #include "store/memory_store.h"
@@ -13,7 +13,7 @@ class MemoryHarness {
   void limit(Limits limits) { store_ = std::make_unique<MemoryStore>(limits); }
   Store& store() { return *store_; }
   void settle() { store_->pump(); }
-  void restart() {}  // what is committed lives in the object
+  void restart() {}  // committed data lives in the object
 
  private:
   std::unique_ptr<MemoryStore> store_ = std::make_unique<MemoryStore>();
@@ -39,7 +39,7 @@ class SqliteHarness {
   std::unique_ptr<SqliteStore> store_;
 };
 
-// Without its thread, as simulations drive it.
+// SqliteStore without its thread, as simulations use it.
 class PumpedHarness {
  public:
   PumpedHarness() { restart(); }
@@ -49,7 +49,7 @@ class PumpedHarness {
   }
   Store& store() { return *store_; }
   void settle() {
-    for (int round = 0; round < 8; ++round) store_->pump();  // what is too old goes in slices
+    for (int round = 0; round < 8; ++round) store_->pump();  // old rows are pruned in slices
   }
   void restart() {
     store_.reset();
@@ -87,7 +87,7 @@ class StoreContract : public testing::Test {
     EXPECT_TRUE(answer) << answer.error().detail;
     return *answer;
   }
-  // Commits batches that change nothing, until pruning, which goes in slices, must have had its turn.
+  // Commits empty batches until pruning, which works in slices, is certainly done.
   void let_prune(Time now) {
     for (int i = 0; i < 20; ++i) commit({.now = now});
   }

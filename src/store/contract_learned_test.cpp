@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Store promises of what is learned, told and granted beside leases, tried on each of them.
+// Promises of every Store about learned records, events, tokens and grants, tested on each store.
 #include "store/contract.h"
 #include "store/secret.h"
 
@@ -37,7 +37,7 @@ TYPED_TEST(StoreContractLearned, LearnsFromTheLastRunsOfEachConsumer) {
   for (std::int64_t n = 1; n <= 20; ++n) {
     batch.changed.push_back(ended_lease(static_cast<std::uint64_t>(n), {n * 1000}, Duration(n)));
   }
-  batch.changed[2].peak_used = 3 * GiB;  // of an older run, yet the peak
+  batch.changed[2].peak_used = 3 * GiB;  // of an older run, but the greatest value
   batch.changed[19].peak_used = 2 * GiB;
   core::Lease killed = ended_lease(21, {21'000}, Duration(999));
   killed.exit_status = 137;
@@ -55,7 +55,7 @@ TYPED_TEST(StoreContractLearned, LearnsFromTheLastRunsOfEachConsumer) {
   core::Lease other = ended_lease(25, {25'000}, Duration(77));
   other.consumer = "infer";
   core::Lease theirs = ended_lease(27, {15'000}, Duration(100));
-  theirs.parked_for = Duration(9), theirs.parked_at = Time{14'997};  // it ended parked
+  theirs.parked_for = Duration(9), theirs.parked_at = Time{14'997};  // it ended while it was paused
   theirs.uid = 1001;
   batch.changed.insert(batch.changed.end(),
                        {killed, stopped, cancelled, nameless, other, theirs, anything, make_lease(26)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every Store promises of leases, answers and their numbers, tried on each of them.
+// Promises of every Store about leases, answers and their numbers, tested on each store.
 #include "store/contract.h"
 
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ TYPED_TEST(StoreContract, EveryFieldOfALivingLeaseMayChange) {
   this->commit({.changed = {make_lease(7)}, .now = {1}});
   this->commit({.changed = {changed}, .now = {2}});
   EXPECT_EQ(describe(*this->stored(7)), describe(changed));
-  const Loaded loaded = this->reopen();  // what is in the store from before is updated, too
+  const Loaded loaded = this->reopen();  // updates rows that an earlier run stored
   ASSERT_EQ(loaded.leases.size(), 1U);
   EXPECT_EQ(describe(loaded.leases[0]), describe(changed));
   this->commit({.changed = {make_lease(7)}, .now = {3}});
@@ -93,7 +93,7 @@ TYPED_TEST(StoreContract, AnEndedLeaseIsLoadedUntilItIsMeasuredGone) {
 
   this->commit({.settled = {LeaseId{1}}, .now = {200}});
   EXPECT_TRUE(this->reopen().leases.empty());
-  settling.exit_status = 0;  // a late report does not unsettle it
+  settling.exit_status = 0;  // a late report does not make it unsettled
   this->commit({.changed = {settling}, .now = {300}});
   EXPECT_TRUE(this->reopen().leases.empty());
   EXPECT_EQ(this->stored(1)->exit_status, 0);
@@ -251,7 +251,7 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   this->harness_.limit({.ended_per_user = 4});
   this->open();
   Batch batch{.now = {50}};
-  // Numbered against the order of their ends, which is what counts.
+  // The ids are opposite to the order of the ends; the order of the ends counts.
   for (std::uint64_t id = 1; id <= 20; ++id) {
     core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 - id)});
     lease.uid = id <= 10 ? 1000 : 2000;
@@ -266,7 +266,7 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
   EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{5}); }).empty());
   EXPECT_FALSE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{4}); }).empty());
 
-  EXPECT_EQ(this->reopen().last_id, 30U);  // counted anew; what has not settled stays, however many there are
+  EXPECT_EQ(this->reopen().last_id, 30U);  // counted again; unsettled leases stay, however many there are
   Batch more{.now = {70}};
   for (std::uint64_t id = 41; id <= 46; ++id) {
     core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 + id)});

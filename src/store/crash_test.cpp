@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process is killed at any moment: what it had acknowledged is there, and nothing is there by halves.
+// Kills the process at any moment. Acknowledged batches must be there afterwards, and no batch may be there in part.
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
@@ -15,8 +15,8 @@ unsigned number_from(const char* variable, unsigned otherwise) {
   return text != nullptr ? static_cast<unsigned>(std::strtoul(text, nullptr, 10)) : otherwise;
 }
 
-// The child: goes on with the steps after those that are there, in bursts of random length, and writes the number of
-// each step that it is told is committed. It never stops by itself.
+// The child. Continues after the stored steps, in bursts of random length, and writes the number of each committed
+// step. It never stops by itself.
 [[noreturn]] void work(const std::filesystem::path& path, int out, unsigned seed) {
   const auto say = [out](std::uint64_t number) { (void)!::write(out, &number, sizeof(number)); };
   std::mt19937 random(seed);
@@ -34,7 +34,7 @@ unsigned number_from(const char* variable, unsigned otherwise) {
   }
 }
 
-// Runs the child until it has acknowledged `acks` steps, and a random moment longer; the last step that it told of.
+// Runs the child until it has acknowledged `acks` steps and a random moment longer. Returns the last acknowledged step.
 std::uint64_t run_and_kill(const std::filesystem::path& path, unsigned acks, std::mt19937& random) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -65,7 +65,8 @@ TEST(StoreCrash, KeepsWhatWasAcknowledgedWhenKilledAtRandomMoments) {
   std::optional<TempDir> dir;
   std::uint64_t unanswered = 0;
   for (unsigned round = 0; round < rounds; ++round) {
-    // A new store now and then, so that its making is interrupted too; else the same one is killed again and again.
+    // Makes a new store now and then, so that its creation is interrupted too. Otherwise the same store is killed
+    // again.
     if (round % 6 == 0) dir.emplace();
     const auto path = *dir / "store.db";
     const std::uint64_t told = run_and_kill(path, random() % 3 == 0 ? 0 : random() % 40, random);

@@ -7,7 +7,7 @@
 
 namespace sublet::store {
 
-// Answers every question with the error that made the store unusable.
+// A Reader that answers every question with the error that made the store unusable.
 class FailedReader final : public Reader {
  public:
   explicit FailedReader(Error error) : error_(std::move(error)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes and syncs that fail: whatever was acknowledged before is there afterwards, nothing is acknowledged that
-// failed, and the store works again once the disk does.
+// Makes writes and syncs fail. Earlier acknowledged batches must be there afterwards, a failed batch must not be
+// acknowledged, and the store must work again when the disk does.
 #include "store/sqlite_store.h"
 #include "store/test_support.h"
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Counts the calls of one kind and lets the n-th fail, and all after it if `for_good`.
+// Counts calls of a kind and makes the n-th call fail; with `for_good` all later calls too.
 struct Fault {
   std::atomic<int> error{0};
   std::atomic<long> calls{0};
@@ -53,7 +53,7 @@ ssize_t faulty_pwrite(int fd, const void* data, size_t size, off_t offset) {
 template <typename Function>
 void replace(const char* name, Function* function) {
   sqlite3_vfs* vfs = sqlite3_vfs_find("unix");
-  // Which of the three SQLite uses depends on how it was built.
+  // The build of SQLite decides which of the three functions it uses.
   if (vfs->xGetSystemCall(vfs, name) != nullptr) {
     vfs->xSetSystemCall(vfs, name, reinterpret_cast<sqlite3_syscall_ptr>(function));
   }
@@ -61,7 +61,7 @@ void replace(const char* name, Function* function) {
 
 }  // namespace
 
-// SQLite's calls of these find ours first.
+// SQLite's calls of these functions reach the definitions here.
 extern "C" int fdatasync(int fd) { return sync_fault.strikes() ? -1 : static_cast<int>(::syscall(SYS_fdatasync, fd)); }
 extern "C" int fsync(int fd) { return sync_fault.strikes() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
 
@@ -80,8 +80,8 @@ class StoreFaults : public testing::Test {
     vfs->xSetSystemCall(vfs, nullptr, nullptr);
   }
 
-  // Opens a store with the fault armed and commits steps until one fails; then, with the disk in order again, looks at
-  // what is there. Whether the fault struck.
+  // Opens a store with the fault armed and commits steps until one fails. Then repairs the disk and checks the content.
+  // Returns whether the fault struck.
   static bool strike(Fault& fault, int error, long n, bool for_good) {
     constexpr std::uint64_t steps = 160;  // more than one checkpoint
     SCOPED_TRACE(fmt::format("errno {} at call {}{}", error, n, for_good ? " and after" : ""));
@@ -103,7 +103,7 @@ class StoreFaults : public testing::Test {
         told = news.committed();
       }
       fault.disarm();
-      // The committed sequence is that of the step: both count from 1.
+      // The sequence equals the step: both count from 1.
       if (!news.failure() && asked > steps) store.close();
     }
     const bool struck = fault.calls >= n;
@@ -120,7 +120,7 @@ class StoreFaults : public testing::Test {
     return struck;
   }
 
-  // Lets calls 1, 2, 3, … fail, in growing strides, until a run meets no fault.
+  // Makes calls 1, 2, 3, … fail, in growing strides, until a run meets no fault.
   static void sweep(Fault& fault, int error, bool for_good) {
     int struck = 0;
     for (long n = 1; strike(fault, error, n, for_good); n += 1 + n / 4) ++struck;
@@ -156,7 +156,8 @@ TEST_F(StoreFaults, AMigrationIsWholeOrNotAtAll) {
   }
 }
 
-// Commits steps until the store fails; "" and the last step told, or what went wrong.
+// Commits steps until the store fails. Returns "" with the last committed step in `told`, or a description of the
+// fault.
 std::string fill(SqliteStore& store, std::uint64_t& told, std::string_view expected) {
   News news;
   if (auto opened = store.open(news.events()); !opened) return "cannot open: " + opened.error().detail;

@@ -14,7 +14,7 @@ void FaultyStore::fail_commit(std::uint64_t n, Fate fate, Error error) {
 
 Result<Loaded> FaultyStore::open(Events events) {
   if (auto error = std::exchange(open_error_, {})) return std::move(*error);
-  inner_.close();  // what it had accepted before the failure is committed, and nobody is told
+  inner_.close();  // commits the batches accepted before the failure, without telling the engine
   events_ = std::move(events);
   {
     const std::lock_guard lock(mutex_);
@@ -35,15 +35,15 @@ std::uint64_t FaultyStore::intend(Batch batch) {
   if (failed_) return sequence;
   const bool now = until_failure_ != 0 && --until_failure_ == 0;
   if (!now) {
-    // Noted under the lock, so that the report of this commit finds it.
+    // Added under the lock, so that the report of this commit finds it.
     passed_.emplace_back(inner_.intend(std::move(batch)), sequence);
     return sequence;
   }
   failed_ = true;
   lock.unlock();
-  // Not noted in `passed_`: a kept batch becomes durable, and nobody is told.
+  // Not added to `passed_`: a kept batch becomes durable, but no report follows.
   if (fate_ == Fate::kept) inner_.intend(std::move(batch));
-  // A read comes after every earlier commit and on the writer thread: the place where a failure is reported.
+  // A read runs after every earlier commit, on the writer thread. There the failure is reported.
   inner_.read([this](Reader&) {
     std::unique_lock inner_lock(mutex_);
     Error error = error_;

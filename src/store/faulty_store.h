@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Store whose n-th commit fails, for tests: the fault falls either before the batch became durable or after it did
-// but before anybody was told, the two things an I/O error can mean.
+// A Store whose n-th commit fails, for tests. The batch fails before it is durable, or after it is durable but before
+// the engine is told. An I/O error can mean either.
 #pragma once
 
 #include "store/store.h"
@@ -17,13 +17,13 @@ class FaultyStore final : public Store {
  public:
   enum class Fate { lost, kept };
 
-  // `inner` must outlive this, and is opened and closed through it alone.
+  // `inner` must outlive this object, and only this object may open and close it.
   explicit FaultyStore(Store& inner) : inner_(inner) {}
 
-  // The n-th batch from now (1: the next one) fails; those after it are dropped until open() is called again.
+  // Makes the n-th batch from now fail (1: the next). Later batches are dropped until open() is called again.
   void fail_commit(std::uint64_t n, Fate fate, Error error);
 
-  // The next call of open() fails.
+  // Makes the next open() fail.
   void fail_open(Error error) { open_error_ = std::move(error); }
 
   Result<Loaded> open(Events events) override;
@@ -46,9 +46,9 @@ class FaultyStore final : public Store {
   Fate fate_ = Fate::lost;
   std::optional<Error> open_error_;
 
-  std::mutex mutex_;  // guards what follows: the writer thread reports while the loop intends
+  std::mutex mutex_;  // guards the members below: the writer thread reports while the loop calls intend()
   Error error_;
-  bool failed_ = false;                                         // the planned failure has been reached by intend
+  bool failed_ = false;                                         // intend() has reached the planned failure
   std::deque<std::pair<std::uint64_t, std::uint64_t>> passed_;  // inner sequence → ours, oldest first
 };
 

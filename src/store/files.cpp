@@ -29,7 +29,7 @@ fs::path directory_of(const fs::path& database) {
   return database.has_parent_path() ? database.parent_path() : fs::path(".");
 }
 
-// Files beside the database that were set aside, oldest first.
+// Returns the files beside the database that were set aside, oldest first.
 std::vector<fs::path> set_aside_files(const fs::path& database) {
   std::vector<fs::path> found;
   const std::string prefix = database.filename().string() + std::string(corrupt_mark);
@@ -52,7 +52,7 @@ Error was_set_aside(const fs::path& file, std::string_view why) {
                   file.string()));
 }
 
-// "20261121T160005Z"
+// Returns the time now as "20261121T160005Z".
 std::string stamp() {
   std::string text;
   for (const char c : format_rfc3339(SystemClock().now()).substr(0, 19)) {
@@ -61,7 +61,7 @@ std::string stamp() {
   return text + "Z";
 }
 
-// A plain file of ours: what a link or somebody else's file leads to is not to be trusted with leases.
+// Refuses a file that is no plain file of ours. A link, or another user's file, is not trusted with leases.
 Status check_file(const fs::path& path, const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return denied(fmt::format("store {} is not a plain file", path.string()));
   if (status.st_uid != geteuid()) {
@@ -114,7 +114,7 @@ Result<Fd> take_lock(const fs::path& database) {
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
       ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    // Only for the message of the next daemon: a full disk must not keep this one from starting.
+    // The pid is only for the message of the next daemon. A full disk must not stop this daemon from starting.
   }
   return lock;
 }
@@ -139,14 +139,15 @@ Error set_aside(const fs::path& database, std::string_view why) {
   const std::string base = fmt::format("{}{}{}", database.string(), corrupt_mark, stamp());
   fs::path target = base;
   for (int i = 2; fs::exists(fs::symlink_status(target)); ++i) target = fmt::format("{}.{}", base, i);
-  // The database goes first: with only its log moved, a crash here would leave an older state that looks healthy. The
-  // log keeps the name that SQLite expects beside the database, so that its tools can recover both.
+  // The database is moved first. A crash after moving only the log would leave an older state that looks healthy. The
+  // log keeps SQLite's name for it, so that SQLite's tools can recover both files.
   if (::rename(database.c_str(), target.c_str()) != 0) {
     return unavailable(
         fmt::format("{}; and it cannot be set aside: {}", why, from_errno(database.string(), errno).detail),
         "nothing is granted on a store that cannot be read; move it away or put a good copy back");
   }
-  // Should this fail, the log stays behind alone, and inspect() refuses that too. An empty one holds nothing.
+  // If this fails, the log stays behind alone, and inspect() refuses a log without a database. An empty log holds
+  // nothing.
   const fs::path log = with_suffix(database, log_suffix);
   struct stat status {};
   if (::stat(log.c_str(), &status) == 0 && status.st_size == 0) {

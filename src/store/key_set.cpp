@@ -10,7 +10,7 @@
 namespace sublet::store {
 namespace {
 
-// SipHash-1-3: fast, and without the secret its collisions cannot be found.
+// SipHash-1-3: fast, and collisions cannot be found without the secret.
 class SipHash {
  public:
   explicit SipHash(const std::array<std::uint64_t, 2>& secret)
@@ -128,7 +128,7 @@ void KeySet::Shard::erase(std::uint64_t hash) {
     hole = (hole + 1) & mask;
   }
   --used;
-  // Close the gap: a later value of the run moves into it unless its own place lies behind it.
+  // Closes the gap: a later value of the run moves into the gap, unless its own place is behind the gap.
   for (std::size_t i = (hole + 1) & mask; slots[i] != 0; i = (i + 1) & mask) {
     const std::size_t home = slots[i] & mask;
     if (((i - home) & mask) < ((i - hole) & mask)) continue;

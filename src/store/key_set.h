@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which idempotency keys may have a stored answer, in 8 bytes a key: the loop thread asks it before it asks the
-// database, so that the usual call, with a new key, waits for nothing.
+// Tells which idempotency keys may have a stored answer, in 8 bytes a key. The loop thread asks it before the database.
+// So a call with a new key, the usual case, waits for nothing.
 #pragma once
 
 #include <array>
@@ -12,19 +12,19 @@
 
 namespace sublet::store {
 
-// A multiset of 64-bit hashes. Each insert is undone by one erase of the same key, so keys whose hashes collide never
-// hide each other: `contains` may say true of a key that is not there, never false of one that is. Any thread.
+// A multiset of 64-bit hashes. Each insert is undone by one erase of the same key, so that colliding keys never hide
+// each other. `contains` may be true for a missing key, but is never false for an inserted key. Any thread.
 class KeySet {
  public:
-  KeySet();  // hashes with a secret of its own, so that nobody can choose keys that collide
+  KeySet();  // hashes with a random secret, so that users cannot choose keys that collide
   void insert(std::uint32_t uid, std::string_view key);
-  void erase(std::uint32_t uid, std::string_view key);  // of one that was inserted
+  void erase(std::uint32_t uid, std::string_view key);  // the key must have been inserted
   bool contains(std::uint32_t uid, std::string_view key) const;
   std::size_t size() const;
   void clear();
 
  private:
-  // Open addressing with linear probing; 0 is an empty slot. Many small tables, so that growing one is no pause.
+  // Open addressing with linear probing; 0 is an empty slot. Many small tables keep each growth short.
   struct Shard {
     std::vector<std::uint64_t> slots;
     std::size_t used = 0;

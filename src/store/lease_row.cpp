@@ -50,7 +50,7 @@ std::string encode_booked(const std::vector<core::Booked>& booked) {
   return text;
 }
 
-// The numbers of a line, as they are written with one blank between them.
+// Takes the next number of a line. The numbers are separated by one blank.
 template <typename Number>
 bool take_number(std::string_view& line, Number& number) {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
@@ -87,7 +87,8 @@ bool decode_booked(std::string_view text, std::vector<core::Booked>& booked) {
   return booked.size() <= core::booked_limit;
 }
 
-constexpr std::string_view not_noted = "?";  // whom the driver touched, by a version that did not note it
+// An earlier version stored no list of the processes that the driver locked.
+constexpr std::string_view not_noted = "?";
 
 std::string encode_touched(const std::optional<std::vector<ProcessRef>>& locked_processes) {
   if (!locked_processes) return std::string(not_noted);
@@ -109,7 +110,7 @@ bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>
   return true;
 }
 
-// "all kept on_top tops beside[ pid start_ticks bytes]…" for each device
+// Format: "all kept on_top tops beside[ pid start_ticks bytes]…" for each device
 std::string encode_yielded(const std::vector<core::HeldWhenPaused>& held_when_paused) {
   std::string text;
   for (const auto& [all, of, kept, on_top, tops, beside] : held_when_paused) {
@@ -150,7 +151,7 @@ std::vector<std::string> decode_devices(std::string_view text) {
 const core::Parking no_parking;
 const core::Cooperation no_cooperation;
 
-// Reads columns from left to right and notes if one of them cannot have been written by bind_lease.
+// Reads columns from left to right, and notes a column that bind_lease cannot have written.
 struct Decoder {
   Statement& row;
   bool good = true;
@@ -183,7 +184,7 @@ struct Decoder {
     return {value};
   }
 
-  // Of our time line, which has no negative times: no difference of two overflows.
+  // Reads a Time, which is never negative, so that no difference of two overflows.
   Time time() {
     const std::int64_t ns = row.integer();
     if (ns < 0) good = false;
@@ -231,7 +232,7 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   return how;
 }
 
-// What an earlier version parked and did not note may be all that its lease gives it.
+// An earlier version did not store these bytes. They may be all memory that the lease gets back.
 void read_yielded(Decoder& column, core::Lease& lease) {
   std::vector<core::HeldWhenPaused> held_when_paused;
   if (!decode_yielded(column.row.text(), held_when_paused)) column.good = false;
@@ -307,7 +308,8 @@ std::string upsert_lease_sql() {
 std::string update_living_sql() {
   std::string updates;
   for (std::size_t i = 1; i < columns.size(); ++i) {
-    // Named in the terms of an index, so that it would be written anew; and the same for as long as the lease lives.
+    // An index depends on this column, so the update would rewrite the index. The value does not change while the lease
+    // lives.
     if (std::string_view(columns[i]) == "ended_at") continue;
     updates += fmt::format("{}{} = ?{}", updates.empty() ? "" : ", ", columns[i], i + 1);
   }
@@ -316,7 +318,7 @@ std::string update_living_sql() {
 }
 
 void bind_lease(Statement& statement, const core::Lease& lease) {
-  // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
+  // Names every field. So a new field does not compile until it has a column and a migration.
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
                pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
                sized, parking, cooperation, unfit, request, had_process, lapsed_offers, exit_status, stop_requested,
@@ -359,7 +361,8 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt)
             << number(parked.orphaned_since);
   statement << number(run_of(lease))
-            << std::int64_t{lease.ended() && !had_process};  // nothing to measure: settled at once
+            // Without a process there is nothing to measure: settled at once.
+            << std::int64_t{lease.ended() && !had_process};
 }
 
 std::optional<core::Lease> read_lease(Statement& row) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lease as a row of the table `leases`.
+// Stores a lease as a row of the table `leases`.
 #pragma once
 
 #include "core/lease.h"
@@ -10,19 +10,19 @@
 
 namespace sublet::store {
 
-// The columns in the order in which bind_lease binds them and read_lease reads them: "id, generation, …".
+// Returns the columns in the order of bind_lease and read_lease: "id, generation, …".
 const std::string& lease_columns();
 
-// INSERT of a lease, or UPDATE of the one with its id; never takes `settled` back.
+// Returns the SQL that inserts a lease or updates the row with its id. It never clears `settled`.
 std::string upsert_lease_sql();
 
-// UPDATE of the one with its id while it lives, for a lease that lives: takes three quarters of the time, because no
-// index is touched. No row is changed where that is not so.
+// Returns the SQL that updates the row of a living lease. It changes no row if the lease does not live or has no row.
+// It takes three quarters of the time of upsert_lease_sql(), because it touches no index.
 std::string update_living_sql();
 
 void bind_lease(Statement& statement, const core::Lease& lease);  // its strings must live until the statement is done
 
-// The lease in the current row; nothing if a word in it is none of ours, or a number is out of range.
+// Returns the lease in the current row. Nothing if a word is unknown or a number is out of range.
 std::optional<core::Lease> read_lease(Statement& row);
 
 }  // namespace sublet::store

@@ -147,7 +147,7 @@ void MemoryStore::Tables::prune_users(const Limits& limits) {
     if (row.lease.ended()) ++ended[row.lease.uid];
   for (auto& [uid, left] : ended) {
     if (left <= limits.ended_per_user) continue;
-    std::set<std::pair<Time, LeaseId>> oldest;  // those that ended first come first
+    std::set<std::pair<Time, LeaseId>> oldest;  // leases that ended first come first
     for (const auto& [id, row] : leases)
       if (row.settled && row.lease.uid == uid) oldest.emplace(row.lease.ended_at.value_or(Time{}), id);
     for (; left > limits.ended_per_user && !oldest.empty(); --left) {

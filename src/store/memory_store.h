@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Store without files or threads, for tests and simulations: nothing happens until `pump`, so that a test decides
-// between which two steps a commit falls. What is committed outlives close and crash, as a file would.
+// A Store without files or threads, for tests and simulations. Work is done only by `pump`, so a test chooses between
+// which steps a commit falls. Committed data survives close and crash, as a file would.
 #pragma once
 
 #include "store/store.h"
@@ -14,13 +14,13 @@ namespace sublet::store {
 
 class MemoryStore final : public Store {
  public:
-  // `wake` is called by intend and read when there is something for `pump` to do, never from inside `pump`.
+  // `wake` is called by intend and read when `pump` has work to do, never from inside `pump`.
   explicit MemoryStore(Limits limits = {}, std::function<void()> wake = {});
 
-  // Commits what is queued, the first `at_most` of it, as one group, tells it, and then runs the reads if nothing is
-  // left. One thread with all the rest.
+  // Commits at most `at_most` queued batches as a group, reports the commit, and then runs the reads if no batch is
+  // left. Called on the thread of all other methods.
   void pump(std::size_t at_most = SIZE_MAX);
-  // The daemon is killed: what is queued is lost, what is committed stays. Opens again by open().
+  // Simulates the death of the daemon: queued batches are lost, committed data stays. Call open() to open again.
   void crash();
 
   Result<Loaded> open(Events events) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that any earlier version wrote is read by this one, and has the same schema afterwards as a new one.
+// This version reads a store of any earlier version. Afterwards its schema equals that of a new store.
 #include "store/migrations.h"
 
 #include "store/secret.h"
@@ -136,7 +136,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(loaded->leases[1].preemption_request,
                 newest ? std::optional(word_in(migration.version)) : std::nullopt);
       const core::LearnedRecord record{{1000, "serve"}, core::PauseMethod::cooperative, {5, 3}};
-      // Whose it was nobody knew before: there is no lease of that name.
+      // Earlier versions did not store the user, and no lease has this name.
       EXPECT_EQ(loaded->records, std::vector<core::LearnedRecord>(migration.version >= 17 ? 1 : 0, record));
       EXPECT_EQ(loaded->last_token, migration.version >= 7 ? 4U : 0U);
       EXPECT_EQ(loaded->last_event, migration.version >= 6 ? 42U : 0U);

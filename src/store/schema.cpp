@@ -14,10 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t application_id = 0x53424c54;  // "SBLT" in the file's header: ours, and nobody else's database
+constexpr std::int64_t application_id = 0x53424c54;  // "SBLT" in the file's header marks a store of ours
 
-// Checking reads the whole file, so a large one is checked only where a mistake would grant what is taken: the leases.
-// Damage elsewhere is met when it is read, and sets the store aside then.
+// The check reads the whole file. In a larger file, only the leases are checked, because damage there would grant
+// memory that is taken. Damage elsewhere is found when it is read, and the store is set aside then.
 constexpr std::int64_t fully_checked_bytes = 64LL << 20;
 
 int newest_version() { return migrations().back().version; }
@@ -25,7 +25,7 @@ int newest_version() { return migrations().back().version; }
 Status migrate(Database& database, int version) {
   for (const Migration& migration : migrations()) {
     if (migration.version <= version) continue;
-    // One transaction each: a crash leaves the older or the newer schema, never one in between.
+    // Each step is a transaction: a crash leaves the older or the newer schema, never a mixture.
     const std::string script =
         fmt::format("BEGIN EXCLUSIVE;\n{}\nPRAGMA user_version = {};\nCOMMIT;", migration.sql, migration.version);
     if (auto done = database.run(script.c_str()); !done) {
@@ -54,11 +54,12 @@ Status check_content(Database& database) {
   return check(database, "PRAGMA quick_check(meta)");
 }
 
-// The version of the schema, once it is certain that the file is a store of ours that we can read.
+// Returns the version of the schema, after checking that the file is a store that this program can read.
 Result<int> recognise(Database& database) {
   const auto pages = database.integer("PRAGMA page_count");
   if (!pages) return pages.error();
-  // A store is made under another name and renamed when it is complete, so this is what remains of one.
+  // A store is made under another name and renamed when it is complete. So an empty file is the rest of a damaged
+  // store.
   if (*pages == 0) return database.fail_undecodable("the file is empty");
   const auto id = database.integer("PRAGMA application_id");
   if (!id) return id.error();
@@ -86,7 +87,7 @@ Status use_write_ahead_log(Database& database) {
   return {};
 }
 
-// Made under another name and renamed, so that a file called store.db is always a whole store.
+// The store is made under another name and renamed, so that a file called store.db is always complete.
 Status make(const fs::path& path) {
   const fs::path fresh = path.string() + ".new";
   std::error_code ignored;
@@ -111,14 +112,14 @@ Status make(const fs::path& path) {
 }
 
 Status prepare(Database& database) {
-  database.checkpoint_on_close(false);  // until it is known to be ours and readable, it is not written to
+  database.checkpoint_on_close(false);  // nothing is written until the file is known to be ours and readable
   if (auto done = database.configure(); !done) return done;
   const auto version = recognise(database);
   if (!version) return version.error();
   if (auto good = check_content(database); !good) return good;
   if (auto done = use_write_ahead_log(database); !done) return done;
   if (auto done = migrate(database, *version); !done) return done;
-  // What a killed or failed run left in the log may only be in the page cache. It is about to be acted on, so it must
+  // After a killed or failed run, the log may only be in the page cache. The daemon is about to act on it, so it must
   // become durable first.
   if (auto done = database.checkpoint(-1); !done) return done;
   database.checkpoint_on_close(true);

@@ -9,9 +9,9 @@
 
 namespace sublet::store {
 
-// The database at `path`, made if `exists` is false, checked if it is true, with the newest schema, and everything in
-// it synced. A corrupt one is set aside. The error of one that is newer than this program, or is not ours, leaves its
-// files untouched.
+// Opens the database at `path` with the newest schema, and syncs it. Makes it if `exists` is false, else checks it. A
+// corrupt database is set aside. If the database is newer than this program, or is not ours, the result is an error and
+// the files stay untouched.
 Result<std::unique_ptr<Database>> open_database(const std::filesystem::path& path, bool exists);
 
 }  // namespace sublet::store

@@ -14,7 +14,7 @@ namespace {
 
 void need_sodium() {
   static const int ready = sodium_init();
-  if (ready < 0) std::abort();  // no randomness: no secret could be given out
+  if (ready < 0) std::abort();  // without randomness no secret can be made
 }
 
 template <typename Bytes>

@@ -11,9 +11,9 @@
 namespace sublet::store {
 namespace {
 
-// The pragmas that define how we use SQLite. Exclusive locking comes first: with it, the write-ahead log needs no
-// shared memory file, and a second connection, even one of our own, is shut out, which is what keeps the checkpoint
-// race of SQLite before 3.51.3 out of reach. FULL makes each commit survive a loss of power.
+// The pragmas for every connection. Exclusive locking comes first: it needs no shared memory file for the log, and it
+// excludes every second connection. This avoids the checkpoint race of SQLite before 3.51.3. FULL makes each commit
+// survive a loss of power.
 constexpr auto settings =
     "PRAGMA locking_mode = EXCLUSIVE;"
     "PRAGMA synchronous = FULL;"
@@ -22,7 +22,7 @@ constexpr auto settings =
     "PRAGMA trusted_schema = OFF;"
     "PRAGMA cell_size_check = ON;";
 
-// What SQLite was about when the system refused: its own words say only "disk I/O error".
+// Returns the operation that the system refused: SQLite itself says only "disk I/O error".
 const char* doing(int code) {
   switch (code) {
     case SQLITE_IOERR_READ:
@@ -49,7 +49,8 @@ Status Database::configure() {
   if (auto done = run(settings); !done) return done;
   sqlite3_busy_timeout(handle_, 0);
   sqlite3_db_config(handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  // A hook of our own also switches SQLite's checkpoint inside the commit off: ours comes after the news is out.
+  // A hook of ours also turns off SQLite's checkpoint inside the commit. The store makes its checkpoint after the
+  // commit was reported.
   sqlite3_wal_hook(
       handle_,
       [](void* self, sqlite3*, const char*, int pages) {
@@ -57,7 +58,7 @@ Status Database::configure() {
         return SQLITE_OK;
       },
       this);
-  // For migrations: what older versions kept in clear.
+  // For migrations: older versions stored secrets in plain text.
   const auto secret_hash = [](sqlite3_context* context, int, sqlite3_value** values) {
     const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(values[0]));
     const int size = sqlite3_value_bytes(values[0]);
@@ -184,7 +185,7 @@ Result<bool> Statement::step() {
     reset();
     return false;
   }
-  // The SQL text has placeholders only, never a value, so it may be shown.
+  // The SQL text has placeholders and no values, so it may be shown.
   Error error = database_->fail(std::string_view(sql_).substr(0, 60));
   reset();
   return error;

@@ -17,13 +17,13 @@
 namespace sublet::store {
 namespace {
 
-// In one transaction at most: bounds the wait for its commit. Of thousands of leases that change at a stroke, the first
-// are told while the last are written.
+// Limits of a transaction, which bound the wait for its commit. If thousands of leases change at once, the first are
+// reported while the last are written.
 constexpr std::size_t group = 512;             // batches
-constexpr std::size_t group_leases = 512;      // leases that they change
-constexpr std::size_t idle_slice = 64;         // rows pruned in one transaction while nothing else is to be done
+constexpr std::size_t group_leases = 512;      // leases that the batches change
+constexpr std::size_t idle_slice = 64;         // rows pruned in a transaction while there is no other work
 constexpr int pages_before_checkpoint = 1000;  // 4 MiB of log
-// Whoever waits for the next commit waits for a checkpoint before it, too. The log's file is kept at 16 MiB.
+// Batches that wait for the next commit also wait for a checkpoint before it. The log stays below 16 MiB.
 constexpr int pages_while_others_wait = 3 * pages_before_checkpoint;
 
 Error closed_error() { return unavailable("the store is closed"); }
@@ -93,7 +93,7 @@ void SqliteStore::start_writer() {
     stopping_ = false;
   }
   if (wake_) return;
-  // Signals are the loop thread's: the writer must never be the one that a handler interrupts.
+  // Signals belong to the loop thread: no handler may interrupt the writer.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -157,7 +157,7 @@ std::uint64_t SqliteStore::intend(Batch batch) {
     const std::lock_guard lock(mutex_);
     sequence = ++last_sequence_;
     if (state_ != State::open) return sequence;
-    // Before the batch is queued, so that the writer can never forget the key before it is there.
+    // Added before the batch is queued, so that the writer cannot remove the key before it was added.
     if (batch.remembered) keys_.insert(batch.remembered->uid, batch.remembered->key);
     queue_.push_back({sequence, std::move(batch)});
   }
@@ -201,7 +201,7 @@ void SqliteStore::write_loop() {
   }
 }
 
-// False: it was the last.
+// False: this was the last round.
 bool SqliteStore::write_once(Work work) {
   if (!work.batches.empty()) {
     const std::uint64_t sequence = work.batches.back().sequence;
@@ -216,7 +216,7 @@ bool SqliteStore::write_once(Work work) {
     }
   }
   answer(std::move(work.reads));
-  // Housekeeping comes after the news: nobody waits for it.
+  // Pruning comes after the report, so that no caller waits for it.
   if (tables_) {
     if (auto done = tidy(); !done) fail(done.error());
   }
@@ -239,7 +239,7 @@ SqliteStore::Work SqliteStore::next_work(std::size_t at_most) {
   queue_.erase(queue_.begin(), end);
   if (mutant(Mutant::batches_in_disorder)) std::reverse(work.batches.begin(), work.batches.end());
   being_written_ = work.batches.size();
-  // A read sees all that was intended before it, so it waits while some of that is still queued.
+  // A read sees all batches that were intended before it. So it waits while a batch is queued.
   if (queue_.empty() || mutant(Mutant::reads_overtake)) work.reads.swap(reads_);
   work.last = stopping_ && queue_.empty();
   return work;
@@ -253,7 +253,7 @@ Status SqliteStore::commit(const std::vector<Queued>& batches) {
     if (auto done = tables_->put(queued.batch, dropped); !done) return done;
     now_ = std::max(now_, queued.batch.now);
   }
-  // Twice what may have come in, so that pruning keeps up under any load.
+  // Twice the number of new rows, so that pruning keeps up under any load.
   const auto pruned = tables_->prune(now_, 2 * batches.size() + 2, dropped);
   if (!pruned) return pruned.error();
   if (auto reached = reach(batches, Failpoints::written); !reached) return reached;
@@ -264,7 +264,7 @@ Status SqliteStore::commit(const std::vector<Queued>& batches) {
   return {};
 }
 
-// A failure at a step that a test has chosen looks like one of the disk.
+// A failure that a test injects at this step looks like a failure of the disk.
 Status SqliteStore::reach(const std::vector<Queued>& batches, std::string_view step) {
   if (failpoints_ == nullptr) return {};
   for (const Queued& queued : batches) {
@@ -292,7 +292,7 @@ Status SqliteStore::tidy() {
   return tables_->database().checkpoint(pages_before_checkpoint);
 }
 
-// A commit waits for one read at most, however many are asked for. Those after it see what was committed meanwhile.
+// A commit waits for at most one read. Later reads see the batches that were committed meanwhile.
 void SqliteStore::answer(Reads reads) {
   for (auto work = reads.begin(); work != reads.end(); ++work) {
     if (work != reads.begin() && give_way(work, reads.end())) return;
@@ -318,7 +318,7 @@ bool SqliteStore::give_way(Reads::iterator first, Reads::iterator last) {
 void SqliteStore::fail(Error error) {
   Database& database = tables_->database();
   const bool corrupt = database.corrupt();
-  // What the files hold now is all that is known about the last transaction: closing must not add to it.
+  // Only the files tell the fate of the last transaction, so closing must not change them.
   database.checkpoint_on_close(false);
   tables_.reset();
   error = corrupt ? set_aside(path_, error.detail) : with_free_space(std::move(error));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Store of the daemon: one SQLite file, one connection, one writer thread that puts all that is queued into one
+// The daemon's Store: one SQLite file, one connection, and a writer thread that writes all queued batches in one
 // transaction and syncs it.
 #pragma once
 
@@ -20,12 +20,11 @@ namespace sublet::store {
 
 class SqliteStore final : public Store {
  public:
-  // `path` is the file, such as /var/lib/sublet/store.db; its directory is made with mode 0700 if it is missing. The
-  // lock beside it is taken at the first open and kept until close.
-  // `failpoints`, if given, outlives the store.
+  // `path`: the file, such as /var/lib/sublet/store.db. Its directory is made with mode 0700 if it is missing. The lock
+  // beside it is taken at the first open and kept until close. `failpoints` may be null; it must outlive the store.
   explicit SqliteStore(std::filesystem::path path, Limits limits = {}, Failpoints* failpoints = nullptr);
-  // The same without a thread, for simulations: the writer does its work in pump(). `wake` is called by intend and read
-  // when there is something to do, never from inside pump.
+  // A store without a thread, for simulations: pump() does the writer's work. `wake` is called by intend and read when
+  // there is work, never from inside pump.
   SqliteStore(std::filesystem::path path, Limits limits, std::function<void()> wake);
   ~SqliteStore() override;
 
@@ -37,9 +36,9 @@ class SqliteStore final : public Store {
   bool maybe_remembered(std::uint32_t uid, std::string_view key) const override;
   std::optional<DiskRoom> disk_room() const override;
 
-  // Without a thread: one round of the writer, which takes at most so many batches into its transaction.
+  // Without a thread: runs a round of the writer, with at most `at_most` batches in its transaction.
   void pump(std::size_t at_most = SIZE_MAX);
-  // Without a thread: the process is killed. What is queued is lost; what is committed is in the files, as they are.
+  // Without a thread: simulates the death of the process. Queued batches are lost; committed data stays in the files.
   void crash();
 
  private:
@@ -62,7 +61,7 @@ class SqliteStore final : public Store {
   void wake_writer();
   Error with_free_space(Error error) const;
 
-  // On the writer thread.
+  // Called on the writer thread.
   void write_loop();
   bool write_once(Work work);
   Work next_work(std::size_t at_most);
@@ -70,7 +69,8 @@ class SqliteStore final : public Store {
   Status reach(const std::vector<Queued>& batches, std::string_view step);
   Status tidy();
   void answer(Reads reads);
-  bool give_way(Reads::iterator first, Reads::iterator last);  // to batches; true: the reads are queued again
+  // Lets waiting batches go first; true: the reads are queued again.
+  bool give_way(Reads::iterator first, Reads::iterator last);
   void fail(Error error);
 
   const std::filesystem::path path_;
@@ -83,15 +83,15 @@ class SqliteStore final : public Store {
   KeySet keys_;
   std::thread writer_;
 
-  // The writer thread's alone while it runs.
+  // Only the writer thread uses these members while it runs.
   std::unique_ptr<Tables> tables_;
-  Time now_;  // latest Batch::now
+  Time now_;  // greatest Batch::now
   bool more_to_prune_ = false;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable work_ready_;
   State state_ = State::closed;
-  Error error_;  // why it is closed or failed
+  Error error_;  // reason why the store is closed or failed
   bool stopping_ = false;
   std::deque<Queued> queue_;
   std::size_t being_written_ = 0;

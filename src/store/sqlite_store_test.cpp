@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of the SQLite store: who may read them, who may open them, and what happens when they are not as we left
-// them.
+// The files of the SQLite store: permissions, the lock, and unexpected or damaged files.
 #include "store/sqlite_store.h"
 
 #include "store/sqlite.h"
@@ -17,14 +16,14 @@ namespace fs = std::filesystem;
 
 class SqliteFiles : public testing::Test {
  protected:
-  // Makes a store that holds `steps` steps, and leaves it closed.
+  // Makes a store with `steps` steps and closes it.
   void make_store(std::uint64_t steps = 3) {
     SqliteStore store(path_);
     News news;
     ASSERT_TRUE(store.open(news.events()));
     for (std::uint64_t n = 1; n <= steps; ++n) store.intend(step(n));
   }
-  // Opens it; the number of steps in it, or the error.
+  // Opens the store. Returns the number of steps in it, or the error.
   Result<std::uint64_t> steps() {
     SqliteStore store(path_);
     News news;
@@ -46,7 +45,7 @@ class SqliteFiles : public testing::Test {
     file.seekp(offset);
     file << bytes;
   }
-  // The names of what was set aside.
+  // Returns the names of the files that were set aside.
   std::vector<std::string> aside() {
     std::vector<std::string> names = names_in(path_.parent_path());
     std::erase_if(names, [](const std::string& name) { return !name.starts_with("store.db.corrupt-"); });
@@ -121,7 +120,7 @@ TEST_F(SqliteFiles, ASecondDaemonIsRefusedAndToldTheFirst) {
     const char said = store.open({}) ? 'y' : 'n';
     char byte = 0;
     (void)!::write(ready[1], &said, 1);
-    (void)!::read(done[0], &byte, 1);  // until the parent closes its end
+    (void)!::read(done[0], &byte, 1);  // waits until the parent closes its end
     ::_exit(0);
   }
   char said = 0;
@@ -178,7 +177,7 @@ TEST_F(SqliteFiles, ATruncatedFileIsSetAside) {
 
 TEST_F(SqliteFiles, ADamagedPageIsSetAside) {
   make_store(50);
-  // Page 2 and what follows hold the tables; the header of a page is what a check must notice.
+  // The tables start at page 2. The check must notice a damaged page header.
   write_at(4096, std::string(512, '\xff'));
   expect_set_aside();
 }
@@ -255,7 +254,7 @@ TEST_F(SqliteFiles, DamageMetWhileRunningSetsTheStoreAside) {
   SqliteStore store(path_);
   News news;
   ASSERT_TRUE(store.open(news.events()));
-  // An ended lease is not loaded at the start, so damage to it is met by the read alone.
+  // An ended lease is not loaded at the start, so only the read meets the damage.
   store.intend({.changed = {ended_lease(500, {5})}, .now = {5}});
   store.close();
   change("UPDATE leases SET tier = 'golden' WHERE id = 500");
@@ -302,8 +301,8 @@ TEST_F(SqliteFiles, AHalfMadeStoreIsMadeAnew) {
   EXPECT_EQ(names_in(path_.parent_path()), (std::vector<std::string>{"store.db", "store.lock"}));
 }
 
-// Every byte of a small store is damaged in turn, in strides: the store is opened as it was, or set aside, or refused;
-// never taken for an empty one, and never a crash.
+// Damages every byte of a small store in turn, in strides. The store must open unchanged, be set aside, or be refused.
+// It must never look empty, and the program must never crash.
 TEST_F(SqliteFiles, NoDamagedByteMakesTheStoreEmpty) {
   make_store(5);
   const std::string good = read_file(path_);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What outlives the daemon: leases, the reasons of what was decided about them, and the answers given to calls with an
-// Idempotency-Key. The engine's loop thread hands over what one tick changed; a writer thread makes it durable, many
-// ticks in one transaction; the engine answers and acts only when it has been told that the tick is committed.
+// The interface of the store. It keeps leases, the reasons of decisions, and the answers to calls with an
+// Idempotency-Key, restarts of the daemon included. The engine's loop thread hands over the changes of each tick. A
+// writer thread makes many ticks durable in one transaction. The engine answers and acts only after the commit of the
+// tick was reported.
 #pragma once
 
 #include "base/error.h"
@@ -23,172 +24,178 @@
 
 namespace sublet::store {
 
-// The answer that a call with an Idempotency-Key got, so that the same call gets the same answer again.
+// The stored answer to a call with an Idempotency-Key. The same call gets the same answer again.
 struct Remembered {
   std::uint32_t uid = 0;
-  std::string key;          // hash_secret() of the header: tokens are made from the key itself
-  std::string fingerprint;  // hash of method, path and body in hex: the same key with another call is refused
+  std::string key;          // hash_secret() of the header; tokens are made from the key itself
+  std::string fingerprint;  // hash of method, path and body in hex; a different call with the same key is refused
   int status = 0;           // HTTP status
-  std::string body;         // the JSON reply, without the secrets that it gave out
+  std::string body;         // the JSON reply, without secrets
   Time at;
 };
 
-// What lets a caller in over TCP, in the name of who made it.
+// A token that lets its bearer use the API over TCP, as the user who made the token.
 struct AccessToken {
   std::uint64_t number = 0;
   std::uint32_t uid = 0;
   std::string user{};
-  std::string name{};   // for people; may be ""
+  std::string name{};   // label for people; may be ""
   std::string scope{};  // "read", "submit", "admin"
-  std::string hash{};   // hash_secret() of its secret part
+  std::string hash{};   // hash_secret() of the secret part
   Time created_at{};
   std::optional<Time> expires_at{};
 
   bool expired(Time now) const { return expires_at && *expires_at <= now; }
 };
 
-// Something that happened, as readers of the event stream are told it. Numbers grow by one with each event of a store.
+// An event of the event stream. Numbers grow by one with each event of a store.
 struct LoggedEvent {
   std::uint64_t number = 0;
   std::string type;  // "lease", "device", "warning", "daemon"
-  LeaseId lease;     // of type lease
+  LeaseId lease;     // set if `type` is "lease"
   std::string data;  // the JSON object that is sent, without line breaks
 };
 
-// What one tick changed. Written whole or not at all.
+// The changes of a tick. A batch is written as a whole or not at all.
 struct Batch {
-  std::vector<core::Lease> changed{};      // each as it stands now; a later one of the same id wins
+  std::vector<core::Lease> changed{};      // new values; a later value of the same id wins
   std::vector<core::Reason> reasons{};     // appended; the newest `Limits::reasons_per_lease` of a lease are kept
   std::optional<Remembered> remembered{};  // the first answer to (uid, key) stays, a second is ignored
-  // Ended leases whose bytes were measured gone: from now on they are history and no longer loaded. An ended lease that
-  // never had a process settles by itself.
+  // Ended leases whose bytes were measured gone; they are history and no longer loaded. An ended lease without a
+  // process settles by itself.
   std::vector<LeaseId> settled{};
-  // Set once per run of the daemon, in the batch that holds its decisions about what a reboot has ended.
+  // Set once per run of the daemon, in the batch that ends the leases of an earlier boot.
   std::optional<std::string> boot_id{};
-  // With it: how far the time line of this run lies from CLOCK_MONOTONIC, so that a later run within the same boot can
-  // tell by how much the wall clock was moved, or the machine slept, in between.
+  // Set with `boot_id`: Time minus CLOCK_MONOTONIC of this run, in nanoseconds. A later run in the same boot computes
+  // from it how far the wall clock moved or the machine slept.
   std::optional<std::int64_t> clock_offset_ns{};
   std::vector<core::LearnedMove> learned{};    // appended; the newest core::moves_kept of each kind are kept
-  std::vector<core::LearnedRecord> records{};  // each takes the place of the one before it; without tries: it is gone
-  // The newest `Limits::events` are kept. Shared with the readers that they are told to.
+  std::vector<core::LearnedRecord> records{};  // each replaces the record before it; a record without tries removes it
+  // Appended; the newest `Limits::events` are kept. Shared with the readers of the event stream.
   std::vector<std::shared_ptr<const LoggedEvent>> events{};
   std::vector<AccessToken> tokens{};     // new ones
-  std::vector<std::uint64_t> revoked{};  // tokens that are gone
-  std::vector<core::Grant> grants{};     // given or taken back
-  std::optional<std::string> life{};     // set once in the life of a store: what its event numbers belong to
+  std::vector<std::uint64_t> revoked{};  // numbers of removed tokens
+  std::vector<core::Grant> grants{};     // given or removed grants
+  // Random id of the store, which qualifies event numbers; set once by the engine.
+  std::optional<std::string> life{};
   Time now{};
-  std::vector<std::string_view> transitions{};  // core::Plan::transitions: not stored, for failpoints only
+  std::vector<std::string_view> transitions{};  // core::Plan::transitions; only for failpoints, not stored
 };
 
-// How a consumer behaved before, from its ended leases.
+// The history of a consumer, from its ended leases.
 struct ConsumerRuns {
-  std::vector<Duration> runs;  // of those that came to their own good end: from grant to end, newest last, at most 16
-  Bytes peak_used;             // most that any of its kept leases ever used
-  Time last_used{};            // when the last of them ended
+  std::vector<Duration> runs;  // run times from grant to end of normally ended leases, newest last, at most 16
+  Bytes peak_used;             // the most bytes that any of its kept leases used
+  Time last_used{};            // end of its last ended lease
 };
 
 struct Loaded {
-  std::vector<core::Lease> leases;  // all that have not ended, and the ended ones not yet settled; by id
+  std::vector<core::Lease> leases;  // all living leases, and ended leases that have not settled; by id
   std::map<core::Consumer, ConsumerRuns> history;
-  std::uint64_t last_id = 0;                    // highest lease id ever stored, pruned ones included
-  Time last_time;                               // latest Batch::now ever stored: the time line goes on from here
-  std::string boot_id;                          // last one stored, "" if none ever was
-  std::optional<std::int64_t> clock_offset_ns;  // stored with it
+  std::uint64_t last_id = 0;  // highest lease id ever stored, pruned leases included
+  // Greatest Batch::now ever stored; the daemon's clock starts here or later.
+  Time last_time;
+  std::string boot_id;                          // the last stored boot id, "" if there is none
+  std::optional<std::int64_t> clock_offset_ns;  // stored with the boot id
   std::uint64_t last_event = 0;                 // highest event number ever stored
-  std::string life;                             // "" until it was set
-  std::vector<AccessToken> tokens;              // by number
-  std::uint64_t last_token = 0;                 // highest number ever given
-  std::vector<core::Grant> grants;              // by uid and consumer, those that are given
-  std::vector<core::LearnedRecord> records;     // one of each consumer and method, in no order
-  std::vector<core::LearnedMove> moves;         // those that are kept, in the order in which they were learned
+  std::string life;                             // random id of the store; "" until it is set
+  std::vector<AccessToken> tokens;              // sorted by number
+  std::uint64_t last_token = 0;                 // highest number ever used
+  std::vector<core::Grant> grants;              // given grants, by uid and consumer
+  std::vector<core::LearnedRecord> records;     // one for each consumer and method, unordered
+  std::vector<core::LearnedMove> moves;         // the kept moves, in the order in which they were learned
 };
 
-// What is kept, and for how long, measured by Batch::now.
+// Limits of the stored data. Ages are measured by Batch::now.
 struct Limits {
   Duration keep_ended = std::chrono::hours(30 * 24);  // ended and settled leases, with their reasons
-  // Of one user; the oldest go first. They go many at a time, so that an eighth more may be there.
+  // Ended leases of a user; the oldest are removed first. They are removed many at a time, so up to an eighth more may
+  // exist.
   std::size_t ended_per_user = 10'000;
   Duration keep_remembered = std::chrono::hours(24);
-  std::size_t remembered_rows = 1'000'000;  // the oldest go first
+  std::size_t remembered_rows = 1'000'000;  // the oldest are removed first
   std::size_t reasons_per_lease = 200;
   std::size_t events = 20'000;
   std::size_t queued_batches = 16'384;  // see Store::backlog
 };
 
-// A place among the ended leases, the newest end first: behind this one.
+// A position in the list of ended leases, newest end first. The list continues behind this lease.
 struct EndedBefore {
   Time ended_at;
   LeaseId lease;
 };
 
-// Reads of what is committed. Only valid inside the function given to Store::read. An error is Unavailable and means
-// that the store has failed.
+// Reads committed data. Valid only inside the function given to Store::read. An error is Unavailable and means that the
+// store has failed.
 class Reader {
  public:
   virtual ~Reader() = default;
   virtual Result<std::optional<core::Lease>> lease(LeaseId id) = 0;
-  // The newest lease of that tag, of one user or of anybody.
+  // Returns the newest lease with that tag, of one user or, without `uid`, of any user.
   virtual Result<std::optional<core::Lease>> by_tag(std::string_view tag, std::optional<std::uint32_t> uid) = 0;
-  // Ended leases, newest end first, of one user or of everybody.
+  // Returns ended leases, newest end first, of one user or, without `uid`, of all users.
   virtual Result<std::vector<core::Lease>> ended(std::size_t limit, std::optional<std::uint32_t> uid,
                                                  std::optional<EndedBefore> before = {}) = 0;
   virtual Result<std::vector<core::Reason>> reasons(LeaseId id) = 0;  // oldest first
   virtual Result<std::optional<Remembered>> remembered(std::uint32_t uid, std::string_view key) = 0;
-  // When the latest of those leases ended that are no longer kept; what ended after it is all there. Time{}: none.
+  // Returns the end of the last lease that was pruned. All leases that ended later are still stored. Time{}: none was
+  // pruned.
   virtual Result<Time> forgotten() = 0;
-  // The first kept events with a number above `after`, in order.
+  // Returns the first kept events with a number above `after`, in order.
   virtual Result<std::vector<LoggedEvent>> events(std::uint64_t after, std::size_t limit) = 0;
 };
 
-// Told on the writer thread; each should do no more than post the news to the loop. Neither may call the store.
+// Callbacks on the writer thread. They should only post to the loop, and may not call the store.
 struct Events {
-  std::function<void(std::uint64_t sequence)> committed;  // all batches up to this one are durable
-  // Nothing after the last `committed` was acknowledged, and its fate is unknown: it may be there after the next open.
-  // The store accepts nothing more; the engine goes into reconcile and calls open again.
+  std::function<void(std::uint64_t sequence)> committed;  // all batches up to this number are durable
+  // The store has failed. Batches after the last `committed` may or may not be there after the next open. The store
+  // accepts no more batches, and the engine reconciles and calls open again.
   std::function<void(Error error)> failed;
 };
 
 struct Backlog {
-  std::size_t batches = 0;  // queued or being written
+  std::size_t batches = 0;  // batches queued or being written
   std::size_t limit = 0;
   bool full() const { return batches >= limit; }
 };
 
-// What the file system of the store has left.
+// The free space of the store's file system.
 struct DiskRoom {
   Bytes left;
   std::string directory;
 };
 
-// All methods belong to the engine's loop thread.
+// The store. All methods are called on the engine's loop thread.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Opens, checks, migrates and loads; blocks. Also the way back after `failed`. An error leaves the store closed; the
-  // detail names the file and what is wrong with it, the hint what to do. The store's own reading of what is there is
-  // the only one: an unreadable store is an error and never an empty one.
+  // Opens, checks, migrates and loads the store. Blocks. Also called after `failed`. An error leaves the store closed;
+  // its detail names the file and the fault, and its hint says what to do. An unreadable store is an error and never an
+  // empty store.
   virtual Result<Loaded> open(Events events) = 0;
 
-  // Commits what is queued, then lets go of the store. A failed or unopened store just lets go.
+  // Commits the queued batches, then closes the store. A failed or unopened store is just closed.
   virtual void close() = 0;
 
-  // Queues a batch and returns its number, which grows by one with each; never blocks and never refuses, because the
-  // decision has been taken already. After a failure it is dropped, and its number is never reported as committed.
+  // Queues a batch and returns its number, which grows by one with each batch. Never blocks and never refuses, because
+  // the decision is already made. After a failure the batch is dropped, and its number is never reported as committed.
   virtual std::uint64_t intend(Batch batch) = 0;
 
-  // How much is queued. While it is full the engine refuses new requests instead of deciding them.
+  // Returns how many batches are queued. While the backlog is full, the engine refuses new requests.
   virtual Backlog backlog() const = 0;
 
-  // Runs `work` on the writer thread, after everything intended before is committed. Exactly once: with a store that
-  // is closed or has failed it gets a reader that answers every question with the error (inside this call if there is
-  // no writer thread). `work` must not call the store.
+  // Runs `work` once on the writer thread, after all earlier batches are committed. If the store is closed or has
+  // failed, `work` gets a reader that answers every question with the error. Without a writer thread this happens
+  // inside this call. `work` must not call the store.
   virtual void read(std::function<void(Reader&)> work) = 0;
 
-  // Whether an answer to (uid, key) may be stored or queued; false is certain, true asks for a read. Never blocks.
+  // Whether an answer to (uid, key) may be stored or queued. False is certain; after true, the caller must read. Never
+  // blocks.
   virtual bool maybe_remembered(std::uint32_t uid, std::string_view key) const = 0;
 
-  // Unset: it is on no disk, or nobody can tell. Asks the file system each time, which takes microseconds.
+  // Returns the free disk space; unset if the store is not on disk or the space is unknown. Asks the file system each
+  // time, which takes microseconds.
   virtual std::optional<DiskRoom> disk_room() const { return {}; }
 };
 

@@ -22,7 +22,7 @@ std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(valu
 
 }  // namespace
 
-// Placeholders only: no value ever becomes part of an SQL text.
+// SQL texts have placeholders only: no value ever becomes part of an SQL text.
 Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
     : database_(std::move(database)),
       limits_(limits),
@@ -110,7 +110,7 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   return put_meta(batch);
 }
 
-// One that lives and has a row is updated; all else by the statement that is right for any.
+// Updates a living lease that has a row. All other leases use the general statement.
 Status Tables::put_lease(const core::Lease& lease) {
   if (!lease.ended() && lease.id.number <= newest_id_) {
     bind_lease(update_living_, lease);
@@ -131,7 +131,7 @@ Status Tables::put_events(const Batch& batch) {
     oldest_event_ = static_cast<std::uint64_t>(first_event_.integer());
     first_event_.reset();
   }
-  // Many at a time: each deletion costs a search, however much it removes.
+  // Many events are deleted at a time, because each deletion costs a search.
   const std::uint64_t newest = batch.events.back()->number;
   if (newest - oldest_event_ < limits_.events + limits_.events / 8) return {};
   oldest_event_ = newest - limits_.events + 1;
@@ -139,9 +139,8 @@ Status Tables::put_events(const Batch& batch) {
   return drop_events_.run();
 }
 
-// Not in the statement that adds one: what reads the table it writes, or returns what it wrote, keeps rows in a table
-// of its own meanwhile, for which SQLite takes and gives back 100 KiB each time, more than all else of a transition
-// cost.
+// A statement of its own. If the INSERT read its own table, SQLite would use a temporary table and allocate 100 KiB
+// each time. This would cost more than the rest of a transition.
 Result<std::int64_t> Tables::last_reason(std::int64_t lease) {
   if (const auto known = last_reasons_.find(lease); known != last_reasons_.end()) return known->second;
   last_reason_ << lease;
@@ -174,7 +173,7 @@ Status Tables::put_answer(const Remembered& answer, std::vector<AnswerKey>& drop
   return {};
 }
 
-// The highest number and time of a transaction are written once, by commit().
+// commit() writes the highest number and time of a transaction once.
 Status Tables::put_meta(const Batch& batch) {
   for (const core::Lease& lease : batch.changed) last_id_ = std::max(last_id_, lease.id.number);
   last_time_ = std::max(last_time_.value_or(batch.now), batch.now);
@@ -226,7 +225,7 @@ Result<bool> Tables::prune_leases(Time before, std::size_t slice) {
     if (!*row) break;
     old.ids.push_back(old_leases_.integer());
     Ended& of_user = counts_[static_cast<std::uint32_t>(old_leases_.integer())];
-    old.latest_end = old_leases_.integer();  // in their order
+    old.latest_end = old_leases_.integer();  // leases come in the order of their ends
     if (of_user.at_most > 0) --of_user.at_most;
     if (of_user.too_many > 0) --of_user.too_many;
   }
@@ -247,9 +246,8 @@ Result<bool> Tables::drop_leases(const Dropping& dropping) {
   return true;
 }
 
-// A lease may be written more than once after its end: what is counted on the way is an upper bound. The table is asked
-// once that is an eighth too high, which takes a walk over all of the user's, and not again before those are gone that
-// were too many then.
+// A lease may be written more than once after its end, so the counter is an upper bound. When it is an eighth too high,
+// the table is counted, which walks over all leases of the user. The next count comes after the surplus was removed.
 Status Tables::count_ended(std::uint32_t uid, Ended& of_user) {
   if (of_user.too_many > 0 || of_user.at_most <= limits_.ended_per_user + limits_.ended_per_user / 8) return {};
   count_ended_ << std::int64_t{uid};
@@ -281,14 +279,14 @@ Result<bool> Tables::prune_users(std::size_t slice) {
     left -= gone;
     of_user.at_most -= gone;
     of_user.too_many -= gone;
-    // What has not settled yet stays, and is asked for when an eighth has come again.
+    // Unsettled leases stay. The next count comes after another eighth.
     if (gone < wanted) of_user = {limits_.ended_per_user, 0};
   }
   return left < slice;
 }
 
 Result<bool> Tables::prune_answers(Time before, std::size_t slice, std::vector<AnswerKey>& dropped) {
-  // Numbers grow by one and go from the front, so the span between the ends is their count.
+  // Numbers grow by one, and the oldest go first. So the difference of the ends is the count.
   const auto bounds = answer_bounds_.step();
   if (!bounds) return bounds.error();
   const std::int64_t excess = answer_bounds_.integer() - number(limits_.remembered_rows);

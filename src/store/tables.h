@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SQL: what a batch writes, what a restart loads, what reads answer, what pruning removes. One thread at a time;
-// every error has been recorded by the database, so that the caller can ask it whether the file is corrupt.
+// The SQL of the store: writing batches, loading at a start, reading, and pruning. One thread at a time. The database
+// has recorded every error, so that the caller can ask the database whether the file is corrupt.
 #pragma once
 
 #include "store/sqlite.h"
@@ -20,17 +20,18 @@ using AnswerKey = std::pair<std::uint32_t, std::string>;  // uid and key of a re
 
 class Tables final : public Reader {
  public:
-  // The schema must be the newest one.
+  // The database must have the newest schema.
   Tables(std::unique_ptr<Database> database, const Limits& limits);
 
   Result<Loaded> load();
   Status each_answer_key(const std::function<void(std::uint32_t uid, std::string_view key)>& visit);
 
   Status begin();
-  // Inside begin and commit. Keys whose answer went unused because there is one already are added to `dropped`.
+  // Writes a batch. Call between begin and commit. Adds to `dropped` each key whose new answer was ignored because an
+  // answer is stored already.
   Status put(const Batch& batch, std::vector<AnswerKey>& dropped);
-  // Inside begin and commit: removes at most `slice` leases that are too old, as many that are too many, and `slice`
-  // answers that are either; their keys are added to `dropped`. Whether it removed anything.
+  // Prunes. Call between begin and commit. Removes at most `slice` leases that are too old, `slice` leases above the
+  // limit, and `slice` answers. Adds the keys of the answers to `dropped`. Returns whether anything was removed.
   Result<bool> prune(Time now, std::size_t slice, std::vector<AnswerKey>& dropped);
   Status commit();
 
@@ -46,13 +47,13 @@ class Tables final : public Reader {
   Database& database() { return *database_; }
 
  private:
-  // The ended leases of one user.
+  // Counts the ended leases of a user.
   struct Ended {
-    std::size_t at_most = 0;   // as many there are, or fewer
-    std::size_t too_many = 0;  // of these, to be removed before they are counted again
+    std::size_t at_most = 0;   // upper bound of their number
+    std::size_t too_many = 0;  // how many of them must be removed before the next count
   };
 
-  // Leases that are about to be forgotten.
+  // Leases that are about to be removed.
   struct Dropping {
     std::vector<std::int64_t> ids;
     std::int64_t latest_end = 0;
@@ -84,7 +85,7 @@ class Tables final : public Reader {
   Result<std::vector<core::Lease>> leases(Statement& rows);
   Result<std::optional<core::Lease>> one_lease(Statement& rows);
 
-  std::unique_ptr<Database> database_;  // outlives the statements
+  std::unique_ptr<Database> database_;  // declared first, because it must outlive the statements
   Limits limits_;
   Statement begin_, commit_;
   Statement put_lease_, update_living_, settle_, last_reason_, put_reason_, trim_reasons_, put_answer_, max_meta_,
@@ -93,13 +94,14 @@ class Tables final : public Reader {
       answer_bounds_;
   Statement lease_by_id_, lease_by_tag_, lease_by_tag_and_user_, ended_, ended_of_user_, reasons_, answer_, forgotten_;
   Statement put_event_, drop_events_, events_, first_event_;
-  std::uint64_t newest_id_ = 0;  // that may have a row
-  // The number of its last reason, of those that had one lately: asking takes a third of the time of adding one.
+  std::uint64_t newest_id_ = 0;  // highest id that may have a row
+  // The number of the last reason of leases that had one lately. Asking the table takes a third of the time of adding a
+  // reason.
   std::unordered_map<std::int64_t, std::int64_t> last_reasons_;
-  std::uint64_t last_id_ = 0;  // of the transaction under way
+  std::uint64_t last_id_ = 0;  // of the current transaction
   std::optional<Time> last_time_;
   std::map<std::uint32_t, Ended> counts_;  // by uid
-  std::uint64_t oldest_event_ = 0;         // number of the oldest kept; 0: not known yet
+  std::uint64_t oldest_event_ = 0;         // number of the oldest kept event; 0: not known yet
 };
 
 }  // namespace sublet::store

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written, or read at a start alone: access tokens, grants, what moves took and how
-// they went, the histories of consumers. Its statements are not kept ready.
+// The part of Tables that is rarely written, or read only at a start: access tokens, grants, learned moves and records,
+// and the histories of consumers. Its statements are not kept prepared.
 #include "store/tables.h"
 
 #include "store/history.h"
@@ -94,7 +94,8 @@ Status Tables::put_moves(const Batch& batch) {
     of_kind(trim) << static_cast<std::int64_t>(core::moves_kept);
     if (auto done = trim.run(); !done) return done;
   }
-  // Consumers are named by users: those that were not seen for longest go first.
+  // Users choose the names of consumers, so their number is limited. The consumers that were unseen for longest go
+  // first.
   Statement bound(*database_, "DELETE FROM moves WHERE seq <= (SELECT max(seq) FROM moves) - ?");
   bound << std::int64_t{moves_rows};
   return bound.run();
@@ -126,7 +127,7 @@ Status Tables::load_records(Loaded& loaded) {
     const auto method = core::parse_pause_method(rows.text());
     const std::int64_t outcomes = rows.integer();
     const std::int64_t tries = rows.integer();
-    // As above: what this version cannot have written teaches nothing.
+    // As above: a row that this version cannot have written is skipped.
     if (!method || outcomes < 0 || outcomes > UINT32_MAX || tries < 1 || tries > int{core::pauses_kept}) continue;
     learned.method = *method;
     learned.record = {static_cast<std::uint32_t>(outcomes), static_cast<int>(tries)};
@@ -149,7 +150,7 @@ Status Tables::load_moves(Loaded& loaded) {
     learned.sample.bytes.count = rows.integer();
     learned.sample.took = Duration(rows.integer());
     learned.at.ns = rows.integer();
-    // A row that this version cannot have written teaches nothing; it is no reason to lose the rest.
+    // A row that this version cannot have written is skipped. The other rows are kept.
     if (!method || !move || learned.sample.bytes < Bytes{} || learned.sample.took < Duration{}) continue;
     learned.method = *method;
     learned.move = *move;

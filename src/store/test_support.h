@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of this folder share: a directory that goes away, news of a store to wait for, answers to reads, and a
-// sequence of batches of which it can be told afterwards which were kept and whether one was torn.
+// Helpers for the tests of this folder: a temporary directory, the store's reports, answers to reads, and numbered
+// batches. The numbered batches show afterwards which were kept and whether one is incomplete.
 #pragma once
 
 #include "core/describe.h"
@@ -28,7 +28,7 @@ namespace sublet::store::test {
 
 class TempDir {
  public:
-  // In memory if possible: the tests sync thousands of times, and what a disk does to a sync is not their business.
+  // Uses memory if possible: the tests sync thousands of times, and do not test the disk.
   TempDir() {
     const bool in_memory = ::access("/dev/shm", W_OK) == 0;
     const std::filesystem::path base = in_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
@@ -48,7 +48,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-// Collects what a store tells, and lets a test wait for it.
+// Collects the store's reports, and lets a test wait for one.
 class News {
  public:
   Events events() {
@@ -63,7 +63,7 @@ class News {
               changed_.notify_all();
             }};
   }
-  // Whether the batch was committed; false if the store failed first.
+  // Waits for the batch. False if the store failed before it was committed.
   bool wait_for(std::uint64_t sequence) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return committed_ >= sequence || failure_; });
@@ -85,7 +85,7 @@ class News {
   std::optional<Error> failure_;
 };
 
-// The answer of a read, waited for. `settle` lets a store without a thread do its work.
+// Returns the answer of a read, after waiting for it. `settle` lets a store without a thread do its work.
 template <typename Question>
 auto ask(Store& store, Question question, const std::function<void()>& settle = {}) {
   using Reply = decltype(question(std::declval<Reader&>()));
@@ -110,7 +110,7 @@ inline core::Lease make_lease(std::uint64_t id) {
   return lease;
 }
 
-// Consumer of such a lease, and that of another user.
+// The consumer of the lease above, and the same consumer of another user.
 inline const core::Consumer adas{1000, "train"}, bobs{1001, "train"};
 
 inline core::Lease ended_lease(std::uint64_t id, Time at, Duration run = Duration(1)) {
@@ -177,9 +177,9 @@ inline core::Lease full_lease() {
   return lease;
 }
 
-// --- a sequence of batches that shows what became of it ---
+// --- numbered batches ---
 
-// Batch n moves lease 1 to generation n, makes lease 1000 + n, says why, and remembers an answer: four traces of it.
+// Batch n moves lease 1 to generation n, makes lease 1000 + n, adds a reason, and remembers an answer.
 inline Batch step(std::uint64_t n) {
   Batch batch;
   batch.now = {static_cast<std::int64_t>(n) * 1'000'000};
@@ -191,7 +191,7 @@ inline Batch step(std::uint64_t n) {
   return batch;
 }
 
-// How many steps are in the store, or what is wrong with what is there.
+// Returns how many steps are in the store, or a description of the fault.
 inline Result<std::uint64_t> count_steps(Store& store, const Loaded& loaded) {
   const auto wrong = [](std::string what) { return Error{Code::Unavailable, std::move(what), {}}; };
   std::uint64_t steps = 0;
@@ -221,9 +221,9 @@ inline Result<std::uint64_t> count_steps(Store& store, const Loaded& loaded) {
   return steps;
 }
 
-// --- children: what a test does to a whole process is done to one of its own ---
+// --- children: tests that affect a whole process run in a child ---
 
-// Runs `body` in a child; returns what it returned there ("" = all is well) or how it died.
+// Runs `body` in a child. Returns its result ("": success), or how the child died.
 inline std::string in_child(const std::function<std::string()>& body) {
   int ends[2];
   if (::pipe(ends) != 0) return "no pipe";
@@ -245,7 +245,7 @@ inline std::string in_child(const std::function<std::string()>& body) {
   return said;
 }
 
-// Names of the files in a directory, sorted.
+// Returns the names of the files in a directory, sorted.
 inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -260,7 +260,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A store as an older version wrote it: testdata/vN.sql.
+// Makes a store of an older version from testdata/vN.sql.
 inline void make_old_store(const std::filesystem::path& path, int version) {
   const std::string script = read_file(fmt::format("{}/v{}.sql", STORE_TEST_DATA, version));
   ASSERT_FALSE(script.empty()) << "no testdata/v" << version << ".sql: every version that was ever released needs one";

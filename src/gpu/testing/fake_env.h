@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the fake management libraries (fake_nvml.cpp) what to say, for one scope.
+// Tells the fake management libraries (fake_nvml.cpp) what to report, for one scope.
 #pragma once
 
 #include <fmt/format.h>

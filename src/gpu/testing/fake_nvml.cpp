@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A management library that says what the test tells it to, by the environment variable FAKE_NVML, read at
-// every call: "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed
-// processes), compute / graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls
-// report a longer list), mig, and fail.FUNCTION = code or "hang".
+// A fake management library for tests. The environment variable FAKE_NVML, read at every call, says what it reports:
+// "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes), compute /
+// graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, and
+// fail.FUNCTION = code or "hang".
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
