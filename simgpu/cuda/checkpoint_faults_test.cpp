@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that go wrong: processes and helpers that stop or die, and faults.
+// Failing checkpoints: processes and helpers that stop or die, and faults.
 #include <array>
 #include <chrono>
 
@@ -8,7 +8,7 @@
 namespace simgpu {
 namespace {
 
-// ------------------------------------------------------------------------------------------- who goes away
+// ------------------------------------------------------------------------------------------- processes that die
 
 TEST_F(CheckpointTest, AStoppedProcessAnswersOnlyWhenItGoesOn) {
   const pid_t pid = target([] {});
@@ -74,7 +74,7 @@ TEST_F(CheckpointTest, AHelperThatDiesLeavesTheProcessLockedForAnother) {
   until([&] { return table_->active_faults().at(0).hits == 1; });
   ::kill(asking, SIGKILL);
   finished_quietly(asking);
-  // The call is still under way: its answer is nobody's now.
+  // The call is still in progress, but its caller is dead.
   helper([&] { IS(CUDA_ERROR_ILLEGAL_STATE, cuCheckpointProcessUnlock(pid, nullptr)); });
   table_->clear_faults();
   helper([&] {
@@ -100,7 +100,7 @@ TEST_F(CheckpointTest, OneOfTwoHelpersComesTooEarly) {
   EXPECT_EQ(finish(first), 0);
 }
 
-// ------------------------------------------------------------------------------------------- what goes wrong
+// ------------------------------------------------------------------------------------------- errors
 
 TEST_F(CheckpointTest, ACheckpointThatFailsAtOnceLeavesAllAsItWas) {
   CUdeviceptr memory = 0;
@@ -206,7 +206,8 @@ TEST_F(CheckpointTest, ItTakesAsLongAsItsSettingsAndTheLinkSay) {
   helper([&] {
     OK(cuCheckpointProcessLock(pid, nullptr));
     EXPECT_GE(took([&] { OK(cuCheckpointProcessCheckpoint(pid, nullptr)); }), milliseconds(150));
-    EXPECT_GE(took([&] { OK(cuCheckpointProcessRestore(pid, nullptr)); }), milliseconds(190));  // the link alone
+    // time of the link alone
+    EXPECT_GE(took([&] { OK(cuCheckpointProcessRestore(pid, nullptr)); }), milliseconds(190));
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated NVML as its clients load it: by dlopen and by name. Processes that hold memory are forked
-// from here and charge the table directly.
+// The simulated NVML as its clients load it: by dlopen and by name. Processes that hold memory are forked here and
+// charge the table directly.
 #include "abi.h"
 #include "simgpu/table/table.h"
 
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
 
-// A process that holds memory of the first card until it is killed, or told to let go.
+// A process that holds memory of the first card until it is killed or gets the message to free it.
 class Holder {
  public:
   Holder(const std::string& dir, std::uint64_t bytes) {

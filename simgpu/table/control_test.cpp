@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests between processes: who may ask when, and what is left of those who die while they ask or answer.
+// Requests between processes: who may send a request when, and the remains of processes that die in a request.
 #include "control.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class ControlTest : public testing::Test {
     children_.push_back(pid);
     return pid;
   }
-  // Answers each lock with its argument and devices, and takes no other request to its end.
+  // Answers each lock with its argument and devices, and serves no other request until it ends.
   pid_t server() {
     const pid_t pid = start([](Table&, Process& process) {
       process.serve(1);
@@ -93,7 +93,7 @@ TEST_F(ControlTest, WhileOneAsksOthersAreBusyUntilItsAnswerIsThere) {
   while (record.request.load() >> 8 == record.answered.load()) std::this_thread::yield();
   EXPECT_EQ(ask(pid).kind, Kind::busy);
   end(first);
-  EXPECT_EQ(ask(pid).kind, Kind::busy);  // its request is still being carried out
+  EXPECT_EQ(ask(pid).kind, Kind::busy);  // its request is still in progress
   end(pid);
   EXPECT_EQ(ask(pid).kind, Kind::nobody);
 }
@@ -113,7 +113,7 @@ TEST_F(ControlTest, ARequestForWhoHadTheSlotBeforeIsCarriedOutByNobody) {
   const std::uint64_t number = (record.request.load() >> 8) + 1;
   record.result = 77;
   record.request = number << 8 | static_cast<unsigned>(ControlOperation::unlock);
-  // The server would not answer an unlock: that it answers the next request shows that it passed this one over.
+  // The server would not answer an unlock. An answer to the next request shows that the server skipped the unlock.
   while (record.answered.load() != number) {
     record.bell.fetch_add(1);
     EXPECT_EQ(ask(pid, {ControlOperation::lock, 9, 0, 0}, true).result, 9);

@@ -33,7 +33,8 @@ class TableTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // Runs `body` in a new process of its own table and returns its pid; it ends by _exit with body's result.
+  // Runs `body` in a new process with a table of its own and returns its pid. The process ends by _exit with body's
+  // result.
   pid_t start(const std::function<int(Table&, Process&)>& body) const {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
@@ -126,7 +127,7 @@ TEST_F(TableTest, EveryProcessSeesEveryOther) {
   EXPECT_EQ(table_->processes().size(), 1u);
 }
 
-// Two processes that want the last of a card at once: never both, and never neither.
+// Two processes request the last memory of a card at once: exactly one of them gets it.
 TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
   for (int round = 0; round < 50; ++round) {
     int go[2], end[2];
@@ -155,7 +156,7 @@ TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
   }
 }
 
-// SUBLET_KILL_STORM says how many; the point of the storm is that no instant of death leaves a byte.
+// SUBLET_KILL_STORM sets the number of kills. No death at any moment may leave a byte behind.
 TEST_F(TableTest, AStormOfSigkillsLeavesNothing) {
   const char* wanted = std::getenv("SUBLET_KILL_STORM");
   const int kills = wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : 300;
@@ -246,7 +247,7 @@ TEST_F(TableTest, AnExportLivesWhileAnybodyHoldsItsFile) {
     return ::sendmsg(pair[1], &message, 0) == 1 ? 0 : 2;
   });
   EXPECT_EQ(finish(pid), 0);
-  // The maker is dead, and its file is in nobody's hands but the socket's.
+  // The maker is dead, and only the socket holds its file.
   EXPECT_EQ(table_->use(1).exported, 64 * mib);
   EXPECT_EQ(table_->use(1).processes, 0u);
   ::close(pair[1]);
