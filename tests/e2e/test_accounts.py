@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account database behind the network that hangs, or fails: neither the daemon nor the actor does, and nobody is
-told that they may not do what they may."""
+"""A remote account database that hangs or fails. Neither the daemon nor the actor hangs, and no user loses a right
+because of it.
+"""
 import os
 import pwd
 import subprocess
@@ -11,11 +12,11 @@ from tests.support.preload import preload, shared_library
 from tests.support.sublet import GIB, living, wait_until
 from tests.support.system import ADMINS, CAROL, GROUP, System
 
-ANA, STRANGER = 54331, 54399  # of no account
+ANA, STRANGER = 54331, 54399  # an id without an account
 PRELOADED = ("LD_PRELOAD", "ASAN_OPTIONS", "ACCOUNTS_HANG", "ACCOUNTS_FAIL", "ACCOUNTS_ASKED")
 
-# The questions to the database, which hang for as long as a file is there, and fail while another is. Whose account is
-# asked for is written into a third.
+# The account functions of libc. They hang while a file exists, and fail while another exists. A third file gets the uid
+# of each lookup.
 DATABASE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,7 +69,7 @@ def system(monkeypatch):
     made.close()
 
 
-# One connection, on which it asks until it is let in, and says what it was answered.
+# A connection that repeats a call until the daemon accepts it, and prints each answer.
 ASKS = """
 import http.client, json, socket, sys
 connection = http.client.HTTPConnection("localhost")

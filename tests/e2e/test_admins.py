@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of the group sublet-admin, where daemon and actor are those of the system: the one knows them by what the
-kernel says of their socket, the other by the accounts of the machine."""
+"""Members of the group sublet-admin, with the daemon and the actor of the system. The daemon knows members by the
+socket's credentials, the actor by the accounts of the machine.
+"""
 import signal
 
 import pytest
@@ -9,7 +10,7 @@ from tests.support.sublet import living, wait_until
 from tests.support.system import ADMINS, CAROL, GROUP, System
 from tests.support.tcp import TcpApi, free_port
 
-ANA, BEN, MALLORY = 54331, 54332, 54391  # of no account
+ANA, BEN, MALLORY = 54331, 54332, 54391  # an id without an account
 ADMIN = (GROUP, ADMINS)
 
 
@@ -46,7 +47,9 @@ def test_without_its_keeper_the_actor_signals_for_an_admin(system):
 
 
 def test_the_actor_believes_the_accounts_and_not_the_daemon(system):
-    """Whoever has the group's number and no account in it is an admin for the daemon alone: nobody is signalled."""
+    """A caller with the group's number but no account in the group is an admin for the daemon alone: no program is
+    signalled.
+    """
     program = system.load(ANA, "hers")
     pid = system.lease("hers")["owner"]["pid"]
     program.kill()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause may meet: bytes that vanish from the list without going, words and preemptors that come and go while it is
-undone, a driver that does not return, a host that takes no more."""
+"""Failures of a pause: bytes that vanish from the list but not from the card, requests and preemptors that come and go
+while a pause is undone, a driver that does not return, too little host memory.
+"""
 import contextlib
 import http.server
 import json
@@ -32,13 +33,13 @@ def reasons(daemon, tag, code):
 # --- not listed is not gone ---
 
 def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
-    """Nobody is called a liar for it and nothing is granted; what is wrong with the card is told wherever one looks."""
+    """The pause is unverified: no program is blamed, nothing is granted, and every view names the card's problem."""
     daemon = start_parking(start_daemon)
     victim = run(daemon, "victim", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     paused = daemon.spawn("sublet", "pause", "victim")
     wait_until(lambda: daemon.cards()["calls"].get("cuCheckpointProcessCheckpoint"), "its bytes were weighed")
-    daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone are never had
+    daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone never come
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: reasons(daemon, "victim", "unverified"), "it is told")
     preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--", "true")
@@ -91,7 +92,7 @@ def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
 
 @contextlib.contextmanager
 def hook(goes_on):
-    """The address of a program that refuses to yield, and takes its time to say that it goes on."""
+    """The address of a program that refuses to yield, and answers a resume order late."""
     class Hook(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While a program is paused: unleased processes in its place, nobody left, host memory shared and watched, how far it is."""
+"""A paused program: unleased processes in its memory, orphaned leases, shares and limits of host memory, progress."""
 import contextlib
 import os
 import re
@@ -73,7 +73,7 @@ def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_vi
     daemon.ctl("clear")
     said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the unleased process is named")
     assert said[0].startswith("External: pid ") and f"pid {unleased.pid} (simgpu-load, without a lease)" in said[0], said
-    # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
+    # The pause freed no memory, but that is not the program's fault: the pause counts as a success.
     assert texts(daemon, "batch", "paused")
     assert not any("still held" in text for text in texts(daemon, "batch", "resuming"))
     unleased.kill()
@@ -111,7 +111,7 @@ server.serve_forever()
 
 
 def parked_token_lease(daemon, program):
-    """A lease that belongs to a token, with a program booked to it that yields by itself."""
+    """A lease of a token, with an attached cooperative program."""
     api = daemon.api()
     assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "tag": "tokens"})["owner"]["kind"] == "token"
     assert api.post("/v1/leases/tokens/attach", {"pid": program.pid}).status == 200
@@ -125,7 +125,7 @@ def test_a_paused_token_lease_without_a_process_ends(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + 'orphan_after = "1s"\n')
     program = daemon.spawn("/usr/bin/python3", "-c", HOOK)
     parked_token_lease(daemon, program)
-    # It stays for as long as its program lives, however long ago that it was paused.
+    # The lease stays as long as its program lives, however long it is paused.
     later = daemon.api().post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 2, "tag": "clock"})
     until(daemon, later["id"], "ended")
     assert lease_of(daemon, "tokens")["state"] == "paused"
@@ -168,7 +168,7 @@ def test_one_user_does_not_fill_it_for_all(start_daemon):
 
 @contextlib.contextmanager
 def swapped(pid, kibibytes, tmp_path):
-    """The kernel's word that so much of the process is on a swap device, for whoever reads it."""
+    """Makes every reader see that so many bytes of the process are on a swap device."""
     fake = tmp_path / "status"
     with open(f"/proc/{pid}/status") as status:
         text = status.read()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that yield by themselves when they are asked: honest ones, and all that can be wrong with one."""
+"""Cooperative programs: honest programs, and programs with every possible fault."""
 import json
 import os
 import signal
@@ -27,7 +27,8 @@ def cooperation(daemon, tag):
 
 
 def start(daemon, mode, *more, seconds=600, run=()):
-    """A program that fills 128 MiB, checks every byte, and yields in that way; "" for one that does not."""
+    """A program that fills 128 MiB, checks every byte, and reacts to a pause in the given way; "" for no cooperation.
+    """
     program = daemon.spawn("sublet", "run", "--vram", "256MiB", "--tag", "it", *run, "--", "simgpu-load", "--alloc",
                            "128MiB", "--step", "32MiB", "--seconds", seconds, "--verify", "--json",
                            *(["--on-pause", mode] if mode else []), *more)
@@ -47,7 +48,7 @@ def why(daemon, code, tag="it"):
 
 
 def end(program, pauses):
-    """It ends well when it is asked to, with every byte as it was."""
+    """Ends it by SIGTERM; every byte must be unchanged."""
     os.kill(program_pid(program), signal.SIGTERM)
     out, err = program.communicate(timeout=120)
     result = json.loads(out.splitlines()[-1])
@@ -57,7 +58,7 @@ def end(program, pauses):
 
 
 def program_pid(program):
-    """The program below `sublet run`, which is its keeper."""
+    """The program below `sublet run`, its keeper."""
     return int(next(pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == program.pid))
 
 
@@ -89,7 +90,7 @@ def test_yields_by_itself_and_comes_back_with_every_byte(daemon):
     assert paused["pause"]["method"] == "cooperative" and paused["reserved_bytes"] == 64 * MIB
     assert used_on_card(daemon) < 64 * MIB
     assert 0.9 * ALLOC <= paused["parked_bytes"] < 2 * ALLOC, "it copied what it held, and the ledger knows"
-    # Another program has the room meanwhile.
+    # Another program has the memory meanwhile.
     assert daemon.cli("run", "--vram", "600MiB", "--no-wait", "--", "simgpu-load", "--alloc", "512MiB", "--seconds",
                       "0").returncode == 0
     assert daemon.cli("resume", "it").returncode == 0
@@ -187,7 +188,7 @@ def test_who_relapses_where_the_driver_cannot_park_comes_back_all_the_same(start
     paused = lease_of(daemon, "it")
     assert paused["state"] == "paused" and paused["pause"]["method"] == "cooperative", paused
     assert daemon.get("/v1/ledger")["entries"] == before, "the ledger counts what is parked, and no more"
-    if restart:  # it knows no more than what was stored
+    if restart:  # the new daemon knows only the stored state
         daemon.kill()
         daemon.start()
     assert daemon.cli("resume", "it").returncode == 0
@@ -208,7 +209,7 @@ def test_a_stopped_process_gets_its_resume_once_it_runs_again(daemon):
     os.kill(pid, signal.SIGCONT)
     until(daemon, "it", "active")
     ledger_is_empty(daemon)
-    end(program, [0, 1])  # both orders, or the last alone, were there to be read
+    end(program, [0, 1])  # the program may have read both orders, or only the last
 
 
 @pytest.mark.parametrize("state", ["pausing", "paused", "resuming"])
@@ -216,7 +217,7 @@ def test_dies_in_the_middle(daemon, state):
     program = start(daemon, {"pausing": "late", "resuming": "honest"}.get(state, "honest"))
     pid = program_pid(program)
     assert daemon.cli("pause", "it", *(["--no-wait"] if state == "pausing" else [])).returncode == 0
-    if state == "resuming":  # it is told to go on, and cannot hear it
+    if state == "resuming":  # the program gets the resume order, and cannot handle it
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: state_of(pid) == "T", "it is stopped")
         assert daemon.cli("resume", "it", "--no-wait").returncode == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that yield by themselves, where nobody is there who tells them: no lease any more, or no daemon."""
+"""Cooperative programs without a lease, or without a daemon."""
 import json
 import os
 import signal
@@ -23,13 +23,13 @@ def daemon(start_daemon):
 
 @pytest.fixture
 def gate(tmp_path):
-    """Whoever opens it to read waits until the test opens it to write."""
+    """A pipe: its reader waits until the test opens it for writing."""
     os.mkfifo(tmp_path / "gate")
     return tmp_path / "gate"
 
 
 def hold(daemon):
-    """A lease that its connection holds."""
+    """A lease that its connection keeps alive."""
     holder = daemon.spawn("sublet", "hold", "--vram", "256MiB", "--tag", "it")
     wait_until(lambda: daemon.get("/v1/leases/it").status == 200, "it is asked for")
     until(daemon, "it", "active")
@@ -37,7 +37,7 @@ def hold(daemon):
 
 
 def ends_without(daemon, holder, restart, id):
-    """Its holder goes while it is paused, and with it the lease."""
+    """Ends the holder of a paused lease, and so the lease."""
     holder.kill()
     if restart:
         daemon.restart()
@@ -77,7 +77,9 @@ def hook_that_says_its_orders(daemon, tmp_path, gate=None):
 
 
 def hold_for(daemon, port, command):
-    """A hook, and a lease held by a connection that yields by calls of it: the hook, the holder, the lease's id."""
+    """Starts a webhook and a lease that a connection holds and the webhook serves. Returns the hook, the holder and the
+    lease's id.
+    """
     hook = daemon.spawn(*command)
     wait_until(lambda: listens(port), "it listens")
     holder = hold(daemon)
@@ -145,7 +147,7 @@ def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
 # --- the daemon stands still ---
 
 def waits_for(daemon, gate, way, tmp_path):
-    """A program that is about to yield until the gate is opened."""
+    """A program that does not yield until the gate is opened."""
     if way == "webhook":
         port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
         program = run(daemon, *command)
@@ -166,7 +168,7 @@ def test_what_the_daemon_missed_is_not_taken_from_who_yields(daemon, tmp_path, g
     program = waits_for(daemon, gate, way, tmp_path)
     assert daemon.cli("pause", "it", "--no-wait").returncode == 0
     assert program.stdout.readline() == "yield\n"
-    # The time that the order says is left, and what a call may take beyond it.
+    # The time until the order's deadline, plus the duration of a call.
     over = time.monotonic() + cooperation(daemon, "it")["deadline_seconds"] + 1
     daemon.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: state_of(daemon.process.pid) == "T", "the daemon stands still")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a program offers to yield by itself, as docs/cooperative.md shows them; and grants."""
+"""The ways in which a program can cooperate, as docs/cooperative.md shows them; and grants."""
 import os
 import re
 import signal
@@ -176,7 +176,7 @@ def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
     id = until(daemon, "it", "active")["id"]
     assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
     there_and_back(daemon)
-    # Refused until it is measured what its program holds again.
+    # Refused until the memory that the program holds again has been measured.
     wait_until(lambda: daemon.cli("release", "it").returncode == 0, "it is given back")
     said = holder.communicate(timeout=60)[1]
     assert f"{id} is paused: its owner asked for it; `sublet resume {id}`" in said and f"{id} runs again" in said, said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases on several devices, and leases that take less rather than wait."""
+"""Leases on several devices, and leases that take less memory instead of waiting."""
 import json
 import subprocess
 
@@ -43,7 +43,7 @@ def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
     assert waiting["devices"] == [] and waiting["device_count"] == 3
     assert waiting["queue"]["device"] == uuids(cards)[1] and waiting["queue"]["short_bytes"] > 0
     assert "on each of 3 devices" in cards.cli("why", "gang").stdout
-    # The others are free to everybody meanwhile.
+    # The other devices stay free for every lease meanwhile.
     assert cards.cli("run", "--vram", "3GiB", "--gpus", "2", "--no-wait", "--", "true").returncode == 0
     first.terminate()
     assert gang.wait(timeout=60) == 0

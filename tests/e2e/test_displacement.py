@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
+"""Higher tiers pause lower tiers, equal leases take time slices, and all resume with their bytes intact."""
 import re
 import signal
 
@@ -15,7 +15,7 @@ def run(daemon, tag, vram, alloc, *flags, seconds=600):
 
 
 def filled(daemon, tag, vram, alloc, *flags):
-    """A program that has filled its memory, and runs until it is told to end."""
+    """A program that has filled its memory, and runs until SIGTERM."""
     child = run(daemon, tag, vram, alloc, *flags)
     until_filled(daemon, tag, alloc)
     return child
@@ -197,7 +197,7 @@ def test_a_spot_program_that_host_memory_could_never_take_is_ended_with_notice(s
 
 
 def in_the_middle(daemon, *asks):
-    """A program that is asked to yield, and has not before `daemon.ctl("clear")`; and who it is asked for."""
+    """Starts a victim whose pause hangs until `daemon.ctl("clear")`, and its preemptor; returns both."""
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     urgent = run(daemon, "urgent", *asks, "--tier", "interactive", seconds=1)
@@ -273,7 +273,7 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
 
 
 def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
-    """To yield and to come back would take as long as is left of its time, and save nobody anything."""
+    """A pause and a resume would take as long as the lease's remaining time, and gain nothing."""
     config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
               '[pause]\nmin_residency = "10s"\nslice_overhead = 1.0\n')
     daemon = start_daemon("1x4GiB,checkpoint_us=3000000,restore_us=3000000", config=config)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver fails half-way, and programs die while it is at work on them: nothing is taken for what it is not, and
-nothing stays behind."""
+"""The driver fails midway, or programs die during a driver call: nothing is taken for free, and nothing stays behind.
+"""
 import json
 import os
 import select
@@ -24,7 +24,9 @@ def ledger(daemon):
 
 
 def test_a_copy_that_fails_half_way_gives_nothing_away(daemon):
-    '''The driver has lost the process, and its bytes are still on the card: they stay charged, nobody is killed.'''
+    '''The driver has failed the process for good with its bytes on the card: they stay charged, and no process is
+    killed.
+    '''
     program = run(daemon, "it", "2GiB", "512MiB")
     used = used_on_card(daemon)
     daemon.ctl("fault", "checkpoint-fail", "--after", "50")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of equal standing on one card: what one is told who may not make the other yield."""
+"""Equal users on one card: the explanations for a user who may not pause the other's leases."""
 import re
 
 import pytest
 
 from tests.support.system import System
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_refusal_says_when_the_turn_comes_and_who_else_can(system):
     assert "its owner or an admin can pause it (`sublet pause lease-1`)" in why and "preempt" not in why
     done = system.cli(BEN, "pause", "lease-1")
     assert done.returncode == 77, done.stderr
-    # Each of the ways leads there.
+    # Each of these commands gives the explanation.
     done = system.cli(0, "preempt", "his")
     assert done.returncode == 0, done.stderr
     assert his.wait(60) == 0, his.communicate()

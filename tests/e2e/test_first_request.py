@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that is killed, or just restarting, when `sublet run` asks for the first time: it asks again, and what was
-made over it is not made twice."""
+"""A daemon that is killed or restarting at the first request of `sublet run`: the request is repeated, and nothing is
+made twice.
+"""
 import contextlib
 import pathlib
 import socket
@@ -37,7 +38,7 @@ def test_a_daemon_killed_while_it_is_asked_for_a_lease(start_daemon, failpoint):
 
 @contextlib.contextmanager
 def somebody_who_hangs_up(path):
-    """Listens where the daemon would, and answers nothing; `heard` tells of one connection after another."""
+    """A socket in the daemon's place that never answers; `heard` yields the connections in order."""
     pathlib.Path(path).unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
@@ -88,5 +89,5 @@ def test_where_nobody_ever_listened_nobody_is_waited_for(start_daemon, tmp_path)
     done = daemon.cli("--host", f"unix://{tmp_path}/none", *PROGRAM)
     assert done.returncode == 69 and "may be restarting" not in done.stderr
     daemon.process.terminate()
-    daemon.process.wait(60)  # in order: it takes its socket along
+    daemon.process.wait(60)  # an orderly end: it takes its socket along
     assert daemon.cli(*PROGRAM).returncode == 69

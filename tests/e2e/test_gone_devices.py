@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card that is gone for good: who waits for what only it could hold is told so at once, and rejected in the end."""
+"""A card that is gone for good: leases that only that card could hold are told at once, and rejected in the end."""
 import shutil
 import signal
 
@@ -21,7 +21,7 @@ def machine(start_daemon, forget):
 
 
 def fill(daemon):
-    """Holds the large card by a token lease; those who wait for 3 GiB wait for it."""
+    """Holds the large card by a token lease; leases of 3 GiB must wait for that card."""
     return daemon.api().post("/v1/leases", dict(ASK, consumer="blocker"))
 
 
@@ -47,13 +47,13 @@ def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
             assert gone in daemon.cli(*words, check=0).stdout, words
     assert "the most is" in daemon.cli("why", "large").stdout
     assert "ask for any device" in daemon.cli("why", "named").stdout
-    # Its lease has failed by now, or does so soon: the driver said that the card is gone.
+    # Its lease has failed by now, or soon will: the driver reported that the card is gone.
     failed = daemon.api().get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
     assert (failed["state"], failed["end_reason"]) == ("ended", "failed")
     refused = daemon.api().post("/v1/leases", dict(ASK, queue=False))
     assert (refused.status, refused["code"]) == (409, "GpuLost") and gone in refused["detail"]
     assert daemon.api().post("/v1/leases", dict(ASK, vram_bytes=GIB, queue=False)).status == 201
-    # Back again: they had kept their places.
+    # The card is back: the leases have kept their places.
     daemon.ctl("clear")
     assert run.wait(60) == 0
 
@@ -102,7 +102,7 @@ def test_a_daemon_that_starts_again_on_a_smaller_machine_rejects_what_never_fits
 
 
 def parked_on_the_large_card(start_daemon, forget):
-    """A program that holds 1 GiB of it, and is paused when the card is lost."""
+    """A program that holds 1 GiB of the card, and is paused when the card is lost."""
     daemon = machine(start_daemon, forget)
     quick_checkpoints(daemon)
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",

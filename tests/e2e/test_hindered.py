@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that would yield, where the machine, its driver or a debugger is in the way."""
+"""Programs that could be paused, but the machine, its driver or a debugger prevents it."""
 import os
 
 import pytest
@@ -32,7 +32,7 @@ def why(daemon, tag):
 
 
 def is_not_asked_again(daemon, tag):
-    """Nor is anything promised to who waits."""
+    """The victim is not tried again, and the waiting lease gets no estimate."""
     waits = lease_of(daemon, tag)
     assert waits["queue"]["eta_seconds"] is None, waits["queue"]
     assert daemon.get("/v1/leases/it")["next_slice_seconds"] is None
@@ -97,7 +97,7 @@ def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daem
 
 
 class Cards:
-    """Of a daemon: while they are away no driver starts that is opened then; what has them open has them."""
+    """Moves a daemon's cards away: drivers that start meanwhile find no cards, running drivers keep theirs."""
 
     def __init__(self, daemon):
         self.here, self.away = daemon.dir / "simgpu", daemon.dir / "simgpu.away"
@@ -130,7 +130,7 @@ def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
     quick_checkpoints(daemon)
     program, cards = start(daemon, "it"), Cards(daemon)
     assert daemon.cli("pause", "it").returncode == 0
-    daemon.restart()  # what parked it was there before
+    daemon.restart()  # the helper that parked it had the cards already
     cards.go()
     resume = daemon.spawn("sublet", "resume", "it")
     wait_until(lambda: "does not start" in daemon.log(), "it has been tried in vain")
@@ -140,7 +140,7 @@ def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
     ends_well(daemon, "it", program)
 
 
-# The first process of a pid namespace gives its memory back, and ends once all others in it are waited for.
+# The first process of a pid namespace frees its memory, and ends after all other processes in the namespace.
 ENDING = """
 import ctypes, os, sys, time
 load = os.getppid()

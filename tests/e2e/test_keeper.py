@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sublet run` as a parent: exit statuses, signals, the whole tree, restarts of the daemon, its own death.
 
-The programs are shell scripts: what a keeper does has nothing to do with what its program computes.
+The programs are shell scripts: a keeper's work does not depend on its program.
 """
 import os
 import pathlib
@@ -43,7 +43,7 @@ def test_what_cannot_be_executed(daemon, tmp_path):
         done = daemon.cli("run", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
         assert program in done.stderr
-    assert daemon.leases(all=True) == []  # found out before anything was asked for
+    assert daemon.leases(all=True) == []  # found before any request
     done = daemon.cli("run", "--vram", "64MiB", "--tag", "broken", "--", str(broken))
     assert done.returncode == 127, done.stderr
     assert lease(daemon, "broken")["end_reason"] == "failed"
@@ -144,7 +144,7 @@ def test_nobody_listens_to_the_keeper(daemon, tmp_path):
                        "sh", "-c", script,
                        stdin=subprocess.PIPE)
     wait_file(ready)
-    run.stderr.close()  # what it says from now on is lost, and nothing else is
+    run.stderr.close()  # its later output is lost, and nothing else
     daemon.kill()
     run.stdin.write("\n")
     run.stdin.close()
@@ -201,7 +201,7 @@ def test_program_ends_while_the_daemon_is_away(daemon, tmp_path):
     daemon.kill()
     go.touch()
     read_until(run.stderr, "waiting up to a minute")
-    run.send_signal(signal.SIGINT)  # whoever does not want to wait for the daemon leaves the record to it
+    run.send_signal(signal.SIGINT)  # a keeper that does not wait for the daemon leaves the record to it
     assert "it will find the exit record when it is back" in read_until(run.stderr, "was not told of the end")
     assert run.wait(timeout=60) == 6
     daemon.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, and the daemon's end, while a command only waits for what goes on by itself: who leaves is told that."""
+"""Ctrl-C, or the daemon's end, while a command waits for work that continues by itself: the message tells that."""
 import signal
 
 import pytest
@@ -28,7 +28,7 @@ def program(daemon):
 
 
 def leaves(child, said, number=signal.SIGINT):
-    """It is interrupted: it dies of that, as a shell expects, and says this before."""
+    """The command dies by the signal, as a shell expects, and prints this before."""
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == -number, (out, err)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libsublet against a daemon of the test's own, which says when what it likes."""
+"""libsublet with a daemon of the test's own, which the test controls."""
 import os
 import signal
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_daemon import fake_daemon
 from tests.support.sublet import BUILD, wait_until
 
-# Says what is asked of it. Passes safe points without end, or has the library's own thread do what is asked.
+# Prints its orders. Passes safe points without end, or lets the library's own thread carry the orders out.
 PROGRAM = """
 import ctypes, os, signal, sys
 own_thread, refusals, failures = map(int, sys.argv[1:])
@@ -54,7 +54,7 @@ def daemon(tmp_path):
 
 @pytest.fixture
 def start(daemon):
-    """Starts the program, which has registered then."""
+    """Starts the program and waits until it has registered."""
     children = []
 
     def run(own_thread=0, refusals=0, failures=0, stdin=subprocess.DEVNULL):
@@ -114,7 +114,7 @@ def test_who_is_paused_goes_on_when_its_lease_is_no_more(daemon, start, status, 
     assert daemon.answers == [(1, "yielded")], "nobody has asked whether it goes on"
 
 
-# 400: SUBLET_LEASE is a tag, which means another's lease too now.
+# 400: SUBLET_LEASE is a tag, which now names another user's lease too.
 @pytest.mark.parametrize("status", [400, 503])
 def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start, status):
     child = start()
@@ -152,7 +152,7 @@ def tell(child, word):
 
 @pytest.mark.parametrize("own_thread", [0, 1])
 def test_who_is_asked_to_yield_does_that_before_it_may_leave(daemon, start, own_thread):
-    """Also where the order has not come to it yet: somebody has to be told to go on afterwards."""
+    """This holds also if the order has not arrived yet: the program must get a resume order afterwards."""
     daemon.withdrawal = PAUSING
     child = start(own_thread, stdin=subprocess.PIPE)
     tell(child, "leave")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs that look, the configuration, and wrong input: `sublet` against a real daemon, and without one."""
+"""The reading verbs, the configuration, and wrong input: `sublet` with a real daemon, and without one."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ LOOKING = ("ps", "status", "queue", "gpus", "proclist")
 
 
 def alone(*arguments, cwd=None, **env):
-    """`sublet` with no daemon anywhere near."""
+    """Runs `sublet` without a reachable daemon."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "XDG_"))}
     clean["SUBLET_HOST"] = "unix:///nonexistent/sublet.sock"
     clean.update(env)
@@ -24,7 +24,7 @@ def alone(*arguments, cwd=None, **env):
 
 
 def ask(daemon, name, vram, **more):
-    """A lease by the API, held by the connection that is returned with it."""
+    """Takes a lease by the API. The returned connection keeps it alive."""
     api = daemon.api()
     body = {"vram_bytes": vram, "consumer": name, "owner": {"connection": True}, **more}
     return api, api.post("/v1/leases", body)
@@ -32,7 +32,7 @@ def ask(daemon, name, vram, **more):
 
 @pytest.fixture
 def busy(daemon):
-    """One lease granted, one that waits for it, both held for the test."""
+    """One granted lease, and one that waits for it; the test keeps both alive."""
     holder, first = ask(daemon, "first", 3 * GIB, wait_seconds=60)
     waiter, second = ask(daemon, "second", 2 * GIB, tag="mine")
     assert first.status == 201 and second.status == 202
@@ -126,7 +126,7 @@ def test_doctor_finds_a_healthy_daemon_healthy(daemon):
 
 def test_others_data_cannot_steer_the_terminal(daemon):
     holder, lease = ask(daemon, "a\x1b[2Jb", MIB)
-    if lease.status == 400:  # refused at the door: nothing to show
+    if lease.status == 400:  # refused early: nothing to show
         return
     for verb in ("ps", "status"):
         assert "\x1b" not in daemon.cli(verb, check=0).stdout
@@ -194,7 +194,7 @@ def test_doctor_helps_an_account_without_rights(start_daemon):
         pytest.skip("only root can become somebody else")
     daemon = start_daemon("1x4GiB")
     daemon.dir.chmod(0o755)
-    # Others must be able to run it, wherever the checkout is.
+    # Other users must be able to run it, wherever the checkout is.
     program = daemon.dir / "sublet"
     shutil.copy(SUBLET, program)
     home = daemon.dir / "home"
@@ -215,7 +215,7 @@ def test_doctor_helps_an_account_without_rights(start_daemon):
 def test_sizes_that_are_none(size, why):
     done = alone("run", f"--vram={size}", "--", "true")
     assert done.returncode == 2 and "--vram" in done.stderr and f"'{size}'" in done.stderr and why in done.stderr
-    assert "8GiB" in done.stderr  # what to write instead
+    assert "8GiB" in done.stderr  # the replacement to write
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -265,7 +265,8 @@ def test_a_daemon_refuses_a_wrong_configuration(tmp_path):
 def test_a_missing_configuration_is_all_defaults(tmp_path):
     done = alone("config", "check", "--dir", tmp_path)
     assert done.returncode == 0 and "all defaults" in done.stdout
-    assert alone("config", "check", "--file", tmp_path / "no.toml").returncode == 78  # a file that was named
+    # a file that the command line names
+    assert alone("config", "check", "--file", tmp_path / "no.toml").returncode == 78
     done = alone("config", "check", "--dir", tmp_path, "--file", "x")
     assert done.returncode == 2
 

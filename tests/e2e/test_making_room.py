@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room that is made on somebody's word: for a lease that waits, for something outside, and only thought of."""
+"""Preemption requests: for a waiting lease, for a process without a lease, and as a preview."""
 import re
 import signal
 
@@ -9,7 +9,7 @@ from tests.support.machine import has_memory, with_memory
 from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
-# Nobody yields by itself: what happens here was ordered.
+# Leases are paused only by a request here.
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nautomatic = {}\n')
 
@@ -23,7 +23,7 @@ def daemon(start_daemon):
 
 @pytest.fixture
 def willing(start_daemon):
-    """Where a lower tier yields by itself."""
+    """A daemon that pauses lower tiers by itself."""
     daemon = start_daemon("1x4GiB", config=CONFIG.format("true"))
     quick_checkpoints(daemon)
     return daemon
@@ -194,7 +194,7 @@ def test_a_victim_that_could_not_is_tried_again_and_the_order_outlives_the_daemo
 
 
 def coming_back(daemon, tag, hang="restore-hang"):
-    """A program in the middle of its restore, for as long as the fault lasts."""
+    """A program in the middle of its restore, while the fault lasts."""
     child = program(daemon, tag, "3GiB", "2GiB")
     wait_until(lambda: lease_of(daemon, tag)["used_bytes"] >= 2 * GIB, "all of it")
     assert daemon.cli("pause", tag).returncode == 0
@@ -265,7 +265,7 @@ def test_a_dry_run_makes_nothing(willing):
     assert done.stdout.startswith("It would have to wait: place 1, 1.3 GiB short on gpu0"), done.stdout
     assert "The memory is held by" in done.stdout and "Nobody is made to yield: nobody on gpu0 may" in done.stdout
     nothing_happened(willing, {"first": "active"})
-    # What was said is what then happens.
+    # The real run does what the dry run said.
     done = willing.cli("run", "--vram", "2GiB", "--tag", "real", "--", "true")
     assert done.returncode == 0, done.stderr
     assert lease_of(willing, "first")["id"] == "lease-1" and lease_of(willing, "real")["id"] == "lease-2"
@@ -403,7 +403,7 @@ def test_what_pauses_take_is_learned_and_shown(daemon):
     table = daemon.cli("report", "--consumers", check=0).stdout.splitlines()
     assert table[1].startswith("train ") and " driver " in table[1]
     assert table[2].startswith("(all on gpu0) ") and table[3].startswith("(all) ")
-    # A price that rests on them says so.
+    # An estimate that rests on measured pauses says so.
     waiter(daemon, "new", "2GiB")
     assert " 2 pauses of it" in daemon.cli("preempt", "new", "--preview", check=0).stdout
     assert daemon.cli("report", "--consumers", "--by", "user").returncode == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics as a collector reads it, and the contract as the daemon tells it."""
+"""/metrics as a collector reads it, and the contract as the daemon serves it."""
 import re
 import time
 
@@ -13,7 +13,7 @@ SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+\})? (\S+)$'
 
 
 def scrape(api):
-    """{name: {labels: value}}; every line is checked for the text form."""
+    """Returns {name: {labels: value}}; every line is checked against the text format."""
     reply = api.get("/metrics")
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert reply.body.endswith("\n")
@@ -37,7 +37,7 @@ def scrape(api):
     return found
 
 
-# Every name with its labels: collectors and their alarms rest on them.
+# Every name with its labels: collectors and their alarms depend on them.
 NAMES = {
     "sublet_build_info": {"version"}, "sublet_start_time_seconds": set(), "sublet_store_up": set(),
     "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
@@ -108,7 +108,7 @@ def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon
     api = daemon.api()
 
     def agrees(*tiers):
-        """What waits is what /v1/queue has, by tier."""
+        """The waiting metric equals /v1/queue, by tier."""
         rows = [row["tier"] for row in api.get("/v1/queue")["queue"]]
         assert sorted(rows) == sorted(tiers)
         return scrape(api)["sublet_queue_length"] == {
@@ -183,7 +183,7 @@ def test_the_figures_are_those_of_the_tables(daemon):
     (used,) = after["sublet_usage_byte_seconds_total"].values()
     assert 0 < used < 3 * GIB * 600
     text = api.get("/metrics").body
-    # A process by its label: its number alone may well be a part of a card's name or of a count.
+    # The label names the process: its number alone may be a part of a card's name or of a count.
     assert "secret" not in text and held["id"] not in text and "pid=" not in text
 
 

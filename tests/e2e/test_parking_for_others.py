@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon without rights has other users' programs parked: by helpers that the actor starts, each with the rights of
-the process that it parks and no others."""
+"""A daemon without rights has other users' programs parked. The actor starts the helpers, each with the rights of the
+process that it parks and no others.
+"""
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import pytest
 from tests.support.sublet import MIB, living, wait_until
 from tests.support.system import GROUP, System, helpers_of
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 
 
 @pytest.fixture
@@ -52,13 +53,14 @@ def owner_of(system, tag):
 
 
 def end(program, status=128 + signal.SIGTERM):
-    """It is told to end, checks its bytes a last time, and says that all were right."""
+    """Ends the program by SIGTERM. It checks its bytes a last time and reports that all are right."""
     program.send_signal(signal.SIGTERM)
     assert program.wait(60) == status, program.communicate()[1]
 
 
 def at_work(system, uid, tag, verb="pause", step="checkpoint"):
-    """A helper in the middle of a step that takes until the faults are cleared, and who asked for it."""
+    """Returns a helper in the middle of a step that lasts until the faults are cleared, and the command that caused it.
+    """
     system.ctl("fault", f"{step}-hang")
     asking = system.begin(uid, verb, tag)
     wait_until(lambda: any(fault["name"] == f"{step}-hang" and fault["hits"] for fault in system.cards()["faults"]),
@@ -148,7 +150,7 @@ def test_a_helper_at_work_is_known_to_the_next_actor_and_never_gets_a_second_bes
 
 
 def test_a_tree_of_many_processes_is_parked_and_comes_back(system):
-    """More than there may be helpers for one user at a time; two of them use the card."""
+    """More processes than helpers are allowed for one user at a time; two of them use the card."""
     many = 'for n in $(seq 150); do sleep 600 & done; simgpu-load "$@" & exec simgpu-load "$@"'
     program = system.load(ANA, "many", program=["sh", "-c", many, "sh"])
     wait_until(lambda: len([row for row in system.get("/v1/processes")["processes"] if row["lease"] and
@@ -172,7 +174,7 @@ def refused(system, tag, reason):
 def test_what_does_not_let_itself_be_traced_is_refused_and_runs_on(system):
     hidden = system.home / "bin/hidden-load"
     shutil.copy(system.home / "bin/simgpu-load", hidden)
-    hidden.chmod(0o711)  # who runs a program that may not be read cannot be looked into
+    hidden.chmod(0o711)  # the tree of a program that may not be read cannot be inspected
     program = system.load(ANA, "hidden", program=["hidden-load"])
     refused(system, "hidden", "does not let itself be traced")
     assert not helpers_of(process_of(system, "hidden")), "none was started for it"
@@ -221,7 +223,7 @@ def test_who_stops_letting_itself_be_traced_while_it_is_parked_is_told_so_and_tr
 
 
 def test_a_lease_gives_nobody_the_rights_of_another_user(system):
-    # As sudo would: a program of ana's starts one of ben's.
+    # Like sudo: a program of ana starts a program of ben.
     shutil.copy(shutil.which("setpriv"), system.home / "bin/as-another")
     (system.home / "bin/as-another").chmod(0o4755)
     program = system.load(ANA, "mixed", program=["as-another", "--reuid", BEN, "--regid", BEN, "--clear-groups", "env",

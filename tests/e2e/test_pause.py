@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs are paused and brought back by hand: through the driver, verified, with their bytes whole."""
+"""Programs are paused and resumed by hand: through the driver, verified, with their bytes intact."""
 import os
 import signal
 
@@ -28,8 +28,8 @@ def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
 
 
 def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, tmp_path):
-    '''A restore without room would fail for good, and one into others' room would take it from them.'''
-    # A pipe for each word: who writes the first may still have it open when the second is waited for.
+    '''A restore without memory would fail for good, and a restore into other leases' memory would take it from them.'''
+    # A pipe for each word: the writer of the first may still have it open when the second is awaited.
     more, enough = tmp_path / "more", tmp_path / "enough"
     for pipe in (more, enough):
         os.mkfifo(pipe)
@@ -58,7 +58,7 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
 
 
 def test_while_the_only_one_is_brought_back_the_card_is_known_and_the_bytes_are_its_own(start_daemon):
-    """The simulated driver lists a process that it restores only once it has all of its bytes."""
+    """The simulated driver lists a process in a restore only once it has all of its bytes."""
     daemon = start_daemon("1x4GiB,restore_us=4000000", config=CONFIG)
     train = start(daemon, "train", "3GiB", "2500MiB")
     free = daemon.get("/v1/devices")["devices"][0]["effective_free_bytes"]
@@ -89,7 +89,7 @@ def test_gives_its_room_away_and_gets_it_back(daemon):
     assert used_on_card(daemon) < 64 * MIB
     ledger = daemon.get("/v1/ledger")
     assert [entry["lease"] for entry in ledger["entries"]] == [paused["id"]] and ledger["entries"][0]["settled"]
-    # Another program takes the room, and is not disturbed by the first one's wish to come back.
+    # Another program takes the memory, and the first program's wait to resume does not disturb it.
     second = start(daemon, "second", "3GiB", "2GiB")
     done = daemon.cli("resume", "first", "--no-wait")
     assert done.returncode == 0 and "waits for its room, at place 1" in done.stderr, done.stderr
@@ -116,7 +116,7 @@ def test_whole_trees(daemon, tmp_path):
 
 
 def test_many_processes_and_many_leases_are_measured_gone_at_once(start_daemon):
-    """The driver keeps a little of each that it parked, on no list: so many of them are no sign of one who hides."""
+    """The driver keeps a little memory of each parked process, on no list: so many of them hide no process."""
     daemon = start_daemon("1x4GiB,context_bytes=16777216", config=CONFIG)
     quick_checkpoints(daemon)
     workers = ("for i in $(seq 20); do simgpu-load --alloc 16MiB --seconds 600 & done; "
@@ -281,7 +281,7 @@ def why(daemon, tag):
 
 
 def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
-    '''One of two is parked, the other cannot be, and somebody without a lease took the room of the first.'''
+    '''One of two processes is parked, the other cannot be, and an unleased process took the memory of the first.'''
     one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
                            f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
@@ -310,7 +310,9 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
 
 
 def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(daemon):
-    '''One of two is parked, and there is room for that one beside the other, but not for all of the lease.'''
+    '''One of two processes is parked. The memory is enough for that process beside the other, but not for the whole
+    lease.
+    '''
     one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
                            f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
@@ -351,8 +353,9 @@ def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(
 
 
 def test_a_lease_of_all_the_card_comes_back_beside_an_unleased_process(daemon):
-    '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
-    for it may be in its way, nor what the driver keeps of a parked process, which is in no list.'''
+    '''There is memory for the resume and for little else. Neither the margin, nor the context of the helper that
+    reserves the memory, nor the driver's unlisted residue of a parked process may prevent it.
+    '''
     daemon.spawn("simgpu-load", "--alloc", "200MiB", "--seconds", "600")
     wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an unleased process is there")
     free = wait_until(lambda: (lambda card: card["effective_free_bytes"] if card["other_bytes"] > 200 * MIB else 0)(

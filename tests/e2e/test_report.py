@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report`: who held what and who waited how long, of the past and of what still runs."""
+"""`report`: holders and waiting times, of the past and of running leases."""
 import datetime
 
 import pytest
@@ -70,7 +70,7 @@ def test_more_than_one_slice_of_the_past_is_counted(daemon):
 
 @pytest.fixture
 def yielding(daemon):
-    """A lease of 1 GiB that yields at once when it is asked to; with the calls that pause it and bring it back."""
+    """A lease of 1 GiB that yields at once, with the calls that pause and resume it."""
     hook = Hook()
     ask = {"vram_bytes": GIB, "ttl_seconds": 3600, "tag": "yields", "consumer": "train"}
     lease = daemon.api().post("/v1/leases", ask)
@@ -85,7 +85,7 @@ def yielding(daemon):
 
 
 def check_sums(daemon, until_then=None):
-    """Held and paused time are all the time since the grant, whatever the rows are by. Returns what was paused."""
+    """Held and paused time sum up to the time since the grant, for any kind of rows. Returns the paused time."""
     for by in ("consumer", "tenant", "user"):
         report = reported(daemon, by)
         lease = daemon.get("/v1/leases/yields")

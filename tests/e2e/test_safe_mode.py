@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that crashes again and again starts in safe mode: what is there goes on, and nothing new begins."""
+"""A daemon that crashes repeatedly starts in safe mode: it keeps everything as it is, and begins nothing."""
 import signal
 
 import pytest
@@ -101,7 +101,7 @@ def test_what_is_there_goes_on(daemon, tmp_path):
     assert api.post(f"/v1/leases/{token['id']}/release", {}).status == 200
     assert daemon.cli("stop", "stopped", check=0)
     assert stopped.wait(60) == 128 + signal.SIGTERM
-    # There is room, and nobody gets it.
+    # Memory is free, and no lease gets it.
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["effective_free_bytes"] > 2 * GIB,
                "what ended is measured gone")
     wait_until(lambda: "safe mode" in said.read_text(), "who waits is told why")

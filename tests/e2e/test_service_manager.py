@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service manager is told: that the daemon serves, and, as long as its loop turns, that it is alive."""
+"""Messages to the service manager: the daemon serves, and, while its loop runs, it is alive."""
 import os
 import select
 import signal
@@ -13,7 +13,7 @@ HALF = 0.05  # seconds
 
 
 class Manager:
-    """As systemd does it: a datagram socket that the daemon is told the name of."""
+    """A datagram socket like systemd's, which the daemon gets by name."""
 
     def __init__(self, start_daemon, folder, **more):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         return self.socket.recv(1024).decode()
 
     def forget(self):
-        """What was sent so far."""
+        """Returns the messages so far."""
         while self.hears(0):
             self.socket.recv(1024)
 

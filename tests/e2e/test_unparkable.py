@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the driver cannot park: none is harmed by being asked, whatever the driver does to them."""
+"""Programs that the driver cannot park: no attempt harms them, whatever the driver does."""
 import os
 import signal
 
@@ -12,7 +12,7 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n'
           '[pause]\nverify_timeout = "5s"\ncooldown = "200ms"\nmin_residency = "500ms"\n')
 
-# Holds memory of the kind that is named, and when it is told to end says whether every byte is as it was.
+# Allocates memory of the named kind, and at SIGTERM tells whether every byte is unchanged.
 PROGRAM = """
 import ctypes, mmap, os, signal, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -82,13 +82,13 @@ class Stage:
         return str(self.daemon.get(f"/v1/leases/{tag}/why").body)
 
     def tried(self):
-        """A first pause, which finds out."""
+        """Makes a first pause, which finds out."""
         done = self.daemon.cli("pause", "it")
         assert done.returncode != 0, done.stderr
         until(self.daemon, "it", "active")
 
     def refused(self, says):
-        """A pause on its owner's word is refused, with the reason."""
+        """Checks that a pause by the owner is refused, with the reason."""
         done = self.daemon.cli("pause", "it")
         assert done.returncode != 0 and says in done.stderr, done.stderr
         return done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--watch` and `top`: what is shown again and again, on a terminal and into a pipe."""
+"""`--watch` and `top`: repeated output, on a terminal and into a pipe."""
 import json
 import os
 import re
@@ -51,7 +51,7 @@ def test_json_is_one_reply_a_line(daemon):
     watcher = watch(daemon, "gpus", "--json", "--watch", "100ms")
     for _ in range(3):
         assert json.loads(watcher.stdout.readline())["devices"][0]["id"] == "gpu0"
-    watcher.stdout.close()  # nobody reads any more
+    watcher.stdout.close()  # the pipe has no reader any more
     assert watcher.wait(timeout=60) == -signal.SIGPIPE
     assert not watcher.stderr.read()
 
@@ -93,7 +93,7 @@ def test_a_terminal_is_redrawn_in_place_and_given_back(shell, full):
     shell.expect(r"\x1b\[\?1049l")
     shell.prompt()
     assert shell.status() == 130
-    assert "\x1b[2J" not in shell.seen()  # clearing the screen is what flickers
+    assert "\x1b[2J" not in shell.seen()  # clearing the screen would flicker
 
 
 def test_what_was_seen_last_stays_on_the_terminal(shell, full):
@@ -142,7 +142,7 @@ def keys(shell, text):
 
 
 def settings(shell):
-    """The terminal's settings as the shell sees them, to be compared."""
+    """The terminal's settings as the shell sees them, for a comparison."""
     shell.type("stty -a | tr -d '\\n'; echo '|end'")
     text = shell.expect(r"speed(.*)\|end\r").group(1)
     shell.prompt()
@@ -257,7 +257,7 @@ def test_top_without_a_daemon_leaves_the_terminal_alone(shell, daemon):
 
 
 def test_top_ends_with_its_terminal(daemon):
-    """The terminal hangs up: nothing of it spins or stays."""
+    """The terminal hangs up: no process spins or stays."""
     master, slave = os.openpty()
     env = daemon.env(TERM="xterm")
     top = subprocess.Popen(["setsid", "--ctty", SUBLET, "top"], env=env, stdin=slave, stdout=slave, stderr=slave)
