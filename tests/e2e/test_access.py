@@ -85,7 +85,7 @@ def test_scopes(served):
     assert admin.post("/v1/leases", dict(ASK, tier="critical")).status in (201, 202)
 
 
-def test_nobody_speaks_for_processes_over_tcp(served):
+def test_no_process_is_owned_over_tcp(served):
     for scope in ("submit", "admin"):
         api = TcpApi(served.port, token(served, scope))
         refused = api.post("/v1/leases", {"vram_bytes": GIB, "owner": {"pid": os.getpid()}})
@@ -106,7 +106,7 @@ def test_a_lease_lives_by_a_tcp_connection(served):
     assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
 
 
-def test_a_token_is_worth_no_more_than_its_owner():
+def test_a_token_has_no_more_rights_than_its_owner():
     port, user = free_port(), 2  # "bin", an account of every Debian
     name = pwd.getpwuid(user).pw_name
     system = System(config=f'[api]\ntcp = "127.0.0.1:{port}"\n')
@@ -179,7 +179,7 @@ def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
     assert int(later["id"].split("-")[1]) > int(short["id"].split("-")[1])  # numbers are not given twice
 
 
-def test_what_is_open_ends_with_its_token(served):
+def test_open_calls_end_with_their_token(served):
     """After a token is revoked or has expired, its open calls get nothing new."""
     api = served.api()
     holder = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -209,7 +209,7 @@ def test_what_is_open_ends_with_its_token(served):
         assert going.until(lambda event: event.get("lease") == waiting)
 
 
-def test_a_revoked_token_takes_its_connections_and_what_they_hold_along(served):
+def test_a_revoked_token_ends_its_connections_and_their_leases(served):
     api = served.api()
     gone, other = (api.post("/v1/tokens", {"scope": "submit"}) for _ in range(2))
     held, kept = (TcpApi(served.port, one["token"]) for one in (gone, other))
@@ -232,7 +232,7 @@ def test_a_revoked_token_takes_its_connections_and_what_they_hold_along(served):
     assert api.lease(stays["id"])["state"] == "active"
 
 
-def test_expired_tokens_are_in_nobodys_way(served):
+def test_expired_tokens_do_not_count(served):
     api = served.api()
     for _ in range(100):
         last = api.post("/v1/tokens", {"scope": "read", "ttl_seconds": 1})
@@ -262,7 +262,7 @@ def test_no_secret_is_in_the_store(served):
         assert secret.encode() not in files
 
 
-def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_path):
+def test_an_unusable_token_is_reported(daemon, served, tmp_path):
     unserved = daemon.cli("token", "create", "--scope", "read", "--file", tmp_path / "unserved", check=0)
     assert "nobody can use it yet" in unserved.stderr and "`api.tcp`" in unserved.stderr
     assert daemon.get("/v1/status")["daemon"]["tcp"] is None
@@ -270,7 +270,7 @@ def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_pat
     assert served.api().get("/v1/status")["daemon"]["tcp"] == f"127.0.0.1:{served.port}"
 
 
-def test_what_is_wrong_with_a_token_is_said_in_flags(daemon):
+def test_token_errors_name_the_flags(daemon):
     done = daemon.cli("token", "create", "--name", "x" * 300)
     assert done.returncode == 2 and "--name is " in done.stderr, done.stderr
     assert "see: sublet token create --help" in done.stderr

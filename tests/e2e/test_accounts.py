@@ -98,7 +98,7 @@ def test_while_the_account_database_hangs_leases_are_granted_all_the_same(tmp_pa
 
 
 @pytest.mark.parametrize("trouble", ["hang", "fail"])
-def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, trouble):
+def test_an_unknown_user_retries_and_is_accepted(system, trouble):
     file = getattr(system.database, trouble)
     file.touch()
     system.start()
@@ -119,7 +119,7 @@ def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, troub
     assert stranger.returncode == 77 and "may only ask for /healthz" in stranger.stderr
 
 
-def test_nobody_is_asked_what_strangers_are_called(system):
+def test_unknown_uids_are_not_looked_up(system):
     system.start()
     denied = system.cli(STRANGER, "status", groups=())
     assert denied.returncode == 77 and f"user {STRANGER} may only" in denied.stderr
@@ -128,7 +128,7 @@ def test_nobody_is_asked_what_strangers_are_called(system):
     assert str(ANA) in asked and str(STRANGER) not in asked
 
 
-def test_while_the_account_database_hangs_the_actor_obeys_who_needs_no_answer(system):
+def test_a_hanging_account_database_does_not_stop_the_actor(system):
     system.start()
     pids = {}
     for tag in ("first", "second"):

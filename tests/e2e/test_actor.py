@@ -88,7 +88,7 @@ def test_an_order_is_not_lost_with_the_actor_that_got_it(start_daemon):
     assert not living(lease["owner"]["pid"])
 
 
-def test_an_actor_that_cannot_be_reached_is_said_and_tried_again(start_daemon, tmp_path):
+def test_an_unreachable_actor_is_reported_and_tried_again(start_daemon, tmp_path):
     daemon = start_daemon(config=QUICK + f'[actor]\nsocket = "{tmp_path}/nobody"\n')
     said = wait_until(lambda: next((warning for warning in daemon.get("/v1/status")["warnings"]
                                     if warning["code"] == "actor"), None), "a warning")
@@ -116,7 +116,7 @@ def test_doctor_says_what_the_actor_can_do(start_daemon):
     assert ("every user's programs" if os.geteuid() == 0 else "of its own user") in said
 
 
-def test_what_a_program_forked_is_found_by_its_group_alone(start_daemon, groups, tmp_path):
+def test_forked_processes_are_found_by_their_group_alone(start_daemon, groups, tmp_path):
     daemon = start_daemon(config=QUICK)
     note = tmp_path / "pid"
     load = "simgpu-load --alloc 256MiB --seconds 600"

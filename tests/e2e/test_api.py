@@ -26,7 +26,7 @@ def token_lease(api, vram=GIB, ttl=600, **body):
     return ask(api, vram, ttl_seconds=ttl, **body)
 
 
-# --- asking ---
+# --- requests ---
 
 def test_a_lease_is_granted_read_and_released(daemon):
     api = daemon.api()
@@ -129,7 +129,7 @@ def test_unknown_paths_methods_devices_and_leases(daemon):
     assert api.post("/v1/leases/lease-99/pause", {}).status == 404
 
 
-def test_what_has_no_program_cannot_be_paused(daemon):
+def test_a_lease_without_a_program_cannot_be_paused(daemon):
     api = daemon.api()
     lease = token_lease(api)
     reply = api.post(f"/v1/leases/{lease['id']}/pause", {})
@@ -190,7 +190,7 @@ def test_a_connection_holds_a_lease_and_its_end_ends_it(start_daemon):
     assert (wrong.status, wrong["code"]) == (403, "Denied")
 
 
-def test_who_waits_is_told_of_an_end_among_more_than_are_remembered(start_daemon):
+def test_a_wait_learns_of_a_forgotten_end(start_daemon):
     """All leases of a program end at once, more than memory keeps: some are only in the store."""
     daemon = start_daemon(config=QUICK + "[limits]\nleases = 2000\nwaiters = 4\n")
     ask(daemon.api(), 3 * GIB, ttl_seconds=600)
@@ -308,7 +308,7 @@ def test_a_retry_gets_the_same_answer_also_after_a_restart(daemon):
     assert api.post("/v1/leases", body, Idempotency_Key="x" * 129).status == 400
 
 
-# --- who may ---
+# --- rights ---
 
 AS_NOBODY = """
 import http.client, json, os, socket, sys
@@ -375,7 +375,7 @@ def test_the_contract_lists_the_codes_of_the_program():
     assert listed == names
 
 
-def test_garbage_on_the_socket_harms_nobody(daemon):
+def test_garbage_on_the_socket_does_no_harm(daemon):
     for rubbish in (b"\x00" * 100, b"GET\r\n\r\n", b"POST /v1/leases HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
                     b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n"):
         with socket.socket(socket.AF_UNIX) as raw:

@@ -113,15 +113,15 @@ def test_tab(line, typed, becomes):
     line.expect(re.escape(rest))
 
 
-def test_tab_tab_shows_what_there_is(line):
+def test_tab_tab_lists_all_candidates(line):
     line.type("sublet why \t\t")
     line.expect("lease-1")
     line.expect("mine")
 
 
-# ---------------------------------------------------------------------------------------------- what the daemon knows
+# ---------------------------------------------------------------------------------------------- names from the daemon
 
-def test_names_that_only_the_daemon_knows(daemon):
+def test_completion_of_names_from_the_daemon(daemon):
     api = daemon.api()
     ended = api.post("/v1/leases", {"vram_bytes": 1 << 20, "ttl_seconds": 600, "tag": "over"})
     api.post(f"/v1/leases/{ended['id']}/release", {})

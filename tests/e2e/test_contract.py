@@ -283,7 +283,7 @@ def test_every_documented_answer_is_given(daemon, start_daemon):
         assert code in pathlib.Path(__file__).with_name(file).read_text(), f"{file} does not see {code}"
 
 
-def test_what_a_call_does_not_know_is_refused(daemon):
+def test_unknown_parameters_are_refused(daemon):
     """A misspelt flag is refused, never ignored."""
     api = daemon.api()
     for method, path, operation in contract.operations():
@@ -337,7 +337,7 @@ def test_a_target_may_name_the_host(daemon):
     assert said_to(daemon, f"GET ftp://x/healthz {close}").startswith("HTTP/1.1 404")
 
 
-def test_what_is_said_twice_is_refused(daemon):
+def test_repeated_parameters_are_refused(daemon):
     api = daemon.api()
     for path in ("/v1/leases?all=true&all=false", "/v1/leases?limit=1&limit=1"):
         refused = api.get(path)

@@ -48,7 +48,7 @@ def ends_without(daemon, holder, restart, id):
 # --- its lease ends ---
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_asks_for_its_orders_goes_on_when_its_lease_has_ended(daemon, gate, restart):
+def test_a_polling_program_resumes_when_its_lease_has_ended(daemon, gate, restart):
     holder = hold(daemon)
     id = lease_of(daemon, "it")["id"]
     program = daemon.spawn("sh", "-c", f"read -r _ < '{gate}'; exec simgpu-load --alloc 128MiB --step 32MiB "
@@ -89,7 +89,7 @@ def hold_for(daemon, port, command):
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_path, restart):
+def test_a_webhook_gets_a_resume_order_when_its_lease_has_ended(daemon, tmp_path, restart):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
@@ -99,7 +99,7 @@ def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_pat
     assert hook.communicate(timeout=60)[0] == "yield\nresume\n"
 
 
-def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
+def test_a_slow_yield_gets_the_resume_order_afterwards(daemon, tmp_path, gate):
     port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
     text = command[-1].read_text().replace("http.server.HTTPServer", "http.server.ThreadingHTTPServer")
     command[-1].write_text(text.replace("        answer =", "        print('does it', flush=True)\n        answer ="))
@@ -114,7 +114,7 @@ def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
     assert hook.communicate(timeout=60)[0] == "does it\nresume\ndoes it\n"
 
 
-def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
+def test_a_failed_resume_order_is_repeated(daemon, tmp_path):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     text = command[-1].read_text().replace("send_response(200)", "send_response(status)")
     text = text.replace("        answer =", "        global orders; orders += 1\n"
@@ -129,7 +129,7 @@ def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
     assert hook.communicate(timeout=60)[0] == "yield\nresume\nresume\n"
 
 
-def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
+def test_a_program_ended_with_its_lease_gets_no_resume_order(daemon, tmp_path):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     hook = daemon.spawn(*command)  # it outlives the program
     wait_until(lambda: listens(port), "it listens")
@@ -164,7 +164,7 @@ def waits_for(daemon, gate, way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["poll", "webhook"])
-def test_what_the_daemon_missed_is_not_taken_from_who_yields(daemon, tmp_path, gate, way):
+def test_a_clock_gap_extends_the_yield_deadline(daemon, tmp_path, gate, way):
     program = waits_for(daemon, gate, way, tmp_path)
     assert daemon.cli("pause", "it", "--no-wait").returncode == 0
     assert program.stdout.readline() == "yield\n"

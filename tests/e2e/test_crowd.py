@@ -38,7 +38,7 @@ def test_random_programs_and_faults_all_around_them(start_daemon):
     assert crowd.sums["programs"] >= (200 if SECONDS else 20)
 
 
-def test_among_those_who_take_what_is_others_everybody_ends_and_nothing_is_left(start_daemon):
+def test_robbers_leave_no_bytes_behind(start_daemon):
     """Programs allocate while they are paused: others may then run out of memory, but no program hangs and no byte is
     left.
     """
@@ -50,7 +50,7 @@ def test_among_those_who_take_what_is_others_everybody_ends_and_nothing_is_left(
     tell(crowd.table("the same, with robbers", seed, time.monotonic() - began))
 
 
-def test_eight_that_want_far_more_than_there_is_share_the_card(start_daemon):
+def test_eight_programs_share_a_card_that_is_too_small(start_daemon):
     """The promise: none of the programs ever runs out of memory, all verify their bytes, all end well."""
     seed, rng = drawn()
     daemon = start_daemon(SPEC, config=CONFIG)

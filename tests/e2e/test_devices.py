@@ -34,7 +34,7 @@ def test_run_sees_all_its_devices_and_no_other(cards):
     wait_until(lambda: len(set(free(cards))) == 1, "all is given back")
 
 
-def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
+def test_a_lease_on_several_devices_waits_for_all_and_keeps_none(cards):
     first = cards.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu1", "--tag", "first")
     assert first.stdout.readline().strip()
     gang = cards.spawn("sublet", "run", "--vram", "3GiB", "--gpus", "3", "--tag", "gang", "--", "sh", "-c",
@@ -50,7 +50,7 @@ def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
     assert gang.stdout.read().strip().split(",") == uuids(cards)
 
 
-def test_what_can_never_be_had_is_refused_at_once(cards):
+def test_an_impossible_size_is_refused_at_once(cards):
     done = cards.cli("run", "--vram", "1GiB", "--gpus", "4", "--", "true")
     assert done.returncode == 125 and "needs 4 devices at once; there are 3" in done.stderr, done.stderr
     done = cards.cli("run", "--vram", "5GiB", "--gpus", "2", "--", "true")
@@ -62,7 +62,7 @@ def test_what_can_never_be_had_is_refused_at_once(cards):
     api.close()
 
 
-def test_a_gang_survives_a_restart_of_the_daemon(cards):
+def test_a_lease_on_several_devices_survives_a_restart(cards):
     run = cards.spawn("sublet", "run", "--vram", "2GiB", "--gpus", "2", "--tag", "pair", "--", "sh", "-c",
                       "read go; exit 7", stdin=subprocess.PIPE)
     before = wait_until(lambda: next((x for x in cards.leases() if x["state"] == "active"), None), "it runs")

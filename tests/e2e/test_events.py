@@ -47,7 +47,7 @@ def test_a_lease_is_told_from_beginning_to_end(daemon):
     assert [event["at"] for event in seen] == sorted(event["at"] for event in seen)
 
 
-def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
+def test_a_stream_continues_after_the_last_event(daemon):
     api = daemon.api()
     with Stream(daemon) as stream:
         first = api.post("/v1/leases", ASK)
@@ -67,7 +67,7 @@ def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_clean_stop_is_told_to_who_comes_back(daemon, number):
+def test_a_clean_stop_is_told_to_a_returning_reader(daemon, number):
     _, last_id = history(daemon)
     daemon.process.send_signal(number)
     assert daemon.process.wait(60) == 0
@@ -77,7 +77,7 @@ def test_a_clean_stop_is_told_to_who_comes_back(daemon, number):
     assert [event["state"] for event in seen if event["type"] == "daemon"] == ["stopped", "started"]
 
 
-def test_who_was_told_to_outlive_its_terminal_does(start_daemon):
+def test_nohup_is_respected(start_daemon):
     daemon = start_daemon(command=["nohup"])
     daemon.process.send_signal(signal.SIGHUP)
     assert daemon.get("/healthz").status == 200
@@ -197,7 +197,7 @@ def test_devices_and_warnings_begin_and_end(start_daemon):
         assert seen[-1]["device"] == "gpu1"
 
 
-def test_nothing_is_told_that_is_not_durable(start_daemon):
+def test_only_durable_events_are_sent(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()
     with Stream(daemon) as stream:
@@ -236,7 +236,7 @@ def test_the_command_line_follows_over_a_restart(daemon):
     assert daemon.cli("events", "--since", "nothing").returncode == 2
 
 
-def test_the_command_line_says_where_to_go_on(daemon):
+def test_the_command_line_prints_the_id_to_continue_from(daemon):
     first = daemon.api().post("/v1/leases", ASK)
     done = daemon.cli("events", "--no-follow", "--json", check=0)
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -33,7 +33,7 @@ def list_failpoints():
                           check=True).stdout.split()
 
 
-# --- one scenario for each transition; the first time that it happens is interrupted ---
+# --- one scenario for each transition; its first occurrence is interrupted ---
 
 @scenario()
 def queued(client):

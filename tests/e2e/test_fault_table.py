@@ -210,14 +210,14 @@ def test_every_fault_is_expected():
 
 
 @pytest.mark.parametrize("fault", [fault for fault in EXPECTED if fault not in PLAYED])
-def test_what_is_tried_elsewhere_is_there(fault):
+def test_the_named_tests_exist(fault):
     file, test = EXPECTED[fault]
     text = (ROOT / "tests" / "e2e" / file).read_text()
     assert f"def {test}(" in text and f'"{fault}"' in text
 
 
 @pytest.mark.parametrize("fault", PLAYED)
-def test_a_fault_harms_nobody_else(start_daemon, fault):
+def test_a_fault_does_not_harm_others(start_daemon, fault):
     scene = Scene(start_daemon("1x4GiB", config=CONFIG))
     EXPECTED[fault](scene, fault)
     scene.check()

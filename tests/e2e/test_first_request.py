@@ -84,7 +84,7 @@ def test_hold_waits_for_it_too(start_daemon):
     assert lease["id"] in out and "may be restarting" not in err, "for machines it says nothing beside its JSON"
 
 
-def test_where_nobody_ever_listened_nobody_is_waited_for(start_daemon, tmp_path):
+def test_without_a_daemon_ever_there_is_no_wait(start_daemon, tmp_path):
     daemon = start_daemon()
     done = daemon.cli("--host", f"unix://{tmp_path}/none", *PROGRAM)
     assert done.returncode == 69 and "may be restarting" not in done.stderr

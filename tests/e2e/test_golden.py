@@ -232,7 +232,7 @@ def test_a_lease_for_a_script(scene):
     scene.check("script")
 
 
-def test_who_may_do_what(start_daemon):
+def test_rights_of_users(start_daemon):
     scene = Transcript(start_with_tcp(start_daemon))
     daemon = scene.daemon
     scene.hide(daemon.port, "PORT")
@@ -266,7 +266,7 @@ def test_who_may_do_what(start_daemon):
     scene.check("denied")
 
 
-def test_what_is_refused(scene):
+def test_refusals_of_the_daemon(scene):
     hold(scene, "3GiB", "--name", "blocker", "--tag", "mine")
     scene.run("run", "--vram", "64GiB", "--", "true")
     scene.run("run", "--vram", "2GiB", "--no-wait", "--", "true")
@@ -279,7 +279,7 @@ def test_what_is_refused(scene):
     scene.check("refused")
 
 
-def test_who_waits_for_whom(scene):
+def test_waiting_leases_and_holders(scene):
     hold(scene, "3GiB", "--name", "blocker")
     for name in ("second", "third"):
         child = scene.daemon.spawn("sublet", "run", "--vram", "2GiB", "--name", name, "--", "true")
@@ -307,7 +307,7 @@ def test_a_program_at_work(scene):
     scene.check("program")
 
 
-def test_somebody_under_no_lease(scene):
+def test_an_unleased_process(scene):
     unleased = scene.daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     scene.hide_pid(unleased.pid)
     wait_until(lambda: scene.daemon.get("/v1/devices")["devices"][0]["other_bytes"] > 2048 * MIB, "it is seen")

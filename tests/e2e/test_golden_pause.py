@@ -70,7 +70,7 @@ def test_a_poisoned_program(scene):
     scene.check("poisoned")
 
 
-def test_one_who_can_step_aside(scene):
+def test_a_program_that_can_be_paused(scene):
     train = program(scene, "train", "3GiB", "2GiB")
     for words in (["run", "--dry-run", "--vram", "2GiB", "--tier", "interactive", "--", "echo"],
                   ["free", "2GiB", "--preview"], ["free", "5GiB", "--preview"]):
@@ -91,7 +91,7 @@ def test_one_who_can_step_aside(scene):
     scene.check("step-aside")
 
 
-def test_who_cannot_be_paused(start_daemon):
+def test_a_program_that_cannot_be_paused(start_daemon):
     scene = Parked(start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n'))
     program(scene, "pinned", "1GiB", "512MiB", "--pausable", "no")
     program(scene, "large", "2GiB", "1GiB")

@@ -29,7 +29,7 @@ def states(daemon):
     return {device["id"]: device["state"] for device in daemon.get("/v1/devices")["devices"]}
 
 
-def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
+def test_a_wait_for_a_lost_card_is_told_at_once(start_daemon):
     daemon = machine(start_daemon, "1h")
     blocker = fill(daemon)
     run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
@@ -58,7 +58,7 @@ def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
     assert run.wait(60) == 0
 
 
-def test_what_only_a_card_that_stays_away_could_hold_is_rejected(start_daemon):
+def test_a_lease_for_a_card_that_stays_away_is_rejected(start_daemon):
     daemon = machine(start_daemon, "2s")
     fill(daemon)
     run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
@@ -114,7 +114,7 @@ def parked_on_the_large_card(start_daemon, forget):
     return daemon, program
 
 
-def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
+def test_a_parked_program_waits_for_its_lost_card(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "1h")
     blocked = wait_until(lambda: lease(daemon, "it")["blocked"], "it is told what it waits for")
     assert blocked["code"] == "ResumeBlocked" and blocked["unleased_processes"] == [], blocked
@@ -132,7 +132,7 @@ def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
     ends_well(daemon, "it", program)
 
 
-def test_who_is_parked_when_its_card_is_forgotten_ends_with_its_program(start_daemon):
+def test_a_parked_lease_of_a_forgotten_card_ends_with_its_program(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "3s")
     assert program.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
     assert ended(daemon, "it")["end_reason"] == "failed"

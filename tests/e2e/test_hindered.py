@@ -39,7 +39,7 @@ def is_not_asked_again(daemon, tag):
     assert len(reasons(daemon, "it", "pausing")) == 1, "it was found out once"
 
 
-def test_where_the_driver_parks_nobody_nothing_is_promised(start_daemon):
+def test_a_driver_without_checkpoints_promises_nothing(start_daemon):
     daemon = start_daemon(OLD, config=CONFIG)
     program = start(daemon, "it")
     higher, equal = asks(daemon, "higher", "--tier", "interactive"), None
@@ -55,7 +55,7 @@ def test_where_the_driver_parks_nobody_nothing_is_promised(start_daemon):
     assert higher.wait(60) == 0 and equal.wait(60) == 0
 
 
-def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_daemon):
+def test_a_driver_without_checkpoints_ends_spot_leases(start_daemon):
     daemon = start_daemon(OLD, config=CONFIG)
     program = start(daemon, "it", "--tier", "spot")
     assert asks(daemon, "higher").wait(60) == 0
@@ -65,7 +65,7 @@ def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_da
     assert "of the tier spot and cannot be paused: " in str(reasons(daemon, "it", "ended"))
 
 
-def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_daemon, tmp_path):
+def test_swap_ends_spot_leases(start_daemon, tmp_path):
     command = with_memory(tmp_path)
     has_memory(tmp_path, 64 * GIB, swap=2 * GIB)
     daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
@@ -77,7 +77,7 @@ def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_da
     assert "swap device" in str(reasons(daemon, "it", "ended"))
 
 
-def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daemon):
+def test_a_debugger_is_not_the_programs_failure(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program = start(daemon, "it", "--tier", "spot")
@@ -109,7 +109,7 @@ class Cards:
         self.away.rename(self.here)
 
 
-def test_while_the_driver_is_away_for_a_moment_nobody_is_ended_for_it(start_daemon):
+def test_a_missing_driver_ends_no_lease(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program, cards = start(daemon, "it", "--tier", "spot"), Cards(daemon)
@@ -125,7 +125,7 @@ def test_while_the_driver_is_away_for_a_moment_nobody_is_ended_for_it(start_daem
     ends_well(daemon, "it", program)
 
 
-def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
+def test_a_paused_lease_resumes_after_the_driver_was_away(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program, cards = start(daemon, "it"), Cards(daemon)
@@ -165,7 +165,7 @@ os.waitpid(other, 0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root for a process that takes long to end")
-def test_a_process_that_is_just_ending_keeps_nobody_from_being_paused(start_daemon, tmp_path):
+def test_an_ending_process_does_not_prevent_a_pause(start_daemon, tmp_path):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     load = 'python3 -c "$0" "$1" & exec simgpu-load --alloc 2GiB --seconds 600 --verify'

@@ -48,7 +48,7 @@ def swap_limits_of(pid):
     return found
 
 
-def test_with_swap_and_no_group_to_keep_it_out_nobody_is_paused_and_everybody_is_told(start_daemon, tmp_path):
+def test_swap_without_a_group_prevents_every_pause(start_daemon, tmp_path):
     if swap_limits_of("self"):
         pytest.skip("the control group that this runs in can be kept from swap")
     daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
@@ -116,7 +116,7 @@ def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon, tmp
         ends_right(daemon, program)
 
 
-def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(start_daemon, tmp_path):
+def test_the_next_actor_restores_a_groups_swap_limit(start_daemon, tmp_path):
     with group_that_swaps() as group:
         (group / "memory.swap.max").write_text(str(GIB))
         daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
@@ -207,7 +207,7 @@ assert cuda.cuMemsetD8_v2(memory, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20)) =
 """
 
 
-def test_who_outgrows_what_was_entered_before_it_is_locked_runs_on(start_daemon):
+def test_a_program_that_outgrows_its_ledger_entry_runs_on(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "1536MiB"\n')
     quick_checkpoints(daemon)
     program = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "it", "--", "python3", "-c", GROWING)

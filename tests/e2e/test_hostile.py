@@ -82,7 +82,7 @@ def test_a_thousand_half_open_requests(daemon, tcp):
     wait_until(lambda: open_files(daemon) <= before + 2, "their descriptors are given back")
 
 
-def test_strangers_over_tcp_may_not_sit_there(daemon):
+def test_idle_strangers_over_tcp_are_cut_off(daemon):
     with many(daemon, 300, tcp=True) as sockets:  # clients that send nothing
         assert_serves(daemon)
         wait_until(lambda: all(map(closed, sockets)), "they are shown out")
@@ -96,7 +96,7 @@ def test_strangers_over_tcp_use_up_their_own_places_only(start_daemon):
         assert_serves(daemon)  # the owner of the daemon, on its socket
 
 
-def test_strangers_over_tcp_keep_nobody_out_who_has_a_token(start_daemon):
+def test_strangers_over_tcp_do_not_keep_tokens_out(start_daemon):
     daemon = start_with_tcp(start_daemon, '[limits]\nconnections = 4\nheader_time = "1m"\nbody_time = "1m"\n')
     token = daemon.api().post("/v1/tokens", {"scope": "submit"})["token"]
     body = json.dumps(ASK)
@@ -111,7 +111,7 @@ def test_strangers_over_tcp_keep_nobody_out_who_has_a_token(start_daemon):
             assert TcpApi(daemon.port, token).get("/v1/status").status == 200
 
 
-def test_who_is_refused_for_its_users_limit_is_refused_again(start_daemon):
+def test_a_refusal_for_a_users_limit_is_repeated(start_daemon):
     daemon = start_with_tcp(start_daemon, "[limits]\nconnections = 2\n")
     token = daemon.api().post("/v1/tokens", {"scope": "read"})["token"]
     first, one_too_many = TcpApi(daemon.port, token), TcpApi(daemon.port, token)
@@ -290,7 +290,7 @@ def test_limits_of_waits_and_leases_are_reached_and_named(start_daemon):
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_who_waits_and_sends_more_is_still_seen_to_go(start_daemon, tcp):
+def test_a_waiting_client_that_sends_more_is_still_seen_to_leave(start_daemon, tcp):
     daemon = start_with_tcp(start_daemon, '[lease]\nlinger = "200ms"\n')
     api = daemon.api()
     holder = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
@@ -307,7 +307,7 @@ def test_who_waits_and_sends_more_is_still_seen_to_go(start_daemon, tcp):
     wait_until(lambda: api.lease(waiting)["end_reason"] == "cancelled", "it is seen to be gone")
 
 
-def test_a_socket_whose_owner_accepts_nobody_is_not_waited_for(tmp_path):
+def test_a_socket_that_accepts_no_connection_is_not_awaited(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf, contextlib.ExitStack() as stack:
         deaf.bind(str(tmp_path / "sublet.sock"))
         deaf.listen(0)

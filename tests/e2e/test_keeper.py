@@ -33,7 +33,7 @@ def test_exit_status_is_the_programs(daemon, command, status):
     assert now["exit_status"] == status
 
 
-def test_what_cannot_be_executed(daemon, tmp_path):
+def test_commands_that_cannot_be_executed(daemon, tmp_path):
     plain = tmp_path / "plain"
     plain.write_text("x")
     broken = tmp_path / "broken"
@@ -110,7 +110,7 @@ def test_signals_are_passed_on_once(daemon, tmp_path):
     assert out.read_text().split() == names
 
 
-def test_what_the_caller_ignores_stays_ignored(daemon, tmp_path):
+def test_ignored_signals_stay_ignored(daemon, tmp_path):
     ready = tmp_path / "ready"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--", "sh", "-c",
                        f"grep SigIgn /proc/self/status > {ready}; read x; exit 4", stdin=subprocess.PIPE,
@@ -137,7 +137,7 @@ def test_waits_for_descendants_and_says_so(daemon, tmp_path):
     assert lease(daemon, "tree")["exit_status"] == 3
 
 
-def test_nobody_listens_to_the_keeper(daemon, tmp_path):
+def test_the_keeper_without_a_reader(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     script = f"setsid sh -c 'while [ ! -e {go} ]; do sleep 0.05; done' & echo > {ready}; read x; exit 3"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "deaf", "--status-fd", "2", "--",
@@ -208,7 +208,7 @@ def test_program_ends_while_the_daemon_is_away(daemon, tmp_path):
     assert ended(daemon, "away")["exit_status"] == 6
 
 
-def test_program_ends_while_neither_daemon_nor_record_can_be_told(daemon, tmp_path):
+def test_program_ends_without_daemon_and_record(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "away", "--", "sh", "-c",
                        f"echo > {ready}; while [ ! -e {go} ]; do sleep 0.05; done; exit 6")

@@ -53,7 +53,7 @@ def test_json_is_the_reply_unchanged(busy):
     assert daemon.json("why", "mine").keys() == api.get("/v1/leases/mine/why").body.keys()
 
 
-def test_ps_and_queue_say_who_waits_for_what(busy):
+def test_ps_and_queue_tell_waiters_and_obstacles(busy):
     daemon, first, second = busy
     rows = {line.split()[0]: line for line in daemon.cli("ps", check=0).stdout.splitlines()}
     assert list(rows) == ["ID", first["id"], second["id"]]
@@ -98,7 +98,7 @@ def test_status_shows_the_whole(busy):
     assert first["id"] in text and second["id"] in text
 
 
-def test_proclist_names_the_program_that_nobody_leased(daemon):
+def test_proclist_names_the_unleased_process(daemon):
     daemon.spawn(BIN / "simgpu-load", "--alloc", "256MiB", "--seconds", "600")
     wait_until(lambda: daemon.json("proclist")["processes"], "the program is seen")
     line, = daemon.cli("proclist", "--no-header", "-o", "pid,lease,used", check=0).stdout.splitlines()
@@ -106,7 +106,7 @@ def test_proclist_names_the_program_that_nobody_leased(daemon):
     wait_until(lambda: "without a lease" in daemon.cli("status", check=0).stdout, "status subtracts it")
 
 
-def test_what_is_wrong_with_the_gpus_is_loud(daemon):
+def test_gpu_problems_are_loud(daemon):
     daemon.ctl("fault", "nvml-error")
     text = wait_until(lambda: "! " in (out := daemon.cli("status", check=0).stdout) and out, "a warning")
     assert "nothing is granted" in text or "not given out" in text
@@ -271,7 +271,7 @@ def test_a_missing_configuration_is_all_defaults(tmp_path):
     assert done.returncode == 2
 
 
-def test_what_config_show_prints_is_a_configuration(tmp_path):
+def test_config_show_prints_a_valid_configuration(tmp_path):
     file = tmp_path / "sublet.toml"
     nasty = r"/a\"b\\c\td\u202ee # 'f"
     file.write_text(f'[store]\npath = "{nasty}"\n')
@@ -285,7 +285,7 @@ def test_what_config_show_prints_is_a_configuration(tmp_path):
         key: entry["value"] for key, entry in values.items()}
 
 
-def test_closed_descriptors_get_nothing_that_is_not_meant_for_them(daemon, tmp_path):
+def test_closed_descriptors_get_no_foreign_output(daemon, tmp_path):
     def shell(line):
         return subprocess.run(["sh", "-c", line], env=daemon.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=60)
@@ -322,7 +322,7 @@ def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
     assert f'tag is "{tag}"' in refused.stderr and "like a flag, a path or" in refused.stderr
 
 
-def test_what_a_hold_without_a_size_asks_for_is_said(daemon):
+def test_hold_without_a_size_tells_its_size(daemon):
     asked = daemon.cli("hold", "--ttl", "1h", "--token-file", daemon.dir / "token", check=0)
     assert "'hold' says nothing of what runs in it: the whole of gpu0" in asked.stderr
 

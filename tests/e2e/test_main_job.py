@@ -109,7 +109,7 @@ def test_an_estimate_has_a_basis(start_daemon):
     assert holder.wait(60) == 143
 
 
-def test_a_name_that_says_nothing_is_no_basis(daemon):
+def test_a_generic_name_is_no_basis_for_an_estimate(daemon):
     api = daemon.api()
     ask = {"vram_bytes": 3 * GIB, "ttl_seconds": 3600}
     silent = ({}, {"consumer": "hold", "remember": False})
@@ -133,7 +133,7 @@ def test_a_name_that_says_nothing_is_no_basis(daemon):
     assert refused.status == 400 and "no consumer" in refused["detail"]
 
 
-def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon):
+def test_an_unleased_process_is_seen_named_and_subtracted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     device = wait_until(lambda: (d := daemon.json("gpus")["devices"][0])["other_bytes"] >= 2 * GIB and d, "it is seen")
@@ -150,7 +150,7 @@ def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon)
     assert waiter.wait(60) == 0
 
 
-def test_who_uses_more_than_leased_is_named_and_counted(start_daemon):
+def test_use_beyond_the_lease_is_named_and_counted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
 
     def warned():

@@ -59,7 +59,7 @@ def test_every_verb_has_its_page_with_every_flag(manual):
         assert not [flag for flag in flags(said("sublet", "config", sub, "--help")) if flag not in text]
 
 
-def test_what_an_option_means_when_it_is_not_given_is_told_alike(manual):
+def test_defaults_of_options_are_told_alike(manual):
     reference = (ROOT / "docs/reference/cli.md").read_text()
     for verb, shown in (("token create", "--scope SCOPE=read"), ("report", "--by WHAT=user"),
                         ("status", "--watch EVERY=2s")):

@@ -51,7 +51,7 @@ NAMES = {
 }
 
 
-def test_every_name_and_label_is_one_that_was_promised(daemon):
+def test_every_name_and_label_is_a_promised_one(daemon):
     api = daemon.api()
     api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     ended = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
@@ -74,7 +74,7 @@ def test_the_documentation_lists_them_all():
                       sorted(NAMES.items(), key=lambda entry: "le" in entry[1])}
 
 
-def test_pauses_are_counted_by_what_came_of_them(daemon):
+def test_pauses_are_counted_by_result(daemon):
     api = daemon.api()
 
     def pauses(result):
@@ -104,7 +104,7 @@ def test_pauses_are_counted_by_what_came_of_them(daemon):
     assert (pauses("paused"), pauses("undone"), pauses("ended")) == (1, 1, 1)
 
 
-def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon):
+def test_paused_and_waiting_leases_in_metrics(daemon):
     api = daemon.api()
 
     def agrees(*tiers):
@@ -137,7 +137,7 @@ def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon
         assert (report["leases"], report["active"], report["waiting"]) == (4, 3, 3)
 
 
-def test_who_grew_has_waited_for_it(daemon):
+def test_growth_counts_as_waiting(daemon):
     api = daemon.api()
     ask = {"vram_bytes": GIB, "ttl_seconds": 600}
     mine, other = (f"/v1/leases/{api.post('/v1/leases', dict(ask, vram_bytes=size * GIB))['id']}" for size in (1, 2))

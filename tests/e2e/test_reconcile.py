@@ -80,7 +80,7 @@ def test_a_stopped_keeper_is_woken_when_its_program_should_end(start_daemon):
     assert daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 128 + signal.SIGTERM
 
 
-def test_a_deaf_keeper_does_not_keep_a_program_from_being_ended(start_daemon):
+def test_an_unresponsive_keeper_does_not_protect_its_program(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sleep", "600")
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
@@ -131,7 +131,7 @@ def test_without_proof_a_stop_is_refused(start_daemon):
     assert ended["state"] == "ended"
 
 
-def test_what_was_only_attached_is_neither_ended_nor_waited_for(start_daemon):
+def test_attached_processes_are_neither_ended_nor_awaited(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     stranger = daemon.spawn("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True)
@@ -146,7 +146,7 @@ def test_what_was_only_attached_is_neither_ended_nor_waited_for(start_daemon):
     os.kill(child, signal.SIGKILL)
 
 
-def test_exit_records_that_nobody_waits_for_are_swept(start_daemon):
+def test_old_exit_records_are_swept(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sleep", "600")
     exits = daemon.dir / "state" / "exits"
@@ -217,7 +217,7 @@ def test_an_existing_directory_keeps_its_rights(tmp_path, start_daemon):
     assert (daemon.dir / "state").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_daemon_that_stood_still_lets_nothing_expire_for_that(start_daemon):
+def test_a_clock_gap_expires_nothing(start_daemon):
     daemon = start_daemon(config=QUICK.replace('reconnect = "1s"', 'reconnect = "3s"'))
     api = daemon.api()
     lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})

@@ -49,7 +49,7 @@ def test_it_counts_the_past_and_the_present(past):
     assert total["leases"] == 4 and total["wait"]["max_ms"] >= found["late"]["wait"]["p50_ms"] > 0
 
 
-def test_rows_are_by_what_was_asked_for(past):
+def test_rows_are_grouped_as_requested(past):
     assert rows(past, "tenant")[0]["team"]["leases"] == 2
     by_user, total = rows(past, "user")
     assert len(by_user) == 1 and total["leases"] == 4
@@ -159,7 +159,7 @@ def test_an_empty_question_is_a_wrong_one(daemon):
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
 
 
-def test_what_is_no_longer_kept_is_said(start_daemon):
+def test_dropped_history_is_told(start_daemon):
     daemon = start_daemon(config="[store]\nended_per_user = 16\n")
     api = daemon.api()
     ask = {"vram_bytes": GIB, "owner": {"connection": True}, "consumer": "many", "wait_seconds": 60}

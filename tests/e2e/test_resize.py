@@ -130,7 +130,7 @@ def test_does_not_give_away_what_is_in_use(daemon):
     load.wait(timeout=60)
 
 
-def test_what_comes_first_is_said_in_every_state(daemon):
+def test_the_order_of_resizes_is_told_in_every_state(daemon):
     """A lease with a program is never asked to shrink for another lease."""
     api = daemon.api()
 
@@ -182,7 +182,7 @@ def patient(start_daemon):
                                          '[queue]\nreserve_after = "1s"\n')
 
 
-def test_room_is_held_for_who_has_waited_long(patient):
+def test_memory_is_reserved_for_a_long_wait(patient):
     api = patient.api()
     holder = token_lease(api, vram_bytes=2 * GIB)
     large = token_lease(api, vram_bytes=3 * GIB)

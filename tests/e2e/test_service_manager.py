@@ -51,7 +51,7 @@ def test_it_is_ready_and_then_alive(manager):
     manager.hears_it_alive()
 
 
-def test_a_loop_that_stands_still_says_nothing(manager):
+def test_a_hanging_loop_sends_nothing(manager):
     pid = manager.daemon.process.pid
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T", "it stands still")
@@ -61,7 +61,7 @@ def test_a_loop_that_stands_still_says_nothing(manager):
     manager.hears_it_alive()
 
 
-def test_a_driver_that_hangs_is_no_loop_that_hangs(manager):
+def test_a_hanging_driver_does_not_hang_the_loop(manager):
     manager.daemon.ctl("fault", "nvml-hang")
     wait_until(lambda: any(fault["hits"] for fault in manager.daemon.cards()["faults"]), "a helper hangs in the driver")
     manager.hears_it_alive()
@@ -70,7 +70,7 @@ def test_a_driver_that_hangs_is_no_loop_that_hangs(manager):
     manager.hears_it_alive()
 
 
-def test_a_watchdog_of_somebody_else_is_not_fed(start_daemon, tmp_path):
+def test_another_process_watchdog_is_not_fed(start_daemon, tmp_path):
     manager = Manager(start_daemon, tmp_path, WATCHDOG_PID=os.getpid())
     assert manager.next() == "READY=1\n"
     assert not manager.hears(20 * HALF)

@@ -87,7 +87,7 @@ def no_more_descriptors(daemon):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def test_without_descriptors_nobody_is_booked_and_a_dead_helper_is_missed_for_a_while(start_daemon):
+def test_a_shortage_of_descriptors(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     api = daemon.api()
     lease = api.post("/v1/leases", ASK)["id"]
@@ -108,7 +108,7 @@ def test_without_descriptors_nobody_is_booked_and_a_dead_helper_is_missed_for_a_
     assert api.post("/v1/leases", ASK).status == 201
 
 
-# --- the time of who is parked ---
+# --- the time of a parked lease ---
 
 def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
@@ -151,7 +151,7 @@ def lean(tmp_path):
         daemon.close()
 
 
-def test_what_the_machine_has_not_got_is_not_parked(lean):
+def test_host_memory_limits_parking(lean):
     quick_checkpoints(lean)
     program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "600", "--verify")
@@ -172,7 +172,7 @@ def test_what_the_machine_has_not_got_is_not_parked(lean):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/pressure/memory"), reason="this kernel does not tell of memory pressure")
-def test_nobody_is_parked_while_everybody_waits_for_host_memory(lean):
+def test_memory_pressure_prevents_parking(lean):
     quick_checkpoints(lean)
     program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "600", "--verify")

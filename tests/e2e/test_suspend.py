@@ -160,7 +160,7 @@ def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine
 
 
 @pytest.mark.parametrize("hours", [30, -30])
-def test_a_clock_that_is_set_ends_nobody_who_is_parked(start_daemon, machine, hours):
+def test_a_set_clock_ends_no_parked_lease(start_daemon, machine, hours):
     """A jump longer than the time after which a lease counts as orphaned."""
     daemon = start_daemon("1x4GiB", config=CONFIG)
     api, hook = daemon.api(), Hook()

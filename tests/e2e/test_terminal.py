@@ -73,7 +73,7 @@ def test_ctrl_c_in_the_queue_ends_a_loop_of_the_shell(shell, full):
     assert len(set(re.findall(r"lease-\d+ waits", shell.seen()))) == 1
 
 
-def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
+def test_ctrl_z_stops_the_job_and_fg_continues_it(shell):
     shell.type(shell.command)
     shell.expect(r"up-\d+")
     shell.key("z")
@@ -101,7 +101,7 @@ READER = f"{SUBLET} run --vram 64MiB -- sh -c 'echo up-$$; while [ ! -e {{go}} ]
          "read line; echo got-$line'"
 
 
-def test_what_reads_in_the_background_stops_and_goes_on_in_the_foreground(shell, tmp_path):
+def test_a_background_reader_stops_until_it_is_in_the_foreground(shell, tmp_path):
     shell.type(READER.format(go=tmp_path) + " &")
     keeper = int(shell.expect(r"\[1\] (\d+)").group(1))
     wait_until(lambda: state_of(keeper) == "T", "the job stops")

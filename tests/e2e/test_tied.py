@@ -48,7 +48,7 @@ def why(daemon, tag="it"):
 
 
 @pytest.mark.parametrize("count, exporter", [(2, 1), (3, 0)])
-def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon, count, exporter):
+def test_processes_that_share_memory_are_not_tried_again(start_daemon, count, exporter):
     daemon = start_parking(start_daemon)
     program = start(daemon, count, exporter)
     preemptor = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "preemptor", "--tier", "interactive", "--",
@@ -67,7 +67,7 @@ def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon
     assert preemptor.wait(60) == 0, preemptor.communicate()
 
 
-def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
+def test_a_process_locked_by_dead_helpers_is_unlocked_first(start_daemon):
     """Nothing can be learned about the other processes before that."""
     daemon = start_parking(start_daemon)
     program = start(daemon, 3, 1)
@@ -86,7 +86,7 @@ def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
     ends_right(daemon, program)
 
 
-def test_who_is_seen_to_share_memory_by_nccl_is_not_touched(start_daemon):
+def test_programs_with_nccl_memory_are_not_touched(start_daemon):
     daemon = start_daemon("2x4GiB,driver_version=13000", config='[gpu]\ninterval_busy = "100ms"\n')
     shared = pathlib.Path(f"/dev/shm/nccl-{os.getpid()}")
     try:
@@ -103,7 +103,7 @@ def test_who_is_seen_to_share_memory_by_nccl_is_not_touched(start_daemon):
 
 # --- a kernel that never ends ---
 
-def test_nothing_is_parked_while_one_of_them_is_in_a_kernel_that_never_ends(start_daemon):
+def test_an_endless_kernel_prevents_parking(start_daemon):
     """All processes are locked before any is parked: a process that cannot be locked costs the others no restore."""
     daemon = start_parking(start_daemon)
     one = "simgpu-load --alloc 256MiB --seconds 600 --verify"
@@ -135,7 +135,7 @@ def test_nothing_is_parked_while_one_of_them_is_in_a_kernel_that_never_ends(star
 
 # --- a slow link ---
 
-def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
+def test_the_rate_of_a_slow_link_is_remembered(start_daemon):
     daemon = start_parking(start_daemon)
     it = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--name", "slow", "--tier", "batch", "--",
                       "simgpu-load", "--alloc", "1GiB", "--seconds", "600", "--verify")

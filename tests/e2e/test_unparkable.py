@@ -106,7 +106,7 @@ def stage(start_daemon):
 
 
 @pytest.mark.parametrize("kind", ["managed", "shared", "peer"])
-def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
+def test_a_driver_that_undoes_a_pause_is_tried_once(stage, kind):
     its = stage("2x4GiB,driver_version=13000" if kind == "peer" else "1x4GiB,driver_version=13000")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
@@ -123,7 +123,7 @@ def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
 
 
 @pytest.mark.parametrize("kind", ["plain", "managed", "shared", "peer"])
-def test_a_driver_that_destroys_by_trying_is_not_asked(stage, kind):
+def test_a_driver_that_destroys_programs_is_never_tried(stage, kind):
     its = stage("2x4GiB,driver_version=12090" if kind == "peer" else "1x4GiB,driver_version=12090")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
@@ -137,7 +137,7 @@ def test_a_driver_that_destroys_by_trying_is_not_asked(stage, kind):
     assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
-def test_before_13_the_word_of_its_owner_counts(stage):
+def test_before_driver_13_the_owner_must_vouch(stage):
     its = stage("1x4GiB,driver_version=12080")
     program = its.program("plain")
     its.tried()
@@ -154,7 +154,7 @@ def test_before_13_the_word_of_its_owner_counts(stage):
     (12060, "is of CUDA 12.6", "install the vendor's driver 570 or newer"),
     (12090, "nobody can see whether", "sublet pause --grant trainer"),
     (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "unvouched", "stopped"])
-def test_who_is_refused_before_anything_is_touched_is_told_what_to_do(stage, version, says, hint):
+def test_an_early_refusal_says_what_to_do(stage, version, says, hint):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program("plain")
     pid = lease_of(its.daemon, "it")["owner"]["pid"]
@@ -170,7 +170,7 @@ def test_who_is_refused_before_anything_is_touched_is_told_what_to_do(stage, ver
 
 
 @pytest.mark.parametrize("flags", [[], ["--gpus", "2"]], ids=["nccl", "two"])
-def test_no_word_counts_against_what_is_seen(stage, flags):
+def test_a_vouching_owner_does_not_override_measurements(stage, flags):
     its = stage("2x4GiB,driver_version=12090")
     program = its.program("two" if flags else "nccl", "--pausable", "driver", *flags)
     its.tried()
@@ -180,7 +180,7 @@ def test_no_word_counts_against_what_is_seen(stage, flags):
     its.ends_right(program)
 
 
-def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
+def test_a_program_with_a_wrong_owner_claim_is_kept(stage):
     its = stage("1x4GiB,driver_version=12090")
     program = its.program("managed", "--pausable", "driver", vram="2GiB")
     assert its.daemon.cli("pause", "it").returncode != 0
@@ -196,7 +196,7 @@ def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
 
 @pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
                                                  (12090, "plain", "nobody can see whether")])
-def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
+def test_a_restart_does_not_repeat_the_attempt(stage, version, kind, says):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program(kind)
     its.tried()
@@ -216,7 +216,7 @@ def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
     assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
-def test_what_holds_for_a_program_holds_for_it_alone(stage):
+def test_a_result_holds_for_one_program_alone(stage):
     its = stage("1x4GiB,driver_version=13000")
     first = its.program("managed")
     its.daemon.cli("pause", "it")

@@ -44,7 +44,7 @@ def lose_the_actor(system):
     wait_until(lambda: not system.get("/v1/status")["daemon"]["actor"]["ready"], "it is missed")
 
 
-def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
+def test_a_missing_resume_order_ends_no_program(system):
     program = told_by_signals(system, "--tier", "spot")
     system.cli(ANA, "pause", "hers", check=0)
     lose_the_actor(system)
@@ -64,7 +64,7 @@ def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
     assert "has not gone on for" not in why(system, "hers")
 
 
-def test_who_cannot_be_told_to_yield_is_not_told_to_go_on_either(system):
+def test_without_a_yield_order_there_is_no_resume_order(system):
     program = told_by_signals(system)
     lose_the_actor(system)
     refused = system.cli(ANA, "pause", "hers", check=1)

@@ -37,7 +37,7 @@ def test_a_pipe_gets_block_after_block(daemon, verb):
     assert not watcher.stderr.read()
 
 
-def test_what_changes_is_seen(daemon, full):
+def test_changes_are_seen(daemon, full):
     watcher = watch(daemon, "ps", "--watch=100ms", "-o", "tag,state")
     read_until(watcher.stdout, "blocker  active")
     full.terminate()
@@ -56,7 +56,7 @@ def test_json_is_one_reply_a_line(daemon):
     assert not watcher.stderr.read()
 
 
-def test_a_restart_of_the_daemon_is_outlived(daemon):
+def test_watch_outlives_a_restart_of_the_daemon(daemon):
     watcher = watch(daemon, "gpus", "--watch", "100ms")
     read_until(watcher.stdout, "gpu0")
     daemon.kill()
@@ -96,7 +96,7 @@ def test_a_terminal_is_redrawn_in_place_and_given_back(shell, full):
     assert "\x1b[2J" not in shell.seen()  # clearing the screen would flicker
 
 
-def test_what_was_seen_last_stays_on_the_terminal(shell, full):
+def test_the_last_output_stays_on_the_terminal(shell, full):
     shell.type(f"{SUBLET} gpus --watch")
     shell.expect("every 2 s")
     shell.key("c")
@@ -207,7 +207,7 @@ def test_top_ends_by_ctrl_c_as_others_do(shell):
     assert settings(shell) == before
 
 
-def test_top_stops_and_goes_on(shell):
+def test_top_stops_and_continues(shell):
     shell.type(f"{SUBLET} top")
     shell.expect("gpu0")
     shell.key("z")

@@ -29,7 +29,7 @@ def test_create_compares_the_settings_that_it_names(make_cards):
 @pytest.mark.parametrize(
     "spec", ["", "0x4GiB", "4GiB", "1x", "1x1", "17x4GiB", "1x4GiB,frob=1", "1x4GiB,reserve=8GiB"]
 )
-def test_create_refuses_what_is_no_specification(tmp_path, spec):
+def test_create_refuses_a_wrong_specification(tmp_path, spec):
     done = subprocess.run([simcards.CTL, "--dir", tmp_path, "create", spec], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("simgpu-ctl: ")
     assert not (tmp_path / "simgpu/cards").exists()
@@ -123,13 +123,13 @@ def test_a_fault_with_a_duration_ends_by_itself(cards):
         ([], "create"),
     ],
 )
-def test_wrong_usage_is_refused_with_what_would_be_right(cards, arguments, nearest):
+def test_wrong_usage_is_refused_with_the_right_form(cards, arguments, nearest):
     done = cards.ctl(*arguments, check=False)
     assert done.returncode == 2 and not done.stdout
     assert nearest in done.stderr
 
 
-def test_what_fails_on_its_way_says_how_far_it_came(cards):
+def test_a_failure_midway_tells_the_progress(cards):
     cards.fault("checkpoint-fail", "--after", 50, "--code", 2)
     (fault,) = cards.show()["faults"]
     assert fault["after"] == 50 and fault["argument"] == 2

@@ -52,7 +52,7 @@ def sleeper():
         process.wait()
 
 
-def test_what_parks_is_not_traced(place, sleeper):
+def test_a_parking_helper_is_not_traced(place, sleeper):
     cards = simcards.Cards(place / "cards", "1x1GiB")
     one = helper.Helper(cards, sleeper.pid, program=place / "sublet-gpu", driver=place / "libcuda.so.1", **NOBODY)
     try:
@@ -64,7 +64,7 @@ def test_what_parks_is_not_traced(place, sleeper):
 
 
 @pytest.mark.parametrize("mode, refused", [(0o755, 0), (0o711, errno.EPERM)])
-def test_before_it_can_say_so_its_file_does(place, sleeper, mode, refused):
+def test_the_environment_file_is_read_before_the_process_answers(place, sleeper, mode, refused):
     """By the file's mode alone: what only looks does not ask for more."""
     program = place / "sublet-gpu"
     program.chmod(mode)

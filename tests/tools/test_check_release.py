@@ -23,7 +23,7 @@ def judge(name, dynamic, versions, sections=""):
     return check_release.judge(name, *check_release.parse(dynamic, versions, sections))
 
 
-def test_what_may_ship():
+def test_a_correct_release():
     assert judge("subletd", DYNAMIC, VERSIONS) == ("2.34", [])
 
 

@@ -94,7 +94,7 @@ def test_the_actor_has_the_system_calls_that_it_makes_and_few_that_only_root_may
     assert not refused & allowed, refused & allowed
 
 
-def test_what_the_actor_writes_down_is_root_s_and_outlives_it():
+def test_the_actors_records_belong_to_root_and_outlive_it():
     service = keys_of(ROOT / "packaging/sublet-actor.service")
     assert service["ExecStart"].endswith(f"--records /run/{service['RuntimeDirectory']}")
     assert service["RuntimeDirectoryMode"] == "0700" and service["RuntimeDirectoryPreserve"] == "yes"
