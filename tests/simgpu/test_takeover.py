@@ -64,7 +64,7 @@ def test_a_parking_helper_is_not_traced(place, sleeper):
 
 
 @pytest.mark.parametrize("mode, refused", [(0o755, 0), (0o711, errno.EPERM)])
-def test_the_environment_file_is_read_before_the_process_answers(place, sleeper, mode, refused):
+def test_a_probe_is_protected_by_its_file_mode_alone(place, sleeper, mode, refused):
     """By the file's mode alone: what only looks does not ask for more."""
     program = place / "sublet-gpu"
     program.chmod(mode)
