@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified simgpu-load is parked by another process, another program takes its room, and it comes back whole."""
+"""Another process parks an unmodified simgpu-load, another program takes its memory, and simgpu-load resumes with its
+bytes intact.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ RESIDUE = 4 * MIB
 
 
 class Parker:
-    """A process that parks others; any number of them may be there."""
+    """A process that parks others; a test may have several."""
 
     def __init__(self, cards, *arguments):
         self.process = subprocess.Popen(
@@ -132,11 +134,11 @@ def test_many_rounds_while_it_computes(quick, parkers):
 
 
 def test_a_program_reports_the_duration_of_its_pause(quick, parkers):
-    # Nothing runs on the card: it is not in a wait for the device that its next call finds it locked.
+    # Nothing runs on the card, so the load does not wait for the device: its next call finds the process locked.
     load = quick.load("--alloc", "16MiB", "--seconds", "1h", "--verify", "--busy", 0).wait_filled()
     parker = parkers(quick)
     assert parker("lock", load.pid) == OK and parker("checkpoint", load.pid) == OK
-    quick.load("--alloc", "16MiB", "--seconds", "1s").end()  # so long
+    quick.load("--alloc", "16MiB", "--seconds", "1s").end()  # pauses the load for about a second
     assert parker("restore", load.pid) == OK and parker("unlock", load.pid) == OK
     _, said = load.end(simcards.SIGTERM)
     assert said["ok"] and 900 <= said["longest_stall_ms"] < 10_000, said
@@ -208,7 +210,7 @@ def test_another_helper_continues_after_a_kill_in_each_step(quick, parkers, step
     until(lambda: hits(quick, fault) == 1)
     first.kill()
     second = parkers(quick)
-    # Nobody waits for the call any more, but it is still under way, and it ends as if somebody did.
+    # No caller waits for the call any more, but it is still in progress and ends as usual.
     assert second("unlock", load.pid) == ILLEGAL_STATE
     quick.ctl("clear", fault)
     assert second.state(load.pid) == [LOCKED, CHECKPOINTED, LOCKED, RUNNING][step]
@@ -230,7 +232,7 @@ def test_a_stopped_program_answers_when_it_continues(quick, parkers):
     stat = pathlib.Path(f"/proc/{load.pid}/stat")
     until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
     parker = parkers(quick)
-    parker.send("lock", load.pid, 1)  # its time does not run either
+    parker.send("lock", load.pid, 1)  # its timeout does not run either
     until(lambda: quick.show()["calls"].get("cuCheckpointProcessLock") == 1)
     (process,) = [p for p in quick.show()["processes"] if p["pid"] == load.pid]
     assert process["state"] == "running"

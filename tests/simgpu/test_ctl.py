@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""simgpu-ctl: making, showing and steering the cards, and what it refuses."""
+"""simgpu-ctl: making, showing and controlling the cards, and its refusals."""
 
 import re
 import subprocess

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sublet-gpu checkpoint` driven from outside: parks and restores an unmodified simgpu-load, and says why not."""
+"""`sublet-gpu checkpoint` driven from outside: it parks and restores an unmodified simgpu-load, and gives its reasons.
+"""
 
 import ctypes
 import json
@@ -187,7 +188,7 @@ def test_a_process_of_another_user_or_closed(helpers, open_place):
     load = cards.load("--alloc", "2MiB", "--seconds", "1h").wait_filled()
     assert helpers(cards, load.pid, **how)("preflight")["reason"] == "no_right"
     cards.end()
-    # Who may run a program but not read it gets a process that nobody but root may look into.
+    # A user who may run a program but not read it gets a process that only root may inspect.
     closed = shutil.copy("/bin/sleep", open_place)
     os.chmod(closed, 0o711)
     sleeper = subprocess.Popen([closed, "3600"], **nobody)
@@ -250,7 +251,7 @@ def test_a_lock_that_runs_out_of_time_ends_unlocked(quick, helpers, load):
     ends_right(load)
 
 
-# ------------------------------------------------------------------------------------------- room
+# ------------------------------------------------------------------------------------------- reserved memory
 
 
 def test_without_memory_for_the_ballast_no_restore_is_tried(quick, helpers, load):
@@ -289,7 +290,8 @@ def test_the_margin_is_taken_only_if_it_is_free(quick, helpers, load):
     assert one.ok("hold", ballast=[wish])["held_bytes"] == 500 * MIB
     assert one.ok("hold", ballast=[{**wish, "bytes": 800 * MIB}])["held_bytes"] > 800 * MIB, "what there is of it"
     one.ok("hold")
-    # No room but for what comes back: the context that holding takes is among it, for it goes before the restore.
+    # Memory is free only for the restore. It includes the context that holds the ballast, which goes before the
+    # restore.
     quick.load("--alloc", "636MiB", "--seconds", "1h").wait_filled()
     assert one("hold", ballast=[{**wish, "bytes": 321 * MIB}])["reason"] == "no_room"
     assert one.ok("restore", ballast=[{**wish, "bytes": 316 * MIB}])["held_bytes"] == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""simgpu-load on simulated cards: right when all is right, and loud when not."""
+"""simgpu-load on simulated cards: it succeeds without faults, and reports every fault."""
 
 import pathlib
 import subprocess
