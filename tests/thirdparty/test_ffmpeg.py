@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back the same."""
+"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back unchanged."""
 
 import pytest
 

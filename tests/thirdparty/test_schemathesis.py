@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemathesis makes requests from the contract that the daemon itself tells, and judges the answers. Over TCP, where
-nobody can speak for processes: what it makes up must not reach any that are not this test's."""
+"""Schemathesis makes requests from the contract that the daemon serves, and checks the answers. It uses TCP, where no
+process can be named as an owner: random requests must not reach processes outside this test.
+"""
 import json
 import subprocess
 
