@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker of the tree: each rule finds what it is for and no more; and this tree passes it."""
+"""The checker of the tree: each rule finds its faults and no more; and this tree passes it."""
 import pathlib
 import subprocess
 import sys

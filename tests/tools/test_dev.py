@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""./dev itself: its verbs, its refusals, and what `setup` asks of apt (a stand-in that notes what it is told)."""
+"""./dev itself: its verbs, its refusals, and the calls of `setup` to apt (a stand-in that records them)."""
 import pathlib
 import re
 import subprocess
@@ -31,7 +31,7 @@ def test_a_verb_that_is_not_there_is_refused(verb):
 
 @pytest.fixture
 def machine(tmp_path):
-    """A PATH whose apt-get, dpkg-query, id and sudo are ours."""
+    """A PATH with our own apt-get, dpkg-query, id and sudo."""
     class Machine:
         bin = tmp_path / "bin"
         log = tmp_path / "log"

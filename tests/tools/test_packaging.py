@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units, their user and the example of a configuration, as far as they can be judged uninstalled."""
+"""The units, their user and the example configuration, as far as tests can judge them without an installation."""
 import json
 import os
 import pathlib
@@ -27,10 +27,10 @@ def keys_of(unit):
 
 
 def test_systemd_understands_the_units(tmp_path):
-    # verify asks for the programs and the document, which are not installed: put others there.
+    # verify looks for the programs and the document, which are not installed: the test puts others there.
     for unit in UNITS:
         text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text())
-        text = re.sub(r"(?m)^SocketUser=.*", "SocketUser=root", text)  # whose account is not made here
+        text = re.sub(r"(?m)^SocketUser=.*", "SocketUser=root", text)  # its account does not exist here
         (tmp_path / unit.name).write_text(text.replace("/usr/share/doc/sublet/README.md", str(ROOT / "LICENSE")))
     done = systemd_analyze("verify", "--recursive-errors=no", *(str(tmp_path / unit.name) for unit in UNITS))
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
@@ -101,7 +101,7 @@ def test_the_actors_records_belong_to_root_and_outlive_it():
 
 
 def without_comment_marks(text):
-    """The example with its defaults switched on: what a user gets who removes the marks."""
+    """The example with its defaults turned on, as a user gets it who removes the comment marks."""
     return re.sub(r"(?m)^#(?=\w+ = )", "", text)
 
 

@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import rewrap  # noqa: E402
 
-PER_LINE = (rewrap.COLUMNS - 2) // 5  # of "word " behind a mark
+PER_LINE = (rewrap.COLUMNS - 2) // 5  # number of times "word " fits behind a mark
 WORDS = "word " * (PER_LINE + 3)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seeded simulation itself: it holds, a seed is a run, and what is broken on purpose is found."""
+"""The seeded simulation itself: it holds, a seed repeats a run, and deliberate faults are found."""
 import os
 import pathlib
 import re
@@ -19,22 +19,23 @@ def run(*arguments, program=SIM):
 
 @pytest.fixture(scope="module")
 def mutants():
-    """The program with the bugs in it, which only these tests need: it is built when they run."""
+    """The program with the mutants, which only these tests need: it is built when they run."""
     built = subprocess.run(["cmake", "--build", BUILD, "--target", "sim_mutants"], capture_output=True, text=True)
     assert built.returncode == 0, built.stdout[-4000:]
     return BUILD / "test" / "sim_mutants"
 
 
 def test_two_million_steps_hold_every_invariant():
-    """With what ctest runs. The same seeds each time: new ones are for ./dev sim and ./dev soak, not for whoever
-    changes something else."""
+    """Runs that belong to ctest, with the same seeds each time. New seeds are for ./dev sim and ./dev soak, so that an
+    unrelated change never meets a new failure.
+    """
     done = run("--steps", 2_000_000, "--from", 1000)
     assert done.returncode == 0, done.stdout
     assert "held every invariant" in done.stdout
 
 
 def test_met_situations_are_counted():
-    """In a short run not everything can be; two million steps fail where it is not."""
+    """A short run cannot meet everything; a run of two million steps must."""
     done = run("--steps", 3000, "--from", 1, "--coverage")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^queued +[1-9][0-9]* ", done.stdout, re.M) and "NEVER MET" not in done.stdout
