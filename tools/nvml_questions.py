@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to NVML, asked like those of tools/driver_questions.py; result codes are nvmlReturn_t."""
+"""Questions to NVML, in the form of tools/driver_questions.py; result codes are nvmlReturn_t."""
 import ctypes
 import os
 
