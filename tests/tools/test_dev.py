@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""./dev itself: its verbs, its refusals, and the calls of `setup` to apt (a stand-in that records them)."""
+"""./dev itself: its verbs, its refusals, and what `setup` asks of apt (a stand-in that notes what it is told)."""
 import pathlib
 import re
 import subprocess
