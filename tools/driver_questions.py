@@ -179,7 +179,7 @@ def forked_child():
 
 @question
 def lookup_by_version():
-    """cuGetProcAddress: one name at two versions, and a name that nobody knows."""
+    """cuGetProcAddress: one name at two versions, and an unknown name."""
     cuda = Cuda()
     cuda.must("cuInit", 0)
 

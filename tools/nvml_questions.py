@@ -29,7 +29,7 @@ def nvml_and_card():
 
 @question
 def nvml_refusals():
-    """NVML before init; no such card; too little room for a name; a wrong structure version."""
+    """NVML before init; no such card; too small a buffer for a name; a wrong structure version."""
     nvml, out = Library("libnvidia-ml.so.1"), ctypes.c_void_p()
     before = nvml.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint()))
     nvml, card = nvml_and_card()
