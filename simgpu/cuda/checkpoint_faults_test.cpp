@@ -10,7 +10,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------- processes that die
 
-TEST_F(CheckpointTest, AStoppedProcessAnswersOnlyWhenItGoesOn) {
+TEST_F(CheckpointTest, AStoppedProcessAnswersWhenItContinues) {
   const pid_t pid = target([] {});
   ::kill(pid, SIGSTOP);
   int status = 0;
@@ -84,7 +84,7 @@ TEST_F(CheckpointTest, AHelperThatDiesLeavesTheProcessLockedForAnother) {
   });
 }
 
-TEST_F(CheckpointTest, OneOfTwoHelpersComesTooEarly) {
+TEST_F(CheckpointTest, TheSecondOfTwoHelpersIsRefused) {
   const pid_t pid = target([] {});
   fault(FaultKind::checkpoint_hang);
   const pid_t first = start([&] {
@@ -133,7 +133,7 @@ TEST_F(CheckpointTest, ACheckpointThatFailsHalfWayLeavesAFailedProcessWithItsMem
   EXPECT_EQ(table_->device(0).link_bytes[1].load(), 32 * mib);
 }
 
-TEST_F(CheckpointTest, ARestoreThatFailsThoughThereIsRoomIsFinalToo) {
+TEST_F(CheckpointTest, AFailedRestoreWithFreeMemoryIsFinalToo) {
   const pid_t pid = target([] { filled(64 * mib, 4); });
   helper([&] { park(pid); });
   fault(FaultKind::restore_fail, 50);
@@ -175,7 +175,7 @@ TEST_F(CheckpointTest, StateHangsAloneAndOtherProcessesDoNot) {
   EXPECT_EQ(finish(asking), 0);
 }
 
-TEST_F(CheckpointTest, AFaultOfACardIsOfThoseWhoHoldAnyOfIt) {
+TEST_F(CheckpointTest, AFaultOfACardMeetsTheProcessesOnIt) {
   const pid_t first = target([] { filled(mib, 1); });
   const pid_t both = target([] {
     CUcontext other = nullptr;

@@ -68,7 +68,7 @@ class SiblingsTest : public CheckpointTest {
   }
 };
 
-TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
+TEST_F(SiblingsTest, CallsOnSiblingsWaitWhileOneIsLocked) {
   const std::vector<Body> calls{
       [&] { EXPECT_EQ(state(targets_[1]), CU_PROCESS_STATE_RUNNING); },
       [&] {
@@ -95,7 +95,7 @@ TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
   helper([&] { OK(cuCheckpointProcessUnlock(pids[1], nullptr)); });
 }
 
-TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
+TEST_F(SiblingsTest, SharingWithASiblingMakesASibling) {
   const auto pids = chain();
   const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[2], nullptr)); });
@@ -106,7 +106,7 @@ TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
 }
 
 // No timeout runs while the process waits. Afterwards the process is locked, even if its caller is dead.
-TEST_F(SiblingsTest, ALockThatWaitedIsCarriedOutAndThenTheOthersWait) {
+TEST_F(SiblingsTest, AWaitingLockIsCarriedOutInOrder) {
   const auto pids = chain();
   const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[0], nullptr)); });
@@ -125,7 +125,7 @@ TEST_F(SiblingsTest, ALockThatWaitedIsCarriedOutAndThenTheOthersWait) {
   EXPECT_EQ(finish(now), 0);
 }
 
-TEST_F(SiblingsTest, WhenTheLockedOneDiesTheOthersGoOn) {
+TEST_F(SiblingsTest, TheDeathOfTheLockedProcessReleasesItsSiblings) {
   const auto pids = chain();
   helper([&] { OK(cuCheckpointProcessLock(pids[0], nullptr)); });
   const pid_t asking = asks([&] { EXPECT_EQ(state(pids[1]), CU_PROCESS_STATE_RUNNING); });
@@ -135,7 +135,7 @@ TEST_F(SiblingsTest, WhenTheLockedOneDiesTheOthersGoOn) {
   EXPECT_EQ(finish(asking), 0);
 }
 
-TEST_F(SiblingsTest, ALockThatRunsOutOfTimeLetsTheOthersGoOn) {
+TEST_F(SiblingsTest, ALockTimeoutReleasesTheSiblings) {
   const Ends ends = channel();
   const pid_t busy = target([&] {
     give_memory(ends[0]);
@@ -151,7 +151,7 @@ TEST_F(SiblingsTest, ALockThatRunsOutOfTimeLetsTheOthersGoOn) {
   });
 }
 
-TEST_F(SiblingsTest, WhatSharesNothingWaitsForNobody) {
+TEST_F(SiblingsTest, ProcessesWithoutSharedMemoryDoNotWait) {
   const Ends ends = channel();
   const pid_t alone = target([&] {  // imports its own export
     give_memory(ends[0]);

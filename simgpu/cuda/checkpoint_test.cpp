@@ -12,7 +12,7 @@
 namespace simgpu {
 namespace {
 
-TEST_F(CheckpointTest, AParkedProcessGivesTheCardUpAndComesBackWithItsBytes) {
+TEST_F(CheckpointTest, AParkedProcessFreesTheCardAndRestoresItsBytes) {
   CUdeviceptr plain = 0, mapped = 0, pooled = 0;
   const pid_t pid = target(
       [&] {
@@ -57,7 +57,7 @@ TEST_F(CheckpointTest, AParkedProcessGivesTheCardUpAndComesBackWithItsBytes) {
   EXPECT_EQ(finished(pid), 0);
 }
 
-TEST_F(CheckpointTest, EachStateRefusesTheOtherStepsAndKeepsWhatItIs) {
+TEST_F(CheckpointTest, EachStateRefusesTheOtherSteps) {
   const pid_t pid = target([] { filled(mib, 1); });
   helper([&] {
     const auto refuses_all_but = [&](CUprocessState now, std::vector<bool> allowed) {
@@ -160,7 +160,7 @@ TEST_F(CheckpointTest, ALockWaitsForWorkAndHostFunctions) {
   helper([&] { EXPECT_EQ(state(pid), CU_PROCESS_STATE_LOCKED); });
 }
 
-TEST_F(CheckpointTest, ARestoreWithoutRoomIsFinal) {
+TEST_F(CheckpointTest, ARestoreWithoutMemoryIsFinal) {
   const pid_t pid = target([] { filled(600 * mib, 3); });
   helper([&] { park(pid); });
   Signal taken, free_it;
@@ -187,7 +187,7 @@ TEST_F(CheckpointTest, ARestoreWithoutRoomIsFinal) {
   });
 }
 
-TEST_F(CheckpointTest, WhoDoesNotExistOrHasNoDriverIsToldApart) {
+TEST_F(CheckpointTest, MissingProcessesAndMissingDriversHaveDifferentErrors) {
   Signal ready;
   const pid_t plain = start([&] {
     ready.give();
@@ -208,7 +208,7 @@ TEST_F(CheckpointTest, WhoDoesNotExistOrHasNoDriverIsToldApart) {
   run([&] { IS(CUDA_ERROR_NOT_INITIALIZED, cuCheckpointProcessLock(plain, nullptr)); });
 }
 
-TEST_F(CheckpointTest, WordsThatTheVersionDoesNotKnowMustBeZero) {
+TEST_F(CheckpointTest, UnknownWordsOfTheArgumentsMustBeZero) {
   const pid_t pid = target([] {});
   helper([&] {
     CUcheckpointLockArgs lock{};
@@ -243,7 +243,7 @@ TEST_F(CheckpointTest, ARestoreMayNameTheCardsButNotOtherOnes) {
   });
 }
 
-TEST_F(CheckpointTest, AnOldDriverHasNoneOfIt) {
+TEST_F(CheckpointTest, AnOldDriverHasNoCheckpoints) {
   const pid_t pid = target([] {});
   table_->set(Setting::driver_version, 12060);
   helper([&] {
@@ -278,7 +278,7 @@ TEST_F(CheckpointTest, MemoryOfSeveralProcessesIsNotParked) {
   });
 }
 
-TEST_F(CheckpointTest, NeitherIsManagedMemoryNorAreCardsTiedTogether) {
+TEST_F(CheckpointTest, ManagedMemoryAndTiedCardsAreNotParked) {
   const std::vector<Body> bodies = {[] {
                                       CUdeviceptr managed = 0;
                                       OK(cuMemAllocManaged(&managed, mib, CU_MEM_ATTACH_GLOBAL));
@@ -328,7 +328,7 @@ TEST_F(CheckpointTest, AnotherUsersProcessIsLeftAlone) {
   });
 }
 
-TEST_F(CheckpointTest, WhatWasWrittenAndNothingElseIsKeptInTheProcess) {
+TEST_F(CheckpointTest, OnlyWrittenBytesAreKeptInTheProcess) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is many times that of the process";
 #endif

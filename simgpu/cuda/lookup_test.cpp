@@ -119,7 +119,7 @@ TEST_F(DriverTest, AnOlderDriverKnowsLess) {
   });
 }
 
-TEST_F(DriverTest, WhatIsNotSimulatedIsRefusedAndCounted) {
+TEST_F(DriverTest, UnsimulatedFunctionsAreRefusedAndCounted) {
   run_on_card([&] {
     const auto create = reinterpret_cast<CUresult (*)(void**, unsigned)>(exported("cuGraphCreate"));
     void* graph;
@@ -179,7 +179,7 @@ TEST_F(DriverTest, WithoutCardsThereIsNoDevice) {
   });
 }
 
-TEST_F(DriverTest, CardsSayWhatTheTableSays) {
+TEST_F(DriverTest, CardsReportTheValuesOfTheTable) {
   create("1x4GiB,Simulated Test,reserve=100MiB");
   run([&] {
     OK(cuInit(0));

@@ -295,7 +295,7 @@ TEST_F(DriverTest, HostMemoryIsPinnedOnce) {
   });
 }
 
-TEST_F(DriverTest, PoolsKeepWhatIsFreedUpToTheirThreshold) {
+TEST_F(DriverTest, PoolsKeepFreedMemoryUpToTheirThreshold) {
   run_on_card([] {
     CUmemoryPool pool;
     OK(cuDeviceGetDefaultMemPool(&pool, 0));

@@ -222,7 +222,7 @@ TEST_F(DriverTest, MemoryIsSharedByFileDescriptor) {
   EXPECT_EQ(table_->use(0).used(), 0u);
 }
 
-TEST_F(DriverTest, OnlyWhatWasMadeForExportIsExported) {
+TEST_F(DriverTest, OnlyMemoryMadeForExportIsExported) {
   run_on_card([] {
     Pair pair;
     pair.make();

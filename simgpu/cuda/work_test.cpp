@@ -60,7 +60,7 @@ struct Mapped {
   }
 };
 
-TEST_F(DriverTest, KernelsComputeWhatTheySay) {
+TEST_F(DriverTest, KernelsComputeTheirResults) {
   run_on_card([] {
     constexpr std::uint64_t words = 300'001;
     CUdeviceptr data, out;
@@ -116,7 +116,7 @@ TEST_F(DriverTest, PackedArgumentsAreTheSame) {
   });
 }
 
-TEST_F(DriverTest, CodeIsWhatItsTextSays) {
+TEST_F(DriverTest, CodeIsReadFromItsText) {
   run_on_card([] {
     const char* text =
         ".version 8.0\n.target sm_90\n.address_size 64\n// .entry no(\n"
@@ -192,7 +192,7 @@ TEST_F(DriverTest, UnmappingUnderWorkIsAViolationAndEndsTheContext) {
   EXPECT_EQ(table_->violations_by_kind().at(0).name, "unmap under pending work");
 }
 
-TEST_F(DriverTest, UnmappingBesideWorkIsNone) {
+TEST_F(DriverTest, UnmappingBesideWorkIsNoViolation) {
   run_on_card([] {
     Mapped one, other;
     one.make();
@@ -224,7 +224,7 @@ TEST_F(DriverTest, FreeingWaitsForWork) {
   EXPECT_EQ(table_->violations(), 0u);
 }
 
-TEST_F(DriverTest, TheLegacyStreamWaitsForBlockingOnesAndTheyForIt) {
+TEST_F(DriverTest, TheLegacyStreamAndBlockingStreamsWaitForEachOther) {
   run_on_card([] {
     CUdeviceptr word;
     OK(cuMemAlloc_v2(&word, 4));
@@ -301,7 +301,7 @@ TEST_F(DriverTest, BusyKernelsAreCountedAsTheirProcesss) {
   EXPECT_EQ(table_->device(0).busy_ns, 10 * ms);
 }
 
-TEST_F(DriverTest, PeersNeedLeaveForKernelsButNotForCopies) {
+TEST_F(DriverTest, PeerAccessIsNeededForKernelsOnly) {
   run_on_card([] {
     CUcontext first, second;
     OK(cuCtxGetCurrent(&first));

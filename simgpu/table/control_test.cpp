@@ -75,7 +75,7 @@ class ControlTest : public testing::Test {
   std::vector<pid_t> children_;
 };
 
-TEST_F(ControlTest, ARequestIsAnsweredWithWhatWasAsked) {
+TEST_F(ControlTest, ARequestIsAnswered) {
   const pid_t pid = server();
   const ControlAnswer answer = ask(pid);
   EXPECT_EQ(answer.kind, Kind::answered);
@@ -84,7 +84,7 @@ TEST_F(ControlTest, ARequestIsAnsweredWithWhatWasAsked) {
   EXPECT_EQ(ask(::getpid()).kind, Kind::nobody);
 }
 
-TEST_F(ControlTest, WhileOneAsksOthersAreBusyUntilItsAnswerIsThere) {
+TEST_F(ControlTest, OtherCallersAreBusyDuringARequest) {
   const pid_t pid = server();
   const pid_t first = start([&](Table& table, Process& process) {
     table.ask(static_cast<std::uint32_t>(pid), process, {ControlOperation::unlock, 0, 0, 0}, false);
@@ -98,7 +98,7 @@ TEST_F(ControlTest, WhileOneAsksOthersAreBusyUntilItsAnswerIsThere) {
   EXPECT_EQ(ask(pid).kind, Kind::nobody);
 }
 
-TEST_F(ControlTest, TheDeadKeepNobodyOutOnceAnswered) {
+TEST_F(ControlTest, ADeadCallerFreesItsPlaceOnceAnswered) {
   const pid_t pid = server();
   const pid_t dead = start([](Table&, Process&) {});
   ::waitpid(dead, nullptr, 0);
@@ -106,7 +106,7 @@ TEST_F(ControlTest, TheDeadKeepNobodyOutOnceAnswered) {
   EXPECT_EQ(ask(pid).kind, Kind::answered);
 }
 
-TEST_F(ControlTest, ARequestForWhoHadTheSlotBeforeIsCarriedOutByNobody) {
+TEST_F(ControlTest, ARequestForThePreviousOwnerOfTheSlotIsDropped) {
   const pid_t pid = server();
   auto& record = record_of(pid);
   record.target = layout::owner_ready | layout::owner_identity(1, 1);

@@ -128,7 +128,7 @@ TEST_F(TableTest, EveryProcessSeesEveryOther) {
 }
 
 // Two processes request the last memory of a card at once: exactly one of them gets it.
-TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
+TEST_F(TableTest, ExactlyOneOfTwoGetsTheLastMemory) {
   for (int round = 0; round < 50; ++round) {
     int go[2], end[2];
     ASSERT_EQ(::pipe(go), 0);
@@ -188,7 +188,7 @@ TEST_F(TableTest, AZombieHoldsNothing) {
   EXPECT_EQ(finish(pid), 0);
 }
 
-TEST_F(TableTest, ExecFreesWhatTheOldProgramHeld) {
+TEST_F(TableTest, ExecFreesTheOldProgramsMemory) {
   int out[2];
   ASSERT_EQ(::pipe(out), 0);
   const pid_t pid = start([&](Table&, Process& process) {
@@ -206,7 +206,7 @@ TEST_F(TableTest, ExecFreesWhatTheOldProgramHeld) {
 }
 
 // A stopped process must not stop the others, whatever it was doing.
-TEST_F(TableTest, AStoppedProcessBlocksNobody) {
+TEST_F(TableTest, AStoppedProcessBlocksNoOther) {
   for (int i = 0; i < 20; ++i) {
     const pid_t pid = start([&](Table&, Process& process) {
       for (;;)
@@ -225,7 +225,7 @@ TEST_F(TableTest, AStoppedProcessBlocksNobody) {
   }
 }
 
-TEST_F(TableTest, AnExportLivesWhileAnybodyHoldsItsFile) {
+TEST_F(TableTest, AnExportLivesWhileItsFileIsHeld) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
   const pid_t pid = start([&](Table&, Process& process) {
