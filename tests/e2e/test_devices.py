@@ -91,7 +91,7 @@ def test_starts_with_less_rather_than_later(cards):
     assert json.loads(cards.cli("ps", "--all", "--json").stdout)["leases"]
 
 
-def test_without_a_size_it_says_what_it_takes(cards):
+def test_run_without_a_size_tells_its_size(cards):
     def size_of(*arguments):
         done = cards.cli("run", *arguments, "--", "sh", "-c", "echo $SUBLET_LEASE_BYTES")
         assert done.returncode == 0, done.stderr

@@ -100,7 +100,7 @@ def test_host_memory_for_one_of_two_victims_pauses_neither(start_daemon):
     assert urgent.wait(timeout=60) == 0
 
 
-def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(start_daemon):
+def test_an_idle_spot_program_is_ended_with_notice(start_daemon):
     daemon = start_parking(start_daemon, 'spot_unused_after = "15s"\n')
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
@@ -316,7 +316,7 @@ def test_equal_leases_take_time_slices(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_whole_cards_yield_to_each_other(start_daemon):
+def test_leases_of_whole_cards_take_time_slices(start_daemon):
     daemon = start_daemon("1x4GiB", config='[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n')
     quick_checkpoints(daemon)
     load = ("--", "simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify")

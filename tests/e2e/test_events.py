@@ -29,7 +29,7 @@ def history(daemon, last_id="0", query=""):
         return events, stream.last_id
 
 
-def test_a_lease_is_told_from_beginning_to_end(daemon):
+def test_the_events_of_a_lease_are_complete(daemon):
     api = daemon.api()
     with Stream(daemon) as stream:
         first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -152,7 +152,7 @@ def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
 
 
 @pytest.mark.parametrize("way", ["unix", "tcp"])
-def test_a_reader_that_takes_nothing_finds_a_gap_when_it_reads_on(start_daemon, way):
+def test_a_stalled_reader_finds_a_gap(start_daemon, way):
     daemon = start_with_tcp(start_daemon, QUICK + '[limits]\nwrite_time = "500ms"\n')
     api = daemon.api()
     token = api.post("/v1/tokens", {"scope": "read"})["token"] if way == "tcp" else None
@@ -279,7 +279,7 @@ def test_a_slow_pager_gets_all_of_it(start_daemon):
     assert len(seen) >= 2400 and seen == stored[:len(seen)] and len(set(ids)) == len(ids)
 
 
-def test_a_daemon_that_dies_in_the_middle_is_told(daemon):
+def test_a_daemon_that_dies_midstream_is_reported(daemon):
     make_events(daemon.api(), 2400)
     pager = daemon.spawn("sublet", "events", "--no-follow", "--json")
     wait_until(lambda: select_ready(pager), "it has begun")

@@ -27,7 +27,7 @@ def ended_well(daemon, keeper):
 
 @pytest.mark.parametrize("failpoint", ["granted.decided=kill", "granted.writing=kill", "granted.committed=kill",
                                        "granted.told=kill"])
-def test_a_daemon_killed_while_it_is_asked_for_a_lease(start_daemon, failpoint):
+def test_a_daemon_killed_during_the_request_for_a_lease(start_daemon, failpoint):
     daemon = start_daemon()
     daemon.restart(extra=["--failpoint", failpoint])
     keeper = asks(daemon)
@@ -53,7 +53,7 @@ def somebody_who_hangs_up(path):
         yield heard
 
 
-def test_a_daemon_killed_at_the_very_first_question(start_daemon):
+def test_a_daemon_killed_at_the_first_request(start_daemon):
     daemon = start_daemon()
     daemon.kill()
     with somebody_who_hangs_up(daemon.socket) as heard:
@@ -63,7 +63,7 @@ def test_a_daemon_killed_at_the_very_first_question(start_daemon):
     assert "may be restarting" in ended_well(daemon, keeper)
 
 
-def test_a_daemon_that_was_killed_before_the_first_question_and_comes_back(start_daemon):
+def test_a_daemon_killed_before_the_first_request(start_daemon):
     daemon = start_daemon()
     daemon.kill()  # its socket stays
     keeper = asks(daemon)

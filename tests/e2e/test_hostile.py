@@ -182,7 +182,7 @@ def test_a_reader_that_takes_its_answer_steadily_gets_all_of_it(start_daemon):
     assert [lease["id"] for lease in json.loads(body)["leases"]] == leases
 
 
-def test_at_the_limit_the_number_of_connections_is_told_without_those_that_wait(start_daemon):
+def test_waiting_connections_do_not_count_in_the_limit_message(start_daemon):
     daemon = start_daemon(config='[limits]\nconnections = 4\n')
     api = daemon.api()
     api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))

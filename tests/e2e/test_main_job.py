@@ -64,7 +64,7 @@ def simulated_memory(daemon):
     return total
 
 
-def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
+def test_two_programs_run_and_the_third_waits(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     first = load(daemon, "first", 600)
     second = load(daemon, "second", 600)

@@ -134,7 +134,7 @@ def test_only_a_waiting_lease_can_be_the_preemptor(daemon):
         assert api.post("/v1/preempt", body).status == 400, body
 
 
-def test_gives_up_waiting_when_it_was_told_to(daemon):
+def test_preempt_times_out(daemon):
     victim = program(daemon, "slow", "3GiB", "2GiB")
     daemon.ctl("set", "checkpoint_bandwidth", 16 * MIB)
     waiter(daemon, "new", "2GiB")
@@ -314,7 +314,7 @@ def test_failed_pauses_do_not_change_the_estimate(willing):
     assert first.poll() is None
 
 
-def test_a_dry_run_is_refused_as_the_real_one_is(daemon, tmp_path):
+def test_a_dry_run_is_refused_like_a_real_run(daemon, tmp_path):
     hold = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "taken")
     until(daemon, "taken", "active")
     api = daemon.api()

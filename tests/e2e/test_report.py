@@ -179,5 +179,5 @@ def test_dropped_history_is_told(start_daemon):
     check()
 
 
-def test_nothing_to_report_is_said(daemon):
+def test_an_empty_report_is_told(daemon):
     assert "no lease in that time" in daemon.cli("report", check=0).stderr

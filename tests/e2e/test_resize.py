@@ -31,7 +31,7 @@ def test_shrinks_and_grows_at_once(daemon):
     api.close()
 
 
-def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
+def test_a_waiting_growth_keeps_its_lease_and_survives_a_restart(daemon):
     api = daemon.api()
     mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
     done = daemon.cli("resize", mine["id"], "3GiB")
@@ -60,7 +60,7 @@ def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
     api.close()
 
 
-def test_the_command_waits_over_a_restart_and_says_what_it_waits_for(daemon):
+def test_the_resize_command_waits_over_a_restart(daemon):
     api = daemon.api()
     mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
     wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "2h")
@@ -118,7 +118,7 @@ def test_cancels_and_refuses(daemon):
     api.close()
 
 
-def test_does_not_give_away_what_is_in_use(daemon):
+def test_a_resize_keeps_bytes_in_use(daemon):
     load = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "load", "--", "simgpu-load", "--alloc", "1GiB",
                         "--seconds", "60")
     wait_until(lambda: (now := next((x for x in daemon.leases() if x["tag"] == "load"), None)) and

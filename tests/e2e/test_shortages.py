@@ -50,7 +50,7 @@ def fill(path):
             filler.write(b"\0" * 4096)
 
 
-def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
+def test_a_full_disk_grants_nothing_and_forgets_nothing(small_disk):
     api = small_disk.api()
     kept = api.post("/v1/leases", ASK)
     filler = small_disk.dir / "state" / "filler"

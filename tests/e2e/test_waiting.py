@@ -10,7 +10,7 @@ from tests.support.keeping import SUBLET, daemon, ended, full, lease, queued  # 
 
 # ------------------------------------------------------------------------------------------- the queue
 
-def test_a_wait_is_told_and_then_starts(daemon, full, tmp_path):
+def test_a_waiting_run_is_announced_and_starts(daemon, full, tmp_path):
     status = tmp_path / "status"
     with open(status, "w") as status_file:
         fd = status_file.fileno()

@@ -28,7 +28,7 @@ def watch(daemon, *arguments):
 # ---------------------------------------------------------------------------------------------- into a pipe
 
 @pytest.mark.parametrize("verb", LOOKING)
-def test_a_pipe_gets_block_after_block(daemon, verb):
+def test_watch_writes_blocks_into_a_pipe(daemon, verb):
     watcher = watch(daemon, verb, "--watch", "100ms")
     for _ in range(3):
         assert re.fullmatch(r"== \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", read_until(watcher.stdout, "== "))

@@ -77,7 +77,7 @@ def test_help_has_a_line_for_each_fault_of_the_closed_list():
     assert listed == simcards.closed_list_of_faults()
 
 
-def test_faults_are_set_shown_cleared_one_by_one_and_all(cards):
+def test_faults_are_set_shown_and_cleared(cards):
     cards.fault("alloc-fail", "--device", 0, "--pid", 77, "--nth", 3)
     cards.fault("bandwidth", "--bandwidth", "1GiB/s")
     cards.fault("nvml-missing-pid", "--pid", 99)
@@ -150,7 +150,7 @@ def test_cards_are_found_by_the_environment_and_by_nothing_else(cards, tmp_path)
     assert empty.returncode == 1 and "create" in empty.stderr
 
 
-def test_many_creating_at_once_make_one_set_of_cards(tmp_path):
+def test_concurrent_creates_make_one_set_of_cards(tmp_path):
     racers = [
         subprocess.Popen(
             [simcards.CTL, "--dir", tmp_path, "create", "1x4GiB"], stderr=subprocess.PIPE, text=True

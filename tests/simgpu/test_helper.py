@@ -434,7 +434,7 @@ def test_the_process_dies_while_the_driver_is_inside_a_call(quick, helpers, load
     assert one.answer()["reason"] == "gone" and used(quick) == 0
 
 
-def test_a_killed_helper_leaves_a_process_that_the_next_one_finds(quick, helpers, load):
+def test_the_next_helper_finds_the_process_of_a_killed_one(quick, helpers, load):
     one = helpers(quick, load.pid)
     one.ok("lock", **LOCK)
     one.process.kill()

@@ -105,7 +105,7 @@ def without_comment_marks(text):
     return re.sub(r"(?m)^#(?=\w+ = )", "", text)
 
 
-def test_the_example_says_nothing_until_edited_and_is_right_when_it_is(tmp_path):
+def test_the_example_is_valid_with_and_without_its_marks(tmp_path):
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11's tomllib")
     assert all(not table for table in tomllib.loads(EXAMPLE.read_text()).values())
     edited = tomllib.loads(without_comment_marks(EXAMPLE.read_text()))
