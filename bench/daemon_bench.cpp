@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acquire and release through the whole daemon: HTTP, core, durable commit. Starts a private daemon with a simulated
-// card. The raw measure of the same run: the same number of bytes appended to a file in the same directory and synced,
-// as often as one client alone must wait for the disk.
+// card. The raw measure of the same run appends the same number of bytes to a file in the same directory and syncs it,
+// as often as a single client must wait for the disk.
 #include "private_daemon.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::string request(const std::string& path, const std::string& body) {
          "\r\n\r\n" + body;
 }
 
-// One client: acquires, releases, and again. Notes how long each pair took.
+// One client: it acquires and releases repeatedly, and records the time of each pair.
 class Client {
  public:
   explicit Client(const std::string& socket_path) : fd_(connect_to(socket_path)) {}
@@ -50,7 +50,7 @@ class Client {
     send(request("/v1/leases", R"({"vram_bytes":1048576,"ttl_seconds":3600,"consumer":"bench"})"));
   }
 
-  // Reads what is there; true when a pair is complete.
+  // Reads available data; true when a pair is complete.
   bool advance(std::vector<double>& pair_seconds) {
     char bytes[16384];
     const ssize_t size = ::read(fd_, bytes, sizeof bytes);
@@ -131,7 +131,7 @@ Measured measure(const std::string& socket_path, int clients, double for_seconds
           quantile(pair_seconds, 0.99) * 1e3};
 }
 
-// Two synced appends of what one transition writes: what a pair cannot do without when one client waits alone.
+// Two synced appends of the bytes of one transition: the least that a pair of a single waiting client needs.
 Measured measure_raw(const std::string& directory, double for_seconds) {
   const std::string path = directory + "/raw";
   const int fd = ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);

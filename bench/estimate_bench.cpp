@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How good the estimates of a start are: seeded runs of the core in simulated time, where programs of several consumers
-// come, run for as long as theirs do, and end. What was estimated when a lease began to wait is compared with when it
-// started. An unknown is an answer; a wrong certainty is not one. Then the same with programs that can be paused: a
-// higher tier has a lower one yield, equals take turns. Prints two tables; asserts nothing.
-//   estimate_bench [RUNS [LEASES]]
+// Quality of the estimated start times. Seeded runs of the core in simulated time: programs of several consumers come,
+// run for their typical times, and end. The estimate at the begin of a wait is compared with the start. "Unknown" is a
+// valid answer; a wrong certainty is not. A second table has programs that can be paused: higher tiers preempt lower
+// tiers, and equal leases take time slices. Prints two tables; asserts nothing.
+// estimate_bench [RUNS [LEASES]]
 #include "core/explain.h"
 #include "core/step.h"
 
@@ -23,33 +23,33 @@ namespace {
 using namespace sublet;
 using namespace sublet::core;
 
-// Programs of one name: how much they take, how long they run (the median), and how much that varies.
+// Programs of one name: their bytes, their median run time, and the spread.
 struct Kind {
   const char* consumer;
   std::int64_t gib;
   double median_seconds;
-  double spread;  // of the logarithm
+  double spread;  // standard deviation of the logarithm
   bool limited;   // has a time limit instead of a history
-  Tier tier;      // where programs can be paused
+  Tier tier;      // whether its programs can be paused
 };
 constexpr Kind kinds[] = {{"train", 20, 1800, 0.15, false, Tier::batch},
                           {"tune", 12, 600, 0.4, false, Tier::standard},
                           {"infer", 6, 120, 0.8, false, Tier::interactive},
                           {"notebook", 8, 900, 1.2, false, Tier::interactive},
                           {"nightly", 16, 1200, 0.3, true, Tier::batch}};
-// A pause and a resume of so many bytes a second, and how much that varies.
+// A pause and a resume at so many bytes a second, with a spread.
 constexpr double out_gib_s = 2.0, back_gib_s = 5.0, jitter = 0.2;
 
 struct Waited {
   std::optional<Duration> estimate;
   Duration real{};
-  bool made = false;  // others were to yield for it, when it was estimated
+  bool made = false;  // the estimate counted on a preemption
 };
 
 class Run {
  public:
   Run(std::uint64_t seed, bool yield) : random_(seed), yield_(yield) {
-    // A notebook runs for as long as somebody looks at it; the others have run before, half of the time.
+    // A notebook runs while a person uses it; the others have run before, half of the time.
     step(snapshot());
   }
 
@@ -59,7 +59,7 @@ class Run {
     Time look = now_;
     int left = leases;
     while (left > 0 || !waiting_.empty()) {
-      if (left == 0 && ends_.empty()) break;  // nobody could ever start
+      if (left == 0 && ends_.empty()) break;  // such a lease could never start
       Time at = look;
       if (left > 0) at = std::min(at, next);
       if (!ends_.empty()) at = std::min(at, ends_.begin()->first);
@@ -119,7 +119,7 @@ class Run {
     if (random_() % 12 == 0) lease.device_count = 2;
     std::lognormal_distribution<double> seconds(std::log(kind.median_seconds), kind.spread);
     const auto run = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds(random_) * 1e9));
-    // A limit is set by people: round, and rather too long.
+    // People set limits: round numbers, and usually too long.
     if (kind.limited) lease.ttl = std::chrono::seconds(1200);
     lease.owner.kind = OwnerKind::process;
     lease.owner.process = {++pid_, 1};
@@ -140,7 +140,7 @@ class Run {
     const Lease& lease = *state_.find(id);
     running_[id] = lease.owner.process;
     const Time end = now_ + runs_.at(id);
-    // Where programs are paused, so is their time: the core says when it is over.
+    // Where programs are paused, a limit stands still too: the core reports its end.
     ends_.emplace(lease.expires_at && !yield_ ? std::min(end, *lease.expires_at) : end, id);
     const auto waited = waiting_.find(id);
     if (waited == waiting_.end()) return;
@@ -159,7 +159,7 @@ class Run {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   }
 
-  // What a program still has to do stands still while it is parked.
+  // The remaining work of a program stands still while it is parked.
   void stop_clock(LeaseId id) {
     const auto end = std::find_if(ends_.begin(), ends_.end(), [id](const auto& e) { return e.second == id; });
     if (end == ends_.end()) return;
@@ -227,11 +227,11 @@ class Run {
   std::map<LeaseId, Waiting> waiting_;
   std::map<LeaseId, Waited> done_;
   const bool yield_;
-  std::multimap<Time, Fact> later_;  // answers that are on their way; Tick: a snapshot
+  std::multimap<Time, Fact> later_;  // facts on their way to the core; Tick: a snapshot
   Time wake_at_ = Time::never();
   std::map<LeaseId, ProcessRef> running_;
   std::set<LeaseId> yielded_;
-  std::map<LeaseId, Duration> left_;  // of those that are parked
+  std::map<LeaseId, Duration> left_;  // remaining run time of the parked programs
 };
 
 double quantile(std::vector<double> values, double q) {
@@ -251,7 +251,7 @@ void row(const std::string& what, const std::vector<Waited>& all) {
     const double off = std::abs(seconds(waited.real - *waited.estimate));
     error.push_back(off);
     relative.push_back(off / std::max(seconds(waited.real), 1.0));
-    // Said with certainty, and it took more than twice as long and five minutes more.
+    // A certain estimate, and the wait took more than twice as long and five minutes more.
     late += seconds(waited.real) > 2 * seconds(*waited.estimate) + 300;
   }
   const auto percent = [](std::size_t part, std::size_t of) {

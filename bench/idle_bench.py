@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What all our processes cost together when nothing happens: CPU time and memory (PSS) over a while.
+"""CPU time and memory (PSS) of all our processes together while nothing happens.
 
-Two rows: a daemon without leases, and one with a program under a lease (its keeper counts, the program does not). The
-raw measure of the same run is a process that wakes once a second and reads /proc/stat: what any watcher pays at least.
+Two rows: a daemon without leases, and a daemon with a program under a lease (its keeper counts, the program does not).
+The raw measure of the same run is a process that wakes once a second and reads /proc/stat, which is the least that any
+watcher costs.
 """
 import pathlib
 import subprocess
@@ -18,7 +19,7 @@ WATCHER = "import time\nwhile True:\n open('/proc/stat').read()\n time.sleep(1)"
 
 
 def cpu_ns(pid):
-    """On-CPU time in ns: finer than the ticks of /proc/PID/stat."""
+    """Returns on-CPU time in ns, which is finer than the ticks of /proc/PID/stat."""
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])

@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to have another program step aside, on simulated cards with the costs of a real driver.
+"""The cost of pausing one program for another, on simulated cards with the costs of a real driver.
 
-hand-over: from the request for VRAM that an idle program holds until it is granted. Raw: the same program parked by the
-driver's own calls, with no daemon about; of one that yields by itself, what its callback took of the same pause, as the
-program measured it.
-turns: three equals of 60, 50 and 35 % of the card for two minutes; and two of 60 % where a switch takes a second each
-way. Raw: the same work by one of them alone.
+hand-over: from the request for VRAM that an idle program holds to the grant. Raw: the driver's own calls on the same
+program, without a daemon; for a cooperative program, the duration of its callback in the same pause, as the program
+measured it.
+turns: three equal leases of 60, 50 and 35 % of the card for two minutes; and two of 60 % with a switch of a second each
+way. Raw: the same work by one lease alone.
 
-  pause_bench.py [handover|turns|pair]...
+pause_bench.py [handover
+turns
+pair]...
 """
 import contextlib
 import json
@@ -25,9 +27,9 @@ from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
 CONTEXT = 64 * MIB
 CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
-NOTICED = 1.0  # seconds; the API tells waits in whole ones
-OVERHEAD, SHORTEST = 0.1, 10.0  # `pause.slice_overhead`, and seconds for which nobody is rotated
-ASKED = 7 * GIB + 614 * MIB  # of a card of 8 GiB: nobody keeps more than a residue beside it
+NOTICED = 1.0  # seconds; the API reports waits in whole seconds
+OVERHEAD, SHORTEST = 0.1, 10.0  # `pause.slice_overhead`, and seconds within which no time slice ends
+ASKED = 7 * GIB + 614 * MIB  # on a card of 8 GiB: each leaves room for no more than a residue beside it
 
 
 @contextlib.contextmanager
@@ -74,7 +76,7 @@ def raw_park(daemon, bytes_):
 
 
 def one_handover(daemon, bytes_, by_itself):
-    """Seconds until the grant, and those that its callback took."""
+    """Returns the seconds until the grant, and the seconds of the callback."""
     way = "cooperative" if by_itself else "driver"
     victim = load(daemon, bytes_, 600, "--tag", "victim", "--tier", "batch", "--pausable", way, yields=by_itself)
     wait_until(lambda: (daemon.get("/v1/leases/victim").body.get("used_bytes") or 0) >= bytes_, "it is measured")
@@ -105,19 +107,19 @@ def handover():
                   f"{goal:>7.2f} {middle / raw:>6.2f}  {verdict(middle <= goal)}", flush=True)
 
 
-# --------------------------------------------------------------------------------------------- turns
+# --------------------------------------------------------------------------------------------- time slices
 
 class Watch:
-    """How long each was active, and whether anybody waited longer than it was told."""
+    """Records how long each lease was active, and whether any lease waited longer than announced."""
 
     def __init__(self, daemon, tags):
         self.daemon, self.tags = daemon, tags
         self.active = dict.fromkeys(tags, 0.0)
-        self.moving = dict.fromkeys(tags, 0.0)  # on its way out, or back, without a break, …
-        self.longest = {"pausing": 0.0, "resuming": 0.0}  # … and the longest that any was
+        self.moving = dict.fromkeys(tags, 0.0)  # time of the present pause or resume without a break
+        self.longest = {"pausing": 0.0, "resuming": 0.0}  # the longest of each kind
         self.pauses = dict.fromkeys(tags, 0)
         self.state = dict.fromkeys(tags, "")
-        self.promised = dict.fromkeys(tags)  # when its turn should bring each in, by the first that it was told
+        self.promised = dict.fromkeys(tags)  # time at which the time slice should start, by the first announcement
         self.told = 0
         self.late = 0.0
         self.at = time.monotonic()
@@ -135,7 +137,7 @@ class Watch:
                 self.longest[lease["state"]] = max(self.longest[lease["state"]], self.moving[tag])
             queue = lease.get("queue") or {}
             if lease["state"] in ("queued", "paused"):
-                # When others end by themselves is an estimate; a turn is announced.
+                # Ends of other leases are estimates; time slices are announced.
                 if self.promised[tag] is None and queue.get("basis", "").startswith("its turn"):
                     self.promised[tag] = now + queue["eta_seconds"]
                     self.told += 1
@@ -151,12 +153,12 @@ class Watch:
         while time.monotonic() < until:
             self.look()
             select.select([], [], [], 0.1)
-        for promised in self.promised.values():  # who waits still, beyond what it was told, has not been spared that
+        for promised in self.promised.values():  # a lease that still waits after its announced time is late too
             if promised is not None:
                 self.late = max(self.late, time.monotonic() - promised)
 
     def quantum(self):
-        """What the rules make of the longest switch that was seen: design 02, and `pause.slice_overhead`."""
+        """The length of a time slice by the rules for the longest switch: design 02, and `pause.slice_overhead`."""
         return max(SHORTEST, sum(self.longest.values()) / OVERHEAD)
 
     def lateness(self):
@@ -210,7 +212,7 @@ def pair(seconds=180):
             out, err = program.communicate(timeout=300)
             work += json.loads(out.splitlines()[-1])["launches"] - besides
         took = time.monotonic() - began
-    serial = work / rate + 2 * frame  # filling and checking is done by either
+    serial = work / rate + 2 * frame  # both of them fill and check
     print(f"\ntwo of 60 %, a second each way: {work:.0f} steps in {took:.0f} s; one after the other, at {rate:.1f} "
           f"steps a second, {serial:.0f} s: {serial / took:.3f}, goal 0.88: {verdict(serial / took >= 0.88)}; "
           f"pauses {sum(watch.pauses.values())}, {watch.lateness()}")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well the core foretells what a pause takes: one program of a size that changes each time is paused and brought
-// back in simulated time, over a link that jitters by a fifth. How long the driver shows bytes that are gone is another
-// matter: it grows with them, and has a heavy tail (log-normal: one in a hundred takes 2.5 times as long as the
-// median), up to seconds, so that honest programs come close to where one is called a liar. Raw: what somebody who
-// knows the link would be wrong by, from the jitter alone. Prints tables, and of each goal whether it was kept.
-//   prediction_bench [PAUSES]
+// Quality of the core's predictions of a pause. A program whose size changes each time is paused and resumed in
+// simulated time, over a link with a jitter of a fifth. The time for which the driver still shows freed bytes grows
+// with the bytes and has a heavy tail, up to seconds (log-normal: one in a hundred takes 2.5 times the median). Honest
+// programs therefore come close to the limit after which a pause counts as a failure. Raw: the error of a predictor
+// that knows the link, which comes from the jitter alone. Prints tables, and for each goal whether it was met.
+// prediction_bench [PAUSES]
 #include "core/step.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ using namespace sublet::core;
 using namespace std::chrono_literals;
 
 constexpr ProcessRef program{7, 70};
-// Until the driver shows it: at once, and more for each GiB; both times exp(N(0, tail)).
+// Time until the driver shows the freed bytes: a fixed part, and a part for each GiB, both times exp(N(0, tail)).
 constexpr double shown_s = 0.06, shown_s_per_gib = 0.35, tail = 0.4;
-constexpr double close = 0.8;  // of the time after which it would be called a liar
+constexpr double close = 0.8;  // share of the time after which the pause would count as a failure
 constexpr double most_error = 0.15, least_below = 0.90, most_below = 0.99, most_liars = 0.001;
 constexpr int follows_within = 5;  // pauses
 
@@ -69,7 +69,7 @@ class Run {
     step(Parked{id_, true, {}, bytes});
     const Time yielded = now_;
     const Prediction settling = said(Move::settle, bytes);
-    // The daemon looks every 20 ms.
+    // The daemon reads the card every 20 ms.
     const double gib = static_cast<double>(bytes.count) / static_cast<double>(GiB.count);
     const double hidden_s = (shown_s + shown_s_per_gib * gib) * std::lognormal_distribution<double>(0, tail)(random_);
     const Time shown = now_ + Duration(std::llround(hidden_s * 1e9));
@@ -90,7 +90,7 @@ class Run {
     settles.push_back({settling, settled_s, 0});
   }
 
-  // As a daemon that is started anew knows it.
+  // The knowledge of a daemon that has just started.
   void restart() {
     std::vector<Lease> leases;
     for (const auto& [id, lease] : state_.leases()) leases.push_back(lease);
@@ -178,8 +178,8 @@ Quality row(const std::string& what, const std::vector<Seen>& all) {
   return {own, static_cast<double>(below) / static_cast<double>(all.size())};
 }
 
-// The error of what is said before each of the pauses after the cut, by its median over many runs. That before the one
-// after the last of those within which it is to follow.
+// The errors of the predictions for the pauses after the link slowed down, as medians over many runs. Returns the error
+// for the first pause that must be predicted well again.
 double after_cut(bool restart) {
   constexpr int pauses = 8, runs = 200;
   std::vector<std::vector<double>> errors(pauses);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of the whole daemon share: a private one with a simulated card, and plain sockets to it.
+// Helpers for the benchmarks of the whole daemon: a private daemon with a simulated card, and plain sockets to it.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ inline int connect_to(const std::string& socket_path) {
   return fd;
 }
 
-// The whole reply to a GET, on a connection of its own.
+// Returns the whole reply to a GET, on a connection of its own.
 inline std::string ask_once(const std::string& socket_path, const std::string& path) {
   const int fd = connect_to(socket_path);
   const std::string text = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -55,7 +55,7 @@ inline std::string ask_once(const std::string& socket_path, const std::string& p
   return reply;
 }
 
-// `config`: the text of its sublet.toml. Returns once it serves.
+// Starts the daemon; `config` is the text of its sublet.toml. Returns once the daemon serves.
 inline pid_t start_daemon(const std::string& bin, const std::string& directory, const std::string& config) {
   const int file = ::open((directory + "/sublet.toml").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
   if (::write(file, config.data(), config.size()) != static_cast<ssize_t>(config.size())) die("write sublet.toml");
@@ -79,7 +79,7 @@ inline pid_t start_daemon(const std::string& bin, const std::string& directory, 
 }
 
 inline void wait_for_card(const std::string& socket_path) {
-  for (int i = 0; i < 200; ++i) {  // the first reading comes within moments; without it a lease waits
+  for (int i = 0; i < 200; ++i) {  // the first reading comes within moments; until then a lease waits
     const std::string reply = ask_once(socket_path, "/v1/devices");
     if (reply.find("\"state\":\"ok\"") != std::string::npos) return;
     ::usleep(20'000);

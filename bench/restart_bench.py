@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a killed daemon takes to serve again with many leases: nearly all of them queued, or nearly all active.
+"""Time until a killed daemon with many leases serves again: nearly all of them queued, or nearly all active.
 
-Active ones are token leases of 1 MiB on a simulated card of 24 GiB; the others want 20 GiB.
+Active leases are token leases of 1 MiB on a simulated card of 24 GiB; the others want 20 GiB. Raw: reading and decoding
+the same rows from the store by sqlite3 in this process.
 
-Raw: reading and decoding the same rows from the store by sqlite3 in this process. Serving means that a lease made
-before the kill is read, and a new one is taken and durable.
+The daemon serves when a lease from before the kill can be read, and a new lease is accepted and durable.
 """
 import contextlib
 import http.client

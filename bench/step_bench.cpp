@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long one decision takes while N leases wait for a thousand cards: step() on each kind of event. The measure of
-// the machine is one insert and one erase in a std::map of N entries, in the same run; both in processor time. Prints a
-// table; asserts no times.
-//   step_bench [EVENTS [MOST_QUEUED [CARDS]]]
+// Duration of one decision while N leases wait for a thousand cards: step() for each kind of fact. The raw measure is
+// one insert and one erase in a std::map of N entries, in the same run. Both are processor times. Prints a table;
+// asserts no times.
+// step_bench [EVENTS [MOST_QUEUED [CARDS]]]
 #include "core/explain.h"
 #include "core/rehearse.h"
 #include "core/step.h"
@@ -23,7 +23,7 @@ namespace {
 using namespace sublet;
 using namespace sublet::core;
 
-// The processor time of this thread, so that what else runs on the machine is not measured with it.
+// The processor time of this thread, so that other programs on the machine are not measured.
 struct Clock {
   static std::chrono::nanoseconds now() {
     timespec time{};
@@ -55,7 +55,7 @@ class Timings {
 
 std::string card(int index) { return fmt::format("GPU-{:08x}-0000-0000-0000-000000000000", index); }
 
-// Cards, full, and `queued` leases that wait for them; whenever one ends, whoever fits is granted.
+// Full cards, and `queued` leases that wait for them. When a lease ends, the waiting leases that fit are granted.
 class Machine {
  public:
   explicit Machine(std::size_t queued) : queued_(queued) {
@@ -64,7 +64,7 @@ class Machine {
     refill(unused);
   }
 
-  // New leases until the queue is as long as it was; those that find room at once are active.
+  // Adds leases until the queue is as long as before; leases that find free memory at once are active.
   void refill(Timings& timings) {
     while (state_.queue().size() < queued_) {
       const Submit fact{wish(), true, true};
@@ -102,7 +102,7 @@ class Machine {
     timings([&] { return step(fact); });
   }
 
-  // From now on everybody has waited for so long that room is held for the first.
+  // From now on every lease has waited so long that memory is reserved for the first.
   void grow_old() {
     now_ = now_ + rules_.reserve_after * 2;
     forget_ended();
@@ -121,7 +121,7 @@ class Machine {
     timings([&] { return queue_info(state_, rules_, lease, now_); });
   }
 
-  // Asks what would come of a new lease.
+  // Makes a projection for a new lease.
   void rehearse_one(Timings& timings) {
     const Submit fact{wish(), true, true};
     timings([&] { return rehearse(state_, rules_, fact, now_); });
@@ -135,7 +135,7 @@ class Machine {
     return core::step(state_, rules_, fact, now_);
   }
 
-  // Some end without our doing: of the tier spot, for others' sake.
+  // Some leases end without a request: spot leases, for higher tiers.
   void forget_ended() {
     std::erase_if(active_, [this](LeaseId id) { return !reserves(id); });
   }
@@ -158,13 +158,13 @@ class Machine {
     lease.vram = static_cast<std::int64_t>(1 + random_() % 64) * GiB;
     if (random_() % 8 == 0) lease.wanted_device = card(static_cast<int>(random_() % static_cast<unsigned>(cards)));
     else if (random_() % 8 == 0) lease.device_count = static_cast<int>(2 + random_() % 7);
-    // Half of them say how long they take, so that estimates have many known ends to follow.
+    // Half of the leases give a duration, so that estimates have many known ends.
     lease.owner.kind = random_() % 2 == 0 ? OwnerKind::token : OwnerKind::connection;
     lease.ttl = std::chrono::seconds(1200 + random_() % 3600);
     return lease;
   }
 
-  // The waiters change with every event; ids near the newest are mostly theirs.
+  // The waiting leases change with every fact; ids near the newest are mostly waiting.
   LeaseId some_waiter() {
     for (;;) {
       const LeaseId id{1 + random_() % state_.last_id()};
@@ -203,8 +203,9 @@ class Machine {
   bool active_processes_ = true;
 };
 
-// One card that many equals share in turns: whatever changes there has the next turn found anew. Where others are below
-// them, who wait need so much more than who have it that some of those leave as well.
+// One card that many equal leases share in time slices: each change on the card leads to a new search for the next
+// slice. If leases of lower tiers are there, the waiting leases need so much more memory that some of those must leave
+// too.
 class Crowd {
  public:
   Crowd(int residents, int below, Bytes ledger) {
@@ -217,10 +218,10 @@ class Crowd {
     measure();
   }
 
-  // With the next turn; none: it is not found that there is one.
+  // The number of leases that leave with the next time slice; 0 if no next time slice is found.
   std::size_t leave() const { return state_.slices().empty() ? 0 : state_.slices().begin()->second.leaves.size(); }
 
-  // Whoever has room there is seen to use a little less, or more.
+  // A reading in which active leases use a little less, or more.
   void look(Timings& timings) {
     now_ = now_ + std::chrono::milliseconds(1);
     const Fact fact = reading();
@@ -274,7 +275,7 @@ class Crowd {
   std::vector<std::pair<LeaseId, std::int32_t>> programs_;
 };
 
-// The measure of the machine.
+// The raw measure of the machine.
 Timings map_reference(std::size_t entries, int events) {
   std::mt19937_64 random(7);
   std::map<std::uint64_t, std::uint64_t> map;
@@ -297,8 +298,7 @@ void run(std::size_t queued, int events) {
     machine.refill(submit);
     machine.renew_one(renew);
     if (i % 64 == 0) machine.explain_one(explain);
-    // The last: the processes that a measurement books to the leases would make their ends wait for another
-    // one.
+    // Measurements come last: they book processes to the leases, and such leases end only after another measurement.
   }
   machine.grow_old();
   for (int i = 0; i < events; ++i) {

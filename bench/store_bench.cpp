@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast decisions become durable: the store against plain writes and fdatasyncs of as many bytes, turn by turn in
-// the same run, so that a slow or busy disk slows both.
-//   store_bench [DIRECTORY] [SECONDS PER ROW]
+// Speed of durable decisions: the store against plain writes and fdatasyncs of as many bytes. Both alternate in the
+// same run, so that a slow or busy disk slows both.
+// store_bench [DIRECTORY] [SECONDS PER ROW]
 #include "base/clock.h"
 #include "base/fd.h"
 #include "store/sqlite_store.h"
@@ -22,9 +22,9 @@ namespace {
 
 using namespace sublet;
 
-constexpr std::size_t log_bytes = 4 << 20;  // the raw file is overwritten in a circle, as the store's log is
+constexpr std::size_t log_bytes = 4 << 20;  // the raw file is overwritten in a circle, like the store's log
 
-// What this process gave to write(2) so far.
+// Bytes that this process has given to write(2) so far.
 std::uint64_t bytes_written() {
   std::ifstream io("/proc/self/io");
   std::string name;
@@ -63,7 +63,7 @@ class Durable {
     }
   }
 
-  // A batch of `transitions` leases that change, each with the reason for it.
+  // A batch of `transitions` changed leases, each with its reason.
   std::uint64_t intend(int transitions) {
     store::Batch batch;
     batch.now = {monotonic_ns()};
@@ -136,7 +136,7 @@ double timed(Latencies& latencies, Work work) {
   return us / 1e6;
 }
 
-// Commits one after the other, `batch` transitions each, and raw writes of as many bytes in between.
+// Commits one after the other, `batch` transitions each, alternating with raw writes of as many bytes.
 Row one_by_one(Durable& durable, Raw& raw, int batch, double seconds) {
   Row row;
   constexpr int turn = 20;
@@ -155,10 +155,10 @@ Row one_by_one(Durable& durable, Raw& raw, int batch, double seconds) {
   return row;
 }
 
-// 64 clients, each of which waits for its transition before it asks for the next: what group commit is for.
+// 64 clients that each wait for a transition before the next request: the case for group commit.
 Row clients(Durable& durable, double seconds) {
   Row row;
-  std::deque<std::pair<std::uint64_t, std::int64_t>> waiting;  // sequence, when it was asked
+  std::deque<std::pair<std::uint64_t, std::int64_t>> waiting;  // sequence number, and the time of the request
   const std::int64_t start = monotonic_ns(), end = start + static_cast<std::int64_t>(seconds * 1e9);
   for (std::int64_t now = start; now < end; now = monotonic_ns()) {
     while (waiting.size() < 64) waiting.emplace_back(durable.intend(1), monotonic_ns());

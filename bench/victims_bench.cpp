@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long it takes to choose who yields: a more urgent lease comes to full cards whose leases may all be asked to, and
-// the cheapest set of them that is enough is chosen on the best card. First the search by itself, then the decision it
-// is made in. The measure of the machine is the search among as many as are searched exhaustively, in the same run; all
-// in processor time. Prints two tables; asserts no times.
-//   victims_bench [ROUNDS]
+// Duration of the choice of victims. A more urgent lease comes to full cards whose leases may all be paused, and the
+// cheapest sufficient set of victims on the best card is chosen. The first table has the search alone, the second the
+// whole decision. The raw measure is an exhaustive search of the largest permitted size, in the same run. All are
+// processor times. Prints two tables; asserts no times.
+// victims_bench [ROUNDS]
 #include "core/cover.h"
 #include "core/step.h"
 
@@ -22,7 +22,7 @@ namespace {
 using namespace sublet;
 using namespace sublet::core;
 
-// So large that what a parked program leaves there is little, of a thousand of them too.
+// So large that the residues of parked programs matter little, even of a thousand programs.
 constexpr int consumers = 50;
 constexpr Bytes card_size = 1000 * GiB, most_promised = 990 * GiB;
 
@@ -50,7 +50,7 @@ class Timings {
   std::vector<std::int64_t> ns_;
 };
 
-// So many sizes that together fill a card, the largest seven times the smallest.
+// `count` sizes that together fill a card, the largest seven times the smallest.
 std::vector<Bytes> sizes(std::size_t count, std::mt19937_64& random) {
   std::vector<std::int64_t> parts;
   std::int64_t sum = 0;
@@ -60,7 +60,7 @@ std::vector<Bytes> sizes(std::size_t count, std::mt19937_64& random) {
   return sizes;
 }
 
-// Of a card, anything between a tenth and nine tenths.
+// A random need between a tenth and nine tenths of a card.
 Bytes some_need(std::mt19937_64& random) {
   return Bytes{most_promised.count / 100 * static_cast<std::int64_t>(10 + random() % 81)};
 }
@@ -72,7 +72,7 @@ Timings search(std::size_t candidates, int rounds) {
     std::vector<Candidate> candidates;
     for (const Bytes size : sizes(candidates, random)) {
       const auto used = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(size.count));
-      candidates.push_back({size, Duration(700'000'000 + used / 4)});  // as fast as a GiB in a quarter of a second
+      candidates.push_back({size, Duration(700'000'000 + used / 4)});  // a quarter of a second for each GiB
     }
     const Bytes need = some_need(random);
     timings([&] { return cheapest_cover(candidates, need); });
@@ -82,7 +82,7 @@ Timings search(std::size_t candidates, int rounds) {
 
 std::string card(int index) { return fmt::format("GPU-{:08x}-0000-0000-0000-000000000000", index); }
 
-// Full cards, with so many programs on each that yield to whoever is more urgent.
+// Full cards, with `candidates` pausable programs on each.
 class Machine {
  public:
   Machine(int cards, std::size_t candidates) : random_(candidates) {
@@ -107,7 +107,7 @@ class Machine {
     measure();
   }
 
-  // It comes, finds who has to yield, and goes.
+  // A preemptor comes, finds its victims, and goes.
   void ask(Timings& timings) {
     now_ = now_ + std::chrono::seconds(1);
     measure();
@@ -122,13 +122,13 @@ class Machine {
     std::vector<LeaseId> weighed;
     for (const Action& action : plan.actions)
       if (const auto* weigh = std::get_if<WeighHost>(&action)) weighed.push_back(weigh->lease);
-    if (weighed.size() != 1) std::abort();  // somebody is asked first
+    if (weighed.size() != 1) std::abort();  // a first victim is ordered to pause
     step(Release{*plan.outcome});
     step(HostWeighed{weighed.front(), {1000 * GiB, {}}});
   }
 
  private:
-  // As much as is kept of each consumer: what its moves took is predicted from that.
+  // A full history of each consumer's pauses, from which the core predicts.
   std::vector<LearnedMove> earlier_moves() {
     std::vector<LearnedMove> moves;
     for (int consumer = 0; consumer < consumers; ++consumer) {

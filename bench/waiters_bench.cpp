@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of requests that wait for one card: what each costs in memory, and how soon all are answered once there is
-// room for all of them at a stroke. The raw measure of the same run: as many answers of the same size written one after
-// the other to as many connections, with nothing decided and nothing stored.
+// Thousands of requests that wait for one card: the memory of each, and the time until all are answered when memory for
+// all becomes free at once. The raw measure of the same run writes as many answers of the same size one after the other
+// to as many connections, without decisions and without a store.
 #include "private_daemon.h"
 
 #include <algorithm>
@@ -68,8 +68,8 @@ double cpu_ms(pid_t pid, const std::string& thread) {
   return 0;
 }
 
-// Notes when answers arrive. It shares the processors with who is measured, so it is to cost little: it looks once a
-// millisecond, which delays what it notes by as much, instead of being woken for each answer.
+// Records when answers arrive. It shares the processors with the daemon, so it must cost little: it looks once a
+// millisecond, instead of waking up for each answer. This delays a recorded time by up to a millisecond.
 class Collector {
  public:
   explicit Collector(const std::vector<int>& fds) : left_(fds.size()) {
@@ -83,7 +83,7 @@ class Collector {
   ~Collector() { ::close(epoll_); }
   Collector(const Collector&) = delete;
 
-  // When each had its answer, in seconds from `start`, in order.
+  // The time of each answer, in seconds from `start`, in order.
   std::vector<double> answers(Clock::time_point start) {
     std::vector<double> answered;
     epoll_event events[1024];
@@ -108,7 +108,7 @@ class Collector {
   std::size_t left_, answer_size_ = 0;
 };
 
-// Where fewer descriptors are allowed than twice `count`, as many as there may be, and the time in proportion.
+// If fewer than twice `count` descriptors are allowed, as many as possible are used, and the time is scaled.
 double raw_seconds(std::size_t count, std::size_t answer_size) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the API's contract as a C++ source that holds it as JSON: embed_contract.py openapi.yaml OUT.cpp"""
+"""Writes the API's contract as JSON in a C++ source: embed_contract.py openapi.yaml OUT.cpp"""
 import json
 import sys
 
 import yaml
 
-PIECE = 12000  # a compiler need not take longer literals
+PIECE = 12000  # longest literal that every compiler must accept
 
 with open(sys.argv[1], encoding="utf-8") as source:
     text = json.dumps(yaml.safe_load(source), separators=(",", ":"), ensure_ascii=True)

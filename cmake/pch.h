@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headers that cost most to parse and that nearly every file of src/ needs. Nothing of ours: a change
-// here rebuilds all.
+// The headers that take longest to parse and that nearly every file of src/ needs. No header of ours: a change here
+// rebuilds everything.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the folders that run an event loop: what of Asio and Beast nearly each of their files parses.
+// For folders that run an event loop: the parts of Asio and Beast that nearly every file of them parses.
 #pragma once
 
 #include "pch.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# How every folder of ours becomes one target, its tests beside it.
+# Makes each folder of ours one target, with its tests beside it.
 
 find_package(Threads REQUIRED)
 set(SUBLET_SIMGPU_DIR ${CMAKE_SOURCE_DIR}/simgpu)
@@ -16,19 +16,20 @@ target_compile_options(sublet_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Werror=return-type -fno-strict-aliasing -fvisibility-inlines-hidden
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>)
-# Line numbers are what a backtrace needs, and not of unit tests; full debug information costs a third of the build
-# time. Later on the command line than CMake's own -g, so this counts. (A debugger's view of variables:
+# A backtrace needs line numbers, but not one of a unit test; full debug information takes a third of the build time.
+# This option stands after CMake's own -g on the command line, so this one counts. (For a debugger's view of variables:
 # CMAKE_BUILD_TYPE=Debug.)
 target_compile_options(sublet_flags INTERFACE
   $<$<CONFIG:RelWithDebInfo>:-g$<NOT:$<STREQUAL:$<TARGET_PROPERTY:SUBLET_OPTIMIZE>,0>>>)
-# Most of ours waits for people, programs and the card: what -O2 gains there nobody notices, and it costs a fifth of the
-# time to build it. The folders that compute say SUBLET_OPTIMIZE 2; a release has -O2 everywhere.
+# Most of our code waits for users, programs and the card: -O2 gains nothing noticeable there, and costs a fifth of the
+# build time. The folders that compute say SUBLET_OPTIMIZE 2; a release has -O2 everywhere.
 define_property(TARGET PROPERTY SUBLET_OPTIMIZE INITIALIZE_FROM_VARIABLE SUBLET_OPTIMIZE)
 set(SUBLET_OPTIMIZE 1)
 if(NOT SUBLET_STATIC)
   target_compile_options(sublet_flags INTERFACE $<$<CONFIG:RelWithDebInfo>:-O$<TARGET_PROPERTY:SUBLET_OPTIMIZE>>)
 endif()
-# The compiler collects its garbage when its heap has grown by a third, a tenth of the time for files that end soon.
+# The compiler collects its garbage whenever its heap has grown by a third. In small files this takes a tenth of the
+# time for nothing, so the first collection comes late.
 target_compile_options(sublet_flags INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=600000>")
 # Assertions state our own bugs and stay on in every build type.
@@ -50,24 +51,24 @@ if(SUBLET_STATIC)
   target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
 endif()
 
-# Programs are compiled as libraries are (-fPIC, not -fPIE), because g++ takes a precompiled header only with
-# the flags that it was made with.
+# Programs are compiled like libraries (-fPIC, not -fPIE), because g++ takes a precompiled header only with the flags
+# that it was made with.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 
-# Unit tests are compiled often and run for seconds: without optimisation, and with the test framework precompiled, they
-# cost half. What they test is the optimised library all the same.
+# Unit tests are compiled often and run for seconds. Without optimisation, and with the test framework precompiled, they
+# cost half. They still test the optimised library.
 if(SUBLET_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# Asio and Beast, compiled once. All that use them must link this, or they would compile them otherwise.
+# Asio and Beast, compiled once. All targets that use them must link this, or they compile them otherwise.
 add_library(sublet_asio STATIC ${CMAKE_SOURCE_DIR}/cmake/asio.cpp)
 target_compile_definitions(sublet_asio PUBLIC BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
 target_link_libraries(sublet_asio PUBLIC sublet_flags Boost::headers)
 
-# sublet_precompiled(TARGET NAME): has the target use the heavy headers of cmake/NAME.h, parsed once for all: pch
-# for C++ of src/, pch_json, pch_net and pch_http for that which speaks JSON, runs an event loop, or both. One for each
-# degree of optimisation, because g++ may crash where its own is another; the one for tests with the test framework.
+# sublet_precompiled(TARGET NAME): makes the target use the heavy headers of cmake/NAME.h, parsed once for all: pch for
+# C++ of src/, pch_json, pch_net and pch_http for code that uses JSON, an event loop, or both. There is one for each
+# degree of optimisation, because g++ may crash if the degrees differ, and one with the test framework for tests.
 function(sublet_precompiled target name)
   get_target_property(degree ${target} SUBLET_OPTIMIZE)
   set(precompiled sublet_${name}_${degree})
@@ -93,10 +94,10 @@ function(sublet_together target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SUBLET_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()
 
-# sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
-# (main.cpp and *_main.cpp excepted), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS
-# are foreign targets. PCH is the precompiled header, if not that of all; UNITY how many of its files are compiled at a
-# time.
+# sublet_library(NAME DEPS a b LIBS external...): makes the static library sublet_NAME of this folder's *.cpp (except
+# main.cpp and *_main.cpp), and the test program NAME_test of its *_test.cpp. DEPS are folders, LIBS are foreign
+# targets. PCH is the precompiled header, if it differs from the common one. UNITY is the number of files that are
+# compiled at a time.
 function(sublet_library name)
   cmake_parse_arguments(ARG "" "PCH;UNITY" "DEPS;LIBS" ${ARGN})
   if(NOT ARG_PCH)
@@ -126,9 +127,10 @@ function(sublet_library name)
   endif()
 endfunction()
 
-# sublet_program(NAME SOURCES main.cpp DEPS a b): the executable NAME in build/bin, installed; UNREADABLE: so that only
-# its owner reads it, and by the kernel's rule nobody else traces a process that runs it. Programs of simgpu/ are the
-# component "simgpu", which `cmake --install` leaves out unless asked: a simulated card has no place in a product.
+# sublet_program(NAME SOURCES main.cpp DEPS a b): makes the executable NAME in build/bin, installed. UNREADABLE: only
+# its owner may read it, so by the kernel's rule no other user traces a process that runs it. Programs of simgpu/ are
+# the component "simgpu", which `cmake --install` leaves out unless it is requested: a simulated card has no place in a
+# product.
 function(sublet_program name)
   cmake_parse_arguments(ARG "UNREADABLE" "PCH" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_PCH)

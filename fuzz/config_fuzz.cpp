@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration file: whatever stands in it, there is a configuration or there are problems with places and words.
+// The configuration file: any text gives a configuration, or problems with places and messages.
 #include "base/text.h"
 #include "config/config.h"
 #include "fuzz.h"

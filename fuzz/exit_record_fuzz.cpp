@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The note that a keeper of any user leaves for the daemon, and the text of /proc/PID/stat.
+// The exit record that a keeper of any user leaves for the daemon, and the text of /proc/PID/stat.
 #include "fuzz.h"
 #include "proc/exit_record.h"
 #include "proc/process_table.h"

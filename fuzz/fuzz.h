@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every target shares: the entry point's name, and a check that ends the process where a property does not hold.
+// The entry point of every target, and a check that ends the process if a property does not hold.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole connection: any bytes sent to a real session, on a real engine with one card, on a store in memory. It
-// answers in HTTP and never blames itself.
+// A whole connection: any bytes go to a real session, on a real engine with one card, on a store in memory. The session
+// answers in HTTP and never reports an internal error.
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
@@ -24,11 +24,11 @@ namespace {
 using namespace sublet;
 namespace asio = boost::asio;
 
-// Not root, though an admin: nothing that the input names is a process of this user, so that nothing can be signalled.
+// An admin, but not root: the input names no process of this user, so that no process can be signalled.
 constexpr std::uint32_t nobodys_uid = 4242;
 constexpr int most_turns = 1000;
 
-// A card of 8 GiB that nobody uses, read whenever it is asked for and then at most once a turn.
+// An unused card of 8 GiB, read on request and then at most once in a loop iteration.
 class Card final : public engine::Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
@@ -60,7 +60,7 @@ class Card final : public engine::Probe {
   const std::string none_;
 };
 
-// Programs that yield, and go on, as soon as they are told. Nothing that the input names is called or signalled.
+// Programs that yield and resume at once. Nothing that the input names is called or signalled.
 class Willing final : public engine::Cooperation {
  public:
   explicit Willing(asio::io_context& io) : io_(io) {}
@@ -168,15 +168,14 @@ bool is_path(std::string_view pattern, std::string_view path) {
   return pattern.empty() && path.empty();
 }
 
-// A search begins at what it is given: each route has a request among the seeds that is answered well, or refused in
-// its name.
+// Seeds for the search: each route has a request that is answered well, or refused for a reason of its own.
 void check_seeds() {
   std::vector<std::pair<std::string, std::string>> calls;
   for (const auto& entry : std::filesystem::directory_iterator(FUZZ_CORPUS)) {
     if (!entry.path().filename().string().starts_with("route_")) continue;
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    // A request may follow the body of the one before it without a line's end.
+    // A request may follow the body of the request before it without a line end.
     for (std::size_t at = 0; (at = text.find(" HTTP/1.1\r\n", at)) != std::string::npos; ++at) {
       const auto path = text.rfind(' ', at - 1);
       const auto method = text.find_last_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ", path - 1);
@@ -187,7 +186,7 @@ void check_seeds() {
     std::size_t answers = 0;
     for (std::size_t at = 0; (at = output.find("HTTP/1.1 ", at)) != std::string::npos; at += 9) {
       const char kind = output[at + 9];
-      if (kind < '0' || kind > '9') continue;  // in the text of an answer
+      if (kind < '0' || kind > '9') continue;  // inside the text of an answer
       ++answers;
       if (kind == '2' || (refused && kind == '4')) continue;
       std::fprintf(stderr, "%s: %s\n", entry.path().c_str(), output.c_str() + at);

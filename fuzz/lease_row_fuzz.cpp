@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of the store as a damaged file may hold it: read as a lease that can be stored again, or not at all.
+// A row of the store from a damaged file: it gives a lease that can be stored again, or an error.
 #include "fuzz.h"
 #include "store/lease_row.h"
 #include "store/sqlite.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace sublet;
 
-// Values for every column, made from the input: a byte says which kind, and what follows is its text or number.
+// Makes a value for every column from the input: a byte gives the kind, and its text or number follows.
 void bind(store::Statement& statement, std::string_view input, std::size_t columns) {
   const auto take = [&](std::size_t count) {
     const std::string_view part = input.substr(0, count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a target once on every file of the folders given: what was found once is tested for ever, without a fuzzer.
+// Runs a target once on every file of the given folders: earlier findings are tested for ever, without a fuzzer.
 #include "fuzz.h"
 
 #include <filesystem>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
       std::ifstream file(entry.path(), std::ios::binary);
       const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
       std::printf("%s\n", entry.path().c_str());
-      std::fflush(stdout);  // the last line names the culprit
+      std::fflush(stdout);  // the last line names the file that failed
       (void)LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
       ++files;
     }

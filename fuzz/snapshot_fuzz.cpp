@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sublet-gpu writes, or something that took its place: cut into lines at any byte, decoded, judged.
+// Output of sublet-gpu, or of a program in its place: cut into lines at any byte, decoded, judged.
 #include "fuzz.h"
 #include "gpu/probe_client.h"
 #include "gpu/snapshot.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole store as a damaged file, or another hand, may leave it: every table, with any value in any column that the
-// schema lets in. It is loaded, read and written to again as a daemon would, or it is refused as damaged.
+// A whole store from a damaged file or a foreign writer: every table, with any value in any column that the schema
+// allows. The daemon's code loads it, reads it and writes to it, or refuses it as damaged.
 #include "core/step.h"
 #include "core/testing/validate.h"
 #include "fuzz.h"
@@ -30,7 +30,7 @@ std::string base() {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The base as SQLite's own bytes: to run its SQL for each input would take ten times as long as all the rest.
+// The base as SQLite's own bytes: running its SQL for each input would take ten times as long as the rest.
 std::pair<const unsigned char*, sqlite3_int64> image() {
   static const auto bytes = [] {
     auto database = store::Database::open(":memory:", store::Database::Mode::create);
@@ -65,7 +65,7 @@ std::vector<std::string> columns_of(sqlite3* database, const std::string& table)
   return columns;
 }
 
-// The input, taken from its front. What is not there any more is 0.
+// Takes numbers and texts from the front of the input. Missing bytes are 0.
 class Input {
  public:
   explicit Input(std::string_view text) : text_(text) {}
@@ -76,7 +76,7 @@ class Input {
     text_.remove_prefix(1);
     return first;
   }
-  // A number of up to eight bytes, a text up to the next line's end, or nothing.
+  // A number of up to eight bytes, a text up to the next line end, or nothing.
   void bind(sqlite3_stmt* statement) {
     const unsigned kind = byte();
     if (kind % 4 == 0) {
@@ -98,8 +98,8 @@ class Input {
   std::string_view text_;
 };
 
-// One change for each few bytes: a column of all rows of a table, or a copy of a row that differs in one. What the
-// schema refuses is left as it was.
+// One change for every few bytes: a column of all rows of a table, or a copy of a row that differs in one column. A
+// change that violates the schema is skipped.
 void damage(sqlite3* database, Input input) {
   for (int changes = 0; !input.empty() && changes < 50; ++changes) {
     const unsigned what = input.byte();
@@ -136,7 +136,7 @@ void read_all(store::Tables& tables, const store::Loaded& loaded) {
   (void)tables.remembered(1000, "key");
 }
 
-// What the daemon does with it: takes it up, and stores what becomes of it.
+// Loads the store and stores a change, like the daemon.
 void go_on(store::Tables& tables, store::Loaded loaded) {
   const core::Rules rules;
   const Time now = loaded.last_time + std::chrono::seconds(1);

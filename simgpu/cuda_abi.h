@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's binary interface as far as the simulation speaks it: our own declarations of public facts
-// (names, numbers, layouts), so that neither the library nor its clients need a vendor's toolkit to be built.
-// Numbers that the simulation only passes through are plain ints.
+// The binary interface of the CUDA driver, as far as the simulation uses it. The declarations are our own, from public
+// facts (names, numbers, layouts): neither the library nor its clients need a vendor's toolkit. Numbers that the
+// simulation only passes through are plain ints.
 #pragma once
 
 #include <cstddef>
@@ -251,9 +251,9 @@ enum CUprocessState : int {
   CU_PROCESS_STATE_FAILED = 3
 };
 
-// The arguments of the checkpoint functions are 64 bytes each; what a version does not know must be zero.
+// The arguments of the checkpoint functions are 64 bytes each. Bytes that a version does not know must be zero.
 typedef struct CUcheckpointLockArgs_st {
-  unsigned timeoutMs;  // 0: as long as it takes
+  unsigned timeoutMs;  // 0: no limit
   unsigned reserved0;
   unsigned long long reserved1[7];
 } CUcheckpointLockArgs;
@@ -267,7 +267,7 @@ typedef struct CUcheckpointGpuPair_st {
 } CUcheckpointGpuPair;
 
 typedef struct CUcheckpointRestoreArgs_st {
-  CUcheckpointGpuPair* gpuPairs;  // from 13.0 on; all reserved before
+  CUcheckpointGpuPair* gpuPairs;  // from 13.0 on; before, all bytes are reserved
   unsigned gpuPairsCount;
   char reserved[52 - sizeof(CUcheckpointGpuPair*)];
   unsigned long long reserved1;
@@ -296,7 +296,7 @@ typedef struct CUDA_MEMCPY2D_st {
   size_t WidthInBytes, Height;
 } CUDA_MEMCPY2D;
 
-// Also the layout of CUDA_MEMCPY3D_PEER, whose contexts stand where reserved0 and reserved1 do.
+// Also the layout of CUDA_MEMCPY3D_PEER, which has contexts in place of reserved0 and reserved1.
 typedef struct CUDA_MEMCPY3D_st {
   size_t srcXInBytes, srcY, srcZ, srcLOD;
   CUmemorytype srcMemoryType;

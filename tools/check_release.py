@@ -1,10 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that what `./dev release` ships runs on the oldest system that we promise.
+"""Checks that the files of `./dev release` run on the oldest system that we promise.
 
-Reads with readelf, of every ELF file below a folder, the highest glibc version that it asks for and the
-libraries that it needs. The loader refuses a program for one symbol that is too new, called or not; so
-the check reads what the linker wrote, not what the source meant.
+Reads with readelf, for every ELF file below a folder, its highest glibc version and its libraries. The loader refuses a
+program for one symbol that is too new, called or not. The check therefore reads the linker's result, not the sources.
 """
 import argparse
 import pathlib
@@ -23,13 +22,13 @@ PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor")
 def parse(dynamic, versions, sections):
     """What readelf -d, -V, -S printed -> (NEEDED libraries, glibc versions, whether symbols are left)"""
     needed = re.findall(r"\(NEEDED\).*\[([^\]]+)\]", dynamic)
-    # Only what is needed from others: a library's own versions stand in another section.
+    # Only versions that it needs from others count: a library's own versions are in another section.
     _, _, needs = versions.partition("Version needs section")
     return needed, set(re.findall(r"Name: (GLIBC_\S+)", needs)), ".symtab" in sections
 
 
 def judge(name, needed, versions, unstripped):
-    """-> (highest version as text, what is wrong)"""
+    """-> (highest version as text, the problem)"""
     floor = FLOORS.get(name, FLOOR)
     wrong, highest = [], (0, 0)
     for version in sorted(versions):
@@ -54,7 +53,7 @@ def readelf(flag, path):
 
 
 def too_new_symbols(path, floor):
-    """Names of the symbols above the floor, so that whoever reads this knows what to replace."""
+    """Names of the symbols above the floor, so that a reader knows what to replace."""
     found = []
     for name, major, minor in re.findall(r"(\w+)@GLIBC_(\d+)\.(\d+)", readelf("--dyn-syms", path)):
         if (int(major), int(minor)) > floor:

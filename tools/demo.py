@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job with commentary: three programs on a GPU that fits two, by the public command line alone.
 
-On a machine with a real GPU it uses that one, else a simulated card of 24 GiB. Everything lives in a private
-directory and ends with the demo, unless --keep leaves the daemon running.
+On a machine with a real GPU it uses that GPU, else a simulated card of 24 GiB. Everything is in a private directory and
+ends with the demo, unless --keep leaves the daemon running.
 """
 import argparse
 import json
@@ -36,7 +36,7 @@ def has_real_gpu(bin=BIN):
 
 
 class Demo:
-    """A private daemon, programs under it, and what they say; tests/gpu/run.py plays on the same stage."""
+    """A private daemon, programs under it, and their output; tests/gpu/run.py uses the same stage."""
 
     def __init__(self, bin=BIN, sim=None):
         self.bin = pathlib.Path(bin)
@@ -60,7 +60,7 @@ class Demo:
         if not select.select([ready], [], [], 60)[0] or os.read(ready, 16) != b"ready\n":
             sys.exit(f"the daemon did not start:\n{(self.dir / 'log').read_text()}")
         os.close(ready)
-        for line in (self.dir / "env").read_text().splitlines():  # what a shell would source
+        for line in (self.dir / "env").read_text().splitlines():  # the lines that a shell would source
             if line.startswith("export SIMGPU_DIR="):
                 self.env["SIMGPU_DIR"] = shlex.split(line.removeprefix("export SIMGPU_DIR="))[0]
                 self.env["LD_LIBRARY_PATH"] = str(self.bin.parent / "lib" / "simgpu")
@@ -102,7 +102,7 @@ class Demo:
         return program
 
     def helper_pid(self):
-        """The pid of the daemon's sublet-gpu."""
+        """Returns the pid of the daemon's sublet-gpu."""
         found = subprocess.run(["pgrep", "-P", str(self.daemon.pid), "sublet-gpu"], capture_output=True, text=True)
         return int(found.stdout.split()[0])
 
@@ -114,7 +114,7 @@ class Demo:
         self.until(lambda: json.loads(self.sublet("gpus", "--json", quiet=True).stdout or '{"devices": []}')["devices"],
                    "the GPU is read")
         device = json.loads(self.sublet("gpus", "--json", quiet=True).stdout)["devices"][0]
-        # Two of three fit: each asks for 40 % of what is free, and fills less, for its CUDA context counts too.
+        # Two of three fit: each requests 40 % of the free memory, and fills less, because its CUDA context counts too.
         vram = device["effective_free_bytes"] * 2 // 5 // GIB
         fill = max(1, vram - 2)
         self.sublet("gpus")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to a CUDA driver whose answers are the rules that the simulated one keeps.
+"""Questions to a CUDA driver. The answers are the rules of the simulated driver.
 
-Each question is a function; its docstring says what is asked, its answer is a dict of numbers and truth
-values. Result codes are the driver's own (CUresult). Names that end in _bytes are noted and not compared:
-they differ from card to card. tools/record-driver asks each in a process of its own: some end the context.
+Each question is a function: its docstring is the question, its answer is a dict of numbers and truth values. Result
+codes are the driver's own (CUresult). Names that end in _bytes are recorded and not compared, because they differ from
+card to card. tools/record-driver asks each question in a process of its own, because some end the context.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ def question(function):
 
 
 class Library:
-    """Calls by name; arguments are ints, bytes or ctypes objects; a result is the library's code."""
+    """Calls by name. Arguments are ints, bytes or ctypes objects; a result is the library's code."""
 
     def __init__(self, soname):
         self.library = ctypes.CDLL(soname)
@@ -102,7 +102,7 @@ class Cuda(Library):
         return self.cuMemSetAccess(address, size, ctypes.byref(Access(Location(1, 0), 3)), 1)
 
     def mapped(self, size):
-        """-> an address with memory behind it, allowed, and the memory's handle."""
+        """-> an address with accessible memory behind it, and the memory's handle."""
         address, handle = self.reserve(size), self.create(size)
         self.must("cuMemMap", address, size, 0, handle, 0)
         if self.allow(address, size) != 0:
@@ -179,7 +179,7 @@ def forked_child():
 
 @question
 def lookup_by_version():
-    """cuGetProcAddress: one name at two versions, and a name that nobody knows."""
+    """cuGetProcAddress: one name at two versions, and an unknown name."""
     cuda = Cuda()
     cuda.must("cuInit", 0)
 

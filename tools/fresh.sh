@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Proves that a newcomer's two commands work: makes a minimal Debian 12 in a temporary folder, clones HEAD
-# into it, and runs ./dev demo and ./dev test there. Needs root.
+# Proves that a newcomer's two commands work: makes a minimal Debian 12 in a temporary folder, clones HEAD into it, and
+# runs ./dev demo and ./dev test there. Needs root.
 set -euo pipefail
 
 usage() {
@@ -66,7 +66,7 @@ main() {
     say "$* ended with status $status after $((SECONDS - start)) s"
     return "$status"
   }
-  # The two commands must do without a terminal and without input.
+  # The two commands must work without a terminal and without input.
   local input
   exec {input}</dev/null
   if [[ ${#command[@]} -gt 0 ]]; then

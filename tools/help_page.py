@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A page of the manual from what a program's --help prints: for programs whose options are too few for a tree.
+"""Makes a page of the manual from a program's --help, for programs with few options.
 
 help_page.py PROGRAM SECTION SUMMARY [SEE_ALSO...] > PAGE
 """

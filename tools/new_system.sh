@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How a minimal new Debian 12 is made in a folder; sourced by what tries things in one. Expects say() and die().
-# Mounts are made in a mount namespace of their own, so that they end with the program in it however it ends, and
-# removing the folder can never reach the host's /proc, /dev or /sys.
+# Makes a minimal new Debian 12 in a folder; scripts that test in such a system source this file. Expects say() and
+# die(). Mounts are made in a mount namespace of their own. They end with the program in it, and removing the folder
+# never reaches the host's /proc, /dev or /sys.
 
 suite=bookworm
 
-# Root and debootstrap are what making a system takes.
+# Making a system needs root and debootstrap.
 need_debootstrap() {
   [[ $(id -u) == 0 ]] || die "needs root: it makes a system of its own by debootstrap and chroot"
   command -v debootstrap >/dev/null && return 0
@@ -16,8 +16,8 @@ need_debootstrap() {
     debootstrap </dev/null >&2 || die "apt could not install debootstrap"
 }
 
-# enter ROOT DIR COMMAND...: in the new system, which must be pid 1 of a new pid namespace with a mount table of its
-# own: unshare --mount --pid --fork --kill-child --propagation private.
+# enter ROOT DIR COMMAND...: runs the command in the new system. The caller must be pid 1 of a new pid namespace with a
+# mount table of its own: unshare --mount --pid --fork --kill-child --propagation private.
 enter() {
   local root=$1 dir=$2
   shift 2
@@ -26,7 +26,7 @@ enter() {
   mount --rbind /dev "$root/dev"
   mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
   mount -t tmpfs -o mode=755 tmpfs "$root/run"
-  # Of the caller's environment only what reaching the network takes.
+  # The new system takes only the variables that reaching the network needs from the caller's environment.
   local keep=() name
   while IFS= read -r name; do keep+=("$name=${!name}"); done < <(network_variables)
   [[ -z ${SUBLET_JOBS:-} ]] || keep+=("SUBLET_JOBS=$SUBLET_JOBS")
@@ -34,15 +34,14 @@ enter() {
     chroot "$root" /bin/bash -c 'cd "$0" && "$@"' "$dir" "$@"
 }
 
-# Names of the variables by which apt, pip and TLS libraries are told how to reach the network.
+# Names of the variables that tell apt, pip and TLS libraries how to reach the network.
 network_variables() {
   compgen -e |
     grep -iE '^((https?|all|no)_proxy|PIP_.*|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE)$' || true
 }
 
-# Prints "URI SUITE COMPONENTS..." for each apt source of Debian 12 itself that the host has, in either
-# format. Sources of other makers stay out: they are not part of a minimal system, and need keys that it does
-# not have.
+# Prints "URI SUITE COMPONENTS..." for each apt source of Debian 12 itself on the host, in either format. Third-party
+# sources are left out: they are not part of a minimal system, and need keys that it does not have.
 host_sources() {
   local files=()
   [[ -f /etc/apt/sources.list ]] && files+=(/etc/apt/sources.list)
@@ -70,14 +69,14 @@ debian_sources() {
   host_sources | grep -E "^[^ ]+/debian(-security)?/? $suite(-updates|-security)? " | sort -u || true
 }
 
-# Gives the new system the host's way to the network: apt's settings, certificates, pip's configuration.
+# Gives the new system the host's network settings: apt's settings, certificates, pip's configuration.
 copy_network_settings() {
   local root=$1 file name
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
   cp /etc/hosts "$root/etc/hosts" 2>/dev/null || true
   for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/* /etc/apt/auth.conf.d/*; do
     [[ -f $file ]] || continue
-    # Hooks and paths of the host's own programs have no meaning there: keep what is about fetching.
+    # Hooks and paths of the host's own programs have no meaning there: only settings for fetching are kept.
     grep -qiE 'Acquire|Proxy' "$file" && ! grep -qE 'Pre-Invoke|Post-Invoke|Methods' "$file" || continue
     install -D -m 644 "$file" "$root$file"
   done
@@ -93,7 +92,7 @@ copy_network_settings() {
 make_system() {
   local root=$1 sources mirror proxy
   sources=$(debian_sources)
-  # Without one, debootstrap takes the mirror it knows itself and writes the sources.list.
+  # Without a source, debootstrap uses its own default mirror and writes the sources.list.
   mirror=$(awk -v suite="$suite" '$2 == suite { print $1; exit }' <<<"$sources")
   # apt may know a proxy that the environment does not name; debootstrap knows only the environment.
   proxy=$(apt-config dump --format '%v' Acquire::http::Proxy 2>/dev/null || true)

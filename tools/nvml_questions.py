@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to NVML, asked like those of tools/driver_questions.py; result codes are nvmlReturn_t."""
+"""Questions to NVML, in the form of tools/driver_questions.py; result codes are nvmlReturn_t."""
 import ctypes
 import os
 
@@ -29,7 +29,7 @@ def nvml_and_card():
 
 @question
 def nvml_refusals():
-    """NVML before init; no such card; too little room for a name; a wrong structure version."""
+    """NVML before init; no such card; too small a buffer for a name; a wrong structure version."""
     nvml, out = Library("libnvidia-ml.so.1"), ctypes.c_void_p()
     before = nvml.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint()))
     nvml, card = nvml_and_card()

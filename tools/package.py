@@ -39,7 +39,9 @@ def git(*arguments):
 
 
 def default_version():
-    """The project's version; between releases a number that grows with every commit and sorts before the release."""
+    """The project's version. Between releases it has a number that grows with every commit and sorts before the
+    release.
+    """
     version = re.search(r"project\(sublet VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
     if git("describe", "--tags", "--exact-match") == f"v{version}" or not git("rev-parse", "HEAD"):
         return version
@@ -62,7 +64,7 @@ def move(path, target):
 
 
 def changes():
-    """CHANGELOG.md's newest section as the entries of a Debian changelog."""
+    """Returns CHANGELOG.md's newest section as the entries of a Debian changelog."""
     section = re.split(r"(?m)^## .*\n", (ROOT / "CHANGELOG.md").read_text())[1]
     text = re.sub(r"[`*]", "", section).strip()
     entries = [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"(?m)^- |\n\n", text)]
@@ -85,14 +87,14 @@ def write_changelog(path, package, version, when):
 
 
 def arrange(package, tree, version, when):
-    """Puts what `cmake --install` made where Debian wants it, and adds what only a package has."""
+    """Moves the files of `cmake --install` to Debian's places, and adds the files that only a package has."""
     share = tree / "usr/share"
     for page in share.glob("man/man?/*.[1-9]"):
         compress(page)
     doc = share / "doc" / package
     if (doc / "sublet.toml").exists():
         move(doc / "sublet.toml", tree / "etc/sublet/sublet.toml")
-    doc.mkdir(parents=True, exist_ok=True)  # moving the last file out took it along
+    doc.mkdir(parents=True, exist_ok=True)  # this was the last file in the folder
     if (share / "zsh/site-functions/_sublet").exists():
         move(share / "zsh/site-functions/_sublet", share / "zsh/vendor-completions/_sublet")
     (doc / "LICENSE").unlink(missing_ok=True)  # /usr/share/common-licenses has it
@@ -116,12 +118,12 @@ def arrange(package, tree, version, when):
     for path in tree.rglob("*"):
         if not path.is_symlink():
             program = path.is_dir() or path.parent.name == "bin"
-            # What is installed so that others cannot read it (0017) stays so.
+            # A file that only its owner may read (0017) stays so in the package.
             path.chmod((0o755 if path.stat().st_mode & 0o004 else 0o711) if program else 0o644)
 
 
 def needed_libraries(tree):
-    """"libc6 (>= 2.34)": the highest glibc version that any program asks for."""
+    """Returns "libc6 (>= 2.34)": the highest glibc version that any program needs."""
     versions = set()
     for path in tree.rglob("*"):
         if path.is_symlink() or not path.is_file() or path.open("rb").read(4) != b"\x7fELF":
@@ -165,7 +167,7 @@ def build(package, stage, out, version, when):
     write_control(package, tree, {"VERSION": version, "ARCHITECTURE": architecture, "SIZE": size,
                                   "DEPENDS": needed_libraries(tree)})
     target = out / f"{package}_{version}_{architecture}.deb"
-    # xz is what every dpkg that we promise can read.
+    # Every dpkg that we support can read xz.
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(target)], check=True,
                    env={**os.environ, "SOURCE_DATE_EPOCH": str(when)}, stdout=subprocess.DEVNULL)
     print(f"{target.name:44} {target.stat().st_size // 1024:6} KiB, installed {size} KiB")

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wraps comments that are wider than a line again, as paragraphs.
+"""Rewraps the paragraphs of comments that have a line that is too wide.
 
-clang-format would cut such a line and leave its last word alone on the next one. Here the lines of a paragraph flow
-together first. A paragraph without a line that is too wide is left as its author broke it; so are tables, lists and
-pictures, which show by their spaces what they are.
+clang-format would cut such a line and leave its last word alone on the next line. Here the lines of a paragraph are
+joined first. A paragraph without such a line keeps its line breaks. So do tables, lists and pictures, which are
+recognised by their spaces.
 """
 import re
 import sys

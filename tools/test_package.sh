@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tries the packages as an administrator would: in a minimal new Debian 12, installed, used, upgraded, removed,
-# purged (tests/package/in_system.sh). Needs root, debootstrap and a mirror; where it cannot run it says so and ends
-# with status 77.
+# Tests the packages as an administrator uses them: in a minimal new Debian 12 they are installed, used, upgraded,
+# removed, purged (tests/package/in_system.sh). Needs root, debootstrap and a mirror. If it cannot run it says so and
+# ends with status 77.
 set -euo pipefail
 
 say() { printf '== test-package: %s\n' "$*" >&2; }

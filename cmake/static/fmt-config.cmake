@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Debian and Ubuntu ship fmt as a shared library only. Where everything is to be linked statically, fmt::fmt means
-# its header-only form; find_package(fmt), ours and other packages', comes here by fmt_DIR. g++ 12 inlines so much of it
-# that it warns of an overflow that the bound before it excludes.
+# Debian and Ubuntu ship fmt as a shared library only. In a static build, fmt::fmt means its header-only form; fmt_DIR
+# leads find_package(fmt), ours and other packages', to this file. g++ 12 inlines so much of fmt that it warns of an
+# overflow which an earlier bound excludes.
 if(NOT TARGET fmt::fmt)
   add_library(fmt::fmt INTERFACE IMPORTED GLOBAL)
   set_target_properties(fmt::fmt PROPERTIES

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of other processes (or of one's own), as the caller sees them.
+// Checkpoints of other processes (or of the caller's own), on the caller's side.
 #include <fcntl.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ bool all_zero(const Args* args) {
   return !args || std::all_of(bytes, bytes + sizeof(Args), [](unsigned char byte) { return byte == 0; });
 }
 
-// Asked of the kernel, by opening what only those may open who may read the process's memory: the same user while
-// the process is dumpable, or CAP_SYS_PTRACE. Says too that there is such a process.
+// Asks the kernel whether the caller may read the process's memory, by opening a file that needs this right: the same
+// user while the process is dumpable, or CAP_SYS_PTRACE. The answer also tells whether the process exists.
 CUresult check_right(int pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/environ", pid);
@@ -59,7 +59,7 @@ int card_of(const CUuuid& uuid) {
   return -1;
 }
 
-// Which cards the caller names; it may name them, but not others in their place.
+// The cards that the caller names. The caller may name the cards, but no other cards in their place.
 CUresult named_cards(const CUcheckpointRestoreArgs* args, std::uint64_t& cards) {
   cards = 0;
   if (!args || all_zero(args)) return CUDA_SUCCESS;

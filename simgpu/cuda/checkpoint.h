@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side of a checkpoint that happens in the process to be parked: a thread of the driver, there from cuInit
-// on, does what others ask for through the table (simgpu/table/control.h). The process need not cooperate, but
-// it must be able to run: a stopped process answers nobody.
+// Checkpoints, on the side of the process that is parked. A thread of its driver starts with cuInit and carries out the
+// requests that other processes post in the table (simgpu/table/control.h). The process need not cooperate, but it must
+// be able to run: a stopped process answers no request.
 #pragma once
 
 namespace simgpu {
 
-// Starts the thread. Called once, by cuInit.
+// Starts the thread. cuInit calls this function once.
 void serve_checkpoints();
 
 }  // namespace simgpu

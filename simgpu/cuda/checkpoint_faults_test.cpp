@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that go wrong: processes and helpers that stop or die, and faults.
+// Failing checkpoints: processes and helpers that stop or die, and faults.
 #include <array>
 #include <chrono>
 
@@ -8,9 +8,9 @@
 namespace simgpu {
 namespace {
 
-// ------------------------------------------------------------------------------------------- who goes away
+// ------------------------------------------------------------------------------------------- processes that die
 
-TEST_F(CheckpointTest, AStoppedProcessAnswersOnlyWhenItGoesOn) {
+TEST_F(CheckpointTest, AStoppedProcessAnswersWhenItContinues) {
   const pid_t pid = target([] {});
   ::kill(pid, SIGSTOP);
   int status = 0;
@@ -74,7 +74,7 @@ TEST_F(CheckpointTest, AHelperThatDiesLeavesTheProcessLockedForAnother) {
   until([&] { return table_->active_faults().at(0).hits == 1; });
   ::kill(asking, SIGKILL);
   finished_quietly(asking);
-  // The call is still under way: its answer is nobody's now.
+  // The call is still in progress, but its caller is dead.
   helper([&] { IS(CUDA_ERROR_ILLEGAL_STATE, cuCheckpointProcessUnlock(pid, nullptr)); });
   table_->clear_faults();
   helper([&] {
@@ -84,7 +84,7 @@ TEST_F(CheckpointTest, AHelperThatDiesLeavesTheProcessLockedForAnother) {
   });
 }
 
-TEST_F(CheckpointTest, OneOfTwoHelpersComesTooEarly) {
+TEST_F(CheckpointTest, TheSecondOfTwoHelpersIsRefused) {
   const pid_t pid = target([] {});
   fault(FaultKind::checkpoint_hang);
   const pid_t first = start([&] {
@@ -100,7 +100,7 @@ TEST_F(CheckpointTest, OneOfTwoHelpersComesTooEarly) {
   EXPECT_EQ(finish(first), 0);
 }
 
-// ------------------------------------------------------------------------------------------- what goes wrong
+// ------------------------------------------------------------------------------------------- errors
 
 TEST_F(CheckpointTest, ACheckpointThatFailsAtOnceLeavesAllAsItWas) {
   CUdeviceptr memory = 0;
@@ -133,7 +133,7 @@ TEST_F(CheckpointTest, ACheckpointThatFailsHalfWayLeavesAFailedProcessWithItsMem
   EXPECT_EQ(table_->device(0).link_bytes[1].load(), 32 * mib);
 }
 
-TEST_F(CheckpointTest, ARestoreThatFailsThoughThereIsRoomIsFinalToo) {
+TEST_F(CheckpointTest, AFailedRestoreWithFreeMemoryIsFinalToo) {
   const pid_t pid = target([] { filled(64 * mib, 4); });
   helper([&] { park(pid); });
   fault(FaultKind::restore_fail, 50);
@@ -175,7 +175,7 @@ TEST_F(CheckpointTest, StateHangsAloneAndOtherProcessesDoNot) {
   EXPECT_EQ(finish(asking), 0);
 }
 
-TEST_F(CheckpointTest, AFaultOfACardIsOfThoseWhoHoldAnyOfIt) {
+TEST_F(CheckpointTest, AFaultOfACardMeetsTheProcessesOnIt) {
   const pid_t first = target([] { filled(mib, 1); });
   const pid_t both = target([] {
     CUcontext other = nullptr;
@@ -206,7 +206,8 @@ TEST_F(CheckpointTest, ItTakesAsLongAsItsSettingsAndTheLinkSay) {
   helper([&] {
     OK(cuCheckpointProcessLock(pid, nullptr));
     EXPECT_GE(took([&] { OK(cuCheckpointProcessCheckpoint(pid, nullptr)); }), milliseconds(150));
-    EXPECT_GE(took([&] { OK(cuCheckpointProcessRestore(pid, nullptr)); }), milliseconds(190));  // the link alone
+    // time of the link alone
+    EXPECT_GE(took([&] { OK(cuCheckpointProcessRestore(pid, nullptr)); }), milliseconds(190));
   });
 }
 

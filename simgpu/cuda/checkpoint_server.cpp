@@ -23,8 +23,9 @@
 namespace simgpu {
 namespace {
 
-constexpr std::uint64_t residue_bytes = 4 << 20;  // what a parked process keeps of each card it has a context on
-constexpr std::uint64_t owed_ns = 100'000;        // shorter waits are not slept but owed
+// bytes that a parked process keeps on each card where it has a context
+constexpr std::uint64_t residue_bytes = 4 << 20;
+constexpr std::uint64_t owed_ns = 100'000;  // shorter waits are added to the next wait
 constexpr int first_version_that_refuses_gently = 13000;
 
 bool traced() {
@@ -37,7 +38,7 @@ bool traced() {
   return at && std::strtol(at + std::strlen("TracerPid:"), nullptr, 10) != 0;
 }
 
-// Copies that take the time that they would, at the pace of the driver and of the cards' links.
+// Paces copies at the rates of the driver and of the cards' links.
 class Pace {
  public:
   Pace(Setting fixed_us, Setting bandwidth, bool outward)
@@ -57,8 +58,8 @@ class Pace {
   std::uint64_t due_;
 };
 
-// All on the one thread; what is inside the driver is the thread's alone while the door is closed and nobody is
-// inside.
+// All functions run on the one thread. While the door is closed and no call is inside, the driver's state belongs to
+// this thread alone.
 class Server {
  public:
   [[noreturn]] void serve(sem_t* ready);
@@ -83,9 +84,9 @@ class Server {
 
   const std::uint32_t thread_id_ = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   CUprocessState state_ = CU_PROCESS_STATE_RUNNING;
-  bool restore_failed_ = false;                    // no later one can succeed, whatever is free then
-  std::array<std::uint64_t, max_devices> held_{};  // bytes of each card before they were given up
-  std::array<std::uint64_t, max_devices> kept_{};  // of these
+  bool restore_failed_ = false;                    // no later restore can succeed, whatever is free then
+  std::array<std::uint64_t, max_devices> held_{};  // bytes of each card before the checkpoint freed them
+  std::array<std::uint64_t, max_devices> kept_{};  // the part of `bytes` that is contexts
 };
 
 void Server::become(CUprocessState state) {
@@ -106,7 +107,7 @@ void Server::hang_on(FaultKind kind) const {
 
 bool Server::card_lost() const { return meet(FaultKind::device_lost).has_value(); }
 
-// Whether all calls that were inside have returned and all their work is done, within the time.
+// Tells whether, within the time, all calls inside have returned and all their work is done.
 bool Server::drained(std::uint64_t timeout_ms) const {
   const std::uint64_t end = timeout_ms == 0 ? ~std::uint64_t{0} : now_ns() + timeout_ms * 1'000'000;
   for (;;) {
@@ -146,8 +147,8 @@ CUresult Server::unlock() {
   return CUDA_SUCCESS;
 }
 
-// What only the driver in the process can know: memory that others share, managed memory, cards tied together,
-// a context that has gone wrong.
+// Reasons against a checkpoint that only the driver in the process can know: memory that others share, managed memory,
+// cards tied together, a context with an error.
 CUresult Server::cannot_be_parked(const Memory& memory) const {
   const Lock inside(driver_mutex());
   for (const auto& physical : memory)
@@ -167,7 +168,7 @@ CUresult Server::cannot_be_parked(const Memory& memory) const {
   return CUDA_SUCCESS;
 }
 
-// Takes the time of moving it all. A fault ends it after its share.
+// Sleeps for the time that the whole move takes. A fault ends the move after its share.
 CUresult Server::move_all(const Memory& memory, Pace& pace, const std::optional<Fault>& fault, CUresult code) const {
   std::uint64_t all = 0, moved = 0;
   for (const auto& physical : memory) all += physical->bytes;
@@ -187,7 +188,7 @@ void Server::give_up() const {
     if (held_[d] != kept_[d]) driver().process->discharge(d, held_[d] - kept_[d]);
 }
 
-// All of it on all cards, or nothing.
+// Takes all memory on all cards, or none.
 bool Server::take_back() const {
   for (unsigned d = 0; d < max_devices; ++d) {
     if (held_[d] == kept_[d] || driver().process->charge(d, held_[d] - kept_[d])) continue;
@@ -240,7 +241,7 @@ CUresult Server::restore(std::uint64_t named_devices) {
   if (traced() || meet(FaultKind::restore_refused)) return CUDA_ERROR_OPERATING_SYSTEM;
   for (unsigned i = 0; i < max_devices; ++i)
     if (named_devices != 0 && held_[i] != 0 && (named_devices >> i & 1) == 0) return CUDA_ERROR_INVALID_VALUE;
-  restore_failed_ = true;  // until it has not
+  restore_failed_ = true;  // reset after a success
   if (card_lost()) return CUDA_ERROR_UNKNOWN;
   const auto fault = meet(FaultKind::restore_fail);
   const auto code = fault && fault->argument != 0 ? static_cast<CUresult>(fault->argument) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -257,7 +258,7 @@ CUresult Server::restore(std::uint64_t named_devices) {
     give_up();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  ::malloc_trim(0);  // the driver's host copies go back to the system, and no allocator keeps them
+  ::malloc_trim(0);  // the driver's host copies go back to the system; no allocator keeps them
   held_.fill(0);
   kept_.fill(0);
   restore_failed_ = false;
@@ -283,7 +284,7 @@ CUresult Server::carry_out(const ControlRequest& request, std::uint64_t& value) 
 }
 
 void Server::serve(sem_t* ready) {
-  // Named as the vendor's is, which people look for: "cuda" and hexadecimal digits.
+  // The same name as the vendor's thread, which users look for: "cuda" and hexadecimal digits.
   char name[16];
   std::snprintf(name, sizeof name, "cuda%08x", thread_id_);
   ::prctl(PR_SET_NAME, name);
@@ -305,7 +306,7 @@ void* run(void* ready) {
 }  // namespace
 
 void serve_checkpoints() {
-  // The program's signals are for its own threads.
+  // Signals of the program are for the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -314,10 +315,10 @@ void serve_checkpoints() {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, std::size_t{1} << 20);
   pthread_t thread;
-  // Never destroyed: the thread may still be inside sem_post when this one goes on.
+  // Never destroyed: the thread may still be inside sem_post when this thread continues.
   static auto* ready = new sem_t;
   ::sem_init(ready, 0, 0);
-  // Without the thread all works but checkpoints: others find a process that serves none.
+  // Without the thread everything works except checkpoints: other processes see that this process serves none.
   if (pthread_create(&thread, &attributes, &run, ready) == 0) {
     while (::sem_wait(ready) != 0) {
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that share memory: while one of them is locked, every call on the others waits.
+// Processes that share memory: while one of them is locked, every call on its siblings waits.
 #include <algorithm>
 #include <array>
 
@@ -34,7 +34,7 @@ class SiblingsTest : public CheckpointTest {
                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     ::close(fd);
   }
-  // The first gives the second memory, the second gives the third some.
+  // The first process exports memory to the second, and the second to the third.
   std::vector<pid_t> chain(const Body& then = [] {}) {
     const Ends one = channel(), two = channel();
     std::vector<pid_t> pids{target([&] { give_memory(one[0]); }, then)};
@@ -58,8 +58,8 @@ class SiblingsTest : public CheckpointTest {
     const auto its = [&](const auto& slot) { return layout::owner_pid(slot.owner) == static_cast<std::uint32_t>(pid); };
     return std::find_if(slots.begin(), slots.end(), its)->control;
   }
-  // It has been asked that often, and has not answered the last, although an unleased process is parked and comes back
-  // meanwhile.
+  // The test sends that many requests. The last request stays unanswered, although an unrelated process is parked and
+  // resumed meanwhile.
   void waits(pid_t pid, std::uint64_t asked, pid_t unleased) {
     until([&] { return control(pid).request.load() >> 8 == asked; });
     helper([&] { park(unleased), resume(unleased); });
@@ -68,7 +68,7 @@ class SiblingsTest : public CheckpointTest {
   }
 };
 
-TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
+TEST_F(SiblingsTest, CallsOnSiblingsWaitWhileOneIsLocked) {
   const std::vector<Body> calls{
       [&] { EXPECT_EQ(state(targets_[1]), CU_PROCESS_STATE_RUNNING); },
       [&] {
@@ -95,7 +95,7 @@ TEST_F(SiblingsTest, EveryCallOnTheOthersWaitsWhileOneIsLocked) {
   helper([&] { OK(cuCheckpointProcessUnlock(pids[1], nullptr)); });
 }
 
-TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
+TEST_F(SiblingsTest, SharingWithASiblingMakesASibling) {
   const auto pids = chain();
   const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[2], nullptr)); });
@@ -105,8 +105,8 @@ TEST_F(SiblingsTest, WhoSharesWithOneOfThemIsOneOfThem) {
   EXPECT_EQ(finish(asking), 0);
 }
 
-// Nobody's time runs while it waits; and it is locked then, whoever asked for it is gone.
-TEST_F(SiblingsTest, ALockThatWaitedIsCarriedOutAndThenTheOthersWait) {
+// No timeout runs while the process waits. Afterwards the process is locked, even if its caller is dead.
+TEST_F(SiblingsTest, AWaitingLockIsCarriedOutInOrder) {
   const auto pids = chain();
   const pid_t unleased = target([] {});
   helper([&] { OK(cuCheckpointProcessLock(pids[0], nullptr)); });
@@ -125,7 +125,7 @@ TEST_F(SiblingsTest, ALockThatWaitedIsCarriedOutAndThenTheOthersWait) {
   EXPECT_EQ(finish(now), 0);
 }
 
-TEST_F(SiblingsTest, WhenTheLockedOneDiesTheOthersGoOn) {
+TEST_F(SiblingsTest, TheDeathOfTheLockedProcessReleasesItsSiblings) {
   const auto pids = chain();
   helper([&] { OK(cuCheckpointProcessLock(pids[0], nullptr)); });
   const pid_t asking = asks([&] { EXPECT_EQ(state(pids[1]), CU_PROCESS_STATE_RUNNING); });
@@ -135,7 +135,7 @@ TEST_F(SiblingsTest, WhenTheLockedOneDiesTheOthersGoOn) {
   EXPECT_EQ(finish(asking), 0);
 }
 
-TEST_F(SiblingsTest, ALockThatRunsOutOfTimeLetsTheOthersGoOn) {
+TEST_F(SiblingsTest, ALockTimeoutReleasesTheSiblings) {
   const Ends ends = channel();
   const pid_t busy = target([&] {
     give_memory(ends[0]);
@@ -151,9 +151,9 @@ TEST_F(SiblingsTest, ALockThatRunsOutOfTimeLetsTheOthersGoOn) {
   });
 }
 
-TEST_F(SiblingsTest, WhatSharesNothingWaitsForNobody) {
+TEST_F(SiblingsTest, ProcessesWithoutSharedMemoryDoNotWait) {
   const Ends ends = channel();
-  const pid_t alone = target([&] {  // takes what it has given itself
+  const pid_t alone = target([&] {  // imports its own export
     give_memory(ends[0]);
     take_memory(ends[1]);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parking an unmodified process from outside: the steps, and what each state and each process refuses.
+// Parking an unmodified process from outside: the steps, and the refusals in each state and of each process.
 #include "checkpoint_test.h"
 
 #include <sys/prctl.h>
@@ -12,7 +12,7 @@
 namespace simgpu {
 namespace {
 
-TEST_F(CheckpointTest, AParkedProcessGivesTheCardUpAndComesBackWithItsBytes) {
+TEST_F(CheckpointTest, AParkedProcessFreesTheCardAndRestoresItsBytes) {
   CUdeviceptr plain = 0, mapped = 0, pooled = 0;
   const pid_t pid = target(
       [&] {
@@ -43,7 +43,7 @@ TEST_F(CheckpointTest, AParkedProcessGivesTheCardUpAndComesBackWithItsBytes) {
   helper([&] { park(pid); });
   EXPECT_EQ(table_->use(0).used(), residue);
   EXPECT_EQ(table_->processes().at(0).state, ControlState::checkpointed);
-  // Another program takes nearly all of the card, and writes where the parked one's bytes were.
+  // Another program takes nearly all of the card, and overwrites the card's memory of the parked process.
   run_on_card([] { filled(900 * mib, 1); });
   helper([&] {
     EXPECT_EQ(state(pid), CU_PROCESS_STATE_CHECKPOINTED);
@@ -57,7 +57,7 @@ TEST_F(CheckpointTest, AParkedProcessGivesTheCardUpAndComesBackWithItsBytes) {
   EXPECT_EQ(finished(pid), 0);
 }
 
-TEST_F(CheckpointTest, EachStateRefusesTheOtherStepsAndKeepsWhatItIs) {
+TEST_F(CheckpointTest, EachStateRefusesTheOtherSteps) {
   const pid_t pid = target([] { filled(mib, 1); });
   helper([&] {
     const auto refuses_all_but = [&](CUprocessState now, std::vector<bool> allowed) {
@@ -84,7 +84,7 @@ TEST_F(CheckpointTest, EachStateRefusesTheOtherStepsAndKeepsWhatItIs) {
     OK(cuCheckpointProcessRestore(pid, nullptr));
     refuses_all_but(CU_PROCESS_STATE_LOCKED, {false, true, false, true});
     OK(cuCheckpointProcessUnlock(pid, nullptr));
-    // And again: nothing of the first time is left.
+    // A second pass: nothing of the first remains.
     park(pid);
     resume(pid);
     refuses_all_but(CU_PROCESS_STATE_RUNNING, {true, false, false, false});
@@ -110,7 +110,7 @@ TEST_F(CheckpointTest, ALockedProcessWaitsInsideItsCalls) {
   });
   helper([&] {
     OK(cuCheckpointProcessLock(pid, nullptr));
-    // It may still have to count the call that was under way; then it comes to one that waits, and stays there.
+    // The process may still count the call in progress. It then comes to a call that waits, and stays there.
     std::uint64_t calls = board_->calls;
     for (int step = 0; step < 50; ++step) {
       EXPECT_EQ(state(pid), CU_PROCESS_STATE_LOCKED);
@@ -160,7 +160,7 @@ TEST_F(CheckpointTest, ALockWaitsForWorkAndHostFunctions) {
   helper([&] { EXPECT_EQ(state(pid), CU_PROCESS_STATE_LOCKED); });
 }
 
-TEST_F(CheckpointTest, ARestoreWithoutRoomIsFinal) {
+TEST_F(CheckpointTest, ARestoreWithoutMemoryIsFinal) {
   const pid_t pid = target([] { filled(600 * mib, 3); });
   helper([&] { park(pid); });
   Signal taken, free_it;
@@ -175,7 +175,7 @@ TEST_F(CheckpointTest, ARestoreWithoutRoomIsFinal) {
     IS(CUDA_ERROR_OUT_OF_MEMORY, cuCheckpointProcessRestore(pid, nullptr));
     EXPECT_EQ(state(pid), CU_PROCESS_STATE_CHECKPOINTED);
   });
-  EXPECT_EQ(table_->use(0).used(), residue + 664 * mib);  // nothing of it stays half taken
+  EXPECT_EQ(table_->use(0).used(), residue + 664 * mib);  // a failed restore takes no memory
   free_it.give();
   EXPECT_EQ(finish(other), 0);
   helper([&] {
@@ -187,7 +187,7 @@ TEST_F(CheckpointTest, ARestoreWithoutRoomIsFinal) {
   });
 }
 
-TEST_F(CheckpointTest, WhoDoesNotExistOrHasNoDriverIsToldApart) {
+TEST_F(CheckpointTest, MissingProcessesAndMissingDriversHaveDifferentErrors) {
   Signal ready;
   const pid_t plain = start([&] {
     ready.give();
@@ -208,7 +208,7 @@ TEST_F(CheckpointTest, WhoDoesNotExistOrHasNoDriverIsToldApart) {
   run([&] { IS(CUDA_ERROR_NOT_INITIALIZED, cuCheckpointProcessLock(plain, nullptr)); });
 }
 
-TEST_F(CheckpointTest, WordsThatTheVersionDoesNotKnowMustBeZero) {
+TEST_F(CheckpointTest, UnknownWordsOfTheArgumentsMustBeZero) {
   const pid_t pid = target([] {});
   helper([&] {
     CUcheckpointLockArgs lock{};
@@ -234,7 +234,7 @@ TEST_F(CheckpointTest, ARestoreMayNameTheCardsButNotOtherOnes) {
     args.gpuPairsCount = 1;
     IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessRestore(pid, &args));
     pair = {cards[1], cards[1]};
-    IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(pid, &args));  // not the card that it was on
+    IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(pid, &args));  // a card that the process was not on
     pair = {cards[0], cards[0]};
     table_->set(Setting::driver_version, 12090);
     IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(pid, &args));
@@ -243,7 +243,7 @@ TEST_F(CheckpointTest, ARestoreMayNameTheCardsButNotOtherOnes) {
   });
 }
 
-TEST_F(CheckpointTest, AnOldDriverHasNoneOfIt) {
+TEST_F(CheckpointTest, AnOldDriverHasNoCheckpoints) {
   const pid_t pid = target([] {});
   table_->set(Setting::driver_version, 12060);
   helper([&] {
@@ -269,7 +269,7 @@ TEST_F(CheckpointTest, MemoryOfSeveralProcessesIsNotParked) {
     IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessCheckpoint(pid, nullptr));
     EXPECT_EQ(state(pid), CU_PROCESS_STATE_LOCKED);
     OK(cuCheckpointProcessUnlock(pid, nullptr));
-    // The first drivers that could do this left such a process in no good state.
+    // The first drivers with checkpoints left such a process in a bad state.
     table_->set(Setting::driver_version, 12080);
     OK(cuCheckpointProcessLock(pid, nullptr));
     IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessCheckpoint(pid, nullptr));
@@ -278,7 +278,7 @@ TEST_F(CheckpointTest, MemoryOfSeveralProcessesIsNotParked) {
   });
 }
 
-TEST_F(CheckpointTest, NeitherIsManagedMemoryNorAreCardsTiedTogether) {
+TEST_F(CheckpointTest, ManagedMemoryAndTiedCardsAreNotParked) {
   const std::vector<Body> bodies = {[] {
                                       CUdeviceptr managed = 0;
                                       OK(cuMemAllocManaged(&managed, mib, CU_MEM_ATTACH_GLOBAL));
@@ -316,7 +316,7 @@ TEST_F(CheckpointTest, AnotherUsersProcessIsLeftAlone) {
   const pid_t of_root = target([] {}), closed = target([&] { become_nobody(false); }),
               open = target([&] { become_nobody(true); });
   helper([&] {
-    OK(cuCheckpointProcessLock(closed, nullptr));  // root may
+    OK(cuCheckpointProcessLock(closed, nullptr));  // root may do it
     OK(cuCheckpointProcessUnlock(closed, nullptr));
     become_nobody(true);
     CUprocessState found{};
@@ -328,7 +328,7 @@ TEST_F(CheckpointTest, AnotherUsersProcessIsLeftAlone) {
   });
 }
 
-TEST_F(CheckpointTest, WhatWasWrittenAndNothingElseIsKeptInTheProcess) {
+TEST_F(CheckpointTest, OnlyWrittenBytesAreKeptInTheProcess) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is many times that of the process";
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are parked, and processes that park them.
+// Helpers for tests of checkpoints: processes that are parked, and processes that park others.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@ namespace simgpu {
 
 inline constexpr int out_of_range_pid = 4'194'303;
 
-// What the processes of one test tell each other.
+// The messages that the processes of a test exchange.
 struct Board {
   std::atomic<std::uint64_t> calls, progress, go_on;
   std::atomic<int> answer;
@@ -37,8 +37,8 @@ class CheckpointTest : public DriverTest {
     DriverTest::TearDown();
   }
 
-  // A process with a context on the first card that does `first`, says that it has, waits for go_on(), and does
-  // `then`. Its exit status is 0 when both went well.
+  // Starts a process with a context on the first card. It runs `first`, reports that, waits for go_on(), and runs
+  // `then`. Its exit status is 0 if both succeeded.
   pid_t target(
       const Body& first, const Body& then = [] {}) {
     Signal ready;
@@ -66,7 +66,7 @@ class CheckpointTest : public DriverTest {
     int status = 0;
     ::waitpid(pid, &status, 0);
   }
-  // In a process of its own, with the driver initialised but no context.
+  // Runs in a process of its own, with the driver initialised and without a context.
   void helper(const Body& body) {
     run([&] {
       OK(cuInit(0));

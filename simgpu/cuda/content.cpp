@@ -37,7 +37,7 @@ void spread(std::uint8_t* out, std::uint64_t offset, std::uint64_t size, const P
   const Pattern turn = turned(pattern, offset, 0);
   const std::uint64_t first = std::min<std::uint64_t>(size, 16);
   std::memcpy(out, turn.data(), first);
-  // Twice as much each time, up to what stays in the caches.
+  // The size doubles each time, up to a size that stays in the caches.
   for (std::uint64_t done = first; done < size;) {
     const std::uint64_t part = std::min({size - done, done, content_page});
     std::memcpy(out + done, out, part);
@@ -83,7 +83,7 @@ SparseContent::Page& SparseContent::page(std::uint64_t offset) {
   return (*chunk.pages)[offset % chunk_bytes / content_page];
 }
 
-// Whoever wrote a chunk page by page with one pattern gets it back as one.
+// A chunk that was written page by page with one pattern becomes a uniform chunk again.
 void SparseContent::collapse(Chunk& chunk) {
   if (!chunk.pages) return;
   const Pattern pattern = (*chunk.pages)[0].pattern;
@@ -122,7 +122,7 @@ void SparseContent::write_page(std::uint64_t offset, const std::uint8_t* data, s
   if (!chunk.pages && equals(data, offset, size, chunk.pattern)) return;
   auto& target = page(offset);
   if (!target.data && equals(data, offset, size, target.pattern)) return;
-  // A whole page that repeats 16 bytes is a pattern again.
+  // A whole page that repeats 16 bytes becomes a pattern again.
   if (size == content_page && std::memcmp(data, data + 16, size - 16) == 0) {
     drop(target);
     std::memcpy(target.pattern.data(), data, 16);
@@ -173,7 +173,7 @@ void SparseContent::fill(std::uint64_t offset, std::uint64_t size, const Pattern
   }
 }
 
-// A hole read through a mapping would be filled with pages; read through the file it stays a hole.
+// Reading a hole through a mapping would fill it with pages; reading it through the file leaves a hole.
 Piece FileContent::next(std::uint64_t offset, std::uint64_t limit, std::uint8_t* buffer) const {
   Piece piece;
   const auto data = ::lseek(fd_, static_cast<off_t>(offset), SEEK_DATA);
@@ -195,7 +195,7 @@ Piece FileContent::next(std::uint64_t offset, std::uint64_t limit, std::uint8_t*
 void FileContent::write(std::uint64_t offset, const std::uint8_t* data, std::uint64_t size) {
   while (size != 0) {
     const auto put = ::pwrite(fd_, data, size, static_cast<off_t>(offset));
-    if (put <= 0) throw std::bad_alloc();  // no room in the file system: as good as no memory
+    if (put <= 0) throw std::bad_alloc();  // no space in the file system: treated as out of memory
     offset += static_cast<std::uint64_t>(put), data += put, size -= static_cast<std::uint64_t>(put);
   }
 }

@@ -13,20 +13,20 @@ namespace {
 
 constexpr unsigned stack_depth = 128;
 
-// No destructor: it must work in destructors of others and in threads that are ending.
+// No destructor: this must work in other destructors and in threads that are ending.
 struct Stack {
   Context* at[stack_depth];
   unsigned depth;
 };
 thread_local constinit Stack stack{};
 
-// Takes the card's memory for it and makes its streams.
+// Takes the context's memory on the card and makes its streams.
 CUresult activate(Context& context) {
   auto& d = driver();
   const std::uint64_t bytes = d.table->context_bytes(context.device);
   if (d.table->meet(FaultKind::device_lost, static_cast<int>(context.device))) return CUDA_ERROR_UNKNOWN;
   if (!d.process->charge(context.device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  // Under the lock: nobody else in this process gets anywhere while a context is being made.
+  // Under the lock: all other calls in this process wait while a context is made.
   if (const std::uint64_t us = d.table->get(Setting::context_us)) sleep_until_ns(now_ns() + us * 1000);
   context.charged = bytes;
   context.error = 0;
@@ -37,8 +37,7 @@ CUresult activate(Context& context) {
   return CUDA_SUCCESS;
 }
 
-// Ends a context: waits for its work, then frees its memory. What came by cuMemCreate is the process's and
-// stays.
+// Ends a context: waits for its work, then frees its memory. Memory by cuMemCreate belongs to the process and stays.
 void deactivate(Lock& lock, Context& context) {
   wait_for_context(lock, context);
   auto& d = driver();
@@ -81,7 +80,7 @@ CUresult destroy(CUcontext handle) {
   if (!context || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   deactivate(lock, *context);
-  // It leaves this thread's stack; other threads keep it and find it destroyed.
+  // The context leaves this thread's stack. Other threads keep the context and find it destroyed.
   if (stack.depth != 0 && stack.at[stack.depth - 1] == context) --stack.depth;
   return CUDA_SUCCESS;
 }
@@ -99,8 +98,8 @@ CUresult release_primary(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// Frees everything and leaves it inactive until it is retained anew; who retained it before still has to
-// release it.
+// Frees everything and leaves the context inactive until it is retained anew. Earlier retains still need their
+// releases.
 CUresult reset_primary(CUdevice device) {
   Lock lock(driver_mutex());
   Context* context = primary_of(device);
@@ -169,7 +168,7 @@ SIMGPU_API cuCtxCreate_v2(CUcontext* out, unsigned flags, CUdevice device) {
 SIMGPU_API cuCtxCreate_v3(CUcontext* out, CUexecAffinityParam* affinity, int affinities, unsigned flags,
                           CUdevice device) {
   SIMGPU_ENTER(cuCtxCreate_v3);
-  // Part of a card's processors can be had under MPS only, which is not simulated.
+  // Only MPS can give a part of a card's processors, and MPS is not simulated.
   if (affinities != 0 || affinity) return CUDA_ERROR_NOT_SUPPORTED;
   return create(out, flags, device, 11040);
 }

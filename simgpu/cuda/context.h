@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts and the calling thread's stack of them. The driver's lock is held by the caller.
+// Contexts, and the calling thread's stack of contexts. The caller holds the driver's lock.
 #pragma once
 
 #include "driver.h"
 
 namespace simgpu {
 
-// Makes the objects that a visible card always has: its primary context (not yet active) and its standard
-// pool.
+// Makes the objects that a visible card always has: its primary context (not yet active) and its standard pool.
 void prepare_card(int ordinal);
 
-// The thread's current context, if calls may use it: INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or its sticky
-// error.
+// Returns the thread's current context if calls may use it. Else INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the
+// context's sticky error.
 CUresult current_context(Context*& context);
-// The same whatever state it is in; null when there is none.
+// Returns the thread's current context in any state, or null.
 Context* top_context();
-// A context that a caller names by handle.
+// Finds the context that a caller names by its handle.
 Context* known_context(CUcontext handle);
 
 inline CUcontext handle_of(Context* context) { return reinterpret_cast<CUcontext>(context); }

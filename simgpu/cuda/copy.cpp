@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of all kinds but arrays, and memset: what is checked when they are called, and their place in a
-// stream.
+// Copies of all kinds except arrays, and memset: the checks at the call, and the place in a stream.
 #include <algorithm>
 
 #include "context.h"
@@ -14,7 +13,7 @@ namespace {
 
 std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
-// What a call says of an address, and what is then refused before any work.
+// Looks up an address at the call, and refuses wrong addresses before any work.
 enum class Side { host, device, any };
 
 bool acceptable(Side side, std::uint64_t address, std::uint64_t size) {
@@ -24,7 +23,7 @@ bool acceptable(Side side, std::uint64_t address, std::uint64_t size) {
   return nameable(address, size) || !driver().addresses.ours(address);
 }
 
-// Ordinary memory of the program, which no work may use after the call has returned.
+// Ordinary memory of the program. Work may not use it after the call has returned.
 bool pageable(std::uint64_t address, std::uint64_t size) {
   return !driver().addresses.ours(address) && !pinned(address, size) && !nameable(address, size);
 }
@@ -49,8 +48,7 @@ CUresult copy(const Copy& what, CUstream handle, bool per_thread, bool synchrono
   const Context* source_by = what.source_by ? what.source_by : stream->context;
   auto work = make_work([=] { return transfer(*target_by, what.target, *source_by, what.source, what.size); },
                         {{what.target, what.size}, {what.source, what.size}});
-  // Between cards' memories even the "synchronous" call returns early, and a call on pageable memory never
-  // does.
+  // Between memories of cards even the "synchronous" call returns early. A call on pageable memory never returns early.
   const bool touches_host = on_host(what.target) || on_host(what.source);
   if (pageable(what.target, what.size) || pageable(what.source, what.size) || (synchronous && touches_host))
     return run_in_order(lock, stream, std::move(work));
@@ -90,7 +88,7 @@ CUresult copy_peer(CUdeviceptr target, CUcontext target_context, CUdeviceptr sou
 
 struct Box {
   std::uint64_t base = 0, pitch = 0,
-                slice = 0;  // of the first byte; bytes from row to row and from slice to slice
+                slice = 0;  // address of the first byte; distances between rows and between slices in bytes
   Side side = Side::any;
 };
 
@@ -181,10 +179,10 @@ CUresult copy_batch(CUdeviceptr* targets, CUdeviceptr* sources, std::size_t* siz
 
 struct Fill {
   std::uint64_t target = 0;
-  std::size_t pitch = 0;  // bytes from row to row
+  std::size_t pitch = 0;  // distance between rows in bytes
   std::uint32_t value = 0;
   unsigned unit = 1;
-  std::size_t width = 0, height = 1;  // units, rows
+  std::size_t width = 0, height = 1;  // width in units, height in rows
 };
 
 CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchronous) {
@@ -209,7 +207,7 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
       {{what.target, size}});
   if (synchronous && on_host(what.target)) return run_in_order(lock, stream, std::move(work));
   if (stream->queue.empty() && idle(*stream->context)) {
-    // So cheap here that it needs no thread. What goes wrong is found out later, as if it had run later.
+    // A memset is so cheap here that it needs no thread. Its errors are reported later, as if it had run later.
     run_in_order(lock, stream, std::move(work));
     return CUDA_SUCCESS;
   }
@@ -219,8 +217,8 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
 
 }  // namespace
 
-// Synchronous calls come with a second form that uses the calling thread's own stream, asynchronous ones with
-// a second form in which the stream 0 means that one.
+// Synchronous calls have a second form that uses the calling thread's own stream. Asynchronous calls have a second form
+// in which stream 0 means that stream.
 #define SIMGPU_SYNC(name, parameters, call) \
   SIMGPU_API name parameters {              \
     SIMGPU_ENTER(name);                     \

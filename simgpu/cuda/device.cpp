@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says about cards. Figures that depend on a chip are those of a recent data-centre one, so
-// that programs take their usual paths; what is not simulated is said to be unsupported.
+// Properties of cards. Figures that depend on a chip are from a recent data-centre card, so that programs take their
+// usual paths. Features that are not simulated are reported as unsupported.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,7 @@ using namespace simgpu;
 
 namespace {
 
-// By number, as documented. Absent numbers are no attributes.
+// By number, as documented. Numbers that are absent here are no attributes.
 const std::map<int, int>& fixed_attributes() {
   static const auto* all =
       new std::map<int, int>{{1, max_threads_per_block},
@@ -223,7 +223,7 @@ SIMGPU_API cuDeviceGetUuid_v2(CUuuid* out, CUdevice device) {
 }
 SIMGPU_API cuDeviceGetLuid(char*, unsigned*, CUdevice) {
   SIMGPU_ENTER(cuDeviceGetLuid);
-  return CUDA_ERROR_NOT_SUPPORTED;  // of another operating system
+  return CUDA_ERROR_NOT_SUPPORTED;  // an identifier of another operating system
 }
 SIMGPU_API cuDeviceTotalMem_v2(std::size_t* out, CUdevice device) {
   SIMGPU_ENTER(cuDeviceTotalMem_v2);
@@ -280,8 +280,7 @@ SIMGPU_API cuDeviceGetPCIBusId(char* out, int length, CUdevice device) {
 SIMGPU_API cuDeviceGetByPCIBusId(CUdevice* out, const char* id) {
   SIMGPU_ENTER(cuDeviceGetByPCIBusId);
   if (!out || !id) return CUDA_ERROR_INVALID_VALUE;
-  // With or without a domain and a function.
-  // NOLINTBEGIN(cert-err34-c): what does not fit names no card.
+  // With or without a domain and a function. NOLINTBEGIN(cert-err34-c): text in another form names no card.
   unsigned domain = 0, bus = 0, slot = 0;
   if (std::sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3) {
     domain = 0;

@@ -16,7 +16,7 @@ struct Door {
   std::condition_variable opened;
 };
 
-// Never destroyed: calls go on to the very end of a process.
+// Never destroyed: calls are possible until the process ends.
 Door& door() {
   static auto* made = new Door;
   return *made;
@@ -26,7 +26,7 @@ thread_local constinit unsigned depth = 0;
 
 }  // namespace
 
-// Announced before the look, so that whoever closes the door sees everybody who did not see it closed.
+// Announced before the look: a thread that closes the door then sees every call that did not see it closed.
 void enter_door() {
   if (depth++ != 0) return;
   Door& d = door();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door through which every call enters the driver. A checkpoint's lock closes it: who is inside finishes,
-// who comes later waits outside until it is opened again. A call made from inside another needs no door. Any
-// thread.
+// The door through which every call enters the driver. A checkpoint's lock closes the door: calls that are inside
+// finish, and later calls wait until the door opens again. A call from inside another call needs no door. Any thread.
 #pragma once
 
 namespace simgpu {

@@ -22,7 +22,7 @@ namespace {
 std::atomic<Driver*> instance{nullptr};
 std::atomic<Table*> early_table{nullptr};
 
-// One page that the kernel empties in a forked child: there the driver is dead, however the child came about.
+// A page that the kernel empties in a forked child, by any kind of fork: the driver is dead there.
 std::atomic<std::uint32_t*> lifeline{nullptr};
 
 bool tie_lifeline() {
@@ -38,7 +38,7 @@ void say_once(const char* text) {
   if (!said.exchange(true)) std::fprintf(stderr, "simgpu: %s\n", text);
 }
 
-// One entry of CUDA_VISIBLE_DEVICES; -1 is one that ends the list.
+// An entry of CUDA_VISIBLE_DEVICES; -1 ends the list.
 int visible_card(const Table& table, std::string_view entry) {
   while (!entry.empty() && entry.front() == ' ') entry.remove_prefix(1);
   while (!entry.empty() && entry.back() == ' ') entry.remove_suffix(1);
@@ -47,7 +47,7 @@ int visible_card(const Table& table, std::string_view entry) {
     for (unsigned i = 0; i < table.device_count(); ++i) {
       const std::string uuid = table.uuid_text(i);
       if (uuid.size() < entry.size() || ::strncasecmp(uuid.c_str(), entry.data(), entry.size()) != 0) continue;
-      if (found >= 0) return -1;  // a prefix of two cards names neither
+      if (found >= 0) return -1;  // a prefix that matches two cards names none
       found = static_cast<int>(i);
     }
     return found;
@@ -70,7 +70,7 @@ std::vector<unsigned> visible_cards(const Table& table) {
     const auto comma = rest.find(',');
     const int card = visible_card(table, rest.substr(0, comma));
     if (card < 0) break;
-    // A card named twice makes the whole list void.
+    // A card that is named twice makes the whole list void.
     if (std::find(cards.begin(), cards.end(), static_cast<unsigned>(card)) != cards.end()) return {};
     cards.push_back(static_cast<unsigned>(card));
     if (comma == std::string_view::npos) break;

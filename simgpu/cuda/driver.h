@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the simulated driver in one process. Everything below is guarded by one lock (`Guard`), which
-// no call holds while it waits for the card or touches contents; the exceptions say so. Nothing is ever
-// destroyed at exit, so that calls from destructors and other threads stay safe to the very end.
+// The state of the simulated driver in one process. One lock (`Guard`) guards everything below. No call holds the lock
+// while it waits for the card or touches contents; the exceptions say so. Nothing is destroyed at exit, so that calls
+// from destructors and other threads stay safe until the process ends.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,11 @@
 
 namespace simgpu {
 
-inline constexpr std::uint64_t granule = 2 << 20;  // of physical memory and of its mappings
+inline constexpr std::uint64_t granule = 2 << 20;  // granule of physical memory and of its mappings
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-// Host memory is one address space with the cards', so that an address of either kind may stand for it.
+// Turns an address into a pointer. Host memory and the cards share one address space, so an address may mean either.
 inline void* pointer_at(std::uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -38,27 +38,27 @@ using Lock = std::unique_lock<std::mutex>;
 
 // ------------------------------------------------------------------------------------------- physical memory
 
-// Memory of a card. Its bytes are charged in the table until the last reference goes: a mapping, a handle, an
-// allocation, or work that is using it right now.
+// Memory of a card. The table charges its bytes until the last reference is gone: a mapping, a handle, an allocation,
+// or work that uses the memory right now.
 class Physical : public std::enable_shared_from_this<Physical> {
  public:
-  // Null when the card has not so much left.
+  // Allocates `bytes` of the card; null if the card has too little free memory.
   static std::shared_ptr<Physical> create(unsigned device, std::uint64_t bytes);
-  // From a file made by Process::share; takes a descriptor of its own.
+  // Imports memory from a file made by Process::share. The memory keeps a descriptor of its own.
   static std::shared_ptr<Physical> import(int fd);
   ~Physical();
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
 
-  // A new descriptor by which other processes import this memory. Its contents move into the file. -1 and
-  // errno.
+  // Returns a new descriptor by which other processes import this memory, and moves the contents into the file. -1 and
+  // errno on failure.
   int export_fd();
-  bool exported() const;  // or imported: other processes may hold it
+  bool exported() const;  // exported or imported: other processes may hold it
 
-  // All memory of this process that is alive now.
+  // Lists all memory of this process that is alive now.
   static std::vector<std::shared_ptr<Physical>> all();
-  // A checkpoint: keeps a copy of the contents, of what was written only, in this process's memory; what it is a
-  // copy of stands for the card's cells from here on. A restore fills the memory from the copy alone.
+  // For a checkpoint: keeps a copy of the written contents in this process's memory. From here on the copy replaces the
+  // card's memory. A restore fills the card's memory from the copy alone.
   void park();
   void unpark();
 
@@ -68,22 +68,22 @@ class Physical : public std::enable_shared_from_this<Physical> {
 
   const unsigned device;
   const std::uint64_t bytes;
-  // What cuMemCreate was told; fixed before anybody else sees the object.
+  // The properties that cuMemCreate got; fixed before any other thread sees the object.
   CUmemAllocationProp properties{};
   CUmemGenericAllocationHandle handle = 0;  // guarded by the driver's lock
 
  private:
   Physical(unsigned device_index, std::uint64_t size);
-  mutable std::mutex mutex_;  // of the content alone: work touches it without the driver's lock
+  mutable std::mutex mutex_;  // guards the content alone: work touches it without the driver's lock
   std::unique_ptr<Content> content_;
   struct ParkedRun {
     std::uint64_t offset, size;
     Pattern pattern;
-    std::unique_ptr<std::uint8_t[]> data;  // null: the pattern
+    std::unique_ptr<std::uint8_t[]> data;  // null: the pattern fills it
   };
-  std::vector<ParkedRun> parked_;  // what is not zero, in order
+  std::vector<ParkedRun> parked_;  // the parts that are not zero, in order
   int fd_ = -1;
-  bool in_file_ = false;  // the contents are those of the file
+  bool in_file_ = false;  // the contents are in the file
 };
 
 // ------------------------------------------------------------------------------------------- addresses
@@ -92,7 +92,7 @@ struct Context;
 struct Pool;
 
 enum class RangeKind {
-  device,       // cuMemAlloc and its like
+  device,       // cuMemAlloc and similar calls
   pooled,       // cuMemAllocAsync
   reservation,  // cuMemAddressReserve: holds mappings
   host,         // pinned memory that the driver allocated
@@ -103,38 +103,39 @@ enum class RangeKind {
 struct Mapping {
   std::uint64_t size = 0;
   std::shared_ptr<Physical> physical;
-  std::map<unsigned, CUmemAccess_flags> access;  // by card; absent is none
+  std::map<unsigned, CUmemAccess_flags> access;  // access flags by card; no entry: no access
 };
 
 struct Range {
-  std::uint64_t base = 0, size = 0;  // as the program asked; `reserved` is what the addresses take
+  // bytes that the program asked for; `reserved` are the bytes that the addresses take
+  std::uint64_t base = 0, size = 0;
   std::uint64_t reserved = 0;
   RangeKind kind = RangeKind::device;
-  Context* context = nullptr;  // who made it; null for reservations
+  Context* context = nullptr;  // the context that made it; null for reservations
   unsigned device = 0;
   std::uint64_t id = 0;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   unsigned flags = 0;
   bool sync_memops = false;
   std::shared_ptr<Physical> physical;
-  std::uint64_t offset = 0;  // into it
+  std::uint64_t offset = 0;  // offset into the memory
   Pool* pool = nullptr;
-  bool ending = false;  // pooled: freed in stream order, still readable by earlier work
+  bool ending = false;  // pooled memory: freed in stream order, and earlier work can still read it
   std::map<std::uint64_t, Mapping> mappings;
 };
 
-// A stretch of one memory: of a card, or of the host (then `host` points at it).
+// A stretch of one memory, of a card or of the host. For host memory `host` points at it.
 struct Segment {
   std::shared_ptr<Physical> physical;
   std::uint64_t offset = 0;
   std::uint8_t* host = nullptr;
   std::uint64_t size = 0;
   unsigned device = 0;
-  bool granted = false;  // by cuMemSetAccess: needs no peer access
+  bool granted = false;  // access by cuMemSetAccess: needs no peer access
 };
 
 class AddressSpace {
  public:
-  // Addresses that look like the driver's and that the CPU faults on. 0 when there are none left.
+  // Reserves addresses that look like the driver's and on which the CPU faults. 0 if there are none left.
   std::uint64_t reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t hint = 0);
   void release(std::uint64_t base, std::uint64_t size);
   bool ours(std::uint64_t address) const { return address >= region_ && address - region_ < region_size_; }
@@ -143,7 +144,7 @@ class AddressSpace {
   void remove(Range* range);
   Range* find(std::uint64_t address);
   std::map<std::uint64_t, std::unique_ptr<Range>>& all() { return ranges_; }
-  // Whether any range intersects [base, base + size).
+  // Tells whether any range intersects [base, base + size).
   bool overlaps(std::uint64_t base, std::uint64_t size) const;
 
  private:
@@ -168,11 +169,11 @@ struct Dependency {
 };
 
 struct Work {
-  std::function<CUresult()> run;  // without the driver's lock
+  std::function<CUresult()> run;  // runs without the driver's lock
   std::vector<Touch> touches;
   std::vector<Dependency> after;
   std::uint64_t sequence = 0;
-  bool by_caller = false;  // the calling thread runs it when its turn comes
+  bool by_caller = false;  // the calling thread runs it when the work is first in its stream
 };
 
 struct Stream {
@@ -180,10 +181,10 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   std::uint64_t id = 0;
-  std::deque<std::shared_ptr<Work>> queue;  // the first may be running
+  std::deque<std::shared_ptr<Work>> queue;  // in order; the first may be running
   std::uint64_t enqueued = 0, completed = 0;
   bool worker = false;            // a thread serves the queue
-  std::vector<Dependency> waits;  // of the next work: from cuStreamWaitEvent
+  std::vector<Dependency> waits;  // waits for the next work, set by cuStreamWaitEvent
   std::condition_variable changed;
 };
 
@@ -194,7 +195,7 @@ struct Timestamp {
 struct Event {
   Context* context = nullptr;
   unsigned flags = 0;
-  Dependency last;  // no stream: never recorded
+  Dependency last;  // the stream that recorded it; null: never recorded
   std::shared_ptr<Timestamp> time;
 };
 
@@ -203,13 +204,13 @@ struct Event {
 struct SmallBlock {
   std::shared_ptr<Physical> physical;
   std::uint64_t base = 0;
-  std::vector<bool> taken;  // units of 512 bytes
+  std::vector<bool> taken;  // in units of 512 bytes
   std::uint64_t free_units = 0;
 };
 
 struct Context {
   int ordinal = 0;
-  unsigned device = 0;  // its card in the table
+  unsigned device = 0;  // index of its card in the table
   bool primary = false, alive = false;
   unsigned flags = 0, api_version = 0;
   std::uint64_t id = 0;
@@ -218,7 +219,7 @@ struct Context {
   std::atomic<int> error{0};  // sticky; set by work, without the lock
   std::shared_ptr<Stream> legacy;
   std::unordered_map<std::uint64_t, std::shared_ptr<Stream>> per_thread;
-  std::vector<std::weak_ptr<Stream>> streams;  // all of them, destroyed ones too while they have work
+  std::vector<std::weak_ptr<Stream>> streams;  // all streams; destroyed streams too while they have work
   std::vector<std::unique_ptr<SmallBlock>> small;
   std::map<int, std::size_t> limits;
   std::set<Context*> peers;
@@ -228,12 +229,12 @@ struct Context {
 struct PoolBlock {
   std::shared_ptr<Physical> physical;
   std::uint64_t base = 0, bytes = 0, used = 0;
-  std::map<std::uint64_t, std::uint64_t> gaps;  // offset, bytes
+  std::map<std::uint64_t, std::uint64_t> gaps;  // offset and bytes of each free block
 };
 
 struct Pool {
   unsigned device = 0;
-  bool standard = false;  // a card's own: never destroyed
+  bool standard = false;  // a card's own pool: never destroyed
   CUmemAllocationProp properties{};
   std::uint64_t threshold = 0, reserved = 0, reserved_high = 0, used = 0, used_high = 0, max_size = 0;
   int follow_events = 1, opportunistic = 1, internal = 1;
@@ -247,34 +248,35 @@ struct Pool {
 struct Driver {
   std::unique_ptr<Table> table;
   Process* process = nullptr;
-  std::vector<unsigned> cards;  // by ordinal: index in the table
+  std::vector<unsigned> cards;  // index in the table, by ordinal
   AddressSpace addresses;
   std::vector<std::unique_ptr<Context>> primary;  // by ordinal
-  std::vector<std::unique_ptr<Context>> created;  // destroyed ones too: their handles stay recognisable
+  std::vector<std::unique_ptr<Context>> created;  // destroyed contexts too: their handles stay recognisable
   std::unordered_map<void*, std::shared_ptr<Stream>> streams;
   std::unordered_map<void*, std::shared_ptr<Event>> events;
-  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;  // and how often retained
+  // the context, and how often it was retained
+  std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;
   std::uint64_t next_handle = 1;
   std::vector<std::unique_ptr<Pool>> pools;
   std::vector<Pool*> default_pool, current_pool;  // by ordinal
   std::uint64_t next_id = 1;
-  std::condition_variable progress;  // some work is done
+  std::condition_variable progress;  // signalled when some work is done
 };
 
 std::mutex& driver_mutex();
-// Null before cuInit has succeeded in this process.
+// Returns the driver, or null before cuInit has succeeded in this process.
 Driver* driver_or_null();
 inline Driver& driver() { return *driver_or_null(); }
 CUresult initialise(unsigned flags);
-// The table without cuInit, for what may be asked before it; null without cards.
+// Returns the table without cuInit, for queries that are allowed before cuInit. Null without cards.
 Table* table_or_null();
 
-// One exported function: counts its calls and refuses them where the driver would.
+// The entry of one exported function: counts its calls, and refuses them where the driver would.
 class CallSite {
  public:
   constexpr explicit CallSite(const char* name) : name_(name) {}
   CUresult enter();         // NOT_INITIALIZED before cuInit and in a forked child
-  CUresult enter_inside();  // the same, then through the door (door.h): waits while that is closed
+  CUresult enter_inside();  // as `driver`, then through the door (door.h): waits while the door is closed
   CUresult enter_early();   // only counts, and refuses a forked child
  private:
   void count();
@@ -282,7 +284,7 @@ class CallSite {
   std::atomic<layout::Word*> counter_{nullptr};
 };
 
-// One call through the door.
+// Holds the door for the duration of one call.
 class Call {
  public:
   explicit Call(CallSite& site) : refused_(site.enter_inside()) {}
@@ -297,22 +299,22 @@ class Call {
   const CUresult refused_;
 };
 
-bool forked();  // from a process that had called cuInit
+bool forked();  // forked from a process that had called cuInit
 
-// The thread runs a host function of a stream: the driver may not be called from it.
+// The thread runs a host function of a stream, and may not call the driver.
 extern thread_local bool in_host_function;
 
 }  // namespace simgpu
 
 #define SIMGPU_API extern "C" __attribute__((visibility("default"))) CUresult
 
-// First statement of every exported function.
+// The first statement of every exported function.
 #define SIMGPU_ENTER(name)                              \
   static constinit ::simgpu::CallSite call_site{#name}; \
   const ::simgpu::Call call_inside(call_site);          \
   if (call_inside.refused() != CUDA_SUCCESS) return call_inside.refused()
 
-// The same for those that a locked process answers too.
+// The same for functions that a locked process answers too.
 #define SIMGPU_ENTER_OUTSIDE(name)                      \
   static constinit ::simgpu::CallSite call_site{#name}; \
   if (const CUresult refused = call_site.enter(); refused != CUDA_SUCCESS) return refused

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the simulated driver: each body runs in a process of its own, because a process has one driver.
+// Helpers for tests of the simulated driver. Each test body runs in a process of its own, because a process has one
+// driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ class DriverTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
   void run(const Body& body) const { EXPECT_EQ(finish(start(body)), 0); }
-  // With the first card's primary context current.
+  // Runs the body with the first card's primary context current.
   void run_on_card(const Body& body) const {
     run([&] {
       begin();
@@ -96,9 +97,9 @@ class Signal {
   int ends_[2];
 };
 
-// The built-in kernels, loaded into the current context.
+// Loads the built-in kernels into the current context.
 CUfunction builtin(const char* name);
-// Launches one with its arguments; each is eight bytes.
+// Launches a kernel with its arguments, eight bytes each.
 CUresult launch(CUfunction function, std::vector<std::uint64_t> arguments, CUstream stream = nullptr);
 
 inline CUmemAllocationProp on_device(int device, CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE) {

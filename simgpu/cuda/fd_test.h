@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors from one process of a test to another.
+// Passes descriptors from one process of a test to another.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions and kernels: what they say about themselves, occupancy, and linking.
+// Functions and kernels: their attributes, occupancy, and linking.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -68,7 +68,7 @@ CUresult known(const void* handle) {
   return known_function(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-// Limited by threads, registers, shared memory and blocks, whichever runs out first.
+// Threads, registers, shared memory and blocks limit the number; the scarcest decides.
 int blocks_per_processor(const Function& function, int threads, std::size_t shared) {
   const int warps = (threads + 31) / 32;
   const int registers = function_attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS) * warps * 32;
@@ -109,7 +109,7 @@ CUresult best_block(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize
 
 // ------------------------------------------------------------------------------------------- linking
 
-// Text that is linked together is PTX that stands one after the other; nothing else can be linked here.
+// Linking joins PTX texts one after the other. Other inputs cannot be linked here.
 struct Linker {
   std::string text;
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the host that the driver knows: its own pinned memory, the program's registered memory, managed
-// memory.
+// Host memory that the driver knows: its own pinned memory, the program's registered memory, managed memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,7 +32,7 @@ Range* add_host_range(Context& context, std::uint64_t base, std::uint64_t size, 
   return driver().addresses.add(std::move(range));
 }
 
-// Pages come when they are touched, unlike the real driver's: pinning costs what the settings say, not real
+// Pages appear when they are touched, unlike the real driver's: pinning costs the time that the settings say, not real
 // memory.
 CUresult allocate_host(Context& context, std::size_t size, RangeKind kind, unsigned flags, Range*& range) {
   const std::uint64_t reserved = round_up(size, page_bytes);
@@ -224,8 +223,8 @@ SIMGPU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t size, unsigned flags)
 
 namespace {
 
-// Managed memory stays in host memory here, so that advice and prefetching have nothing to move; what is
-// checked is what the driver would refuse.
+// Managed memory stays in host memory here, so that advice and prefetching move nothing. The calls only check for
+// errors that the driver would report.
 CUresult check_managed(CUdeviceptr address, std::size_t size) {
   const Range* range = driver().addresses.find(address);
   const bool good = range && range->kind == RangeKind::managed && range->size - (address - range->base) >= size;

@@ -69,11 +69,11 @@ std::size_t bytes_of_type(std::string_view type) {
   return 0;
 }
 
-// What stands between a state space and its name: alignment, type, and after the name an array's size.
+// Skips the words between a state space and its name (alignment, type), and the array size after the name.
 struct Declaration {
   std::string_view name;
   std::size_t alignment = 0, size = 0;
-  std::string_view end;  // the token that ended it
+  std::string_view end;  // the token after it
 };
 
 Declaration read_declaration(Tokens& tokens) {
@@ -159,7 +159,7 @@ void read_symbols(const Elf& elf, const Elf64_Shdr& table, Image& out) {
   }
 }
 
-// The kernels of a binary by its sections named ".text.KERNEL", its variables by their symbols.
+// Finds the kernels of a binary by sections named ".text.KERNEL", and its variables by their symbols.
 CUresult read_elf(const char* image, Image& out) {
   constexpr std::string_view code = ".text.", shared = ".nv.shared.", constants = ".nv.constant3";
   const Elf elf(image);
@@ -179,7 +179,7 @@ CUresult read_elf(const char* image, Image& out) {
     entry.constant_bytes = constant_bytes;
     for (unsigned i = 0; i < elf.sections(); ++i)
       if (elf.name(elf.section(i)) == std::string(shared) + entry.name)
-        // The first 1024 bytes are the driver's, where there are so many.
+        // The first 1024 bytes are the driver's, if there are so many.
         entry.shared_bytes = static_cast<int>(elf.section(i).sh_size) - (elf.section(i).sh_size >= 1024 ? 1024 : 0);
   }
   return CUDA_SUCCESS;
@@ -190,7 +190,7 @@ CUresult read_elf(const char* image, Image& out) {
 CUresult read_ptx(std::string_view text, Image& out) {
   Tokens tokens(text);
   bool target = false;
-  // Only what stands outside of bodies declares anything.
+  // Only text outside of bodies declares anything.
   int depth = 0;
   for (auto token = tokens.next(); !token.empty(); token = tokens.next()) {
     if (token == "{") ++depth;
@@ -217,7 +217,7 @@ CUresult read_ptx(std::string_view text, Image& out) {
 CUresult read_image(const void* image, Image& out) {
   if (!image) return CUDA_ERROR_INVALID_VALUE;
   std::uint32_t magic = 0;
-  // Byte by byte: a short text may end before four bytes do.
+  // Compares byte by byte: a short text may end before four bytes.
   const char* bytes = static_cast<const char*>(image);
   for (unsigned i = 0; i < 4 && (i == 0 || bytes[i - 1] != 0); ++i)
     magic |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be read of a program's code: the kernels of PTX text with their parameters, the names in a binary.
+// Reads the facts about a program's code: the kernels of a PTX text with their parameters, and the names in a binary.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Entry {
   std::string name;
   std::vector<Parameter> parameters;
   bool parameters_known = false;
-  // As the binary says; 0 where nothing is known.
+  // Facts of a kernel as the binary states them; 0 where nothing is known.
   int registers = 0, shared_bytes = 0, constant_bytes = 0;
 };
 
@@ -29,14 +29,14 @@ struct Variable {
 };
 
 struct Image {
-  int ptx_version = 0;  // 80 is 8.0; 0 for binaries
+  int ptx_version = 0;  // compute capability of the target: 80 is 8.0; 0 for binaries
   std::vector<Entry> entries;
   std::vector<Variable> variables;
-  // A fat binary's contents may be compressed: then every name that is asked for is taken to be there.
+  // The contents of a fat binary may be compressed. The simulation then assumes that every requested name is in it.
   bool any_name = false;
 };
 
-// INVALID_PTX for text that is none, INVALID_IMAGE for anything else that is not known.
+// Reads an image. Errors: INVALID_PTX for text that is not PTX, INVALID_IMAGE for any other unknown form.
 CUresult read_image(const void* image, Image& out);
 CUresult read_ptx(std::string_view text, Image& out);
 

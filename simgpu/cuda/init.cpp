@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be asked before anything else: start, versions, names of errors, and functions by name and
-// version.
+// Calls that are allowed before any other: start, versions, names of errors, and functions by name and version.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -19,8 +18,8 @@ struct ErrorText {
   const char *name, *text;
 };
 
-// The names are the interface's; the texts say the same as the driver's, which programs print but do not
-// read.
+// The names are the interface's. The texts have the same meaning as the driver's; programs print them but do not read
+// them.
 const ErrorText error_texts[] = {
     {0, "CUDA_SUCCESS", "no error"},
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
@@ -136,7 +135,7 @@ int driver_version() {
   return table ? static_cast<int>(table->get(Setting::driver_version)) : 13000;
 }
 
-// The newest function of that name that both the caller and the driver know, in the form that the caller asks
+// Finds the newest function of that name that both the caller and the driver know, in the form that the caller asks
 // for.
 CUresult look_up(const char* symbol, void** out, int version, std::uint64_t flags, int* status) {
   constexpr std::uint64_t known =
@@ -154,7 +153,7 @@ CUresult look_up(const char* symbol, void** out, int version, std::uint64_t flag
     const Lookup*& kind = at->per_thread ? own : best;
     if (!kind || at->generation > kind->generation) kind = at;
   }
-  // The per-thread form of the newest function, where that has one.
+  // The per-thread form of the newest function, if there is one.
   if (per_thread && own && (!best || own->generation >= best->generation)) best = own;
   *out = best ? reinterpret_cast<void*>(best->function) : nullptr;
   if (status)
@@ -208,8 +207,7 @@ SIMGPU_API cuGetProcAddress_v2(const char* symbol, void** out, int version, std:
   return look_up(symbol, out, version, flags, status);
 }
 
-// By these tables a runtime makes sure that it has the vendor's driver before it. It has not, and is not told
-// so.
+// A runtime checks with these tables that the driver is the vendor's. The simulated driver is not, and refuses.
 SIMGPU_API cuGetExportTable(const void** out, const CUuuid*) {
   SIMGPU_ENTER_EARLY(cuGetExportTable);
   static std::atomic<bool> said{false};

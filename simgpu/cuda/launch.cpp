@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launching: checks, arguments (copied at the call, as the program may forget them), and what the built-in
-// kernels do.
+// Launches: checks, arguments (copied at the call, as the program may free them), and the work of the built-in kernels.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -20,9 +19,9 @@ namespace {
 
 using Words = std::vector<std::uint64_t>;
 
-constexpr std::uint64_t short_ns = 50'000;  // shorter kernels are not slept but owed
+constexpr std::uint64_t short_ns = 50'000;  // shorter kernels are added to the next sleep
 
-// The card computes for `ns`, in slices that other processes' kernels may come between.
+// Books `ns` of computing on the card, in slices between which other processes' kernels can run.
 void compute(unsigned device, std::uint64_t ns) {
   auto& table = *driver().table;
   const std::uint64_t slice = table.get(Setting::timeslice_us) * 1000;
@@ -53,7 +52,7 @@ CUresult add_to(const Context& by, std::uint64_t address, std::uint64_t amount) 
   return CUDA_SUCCESS;
 }
 
-// Another card's memory can be reached by a kernel only where that was allowed; copies need no leave.
+// A kernel reaches another card's memory only with peer access; copies need no permission.
 bool reachable(const Context& by, const std::vector<Segment>& segments) {
   const Lock lock(driver_mutex());
   return std::all_of(segments.begin(), segments.end(), [&](const Segment& segment) {
@@ -83,8 +82,7 @@ CUresult run_fill(const Context& by, const Words& a) {
   return CUDA_SUCCESS;
 }
 
-// Calls visit(word, index) for each word; a piece never splits a word, as allocations and pages are whole
-// words.
+// Calls visit(word, index) for each word. A piece never splits a word, as allocations and pages are whole words.
 template <typename Each>
 void each_word(const std::vector<Segment>& segments, Each visit) {
   walk(segments, [&](std::uint64_t at, const Piece& piece, const std::uint8_t* data) {
@@ -159,7 +157,7 @@ CUresult run_check16(const Context& by, const Words& a) {
 struct Builtin {
   const char* name;
   unsigned arguments;
-  CUresult (*run)(const Context&, const Words&);  // null: only time passes
+  CUresult (*run)(const Context&, const Words&);  // null: the kernel only takes time
   std::vector<Touch> (*touches)(const Words&);
 };
 
@@ -195,7 +193,7 @@ const Builtin* builtin_of(const Function& function) {
   return nullptr;
 }
 
-// Names that nobody simulates are said once each.
+// Names of kernels that are not simulated are printed once each.
 void say_unknown(const std::string& name) {
   static auto* said = new std::set<std::string>;
   if (said->insert(name).second)
@@ -204,8 +202,8 @@ void say_unknown(const std::string& name) {
 
 // ------------------------------------------------------------------------------------------- arguments
 
-// Every parameter's bytes, widened to a word; larger ones give their leading words, one each. False when the
-// caller gives none for a kernel that has some.
+// Collects every parameter's bytes, widened to a word; larger parameters give their leading words. False if the caller
+// gives no arguments for a kernel that has some.
 bool read_arguments(const Function& function, void** parameters, void** extra, Words& words) {
   if (!function.entry.parameters_known || function.entry.parameters.empty()) return true;
   const char* packed = nullptr;
@@ -228,7 +226,7 @@ bool read_arguments(const Function& function, void** parameters, void** extra, W
   return true;
 }
 
-// A kernel that nobody knows touches at least what its arguments point at, as far as that is known.
+// An unknown kernel touches at least the memory that its arguments point at, as far as they are known.
 std::vector<Touch> pointed_at(const Words& words) {
   std::vector<Touch> touches;
   for (const std::uint64_t word : words)

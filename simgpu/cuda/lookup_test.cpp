@@ -63,7 +63,7 @@ TEST_F(DriverTest, TheRuntimesLookupsAreAnswered) {
   run([] {
     const auto lookups = rows("runtime_lookups.tsv");
     ASSERT_EQ(lookups.size(), 439u);
-    // Interfaces with graphics and video, which the driver's link stub does not have either.
+    // Interfaces with graphics and video, which the driver's link stub lacks too.
     std::set<std::string> exported_names;
     for (const auto& row : rows("exports.tsv")) exported_names.insert(row[1]);
     unsigned absent = 0;
@@ -71,7 +71,7 @@ TEST_F(DriverTest, TheRuntimesLookupsAreAnswered) {
       void* function = found(row[0].c_str(), std::stoi(row[1]), std::stoul(row[2]));
       if (!function) ++absent;
       EXPECT_EQ(function != nullptr, exported_names.contains(row[0])) << row[0];
-      // A lookup for per-thread streams finds that form wherever there is one.
+      // A lookup for per-thread streams finds the per-thread form if there is one.
       if (!function || row[2] != "2") continue;
       Dl_info info;
       ASSERT_NE(::dladdr(function, &info), 0);
@@ -119,7 +119,7 @@ TEST_F(DriverTest, AnOlderDriverKnowsLess) {
   });
 }
 
-TEST_F(DriverTest, WhatIsNotSimulatedIsRefusedAndCounted) {
+TEST_F(DriverTest, UnsimulatedFunctionsAreRefusedAndCounted) {
   run_on_card([&] {
     const auto create = reinterpret_cast<CUresult (*)(void**, unsigned)>(exported("cuGraphCreate"));
     void* graph;
@@ -179,7 +179,7 @@ TEST_F(DriverTest, WithoutCardsThereIsNoDevice) {
   });
 }
 
-TEST_F(DriverTest, CardsSayWhatTheTableSays) {
+TEST_F(DriverTest, CardsReportTheValuesOfTheTable) {
   create("1x4GiB,Simulated Test,reserve=100MiB");
   run([&] {
     OK(cuInit(0));

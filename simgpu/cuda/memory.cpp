@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: allocations of contexts, and what lies behind an address.
+// Device memory: allocations of contexts, and the memory behind an address.
 #include "memory.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace simgpu {
 namespace {
 
 constexpr std::uint64_t small_unit = 512;
-constexpr std::uint64_t small_limit = 1 << 20;  // up to here allocations share blocks of one granule
+constexpr std::uint64_t small_limit = 1 << 20;  // up to this size allocations share blocks of a granule
 constexpr std::uint64_t units_per_block = granule / small_unit;
 
-// First run of free units, or the number of units when there is none.
+// First run of free units, or the number of units if there is none.
 std::uint64_t find_run(const SmallBlock& block, std::uint64_t units) {
   if (block.free_units < units) return units_per_block;
   std::uint64_t run = 0;
@@ -148,7 +148,7 @@ bool resolve(std::uint64_t address, std::uint64_t size, bool write, const Contex
   while (size != 0) {
     const Range* range = driver().addresses.find(address);
     if (!range) {
-      // Not ours: ordinary memory of the program, up to where something of ours begins.
+      // Ordinary memory of the program, up to the next range of the driver.
       if (driver().addresses.ours(address)) return false;
       const auto after = driver().addresses.all().upper_bound(address);
       std::uint64_t part = size;
@@ -188,10 +188,10 @@ CUresult free_range(Lock& lock, CUdeviceptr address) {
     case RangeKind::pooled: break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
-  // Nothing may still be using it: freeing waits for all work of the context.
+  // No work may still use the memory: freeing waits for all work of the context.
   if (const CUresult result = wait_for_context(lock, *owner); result != CUDA_SUCCESS) return result;
   range = driver().addresses.find(address);
-  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;  // somebody freed it meanwhile
+  if (!range || range->base != address) return CUDA_ERROR_INVALID_VALUE;  // another thread freed it meanwhile
   if (range->kind == RangeKind::pooled) return free_pooled(range, nullptr);
   if (range->kind == RangeKind::managed) return free_managed(range);
   deallocate(range);
@@ -252,7 +252,7 @@ SIMGPU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdevic
   if (!range || range->ending) return CUDA_ERROR_NOT_FOUND;
   std::uint64_t from = range->base, bytes = range->size;
   if (range->kind == RangeKind::reservation) {
-    // Of mapped memory only the one mapping is known, not its neighbours.
+    // For mapped memory only the mapping itself is known, not its neighbours.
     auto at = range->mappings.upper_bound(address);
     if (at == range->mappings.begin() || address - (--at)->first >= at->second.size) return CUDA_ERROR_NOT_FOUND;
     from = at->first, bytes = at->second.size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is charged what, across processes and deaths.
+// Charges for memory, across processes and their deaths.
 #include <sys/resource.h>
 
 #include <fstream>
@@ -125,7 +125,7 @@ TEST_F(DriverTest, DestroyingAContextFreesItsMemory) {
   });
 }
 
-// Killed at any point of any call. SUBLET_KILL_STORM says how many; the default keeps the test short.
+// Kills a process at any point of any call. SUBLET_KILL_STORM sets the number; the default keeps the test short.
 TEST_F(DriverTest, AStormOfSigkillsLeavesNoByte) {
   const char* wanted = std::getenv("SUBLET_KILL_STORM");
   const int kills = wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : 200;
@@ -222,7 +222,7 @@ std::uint64_t resident_bytes() {
   return resident * 4096;
 }
 
-// Twenty gibibytes allocated, set, copied and hashed in a few mebibytes of real memory.
+// Allocates, sets, copies and hashes twenty gibibytes in a few mebibytes of real memory.
 TEST_F(DriverTest, ContentsAreSparse) {
   create("1x44GiB,reserve=0,memory_bandwidth=0,link_bandwidth=0");
   run_on_card([&] {
@@ -295,7 +295,7 @@ TEST_F(DriverTest, HostMemoryIsPinnedOnce) {
   });
 }
 
-TEST_F(DriverTest, PoolsKeepWhatIsFreedUpToTheirThreshold) {
+TEST_F(DriverTest, PoolsKeepFreedMemoryUpToTheirThreshold) {
   run_on_card([] {
     CUmemoryPool pool;
     OK(cuDeviceGetDefaultMemPool(&pool, 0));

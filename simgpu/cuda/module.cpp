@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<Code>>& codes() {
   return *all;
 }
 
-// All functions of all codes: launches look here.
+// All functions of all modules and libraries: launches look here.
 std::unordered_set<const void*>& function_handles() {
   static auto* all = new std::unordered_set<const void*>;
   return *all;
@@ -55,7 +55,7 @@ Function* function_of(Code& code, const char* name) {
   return found.get();
 }
 
-// Options that hand back a log get an empty one.
+// Options that return a log return an empty log.
 void answer_options(unsigned count, const int* options, void** values) {
   constexpr int info_log_bytes = 4, error_log_bytes = 6;
   for (unsigned i = 0; options && values && i < count; ++i)
@@ -133,7 +133,7 @@ void forget_images_of(Context& context) {
   std::vector<Code*> gone;
   for (const auto& code : codes()) {
     if (code->context == &context) gone.push_back(code.get());
-    // The memory of a library's variables went with the context.
+    // The memory of a library's variables was freed with the context.
     std::erase_if(code->variables, [&](const auto& variable) { return variable.first.first == &context; });
   }
   for (Code* code : gone) forget(code);

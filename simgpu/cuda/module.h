@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loaded code: modules (of a context), libraries (of no context), and the functions and kernels in them.
+// Loaded code: modules (of a context), libraries (of no context), and their functions and kernels.
 #pragma once
 
 #include <map>
@@ -17,20 +17,20 @@ struct Code;
 struct Function {
   Code* code = nullptr;
   Entry entry;
-  std::map<int, int> attributes;  // those that were set
+  std::map<int, int> attributes;  // the attributes that the program has set
 };
 
-// A module or a library; `context` is null for the latter.
+// A module or a library; a library has a null `context`.
 struct Code {
   Context* context = nullptr;
   bool library = false;
   Image image;
   std::map<std::string, std::unique_ptr<Function>> functions;
-  // Variables of the module by context: memory of cuMemAlloc's kind, made when it is first asked for.
+  // Variables of the module by context. The memory is like cuMemAlloc's, and is made at the first request.
   std::map<std::pair<Context*, std::string>, std::uint64_t> variables;
 };
 
-// The driver's lock is held by the callers of these.
+// The callers of these functions hold the driver's lock.
 Function* known_function(const void* handle);
 int function_attribute(const Function& function, CUfunction_attribute attribute);
 

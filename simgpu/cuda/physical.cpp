@@ -80,7 +80,7 @@ std::shared_ptr<Physical> Physical::create(unsigned device, std::uint64_t bytes)
 std::shared_ptr<Physical> Physical::import(int fd) {
   const auto found = driver().process->identify(fd);
   if (!found) return nullptr;
-  // The same open file, so the same lock: the memory is held as long as this descriptor is.
+  // The same open file has the same lock: the memory is held as long as this descriptor is open.
   const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
   if (own < 0) return nullptr;
   driver().process->tie(found->creator);
@@ -102,7 +102,7 @@ Physical::~Physical() {
 
 int Physical::export_fd() {
   const std::lock_guard lock(mutex_);
-  // From here on the file is what is charged, even if the contents do not get into it.
+  // From here on the file is charged, even if the contents cannot be moved into it.
   if (fd_ < 0) fd_ = driver().process->share(device, bytes);
   if (fd_ < 0) return -1;
   if (!in_file_) {
@@ -137,8 +137,8 @@ void Physical::fill(std::uint64_t offset, std::uint64_t size, const Pattern& pat
 
 // ------------------------------------------------------------------------------------------- addresses
 
-// Reserved without access: a stray dereference faults, as it does with the real one, and no other mapping of
-// the process can take an address that the driver handed out.
+// Reserved without access: a stray dereference faults, as with the real driver, and no other mapping of the process can
+// take an address that the driver handed out.
 bool AddressSpace::open_region() {
   for (std::uint64_t size = std::uint64_t{4} << 40; size >= std::uint64_t{64} << 30; size /= 2) {
     void* at =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says about a pointer.
+// Attributes of pointers.
 #include "context.h"
 #include "memory.h"
 
@@ -10,7 +10,7 @@ namespace {
 struct Facts {
   const Range* range = nullptr;
   std::uint64_t address = 0;
-  const Mapping* mapping = nullptr;  // of a reservation, where something is mapped
+  const Mapping* mapping = nullptr;  // for a reservation: the mapping at this address
   std::uint64_t mapping_base = 0;
   bool host() const { return range->kind == RangeKind::host || range->kind == RangeKind::registered; }
 };
@@ -48,7 +48,7 @@ CUresult access_flags(const Facts& facts, const Context& context, void* data) {
   return give<int>(data, found == facts.mapping->access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : found->second);
 }
 
-// Attributes that only exist where the range or mapping has a certain form.
+// Attributes that exist only for some kinds of range or mapping.
 CUresult of_kind(const Facts& facts, const Context& context, CUpointer_attribute attribute, void* data) {
   const Range& range = *facts.range;
   const bool mapped = range.kind == RangeKind::reservation;
@@ -86,7 +86,7 @@ CUresult attribute_of(const Facts& facts, const Context& context, CUpointer_attr
   const bool mapped = range.kind == RangeKind::reservation;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      // Neither mapped nor pooled memory belongs to a context.
+      // Mapped and pooled memory belong to no context.
       if (mapped || range.kind == RangeKind::pooled) return give<CUcontext>(data, nullptr);
       return give<CUcontext>(data, handle_of(range.context));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -104,7 +104,7 @@ CUresult attribute_of(const Facts& facts, const Context& context, CUpointer_attr
   }
 }
 
-// What cuPointerGetAttributes says of a pointer that the driver does not know: nothing, without failing.
+// Values that cuPointerGetAttributes returns for an unknown pointer: zeroes, and no error.
 void say_unknown(CUpointer_attribute attribute, void* data) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

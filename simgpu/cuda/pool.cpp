@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory: pools, allocation and freeing in a stream's order. An allocation is there as soon as
-// the call returns; what is freed goes back to the pool when its stream gets there, and back to the card when
-// a synchronisation finds more than the release threshold idle, or another allocation would otherwise fail.
+// Stream-ordered memory: pools, and allocation and freeing in a stream's order. An allocation is usable as soon as the
+// call returns. Freed memory returns to the pool when its stream gets there. It returns to the card when a
+// synchronisation finds more idle memory than the release threshold, or when another allocation would fail.
 #include <algorithm>
 
 #include "context.h"
@@ -13,7 +13,7 @@ using namespace simgpu;
 namespace simgpu {
 namespace {
 
-constexpr std::uint64_t block_bytes = 32 << 20;  // a pool grows by so much, or by what a larger request needs
+constexpr std::uint64_t block_bytes = 32 << 20;  // a pool grows by this size, or by the size of a larger request
 constexpr std::uint64_t unit = 512;
 
 // Gives free blocks back to the card until the pool holds no more than `keep`.
@@ -91,7 +91,7 @@ void put_back(Range* range) {
   if (pool.destroyed) trim(pool, 0);
 }
 
-// Where in the pool the range goes; makes room where there is none.
+// Finds a place for the range in the pool; grows the pool if there is none.
 bool place(Pool& pool, Range& range) {
   PoolBlock* in = nullptr;
   for (const auto& block : pool.blocks)
@@ -303,7 +303,7 @@ SIMGPU_API cuMemPoolDestroy(CUmemoryPool handle) {
   const Lock lock(driver_mutex());
   Pool* pool = known_pool(handle);
   if (!pool || pool->standard) return CUDA_ERROR_INVALID_VALUE;
-  pool->destroyed = true;  // what is allocated from it stays until it is freed
+  pool->destroyed = true;  // allocations from the pool stay until they are freed
   trim(*pool, 0);
   for (std::size_t i = 0; i < driver().cards.size(); ++i)
     if (driver().current_pool[i] == pool) driver().current_pool[i] = driver().default_pool[i];
@@ -339,7 +339,7 @@ SIMGPU_API cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attrib
   const std::uint64_t wanted = *static_cast<const std::uint64_t*>(value);
   switch (attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: pool->threshold = wanted; return CUDA_SUCCESS;
-    // A high-water mark can only be set back.
+    // A high-water mark can only be reset.
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
       if (wanted != 0) return CUDA_ERROR_INVALID_VALUE;
       pool->reserved_high = pool->reserved;
@@ -360,7 +360,7 @@ SIMGPU_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     if (!known_device(access[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
     const unsigned card = driver().cards[static_cast<std::size_t>(access[i].location.id)];
-    // The card that has the memory cannot be denied it.
+    // The card that has the memory always has access.
     if (card == pool->device && access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
     pool->access[card] = access[i].flags;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smaller matters of a context: limits, flags, caches, identity; and peers.
+// The smaller properties of a context (limits, flags, caches, identity), and peers.
 #include <algorithm>
 #include <map>
 
@@ -170,7 +170,7 @@ SIMGPU_API cuCtxDisablePeerAccess(CUcontext peer_handle) {
 
 // ------------------------------------------------------------------------------------------- legacy IPC
 
-// Which memory could be shared so is as on the driver; the sharing itself is not simulated.
+// The same memory can be exported as on the driver; the sharing itself is not simulated.
 SIMGPU_API cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
   SIMGPU_ENTER(cuIpcGetMemHandle);
   SIMGPU_CONTEXT();

@@ -22,7 +22,7 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
   return CUDA_SUCCESS;
 }
 
-// Returns at once; what is still queued runs to its end.
+// Returns at once; queued work runs to its end.
 CUresult destroy(CUstream handle) {
   SIMGPU_CONTEXT();
   if (handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !handle) return CUDA_ERROR_INVALID_HANDLE;
@@ -36,7 +36,7 @@ CUresult synchronize(CUstream handle, bool per_thread) {
   lock.unlock();
   meet_sync_hang(static_cast<int>(stream->context->device));
   lock.lock();
-  // Waiting for the legacy stream is waiting for what it would wait for.
+  // Waiting for the legacy stream means waiting for everything that its work would wait for.
   const CUresult result = stream == stream->context->legacy ? wait_for_context(lock, *stream->context)
                                                             : wait_for(lock, stream, stream->enqueued);
   trim_pools(stream->context->device);
@@ -65,7 +65,7 @@ CUresult wait_event(CUstream handle, CUevent event_handle, unsigned flags, bool 
   const auto event = find_event(event_handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (complete(*event)) return CUDA_SUCCESS;
-  // As work of its own, so that the stream is not done before the event is.
+  // As a work item of its own, so that the stream is not done before the event is.
   stream->waits.push_back(event->last);
   submit(stream, make_work([] { return CUDA_SUCCESS; }));
   return CUDA_SUCCESS;
@@ -79,7 +79,7 @@ CUresult record(CUevent event_handle, CUstream handle, unsigned flags, bool per_
   std::shared_ptr<Stream> stream;
   if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
   if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
-  // A stamp of its own for each recording: one that is still to come must not change an earlier one's time.
+  // Each recording has a stamp of its own: a later recording must not change an earlier recording's time.
   auto stamp = std::make_shared<Timestamp>();
   event->time = stamp;
   const bool alone = (stream->flags & CU_STREAM_NON_BLOCKING) != 0;
@@ -210,7 +210,7 @@ CUresult context_and_green(CUstream handle, CUcontext* out, CUgreenCtx* green, b
   return result;
 }
 
-// There are no captures yet: a stream says so, as the driver does of one that captures nothing.
+// Captures are not simulated: every stream reports that it captures nothing.
 CUresult capture_info(CUstream handle, int* status, std::uint64_t* id, bool per_thread) {
   return ask(handle, per_thread, status, [&](Stream&) {
     *status = 0;
@@ -246,7 +246,7 @@ SIMGPU_API cuEventCreate(CUevent* out, unsigned flags) {
   SIMGPU_ENTER(cuEventCreate);
   SIMGPU_CONTEXT();
   if (!out || (flags & ~7U) != 0) return CUDA_ERROR_INVALID_VALUE;
-  // An event of several processes cannot measure time, and is not simulated.
+  // An event shared by processes cannot measure time, and is not simulated.
   if ((flags & CU_EVENT_INTERPROCESS) != 0)
     return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
   auto event = std::make_shared<Event>();

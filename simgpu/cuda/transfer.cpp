@@ -11,7 +11,7 @@
 namespace simgpu {
 namespace {
 
-// Shorter waits are not slept but owed: the next transfer begins that much later.
+// Shorter waits are added to the next wait: the next transfer begins that much later.
 constexpr std::uint64_t owed_ns = 100'000;
 
 enum class Way { in_host, to_card, to_host, in_card, between_cards };
@@ -33,7 +33,7 @@ std::uint64_t time_of(std::uint64_t size, std::uint64_t rate) {
   return static_cast<std::uint64_t>(static_cast<double>(size) * 1e9 / static_cast<double>(rate));
 }
 
-// Books the time that the bytes take; returns when they have arrived.
+// Books the time that the bytes take; returns the arrival time.
 std::uint64_t book(Way way, const Segment& target, const Segment& source, std::uint64_t size) {
   if (way == Way::in_host) return 0;
   if (way == Way::in_card) {

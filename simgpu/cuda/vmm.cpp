@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: reservations, physical handles, mappings, access, and export between processes.
-// None of it belongs to a context, and nothing of it waits for work: unmapping under pending work is the
-// program's error, which the table counts.
+// Virtual memory management: reservations, physical handles, mappings, access, and export between processes. They
+// belong to no context and wait for no work. Unmapping under pending work is the program's error, which the table
+// counts.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -63,14 +63,14 @@ void pay_for_handle(Lock& lock) {
   }
 }
 
-// The reservation that holds all of [address, address + size).
+// Finds the reservation that holds all of [address, address + size).
 Range* reservation(CUdeviceptr address, std::uint64_t size) {
   Range* range = driver().addresses.find(address);
   if (!range || range->kind != RangeKind::reservation || range->size - (address - range->base) < size) return nullptr;
   return range;
 }
 
-// Whether [address, address + size) is made of whole mappings without a gap.
+// Tells whether [address, address + size) consists of whole mappings without a gap.
 bool whole_mappings(const Range& range, std::uint64_t address, std::uint64_t size) {
   const std::uint64_t end = address + size;
   while (address < end) {
@@ -123,7 +123,7 @@ SIMGPU_API cuMemAddressFree(CUdeviceptr address, std::size_t size) {
   SIMGPU_ENTER(cuMemAddressFree);
   const Lock lock(driver_mutex());
   Range* range = reservation(address, size);
-  // All of one reservation, and nothing mapped in it any more.
+  // The whole of one reservation, with nothing mapped in it.
   if (!range || range->base != address || range->size != size || !range->mappings.empty())
     return CUDA_ERROR_INVALID_VALUE;
   driver().addresses.release(address, size);
@@ -155,7 +155,7 @@ SIMGPU_API cuMemRelease(CUmemGenericAllocationHandle handle) {
   const Lock lock(driver_mutex());
   const auto at = driver().handles.find(handle);
   if (at == driver().handles.end()) return CUDA_ERROR_INVALID_VALUE;
-  // What is still mapped stays until it is unmapped.
+  // Memory that is still mapped stays until it is unmapped.
   if (--at->second.second == 0) driver().handles.erase(at);
   return CUDA_SUCCESS;
 }
@@ -190,7 +190,7 @@ SIMGPU_API cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset, C
   const auto at = driver().handles.find(handle);
   if (at == driver().handles.end()) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Physical> physical = at->second.first;
-  // All of an allocation from its beginning: parts of it cannot be mapped.
+  // The whole of an allocation from its beginning: parts of it cannot be mapped.
   if (size == 0 || !aligned(size) || !aligned(address) || offset != 0 || flags != 0 || size != physical->bytes)
     return CUDA_ERROR_INVALID_VALUE;
   Range* range = reservation(address, size);
@@ -208,7 +208,7 @@ SIMGPU_API cuMemUnmap(CUdeviceptr address, std::size_t size) {
   const Lock lock(driver_mutex());
   Range* range = reservation(address, size);
   if (!range || size == 0 || !aligned(size) || !whole_mappings(*range, address, size)) return CUDA_ERROR_INVALID_VALUE;
-  // Nothing waits here. Work that still wants the memory will find it gone.
+  // No wait: work that still needs the memory will not find it.
   if (pending_touch(address, size)) driver().table->violation("unmap under pending work");
   range->mappings.erase(range->mappings.lower_bound(address), range->mappings.lower_bound(address + size));
   return CUDA_SUCCESS;
@@ -228,7 +228,7 @@ SIMGPU_API cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAcce
     if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       return CUDA_ERROR_INVALID_VALUE;
-    if (!wanted.emplace(card, flags).second) return CUDA_ERROR_INVALID_VALUE;  // a card twice
+    if (!wanted.emplace(card, flags).second) return CUDA_ERROR_INVALID_VALUE;  // a card is named twice
   }
   for (auto at = range->mappings.find(address); at != range->mappings.end() && at->first < address + size; ++at)
     for (const auto& [card, flags] : wanted) at->second.access[card] = flags;
@@ -280,7 +280,7 @@ SIMGPU_API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* out, voi
   auto physical = Physical::import(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
   if (!physical) return CUDA_ERROR_INVALID_VALUE;
   const auto at = std::find(driver().cards.begin(), driver().cards.end(), physical->device);
-  if (at == driver().cards.end()) return CUDA_ERROR_INVALID_DEVICE;  // a card that this process does not see
+  if (at == driver().cards.end()) return CUDA_ERROR_INVALID_DEVICE;  // a card that is not visible to this process
   physical->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   physical->properties.requestedHandleTypes = type;
   physical->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, static_cast<int>(at - driver().cards.begin())};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management by its true rules.
+// Virtual memory management: the rules of the real driver.
 #include "driver_test.h"
 #include "fd_test.h"
 
@@ -204,7 +204,7 @@ TEST_F(DriverTest, MemoryIsSharedByFileDescriptor) {
     OK(cuCtxSynchronize());
     written.give();
     checked.wait();
-    OK(cuMemcpyDtoH_v2(&byte, base + mib, 1));  // its maker is dead by now
+    OK(cuMemcpyDtoH_v2(&byte, base + mib, 1));  // its maker is dead
     EXPECT_EQ(byte, 'b');
     written.give();
     checked.wait();
@@ -212,7 +212,7 @@ TEST_F(DriverTest, MemoryIsSharedByFileDescriptor) {
   ::close(ends[0]);
   ::close(ends[1]);
   EXPECT_EQ(finish(maker), 1000 + SIGKILL);
-  // What the dead one shared lives on with who still holds it; the rest is gone.
+  // Memory that the dead process shared lives on in the processes that still hold it; the rest is freed.
   EXPECT_EQ(table_->use(0).used(), (64 + 4) * mib);
   checked.give();
   written.wait();
@@ -222,7 +222,7 @@ TEST_F(DriverTest, MemoryIsSharedByFileDescriptor) {
   EXPECT_EQ(table_->use(0).used(), 0u);
 }
 
-TEST_F(DriverTest, OnlyWhatWasMadeForExportIsExported) {
+TEST_F(DriverTest, OnlyMemoryMadeForExportIsExported) {
   run_on_card([] {
     Pair pair;
     pair.make();

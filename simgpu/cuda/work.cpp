@@ -10,7 +10,7 @@
 namespace simgpu {
 namespace {
 
-// A worker that has had nothing to do for so long ends; the next work starts another.
+// A worker ends after this idle time; the next work starts another worker.
 constexpr auto worker_patience = std::chrono::milliseconds(300);
 
 std::uint64_t thread_number() {
@@ -50,7 +50,7 @@ void serve(const std::shared_ptr<Stream>& stream) {
     }
     driver().progress.wait(lock, [&] { return met(work->after); });
     CUresult result = CUDA_SUCCESS;
-    // After a sticky error nothing of the context runs any more; it only leaves the queue.
+    // After a sticky error no work of the context runs; it only leaves the queue.
     if (stream->context->error == 0) {
       lock.unlock();
       result = work->run();

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint64_t ms = 1'000'000;
 
-// A stream whose work waits for open() to be called: so that tests need no time to know what is pending.
+// A stream whose work waits for a call of open(), so that tests know without timing which work is pending.
 class Barrier {
  public:
   explicit Barrier(CUstream stream) {
@@ -60,7 +60,7 @@ struct Mapped {
   }
 };
 
-TEST_F(DriverTest, KernelsComputeWhatTheySay) {
+TEST_F(DriverTest, KernelsComputeTheirResults) {
   run_on_card([] {
     constexpr std::uint64_t words = 300'001;
     CUdeviceptr data, out;
@@ -116,7 +116,7 @@ TEST_F(DriverTest, PackedArgumentsAreTheSame) {
   });
 }
 
-TEST_F(DriverTest, CodeIsWhatItsTextSays) {
+TEST_F(DriverTest, CodeIsReadFromItsText) {
   run_on_card([] {
     const char* text =
         ".version 8.0\n.target sm_90\n.address_size 64\n// .entry no(\n"
@@ -144,7 +144,7 @@ TEST_F(DriverTest, CodeIsWhatItsTextSays) {
   });
 }
 
-// The address is looked at when the work runs: what was mapped there in the meantime is what it finds.
+// The address is resolved when the work runs: the work finds the memory that is mapped then.
 TEST_F(DriverTest, AddressesAreResolvedWhenWorkRuns) {
   run_on_card([] {
     CUdeviceptr base;
@@ -179,7 +179,7 @@ TEST_F(DriverTest, UnmappingUnderWorkIsAViolationAndEndsTheContext) {
     OK(cuMemUnmap(mapped.base, 2 * mib));
     barrier.open();
     IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
-    // From now on everything fails alike, until the context is gone.
+    // From now on every call fails alike, until the context is destroyed.
     CUdeviceptr address;
     IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemAlloc_v2(&address, 1));
     IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
@@ -192,7 +192,7 @@ TEST_F(DriverTest, UnmappingUnderWorkIsAViolationAndEndsTheContext) {
   EXPECT_EQ(table_->violations_by_kind().at(0).name, "unmap under pending work");
 }
 
-TEST_F(DriverTest, UnmappingBesideWorkIsNone) {
+TEST_F(DriverTest, UnmappingBesideWorkIsNoViolation) {
   run_on_card([] {
     Mapped one, other;
     one.make();
@@ -224,7 +224,7 @@ TEST_F(DriverTest, FreeingWaitsForWork) {
   EXPECT_EQ(table_->violations(), 0u);
 }
 
-TEST_F(DriverTest, TheLegacyStreamWaitsForBlockingOnesAndTheyForIt) {
+TEST_F(DriverTest, TheLegacyStreamAndBlockingStreamsWaitForEachOther) {
   run_on_card([] {
     CUdeviceptr word;
     OK(cuMemAlloc_v2(&word, 4));
@@ -240,7 +240,7 @@ TEST_F(DriverTest, TheLegacyStreamWaitsForBlockingOnesAndTheyForIt) {
     CUevent event;
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(cuEventRecord(event, free_running));
-    OK(cuEventSynchronize(event));  // depends on nobody
+    OK(cuEventSynchronize(event));  // depends on no stream
     barrier.open();
     OK(cuStreamSynchronize(blocking));
     unsigned value = 0;
@@ -301,7 +301,7 @@ TEST_F(DriverTest, BusyKernelsAreCountedAsTheirProcesss) {
   EXPECT_EQ(table_->device(0).busy_ns, 10 * ms);
 }
 
-TEST_F(DriverTest, PeersNeedLeaveForKernelsButNotForCopies) {
+TEST_F(DriverTest, PeerAccessIsNeededForKernelsOnly) {
   run_on_card([] {
     CUcontext first, second;
     OK(cuCtxGetCurrent(&first));
@@ -321,7 +321,7 @@ TEST_F(DriverTest, PeersNeedLeaveForKernelsButNotForCopies) {
     char byte = 0;
     OK(cuMemcpyDtoH_v2(&byte, there + 4000, 1));
     EXPECT_EQ(byte, 'p');
-    OK(launch(builtin("sublet_fill"), {here, 10, 1}));  // nobody allowed this way round
+    OK(launch(builtin("sublet_fill"), {here, 10, 1}));  // no access in this direction
     IS(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
   });
 }
@@ -398,7 +398,7 @@ TEST_F(DriverTest, TheLinkIsSharedByAllProcesses) {
   const auto before = std::chrono::steady_clock::now();
   const pid_t pids[] = {start(copy), start(copy)};
   for (const pid_t pid : pids) EXPECT_EQ(finish(pid), 0);
-  // 128 MiB over 1 GB/s: never less than that, however many there are.
+  // 128 MiB over 1 GB/s: never faster, whatever the number of streams.
   EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(134));
   EXPECT_EQ(table_->device(0).link_bytes[0], 128 * mib);
 }

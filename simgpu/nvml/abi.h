@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes of NVML's interface, declared anew from its public documentation. Sizes are part of the
-// interface: a client that was built against another version passes another structure, or another version
-// number inside it.
+// The structures of NVML's interface, declared anew from its public documentation. Sizes are part of the interface: a
+// client built against another version passes another structure, or another version number inside it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ enum Return : int {
   unknown = 999,
 };
 
-// What NVML writes where a number has no meaning, such as the MIG instance of a whole card.
+// The value that NVML writes where a number has no meaning, such as the MIG instance of a whole card.
 inline constexpr Count no_instance = 0xffffffff;
 
 // A structure's version number: its own size and a counter.
@@ -70,13 +69,13 @@ struct Bar1Memory {
   Wide total, free, used;
 };
 
-struct ProcessInfoV1 {  // the calls without a version in their name
+struct ProcessInfoV1 {  // for the calls without a version in their name
   Count pid;
   Wide used_bytes;
 };
 static_assert(sizeof(ProcessInfoV1) == 16);
 
-struct ProcessInfo {  // _v2 and _v3
+struct ProcessInfo {  // for _v2 and _v3
   Count pid;
   Wide used_bytes;
   Count gpu_instance, compute_instance;

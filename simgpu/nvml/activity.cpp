@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How busy a card is, and with whom.
+// Utilisation of a card, and of its processes.
 #include "library.h"
 
 #include <ctime>
@@ -9,7 +9,7 @@ namespace {
 using namespace simgpu;
 using namespace simgpu::nvml;
 
-constexpr Count sampling_us = 166667;  // how often a driver looks
+constexpr Count sampling_us = 166667;  // interval between a driver's samples
 
 Wide now_us() {
   timespec now{};
@@ -30,7 +30,7 @@ void convert(const Activity::OfProcess& process, Wide now, ProcessUtilizationInf
   sample.memory = process.percent / 2;
 }
 
-// One sample for each process that is newer than `last_seen`; none at all is "not found".
+// Returns a sample for each process that is newer than `last_seen`; no sample at all is "not found".
 template <typename Sample>
 Return samples_since(const Card& card, Wide last_seen, Count* count, Sample* out) {
   const Activity activity = Library::instance().activity(card.table, card.index);
@@ -38,11 +38,11 @@ Return samples_since(const Card& card, Wide last_seen, Count* count, Sample* out
   if (activity.processes.empty() || now <= last_seen) return give(count, 0) == success ? not_found : invalid_argument;
   std::vector<Sample> samples(activity.processes.size());
   for (std::size_t i = 0; i < samples.size(); ++i) convert(activity.processes[i], now, samples[i]);
-  if (count != nullptr && out == nullptr) *count = 0;  // how clients ask for the number: with no array
+  if (count != nullptr && out == nullptr) *count = 0;  // clients ask for the number by passing no array
   return give_list(count, out, samples);
 }
 
-// Video engines and the like, which no simulated program uses.
+// Video engines and similar engines, which no simulated program uses.
 Return idle_engine(const char* name, Handle handle, Count* percent, Count* period_us) {
   return ask(name, handle, [&](Card) -> Return {
     if (percent == nullptr) return invalid_argument;

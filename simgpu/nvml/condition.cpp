@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temperature, power, clocks and the link: made up from how busy the card is, so that a monitor has something
-// to show and so that it is the same each time for the same load.
+// Temperature, power, clocks and the link. They are made up from the card's load, so that a monitor has values to show
+// and the same load gives the same values.
 #include "condition.h"
 
 #include "library.h"
@@ -34,7 +34,8 @@ namespace {
 using namespace simgpu;
 using namespace simgpu::nvml;
 
-// The slowest PCIe link that carries what the card was given: a generation's rate of one lane, and how many of them.
+// The slowest PCIe link that reaches the card's configured bandwidth: a generation's rate of a lane, and the number of
+// lanes.
 struct Link {
   Count generation, lanes, mbyte_per_s;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The made-up state of a card, for single queries and for field values.
+// The made-up condition of a card, for single queries and for field values.
 #pragma once
 
 #include "library.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event sets: a card that is lost or meets a memory error is told of as an Xid, once to each set that
-// registered.
+// Event sets. Each set that registered gets one Xid for a card that is lost or has a memory error.
 #include "library.h"
 
 #include <algorithm>
@@ -93,7 +92,7 @@ SIMGPU_NVML nvmlDeviceRegisterEvents(Handle handle, Wide types, EventSet* set) {
     if (set == nullptr || types == 0) return invalid_argument;
     if ((types & ~known_types) != 0) return not_supported;
     auto& mine = set->cards.at(card.index);
-    if (mine.types == 0) mine.errors_told = card.device().ecc_errors.load();  // what was before is not told
+    if (mine.types == 0) mine.errors_told = card.device().ecc_errors.load();  // earlier events are not reported
     mine.types |= types;
     return success;
   });

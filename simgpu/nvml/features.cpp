@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modes and errors: a data-centre card as it comes out of the box, ECC on, MIG off, no display.
+// Modes and errors of a data-centre card in its factory state: ECC on, MIG off, no display.
 #include "library.h"
 
 namespace {

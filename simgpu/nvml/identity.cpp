@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which cards there are, and what they are called.
+// Number and identity of the cards.
 #include "library.h"
 
 #include <strings.h>
@@ -13,7 +13,7 @@ namespace {
 using namespace simgpu;
 using namespace simgpu::nvml;
 
-// Low half: the vendor. High half: no card of theirs.
+// Low half: the vendor's id. High half: no real card has this id.
 constexpr Count pci_device_id = 0xffff10de;
 constexpr Count pci_subsystem_id = 0xffff10de;
 
@@ -56,7 +56,7 @@ void bus_id_text(char (&text)[size], const layout::DeviceRecord& device, const c
   std::snprintf(text, size, format, device.pci_domain, device.pci_bus, device.pci_device);
 }
 
-// "0000:17:00.0", "00000000:17:00.0" and, in domain 0, "17:00.0" are one place.
+// "0000:17:00.0", "00000000:17:00.0" and, in domain 0, "17:00.0" name the same place.
 bool names_place(const char* text, const layout::DeviceRecord& device) {
   char place[32];
   for (const char* format : {"%04X:%02X:%02X.0", "%08X:%02X:%02X.0"}) {

@@ -32,7 +32,7 @@ std::uint64_t nanoseconds_since(std::uint64_t start_ticks) {
 
 }  // namespace
 
-// Never destroyed: a client may ask from a destructor of its own that runs at exit.
+// Never destroyed: a client may call from a destructor that runs at exit.
 Library& Library::instance() {
   static auto* library = new Library;
   return *library;
@@ -84,7 +84,7 @@ Snapshot Library::snapshot(Table& table, unsigned device) {
   Snapshot now;
   for (auto& process : table.processes()) {
     const auto& held = process.device[device];
-    // A checkpointed process is not on the card: what it keeps is used by nobody.
+    // A checkpointed process is not listed on the card: no process explains the bytes that it keeps.
     if (process.state != ControlState::checkpointed && (held.bytes != 0 || held.contexts != 0))
       now.processes.push_back(process);
   }

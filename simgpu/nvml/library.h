@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the simulated NVML in one process, and the way that every query takes: initialised? whose
-// card? faults? Only reads the table. Functions are called from any thread, also after main() has returned.
+// The state of the simulated NVML in one process, and the steps of every query: is the library initialised, which card,
+// which faults. The library only reads the table. Any thread may call it, also after main() has returned.
 #pragma once
 
 #include "abi.h"
@@ -16,18 +16,18 @@
 #include <utility>
 #include <vector>
 
-// Every exported name of the interface is declared by this; the rest of the library stays hidden.
+// Declares an exported name of the interface; the rest of the library stays hidden.
 #define SIMGPU_NVML extern "C" __attribute__((visibility("default"))) int
 
 namespace simgpu::nvml {
 
-// What a card was like at one moment.
+// A card at one moment.
 struct Snapshot {
   DeviceUse use;
-  std::vector<ProcessUse> processes;  // those that hold anything of this card
+  std::vector<ProcessUse> processes;  // processes that hold anything of this card
 };
 
-// How busy a card and its processes were since somebody asked last; the first time, since each process began.
+// Returns how busy a card and its processes were since the last query; at the first query, since each process began.
 struct Activity {
   struct OfProcess {
     std::uint32_t pid;
@@ -43,16 +43,16 @@ class Library {
 
   Return init();
   Return shutdown();
-  // The cards while initialised, else null. A query keeps them over a shutdown in another thread.
+  // Returns the cards while the library is initialised, else null. A query keeps them if another thread shuts down.
   std::shared_ptr<Table> table();
 
   Handle handle_of(unsigned index) { return &places_[index]; }
-  // Whose handle it is; -1 for what was never handed out.
+  // Returns the card of a handle; -1 for an unknown handle.
   int index_of(Handle handle, const Table& table) const;
 
   Snapshot snapshot(Table& table, unsigned device);
   Activity activity(Table& table, unsigned device);
-  // Bytes/s over the link since somebody asked last; direction 0 is to the card.
+  // Returns the traffic of the link since the last query, in bytes/s. Direction 0 is to the card.
   std::uint64_t link_rate(Table& table, unsigned device, unsigned direction);
 
  private:
@@ -60,7 +60,7 @@ class Library {
   struct Seen {
     Clock::time_point at{};
     std::uint64_t count = 0;
-    std::uint64_t rate = 0;  // the last answer, for who asks again at once
+    std::uint64_t rate = 0;  // the last answer, for queries that follow at once
   };
   static std::uint64_t rate_since(Seen& seen, std::uint64_t count, std::uint64_t first_rate);
   struct Place {
@@ -71,8 +71,8 @@ class Library {
   std::shared_ptr<Table> table_;
   unsigned references_ = 0;
   Place places_[max_devices]{};
-  std::map<unsigned, Snapshot> last_;                                // per card, for the fault nvml-late
-  std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;  // by card, and pid with start time
+  std::map<unsigned, Snapshot> last_;                                // by card, for the fault nvml-late
+  std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;  // by card, pid and start time
   std::map<std::pair<unsigned, unsigned>, Seen> link_;               // by card and direction
 };
 
@@ -88,7 +88,7 @@ struct Card {
 // Counts the call and meets the faults that stop any query; `device` is -1 for a query about no card.
 Return enter(Table& table, std::string_view name, int device);
 
-// A query about no particular card.
+// Answers a query about no particular card.
 template <typename Answer>
 Return ask(std::string_view name, Answer answer) {
   const auto table = Library::instance().table();
@@ -97,7 +97,7 @@ Return ask(std::string_view name, Answer answer) {
   return answer(*table);
 }
 
-// A query about one card: a wrong handle and a lost card are refused before `answer` is asked.
+// Answers a query about one card. A wrong handle and a lost card are refused before `answer` is called.
 template <typename Answer>
 Return ask(std::string_view name, Handle handle, Answer answer) {
   const auto table = Library::instance().table();
@@ -115,16 +115,16 @@ Return give(Out* out, Value value) {
   return success;
 }
 
-// The answer to a query whose answer is the same for every card.
+// Answers a query whose answer is the same for every card.
 template <typename Out, typename Value>
 Return constant(std::string_view name, Handle handle, Out* out, Value value) {
   return ask(name, handle, [&](Card) { return give(out, value); });
 }
 
-// Text with its end into `length` characters.
+// Writes text with its terminating zero into `length` characters.
 Return give_text(char* out, unsigned length, std::string_view text);
 
-// A list into an array of *count entries: with too few of them the count is what is needed.
+// Writes a list into an array of *count entries. If they are too few, *count gets the needed number.
 template <typename Entry>
 Return give_list(Count* count, Entry* entries, const std::vector<Entry>& list) {
   if (count == nullptr || (*count != 0 && entries == nullptr)) return invalid_argument;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds how much of a card.
+// Memory of a card, and the processes that hold it.
 #include "library.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Holder {
   Wide bytes;
 };
 
-// The processes as NVML shows them, which with its faults is not as they are.
+// The processes as NVML lists them; with faults the list differs from the truth.
 std::vector<Holder> holders(const Card& card) {
   const int device = static_cast<int>(card.index);
   std::vector<Holder> list;
@@ -73,7 +73,7 @@ Return detail_list(const Card& card, ProcessDetailList* list) {
 
 }  // namespace
 
-// Version 1 has no word for the driver's reserve: it counts as used.
+// Version 1 has no field for the driver's reserve: the reserve counts as used.
 SIMGPU_NVML nvmlDeviceGetMemoryInfo(Handle handle, Memory* memory) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (memory == nullptr) return invalid_argument;
@@ -93,7 +93,7 @@ SIMGPU_NVML nvmlDeviceGetMemoryInfo_v2(Handle handle, MemoryV2* memory) {
   });
 }
 
-// The window through which the host sees the card: as large as the card, rounded up, a little of it in use.
+// The window through which the host sees the card: the card's size, rounded up, with a little of it in use.
 SIMGPU_NVML nvmlDeviceGetBAR1MemoryInfo(Handle handle, Bar1Memory* memory) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (memory == nullptr) return invalid_argument;
@@ -136,7 +136,7 @@ SIMGPU_NVML nvmlDeviceGetRunningProcessDetailList(Handle handle, ProcessDetailLi
   return ask(__func__, handle, [&](const Card& card) { return detail_list(card, list); });
 }
 
-// Accounting mode is off, as on a card that nobody configured.
+// Accounting mode is off, as on a card without configuration.
 SIMGPU_NVML nvmlDeviceGetAccountingMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
 SIMGPU_NVML nvmlDeviceGetAccountingBufferSize(Handle handle, Count* size) {
   return constant(__func__, handle, size, 4000);

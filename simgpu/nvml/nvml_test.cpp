@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated NVML as its clients load it: by dlopen and by name. Processes that hold memory are forked
-// from here and charge the table directly.
+// The simulated NVML as its clients load it: by dlopen and by name. Processes that hold memory are forked here and
+// charge the table directly.
 #include "abi.h"
 #include "simgpu/table/table.h"
 
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
 
-// A process that holds memory of the first card until it is killed, or told to let go.
+// A process that holds memory of the first card until it is killed or gets the message to free it.
 class Holder {
  public:
   Holder(const std::string& dir, std::uint64_t bytes) {
@@ -173,7 +173,7 @@ TEST_F(Nvml, ExportsEveryNameAndRefusesItUninitialized) {
   EXPECT_GT(asked, 400U);
 }
 
-TEST_F(Nvml, RefusesWhatItDoesNotKnowAndCountsIt) {
+TEST_F(Nvml, RefusesAndCountsUnknownQueries) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Count speed = 0;
   EXPECT_EQ(call("nvmlDeviceGetFanSpeed", card(), &speed), not_supported);
@@ -182,7 +182,7 @@ TEST_F(Nvml, RefusesWhatItDoesNotKnowAndCountsIt) {
                           [](const auto& c) { return c.name == "nvmlDeviceGetFanSpeed" && c.count == 1; }));
 }
 
-TEST_F(Nvml, RefusesHandlesThatItNeverGave) {
+TEST_F(Nvml, RefusesUnknownHandles) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Count index = 0;
   Handle handle = nullptr;
@@ -264,7 +264,7 @@ TEST_F(Nvml, ProcessListsHaveTheirVersionsShape) {
   expect_both(details[0].pid, details[0].used_bytes, details[1].pid, details[1].used_bytes);
 }
 
-TEST_F(Nvml, TooSmallAListSaysHowLargeItMustBe) {
+TEST_F(Nvml, ATooSmallListReturnsTheNeededSize) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   std::vector<ProcessInfo> none(0);
   EXPECT_EQ(list(none), success) << "nobody there: no room needed";
@@ -281,7 +281,7 @@ TEST_F(Nvml, TooSmallAListSaysHowLargeItMustBe) {
             invalid_argument);
 }
 
-TEST_F(Nvml, TheDeadAndTheEmptyHandedAreNotListed) {
+TEST_F(Nvml, OnlyLivingProcessesWithMemoryAreListed) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Holder killed(dir_, 100 * mib), done(dir_, 200 * mib);
   EXPECT_EQ(pids().size(), 2U);
@@ -306,7 +306,7 @@ TEST_F(Nvml, ErrorFaultFailsTheNthQueryOfOneCard) {
   EXPECT_EQ(call("nvmlDeviceGetCount_v2", &index), success);
 }
 
-TEST_F(Nvml, ErrorFaultMayStopTheInitWithACodeOfItsOwn) {
+TEST_F(Nvml, ErrorFaultCanStopTheInit) {
   fault({.kind = FaultKind::nvml_error, .argument = 18});
   EXPECT_EQ(call("nvmlInit_v2"), 18);
   table_->clear_faults();
@@ -345,7 +345,7 @@ TEST_F(Nvml, ListFaultsChangeTheListAndNotTheMemory) {
   EXPECT_EQ(memory.used, 364 * mib);
 }
 
-TEST_F(Nvml, LateFaultAnswersWithWhatWas) {
+TEST_F(Nvml, LateFaultAnswersWithOldValues) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Holder holder(dir_, 100 * mib);
   const auto pid = static_cast<Count>(holder.pid());
@@ -357,7 +357,7 @@ TEST_F(Nvml, LateFaultAnswersWithWhatWas) {
   EXPECT_TRUE(pids().empty());
 }
 
-TEST_F(Nvml, LostCardSaysSoAndTheOtherDoesNot) {
+TEST_F(Nvml, OnlyTheLostCardReportsItsLoss) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   const Handle lost = card(0), other = card(1);
   struct EventSet* set = nullptr;

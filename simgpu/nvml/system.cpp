@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start, end, and what belongs to no card.
+// Start, end, and queries about no card.
 #include "library.h"
 
 #include <algorithm>
@@ -46,8 +46,7 @@ constexpr std::array<const char*, 31> error_texts = {
     "Reset type not supported",
 };
 
-// Which driver series brought which CUDA version; the series is all that a simulated driver can mean by its
-// version.
+// The CUDA version of each driver series. A simulated driver's version names only its series.
 std::string driver_series(const Table& table) {
   static constexpr std::array<std::pair<unsigned, unsigned>, 14> first_series = {{{13010, 590},
                                                                                   {13000, 580},

@@ -28,7 +28,7 @@ void ring(Word& bell) {
   futex(bell, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-// Until the bell has rung since `seen`; callers also look from time to time whether the other side lives.
+// Waits until the bell has rung since `seen`. Callers also check from time to time whether the other side lives.
 void wait_for(Word& bell, std::uint64_t seen, bool forever) {
   constexpr timespec look_again{0, 20'000'000};
   futex(bell, FUTEX_WAIT, static_cast<std::uint32_t>(seen), forever ? nullptr : &look_again);
@@ -51,7 +51,8 @@ std::optional<unsigned> Table::served_slot(std::uint32_t pid) const {
   return std::nullopt;
 }
 
-// Who died while asking keeps its place until the answer is there: then nobody waits for that answer.
+// A caller that died while its request was in progress keeps its place until the answer: no other caller then waits for
+// that answer.
 bool Table::claim(unsigned slot, std::uint64_t owner, std::uint64_t caller) {
   auto& control = map_->process[slot].control;
   std::uint64_t holder = 0;
@@ -107,7 +108,7 @@ ControlRequest Process::next_request() {
       const ControlRequest request{static_cast<ControlOperation>(posted & ((1U << operation_bits) - 1)),
                                    control.argument.load(), control.devices.load(), number_of(posted)};
       if (control.target.load() == owner_) return request;
-      // Meant for the process that had this slot before.
+      // A request for the process that had this slot before.
       answer(request, 0, 0);
       continue;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests between processes: who may ask when, and what is left of those who die while they ask or answer.
+// Requests between processes: who may send a request when, and the remains of processes that die in a request.
 #include "control.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class ControlTest : public testing::Test {
     children_.push_back(pid);
     return pid;
   }
-  // Answers each lock with its argument and devices, and takes no other request to its end.
+  // Answers each lock with its argument and devices, and serves no other request until it ends.
   pid_t server() {
     const pid_t pid = start([](Table&, Process& process) {
       process.serve(1);
@@ -75,7 +75,7 @@ class ControlTest : public testing::Test {
   std::vector<pid_t> children_;
 };
 
-TEST_F(ControlTest, ARequestIsAnsweredWithWhatWasAsked) {
+TEST_F(ControlTest, ARequestIsAnswered) {
   const pid_t pid = server();
   const ControlAnswer answer = ask(pid);
   EXPECT_EQ(answer.kind, Kind::answered);
@@ -84,7 +84,7 @@ TEST_F(ControlTest, ARequestIsAnsweredWithWhatWasAsked) {
   EXPECT_EQ(ask(::getpid()).kind, Kind::nobody);
 }
 
-TEST_F(ControlTest, WhileOneAsksOthersAreBusyUntilItsAnswerIsThere) {
+TEST_F(ControlTest, OtherCallersAreBusyDuringARequest) {
   const pid_t pid = server();
   const pid_t first = start([&](Table& table, Process& process) {
     table.ask(static_cast<std::uint32_t>(pid), process, {ControlOperation::unlock, 0, 0, 0}, false);
@@ -93,12 +93,12 @@ TEST_F(ControlTest, WhileOneAsksOthersAreBusyUntilItsAnswerIsThere) {
   while (record.request.load() >> 8 == record.answered.load()) std::this_thread::yield();
   EXPECT_EQ(ask(pid).kind, Kind::busy);
   end(first);
-  EXPECT_EQ(ask(pid).kind, Kind::busy);  // its request is still being carried out
+  EXPECT_EQ(ask(pid).kind, Kind::busy);  // its request is still in progress
   end(pid);
   EXPECT_EQ(ask(pid).kind, Kind::nobody);
 }
 
-TEST_F(ControlTest, TheDeadKeepNobodyOutOnceAnswered) {
+TEST_F(ControlTest, ADeadCallerFreesItsPlaceOnceAnswered) {
   const pid_t pid = server();
   const pid_t dead = start([](Table&, Process&) {});
   ::waitpid(dead, nullptr, 0);
@@ -106,14 +106,14 @@ TEST_F(ControlTest, TheDeadKeepNobodyOutOnceAnswered) {
   EXPECT_EQ(ask(pid).kind, Kind::answered);
 }
 
-TEST_F(ControlTest, ARequestForWhoHadTheSlotBeforeIsCarriedOutByNobody) {
+TEST_F(ControlTest, ARequestForThePreviousOwnerOfTheSlotIsDropped) {
   const pid_t pid = server();
   auto& record = record_of(pid);
   record.target = layout::owner_ready | layout::owner_identity(1, 1);
   const std::uint64_t number = (record.request.load() >> 8) + 1;
   record.result = 77;
   record.request = number << 8 | static_cast<unsigned>(ControlOperation::unlock);
-  // The server would not answer an unlock: that it answers the next request shows that it passed this one over.
+  // The server would not answer an unlock. An answer to the next request shows that the server skipped the unlock.
   while (record.answered.load() != number) {
     record.bell.fetch_add(1);
     EXPECT_EQ(ask(pid, {ControlOperation::lock, 9, 0, 0}, true).result, 9);

@@ -49,13 +49,12 @@ layout::Word& Table::counter(std::string_view name) {
     auto& entry = map_->counter[(key + step) % max_counters];
     std::uint64_t found = 0;
     if (entry.key.compare_exchange_strong(found, key) || found == key) {
-      // Everybody who comes for this key writes the same name: a writer killed half-way is made good by the
-      // next.
+      // Every process that uses this key writes the same name: the next writer completes the work of a killed writer.
       std::memcpy(entry.name.data(), name.data(), std::min(name.size(), entry.name.size() - 1));
       return entry.count;
     }
   }
-  // More names than the interface has: they share the last word rather than fail a call.
+  // More names than the interface has: the surplus shares the last word, so that no call fails.
   return map_->counter[max_counters - 1].count;
 }
 
@@ -142,7 +141,7 @@ bool concerns(const layout::FaultRecord& slot, FaultKind kind, std::uint64_t dev
   return pid == 0 || pid == static_cast<std::uint64_t>(::getpid());
 }
 
-// A hang's duration is the hang's; every other fault's is the time that it stays.
+// The duration of a hang is the length of the hang; for every other fault it is the time that the fault stays set.
 bool expired(const layout::FaultRecord& slot, FaultKind kind) {
   const std::uint64_t until = slot.until_ns.load();
   return until != 0 && !is_hang(kind) && now_ns() >= until;

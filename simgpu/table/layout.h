@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in the shared file `cards`. Every word that several processes write is a lock-free atomic, and
-// every change that matters is one atomic instruction, so that a process may be killed or stopped between any
-// two instructions: there is no lock to be left held and no half-made entry that counts. The library around
-// it (table.h) is the only writer.
+// The layout of the shared file `cards`. Every word that several processes write is a lock-free atomic, and every
+// change that matters is one atomic instruction. A process may therefore be killed or stopped between any two
+// instructions: no lock stays held, and no half-made entry counts. Only the library around this file (table.h) writes
+// it.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr unsigned max_faults = 32;
 inline constexpr unsigned max_counters = 2048;
 inline constexpr unsigned max_settings = 64;
 
-// Accounts are kept in pages of this size, because two counts of pages fit one word.
+// Accounts count pages of this size, so that two counts fit into one word.
 inline constexpr std::uint64_t account_page = 4096;
 
 namespace layout {
@@ -30,10 +30,10 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 inline constexpr std::uint64_t magic = 0x53494d4347505531;  // "SIMCGPU1"
 inline constexpr std::uint32_t version = 2;
 
-// An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 bits) on top.
-// Pid and start time together name one process of this boot; 0 is nobody.
+// An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 bits) on top. Pid and
+// start time together name one process of this boot; 0 is no process.
 inline constexpr unsigned owner_state_shift = 62;
-inline constexpr std::uint64_t owner_claiming = std::uint64_t{1} << owner_state_shift;  // counts for nothing yet
+inline constexpr std::uint64_t owner_claiming = std::uint64_t{1} << owner_state_shift;  // not counted yet
 inline constexpr std::uint64_t owner_ready = std::uint64_t{2} << owner_state_shift;
 inline constexpr std::uint64_t owner_identity_mask = owner_claiming - 1;
 
@@ -43,31 +43,31 @@ constexpr std::uint64_t owner_identity(std::uint32_t pid, std::uint64_t start_ti
 constexpr std::uint32_t owner_pid(std::uint64_t word) { return word & 0x3fffff; }
 constexpr std::uint64_t owner_start(std::uint64_t word) { return (word & owner_identity_mask) >> 22; }
 
-// A charge word: pages held (low half) and pages asked for but not yet granted (high half).
+// A charge word: pages held (low half) and pages requested but not yet granted (high half).
 constexpr std::uint64_t held_pages(std::uint64_t word) { return word & 0xffffffff; }
 constexpr std::uint64_t pending_pages(std::uint64_t word) { return word >> 32; }
 
 struct DeviceRecord {
   std::array<char, 96> name;
   std::array<std::uint8_t, 16> uuid;
-  std::uint64_t total;    // bytes, as NVML says them
-  std::uint64_t reserve;  // bytes of them that the driver keeps: no program can have them
+  std::uint64_t total;    // bytes, as NVML reports them
+  std::uint64_t reserve;  // bytes of `total` that the driver keeps: programs cannot have them
   std::uint32_t pci_domain, pci_bus, pci_device, pad;
   std::array<Word, 2> link_busy_until;  // CLOCK_MONOTONIC ns; [0] host to device, [1] device to host
   Word memory_busy_until;               // the same for copies inside the card
   Word compute_busy_until;
-  std::array<Word, 2> link_bytes;  // moved since creation
-  Word busy_ns;                    // kernels' time since creation
+  std::array<Word, 2> link_bytes;  // bytes moved since creation
+  Word busy_ns;                    // time of kernels since creation
   Word ecc_errors;
   std::array<Word, 32> spare;
 };
 
-// How other processes have this one's driver do something (control.h): one request at a time.
+// The words by which other processes send requests to this process's driver (control.h), one request at a time.
 struct ControlRecord {
-  Word thread;   // id of the thread that serves requests; 0: nobody does
+  Word thread;   // id of the thread that serves requests; 0: none
   Word state;    // ControlState
-  Word caller;   // identity of who may post a request now; 0: nobody
-  Word request;  // number of the request (upper 56 bits) and what is asked for
+  Word caller;   // identity of the process that may post a request now; 0: none
+  Word request;  // number of the request (upper 56 bits) and its kind
   Word target;   // owner word of the process that the request is meant for
   Word argument;
   Word devices;   // a bit for each card that the request names
@@ -83,7 +83,7 @@ struct ProcessRecord {
   std::array<Word, max_devices> contexts;
   std::array<Word, max_devices> busy_ns;
   ControlRecord control;
-  Word group;  // of those who share memory: the same number, 0 for none
+  Word group;  // the same number for processes that share memory; 0: none
   std::array<Word, 19> spare;
 };
 
@@ -101,7 +101,7 @@ struct FaultRecord {
 };
 
 struct CounterRecord {
-  Word key;  // hash of the name; 0 is free
+  Word key;  // hash of the name; 0: free
   Word count;
   std::array<char, 64> name;
 };
@@ -110,11 +110,11 @@ struct Cards {
   std::uint64_t magic;
   std::uint32_t version, devices;
   std::uint64_t size;
-  Word process_slots;  // none beyond this index was ever used
+  Word process_slots;  // slots beyond this index were never used
   Word shared_slots;
   Word next_nonce;
   Word violations;
-  Word fault_mask;  // bit per kind that may be active; 0 makes the check one load
+  Word fault_mask;  // a bit for each kind that may be active; 0 makes the check one load
   Word fault_generation;
   std::array<Word, 64> spare;
   std::array<Word, max_settings> settings;

@@ -19,10 +19,10 @@ namespace {
 std::uint64_t pages_of(std::uint64_t bytes) { return (bytes + account_page - 1) / account_page; }
 constexpr std::uint64_t pending(std::uint64_t pages) { return pages << 32; }
 
-// What all slots hold, and what the others have asked for but not got.
+// Sums the pages that all slots hold, and the pages that other slots have requested but not got.
 struct Scan {
   std::uint64_t held = 0, asked = 0;
-  bool earlier = false;  // somebody in a slot before ours is asking
+  bool earlier = false;  // a slot before ours has a pending request
 };
 
 Scan scan(layout::Cards& table, unsigned device, unsigned mine) {
@@ -45,9 +45,9 @@ Scan scan(layout::Cards& table, unsigned device, unsigned mine) {
 
 }  // namespace
 
-// Announce, look, decide: two that ask at once both see each other (all accesses are sequentially
-// consistent), so the card is never given twice; the later slot then steps back. Whoever is stopped while it
-// asks delays nobody for long: its question counts as granted once the wait is over.
+// Announce, look, decide. Two processes that request at once see each other (all accesses are sequentially consistent),
+// so the card is never given twice. The later slot then steps back. A process that is stopped in a request delays no
+// other for long: after the wait its request counts as granted.
 bool Process::settle(unsigned device, std::uint64_t pages) {
   auto& table = *table_.map_;
   auto& word = mine().charge[device];
@@ -60,7 +60,7 @@ bool Process::settle(unsigned device, std::uint64_t pages) {
     if (mine().owner.load() != owner_) break;
     const Scan found = scan(table, device, slot_);
     if (found.held + found.asked + pages <= capacity) {
-      word.fetch_add(pages - pending(pages));  // one instruction turns the question into a holding
+      word.fetch_add(pages - pending(pages));  // one instruction turns the request into a holding
       return true;
     }
     if (found.held + pages > capacity || std::chrono::steady_clock::now() > deadline) {
@@ -132,7 +132,7 @@ int Process::share(unsigned device, std::uint64_t bytes) {
     object.bytes = bytes;
     object.file_device = made.st_dev;
     object.file_inode = made.st_ino;
-    object.state = state;  // from here on it counts by itself, and for an instant twice: never too little
+    object.state = state;  // from here on the object counts by itself, and for a moment twice: never too little
     discharge(device, bytes);
     return fd;
   }

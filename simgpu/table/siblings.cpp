@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that share memory: while one of them is locked, what is asked of the others' drivers waits.
+// Processes that share memory: while one of them is locked, requests to the other processes' drivers wait.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace layout;
 
 namespace {
 
-// Bytes of the file `alive` beyond those of the processes: a byte for each group.
+// Bytes of the file `alive` after the bytes of the processes: a byte for each group.
 bool lock_group(int fd, std::uint64_t group, short type) {
   struct flock lock {};
   lock.l_type = type;
@@ -30,8 +30,8 @@ bool lock_group(int fd, std::uint64_t group, short type) {
 
 }  // namespace
 
-// Two groups become the one with the lower number. Others may do the same at once, so it is looked at again until both
-// have one number, and until nobody is found that has the other.
+// Joins two groups under the lower number. Other processes may do the same at once, so the loop repeats until both have
+// one number and no process has the other number.
 void Process::tie(std::uint64_t owner) {
   auto& table = *table_.map_;
   const unsigned slots = std::min<std::uint64_t>(table.process_slots.load(), max_processes);

@@ -29,8 +29,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// A measured card keeps about 614 MiB to itself; small simulated ones keep a share, so that something is
-// left.
+// A measured card keeps about 614 MiB to itself. Small simulated cards keep a share, so that some memory is left.
 std::uint64_t default_reserve(std::uint64_t total) { return std::min(614 * mib, total / 40 / (2 * mib) * (2 * mib)); }
 
 bool says_simulated(std::string_view name) {
@@ -72,7 +71,7 @@ bool parse_group(std::string_view group, Spec& spec, std::string* error) {
     return fail(error, "expected COUNTxSIZE, such as 2x24GiB: " + std::string(parts[0]));
   const auto bytes = parse_bytes(parts[0].substr(x + 1));
   if (!bytes) return fail(error, "not a size: " + std::string(parts[0].substr(x + 1)));
-  // Accounts count pages in 32 bits, and a card smaller than its own granularity makes no sense.
+  // Accounts count pages in 32 bits, and a card must not be smaller than its own granularity.
   if (*bytes < 64 * mib || *bytes >= (std::uint64_t{1} << 43))
     return fail(error, "a simulated card has 64 MiB to 8 TiB: " + std::string(parts[0]));
   DeviceSpec device;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cards to simulate and at what cost: the text forms of specifications, sizes, settings and faults.
+// The text forms of specifications, sizes, settings and faults: which cards to simulate, and what operations cost.
 #pragma once
 
 #include <array>
@@ -12,23 +12,22 @@
 
 namespace simgpu {
 
-// Everything that can be set while programs run (`simgpu-ctl set KEY VALUE`). A value is one unsigned number.
+// The settings that can change while programs run (`simgpu-ctl set KEY VALUE`). A value is one unsigned number.
 enum class Setting : unsigned {
-  driver_version,        // as cuDriverGetVersion says it: 13000 is 13.0
+  driver_version,        // in the form of cuDriverGetVersion: 13000 is 13.0
   context_bytes,         // VRAM that a context takes
-  link_bandwidth,        // bytes/s in each direction between host and card, shared by all processes; 0: as fast as
-                         // it goes
+  link_bandwidth,        // bytes/s in each direction between host and card, for all processes together; 0: unlimited
   copy_engines,          // 2: both directions at once; 1: they share link_bandwidth
-  memory_bandwidth,      // bytes/s of copies inside a card; 0: as fast as it goes
+  memory_bandwidth,      // bytes/s of copies inside a card; 0: unlimited
   pin_bandwidth,         // bytes/s at which host memory of small pages is pinned; 0: at once
   pin_huge_bandwidth,    // the same for memory in huge pages
   call_ns,               // cost of every driver call
   handle_ns,             // cost of making or mapping one physical allocation
   context_us,            // cost of making a context
   kernel_ns,             // run time of a kernel that the simulation does not know
-  timeslice_us,          // how long one process computes before another's turn
+  timeslice_us,          // time for which one process computes before another may
   checkpoint_us,         // the part of a checkpoint's time that does not depend on its size
-  checkpoint_bandwidth,  // bytes/s at which a checkpoint moves device memory to the host; 0: as fast as it goes
+  checkpoint_bandwidth,  // bytes/s at which a checkpoint moves device memory to the host; 0: unlimited
   restore_us,            // the same two of a restore
   restore_bandwidth,
   compute_capability,  // 90 is 9.0
@@ -36,7 +35,7 @@ enum class Setting : unsigned {
   count_,
 };
 
-// One line each for help texts; keys are what `set` takes.
+// A setting with its line of the help text; keys are the names that `set` takes.
 struct SettingInfo {
   Setting setting;
   std::string_view key, help;
@@ -91,15 +90,16 @@ struct Spec {
   std::vector<std::pair<Setting, std::uint64_t>> settings;
 };
 
-// COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+': "2x24GiB", "1x4GiB,Simulated Small,reserve=0". KEY
-// is a setting or `reserve`. A name that does not say that it is simulated gets "Simulated " put before it.
+// Parses a specification: COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+', such as "2x24GiB" or
+// "1x4GiB,Simulated Small,reserve=0". KEY is a setting or `reserve`. A name without the word "simulated" gets
+// "Simulated " put before it.
 std::optional<Spec> parse_spec(std::string_view text, std::string* error);
 
-// "24GiB", "512MiB", "4096", "1.5GiB", "25GB": a byte count.
+// Parses a byte count: "24GiB", "512MiB", "4096", "1.5GiB", "25GB".
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 std::string format_bytes(std::uint64_t bytes);
 
-// A setting's value: a number, or a size where it counts bytes.
+// Parses a setting's value: a number, or a size where the setting counts bytes.
 std::optional<std::uint64_t> parse_setting(Setting setting, std::string_view text);
 
 }  // namespace simgpu

@@ -33,7 +33,7 @@ std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// The same directory and place always give the same card, so that a card made anew is recognised.
+// The same directory and place always give the same card, so that clients recognise a card that is made anew.
 std::array<std::uint8_t, 16> stable_uuid(const std::string& dir, unsigned index) {
   char real[PATH_MAX];
   std::uint64_t hash = 0xcbf29ce484222325ULL;
@@ -93,8 +93,8 @@ bool read_stat(std::uint32_t pid, Stat& stat) {
 }
 // NOLINTEND(cert-err34-c)
 
-// One descriptor per file and process, never closed: closing any descriptor of a file gives up all record
-// locks that the process has on it, and the lock is what says that the process lives.
+// One descriptor per file and process, never closed. Closing any descriptor of a file releases all record locks that
+// the process has on the file, and the lock tells that the process lives.
 int alive_descriptor(const std::string& path, bool make) {
   static auto* mutex = new std::mutex;
   static auto* known = new std::map<std::pair<dev_t, ino_t>, int>;
@@ -142,7 +142,7 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
     }
   }
   ::close(fd);
-  // A link fails where the name exists, a rename replaces it: either way nobody sees half a table.
+  // A link fails if the name exists, a rename replaces it: in both cases no process sees half a table.
   if (good) good = (replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str())) == 0;
   const int saved = errno;
   ::unlink(temporary.c_str());
@@ -229,18 +229,18 @@ std::uint64_t Table::context_bytes(unsigned device) const {
   return std::min<std::uint64_t>(512 << 20, map_->device[device].total / 16) / granule * granule;
 }
 
-// ------------------------------------------------------------------------------------------- who is alive
+// ------------------------------------------------------------------------------------------- living processes
 
 bool Table::identity_alive(std::uint64_t identity) const {
   Stat stat;
   if (!read_stat(owner_pid(identity), stat) || stat.start_ticks != owner_start(identity)) return false;
-  // A main thread that has ended while others go on is a zombie too, but not alone.
+  // A main thread that has ended while other threads run is a zombie too, but it is not the only thread.
   return stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
 }
 
 bool Table::slot_alive(unsigned slot, std::uint64_t owner) const {
-  // Asked in the name of the open file, not of the process: so one's own lock is seen too, which another copy
-  // of this library in this process may have taken.
+  // The lock is of the open file, not of the process. This process therefore also sees its own lock, which another copy
+  // of this library in it may have taken.
   auto lock = byte_lock(slot, F_WRLCK);
   if (::fcntl(alive_fd_, F_OFD_GETLK, &lock) != 0) return identity_alive(owner & owner_identity_mask);
   return lock.l_type != F_UNLCK;
@@ -251,7 +251,7 @@ unsigned Table::sweep() {
   const unsigned slots = std::min<std::uint64_t>(map_->process_slots.load(), max_processes);
   for (unsigned i = 0; i < slots; ++i) {
     std::uint64_t owner = map_->process[i].owner.load();
-    // The account is not wiped here: whoever takes the slot next does that before it counts again.
+    // The account is not cleared here: the next process in the slot clears it before the slot counts again.
     if (owner != 0 && !slot_alive(i, owner) && map_->process[i].owner.compare_exchange_strong(owner, 0)) ++dead;
   }
   sweep_shared();
@@ -262,8 +262,8 @@ std::string Table::shared_path(unsigned slot, std::uint64_t state) const {
   return dir_ + "/shared/" + std::to_string(slot) + "." + std::to_string(state & owner_identity_mask);
 }
 
-// A holder's open file carries a lock that lasts as long as any descriptor of that open file does, wherever
-// it is: inherited, passed on, or still on its way through a socket.
+// A holder's open file has a lock that lasts as long as any descriptor of that open file: inherited, passed on, or
+// still on its way through a socket.
 bool Table::shared_alive(unsigned slot, std::uint64_t state) const {
   const int fd = ::open(shared_path(slot, state).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return errno != ENOENT;
@@ -273,8 +273,9 @@ bool Table::shared_alive(unsigned slot, std::uint64_t state) const {
   return held;
 }
 
-// Who died while making an object may have made its file. The sweeper takes the claim over while it looks, so
-// that nobody makes a new one in that place meanwhile; should it die, the claim is a dead one's again.
+// A process that died while it made an object may have made the object's file. The sweeper takes the claim over while
+// it looks, so that no process makes another object in that place. If the sweeper dies, the claim is a dead process's
+// again.
 void Table::sweep_claim(unsigned slot, std::uint64_t state) {
   const std::uint64_t mine = owner_claiming | own_identity();
   if (!map_->shared[slot].state.compare_exchange_strong(state, mine)) return;
@@ -297,7 +298,8 @@ void Table::sweep_shared() {
     if ((state & ~owner_identity_mask) == owner_claiming) {
       if (!identity_alive(state & owner_identity_mask)) sweep_claim(i, state);
     } else if (!shared_alive(i, state)) {
-      // The name goes first: a sweeper killed in between leaves a slot without a file, which is dead again.
+      // The name goes first: a sweeper that is killed in between leaves a slot without a file, and such a slot is dead
+      // too.
       ::unlink(shared_path(i, state).c_str());
       shared.state.compare_exchange_strong(state, 0);
     }
@@ -310,7 +312,7 @@ Process* Table::join(std::string* error) {
   const std::uint64_t identity = own_identity();
   for (unsigned i = 0; i < max_processes; ++i) {
     auto& slot = map_->process[i];
-    // A program that this process was before exec has left its name but not its lock: such a slot is free.
+    // A program that this process ran before exec has left its name but not its lock: such a slot is free.
     auto lock = byte_lock(i, F_WRLCK);
     if (slot_alive(i, slot.owner.load()) || ::fcntl(alive_fd_, F_SETLK, &lock) != 0) continue;
     std::uint64_t used = map_->process_slots.load();
@@ -334,7 +336,7 @@ Process* Table::join(std::string* error) {
   return nullptr;
 }
 
-// ------------------------------------------------------------------------------------------- what is used
+// ------------------------------------------------------------------------------------------- memory in use
 
 DeviceUse Table::use(unsigned device) {
   sweep();
@@ -373,7 +375,7 @@ std::vector<ProcessUse> Table::processes() {
       if ((object.state.load() & ~owner_identity_mask) == owner_ready && object.creator.load() == owner)
         use.device[object.device.load() % max_devices].bytes += object.bytes.load();
     }
-    // The slot may have changed hands while it was read.
+    // Another process may have taken the slot while it was read.
     if (slot.owner.load() == owner) all.push_back(use);
   }
   return all;

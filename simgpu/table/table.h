@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated cards, shared by all processes that name the same directory: `cards` (the table, mapped by
-// all), `alive` (one lock byte per process, which the kernel releases when the process dies, however it
-// dies), and `shared/` (contents of allocations exported between processes). Whatever a process holds is
-// written in its own slot, so that its death frees all of it; everybody who reads or allocates sweeps the
-// slots of the dead first.
+// The simulated cards, shared by all processes that name the same directory. The directory holds `cards` (the table,
+// mapped by all), `alive` (one lock byte per process, which the kernel releases at any death of the process), and
+// `shared/` (contents of allocations that are exported between processes). A process writes its holdings into its own
+// slot, so that its death frees all of them. Every process that reads or allocates first sweeps the slots of dead
+// processes.
 //
-// All functions may be called from any thread. Nothing here throws but std::bad_alloc; errors are
-// std::errc-like errno text in `error`. A Table lives as long as its owner wishes; a Process lives until the
-// process ends.
+// Any thread may call any function. Only std::bad_alloc is thrown; other errors are errno text in `error`. A Table
+// lives as long as its owner wishes; a Process lives until the process ends.
 #pragma once
 
 #include <array>
@@ -29,12 +28,13 @@ namespace simgpu {
 inline constexpr const char* directory_variable = "SIMGPU_DIR";
 
 struct DeviceUse {
-  std::uint64_t total = 0;                                     // bytes, the whole card
-  std::uint64_t reserve = 0;                                   // kept by the driver
-  std::uint64_t processes = 0;                                 // held by living processes (contexts included)
-  std::uint64_t exported = 0;                                  // exported allocations that somebody still holds
+  std::uint64_t total = 0;      // bytes of the whole card
+  std::uint64_t reserve = 0;    // bytes that the driver keeps
+  std::uint64_t processes = 0;  // bytes held by living processes (contexts included)
+  // bytes of exported allocations that some process still holds
+  std::uint64_t exported = 0;
   std::uint64_t used() const { return processes + exported; }  // of the capacity, without the driver's reserve
-  std::uint64_t capacity() const { return total - reserve; }   // what programs can have: cuDeviceTotalMem
+  std::uint64_t capacity() const { return total - reserve; }   // bytes that programs can have: cuDeviceTotalMem
   std::uint64_t available() const { return used() < capacity() ? capacity() - used() : 0; }
 };
 
@@ -42,9 +42,9 @@ struct ProcessUse {
   std::uint32_t pid = 0;
   std::uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat
   struct OnDevice {
-    std::uint64_t bytes;  // contexts included, exported allocations of its making included
+    std::uint64_t bytes;  // contexts and exported allocations that the process made are included
     std::uint64_t contexts;
-    std::uint64_t busy_ns;  // kernels' time since the process started
+    std::uint64_t busy_ns;  // time of kernels since the process started
   };
   std::array<OnDevice, max_devices> device{};
   ControlState state = ControlState::running;
@@ -52,12 +52,12 @@ struct ProcessUse {
 
 struct Fault {
   FaultKind kind{};
-  int device = -1;                // -1: any
-  std::uint32_t pid = 0;          // 0: any
+  int device = -1;                // -1: any card
+  std::uint32_t pid = 0;          // 0: any process
   std::uint64_t nth = 0;          // 0: every matching call; n: only the n-th from now
-  std::uint64_t duration_ns = 0;  // of a hang; of all others how long the fault stays. 0: until cleared
+  std::uint64_t duration_ns = 0;  // duration of a hang; for other faults, how long the fault stays; 0: until cleared
   std::uint64_t argument = 0;     // bandwidth: bytes/s; nvml-error, checkpoint-fail, restore-fail: the code
-  int after = -1;                 // checkpoint-fail, restore-fail: percent moved before it fails; -1: nothing
+  int after = -1;                 // checkpoint-fail, restore-fail: percent moved before the failure; -1: nothing
   std::uint64_t hits = 0;         // matching calls so far
 };
 
@@ -70,12 +70,13 @@ class Process;
 
 class Table {
  public:
-  // Makes DIR (0777, sticky: like a device node, anybody may use the cards) and its cards. An existing table
-  // is an error unless `replace`; then processes that have the old one mapped keep the old cards.
+  // Makes DIR and its cards. DIR has mode 0777 and is sticky: any user may use the cards, as with a device node. An
+  // existing table is an error unless `replace` is set; processes that have the old table mapped then keep the old
+  // cards.
   static std::unique_ptr<Table> create(const std::string& dir, const Spec& spec, std::string* error,
                                        bool replace = false);
   static std::unique_ptr<Table> open(const std::string& dir, std::string* error);
-  // By SIMGPU_DIR.
+  // Opens the table that SIMGPU_DIR names.
   static std::unique_ptr<Table> open_from_environment(std::string* error);
   ~Table();
   Table(const Table&) = delete;
@@ -92,17 +93,17 @@ class Table {
   void set(Setting setting, std::uint64_t value);
   std::uint64_t context_bytes(unsigned device) const;  // the setting, or its default for this card
 
-  // Both sweep the dead first.
+  // Both sweep the slots of dead processes first.
   DeviceUse use(unsigned device);
   std::vector<ProcessUse> processes();
 
-  // Frees what the dead held; returns how many processes were found dead.
+  // Frees the holdings of dead processes; returns how many dead processes were found.
   unsigned sweep();
 
   // Counts a call (or anything else) under its name; the word stays valid as long as the table.
   layout::Word& counter(std::string_view name);
-  std::vector<CallCount> calls() const;  // sorted by name, violations excepted
-  // A program did what no correct program does, such as unmapping memory under pending work.
+  std::vector<CallCount> calls() const;  // sorted by name, without violations
+  // Counts an act that no correct program does, such as unmapping memory under pending work.
   void violation(std::string_view what);
   std::uint64_t violations() const { return map_->violations.load(); }
   std::vector<CallCount> violations_by_kind() const;
@@ -110,22 +111,23 @@ class Table {
   bool set_fault(const Fault& fault, std::string* error);
   void clear_faults();
   std::vector<Fault> active_faults() const;
-  // Whether this call of this process meets a fault. One load when none is set; counts the call otherwise.
+  // Tells whether this call of this process meets a fault. If no fault is set this is one load; else the call is
+  // counted.
   std::optional<Fault> meet(FaultKind kind, int device) const;
-  // The same for what is of several cards at once: a bit each.
+  // The same for a call on several cards at once: a bit for each card.
   std::optional<Fault> meet_on(FaultKind kind, std::uint64_t devices) const;
-  // Whether the fault is still set (not cleared, not expired): what a hang waits for.
+  // Tells whether the fault is still set (not cleared, not expired). A hang waits for this.
   bool still_set(FaultKind kind, int device) const;
 
-  // Resets calls, violations and faults; what processes hold is theirs.
+  // Resets calls, violations and faults. The holdings of processes stay.
   void clear();
 
-  // Has another process's driver (or one's own) do something and waits for the answer, as long as it takes and
-  // the other lives. While somebody else is asking it, a `patient` question waits and others come back busy.
+  // Sends a request to another process's driver (or the caller's own) and waits for the answer while that process
+  // lives. If another caller's request is in progress, a `patient` caller waits, and other callers get `busy`.
   ControlAnswer ask(std::uint32_t pid, const Process& caller, const ControlRequest& request, bool patient);
 
-  // This process's slot, made at the first call. Null when all slots are taken. A forked child must not call
-  // it for a Table of its parent.
+  // Returns this process's slot, made at the first call. Null if all slots are taken. A forked child must not call this
+  // for a Table of its parent.
   Process* join(std::string* error);
 
   layout::Cards& raw() { return *map_; }
@@ -149,19 +151,18 @@ class Table {
   std::unique_ptr<Process> process_;
 };
 
-// What this process holds of the cards.
+// The holdings of this process on the cards.
 class Process {
  public:
-  // Takes `bytes` (rounded up to 4 KiB) of the device: false when the card, all processes counted, has not so
-  // much.
+  // Takes `bytes` (rounded up to 4 KiB) of the device. False if the card, all processes counted, has too little left.
   bool charge(unsigned device, std::uint64_t bytes);
   void discharge(unsigned device, std::uint64_t bytes);
   std::uint64_t charged(unsigned device) const;
   void add_contexts(unsigned device, int change);
   void add_busy(unsigned device, std::uint64_t nanoseconds);
 
-  // Makes `bytes` of what is charged here an object that lives while any process holds its file. The file has
-  // that size, is a hole throughout, and closes on exec. -1 and errno when there is no room for one more.
+  // Turns `bytes` that are charged here into an object that lives while any process holds its file. The file has that
+  // size, is a hole throughout, and closes on exec. -1 and errno if there is no slot for another object.
   int share(unsigned device, std::uint64_t bytes);
 
   struct Imported {
@@ -169,19 +170,20 @@ class Process {
     std::uint64_t bytes = 0;
     std::uint64_t creator = 0;  // for tie()
   };
-  // What a file made by share() (here or in another process) stands for; nothing for any other file.
+  // Returns the object behind a file made by share() (here or in another process); nothing for any other file.
   std::optional<Imported> identify(int fd) const;
 
-  // The serving side of Table::ask, on one thread. From serve() on others can ask; next_request() waits for
-  // the next one, answer() ends it.
+  // The serving side of Table::ask, on one thread. After serve() other processes can send requests; next_request()
+  // waits for the next request, answer() ends it.
   void serve(std::uint32_t thread_id);
   ControlRequest next_request();
   void answer(const ControlRequest& request, int result, std::uint64_t value);
-  // What everybody may see without asking: NVML does not list a checkpointed process.
+  // Publishes the state for all processes: NVML does not list a checkpointed process.
   void publish(ControlState state);
 
-  // Processes that share memory are tied, as long as both live: while one of them blocks its siblings, theirs wait.
-  // The kernel lets them go when it dies. The last three are the serving thread's.
+  // Ties processes that share memory, as long as both live: while one of them blocks its siblings, requests to the
+  // siblings wait. The kernel releases the siblings when the blocking process dies. Only the serving thread calls the
+  // last three.
   void tie(std::uint64_t owner);
   void wait_for_siblings() const;
   void block_siblings();
@@ -196,8 +198,8 @@ class Process {
   Table& table_;
   const unsigned slot_;
   const std::uint64_t owner_;
-  std::uint64_t blocked_group_ = 0;  // 0: it blocks nobody
-  std::mutex mutex_;  // one allocation at a time per process: the slot has one word for what is asked for
+  std::uint64_t blocked_group_ = 0;  // 0: this process blocks no sibling
+  std::mutex mutex_;                 // one allocation at a time per process: the slot has one word for pending bytes
 };
 
 }  // namespace simgpu

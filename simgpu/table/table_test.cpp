@@ -33,7 +33,8 @@ class TableTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // Runs `body` in a new process of its own table and returns its pid; it ends by _exit with body's result.
+  // Runs `body` in a new process with a table of its own and returns its pid. The process ends by _exit with body's
+  // result.
   pid_t start(const std::function<int(Table&, Process&)>& body) const {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
@@ -126,8 +127,8 @@ TEST_F(TableTest, EveryProcessSeesEveryOther) {
   EXPECT_EQ(table_->processes().size(), 1u);
 }
 
-// Two processes that want the last of a card at once: never both, and never neither.
-TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
+// Two processes request the last memory of a card at once: exactly one of them gets it.
+TEST_F(TableTest, ExactlyOneOfTwoGetsTheLastMemory) {
   for (int round = 0; round < 50; ++round) {
     int go[2], end[2];
     ASSERT_EQ(::pipe(go), 0);
@@ -155,7 +156,7 @@ TEST_F(TableTest, ExactlyOneOfTwoGetsTheLast) {
   }
 }
 
-// SUBLET_KILL_STORM says how many; the point of the storm is that no instant of death leaves a byte.
+// SUBLET_KILL_STORM sets the number of kills. No death at any moment may leave a byte behind.
 TEST_F(TableTest, AStormOfSigkillsLeavesNothing) {
   const char* wanted = std::getenv("SUBLET_KILL_STORM");
   const int kills = wanted ? static_cast<int>(std::strtol(wanted, nullptr, 10)) : 300;
@@ -187,7 +188,7 @@ TEST_F(TableTest, AZombieHoldsNothing) {
   EXPECT_EQ(finish(pid), 0);
 }
 
-TEST_F(TableTest, ExecFreesWhatTheOldProgramHeld) {
+TEST_F(TableTest, ExecFreesTheOldProgramsMemory) {
   int out[2];
   ASSERT_EQ(::pipe(out), 0);
   const pid_t pid = start([&](Table&, Process& process) {
@@ -205,7 +206,7 @@ TEST_F(TableTest, ExecFreesWhatTheOldProgramHeld) {
 }
 
 // A stopped process must not stop the others, whatever it was doing.
-TEST_F(TableTest, AStoppedProcessBlocksNobody) {
+TEST_F(TableTest, AStoppedProcessBlocksNoOther) {
   for (int i = 0; i < 20; ++i) {
     const pid_t pid = start([&](Table&, Process& process) {
       for (;;)
@@ -224,7 +225,7 @@ TEST_F(TableTest, AStoppedProcessBlocksNobody) {
   }
 }
 
-TEST_F(TableTest, AnExportLivesWhileAnybodyHoldsItsFile) {
+TEST_F(TableTest, AnExportLivesWhileItsFileIsHeld) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
   const pid_t pid = start([&](Table&, Process& process) {
@@ -246,7 +247,7 @@ TEST_F(TableTest, AnExportLivesWhileAnybodyHoldsItsFile) {
     return ::sendmsg(pair[1], &message, 0) == 1 ? 0 : 2;
   });
   EXPECT_EQ(finish(pid), 0);
-  // The maker is dead, and its file is in nobody's hands but the socket's.
+  // The maker is dead, and only the socket holds its file.
   EXPECT_EQ(table_->use(1).exported, 64 * mib);
   EXPECT_EQ(table_->use(1).processes, 0u);
   ::close(pair[1]);

@@ -35,7 +35,7 @@ const SettingInfo& info_of(Setting setting) {
   return *std::find_if(all.begin(), all.end(), [&](const auto& info) { return info.setting == setting; });
 }
 
-// A default that depends on the card is kept as all ones; people read what it comes to.
+// A default that depends on the card is stored as all ones; the output shows its value for the card.
 json setting_value(const Table& table, const SettingInfo& info) {
   if (info.setting == Setting::context_bytes) return table.context_bytes(0);
   return table.get(info.setting);
@@ -100,7 +100,7 @@ Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::s
   const auto spec = parse_spec(text, &error);
   if (!spec) return sublet::bad_request(fmt::format("specification '{}': {}", sublet::printable(text), error));
   if (auto made = Table::create(cards_dir, *spec, &error)) return made;
-  // Somebody may have made them, perhaps this moment: what counts is whether they are what is wanted.
+  // Another process may have made the cards, perhaps at this moment: only a mismatch is an error.
   std::string open_error;
   auto present = Table::open(cards_dir, &open_error);
   if (!present) return sublet::unavailable(fmt::format("cannot make cards: {}", error));

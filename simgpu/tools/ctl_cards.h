@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simgpu-ctl does to the cards: find, make, describe.
+// The operations of simgpu-ctl on the cards: find, make, describe.
 #pragma once
 
 #include "base/error.h"
@@ -13,15 +13,15 @@
 
 namespace simgpu::tools {
 
-// Where the cards of a daemon's directory lie.
+// Returns the place of the cards in a daemon's directory.
 std::string cards_directory(const std::string& dir);
 
-// Makes the cards, or leaves them as they are when they are as specified. Others than those are an error
-// (InUse) that names both.
+// Makes the cards, or leaves them as they are if they match the specification. Other cards are an error (InUse) that
+// names both.
 sublet::Result<std::unique_ptr<Table>> create_cards(const std::string& cards_dir, std::string_view text);
 sublet::Result<std::unique_ptr<Table>> open_cards(const std::string& cards_dir);
 
-// The text form of cards, as `create` takes it: "2x24GiB,Simulated GPU 24GiB,reserve=614MiB".
+// Returns the text form of cards, as `create` takes it: "2x24GiB,Simulated GPU 24GiB,reserve=614MiB".
 std::string describe(const Spec& spec);
 Spec spec_of(const Table& table);  // devices only
 

@@ -30,7 +30,7 @@ Result<std::uint64_t> parse_count(std::string_view flag, std::string_view text, 
 
 std::string_view name_of(FaultKind kind) { return faults()[static_cast<unsigned>(kind)].name; }
 
-// `argument` of the table's fault means something different for each kind; the options that set it say what.
+// The meaning of `argument` in the table's fault depends on the kind; the options that set it describe it.
 std::vector<FaultKind> owners(std::string_view flag) {
   if (flag == "--bandwidth") return {FaultKind::bandwidth};
   if (flag == "--code") return {FaultKind::nvml_error, FaultKind::checkpoint_fail, FaultKind::restore_fail};
@@ -76,7 +76,7 @@ Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
   } else if (flag == "--nth") {
     fault.nth = *number;
   } else if (flag == "--pid") {
-    // The process that is missing from the list, not the one that asks for it.
+    // The process that is missing from the list, not the process that asks for the list.
     if (fault.kind == FaultKind::nvml_missing_pid) fault.argument = *number;
     else fault.pid = static_cast<std::uint32_t>(*number);
   } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of simgpu-ctl below its verb, and the help on faults.
+// The command line of simgpu-ctl after its verb, and the help on faults.
 #pragma once
 
 #include "base/error.h"
@@ -11,15 +11,15 @@
 
 namespace simgpu::tools {
 
-// NAME [--device N] [--pid P] [--nth N] [--duration DUR] [--bandwidth SIZE/s] [--code N] [--first-pid P].
-// The error names the nearest right word.
+// Parses NAME [--device N] [--pid P] [--nth N] [--duration DUR] [--bandwidth SIZE/s] [--code N] [--first-pid P]. The
+// error names the nearest right word.
 sublet::Result<Fault> parse_fault(const std::vector<std::string_view>& arguments);
 
-// "nvml-error", or an error with the nearest right name.
+// Finds a fault such as "nvml-error"; the error names the nearest right name.
 sublet::Result<FaultKind> parse_fault_name(std::string_view name);
 sublet::Result<SettingInfo> parse_setting_key(std::string_view key);
 
-std::string fault_list();  // a line for each, for --help
+std::string fault_list();  // a line for each fault, for --help
 std::string setting_list();
 
 }  // namespace simgpu::tools

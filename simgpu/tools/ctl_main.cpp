@@ -105,7 +105,7 @@ Status clear(Table& table, const Words& words) {
 Status create(const std::string& cards_dir, const Words& words) {
   if (auto fits = too_many(words, 1); !fits) return fits;
   if (words.empty()) return bad_request("create needs a specification such as 2x24GiB");
-  std::error_code ignored;  // what matters is whether the cards can be made in it
+  std::error_code ignored;  // later steps tell whether the cards can be made in it
   std::filesystem::create_directories(cards_dir, ignored);
   const auto table = create_cards(cards_dir, words[0]);
   if (!table) return table.error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver API as a client sees it: libcuda.so.1 found at run time, whoever wrote it, and its calls as
-// members. Declarations are our own; a failing call throws CudaError. Used on one thread.
+// The CUDA driver API as a client sees it: any libcuda.so.1 that is found at run time, with its calls as members. The
+// declarations are our own. A failing call throws CudaError. Used on one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ using Handle = void*;  // context, stream, module or function: opaque
 class CudaError : public std::runtime_error {
  public:
   CudaError(const std::string& what, int code) : std::runtime_error(what), code_(code) {}
-  int code() const { return code_; }  // CUresult; -1 when the library itself is at fault
+  int code() const { return code_; }  // CUresult; -1 if the library itself is at fault
 
  private:
   int code_;
@@ -27,7 +27,7 @@ inline constexpr int out_of_memory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 
 class CudaDriver {
  public:
-  CudaDriver();             // dlopen, look everything up, cuInit
+  CudaDriver();             // calls dlopen, looks up every function, and calls cuInit
   ~CudaDriver() = default;  // the library stays loaded: a driver does not survive dlclose
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;
@@ -35,7 +35,7 @@ class CudaDriver {
   int device_count() const;
   Device device(int ordinal) const;
   std::string name(Device device) const;
-  Handle retain_primary_context(Device device) const;  // and makes it current
+  Handle retain_primary_context(Device device) const;  // makes the context and makes it current
   void release_primary_context(Device device) const;
   void memory_info(std::size_t& free_bytes, std::size_t& total_bytes) const;
 
@@ -43,7 +43,7 @@ class CudaDriver {
   void free(DevicePointer pointer) const;
   void copy_to_host(void* to, DevicePointer from, std::size_t bytes) const;
   void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) const;
-  void clear(DevicePointer to, std::size_t bytes) const;  // zeroes, before anything that is launched later
+  void clear(DevicePointer to, std::size_t bytes) const;  // writes zeroes, before anything that is launched later
 
   Handle create_stream() const;  // non-blocking
   void destroy_stream(Handle stream) const;
@@ -51,7 +51,7 @@ class CudaDriver {
   Handle load_module(const char* text) const;
   void unload_module(Handle module) const;
   Handle function(Handle module, const char* name) const;
-  // Arguments are 8 bytes each; `threads` of them in all, in blocks of at most 256.
+  // Launches a kernel. Arguments are 8 bytes each; `threads` is the total, in blocks of at most 256.
   void launch(Handle function, std::uint64_t threads, Handle stream, std::uint64_t* arguments, int count) const;
 
  private:

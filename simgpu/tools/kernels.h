@@ -27,7 +27,7 @@ inline constexpr const char* hash = "sublet_hash";
 inline constexpr const char* fill16 = "sublet_fill16";
 inline constexpr const char* check16 = "sublet_check16";
 
-// The i-th word of the stream `seed`: a counter-based generator, so that any thread can make any word.
+// Returns the i-th word of the stream `seed`. The generator is counter-based, so that any thread can make any word.
 constexpr std::uint64_t random_word(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -44,15 +44,15 @@ constexpr std::uint64_t power(std::uint64_t base, std::uint64_t exponent) {
   return result;
 }
 
-// Σ word i · factor^(first+i+1) of `words` stored words whose first has index `first` in the hashed range.
+// Returns Σ word i · factor^(first+i+1) of `words` stored words; the first has index `first` in the hashed range.
 constexpr std::uint64_t hash_of_words(const std::uint64_t* word, std::uint64_t words, std::uint64_t first) {
   std::uint64_t sum = 0, weight = power(hash_factor, first + 1);
   for (std::uint64_t i = 0; i < words; ++i, weight *= hash_factor) sum += word[i] * weight;
   return sum;
 }
 
-// The same of `pairs` times (low, high), in logarithmic time: Σ q^i for i < pairs by halving, as 2^64 has no
-// division.
+// Returns the same sum for `pairs` times (low, high), in logarithmic time. Σ q^i for i < pairs is computed by halving,
+// as 2^64 has no division.
 constexpr std::uint64_t hash_of_pattern(std::uint64_t low, std::uint64_t high, std::uint64_t pairs,
                                         std::uint64_t first) {
   std::uint64_t sum = 0, q = hash_factor * hash_factor, span = 1, weight = 1;  // span = Σ q^i, i < 2^k

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in kernels (kernels.h) in PTX, for a real card; the simulated driver only looks for their names.
-// Written for the oldest instruction set that current drivers still compile, so that any card will do. Every
-// kernel walks its range with a grid-sized stride, so the launch may have any shape; a launch of sublet_busy
-// should be one thread.
+// The built-in kernels (kernels.h) in PTX, for a real card; the simulated driver only looks for their names. They use
+// the oldest instruction set that current drivers still compile, so that any card can run them. Every kernel walks its
+// range with a grid-sized stride, so the launch may have any shape. A launch of sublet_busy should have one thread.
 #pragma once
 
 namespace simgpu::kernels {

@@ -52,7 +52,7 @@ void Load::open_device() {
 Load::~Load() {
   try {
     release();
-  } catch (const CudaError&) {  // after a sticky error every call fails; the process's end frees it all
+  } catch (const CudaError&) {  // after a sticky error every call fails; the end of the process frees the memory
   }
 }
 
@@ -102,7 +102,7 @@ void Load::take_again() {
   }
 }
 
-// A process that is locked to be parked is held up in whatever it calls next, not only where it waits.
+// A process that is locked to be parked waits in its next driver call, whatever the call is, and not only in a wait.
 template <typename Call>
 void Load::timed(Call call, nanoseconds expected) {
   const auto start = Clock::now();
@@ -115,8 +115,8 @@ void Load::launch(Handle kernel, std::uint64_t threads, std::vector<std::uint64_
   ++result_.launches;
 }
 
-// `busy` is what sublet_busy was asked for. Every other kernel here touches 2 MiB at most, and is granted a
-// millisecond: what goes beyond is not the work's time.
+// `busy` is the time that sublet_busy was launched with. Every other kernel here touches 2 MiB at most and is allowed a
+// millisecond. Time beyond that is not the work's.
 void Load::wait_for_device(nanoseconds busy) {
   const auto kernels = static_cast<std::int64_t>(result_.launches - launches_waited_for_);
   const nanoseconds expected = busy + kernels * std::chrono::milliseconds(1);
@@ -209,7 +209,7 @@ void Load::check_piece(const Piece& piece) {
   check_pattern(piece.page_offset + page_bytes, piece.bytes);
 }
 
-// One page is also compared on the host: the checkers run where the data lives and could share its fate.
+// One page is also compared on the host: the checkers run where the data is, and a fault could affect both.
 void Load::check_page_by_copy(const Piece& piece) {
   std::array<std::uint64_t, page_bytes / word> page{};
   const std::uint64_t offset = options_.dense ? 0 : piece.page_offset;
@@ -226,7 +226,7 @@ void Load::verify(std::size_t first, std::size_t count) {
   wait_for_device();
   std::uint64_t found = 0;
   timed([&] { driver_.copy_to_host(&found, found_, word); });
-  if (found == 0) check_page_by_copy(pieces_[first]);  // else it would count the same words again
+  if (found == 0) check_page_by_copy(pieces_[first]);  // else the check would count the same words again
   result_.errors += found;
   for (std::size_t i = first; i < end; ++i) result_.verified_bytes += pieces_[i].bytes;
 }

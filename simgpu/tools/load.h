@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simgpu-load does: allocate, fill, compute, check every byte. One thread.
+// The work of simgpu-load: allocate, fill, compute, and check every byte. One thread.
 #pragma once
 
 #include "simgpu/tools/cuda_driver.h"
@@ -17,16 +17,16 @@ struct LoadResult {
   std::string device;
   std::uint64_t seed = 0;
   std::uint64_t filled_bytes = 0;
-  std::uint64_t verified_bytes = 0;  // counted again each time they are checked
-  std::uint64_t errors = 0;          // 8-byte words that were not what was written
+  std::uint64_t verified_bytes = 0;  // counted again at each check
+  std::uint64_t errors = 0;          // 8-byte words that differ from the written words
   std::uint64_t launches = 0;
   std::chrono::nanoseconds fill_time{};
   std::chrono::nanoseconds compute_time{};
-  std::chrono::nanoseconds longest_stall{};  // of one call of the driver, beyond the work that it waited for
+  std::chrono::nanoseconds longest_stall{};  // time of one driver call, without the work that the call waited for
 };
 
-// One 2 MiB piece of what is filled (the last may be shorter) and what it must hold: a pattern of 16 bytes
-// and, at `page_offset`, 4 KiB of random words. All of it follows from the seed and the piece's number.
+// A 2 MiB piece of the filled memory (the last may be shorter) and its expected contents: a pattern of 16 bytes and, at
+// `page_offset`, 4 KiB of random words. The seed and the piece's number determine all of them.
 struct Piece {
   DevicePointer address = 0;
   std::uint64_t bytes = 0;
@@ -39,25 +39,25 @@ Piece make_piece(std::uint64_t seed, std::uint64_t number, DevicePointer address
 
 class Load {
  public:
-  // Waits until the time has come or somebody asks for an early end; true: end now. Zero only asks.
+  // Waits until the time is over or an early end is requested; true: end now. Zero does not wait.
   using Wait = std::function<bool(std::chrono::nanoseconds)>;
 
   Load(const CudaDriver& driver, const LoadOptions& options, Wait wait);
-  ~Load();  // frees what it can; a driver that is beyond that frees everything at exit
+  ~Load();  // frees the memory that it can; if the driver no longer works, its exit frees the rest
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  // Each throws CudaError when the driver refuses; the result tells how far it came.
-  void prove_kernels();  // a checker that finds nothing must be one that can find something
-  bool fill();           // false: asked to end early
+  // Each throws CudaError if the driver refuses; the result tells how far the load came.
+  void prove_kernels();  // checks that the checker can find a wrong word
+  bool fill();           // false: an early end was requested
   void compute();
   void verify_all();
   void release();
 
-  // Copies to the host and frees the last `share` percent of what was allocated; all of it: the context, too. Between
-  // two waits only.
+  // Copies the last `share` percent of the allocated memory to the host and frees them; 100 frees the context too. Only
+  // between two waits.
   void yield(int share);
-  void take_again();  // as if it had never yielded
+  void take_again();  // continues as if the load had never yielded
 
   const LoadResult& result() const { return result_; }
 
@@ -68,7 +68,7 @@ class Load {
   struct Allocation {
     DevicePointer address = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::byte> copy;  // on the host, while it has yielded
+    std::vector<std::byte> copy;  // copy on the host while the load has yielded
   };
   void open_device();
   void close_device();
@@ -91,7 +91,7 @@ class Load {
   Handle stream_ = nullptr, module_ = nullptr;
   bool context_held_ = false;
   Kernels kernels_{};
-  DevicePointer found_ = 0;  // where the checkers count the words that differ
+  DevicePointer found_ = 0;  // device memory where the checkers count wrong words
   std::vector<Allocation> allocations_;
   std::vector<Piece> pieces_;
 };

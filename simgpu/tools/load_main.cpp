@@ -27,7 +27,7 @@ void on_end(int signal) {
   [[maybe_unused]] const auto written = write(ended_fd, &one, sizeof one);
 }
 
-// The second signal ends the program at once: the first may wait for a driver that never answers.
+// The second signal ends the program at once: after the first the program may wait for a driver that never answers.
 void catch_ends() {
   ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct sigaction action {};

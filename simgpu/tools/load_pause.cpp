@@ -13,7 +13,7 @@
 namespace simgpu::tools {
 namespace {
 
-// Of a context that is let go of a driver may keep a little.
+// A driver may keep a little memory of a context that is destroyed.
 constexpr std::uint64_t residue = 64ULL << 20;
 constexpr auto look_interval = std::chrono::milliseconds(20);
 
@@ -67,7 +67,7 @@ int Pausing::yield(sublet_request* request) {
   return 0;
 }
 
-// Once everybody believes that it has yielded: after a second mostly, on a busy machine only somebody else can tell.
+// After the daemon has seen the yield: usually after a second; on a busy machine only another process can tell.
 void Pausing::hold_again() {
   try {
     for (int looks = 0; mode_ == OnPause::again_at_usr1 ? !usr1 : looks < 50; ++looks) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simgpu-load does when it is asked to yield, by the public library: as it should, or in one of the wrong ways
-// that the daemon has to cope with.
+// The reaction of simgpu-load to requests to yield, by the public library: correct, or in one of the wrong ways that
+// the daemon must handle.
 #pragma once
 
 #include "simgpu/tools/load.h"
@@ -14,7 +14,7 @@ struct sublet_request;
 
 namespace simgpu::tools {
 
-// One for the process. Its callbacks run at the safe points, on the thread of the load.
+// There is one for the process. Its callbacks run at the safe points, on the thread of the load.
 class Pausing {
  public:
   Pausing(const CudaDriver& driver, Load& load, const LoadOptions& options);
@@ -23,8 +23,8 @@ class Pausing {
   Pausing& operator=(const Pausing&) = delete;
 
   void safe_point();
-  std::uint64_t pauses() const { return pauses_; }                     // from which it came back
-  std::chrono::nanoseconds yielded_in() const { return yielded_in_; }  // the last time; 0: it never did
+  std::uint64_t pauses() const { return pauses_; }                     // pauses from which the load was resumed
+  std::chrono::nanoseconds yielded_in() const { return yielded_in_; }  // bytes freed the last time; 0: never
 
  private:
   static int on_pause(void* self, sublet_request* request);
@@ -36,7 +36,7 @@ class Pausing {
   const CudaDriver& driver_;
   Load& load_;
   const OnPause mode_;
-  std::uint64_t bytes_;  // that it holds again, if it does
+  std::uint64_t bytes_;  // bytes that the load has allocated again, if any
   bool registered_ = false;
   std::uint64_t pauses_ = 0;
   std::chrono::nanoseconds yielded_in_{0};

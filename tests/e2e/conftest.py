@@ -8,8 +8,9 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support.sublet import Daemon  # noqa: E402
 
-# A shell that starts the tests in the background has them ignore these, and nohup the last; whoever they start would
-# inherit that. (Who has a handler does not pass it on; this one lets the tests themselves outlive the terminal.)
+# A shell that starts the tests in the background makes them ignore these signals, and nohup does so with the last.
+# Programs that the tests start would inherit that. (A signal with a handler is not ignored in them; this handler lets
+# the tests themselves outlive the terminal.)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
@@ -18,7 +19,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 @pytest.fixture
 def start_daemon():
-    """Starts private daemons; all end with the test, and their logs are shown when it fails."""
+    """Starts private daemons. All end with the test, and their logs are shown if it fails."""
     daemons = []
 
     def start(*arguments, **options):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API over TCP: switched on by configuration, opened by access tokens; and what the store keeps of secrets."""
+"""The API over TCP, which the configuration turns on and access tokens open; and the secrets in the store."""
 import contextlib
 import json
 import os
@@ -75,17 +75,17 @@ def test_scopes(served):
     assert (refused.status, refused["code"]) == (403, "Denied") and "scope read" in refused["detail"]
     assert read.post(release, {}).status == 403
     mine = submit.post("/v1/leases", ASK)
-    assert mine.status == 201 and mine["user"] == lease["user"]  # in the name of who made the token
+    assert mine.status == 201 and mine["user"] == lease["user"]  # in the name of the token's maker
     assert submit.post(f"/v1/leases/{mine['id']}/release", {})["state"] == "ended"
     for api in (read, submit):
         assert api.get("/v1/tokens").status == 403 and api.post("/v1/tokens", {"scope": "read"}).status == 403
     assert len(admin.get("/v1/tokens")["tokens"]) == 3
     assert admin.post("/v1/tokens", {"scope": "read"}).status == 201
-    assert submit.post("/v1/leases", dict(ASK, tier="critical")).status == 403  # no admin, whoever made it
+    assert submit.post("/v1/leases", dict(ASK, tier="critical")).status == 403  # no admin, even if an admin made it
     assert admin.post("/v1/leases", dict(ASK, tier="critical")).status in (201, 202)
 
 
-def test_nobody_speaks_for_processes_over_tcp(served):
+def test_no_process_is_owned_over_tcp(served):
     for scope in ("submit", "admin"):
         api = TcpApi(served.port, token(served, scope))
         refused = api.post("/v1/leases", {"vram_bytes": GIB, "owner": {"pid": os.getpid()}})
@@ -106,13 +106,13 @@ def test_a_lease_lives_by_a_tcp_connection(served):
     assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
 
 
-def test_a_token_is_worth_no_more_than_its_owner():
+def test_a_token_has_no_more_rights_than_its_owner():
     port, user = free_port(), 2  # "bin", an account of every Debian
     name = pwd.getpwuid(user).pw_name
     system = System(config=f'[api]\ntcp = "127.0.0.1:{port}"\n')
 
     def members(users, admins):
-        """The account database as it is from now on; what is known of it serves for a minute, or until a restart."""
+        """Replaces the account database. The daemon remembers old answers for a minute, or until a restart."""
         (system.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{users}\n"
                                            f"sublet-admin:x:{GROUP + 1}:{admins}\n")
         if system.process:
@@ -131,7 +131,7 @@ def test_a_token_is_worth_no_more_than_its_owner():
         members(name, name)
         submit, admin = make("submit", GROUP), make("admin", GROUP + 1)
         assert submit().post("/v1/leases", ASK).status == 201 and admin().get("/v1/tokens").status == 200
-        members(name, "")  # an admin no more
+        members(name, "")  # no longer an admin
         assert submit().get("/v1/status").status == 200
         refused = admin().get("/v1/status")
         assert (refused.status, refused["code"]) == (403, "Denied") and "no admin any more" in refused["detail"]
@@ -141,7 +141,7 @@ def test_a_token_is_worth_no_more_than_its_owner():
         assert refused.status == 403 and "may not use this daemon any more" in refused["detail"]
         assert "'sublet'" in refused["hint"] and "token revoke" in refused["hint"]
         assert len(system.get("/v1/leases")["leases"]) == 1
-        members(name, name)  # and back again
+        members(name, name)  # an admin again
         assert submit().get("/v1/status").status == admin().get("/v1/tokens").status == 200
     finally:
         system.close()
@@ -179,15 +179,15 @@ def test_tokens_are_revoked_expire_and_outlive_a_restart(served):
     assert int(later["id"].split("-")[1]) > int(short["id"].split("-")[1])  # numbers are not given twice
 
 
-def test_what_is_open_ends_with_its_token(served):
-    """Revoked or expired: what was let in by it hears nothing of what comes then."""
+def test_open_calls_end_with_their_token(served):
+    """After a token is revoked or has expired, its open calls get nothing new."""
     api = served.api()
     holder = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     waiting = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))["id"]
     short, long, other = (api.post("/v1/tokens", {"scope": "read", **ttl}) for ttl in ({"ttl_seconds": 4}, {}, {}))
     with contextlib.ExitStack() as stack:
         def opened(token):
-            """A wait and, once that has been read, a stream."""
+            """A wait and, after its answer, a stream."""
             wait = stack.enter_context(contextlib.closing(TcpApi(served.port).connection))
             wait.request("GET", f"/v1/leases/{waiting}?wait=60s&since=queued",
                          headers={"Authorization": f"Bearer {token['token']}"})
@@ -201,7 +201,7 @@ def test_what_is_open_ends_with_its_token(served):
             began = time.monotonic()
             gap = stream.next()
             assert gap["type"] == "gap" and f"{token['id']} was revoked, or has expired" in gap["text"]
-            assert stream.next() is None and time.monotonic() < began + 8  # sooner than it is looked at anyway
+            assert stream.next() is None and time.monotonic() < began + 8  # sooner than the regular check
             status, body = answer(wait)
             assert (status, body["code"]) == (401, "Denied") and token["id"] in body["detail"]
         api.post(f"/v1/leases/{holder['id']}/release", {})
@@ -209,13 +209,14 @@ def test_what_is_open_ends_with_its_token(served):
         assert going.until(lambda event: event.get("lease") == waiting)
 
 
-def test_a_revoked_token_takes_its_connections_and_what_they_hold_along(served):
+def test_a_revoked_token_ends_its_connections_and_their_leases(served):
     api = served.api()
     gone, other = (api.post("/v1/tokens", {"scope": "submit"}) for _ in range(2))
     held, kept = (TcpApi(served.port, one["token"]) for one in (gone, other))
     lease, stays = (one.post("/v1/leases", {"vram_bytes": GIB}) for one in (held, kept))
     assert lease["state"] == stays["state"] == "active" and lease["owner"]["kind"] == "connection"
-    assert held.get("/v1/status", Authorization=f"Bearer {other['token']}").status == 200  # the last that it showed
+    # the last token that this connection showed
+    assert held.get("/v1/status", Authorization=f"Bearer {other['token']}").status == 200
     waits = TcpApi(served.port, gone["token"]).connection
     waits.request("POST", "/v1/leases", body=json.dumps({"vram_bytes": 3 * GIB, "wait_seconds": 60}),
                   headers={"Authorization": f"Bearer {gone['token']}"})
@@ -224,14 +225,14 @@ def test_a_revoked_token_takes_its_connections_and_what_they_hold_along(served):
     reply = waits.getresponse()
     assert reply.status == 401 and reply.headers["Connection"] == "close"
     reply.read()
-    assert held.connection.sock.recv(1) == b""  # closed, and nothing was asked
+    assert held.connection.sock.recv(1) == b""  # closed without a request
     wait_until(lambda: api.lease(lease["id"])["end_reason"] == "owner_gone", "nobody holds it")
     wait_until(lambda: not api.get("/v1/queue")["queue"], "nobody waits")
     assert kept.get("/v1/status").status == 200
     assert api.lease(stays["id"])["state"] == "active"
 
 
-def test_expired_tokens_are_in_nobodys_way(served):
+def test_expired_tokens_do_not_count(served):
     api = served.api()
     for _ in range(100):
         last = api.post("/v1/tokens", {"scope": "read", "ttl_seconds": 1})
@@ -247,7 +248,7 @@ def test_no_secret_is_in_the_store(served):
     lease = api.post("/v1/leases", ASK, Idempotency_Key="a-key-of-a-lease")
     access = api.post("/v1/tokens", {"scope": "admin"}, Idempotency_Key="a-key-of-a-token")
     plain = api.post("/v1/leases", ASK)
-    served.restart()  # what was in the log of the store is in its file, or the other way round
+    served.restart()  # data of the store's log is in its file, or the other way round
     api = served.api()
     again = api.post("/v1/leases", ASK, Idempotency_Key="a-key-of-a-lease")
     assert (again.status, again.body) == (lease.status, lease.body)
@@ -261,7 +262,7 @@ def test_no_secret_is_in_the_store(served):
         assert secret.encode() not in files
 
 
-def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_path):
+def test_an_unusable_token_is_reported(daemon, served, tmp_path):
     unserved = daemon.cli("token", "create", "--scope", "read", "--file", tmp_path / "unserved", check=0)
     assert "nobody can use it yet" in unserved.stderr and "`api.tcp`" in unserved.stderr
     assert daemon.get("/v1/status")["daemon"]["tcp"] is None
@@ -269,7 +270,7 @@ def test_a_token_that_nobody_can_use_yet_is_told_as_that(daemon, served, tmp_pat
     assert served.api().get("/v1/status")["daemon"]["tcp"] == f"127.0.0.1:{served.port}"
 
 
-def test_what_is_wrong_with_a_token_is_said_in_flags(daemon):
+def test_token_errors_name_the_flags(daemon):
     done = daemon.cli("token", "create", "--name", "x" * 300)
     assert done.returncode == 2 and "--name is " in done.stderr, done.stderr
     assert "see: sublet token create --help" in done.stderr
@@ -287,7 +288,7 @@ def test_the_command_line_over_tcp(served, tmp_path):
     refused = served.cli("run", "--vram", "1GiB", "--", "true", **over)
     assert refused.returncode == 77 and "over TCP" in refused.stderr and "unix://" in refused.stderr
     assert served.cli("run", "--vram", "1GiB", "--dry-run", "--", "true", **over).returncode == 0
-    assert served.api().get("/v1/leases?all=true")["leases"] == []  # it was not even asked for
+    assert served.api().get("/v1/leases?all=true")["leases"] == []  # the daemon got no request
     assert served.cli("token", "ls", **over).returncode == 77
     listed = served.cli("token", "ls", check=0).stdout
     assert "token-1" in listed and "ci" in listed and file.read_text().strip() not in listed

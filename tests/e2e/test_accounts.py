@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account database behind the network that hangs, or fails: neither the daemon nor the actor does, and nobody is
-told that they may not do what they may."""
+"""A remote account database that hangs or fails. Neither the daemon nor the actor hangs, and no user loses a right
+because of it.
+"""
 import os
 import pwd
 import subprocess
@@ -11,11 +12,11 @@ from tests.support.preload import preload, shared_library
 from tests.support.sublet import GIB, living, wait_until
 from tests.support.system import ADMINS, CAROL, GROUP, System
 
-ANA, STRANGER = 54331, 54399  # of no account
+ANA, STRANGER = 54331, 54399  # an id without an account
 PRELOADED = ("LD_PRELOAD", "ASAN_OPTIONS", "ACCOUNTS_HANG", "ACCOUNTS_FAIL", "ACCOUNTS_ASKED")
 
-# The questions to the database, which hang for as long as a file is there, and fail while another is. Whose account is
-# asked for is written into a third.
+# The account functions of libc. They hang while a file exists, and fail while another exists. A third file gets the uid
+# of each lookup.
 DATABASE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,7 +69,7 @@ def system(monkeypatch):
     made.close()
 
 
-# One connection, on which it asks until it is let in, and says what it was answered.
+# A connection that repeats a call until the daemon accepts it, and prints each answer.
 ASKS = """
 import http.client, json, socket, sys
 connection = http.client.HTTPConnection("localhost")
@@ -97,7 +98,7 @@ def test_while_the_account_database_hangs_leases_are_granted_all_the_same(tmp_pa
 
 
 @pytest.mark.parametrize("trouble", ["hang", "fail"])
-def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, trouble):
+def test_an_unknown_user_retries_and_is_accepted(system, trouble):
     file = getattr(system.database, trouble)
     file.touch()
     system.start()
@@ -118,7 +119,7 @@ def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, troub
     assert stranger.returncode == 77 and "may only ask for /healthz" in stranger.stderr
 
 
-def test_nobody_is_asked_what_strangers_are_called(system):
+def test_unknown_uids_are_not_looked_up(system):
     system.start()
     denied = system.cli(STRANGER, "status", groups=())
     assert denied.returncode == 77 and f"user {STRANGER} may only" in denied.stderr
@@ -127,7 +128,7 @@ def test_nobody_is_asked_what_strangers_are_called(system):
     assert str(ANA) in asked and str(STRANGER) not in asked
 
 
-def test_while_the_account_database_hangs_the_actor_obeys_who_needs_no_answer(system):
+def test_a_hanging_account_database_does_not_stop_the_actor(system):
     system.start()
     pids = {}
     for tag in ("first", "second"):

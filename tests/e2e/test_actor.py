@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actor from outside: programs that are ended although nobody of theirs is left to ask, and an actor that is not
-there."""
+"""The actor from outside: programs that are ended although none of their clients is left, and an actor that is away."""
 import os
 import pathlib
 import shutil
@@ -17,13 +16,13 @@ QUICK = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
          '[lease]\nlinger = "500ms"\nreconnect = "1s"\ngrace = "1s"\n')
 # Ends only by SIGKILL, and has a child.
 DEAF = "trap '' TERM; sleep 600 & while :; do sleep 0.2; done"
-# A grandchild in a session of its own, whose parents are gone: nothing leads from it back to the program.
+# A grandchild in a session of its own, whose parents are gone: no parent link leads from it to the program.
 LEAVES_AN_ORPHAN = "NOTE=$0 setsid sh -c 'sh -c \"echo \\$\\$ >$NOTE; exec $LOAD\" &' & wait; exec sleep 600"
 
 
 @pytest.fixture
 def groups():
-    """Skips where no control group can be made."""
+    """Skips the test if no control group can be made."""
     mounts = unified_mounts()
     if os.geteuid() != 0 or not mounts:
         pytest.skip("needs root and a unified control group hierarchy")
@@ -89,7 +88,7 @@ def test_an_order_is_not_lost_with_the_actor_that_got_it(start_daemon):
     assert not living(lease["owner"]["pid"])
 
 
-def test_an_actor_that_cannot_be_reached_is_said_and_tried_again(start_daemon, tmp_path):
+def test_an_unreachable_actor_is_reported_and_tried_again(start_daemon, tmp_path):
     daemon = start_daemon(config=QUICK + f'[actor]\nsocket = "{tmp_path}/nobody"\n')
     said = wait_until(lambda: next((warning for warning in daemon.get("/v1/status")["warnings"]
                                     if warning["code"] == "actor"), None), "a warning")
@@ -117,7 +116,7 @@ def test_doctor_says_what_the_actor_can_do(start_daemon):
     assert ("every user's programs" if os.geteuid() == 0 else "of its own user") in said
 
 
-def test_what_a_program_forked_is_found_by_its_group_alone(start_daemon, groups, tmp_path):
+def test_forked_processes_are_found_by_their_group_alone(start_daemon, groups, tmp_path):
     daemon = start_daemon(config=QUICK)
     note = tmp_path / "pid"
     load = "simgpu-load --alloc 256MiB --seconds 600"
@@ -169,7 +168,7 @@ def test_without_inodes_nothing_adopted_is_signalled(start_daemon):
 
 @pytest.fixture
 def without_rights(tmp_path_factory):
-    """A daemon of a plain user, and an actor of root's that listens for it: as the units have it."""
+    """A daemon of a plain user, and an actor of root with a listening socket, as the units run them."""
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
@@ -187,7 +186,7 @@ def without_rights(tmp_path_factory):
         os.chown(home / "actor.sock", USER, USER)
         listener.listen(8)
         number = listener.fileno()
-        # With the one of the capabilities of its unit that signals need.
+        # With the one capability of its unit that signals need.
         command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,+kill "
                    f"{BIN}/sublet-actor listen --user daemon --name {daemon.group_name()}")
         actor = subprocess.Popen(["bash", "-c", command], pass_fds=[number], stdin=subprocess.DEVNULL)
@@ -209,8 +208,9 @@ def without_rights(tmp_path_factory):
 
 @pytest.fixture
 def session():
-    """A control group as a login session has one (root's own may not even be written by root); None where none can be
-    made."""
+    """Makes a control group as a login session has it (even root may not write the root group); None if that is not
+    possible.
+    """
     try:
         made = unified_mounts()[0] / f"sublet-session-{os.getpid()}"
         made.mkdir()

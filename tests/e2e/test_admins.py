@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of the group sublet-admin, where daemon and actor are those of the system: the one knows them by what the
-kernel says of their socket, the other by the accounts of the machine."""
+"""Members of the group sublet-admin, with the daemon and the actor of the system. The daemon knows members by the
+socket's credentials, the actor by the accounts of the machine.
+"""
 import signal
 
 import pytest
@@ -9,7 +10,7 @@ from tests.support.sublet import living, wait_until
 from tests.support.system import ADMINS, CAROL, GROUP, System
 from tests.support.tcp import TcpApi, free_port
 
-ANA, BEN, MALLORY = 54331, 54332, 54391  # of no account
+ANA, BEN, MALLORY = 54331, 54332, 54391  # an id without an account
 ADMIN = (GROUP, ADMINS)
 
 
@@ -20,7 +21,7 @@ def system():
     made.close()
 
 
-def test_an_admin_ends_another_users_program_and_who_is_none_does_not(system):
+def test_only_an_admin_ends_another_users_program(system):
     program = system.load(ANA, "hers")
     hers = system.lease("hers")["id"]
     unknown = system.cli(BEN, "why", "hers")
@@ -46,7 +47,9 @@ def test_without_its_keeper_the_actor_signals_for_an_admin(system):
 
 
 def test_the_actor_believes_the_accounts_and_not_the_daemon(system):
-    """Whoever has the group's number and no account in it is an admin for the daemon alone: nobody is signalled."""
+    """A caller with the group's number but no account in the group is an admin for the daemon alone: no program is
+    signalled.
+    """
     program = system.load(ANA, "hers")
     pid = system.lease("hers")["owner"]["pid"]
     program.kill()
@@ -56,7 +59,7 @@ def test_the_actor_believes_the_accounts_and_not_the_daemon(system):
     assert living(pid), "only an account in the group may"
 
 
-def test_an_admin_makes_tokens_that_end_anybodys_program(system):
+def test_an_admin_token_ends_any_program(system):
     port = free_port()
     with open(system.home / "sublet.toml", "a") as config:
         config.write(f'[api]\ntcp = "127.0.0.1:{port}"\n')

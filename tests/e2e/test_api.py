@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API from outside; every reply is checked against api/openapi.yaml by the client of these tests."""
+"""The HTTP API from outside. The client of these tests checks every reply against api/openapi.yaml."""
 import http.client
 import json
 import os
@@ -26,7 +26,7 @@ def token_lease(api, vram=GIB, ttl=600, **body):
     return ask(api, vram, ttl_seconds=ttl, **body)
 
 
-# --- asking ---
+# --- requests ---
 
 def test_a_lease_is_granted_read_and_released(daemon):
     api = daemon.api()
@@ -41,7 +41,7 @@ def test_a_lease_is_granted_read_and_released(daemon):
     assert device["leased_bytes"] == GIB
     released = api.post(f"/v1/leases/{reply['id']}/release", {})
     assert (released["state"], released["end_reason"]) == ("ended", "released")
-    assert api.get("/v1/devices")["devices"][0]["leased_bytes"] == 0  # no process ever: gone at once
+    assert api.get("/v1/devices")["devices"][0]["leased_bytes"] == 0  # never has a process: gone at once
     again = api.post("/v1/leases/mine/release", {})
     assert again.status == 200 and again["id"] == reply["id"]
     assert api.lease(reply["id"])["state"] == "ended"
@@ -129,7 +129,7 @@ def test_unknown_paths_methods_devices_and_leases(daemon):
     assert api.post("/v1/leases/lease-99/pause", {}).status == 404
 
 
-def test_what_has_no_program_cannot_be_paused(daemon):
+def test_a_lease_without_a_program_cannot_be_paused(daemon):
     api = daemon.api()
     lease = token_lease(api)
     reply = api.post(f"/v1/leases/{lease['id']}/pause", {})
@@ -179,7 +179,7 @@ def test_a_connection_holds_a_lease_and_its_end_ends_it(start_daemon):
     owner = daemon.api()
     lease = ask(owner)
     assert lease["owner"]["kind"] == "connection"
-    second = daemon.api()  # reading with the token holds it too
+    second = daemon.api()  # a read with the token keeps the lease alive too
     assert second.lease(lease["id"], Sublet_Lease_Token=lease["token"])["state"] == "active"
     owner.close()
     assert watcher.get(f"/v1/leases/{lease['id']}?wait=1s")["state"] == "active"
@@ -190,8 +190,8 @@ def test_a_connection_holds_a_lease_and_its_end_ends_it(start_daemon):
     assert (wrong.status, wrong["code"]) == (403, "Denied")
 
 
-def test_who_waits_is_told_of_an_end_among_more_than_are_remembered(start_daemon):
-    """All of one program end at a stroke, more than memory keeps: some are known by the store alone."""
+def test_a_wait_learns_of_a_forgotten_end(start_daemon):
+    """All leases of a program end at once, more than memory keeps: some are only in the store."""
     daemon = start_daemon(config=QUICK + "[limits]\nleases = 2000\nwaiters = 4\n")
     ask(daemon.api(), 3 * GIB, ttl_seconds=600)
     program = daemon.spawn("sleep", "600")
@@ -209,7 +209,7 @@ def test_who_waits_is_told_of_an_end_among_more_than_are_remembered(start_daemon
         return daemon.get("/v1/status")["leases"]["queued"]
 
     def get(lease):
-        def once_there_is_a_place(api):  # which the question whether all of them wait may have taken
+        def once_there_is_a_place(api):  # the requests that check whether all of them wait may have taken the place
             while (answer := api.get(f"/v1/leases/{lease}?wait=60s&since=queued")).status == 503:
                 pass
             return answer
@@ -272,11 +272,11 @@ def test_a_lease_whose_processes_hold_vram_is_in_use(start_daemon):
     assert api.get("/v1/status")["unleased_processes"] == []
     refused = api.post(f"/v1/leases/{lease['id']}/release", {})
     assert (refused.status, refused["code"]) == (409, "InUse")
-    daemon.restart()  # what was booked is booked again
+    daemon.restart()  # the booking is made again
     api = daemon.api()
     wait_until(lambda: api.lease(lease["id"])["used_bytes"] >= GIB, "its use is measured by the new daemon")
     assert api.post(f"/v1/leases/{lease['id']}/release", {"force": True})["state"] == "ended"
-    device = api.get("/v1/devices")["devices"][0]  # released, but the bytes are still there and still counted
+    device = api.get("/v1/devices")["devices"][0]  # released, but the bytes are still there and still charged
     assert device["leased_bytes"] + device["other_bytes"] >= GIB
     assert program.poll() is None  # a program that Sublet did not start is never signalled for that
     row, = (p for p in api.get("/v1/processes")["processes"] if p["pid"] == program.pid)
@@ -308,7 +308,7 @@ def test_a_retry_gets_the_same_answer_also_after_a_restart(daemon):
     assert api.post("/v1/leases", body, Idempotency_Key="x" * 129).status == 400
 
 
-# --- who may ---
+# --- rights ---
 
 AS_NOBODY = """
 import http.client, json, os, socket, sys
@@ -324,7 +324,7 @@ print(reply.status, reply.read().decode())
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_other_users_get_healthz_only(daemon):
-    daemon.dir.chmod(0o711)  # a private daemon's directory is its user's; this opens the way to the socket
+    daemon.dir.chmod(0o711)  # only its user may enter a private daemon's directory; this opens the way to the socket
     def as_other(path):
         done = subprocess.run([sys.executable, "-c", AS_NOBODY, str(daemon.socket), path, "12345"], capture_output=True,
                               text=True, check=True)
@@ -375,7 +375,7 @@ def test_the_contract_lists_the_codes_of_the_program():
     assert listed == names
 
 
-def test_garbage_on_the_socket_harms_nobody(daemon):
+def test_garbage_on_the_socket_does_no_harm(daemon):
     for rubbish in (b"\x00" * 100, b"GET\r\n\r\n", b"POST /v1/leases HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
                     b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n"):
         with socket.socket(socket.AF_UNIX) as raw:
@@ -386,7 +386,7 @@ def test_garbage_on_the_socket_harms_nobody(daemon):
                 while raw.recv(65536):
                     pass
             except ConnectionResetError:
-                pass  # it was cut off before all of it was read
+                pass  # the connection was cut before all of it was read
     assert daemon.api().get("/healthz").status == 200
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests made by chance from the contract's schemas, right and wrong ones: no 5xx, and no reply off the contract."""
+"""Random requests from the contract's schemas, right and wrong: no 5xx, and no reply that breaks the contract."""
 import json
 import os
 import random
@@ -15,13 +15,13 @@ from tests.support.sublet import GIB, MIB
 SECONDS = float(os.environ.get("SUBLET_FUZZ_SECONDS", "15"))
 STRANGE = ["", "x", "\x00", "é", "\U0001f600", "' OR 1=1 --", "../../etc/passwd", "%00", "a" * 5000, "null", "NaN",
            "-1", "1e400", "lease-0", "lease-99999999999999999999", "\ud800"]
-# No wait, and no stream that would not end: else a wrong word.
+# No wait, and no endless stream: else a wrong word.
 AT_ONCE = {"wait": "0s", "follow": "false"}
 NUMBERS = [0, -1, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -2**63, -2**70, 1.5, 1e308, -0.0]
 
 
 class Maker:
-    """Makes values of a schema; now and then ones that are not."""
+    """Makes random values of a schema, and sometimes wrong values."""
 
     def __init__(self, chance, leases, pids, life):
         self.chance, self.leases, self.pids, self.life = chance, leases, pids, life
@@ -33,7 +33,7 @@ class Maker:
     def value(self, schema, name=""):
         schema = contract._resolve(schema)
         if name in ("pid", "keeper_pid", "cgroup"):
-            # Only processes of this test: others must not be touched, whatever chance says.
+            # Only processes of this test: random requests must not touch others.
             return self.chance.choice(self.pids) if name != "cgroup" else self.chance.choice(STRANGE)
         if self.chance.random() < 0.12:
             return self.wrong()
@@ -111,7 +111,7 @@ def headers(maker):
         made["Idempotency-Key"] = maker.chance.choice(["k1", "k2", "k3", "x" * 200])
     if maker.chance.random() < 0.1:
         made["Sublet-Lease-Token"] = maker.chance.choice(["0" * 32, "x", "y" * 1000])
-    if maker.chance.random() < 0.2:  # read by /v1/events alone
+    if maker.chance.random() < 0.2:  # only /v1/events reads it
         number = maker.chance.choice([0, 1, maker.chance.randrange(3000), 2**64 - 1, 2**64, -1])
         word = maker.chance.choice(STRANGE + ["0", f"{maker.life}-{number}", f"{maker.life}-{number}", f"x-{number}"])
         made["Last-Event-ID"] = word.encode("utf-8", "surrogatepass")
@@ -119,7 +119,7 @@ def headers(maker):
 
 
 def life_of(daemon):
-    """What the ids of a store's events begin with."""
+    """Returns the first part of the ids of a store's events."""
     with Stream(daemon, "?follow=false", last_id="0") as stream:
         assert stream.next()
         return stream.last_id.split("-")[0]
@@ -133,7 +133,7 @@ def test_requests_made_by_chance(start_daemon, seed):
     print("seed", seed)
     program = daemon.spawn("sleep", "600")
     api = daemon.api()
-    # A lease may be told to end its owner: no number of a process that is not ours may be among these.
+    # A lease may end its owner: only processes of this test may be owners.
     maker = Maker(chance, [], [program.pid, 1 << 22, 2**31 - 1, 2**31, 0, -1, "1", None], life_of(daemon))
     items = [(path, method, item) for path, item in contract.document()["paths"].items()
              for method in ("get", "post", "delete") if method in item]
@@ -155,7 +155,7 @@ def test_requests_made_by_chance(start_daemon, seed):
         assert reply.status < 500, f"seed {seed}, request {count}: {method} {target} {body!r}: {reply}"
         if path == "/v1/leases" and method == "post" and reply.status in (201, 202):
             maker.leases = (maker.leases + [reply["id"]])[-20:]
-        if count % 500 == 0:  # room again
+        if count % 500 == 0:  # free memory again
             for lease in api.get("/v1/leases")["leases"]:
                 api.post(f"/v1/leases/{lease['id']}/release", {"force": True})
     print(count, "requests,", answers)

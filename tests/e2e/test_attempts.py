@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause may meet: bytes that vanish from the list without going, words and preemptors that come and go while
-it is undone, a driver that does not return, a host that takes no more."""
+"""Failures of a pause: bytes that vanish from the list but not from the card, requests and preemptors that come and go
+while a pause is undone, a driver that does not return, too little host memory.
+"""
 import contextlib
 import http.server
 import json
@@ -32,13 +33,13 @@ def reasons(daemon, tag, code):
 # --- not listed is not gone ---
 
 def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
-    """Nobody is called a liar for it and nothing is granted; what is wrong with the card is told wherever one looks."""
+    """The pause is unverified: no program is blamed, nothing is granted, and every view names the card's problem."""
     daemon = start_parking(start_daemon)
     victim = run(daemon, "victim", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     paused = daemon.spawn("sublet", "pause", "victim")
     wait_until(lambda: daemon.cards()["calls"].get("cuCheckpointProcessCheckpoint"), "its bytes were weighed")
-    daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone are never had
+    daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone never come
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: reasons(daemon, "victim", "unverified"), "it is told")
     preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
@@ -62,7 +63,7 @@ def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before_it_is_asked", "when_it_says_so"])
-def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
+def test_a_vanished_process_has_not_yielded(daemon, before):
     run(daemon, "other", "512MiB", "256MiB")
     liar = run(daemon, "liar", "2GiB", "1GiB", "--pausable", "cooperative", load=("--on-pause", "liar"))
     wait_until(lambda: lease_of(daemon, "liar")["used_bytes"] >= 1024 * MIB, "all of it")
@@ -88,11 +89,11 @@ def test_who_vanishes_from_the_list_has_not_yielded(daemon, before):
         assert store.execute("SELECT count(*) FROM pause_records").fetchone()[0] == 0, "nobody knows that it lied"
 
 
-# --- whose word is the last, and whose room it is for ---
+# --- the last order, and the preemptor ---
 
 @contextlib.contextmanager
 def hook(goes_on):
-    """The address of a program that refuses to yield, and takes its time to say that it goes on."""
+    """The address of a program that refuses to yield, and answers a resume order late."""
     class Hook(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):
             pass
@@ -124,7 +125,7 @@ def refusing(daemon, address):
     return victim
 
 
-def test_a_resume_while_a_pause_is_undone_is_the_last_word(daemon):
+def test_a_resume_while_a_pause_is_undone_wins(daemon):
     goes_on = threading.Event()
     with hook(goes_on) as address:
         victim = refusing(daemon, address)
@@ -138,8 +139,8 @@ def test_a_resume_while_a_pause_is_undone_is_the_last_word(daemon):
         ends_well(daemon, "victim", victim)
 
 
-@pytest.mark.parametrize("stays", [True, False], ids=["who_still_waits", "one_who_has_gone"])
-def test_the_next_method_is_tried_for(daemon, stays):
+@pytest.mark.parametrize("stays", [True, False], ids=["waiting_preemptor", "gone_preemptor"])
+def test_the_next_method(daemon, stays):
     goes_on = threading.Event()
     with hook(goes_on) as address:
         victim = refusing(daemon, address)
@@ -173,7 +174,7 @@ def stuck(daemon, tag):
 
 
 @pytest.mark.parametrize("hang", ["lock-hang", "checkpoint-hang", "state-hang"])
-def test_while_the_driver_hangs_the_next_one_is_asked(daemon, hang):
+def test_a_hanging_driver_call_leads_to_the_next_victim(daemon, hang):
     first, second = two(daemon)
     daemon.ctl("fault", hang, "--pid", pid_of(daemon, "first"))
     preemptor = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tag", "preemptor", "--tier", "interactive", "--",
@@ -197,7 +198,7 @@ def test_while_the_driver_hangs_the_next_one_is_asked(daemon, hang):
         ends_well(daemon, tag, child)
 
 
-def test_a_restore_that_hangs_is_told_and_holds_up_nobody(daemon):
+def test_a_hanging_restore_is_reported_and_delays_no_other(daemon):
     first, second = two(daemon)
     assert daemon.cli("pause", "first").returncode == 0
     daemon.ctl("fault", "restore-hang", "--pid", pid_of(daemon, "first"))
@@ -214,7 +215,7 @@ def test_a_restore_that_hangs_is_told_and_holds_up_nobody(daemon):
         ends_well(daemon, tag, child)
 
 
-def test_who_is_stuck_can_be_ended(daemon):
+def test_a_stuck_lease_can_be_ended(daemon):
     first, _ = two(daemon)
     daemon.ctl("fault", "checkpoint-hang", "--pid", pid_of(daemon, "first"))
     assert daemon.cli("pause", "first", "--no-wait").returncode == 0
@@ -226,9 +227,9 @@ def test_who_is_stuck_can_be_ended(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-# --- who is to blame ---
+# --- blame ---
 
-def test_what_the_host_refuses_is_nobodys_failure(start_daemon):
+def test_a_refusal_by_the_host_is_not_the_programs_failure(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n')
     run(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
     preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While a program is paused: unleased processes in its place, nobody left, host memory shared and watched, progress."""
+"""A paused program: unleased processes in its memory, orphaned leases, shares and limits of host memory, progress."""
 import contextlib
 import os
 import re
@@ -37,7 +37,7 @@ def texts(daemon, tag, code):
 
 # --- unleased processes ---
 
-def test_an_unleased_process_in_its_place_is_named_and_when_it_leaves_the_program_comes_back(daemon):
+def test_a_lease_resumes_when_the_unleased_process_leaves(daemon):
     first = run(daemon, "first", "3GiB", "1GiB")
     assert daemon.cli("pause", "first").returncode == 0
     assert lease_of(daemon, "first")["blocked"] is None
@@ -62,7 +62,7 @@ def test_an_unleased_process_in_its_place_is_named_and_when_it_leaves_the_progra
     ends_well(daemon, "first", first)
 
 
-def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_victim_not_blamed(daemon):
+def test_an_unleased_process_during_verification_is_named(daemon):
     batch = run(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     urgent = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "urgent", "--tier", "interactive", "--",
@@ -74,7 +74,7 @@ def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_vi
     said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the unleased process is named")
     assert said[0].startswith("External: pid "), said
     assert f"pid {unleased.pid} (simgpu-load, without a lease)" in said[0], said
-    # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
+    # The pause freed no memory, but that is not the program's fault: the pause counts as a success.
     assert texts(daemon, "batch", "paused")
     assert not any("still held" in text for text in texts(daemon, "batch", "resuming"))
     unleased.kill()
@@ -84,7 +84,7 @@ def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_vi
     ends_well(daemon, "batch", batch)
 
 
-def test_who_waits_for_an_unleased_process_is_told_so(daemon):
+def test_a_wait_for_an_unleased_process_is_told(daemon):
     unleased = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     wait_until(lambda: used_on_card(daemon) > 2 * GIB, "it holds its bytes")
     waits = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "tag": "waits"})
@@ -93,7 +93,7 @@ def test_who_waits_for_an_unleased_process_is_told_so(daemon):
     assert f"External: pid {unleased.pid} (simgpu-load)" in daemon.cli("ps", check=0).stdout
 
 
-# --- nobody left ---
+# --- orphaned leases ---
 
 HOOK = """
 import http.server, json
@@ -112,7 +112,7 @@ server.serve_forever()
 
 
 def parked_token_lease(daemon, program):
-    """A lease that belongs to a token, with a program booked to it that yields by itself."""
+    """A lease of a token, with an attached cooperative program."""
     api = daemon.api()
     assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "tag": "tokens"})["owner"]["kind"] == "token"
     assert api.post("/v1/leases/tokens/attach", {"pid": program.pid}).status == 200
@@ -126,7 +126,7 @@ def test_a_paused_token_lease_without_a_process_ends(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + 'orphan_after = "1s"\n')
     program = daemon.spawn("/usr/bin/python3", "-c", HOOK)
     parked_token_lease(daemon, program)
-    # It stays for as long as its program lives, however long ago that it was paused.
+    # The lease stays as long as its program lives, however long it is paused.
     later = daemon.api().post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 2, "tag": "clock"})
     until(daemon, later["id"], "ended")
     assert lease_of(daemon, "tokens")["state"] == "paused"
@@ -139,7 +139,7 @@ def test_a_paused_token_lease_without_a_process_ends(start_daemon):
 
 # --- the ledger ---
 
-def test_one_user_does_not_fill_it_for_all(start_daemon):
+def test_one_user_does_not_fill_the_ledger_for_all(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "3GiB"\nuser_share = 0.5\n')
     quick_checkpoints(daemon)
     other = daemon.api().post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 600})
@@ -169,7 +169,7 @@ def test_one_user_does_not_fill_it_for_all(start_daemon):
 
 @contextlib.contextmanager
 def swapped(pid, kibibytes, tmp_path):
-    """The kernel's word that so much of the process is on a swap device, for whoever reads it."""
+    """Makes every reader see that so many bytes of the process are on a swap device."""
     fake = tmp_path / "status"
     with open(f"/proc/{pid}/status") as status:
         text = status.read()
@@ -183,7 +183,7 @@ def swapped(pid, kibibytes, tmp_path):
         subprocess.run(["umount", path], check=True)
 
 
-def test_a_parked_program_on_a_swap_device_is_told_of(daemon, tmp_path):
+def test_a_parked_program_on_a_swap_device_is_reported(daemon, tmp_path):
     run(daemon, "parked", "2GiB", "512MiB")
     assert daemon.cli("pause", "parked").returncode == 0
     pid = lease_of(daemon, "parked")["owner"]["pid"]
@@ -200,9 +200,9 @@ def test_a_parked_program_on_a_swap_device_is_told_of(daemon, tmp_path):
     wait_until(lambda: not warned(), "it is over when it is back")
 
 
-# --- how far it is ---
+# --- progress ---
 
-def test_progress_is_shown_while_it_is_parked_and_brought_back(daemon):
+def test_progress_is_shown_during_pause_and_resume(daemon):
     run(daemon, "slow", "2GiB", "1GiB")
     daemon.ctl("fault", "checkpoint-hang")
     parking = daemon.spawn("sublet", "pause", "slow")
@@ -225,7 +225,7 @@ def test_progress_is_shown_while_it_is_parked_and_brought_back(daemon):
     assert back.wait(timeout=60) == 0, back.communicate()
 
 
-def test_on_a_terminal_it_is_one_line(daemon):
+def test_progress_on_a_terminal_is_one_line(daemon):
     run(daemon, "slow", "2GiB", "1GiB")
     daemon.ctl("fault", "checkpoint-hang")
     with Shell(daemon.env()) as shell:
@@ -258,7 +258,7 @@ def test_an_order_is_carried_out_by_the_next_daemon(start_daemon):
     until(daemon, "holder", "active")
 
 
-def test_how_pauses_went_is_not_forgotten(daemon):
+def test_results_of_pauses_are_not_forgotten(daemon):
     run(daemon, "first", "2GiB", "1GiB", "--name", "unlucky")
     daemon.ctl("fault", "checkpoint-fail")
     assert daemon.cli("pause", "first").returncode == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion in the shells themselves: verbs, flags, and the ids and tags that only the daemon knows."""
+"""Completion in the shells: verbs, flags, and the ids and tags that only the daemon knows."""
 import os
 import pty
 import re
@@ -61,7 +61,7 @@ def test_fish_completes_files(daemon, tmp_path):
 # ---------------------------------------------------------------------------------------------- bash and zsh: Tab
 
 class Line:
-    """An interactive shell on a pseudo-terminal, as it is after its own start-up and our script."""
+    """An interactive shell on a pseudo-terminal, after its own start-up and our script."""
 
     def __init__(self, arguments, env, setup):
         self.seen = ""
@@ -113,15 +113,15 @@ def test_tab(line, typed, becomes):
     line.expect(re.escape(rest))
 
 
-def test_tab_tab_shows_what_there_is(line):
+def test_tab_tab_lists_all_candidates(line):
     line.type("sublet why \t\t")
     line.expect("lease-1")
     line.expect("mine")
 
 
-# ---------------------------------------------------------------------------------------------- what the daemon knows
+# ---------------------------------------------------------------------------------------------- names from the daemon
 
-def test_names_that_only_the_daemon_knows(daemon):
+def test_completion_of_names_from_the_daemon(daemon):
     api = daemon.api()
     ended = api.post("/v1/leases", {"vram_bytes": 1 << 20, "ttl_seconds": 600, "tag": "over"})
     api.post(f"/v1/leases/{ended['id']}/release", {})
@@ -146,4 +146,4 @@ def test_names_that_only_the_daemon_knows(daemon):
     assert offered("events", "--type", "lease,w") == ["lease,warning"]
     assert offered("help", "pro") == ["proclist"]
     daemon.kill()
-    assert offered("why", "") == []  # and nobody waits for it
+    assert offered("why", "") == []  # and no shell waits for the daemon

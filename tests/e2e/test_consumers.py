@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is remembered of a consumer belongs to its user: programs of the same name are no guide to another user's."""
+"""The history of a consumer belongs to its user: programs of the same name do not change another user's estimates."""
 import pytest
 
 from tests.support.sublet import MIB
 from tests.support.system import CAROL, System
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def system():
 
 
 def trained(system, uid, tag, alloc, pauses=0):
-    """A program of that user's that is called as the others are; it has ended."""
+    """Runs a program of that user with the same name as the others, to its end."""
     program = system.load(uid, tag, alloc=alloc, more=("--name", "train"))
     for _ in range(pauses):
         system.cli(uid, "pause", tag, check=0)
@@ -33,11 +33,11 @@ def check(system):
     assert 1024 * MIB <= rows[ANA]["peak_used_bytes"] < 1600 * MIB
     assert 600 * MIB <= rows[BEN]["peak_used_bytes"] < 1000 * MIB
     assert {move["samples"] for move in rows[ANA]["moves"]} == {1} and not rows[BEN]["moves"]
-    # Both are shown to everybody, and whose is whose.
+    # The lists show the consumers of both users to everybody, with their users.
     table = system.cli(CAROL, "report", "--consumers", check=0).stdout.splitlines()
     assert table[0].split()[:2] == ["CONSUMER", "USER"]
     assert [line.split()[:2] for line in table[1:3]] == [["train", str(ANA)], ["train", str(BEN)]]
-    # What is told of it is the caller's own.
+    # Estimates come from the caller's own history.
     for uid in (ANA, BEN):
         said = system.cli(uid, "run", "--name", "train", "--dry-run", "--", "true", check=0)
         size = f"{rows[uid]['peak_used_bytes'] / MIB / 1024:.1f} GiB" if uid == ANA else \

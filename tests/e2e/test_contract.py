@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every status that the contract lists for a call is one that the call really gives, seen here, and every code."""
+"""Every status that the contract lists for a call is seen here, and every code."""
 import os
 import pathlib
 import socket
@@ -17,14 +17,14 @@ ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause", "resume")
 BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
-# Codes of what is still to come: quotas of tenants, shares of the compute, who goes first beyond the queue, draining.
+# Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue, draining.
 LATER = {"Priority", "Share", "Draining"}
-# What takes a scene of its own.
+# Codes that need a test of their own.
 CODES_ELSEWHERE = {"HostMemory": "test_pause.py", "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
                    "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py"}
 
-# With which codes a call is refused by the state of things (409); each call that changes something also with Stale, for
-# a key of another request. A name of a file: seen there.
+# The codes with which calls are refused because of the present state (409). Each call that changes something is also
+# refused with Stale, for a key of another request. A file name: that file tests the code.
 CONFLICTS = {
     "GET /v1/leases/{id}/cooperate": {"Stale": None},
     "POST /v1/leases": {"Memory": None, "Settling": None, "External": None, "InUse": None, "Quota": "test_hostile.py",
@@ -89,7 +89,7 @@ def pause_and_resume(daemon, api):
     daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "program", "--", "simgpu-load", "--alloc", "64MiB",
                  "--seconds", "600")
     wait_until(lambda: api.get("/v1/leases/program").body.get("used_bytes"), "it runs")
-    # For the second one, and for something outside, it makes room.
+    # It makes room for the second lease, and for a process without a lease.
     assert api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB, tag="other")).status == 202
     assert api.post("/v1/preempt", {"lease": "other"}).status == 202
     wait_until(lambda: api.get("/v1/leases/other")["state"] == "offered", "it has the room")
@@ -182,7 +182,7 @@ def bad_calls(api, ended, active):
         assert api.post(f"{active}/{action}", body).status == 409
     for action in ("pause", "resume"):
         assert api.post(f"{active}/{action}", {"generation": 1}).status == 409
-    assert api.post(f"{active}/pause", {})["code"] == "PauseUnsafe"  # it has no program
+    assert api.post(f"{active}/pause", {})["code"] == "PauseUnsafe"  # the lease has no program
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:
         pass  # until there are too many
 
@@ -212,7 +212,7 @@ def refused_calls(daemon, api):
 
 
 def whatever_is_asked(daemon, start_daemon, api):
-    """What any call may be told: before it is known which one it is, or whoever asks."""
+    """Refusals that any call may give: before the call is known, or because of the caller."""
     for method, path, _ in contract.operations():
         body = {} if method == "POST" else None
         assert api.call(method, path + "?z=1", body).status == 400
@@ -233,7 +233,7 @@ def whatever_is_asked(daemon, start_daemon, api):
 
 
 def room_that_is_not_there(daemon, api):
-    """Nobody is to wait: why not, is told by the code."""
+    """A request with queue=false: the code tells why it is refused."""
     program = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     ask = dict(ASK, vram_bytes=3 * GIB, queue=False)
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["other_bytes"] >= 2 * GIB, "a stranger is seen")
@@ -269,7 +269,7 @@ def test_every_documented_answer_is_given(daemon, start_daemon):
     assert listed - codes == LATER | set(CODES_ELSEWHERE)
     for code, file in CODES_ELSEWHERE.items():
         assert f'"{code}"' in pathlib.Path(__file__).with_name(file).read_text(), f"{file} does not see {code}"
-    # One status has one code, but for those that say that something does not go now.
+    # One status has one code, except those for a conflict with the present state.
     by_status = {status: {code for *_, at, code in contract.seen if at == status and code} for status in
                  (400, 401, 403, 404, 405, 413, 422, 431, 503)}
     assert by_status == {400: {"BadRequest"}, 401: {"Denied"}, 403: {"Denied"}, 404: {"NotFound"},
@@ -283,8 +283,8 @@ def test_every_documented_answer_is_given(daemon, start_daemon):
         assert code in pathlib.Path(__file__).with_name(file).read_text(), f"{file} does not see {code}"
 
 
-def test_what_a_call_does_not_know_is_refused(daemon):
-    """A misspelt word is never taken for one that was heeded."""
+def test_unknown_parameters_are_refused(daemon):
+    """A misspelt flag is refused, never ignored."""
     api = daemon.api()
     for method, path, operation in contract.operations():
         body = {} if method == "POST" else None
@@ -303,7 +303,7 @@ def test_what_a_call_does_not_know_is_refused(daemon):
 
 
 def said_to(daemon, *requests):
-    """All that comes back for requests sent in one go, as text."""
+    """Sends requests at once; returns all replies as text."""
     raw = socket.socket(socket.AF_UNIX)
     raw.settimeout(60)
     raw.connect(str(daemon.socket))
@@ -337,7 +337,7 @@ def test_a_target_may_name_the_host(daemon):
     assert said_to(daemon, f"GET ftp://x/healthz {close}").startswith("HTTP/1.1 404")
 
 
-def test_what_is_said_twice_is_refused(daemon):
+def test_repeated_parameters_are_refused(daemon):
     api = daemon.api()
     for path in ("/v1/leases?all=true&all=false", "/v1/leases?limit=1&limit=1"):
         refused = api.get(path)
@@ -353,7 +353,7 @@ def test_what_is_said_twice_is_refused(daemon):
 
 
 def test_an_empty_key_is_refused(daemon):
-    """It would protect nothing, and whoever sends it believes otherwise."""
+    """An empty key protects nothing, but its sender relies on it."""
     api = daemon.api()
     refused = api.post("/v1/leases", ASK, Idempotency_Key="")
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "is empty" in refused["detail"]

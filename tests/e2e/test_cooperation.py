@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that yield by themselves when they are asked: honest ones, and all that can be wrong with one."""
+"""Cooperative programs: honest programs, and programs with every possible fault."""
 import json
 import os
 import signal
@@ -27,7 +27,8 @@ def cooperation(daemon, tag):
 
 
 def start(daemon, mode, *more, seconds=600, run=()):
-    """A program that fills 128 MiB, checks every byte, and yields in that way; "" for one that does not."""
+    """A program that fills 128 MiB, checks every byte, and reacts to a pause in the given way; "" for no cooperation.
+    """
     program = daemon.spawn("sublet", "run", "--vram", "256MiB", "--tag", "it", *run, "--", "simgpu-load", "--alloc",
                            "128MiB", "--step", "32MiB", "--seconds", seconds, "--verify", "--json",
                            *(["--on-pause", mode] if mode else []), *more)
@@ -47,7 +48,7 @@ def why(daemon, code, tag="it"):
 
 
 def end(program, pauses):
-    """It ends well when it is asked to, with every byte as it was."""
+    """Ends it by SIGTERM; every byte must be unchanged."""
     os.kill(program_pid(program), signal.SIGTERM)
     out, err = program.communicate(timeout=120)
     result = json.loads(out.splitlines()[-1])
@@ -57,7 +58,7 @@ def end(program, pauses):
 
 
 def program_pid(program):
-    """The program below `sublet run`, which is its keeper."""
+    """The program below `sublet run`, its keeper."""
     return int(next(pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == program.pid))
 
 
@@ -76,9 +77,9 @@ def consumer(daemon, name="simgpu-load"):
     return next(row for row in daemon.get("/v1/consumers")["consumers"] if row["consumer"] == name)
 
 
-# --- as it should be ---
+# --- honest programs ---
 
-def test_yields_by_itself_and_comes_back_with_every_byte(daemon):
+def test_a_cooperative_program_keeps_every_byte(daemon):
     program = start(daemon, "honest")
     registered = cooperation(daemon, "it")["registered"]
     assert registered["way"] == "poll" and registered["residue_bytes"] == 64 * MIB
@@ -89,7 +90,7 @@ def test_yields_by_itself_and_comes_back_with_every_byte(daemon):
     assert paused["pause"]["method"] == "cooperative" and paused["reserved_bytes"] == 64 * MIB
     assert used_on_card(daemon) < 64 * MIB
     assert 0.9 * ALLOC <= paused["parked_bytes"] < 2 * ALLOC, "it copied what it held, and the ledger knows"
-    # Another program has the room meanwhile.
+    # Another program has the memory meanwhile.
     assert daemon.cli("run", "--vram", "600MiB", "--no-wait", "--", "simgpu-load", "--alloc", "512MiB", "--seconds",
                       "0").returncode == 0
     assert daemon.cli("resume", "it").returncode == 0
@@ -101,7 +102,7 @@ def test_yields_by_itself_and_comes_back_with_every_byte(daemon):
     end(program, [2])
 
 
-def test_is_paused_over_a_restart_of_the_daemon(daemon):
+def test_a_pause_outlives_a_restart_of_the_daemon(daemon):
     program = start(daemon, "honest")
     assert daemon.cli("pause", "it").returncode == 0
     daemon.kill()
@@ -111,7 +112,7 @@ def test_is_paused_over_a_restart_of_the_daemon(daemon):
     end(program, [1])
 
 
-# --- what can be wrong with one: each is undone or parked by the driver, and no byte is lost ---
+# --- wrong programs: each pause is undone or done by the driver, and no byte is lost ---
 
 def test_a_liar_is_found_out_and_parked_by_the_driver(daemon):
     program = start(daemon, "liar")
@@ -134,7 +135,7 @@ def test_a_liar_that_may_not_be_parked_otherwise_is_undone(daemon):
     end(program, [1])
 
 
-def test_half_a_yield_is_none(daemon):
+def test_half_a_yield_is_a_failure(daemon):
     program = start(daemon, "half", "--step", "16MiB", run=["--pausable", "cooperative"])
     assert daemon.cli("pause", "it").returncode == 1
     assert "still held" in why(daemon, "resuming")
@@ -143,7 +144,7 @@ def test_half_a_yield_is_none(daemon):
     end(program, [1])
 
 
-def test_who_yields_too_late_is_told_to_go_on(daemon):
+def test_a_late_yield_gets_a_resume_order(daemon):
     program = start(daemon, "late", run=["--pausable", "cooperative"])
     assert daemon.cli("pause", "it").returncode == 1
     assert "has not answered within 3 s" in why(daemon, "resuming")
@@ -153,7 +154,7 @@ def test_who_yields_too_late_is_told_to_go_on(daemon):
     end(program, [1])
 
 
-def test_who_never_gets_to_it_is_parked_by_the_driver(daemon):
+def test_an_unresponsive_program_is_parked_by_the_driver(daemon):
     program = start(daemon, "deaf")
     assert daemon.cli("pause", "it").returncode == 0
     assert lease_of(daemon, "it")["pause"]["method"] == "driver"
@@ -162,7 +163,7 @@ def test_who_never_gets_to_it_is_parked_by_the_driver(daemon):
     end(program, [0])
 
 
-def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
+def test_memory_allocated_while_paused_is_parked_too(daemon):
     program = start(daemon, "again-at-usr1")
     assert daemon.cli("pause", "it").returncode == 0
     os.kill(program_pid(program), signal.SIGUSR1)
@@ -177,7 +178,7 @@ def test_who_holds_memory_again_while_it_is_paused_is_parked_on_top(daemon):
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_relapses_where_the_driver_cannot_park_comes_back_all_the_same(start_daemon, restart):
+def test_memory_allocated_while_paused_without_a_driver_method(start_daemon, restart):
     daemon = start_daemon("1x1GiB,driver_version=12060", config=CONFIG)
     program = start(daemon, "again-at-usr1")
     assert daemon.cli("pause", "it").returncode == 0
@@ -187,7 +188,7 @@ def test_who_relapses_where_the_driver_cannot_park_comes_back_all_the_same(start
     paused = lease_of(daemon, "it")
     assert paused["state"] == "paused" and paused["pause"]["method"] == "cooperative", paused
     assert daemon.get("/v1/ledger")["entries"] == before, "the ledger counts what is parked, and no more"
-    if restart:  # it knows no more than what was stored
+    if restart:  # the new daemon knows only the stored state
         daemon.kill()
         daemon.start()
     assert daemon.cli("resume", "it").returncode == 0
@@ -208,15 +209,15 @@ def test_a_stopped_process_gets_its_resume_once_it_runs_again(daemon):
     os.kill(pid, signal.SIGCONT)
     until(daemon, "it", "active")
     ledger_is_empty(daemon)
-    end(program, [0, 1])  # both orders, or the last alone, were there to be read
+    end(program, [0, 1])  # the program may have read both orders, or only the last
 
 
 @pytest.mark.parametrize("state", ["pausing", "paused", "resuming"])
-def test_dies_in_the_middle(daemon, state):
+def test_a_program_that_dies_during_its_pause(daemon, state):
     program = start(daemon, {"pausing": "late", "resuming": "honest"}.get(state, "honest"))
     pid = program_pid(program)
     assert daemon.cli("pause", "it", *(["--no-wait"] if state == "pausing" else [])).returncode == 0
-    if state == "resuming":  # it is told to go on, and cannot hear it
+    if state == "resuming":  # the program gets the resume order, and cannot handle it
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: state_of(pid) == "T", "it is stopped")
         assert daemon.cli("resume", "it", "--no-wait").returncode == 0
@@ -228,7 +229,7 @@ def test_dies_in_the_middle(daemon, state):
     wait_until(lambda: used_on_card(daemon) == 0, "nothing of it is left on the card")
 
 
-def test_what_it_says_of_itself_is_checked(daemon):
+def test_registrations_are_checked(daemon):
     program = start(daemon, "honest")
     api = daemon.api()
     refused = api.post("/v1/leases/it/cooperate", {"way": "poll"})

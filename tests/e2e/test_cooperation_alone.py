@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that yield by themselves, where nobody is there who tells them: no lease any more, or no daemon."""
+"""Cooperative programs without a lease, or without a daemon."""
 import json
 import os
 import signal
@@ -23,13 +23,13 @@ def daemon(start_daemon):
 
 @pytest.fixture
 def gate(tmp_path):
-    """Whoever opens it to read waits until the test opens it to write."""
+    """A pipe: its reader waits until the test opens it for writing."""
     os.mkfifo(tmp_path / "gate")
     return tmp_path / "gate"
 
 
 def hold(daemon):
-    """A lease that its connection holds."""
+    """A lease that its connection keeps alive."""
     holder = daemon.spawn("sublet", "hold", "--vram", "256MiB", "--tag", "it")
     wait_until(lambda: daemon.get("/v1/leases/it").status == 200, "it is asked for")
     until(daemon, "it", "active")
@@ -37,7 +37,7 @@ def hold(daemon):
 
 
 def ends_without(daemon, holder, restart, id):
-    """Its holder goes while it is paused, and with it the lease."""
+    """Ends the holder of a paused lease, and so the lease."""
     holder.kill()
     if restart:
         daemon.restart()
@@ -48,7 +48,7 @@ def ends_without(daemon, holder, restart, id):
 # --- its lease ends ---
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_asks_for_its_orders_goes_on_when_its_lease_has_ended(daemon, gate, restart):
+def test_a_polling_program_resumes_when_its_lease_has_ended(daemon, gate, restart):
     holder = hold(daemon)
     id = lease_of(daemon, "it")["id"]
     program = daemon.spawn("sh", "-c", f"read -r _ < '{gate}'; exec simgpu-load --alloc 128MiB --step 32MiB "
@@ -77,7 +77,9 @@ def hook_that_says_its_orders(daemon, tmp_path, gate=None):
 
 
 def hold_for(daemon, port, command):
-    """A hook, and a lease held by a connection that yields by calls of it: the hook, the holder, the lease's id."""
+    """Starts a webhook and a lease that a connection holds and the webhook serves. Returns the hook, the holder and the
+    lease's id.
+    """
     hook = daemon.spawn(*command)
     wait_until(lambda: listens(port), "it listens")
     holder = hold(daemon)
@@ -87,7 +89,7 @@ def hold_for(daemon, port, command):
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
-def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_path, restart):
+def test_a_webhook_gets_a_resume_order_when_its_lease_has_ended(daemon, tmp_path, restart):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
@@ -97,7 +99,7 @@ def test_who_is_called_is_told_to_go_on_when_its_lease_has_ended(daemon, tmp_pat
     assert hook.communicate(timeout=60)[0] == "yield\nresume\n"
 
 
-def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
+def test_a_slow_yield_gets_the_resume_order_afterwards(daemon, tmp_path, gate):
     port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
     text = command[-1].read_text().replace("http.server.HTTPServer", "http.server.ThreadingHTTPServer")
     command[-1].write_text(text.replace("        answer =", "        print('does it', flush=True)\n        answer ="))
@@ -112,7 +114,7 @@ def test_who_still_yields_is_told_to_go_on_after_that(daemon, tmp_path, gate):
     assert hook.communicate(timeout=60)[0] == "does it\nresume\ndoes it\n"
 
 
-def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
+def test_a_failed_resume_order_is_repeated(daemon, tmp_path):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     text = command[-1].read_text().replace("send_response(200)", "send_response(status)")
     text = text.replace("        answer =", "        global orders; orders += 1\n"
@@ -127,7 +129,7 @@ def test_who_could_not_be_told_to_go_on_is_told_again(daemon, tmp_path):
     assert hook.communicate(timeout=60)[0] == "yield\nresume\nresume\n"
 
 
-def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
+def test_a_program_ended_with_its_lease_gets_no_resume_order(daemon, tmp_path):
     port, command = hook_that_says_its_orders(daemon, tmp_path)
     hook = daemon.spawn(*command)  # it outlives the program
     wait_until(lambda: listens(port), "it listens")
@@ -145,7 +147,7 @@ def test_who_is_ended_with_its_lease_is_not_told_to_go_on(daemon, tmp_path):
 # --- the daemon stands still ---
 
 def waits_for(daemon, gate, way, tmp_path):
-    """A program that is about to yield until the gate is opened."""
+    """A program that does not yield until the gate is opened."""
     if way == "webhook":
         port, command = hook_that_says_its_orders(daemon, tmp_path, gate)
         program = run(daemon, *command)
@@ -162,11 +164,11 @@ def waits_for(daemon, gate, way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["poll", "webhook"])
-def test_what_the_daemon_missed_is_not_taken_from_who_yields(daemon, tmp_path, gate, way):
+def test_a_clock_gap_extends_the_yield_deadline(daemon, tmp_path, gate, way):
     program = waits_for(daemon, gate, way, tmp_path)
     assert daemon.cli("pause", "it", "--no-wait").returncode == 0
     assert program.stdout.readline() == "yield\n"
-    # The time that the order says is left, and what a call may take beyond it.
+    # The time until the order's deadline, plus the duration of a call.
     over = time.monotonic() + cooperation(daemon, "it")["deadline_seconds"] + 1
     daemon.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: state_of(daemon.process.pid) == "T", "the daemon stands still")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a program offers to yield by itself, as docs/cooperative.md shows them; and grants."""
+"""The ways in which a program can cooperate, as docs/cooperative.md shows them; and grants."""
 import os
 import re
 import signal
@@ -167,7 +167,7 @@ def test_the_webhook_of_the_example(daemon, tmp_path):
     assert program.poll() is None
 
 
-def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
+def test_a_holder_is_told_of_its_pause(daemon, tmp_path):
     port, command = serve_hook(daemon, tmp_path)
     daemon.spawn(*command)
     wait_until(lambda: listens(port), "it listens")
@@ -176,7 +176,7 @@ def test_who_holds_a_lease_is_told_that_it_is_paused(daemon, tmp_path):
     id = until(daemon, "it", "active")["id"]
     assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{port}/").returncode == 0
     there_and_back(daemon)
-    # Refused until it is measured what its program holds again.
+    # Refused until the memory that the program holds again has been measured.
     wait_until(lambda: daemon.cli("release", "it").returncode == 0, "it is given back")
     said = holder.communicate(timeout=60)[1]
     assert f"{id} is paused: its owner asked for it; `sublet resume {id}`" in said and f"{id} runs again" in said, said
@@ -192,7 +192,7 @@ def test_a_webhook_that_refuses_is_left_alone(daemon, tmp_path):
     ledger_is_empty(daemon)
 
 
-def test_a_webhook_that_nobody_serves(daemon):
+def test_an_unreachable_webhook(daemon):
     run(daemon, "sleep", "600")
     until(daemon, "it", "active")
     assert daemon.cli("cooperate", "it", "--webhook", f"http://127.0.0.1:{free_port()}/").returncode == 0
@@ -261,7 +261,7 @@ def test_a_signal_that_would_end_it_is_not_sent(daemon):
     assert program.poll() is None and lease_of(daemon, "it")["state"] == "active"
 
 
-def test_how_it_is_said_wrongly(daemon):
+def test_wrong_usage_of_cooperate(daemon):
     assert daemon.cli("cooperate").returncode == 2
     assert daemon.cli("cooperate", "lease-1").returncode == 2
     assert daemon.cli("cooperate", "lease-1", "--signal", "--webhook", "http://127.0.0.1:1/").returncode == 2
@@ -276,7 +276,7 @@ def test_how_it_is_said_wrongly(daemon):
 
 # --- grants ---
 
-def test_what_sublet_did_not_start_is_parked_only_if_it_is_granted(daemon):
+def test_attached_programs_are_parked_only_with_a_grant(daemon):
     program = daemon.spawn("simgpu-load", "--alloc", "128MiB", "--seconds", "600", "--verify")
     wait_until(lambda: used_on_card(daemon) > 128 * MIB, "it has filled its memory")
     daemon.cli("hold", "--vram", "256MiB", "--tag", "it", "--name", "ollama", "--pid", program.pid, check=0)
@@ -296,7 +296,7 @@ def test_what_sublet_did_not_start_is_parked_only_if_it_is_granted(daemon):
     assert daemon.get("/v1/consumers")["grants"] == []
 
 
-def test_what_sublet_did_not_start_is_not_said_to_be_ended_by_stop(daemon):
+def test_attached_programs_are_not_promised_a_stop(daemon):
     program = daemon.spawn("simgpu-load", "--alloc", "128MiB", "--seconds", "600", "--verify")
     wait_until(lambda: used_on_card(daemon) > 128 * MIB, "it has filled its memory")
     daemon.cli("hold", "--vram", "256MiB", "--tag", "it", "--name", "ollama", "--pid", program.pid, check=0)

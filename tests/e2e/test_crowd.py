@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many programs on a card that is too small for them: nobody is refused memory, and every byte is as it was.
+"""Many programs on a card that is too small for them: no program is refused memory, and every byte is intact.
 
-SUBLET_CROWD_SECONDS makes the same long (./dev soak: 600), SUBLET_SEED replays what chance decided of it.
+SUBLET_CROWD_SECONDS makes the runs longer (./dev soak: 600), SUBLET_SEED repeats a run.
 """
 import os
 import random
@@ -20,7 +20,7 @@ def drawn():
 
 
 def tell(text):
-    """Shown by ./dev soak, which asks for a file of its own; and with what a test that fails has printed."""
+    """Prints the totals. ./dev soak asks for a file of its own; a failing test prints them too."""
     print(text)
     if path := os.environ.get("SUBLET_CROWD_TABLE"):
         fresh = not os.path.exists(path)
@@ -38,8 +38,10 @@ def test_random_programs_and_faults_all_around_them(start_daemon):
     assert crowd.sums["programs"] >= (200 if SECONDS else 20)
 
 
-def test_among_those_who_take_what_is_others_everybody_ends_and_nothing_is_left(start_daemon):
-    """Paused, they hold memory again: others may then see that there is none, but nobody hangs, and no byte stays."""
+def test_robbers_leave_no_bytes_behind(start_daemon):
+    """Programs allocate while they are paused: others may then run out of memory, but no program hangs and no byte is
+    left.
+    """
     seed, rng = drawn()
     daemon = start_daemon(SPEC, config=CONFIG)
     quick_checkpoints(daemon)
@@ -48,12 +50,12 @@ def test_among_those_who_take_what_is_others_everybody_ends_and_nothing_is_left(
     tell(crowd.table("the same, with robbers", seed, time.monotonic() - began))
 
 
-def test_eight_that_want_far_more_than_there_is_share_the_card(start_daemon):
-    """The promise: none of them ever sees out-of-memory, all verify their bytes, all come back."""
+def test_eight_programs_share_a_card_that_is_too_small(start_daemon):
+    """The promise: none of the programs ever runs out of memory, all verify their bytes, all end well."""
     seed, rng = drawn()
     daemon = start_daemon(SPEC, config=CONFIG)
     if not SECONDS:
-        quick_checkpoints(daemon)  # else moving them costs what it costs a real driver
+        quick_checkpoints(daemon)  # else a move costs as much as with a real driver
     began = time.monotonic()
     crowd = promise(daemon, rng, SECONDS)
     tell(crowd.table(f"eight that want {crowd.wanted:.1f} cards", seed, time.monotonic() - began))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases on several devices, and leases that take less rather than wait."""
+"""Leases on several devices, and leases that take less memory instead of waiting."""
 import json
 import subprocess
 
@@ -34,7 +34,7 @@ def test_run_sees_all_its_devices_and_no_other(cards):
     wait_until(lambda: len(set(free(cards))) == 1, "all is given back")
 
 
-def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
+def test_a_lease_on_several_devices_waits_for_all_and_keeps_none(cards):
     first = cards.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu1", "--tag", "first")
     assert first.stdout.readline().strip()
     gang = cards.spawn("sublet", "run", "--vram", "3GiB", "--gpus", "3", "--tag", "gang", "--", "sh", "-c",
@@ -43,14 +43,14 @@ def test_a_gang_waits_for_all_of_its_devices_and_hoards_nothing(cards):
     assert waiting["devices"] == [] and waiting["device_count"] == 3
     assert waiting["queue"]["device"] == uuids(cards)[1] and waiting["queue"]["short_bytes"] > 0
     assert "on each of 3 devices" in cards.cli("why", "gang").stdout
-    # The others are free to everybody meanwhile.
+    # The other devices stay free for every lease meanwhile.
     assert cards.cli("run", "--vram", "3GiB", "--gpus", "2", "--no-wait", "--", "true").returncode == 0
     first.terminate()
     assert gang.wait(timeout=60) == 0
     assert gang.stdout.read().strip().split(",") == uuids(cards)
 
 
-def test_what_can_never_be_had_is_refused_at_once(cards):
+def test_an_impossible_size_is_refused_at_once(cards):
     done = cards.cli("run", "--vram", "1GiB", "--gpus", "4", "--", "true")
     assert done.returncode == 125 and "needs 4 devices at once; there are 3" in done.stderr, done.stderr
     done = cards.cli("run", "--vram", "5GiB", "--gpus", "2", "--", "true")
@@ -62,7 +62,7 @@ def test_what_can_never_be_had_is_refused_at_once(cards):
     api.close()
 
 
-def test_a_gang_survives_a_restart_of_the_daemon(cards):
+def test_a_lease_on_several_devices_survives_a_restart(cards):
     run = cards.spawn("sublet", "run", "--vram", "2GiB", "--gpus", "2", "--tag", "pair", "--", "sh", "-c",
                       "read go; exit 7", stdin=subprocess.PIPE)
     before = wait_until(lambda: next((x for x in cards.leases() if x["state"] == "active"), None), "it runs")
@@ -91,7 +91,7 @@ def test_starts_with_less_rather_than_later(cards):
     assert json.loads(cards.cli("ps", "--all", "--json").stdout)["leases"]
 
 
-def test_without_a_size_it_says_what_it_takes(cards):
+def test_run_without_a_size_tells_its_size(cards):
     def size_of(*arguments):
         done = cards.cli("run", *arguments, "--", "sh", "-c", "echo $SUBLET_LEASE_BYTES")
         assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever is more urgent has others yield, equals take turns; all come back with their bytes whole."""
+"""Higher tiers pause lower tiers, equal leases take time slices, and all resume with their bytes intact."""
 import re
 import signal
 
@@ -15,7 +15,7 @@ def run(daemon, tag, vram, alloc, *flags, seconds=600):
 
 
 def filled(daemon, tag, vram, alloc, *flags):
-    """A program that has filled its memory, and runs until it is told to end."""
+    """A program that has filled its memory, and runs until SIGTERM."""
     child = run(daemon, tag, vram, alloc, *flags)
     until_filled(daemon, tag, alloc)
     return child
@@ -29,7 +29,7 @@ def codes(daemon, tag):
     return [reason["code"] for reason in daemon.get(f"/v1/leases/{tag}/why").body.get("reasons", [])]
 
 
-def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
+def test_a_higher_tier_pauses_a_lower_tier(daemon):
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive")
     paused = until(daemon, "batch", "paused")
@@ -46,7 +46,7 @@ def test_the_urgent_has_the_patient_step_aside_and_come_back(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_why_it_is_paused_stays_true_when_whom_it_was_for_is_over(daemon):
+def test_the_pause_reason_stays_true_after_the_preemptor(daemon):
     batch = filled(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
     first = filled(daemon, "first", "2GiB", "1GiB", "--tier", "interactive")
     second = run(daemon, "second", "3GiB", "1GiB", "--tier", "interactive", "--pausable", "no")
@@ -61,7 +61,7 @@ def test_why_it_is_paused_stays_true_when_whom_it_was_for_is_over(daemon):
     ends_well(daemon, "batch", batch)
 
 
-def test_nobody_is_paused_who_is_pinned_or_no_lower(daemon):
+def test_pinned_and_equal_leases_are_not_paused(daemon):
     pinned = filled(daemon, "pinned", "3GiB", "1GiB", "--tier", "batch", "--pausable", "no")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
     until(daemon, "urgent", "queued")
@@ -73,7 +73,7 @@ def test_nobody_is_paused_who_is_pinned_or_no_lower(daemon):
     pinned.wait(timeout=60)
 
 
-def test_without_host_memory_nobody_is_asked_and_it_says_so(start_daemon):
+def test_without_host_memory_no_lease_is_paused(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n')
     batch = filled(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive", seconds=1)
@@ -84,7 +84,7 @@ def test_without_host_memory_nobody_is_asked_and_it_says_so(start_daemon):
     batch.wait(timeout=60)
 
 
-def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemon):
+def test_host_memory_for_one_of_two_victims_pauses_neither(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "2GiB"\n')
     batches = {tag: filled(daemon, tag, "1800MiB", "1GiB", "--tier", "batch") for tag in ("one", "two")}
     urgent = run(daemon, "urgent", "3600MiB", "1GiB", "--tier", "interactive", seconds=1)
@@ -100,7 +100,7 @@ def test_of_two_that_host_memory_does_not_take_both_neither_is_asked(start_daemo
     assert urgent.wait(timeout=60) == 0
 
 
-def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(start_daemon):
+def test_an_idle_spot_program_is_ended_with_notice(start_daemon):
     daemon = start_parking(start_daemon, 'spot_unused_after = "15s"\n')
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
@@ -144,7 +144,7 @@ def test_a_spot_program_that_registers_late_is_paused_and_not_ended(daemon):
     ends_well(daemon, "spot", spot)
 
 
-def test_a_spot_lease_of_a_token_has_a_moment_to_register(daemon):
+def test_a_token_spot_lease_has_time_to_register(daemon):
     api = daemon.api()
     spot = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
     urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)
@@ -156,7 +156,7 @@ def test_a_spot_lease_of_a_token_has_a_moment_to_register(daemon):
         assert {"paused", "resumed"} <= set(codes(daemon, spot["id"]))
 
 
-def test_a_spot_lease_of_which_nothing_ever_registers_is_ended_when_its_moment_is_over(start_daemon):
+def test_an_unused_spot_lease_ends_after_its_time_to_register(start_daemon):
     daemon = start_parking(start_daemon, 'spot_unused_after = "4s"\n')
     spot = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
     assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
@@ -165,7 +165,7 @@ def test_a_spot_lease_of_which_nothing_ever_registers_is_ended_when_its_moment_i
         str(daemon.get(f"/v1/leases/{spot['id']}/why")["reasons"][-1:])
 
 
-def test_a_word_ends_no_equal(daemon):
+def test_a_request_ends_no_equal_lease(daemon):
     pinned = filled(daemon, "pinned", "3GiB", "1GiB", "--tier", "spot", "--pausable", "no")
     equal = daemon.api().post("/v1/leases", {"vram_bytes": 3 << 30, "ttl_seconds": 600, "tier": "spot"})
     refused = daemon.cli("preempt", equal["id"])
@@ -197,7 +197,7 @@ def test_a_spot_program_that_host_memory_could_never_take_is_ended_with_notice(s
 
 
 def in_the_middle(daemon, *asks):
-    """A program that is asked to yield, and has not before `daemon.ctl("clear")`; and who it is asked for."""
+    """Starts a victim whose pause hangs until `daemon.ctl("clear")`, and its preemptor; returns both."""
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     daemon.ctl("fault", "checkpoint-hang")
     urgent = run(daemon, "urgent", *asks, "--tier", "interactive", seconds=1)
@@ -211,7 +211,7 @@ def back_and_whole(daemon, batch):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_the_preemptor_goes_in_the_middle(daemon):
+def test_the_preemptor_leaves_during_the_pause(daemon):
     batch, urgent = in_the_middle(daemon, "2GiB", "1GiB")
     urgent.send_signal(signal.SIGINT)
     assert urgent.wait(timeout=60) == 130
@@ -219,7 +219,7 @@ def test_the_preemptor_goes_in_the_middle(daemon):
     back_and_whole(daemon, batch)
 
 
-def test_an_unleased_process_takes_the_room_and_is_named(daemon):
+def test_an_unleased_process_takes_the_memory_and_is_named(daemon):
     batch, urgent = in_the_middle(daemon, "3GiB", "2GiB")
     unleased = daemon.spawn("simgpu-load", "--alloc", "900MiB", "--seconds", "600")
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["other_bytes"] >= 900 * MIB, "it is there")
@@ -234,7 +234,7 @@ def test_an_unleased_process_takes_the_room_and_is_named(daemon):
     back_and_whole(daemon, batch)
 
 
-def test_a_killed_daemon_finishes_or_undoes_it(daemon):
+def test_a_killed_daemon_finishes_or_undoes_the_pause(daemon):
     batch, urgent = in_the_middle(daemon, "2GiB", "1GiB")
     daemon.kill()
     daemon.ctl("clear")
@@ -243,7 +243,7 @@ def test_a_killed_daemon_finishes_or_undoes_it(daemon):
     back_and_whole(daemon, batch)
 
 
-def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
+def test_every_time_slice_is_announced(daemon):
     children = {"first": filled(daemon, "first", "2500MiB", "2GiB"), "second": run(daemon, "second", "2500MiB", "2GiB")}
     for waits, has in (("second", "first"), ("first", "second"), ("second", "first")):
         def is_told():
@@ -256,7 +256,7 @@ def test_whoever_waits_for_a_turn_is_told_when_it_comes_each_time(daemon):
         ends_well(daemon, tag, child)
 
 
-def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon):
+def test_a_later_time_slice_tells_the_order(daemon):
     children = {"first": filled(daemon, "first", "2500MiB", "1GiB")}
     for tag in ("second", "third"):
         children[tag] = run(daemon, tag, "2500MiB", "1GiB")
@@ -273,8 +273,8 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
         ends_well(daemon, tag, child)
 
 
-def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
-    """To yield and to come back would take as long as is left of its time, and save nobody anything."""
+def test_no_time_slice_pauses_a_lease_that_ends_soon(start_daemon):
+    """A pause and a resume would take as long as the lease's remaining time, and gain nothing."""
     config = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
               '[pause]\nmin_residency = "10s"\nslice_overhead = 1.0\n')
     daemon = start_daemon("1x4GiB,checkpoint_us=3000000,restore_us=3000000", config=config)
@@ -288,7 +288,7 @@ def test_nobody_leaves_for_a_turn_who_ends_as_soon_by_itself(start_daemon):
     first.wait(60)
 
 
-def test_an_equal_and_a_lower_tier_together_make_room(daemon):
+def test_an_equal_and_a_lower_tier_are_paused_together(daemon):
     equal = filled(daemon, "equal", "1800MiB", "1GiB")
     low = filled(daemon, "low", "1800MiB", "1GiB", "--tier", "batch")
     both = run(daemon, "both", "3500MiB", "1GiB")
@@ -303,7 +303,7 @@ def test_an_equal_and_a_lower_tier_together_make_room(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_equals_take_turns_and_the_next_one_is_announced(daemon):
+def test_equal_leases_take_time_slices(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
@@ -318,7 +318,7 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_whole_cards_yield_to_each_other(start_daemon):
+def test_leases_of_whole_cards_take_time_slices(start_daemon):
     daemon = start_daemon("1x4GiB", config='[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n')
     quick_checkpoints(daemon)
     load = ("--", "simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify")

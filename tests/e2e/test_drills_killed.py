@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each drill, with the daemon killed at what it reaches on the way: whatever the moment, all ends as it should.
+"""Each drill, with the daemon killed at the transitions that the drill reaches: the drill must succeed every time.
 
-Here a drill is killed at the transitions that matter to it, at one step of each, turn and turn about; with
-SUBLET_DRILL_STEPS=all at every step of every transition that it reaches by itself, the first time and the last.
+By default the daemon is killed at the transitions that matter to the drill, at one step of each in rotation. With
+SUBLET_DRILL_STEPS=all it is killed at every step of every transition of the drill, the first time and the last.
 """
 import concurrent.futures
 import dataclasses
@@ -17,20 +17,20 @@ from tests.support.drills import DRILLS, reached
 
 EVERYWHERE = os.environ.get("SUBLET_DRILL_STEPS") == "all"
 AT_ONCE = 20
-# Nothing of it is stored; it is, and nobody acts on it yet; it is acted on, and nobody may have heard of that.
+# Not stored yet; stored, but not acted on; acted on, but perhaps not reported.
 STEPS = ("written", "committed", "done")
 
 
 @dataclasses.dataclass
 class Played:
     problem: str | None
-    before: list = ()   # what was reached before the drill began
-    reached: list = ()  # in all
+    before: list = ()   # the failpoints reached before the drill began
+    reached: list = ()  # all failpoints reached
     killed: bool = False
 
 
 def play(name, failpoint="log", surely=False):
-    """Plays the drill, interrupted there; `surely`: it comes by there each time."""
+    """Plays the drill, interrupted at that point. `surely`: the drill reaches the point each time."""
     stage = None
     try:
         stage = DRILLS[name].stage()
@@ -49,7 +49,9 @@ def play(name, failpoint="log", surely=False):
 
 
 def points(drill, before, reached):
-    """Where it is to be killed, by what it reached undisturbed; and whether it comes by there each time."""
+    """Yields the points to kill at, from the failpoints of an undisturbed run, and whether the drill reaches each every
+    time.
+    """
     turn = list(DRILLS.values()).index(drill)
     chosen = {(subject, STEPS[(turn + n) % len(STEPS)]) for n, subject in enumerate(drill.matter)}
     first = Counter(before)
@@ -59,7 +61,7 @@ def points(drill, before, reached):
         subject, step = name.split(".")
         is_first = times[name] == first[name] + 1
         if EVERYWHERE:
-            # What is decided together reaches each step together, which is one moment.
+            # Decisions of one commit reach each step together, which is one point.
             taken = taken and step == previous
             wanted = not taken and (is_first or times[name] == total[name])
         else:
@@ -71,14 +73,14 @@ def points(drill, before, reached):
 
 @pytest.fixture(scope="module")
 def played(request):
-    """What comes of each of the chosen drills, alone and killed anywhere: all at once, for they mostly wait."""
+    """Plays each chosen drill, alone and killed at each point. All run at once, because they mostly wait."""
     chosen = [item.callspec.params["name"] for item in request.session.items
               if item.path == request.path and hasattr(item, "callspec")]
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
     alone = {name: pool.submit(play, name) for name in chosen}
     killed = {}
     for name, future in alone.items():
-        # One that cannot be staged here skips, which is an exception that its own test meets.
+        # A drill that this machine cannot stage raises a skip, which its own test reports.
         found = [] if future.exception() else points(DRILLS[name], future.result().before, future.result().reached)
         killed[name] = [pool.submit(play, name, *point) for point in found]
     yield {name: [alone[name], *killed[name]] for name in chosen}
@@ -93,5 +95,5 @@ def test_killed_on_the_way(played, name):
     assert subjects >= set(DRILLS[name].matter), f"never reached: {set(DRILLS[name].matter) - subjects}"
     problems = [other.problem for other in others if other.problem]
     assert not problems, "\n".join(problems)
-    # Not all of it is reached each time: two things that happen at once are decided together, or one by one.
+    # Some points are not reached each time: two simultaneous facts are decided together, or one by one.
     assert sum(other.killed for other in others) > 0.7 * len(others)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver fails half-way, and programs die while it is at work on them: nothing is taken for what it is not, and
-nothing stays behind."""
+"""The driver fails midway, or programs die during a driver call: nothing is taken for free, and nothing stays behind.
+"""
 import json
 import os
 import select
@@ -23,8 +23,10 @@ def ledger(daemon):
     return daemon.get("/v1/ledger").body
 
 
-def test_a_copy_that_fails_half_way_gives_nothing_away(daemon):
-    '''The driver has lost the process, and its bytes are still on the card: they stay charged, nobody is killed.'''
+def test_a_copy_that_fails_midway_frees_nothing(daemon):
+    '''The driver has failed the process for good with its bytes on the card: they stay charged, and no process is
+    killed.
+    '''
     program = run(daemon, "it", "2GiB", "512MiB")
     used = used_on_card(daemon)
     daemon.ctl("fault", "checkpoint-fail", "--after", "50")
@@ -46,7 +48,7 @@ def test_a_copy_that_fails_half_way_gives_nothing_away(daemon):
     wait_until(lambda: ledger(daemon)["entries"] == [] and used_on_card(daemon) == 0, "nothing of it is left")
 
 
-def test_who_is_poisoned_is_told_wherever_its_owner_looks(daemon):
+def test_a_poisoned_program_is_reported_everywhere(daemon):
     program = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--status-fd", "2", "--", "simgpu-load",
                            "--alloc", "512MiB", "--seconds", "600")
     until_filled(daemon, "it", "512MiB")
@@ -86,7 +88,7 @@ def test_who_is_poisoned_is_told_wherever_its_owner_looks(daemon):
 
 @pytest.mark.parametrize("fault,verb", [("lock-hang", "pause"), ("checkpoint-hang", "pause"),
                                         ("restore-hang", "resume"), ("unlock-hang", "resume")])
-def test_who_dies_while_the_driver_is_at_work_on_it_is_gone(daemon, fault, verb):
+def test_a_program_that_dies_in_a_driver_call_is_gone(daemon, fault, verb):
     program = run(daemon, "it", "2GiB", "512MiB")
     pid = lease_of(daemon, "it")["owner"]["pid"]
     if verb == "resume":

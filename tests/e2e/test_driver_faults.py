@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver that lies, and clocks that jump: what is not known is not promised, nobody is ended for it."""
+"""A driver with wrong answers, and clocks that jump: unknown memory is never promised, and no lease ends for it."""
 import datetime
 import os
 import signal
@@ -16,7 +16,7 @@ def card(daemon):
 
 
 def snapshot_after(daemon):
-    """Waits until the daemon has read the card twice more, whatever it thought of the answers."""
+    """Waits until the daemon has read the card twice more, with any result."""
     def questions():
         return daemon.cards()["calls"].get("nvmlDeviceGetMemoryInfo_v2", 0)
 
@@ -25,7 +25,7 @@ def snapshot_after(daemon):
 
 
 def load(daemon, vram="1GiB", alloc="900MiB"):
-    """A leased program that holds VRAM; returns its keeper and its lease as measured."""
+    """A leased program that holds VRAM; returns its keeper and its measured lease."""
     keeper = daemon.spawn("sublet", "run", "--vram", vram, "--", "simgpu-load", "--alloc", alloc, "--seconds", "600")
     at_least = int(alloc.removesuffix("MiB")) * MIB
     lease = wait_until(lambda: next((now for now in daemon.leases() if now["used_bytes"] >= at_least and
@@ -42,7 +42,7 @@ def test_a_process_missing_from_the_list_stays_charged(start_daemon):
     snapshot_after(daemon)
     assert card(daemon)["effective_free_bytes"] <= before["effective_free_bytes"]
     assert daemon.get(f"/v1/leases/{lease['id']}")["state"] == "active"
-    # Ended while the driver hides it: its bytes are somebody's until the card says that they are gone.
+    # The program ends while the driver hides it: its bytes stay charged until the card shows that they are gone.
     keeper.terminate()
     assert keeper.wait(60) == 143
     ended = daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")
@@ -129,7 +129,7 @@ def test_one_card_that_errs_ends_no_lease_on_it(start_daemon):
     assert [lease.status for lease in leases] == [201, 201]
     daemon.ctl("fault", "nvml-error", "--device", 1)
     wait_until(lambda: [d["state"] for d in daemon.get("/v1/devices")["devices"]] == ["ok", "unknown"], "one errs")
-    # The helper starts NVML anew from time to time, and then does not even learn which card it is.
+    # The helper starts NVML anew from time to time, and then cannot even identify the card.
     os.kill(daemon.child_pid("sublet-gpu"), signal.SIGKILL)
     wait_until(lambda: daemon.child_pid("sublet-gpu"), "another helper")
     for _ in range(4):
@@ -148,7 +148,8 @@ def parse_time(text):
 
 
 def jump(daemon, ns):
-    """As if the wall clock had been set `ns` forward (back if negative) while the daemon was down."""
+    """Shifts stored times as if the wall clock had been set `ns` forward (back if negative) while the daemon was down.
+    """
     daemon.kill()
     with daemon.store() as store:
         columns = [row[1] for row in store.execute("PRAGMA table_info(leases)")]

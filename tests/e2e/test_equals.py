@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of equal standing on one card: what one is told who may not make the other yield."""
+"""Equal users on one card: the explanations for a user who may not pause the other's leases."""
 import re
 
 import pytest
 
 from tests.support.system import System
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def system():
     system.close()
 
 
-def test_a_refusal_says_when_the_turn_comes_and_who_else_can(system):
+def test_a_refusal_tells_the_time_of_the_slice_and_the_admins(system):
     system.load(ANA, "hers", vram="3GiB")
     his = system.run(BEN, "his", "true")
     system.until("his", "queued")
@@ -33,14 +33,14 @@ def test_a_refusal_says_when_the_turn_comes_and_who_else_can(system):
     assert "its owner or an admin can pause it (`sublet pause lease-1`)" in why and "preempt" not in why
     done = system.cli(BEN, "pause", "lease-1")
     assert done.returncode == 77, done.stderr
-    # Each of the ways leads there.
+    # Each of these commands gives the explanation.
     done = system.cli(0, "preempt", "his")
     assert done.returncode == 0, done.stderr
     assert his.wait(60) == 0, his.communicate()
     system.until("hers", "active")
 
 
-def test_of_ones_own_leases_one_may_ask(system):
+def test_users_preempt_their_own_leases(system):
     system.load(BEN, "first", vram="3GiB")
     second = system.run(BEN, "second", "true")
     system.until("second", "queued")
@@ -54,7 +54,7 @@ def test_of_ones_own_leases_one_may_ask(system):
     system.until("first", "active")
 
 
-def test_what_only_its_end_would_free_is_named_to_its_owner(system):
+def test_an_unpausable_lease_is_named_to_its_owner(system):
     system.load(BEN, "pinned", vram="3GiB", more=("--pausable", "no"))
     done = system.cli(BEN, "free", "2GiB")
     assert done.returncode == 1, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of events: what is told, to whom, and where a reader goes on."""
+"""The stream of events: its contents, its readers, and where a reader continues."""
 import json
 import pathlib
 import re
@@ -29,7 +29,7 @@ def history(daemon, last_id="0", query=""):
         return events, stream.last_id
 
 
-def test_a_lease_is_told_from_beginning_to_end(daemon):
+def test_the_events_of_a_lease_are_complete(daemon):
     api = daemon.api()
     with Stream(daemon) as stream:
         first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -47,7 +47,7 @@ def test_a_lease_is_told_from_beginning_to_end(daemon):
     assert [event["at"] for event in seen] == sorted(event["at"] for event in seen)
 
 
-def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
+def test_a_stream_continues_after_the_last_event(daemon):
     api = daemon.api()
     with Stream(daemon) as stream:
         first = api.post("/v1/leases", ASK)
@@ -63,11 +63,11 @@ def test_a_stream_goes_on_after_the_last_event_also_over_a_restart(daemon):
     assert [event["state"] for event in seen if event["type"] == "daemon"] == ["started"]  # it was killed
     assert not [event for event in seen if event["type"] == "gap"]
     again, _ = history(daemon, last_id)
-    assert again[:len(seen)] == seen  # the same numbers lead to the same events
+    assert again[:len(seen)] == seen  # the same numbers mean the same events
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_clean_stop_is_told_to_who_comes_back(daemon, number):
+def test_a_clean_stop_is_told_to_a_returning_reader(daemon, number):
     _, last_id = history(daemon)
     daemon.process.send_signal(number)
     assert daemon.process.wait(60) == 0
@@ -77,7 +77,7 @@ def test_a_clean_stop_is_told_to_who_comes_back(daemon, number):
     assert [event["state"] for event in seen if event["type"] == "daemon"] == ["stopped", "started"]
 
 
-def test_who_was_told_to_outlive_its_terminal_does(start_daemon):
+def test_nohup_is_respected(start_daemon):
     daemon = start_daemon(command=["nohup"])
     daemon.process.send_signal(signal.SIGHUP)
     assert daemon.get("/healthz").status == 200
@@ -100,7 +100,7 @@ def test_filters_and_signs_of_life(daemon):
         api.post(f"/v1/leases/{other['id']}/release", {})
         _, newest = history(daemon)
         wait_until(lambda: stream.sign_of_life() == newest, "a sign of life that is past what was filtered out")
-    assert history(daemon, newest)[0] == []  # whoever comes back with it has missed nothing
+    assert history(daemon, newest)[0] == []  # a reader that comes back with it has missed nothing
     for query, name in (("?type=lase", "lease"), ("?lease=lease-99", "lease-99"), ("?heartbeat=x", "'x'")):
         reply = api.get(f"/v1/events{query}")
         assert reply.status in (400, 404) and name in reply["detail"]
@@ -114,11 +114,11 @@ def test_an_id_that_is_too_old_or_of_another_store_gives_a_gap(start_daemon):
     _, last_id = history(daemon)
     for _ in range(40):
         api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
-    daemon.restart()  # what is in memory does not hide what the store has dropped
+    daemon.restart()  # the events in memory do not hide that the store has dropped some
     seen, newest = history(daemon, last_id)
     assert seen[0]["type"] == "gap" and seen[0]["after"] == last_id and "no longer kept" in seen[0]["text"]
     assert 16 <= len(seen) - 1 <= 22
-    assert history(daemon, "0")[0] == seen[1:]  # whoever asks for all that is kept misses nothing
+    assert history(daemon, "0")[0] == seen[1:]  # a reader that asks for all kept events misses nothing
     life, number = newest.split("-")
     for foreign in (f"00000000-{number}", f"{life}-{int(number) + 1000}"):
         seen, _ = history(daemon, foreign)
@@ -130,7 +130,7 @@ def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
     api = daemon.api()
     slow = Stream(daemon, receive_buffer=4096)
     lease = api.post("/v1/leases", dict(ASK, ttl_seconds=None, owner={"connection": True}))
-    with Stream(daemon) as watcher:  # keeps up: it sees everything
+    with Stream(daemon) as watcher:  # a reader that keeps up sees everything
         for _ in range(500):
             last = api.post("/v1/leases", ASK)
             api.post(f"/v1/leases/{last['id']}/release", {})
@@ -143,8 +143,8 @@ def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
         ids.append(int(slow.last_id.split("-")[1]))
     assert [event["type"] for event in seen].count("gap") == 1
     at = next(i for i, event in enumerate(seen) if event["type"] == "gap")
-    assert "too slowly" in seen[at]["text"] and len(seen) - at <= 257  # what was left of the page, then the end
-    # Up to the gap nothing is missing, and much is behind it: who keeps up saw a thousand and more.
+    assert "too slowly" in seen[at]["text"] and len(seen) - at <= 257  # the rest of the page, then the end
+    # No event before the gap is missing, and many follow it: a reader that keeps up saw a thousand and more.
     assert ids[:at] == list(range(ids[0], ids[0] + at)) and ids[at + 1] > ids[at - 1] + 1
     assert len(seen) < 1000
     assert api.lease(lease["id"])["state"] == "active"
@@ -152,7 +152,7 @@ def test_a_reader_that_is_too_slow_is_dropped_with_a_gap(start_daemon):
 
 
 @pytest.mark.parametrize("way", ["unix", "tcp"])
-def test_a_reader_that_takes_nothing_finds_a_gap_when_it_reads_on(start_daemon, way):
+def test_a_stalled_reader_finds_a_gap(start_daemon, way):
     daemon = start_with_tcp(start_daemon, QUICK + '[limits]\nwrite_time = "500ms"\n')
     api = daemon.api()
     token = api.post("/v1/tokens", {"scope": "read"})["token"] if way == "tcp" else None
@@ -163,7 +163,7 @@ def test_a_reader_that_takes_nothing_finds_a_gap_when_it_reads_on(start_daemon, 
     def cut_off():
         for _ in range(50):
             api.post(f"/v1/leases/{api.post('/v1/leases', ASK)['id']}/release", {})
-        # A full buffer lies before the end that TCP would tell of; a Unix socket tells at once.
+        # A full buffer delays the end of a TCP stream; a Unix socket reports the end at once.
         return given_up.poll(0) if way == "unix" else made() >= 4000
 
     def made():
@@ -180,7 +180,7 @@ def test_a_reader_that_takes_nothing_finds_a_gap_when_it_reads_on(start_daemon, 
     assert gap and "too slowly" in gap["text"] and gap["after"] == slow.last_id
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and numbers[-1] < made()
     slow.close()
-    with Stream(daemon, last_id=slow.last_id) as again:  # and with that id it goes on as if nothing had been
+    with Stream(daemon, last_id=slow.last_id) as again:  # and with that id the stream continues without a break
         assert again.next()["type"] == "lease" and again.last_id.split("-")[1] == str(numbers[-1] + 1)
 
 
@@ -197,7 +197,7 @@ def test_devices_and_warnings_begin_and_end(start_daemon):
         assert seen[-1]["device"] == "gpu1"
 
 
-def test_nothing_is_told_that_is_not_durable(start_daemon):
+def test_only_durable_events_are_sent(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()
     with Stream(daemon) as stream:
@@ -223,7 +223,7 @@ def test_the_command_line_follows_over_a_restart(daemon):
             line = follower.stdout.readline()
             assert line, follower.stderr.read()
             lines.append(json.loads(line))
-    small = {**ASK, "vram_bytes": 1 << 20}  # as many as it takes until the follower has begun; all of them fit
+    small = {**ASK, "vram_bytes": 1 << 20}  # as many as are needed until the follower has started; all of them fit
     wait_until(lambda: api.post("/v1/leases", small) and select_ready(follower), "a line")
     until(lambda event: event["type"] == "lease")
     daemon.restart()
@@ -236,7 +236,7 @@ def test_the_command_line_follows_over_a_restart(daemon):
     assert daemon.cli("events", "--since", "nothing").returncode == 2
 
 
-def test_the_command_line_says_where_to_go_on(daemon):
+def test_the_command_line_prints_the_id_to_continue_from(daemon):
     first = daemon.api().post("/v1/leases", ASK)
     done = daemon.cli("events", "--no-follow", "--json", check=0)
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -271,7 +271,7 @@ def test_a_slow_pager_gets_all_of_it(start_daemon):
     assert pager.returncode == 0, err
     assert "gap" in {event["type"] for event in events}, "it was not slow enough"
     stored, last_id = history(daemon)
-    while stored[-1]["type"] == "gap":  # we may have been too slow ourselves
+    while stored[-1]["type"] == "gap":  # the test itself may have been too slow
         more, last_id = history(daemon, last_id)
         stored[-1:] = more
     seen = [event for event in events if event["type"] != "gap"]
@@ -279,7 +279,7 @@ def test_a_slow_pager_gets_all_of_it(start_daemon):
     assert len(seen) >= 2400 and seen == stored[:len(seen)] and len(set(ids)) == len(ids)
 
 
-def test_a_daemon_that_dies_in_the_middle_is_told(daemon):
+def test_a_daemon_that_dies_midstream_is_reported(daemon):
     make_events(daemon.api(), 2400)
     pager = daemon.spawn("sublet", "events", "--no-follow", "--json")
     wait_until(lambda: select_ready(pager), "it has begun")

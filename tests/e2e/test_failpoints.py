@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every transition of a lease, interrupted at each of its steps: by SIGKILL of the daemon, or by a store that fails.
+"""Every transition of a lease, interrupted at each of its steps: by SIGKILL of the daemon, or by a failing store.
 
-`subletd --list-failpoints` says what there is; one that no scenario visits fails the test. Whatever happens, nothing
-that was acknowledged is lost or doubled, no VRAM is promised twice, and a retry is answered like the first call.
+`subletd --list-failpoints` lists the failpoints; a failpoint without a scenario fails the test. No acknowledged call is
+lost or doubled, no VRAM is promised twice, and a retry gets the first call's answer.
 """
 import concurrent.futures
 import os
@@ -25,7 +25,7 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1
 
 SETTINGS = {"claim_window": "20s", "orphan_after": "24h", "grace": "500ms"}
 AT_ONCE = 20
-CROWD = 300  # more than one portion of what is told at a time
+CROWD = 300  # more than one commit batch
 
 
 def list_failpoints():
@@ -33,7 +33,7 @@ def list_failpoints():
                           check=True).stdout.split()
 
 
-# --- one scenario for each transition; the first time that it happens is interrupted ---
+# --- one scenario for each transition; its first occurrence is interrupted ---
 
 @scenario()
 def queued(client):
@@ -89,7 +89,7 @@ def lapsed(client):
 def capacity_reserved(client):
     first, large = client.ask(2), client.queue(3)
     client.until(large, lambda lease: lease["queue"]["reserved_devices"])
-    small = client.queue(1)  # it would fit, and would keep the large one waiting
+    small = client.queue(1)  # it would fit, and would keep the large lease waiting
     assert client.get(f"/v1/leases/{small}")["queue"]["reserved_for"] == large
     client.act(first, "release")
     client.until(large, lambda lease: lease["state"] != "queued")
@@ -112,7 +112,7 @@ def resized(client):
 
 @scenario()
 def portion(client):
-    """More waiters than are told at a time, all freed by one release."""
+    """More waiting leases than one commit batch holds, all served by one release."""
     free = client.get("/v1/devices")["devices"][0]["effective_free_bytes"]
     holder = client.ask(vram_bytes=free)
     crowd = [client.queue(vram_bytes=MIB) for _ in range(CROWD)]
@@ -168,7 +168,7 @@ def expired(client):
 def revoked_stage(client):
     lease = client.ask()
     client.daemon.kill()
-    with client.daemon.store() as store:  # somebody else's, as far as the daemon can tell
+    with client.daemon.store() as store:  # the lease of another user, for the daemon
         store.execute("UPDATE leases SET uid = 65534, user = 'nobody'")
     return lease
 
@@ -213,7 +213,7 @@ def rejected_stage(client):
 
 @scenario(stage=rejected_stage)
 def rejected(client, _):
-    lease = client.queue(100)  # nobody knows yet how large the card is
+    lease = client.queue(100)  # the card's size is not known yet
     client.daemon.ctl("clear")
     client.ends(lease, "rejected")
 
@@ -233,7 +233,7 @@ def lost(client, lease):
 
 @scenario()
 def resize_withdrawn(client):
-    """It waits to grow, and then wants to keep what it has."""
+    """The lease waits to grow, and then keeps its present size."""
     lease = client.ask(1)
     client.ask(2)
     assert client.act(lease, "resize", {"vram_bytes": 3 * GIB})["resize"]["vram_bytes"] == 3 * GIB
@@ -253,7 +253,7 @@ def booked(client):
 
 @scenario()
 def exited(client):
-    """Its lease is given back while it runs, and it ends later."""
+    """Its lease is released while it runs, and the program ends later."""
     keeper, lease = client.run("simgpu-load", "--alloc", "64MiB", "--seconds", "600")
     client.until(lease["id"], lambda now: now["used_bytes"] > 64 << 20)
     client.act(lease["id"], "release", {"force": True})
@@ -264,7 +264,7 @@ def exited(client):
 
 @scenario()
 def deadlines_extended(client):
-    """The daemon stands still while somebody has an offer."""
+    """The daemon stands still while a lease has an offer."""
     first, second = client.ask(3), client.queue(2)
     client.act(first, "release")
     client.until(second, lambda lease: lease["state"] == "offered")
@@ -280,7 +280,7 @@ def deadlines_extended(client):
 def moved_stage(client):
     lease = client.ask()
     client.daemon.kill()
-    with client.daemon.store() as store:  # the clock on the wall stood an hour earlier then
+    with client.daemon.store() as store:  # the wall clock was an hour behind then
         store.execute("UPDATE meta SET value = value - ? WHERE key = 'clock_offset'", (3600 * 10**9,))
         store.execute("UPDATE leases SET expires_at = expires_at - ?", (3600 * 10**9,))
     return lease
@@ -316,10 +316,10 @@ def tokens(client):
 @scenario()
 def answered(client):
     lease, hook = client.hooked()
-    hook.may_answer.clear()  # somebody else answers
+    hook.may_answer.clear()  # another server answers
     def obeys():
         state = client.get(f"/v1/leases/{lease}")["state"]
-        if state == "active":  # again, if a crash in between had it undone
+        if state == "active":  # again, if a crash in between has undone the pause
             client.act(lease, "pause")
         told = client.get(f"/v1/leases/{lease}/cooperate")
         if told["order"] != "none":
@@ -331,9 +331,9 @@ def answered(client):
 
 
 def interrupt(transition, failpoint):
-    """Plays the transition's scenario with the failpoint armed; returns what went wrong, or None."""
+    """Plays the transition's scenario with the failpoint armed; returns the problem, or None."""
     scene = SCENARIOS[transition]
-    # Long enough to be met on a slow machine, but for those who wait for its end.
+    # Long enough for a slow machine, except for scenarios that wait for the end of a period.
     daemon = Daemon("1x4GiB", CONFIG.format(**{**SETTINGS, **scene.settings}))
     client = Retrying(daemon)
     try:
@@ -361,7 +361,7 @@ def interrupt(transition, failpoint):
 
 @pytest.fixture(scope="module")
 def interrupted(request):
-    """What comes of each failpoint of the chosen transitions: all of them at once, for they mostly wait."""
+    """Plays the chosen transitions with each failpoint. All run at once, because they mostly wait."""
     chosen = [item.callspec.params["transition"] for item in request.session.items
               if item.path == request.path and hasattr(item, "callspec")]
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each fault that the simulated driver knows, and what Sublet makes of it: a fault that nobody expects fails here."""
+"""Each fault of the simulated driver, and the reaction of Sublet: a fault without a row fails the test."""
 import os
 import re
 import signal
@@ -17,7 +17,7 @@ OUT_OF_MEMORY, ECC_UNCORRECTABLE, UNKNOWN = 2, 214, 999
 
 
 class Scene:
-    """A card with a program that has nothing to do with the fault: whatever happens, no byte of it is lost."""
+    """A card with a bystander, a program without part in the fault: it never loses a byte."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -48,7 +48,7 @@ class Scene:
                           and lease, f"{tag} has ended, and its bytes are measured gone")
 
     def check(self):
-        """The card is as before, the bystander too, and who comes now gets what there is."""
+        """The card and the bystander are as before, and a new lease gets the free memory."""
         self.daemon.ctl("clear")
         (card,) = wait_until(lambda: [card for card in self.daemon.get("/v1/devices")["devices"]
                                       if card["state"] == "ok"], "the card is known")
@@ -61,7 +61,7 @@ class Scene:
 
 
 def a_call_fails(call, result):
-    """A call of a leased program fails: that is its own affair, and its lease ends with it."""
+    """A call of a leased program fails: the program ends, and its lease ends with it."""
     def play(scene, fault):
         if watches_itself():
             pytest.skip("a program without the sanitizer cannot load a simulated driver that is built with it")
@@ -77,7 +77,7 @@ def a_call_fails(call, result):
 
 
 def hangs_for_ever(scene, fault):
-    """A leased program that never comes back from the driver: stopped, it is killed, and its bytes are free."""
+    """A leased program hangs in the driver: a stop kills it, and its bytes are free."""
     program = scene.load("it", "128MiB")
     scene.daemon.ctl("fault", fault, "--pid", scene.pid("it"))
     wait_until(lambda: any(entry["hits"] for entry in scene.daemon.cards()["faults"]), "it hangs")
@@ -91,7 +91,7 @@ def hangs_for_ever(scene, fault):
 
 
 def parks_slowly(scene, fault):
-    """A slow link: a pause takes its time, and says how far it is; nothing is given up or lost."""
+    """A slow link: a pause takes long and reports its progress; nothing is cancelled or lost."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     scene.daemon.ctl("fault", fault, "--bandwidth", "128MiB/s")
@@ -102,7 +102,7 @@ def parks_slowly(scene, fault):
 
 
 def parked_late(scene, fault):
-    """The driver does not return: it is being paused until then, and the others go on."""
+    """The driver does not return: the lease is `pausing` meanwhile, and other leases are served."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     scene.daemon.ctl("fault", fault, "--pid", scene.pid("it"))
@@ -117,7 +117,7 @@ def parked_late(scene, fault):
 
 
 def back_late(scene, fault):
-    """It counts as running only when the driver has let it run."""
+    """The lease counts as running only after the driver has unlocked the program."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     assert scene.daemon.cli("pause", "it").returncode == 0
@@ -132,7 +132,7 @@ def back_late(scene, fault):
 
 
 def restored_never(scene, fault):
-    """A restore that fails is final: kept, not killed."""
+    """A restore that fails is final: the program is kept, not killed."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     assert scene.daemon.cli("pause", "it").returncode == 0
@@ -146,7 +146,7 @@ def restored_never(scene, fault):
 
 
 def pause_undone(scene, fault):
-    """A checkpoint that fails: it runs on, and nothing of it was lost."""
+    """A checkpoint that fails: the program runs on and has lost nothing."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     scene.daemon.ctl("fault", fault, "--pid", scene.pid("it"))
@@ -156,7 +156,7 @@ def pause_undone(scene, fault):
 
 
 def restored_all_the_same(scene, fault):
-    """Refused once, as for a debugger that came and went: nobody is lost for that."""
+    """A restore refused once, as under a debugger that came and went: no program is lost."""
     quick_checkpoints(scene.daemon)
     program = scene.load("it", "128MiB")
     assert scene.daemon.cli("pause", "it").returncode == 0
@@ -167,7 +167,7 @@ def restored_all_the_same(scene, fault):
 
 
 def elsewhere(file, test):
-    """Too much of its own for a row here."""
+    """Tested in a file of its own."""
     return file, test
 
 
@@ -210,14 +210,14 @@ def test_every_fault_is_expected():
 
 
 @pytest.mark.parametrize("fault", [fault for fault in EXPECTED if fault not in PLAYED])
-def test_what_is_tried_elsewhere_is_there(fault):
+def test_the_named_tests_exist(fault):
     file, test = EXPECTED[fault]
     text = (ROOT / "tests" / "e2e" / file).read_text()
     assert f"def {test}(" in text and f'"{fault}"' in text
 
 
 @pytest.mark.parametrize("fault", PLAYED)
-def test_a_fault_harms_nobody_else(start_daemon, fault):
+def test_a_fault_does_not_harm_others(start_daemon, fault):
     scene = Scene(start_daemon("1x4GiB", config=CONFIG))
     EXPECTED[fault](scene, fault)
     scene.check()

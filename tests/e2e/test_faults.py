@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of the driver, of the store and of us: nothing is granted on them, nothing is forgotten, `status` is loud."""
+"""Faults of the driver, the store and the daemon: nothing is granted, nothing is forgotten, and `status` reports them.
+"""
 import contextlib
 import os
 import pathlib
@@ -51,7 +52,7 @@ def test_a_driver_that_fails_grants_nothing_and_forgets_nothing(start_daemon, fa
 
     daemon.ctl("clear")
     if fault == "device-lost":
-        return  # a context on a lost device is gone for good; what remains is the card coming back
+        return  # a context on a lost device is gone for good; the card itself can come back
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["state"] == "ok", "the device is known again")
     wait_until(lambda: not warnings(daemon), "the warning is gone")
     assert api.lease(lease["id"])["state"] == "active"
@@ -72,7 +73,7 @@ def test_a_missing_nvml_is_a_loud_line_and_no_grant(start_daemon):
 
 
 def helpers_of(daemon):
-    """The living helpers that read the cards, by pid, each with when it was started."""
+    """The living helpers that read the cards: pid and start time."""
     found = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -114,7 +115,7 @@ def test_a_store_that_cannot_be_written_grants_nothing_and_comes_back(start_daem
     daemon = start(start_daemon)
     api = daemon.api()
     kept = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
-    limit_file_size(daemon.process.pid, 1)  # as a full disk: every write fails
+    limit_file_size(daemon.process.pid, 1)  # like a full disk: every write fails
     wanted = {"vram_bytes": GIB, "ttl_seconds": 600}
     lost = wait_until(lambda: (r := api.post("/v1/leases", wanted)).status == 503 and r, "the refusal")
     assert lost["code"] == "Unavailable" and lost["hint"]
@@ -137,7 +138,7 @@ def test_a_corrupt_store_is_set_aside_and_never_taken_for_an_empty_one(start_dae
     data = bytearray(store.read_bytes())
     data[:4096] = os.urandom(4096)
     store.write_bytes(data)
-    for _ in range(2):  # a restart does not turn it into "the GPU is free"
+    for _ in range(2):  # a restart does not make the GPU free
         daemon.start(wait_for_cards=False)
         api = daemon.api()
         assert api.get("/healthz").status == 503
@@ -148,9 +149,9 @@ def test_a_corrupt_store_is_set_aside_and_never_taken_for_an_empty_one(start_dae
         daemon.kill()
     for path in (daemon.dir / "state").glob("store.db*"):
         path.rename(daemon.dir / f"moved-{path.name}")
-    daemon.start()  # moving it away is how a person says: begin anew
+    daemon.start()  # a user who moves it away asks for a fresh start
     api = daemon.api()
-    assert api.get("/v1/leases?all=true")["leases"] == []  # what was granted before is not remembered
+    assert api.get("/v1/leases?all=true")["leases"] == []  # earlier grants are forgotten
     assert api.get(f"/v1/leases/{kept['id']}").status == 404
     assert api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600}).status == 201
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that is killed, or just restarting, when `sublet run` asks for the first time: it asks again, and what was
-made over it is not made twice."""
+"""A daemon that is killed or restarting at the first request of `sublet run`: the request is repeated, and nothing is
+made twice.
+"""
 import contextlib
 import pathlib
 import socket
@@ -26,7 +27,7 @@ def ended_well(daemon, keeper):
 
 @pytest.mark.parametrize("failpoint", ["granted.decided=kill", "granted.writing=kill", "granted.committed=kill",
                                        "granted.told=kill"])
-def test_a_daemon_killed_while_it_is_asked_for_a_lease(start_daemon, failpoint):
+def test_a_daemon_killed_during_the_request_for_a_lease(start_daemon, failpoint):
     daemon = start_daemon()
     daemon.restart(extra=["--failpoint", failpoint])
     keeper = asks(daemon)
@@ -37,7 +38,7 @@ def test_a_daemon_killed_while_it_is_asked_for_a_lease(start_daemon, failpoint):
 
 @contextlib.contextmanager
 def somebody_who_hangs_up(path):
-    """Listens where the daemon would, and answers nothing; `heard` tells of one connection after another."""
+    """A socket in the daemon's place that never answers; `heard` yields the connections in order."""
     pathlib.Path(path).unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
@@ -52,7 +53,7 @@ def somebody_who_hangs_up(path):
         yield heard
 
 
-def test_a_daemon_killed_at_the_very_first_question(start_daemon):
+def test_a_daemon_killed_at_the_first_request(start_daemon):
     daemon = start_daemon()
     daemon.kill()
     with somebody_who_hangs_up(daemon.socket) as heard:
@@ -62,7 +63,7 @@ def test_a_daemon_killed_at_the_very_first_question(start_daemon):
     assert "may be restarting" in ended_well(daemon, keeper)
 
 
-def test_a_daemon_that_was_killed_before_the_first_question_and_comes_back(start_daemon):
+def test_a_daemon_killed_before_the_first_request(start_daemon):
     daemon = start_daemon()
     daemon.kill()  # its socket stays
     keeper = asks(daemon)
@@ -83,10 +84,10 @@ def test_hold_waits_for_it_too(start_daemon):
     assert lease["id"] in out and "may be restarting" not in err, "for machines it says nothing beside its JSON"
 
 
-def test_where_nobody_ever_listened_nobody_is_waited_for(start_daemon, tmp_path):
+def test_without_a_daemon_ever_there_is_no_wait(start_daemon, tmp_path):
     daemon = start_daemon()
     done = daemon.cli("--host", f"unix://{tmp_path}/none", *PROGRAM)
     assert done.returncode == 69 and "may be restarting" not in done.stderr
     daemon.process.terminate()
-    daemon.process.wait(60)  # in order: it takes its socket along
+    daemon.process.wait(60)  # an orderly end: it takes its socket along
     assert daemon.cli(*PROGRAM).returncode == 69

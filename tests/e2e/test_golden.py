@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commonest situations, as a person sees them: tests/e2e/golden/NAME.txt holds every word.
+"""The most common situations, as a person sees them: tests/e2e/golden/NAME.txt holds every word.
 
-After a change that was meant: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden.py, and read the difference.
+After an intended change: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden.py, and read the difference.
 """
 import os
 import pathlib
@@ -24,7 +24,7 @@ def scene(daemon):
 
 
 def alone(transcript, *arguments, program="sublet"):
-    """With no daemon anywhere near."""
+    """Runs without a reachable daemon."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "XDG_"))}
     clean["SUBLET_HOST"] = "unix:///nonexistent/sublet.sock"
     done = subprocess.run([BIN / program, *map(str, arguments)], env=clean, capture_output=True, text=True, timeout=60,
@@ -33,7 +33,7 @@ def alone(transcript, *arguments, program="sublet"):
 
 
 def hold(scene, vram, *arguments):
-    """Somebody who holds a lease, for the test."""
+    """Takes a lease in another user's role, for the test."""
     child = scene.daemon.spawn("sublet", "hold", "--vram", vram, *arguments)
     scene.hide_pid(child.pid)
     assert child.stdout.readline().startswith("lease-")
@@ -41,7 +41,7 @@ def hold(scene, vram, *arguments):
 
 
 def program(scene, vram, alloc, *arguments):
-    """Somebody's program that holds bytes under a lease."""
+    """Runs a program that holds bytes under a lease."""
     child = scene.daemon.spawn("sublet", "run", "--vram", vram, *arguments, "--", "simgpu-load", "--alloc", alloc,
                                "--seconds", "600")
     lease = wait_until(lambda: next((lease for lease in scene.daemon.leases()
@@ -232,7 +232,7 @@ def test_a_lease_for_a_script(scene):
     scene.check("script")
 
 
-def test_who_may_do_what(start_daemon):
+def test_rights_of_users(start_daemon):
     scene = Transcript(start_with_tcp(start_daemon))
     daemon = scene.daemon
     scene.hide(daemon.port, "PORT")
@@ -266,7 +266,7 @@ def test_who_may_do_what(start_daemon):
     scene.check("denied")
 
 
-def test_what_is_refused(scene):
+def test_refusals_of_the_daemon(scene):
     hold(scene, "3GiB", "--name", "blocker", "--tag", "mine")
     scene.run("run", "--vram", "64GiB", "--", "true")
     scene.run("run", "--vram", "2GiB", "--no-wait", "--", "true")
@@ -279,7 +279,7 @@ def test_what_is_refused(scene):
     scene.check("refused")
 
 
-def test_who_waits_for_whom(scene):
+def test_waiting_leases_and_holders(scene):
     hold(scene, "3GiB", "--name", "blocker")
     for name in ("second", "third"):
         child = scene.daemon.spawn("sublet", "run", "--vram", "2GiB", "--name", name, "--", "true")
@@ -307,7 +307,7 @@ def test_a_program_at_work(scene):
     scene.check("program")
 
 
-def test_somebody_under_no_lease(scene):
+def test_an_unleased_process(scene):
     unleased = scene.daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     scene.hide_pid(unleased.pid)
     wait_until(lambda: scene.daemon.get("/v1/devices")["devices"][0]["other_bytes"] > 2048 * MIB, "it is seen")
@@ -345,7 +345,7 @@ def test_a_daemon_without_a_gpu(start_daemon):
                                     wait_for_cards=False))
     wait_until(lambda: scene.daemon.get("/v1/status")["warnings"], "a warning")
     done = scene.daemon.cli("doctor")
-    # What else doctor says is about this machine.
+    # The other lines of doctor depend on this machine.
     lines = done.stdout.splitlines()
     told = [line + "\n" + lines[i + 1] for i, line in enumerate(lines) if line.startswith("fail")]
     scene.add("sublet doctor", done.returncode, "\n".join([*told, lines[-1].split(",")[0]]) + "\n", done.stderr)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pausing, making room and coming back, as a person sees them: tests/e2e/golden/NAME.txt holds every word.
+"""Pauses and resumes, as a person sees them: tests/e2e/golden/NAME.txt holds every word.
 
-After a change that was meant: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden_pause.py, and read the difference.
+After an intended change: SUBLET_GOLDEN=write ./dev test tests/e2e/test_golden_pause.py, and read the difference.
 """
 import re
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(watches_itself(), reason="a sanitizer takes memo
 
 
 class Parked(Transcript):
-    """How far a program is when one looks, and what the machine has left, is chance."""
+    """Hides the progress of a program and the machine's free memory, which depend on chance."""
 
     def normal(self, text):
         text = re.sub(r"(?m)^.*(of [^ ]+ [KMG]iB (parked|restored),).*\n", "", text)
@@ -30,7 +30,7 @@ def scene(start_daemon):
 
 
 def program(scene, tag, vram, alloc, *flags):
-    """A program that has filled its memory, and runs until it is told to end."""
+    """A program that has filled its memory, and runs until SIGTERM."""
     child = scene.daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, "--name", tag, *flags, "--",
                                "simgpu-load", "--alloc", alloc, "--seconds", "600", "--verify")
     scene.hide_pid(child.pid)
@@ -70,7 +70,7 @@ def test_a_poisoned_program(scene):
     scene.check("poisoned")
 
 
-def test_one_who_can_step_aside(scene):
+def test_a_program_that_can_be_paused(scene):
     train = program(scene, "train", "3GiB", "2GiB")
     for words in (["run", "--dry-run", "--vram", "2GiB", "--tier", "interactive", "--", "echo"],
                   ["free", "2GiB", "--preview"], ["free", "5GiB", "--preview"]):
@@ -91,7 +91,7 @@ def test_one_who_can_step_aside(scene):
     scene.check("step-aside")
 
 
-def test_who_cannot_be_paused(start_daemon):
+def test_a_program_that_cannot_be_paused(start_daemon):
     scene = Parked(start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n'))
     program(scene, "pinned", "1GiB", "512MiB", "--pausable", "no")
     program(scene, "large", "2GiB", "1GiB")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A card that is gone for good: who waits for what only it could hold is told so at once, and rejected in the end."""
+"""A card that is gone for good: leases that only that card could hold are told at once, and rejected in the end."""
 import shutil
 import signal
 
@@ -21,7 +21,7 @@ def machine(start_daemon, forget):
 
 
 def fill(daemon):
-    """Holds the large card by a token lease; those who wait for 3 GiB wait for it."""
+    """Holds the large card by a token lease; leases of 3 GiB must wait for that card."""
     return daemon.api().post("/v1/leases", dict(ASK, consumer="blocker"))
 
 
@@ -29,7 +29,7 @@ def states(daemon):
     return {device["id"]: device["state"] for device in daemon.get("/v1/devices")["devices"]}
 
 
-def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
+def test_a_wait_for_a_lost_card_is_told_at_once(start_daemon):
     daemon = machine(start_daemon, "1h")
     blocker = fill(daemon)
     run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
@@ -47,18 +47,18 @@ def test_who_waits_for_a_lost_card_is_told_so_at_once(start_daemon):
             assert gone in daemon.cli(*words, check=0).stdout, words
     assert "the most is" in daemon.cli("why", "large").stdout
     assert "ask for any device" in daemon.cli("why", "named").stdout
-    # Its lease has failed by now, or does so soon: the driver said that the card is gone.
+    # Its lease has failed by now, or soon will: the driver reported that the card is gone.
     failed = daemon.api().get(f"/v1/leases/{blocker['id']}?wait=30s&since=active")
     assert (failed["state"], failed["end_reason"]) == ("ended", "failed")
     refused = daemon.api().post("/v1/leases", dict(ASK, queue=False))
     assert (refused.status, refused["code"]) == (409, "GpuLost") and gone in refused["detail"]
     assert daemon.api().post("/v1/leases", dict(ASK, vram_bytes=GIB, queue=False)).status == 201
-    # Back again: they had kept their places.
+    # The card is back: the leases have kept their places.
     daemon.ctl("clear")
     assert run.wait(60) == 0
 
 
-def test_what_only_a_card_that_stays_away_could_hold_is_rejected(start_daemon):
+def test_a_lease_for_a_card_that_stays_away_is_rejected(start_daemon):
     daemon = machine(start_daemon, "2s")
     fill(daemon)
     run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "large", "--", "true")
@@ -102,7 +102,7 @@ def test_a_daemon_that_starts_again_on_a_smaller_machine_rejects_what_never_fits
 
 
 def parked_on_the_large_card(start_daemon, forget):
-    """A program that holds 1 GiB of it, and is paused when the card is lost."""
+    """A program that holds 1 GiB of the card, and is paused when the card is lost."""
     daemon = machine(start_daemon, forget)
     quick_checkpoints(daemon)
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
@@ -114,7 +114,7 @@ def parked_on_the_large_card(start_daemon, forget):
     return daemon, program
 
 
-def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
+def test_a_parked_program_waits_for_its_lost_card(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "1h")
     blocked = wait_until(lambda: lease(daemon, "it")["blocked"], "it is told what it waits for")
     assert blocked["code"] == "ResumeBlocked" and blocked["unleased_processes"] == [], blocked
@@ -132,7 +132,7 @@ def test_who_is_parked_waits_for_its_lost_card_and_comes_back(start_daemon):
     ends_well(daemon, "it", program)
 
 
-def test_who_is_parked_when_its_card_is_forgotten_ends_with_its_program(start_daemon):
+def test_a_parked_lease_of_a_forgotten_card_ends_with_its_program(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "3s")
     assert program.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
     assert ended(daemon, "it")["end_reason"] == "failed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that would yield, where the machine, its driver or a debugger is in the way."""
+"""Programs that could be paused, but the machine, its driver or a debugger prevents it."""
 import os
 
 import pytest
@@ -32,14 +32,14 @@ def why(daemon, tag):
 
 
 def is_not_asked_again(daemon, tag):
-    """Nor is anything promised to who waits."""
+    """The victim is not tried again, and the waiting lease gets no estimate."""
     waits = lease_of(daemon, tag)
     assert waits["queue"]["eta_seconds"] is None, waits["queue"]
     assert daemon.get("/v1/leases/it")["next_slice_seconds"] is None
     assert len(reasons(daemon, "it", "pausing")) == 1, "it was found out once"
 
 
-def test_where_the_driver_parks_nobody_nothing_is_promised(start_daemon):
+def test_a_driver_without_checkpoints_promises_nothing(start_daemon):
     daemon = start_daemon(OLD, config=CONFIG)
     program = start(daemon, "it")
     higher, equal = asks(daemon, "higher", "--tier", "interactive"), None
@@ -55,7 +55,7 @@ def test_where_the_driver_parks_nobody_nothing_is_promised(start_daemon):
     assert higher.wait(60) == 0 and equal.wait(60) == 0
 
 
-def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_daemon):
+def test_a_driver_without_checkpoints_ends_spot_leases(start_daemon):
     daemon = start_daemon(OLD, config=CONFIG)
     program = start(daemon, "it", "--tier", "spot")
     assert asks(daemon, "higher").wait(60) == 0
@@ -65,7 +65,7 @@ def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_da
     assert "of the tier spot and cannot be paused: " in str(reasons(daemon, "it", "ended"))
 
 
-def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_daemon, tmp_path):
+def test_swap_ends_spot_leases(start_daemon, tmp_path):
     command = with_memory(tmp_path)
     has_memory(tmp_path, 64 * GIB, swap=2 * GIB)
     daemon = start_daemon("1x4GiB", config=CONFIG, command=command)
@@ -77,7 +77,7 @@ def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_da
     assert "swap device" in str(reasons(daemon, "it", "ended"))
 
 
-def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daemon):
+def test_a_debugger_is_not_the_programs_failure(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program = start(daemon, "it", "--tier", "spot")
@@ -97,7 +97,7 @@ def test_a_debugger_is_nobodys_failure_and_what_it_held_up_comes_soon(start_daem
 
 
 class Cards:
-    """Of a daemon: while they are away no driver starts that is opened then; what has them open has them."""
+    """Moves a daemon's cards away: drivers that start meanwhile find no cards, running drivers keep theirs."""
 
     def __init__(self, daemon):
         self.here, self.away = daemon.dir / "simgpu", daemon.dir / "simgpu.away"
@@ -109,7 +109,7 @@ class Cards:
         self.away.rename(self.here)
 
 
-def test_while_the_driver_is_away_for_a_moment_nobody_is_ended_for_it(start_daemon):
+def test_a_missing_driver_ends_no_lease(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program, cards = start(daemon, "it", "--tier", "spot"), Cards(daemon)
@@ -125,12 +125,12 @@ def test_while_the_driver_is_away_for_a_moment_nobody_is_ended_for_it(start_daem
     ends_well(daemon, "it", program)
 
 
-def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
+def test_a_paused_lease_resumes_after_the_driver_was_away(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     program, cards = start(daemon, "it"), Cards(daemon)
     assert daemon.cli("pause", "it").returncode == 0
-    daemon.restart()  # what parked it was there before
+    daemon.restart()  # the helper that parked it had the cards already
     cards.go()
     resume = daemon.spawn("sublet", "resume", "it")
     wait_until(lambda: "does not start" in daemon.log(), "it has been tried in vain")
@@ -140,7 +140,7 @@ def test_who_is_paused_comes_back_after_the_driver_was_away(start_daemon):
     ends_well(daemon, "it", program)
 
 
-# The first process of a pid namespace gives its memory back, and ends once all others in it are waited for.
+# The first process of a pid namespace frees its memory, and ends after all other processes in the namespace.
 ENDING = """
 import ctypes, os, sys, time
 load = os.getppid()
@@ -165,7 +165,7 @@ os.waitpid(other, 0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root for a process that takes long to end")
-def test_a_process_that_is_just_ending_keeps_nobody_from_being_paused(start_daemon, tmp_path):
+def test_an_ending_process_does_not_prevent_a_pause(start_daemon, tmp_path):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
     load = 'python3 -c "$0" "$1" & exec simgpu-load --alloc 2GiB --seconds 600 --verify'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What host memory takes of parked programs: swap devices, and the limits of control groups."""
+"""Host memory for parked programs: swap devices, and the limits of control groups."""
 import contextlib
 import os
 import pathlib
@@ -17,7 +17,7 @@ V1 = pathlib.Path("/sys/fs/cgroup/memory")
 
 
 def with_swap(directory):
-    """The command before a daemon's that makes it see a machine that has a swap device."""
+    """A command to run before the daemon's, which shows the daemon a machine with a swap device."""
     command = with_memory(directory)
     has_memory(directory, 64 * GIB, swap=2 * GIB)
     return command
@@ -36,7 +36,7 @@ def ends_right(daemon, program, tag="it"):
 
 
 def swap_limits_of(pid):
-    """The files memory.swap.max that hold for the process."""
+    """The files memory.swap.max that apply to the process."""
     lines = pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     inside = [line[3:] for line in lines if line.startswith("0::")]
     found = []
@@ -48,7 +48,7 @@ def swap_limits_of(pid):
     return found
 
 
-def test_with_swap_and_no_group_to_keep_it_out_nobody_is_paused_and_everybody_is_told(start_daemon, tmp_path):
+def test_swap_without_a_group_prevents_every_pause(start_daemon, tmp_path):
     if swap_limits_of("self"):
         pytest.skip("the control group that this runs in can be kept from swap")
     daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
@@ -116,7 +116,7 @@ def test_a_group_is_kept_from_swap_while_its_program_is_parked(start_daemon, tmp
         ends_right(daemon, program)
 
 
-def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(start_daemon, tmp_path):
+def test_the_next_actor_restores_a_groups_swap_limit(start_daemon, tmp_path):
     with group_that_swaps() as group:
         (group / "memory.swap.max").write_text(str(GIB))
         daemon = start_daemon("1x4GiB", config=CONFIG, command=with_swap(tmp_path))
@@ -125,7 +125,7 @@ def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(
         assert daemon.cli("pause", "it").returncode == 0
         assert (group / "memory.swap.max").read_text().strip() == "0"
         actor = daemon.child_pid("sublet-actor")
-        os.kill(actor, signal.SIGSTOP)  # it obeys nobody any more, and is given up for that
+        os.kill(actor, signal.SIGSTOP)  # it obeys no order any more, and the daemon gives it up
         assert daemon.cli("resume", "it").returncode == 0
         wait_until(lambda: (group / "memory.swap.max").read_text().strip() == str(GIB), "the limit is what it was")
         assert daemon.child_pid("sublet-actor") != actor
@@ -134,7 +134,7 @@ def test_a_group_is_let_be_by_the_next_actor_where_the_one_that_kept_it_is_gone(
 
 @contextlib.contextmanager
 def limited_group(limit):
-    """A group of the memory controller, version 1 or 2, with so much memory: its cgroup.procs."""
+    """A group of the memory controller, version 1 or 2, with that memory limit; returns its cgroup.procs."""
     places = [(V1, "memory.limit_in_bytes")] if V1.is_dir() else [(mount, "memory.max") for mount in unified_mounts()]
     for mount, name in places:
         group = mount / f"sublet-test-{os.getpid()}"
@@ -153,7 +153,7 @@ def limited_group(limit):
 
 
 def test_the_tightest_group_of_the_whole_tree_decides(start_daemon):
-    '''Its main process may take what it likes: the one that holds the VRAM may not.'''
+    '''The main process may use more memory; the process with the VRAM may not.'''
     with limited_group(700 * MIB) as procs:
         daemon = start_daemon("1x4GiB", config=CONFIG)
         quick_checkpoints(daemon)
@@ -172,7 +172,7 @@ def test_the_tightest_group_of_the_whole_tree_decides(start_daemon):
 
 
 def test_files_that_a_program_has_read_do_not_keep_it_from_being_paused(start_daemon, tmp_path):
-    """Their pages are charged to its group until somebody needs the memory."""
+    """Its pages are charged to the group until another process needs the memory."""
     weights = tmp_path / "weights"
     weights.touch()
     os.truncate(weights, 768 * MIB)
@@ -193,7 +193,7 @@ def test_files_that_a_program_has_read_do_not_keep_it_from_being_paused(start_da
         assert done.returncode == 0, done.stderr
 
 
-# Takes more when it gets SIGUSR1, and ends right when it can use all of it.
+# Allocates more at SIGUSR1, and exits with 0 if it can use all of it.
 GROWING = """
 import ctypes, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM])
@@ -207,7 +207,7 @@ assert cuda.cuMemsetD8_v2(memory, ctypes.c_ubyte(1), ctypes.c_size_t(1 << 20)) =
 """
 
 
-def test_who_outgrows_what_was_entered_before_it_is_locked_runs_on(start_daemon):
+def test_a_program_that_outgrows_its_ledger_entry_runs_on(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG + '[ledger]\nlimit = "1536MiB"\n')
     quick_checkpoints(daemon)
     program = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "it", "--", "python3", "-c", GROWING)

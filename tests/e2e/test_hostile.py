@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean harm, or are broken: whatever they do, the others are served."""
+"""Hostile or broken clients: the daemon serves the others, whatever these clients do."""
 import contextlib
 import json
 import os
@@ -47,7 +47,7 @@ def many(daemon, count, tcp=False):
 
 
 def closed(raw):
-    """Whether the daemon has closed it; takes what came before that."""
+    """Tells whether the daemon has closed it; reads the data before the end."""
     raw.setblocking(False)
     with contextlib.suppress(ConnectionResetError):
         try:
@@ -82,8 +82,8 @@ def test_a_thousand_half_open_requests(daemon, tcp):
     wait_until(lambda: open_files(daemon) <= before + 2, "their descriptors are given back")
 
 
-def test_strangers_over_tcp_may_not_sit_there(daemon):
-    with many(daemon, 300, tcp=True) as sockets:  # they say nothing at all
+def test_idle_strangers_over_tcp_are_cut_off(daemon):
+    with many(daemon, 300, tcp=True) as sockets:  # clients that send nothing
         assert_serves(daemon)
         wait_until(lambda: all(map(closed, sockets)), "they are shown out")
 
@@ -96,7 +96,7 @@ def test_strangers_over_tcp_use_up_their_own_places_only(start_daemon):
         assert_serves(daemon)  # the owner of the daemon, on its socket
 
 
-def test_strangers_over_tcp_keep_nobody_out_who_has_a_token(start_daemon):
+def test_strangers_over_tcp_do_not_keep_tokens_out(start_daemon):
     daemon = start_with_tcp(start_daemon, '[limits]\nconnections = 4\nheader_time = "1m"\nbody_time = "1m"\n')
     token = daemon.api().post("/v1/tokens", {"scope": "submit"})["token"]
     body = json.dumps(ASK)
@@ -111,7 +111,7 @@ def test_strangers_over_tcp_keep_nobody_out_who_has_a_token(start_daemon):
             assert TcpApi(daemon.port, token).get("/v1/status").status == 200
 
 
-def test_who_is_refused_for_its_users_limit_is_refused_again(start_daemon):
+def test_a_refusal_for_a_users_limit_is_repeated(start_daemon):
     daemon = start_with_tcp(start_daemon, "[limits]\nconnections = 2\n")
     token = daemon.api().post("/v1/tokens", {"scope": "read"})["token"]
     first, one_too_many = TcpApi(daemon.port, token), TcpApi(daemon.port, token)
@@ -151,7 +151,7 @@ def test_slow_readers(daemon):
     before = open_files(daemon)
     with many(daemon, 50) as sockets:
         for raw in sockets:
-            raw.sendall(ask * 20)  # pipelined: some 8 MiB of answers each, and nobody takes them
+            raw.sendall(ask * 20)  # pipelined: some 8 MiB of answers each, and no client reads them
         assert_serves(daemon)
         wait_until(lambda: open_files(daemon) <= before + 3, "those that take nothing are cut off")
         with open(f"/proc/{daemon.process.pid}/status") as status:
@@ -164,7 +164,7 @@ def test_slow_readers(daemon):
 
 
 def test_a_reader_that_takes_its_answer_steadily_gets_all_of_it(start_daemon):
-    """However long the whole takes: only who takes nothing for write_time is cut off."""
+    """The total time does not matter: only a client that reads nothing for write_time is cut off."""
     daemon = start_daemon(config='[limits]\nwrite_time = "2s"\n')
     api = daemon.api()
     leases = [api.post("/v1/leases", dict(ASK, command="x" * 4000))["id"] for _ in range(300)]
@@ -173,7 +173,7 @@ def test_a_reader_that_takes_its_answer_steadily_gets_all_of_it(start_daemon):
     began, text = time.monotonic(), b""
     while piece := raw.recv(65536):
         text += piece
-        if time.monotonic() < began + 5:  # more than twice the time, if it were one for all
+        if time.monotonic() < began + 5:  # more than twice the time, if one limit covered everything
             due = began + len(text) / 250_000
             wait_until(lambda: time.monotonic() >= due, "the next piece is due")
     raw.close()
@@ -182,7 +182,7 @@ def test_a_reader_that_takes_its_answer_steadily_gets_all_of_it(start_daemon):
     assert [lease["id"] for lease in json.loads(body)["leases"]] == leases
 
 
-def test_at_the_limit_the_number_of_connections_is_told_without_those_that_wait(start_daemon):
+def test_waiting_connections_do_not_count_in_the_limit_message(start_daemon):
     daemon = start_daemon(config='[limits]\nconnections = 4\n')
     api = daemon.api()
     api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -204,7 +204,8 @@ def test_at_the_limit_the_number_of_connections_is_told_without_those_that_wait(
     assert answer.startswith("HTTP/1.1 503 ") and "has 4 connections open, the limit" in answer
     assert "Content-Type: application/problem+json\r\n" in answer and "Cache-Control: no-store\r\n" in answer
     problem = json.loads(answer.split("\r\n\r\n", 1)[1])
-    contract.check_reply("GET", "/healthz", 503, "application/problem+json", problem)  # it may have been to be that
+    # the refused request could have been this one
+    contract.check_reply("GET", "/healthz", 503, "application/problem+json", problem)
 
 
 GARBAGE = [
@@ -226,7 +227,7 @@ GARBAGE = [
 def test_garbage(daemon, tcp):
     chance = random.Random(20261121)
     pieces = list(GARBAGE)
-    for _ in range(150):  # pieces of requests, shuffled, bent and cut
+    for _ in range(150):  # pieces of requests, shuffled, changed and cut
         text = bytearray(b"".join(chance.sample(GARBAGE, 2)))
         for _ in range(chance.randrange(1, 20)):
             text[chance.randrange(len(text))] = chance.randrange(256)
@@ -254,7 +255,7 @@ def test_descriptors_run_out_and_come_back(daemon):
     resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
     with many(daemon, 40) as sockets:
         wait_until(lambda: "cannot accept" in daemon.log(), "descriptors have run out")
-        assert old.lease(lease["id"])["state"] == "active"  # who is connected is served
+        assert old.lease(lease["id"])["state"] == "active"  # connected clients are served
         assert old.post(f"/v1/leases/{lease['id']}/renew", {}).status == 200
         assert daemon.log().count("cannot accept") == 1, "said once, however often it is tried"
     resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
@@ -268,7 +269,7 @@ def test_limits_of_waits_and_leases_are_reached_and_named(start_daemon):
     lease = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     waiting = f"GET /v1/leases/{lease['id']}?wait=60s HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with contextlib.ExitStack() as stack:
-        for _ in range(12):  # more connections than limits.connections: those that wait do not count
+        for _ in range(12):  # more connections than limits.connections: waiting connections do not count
             raw = stack.enter_context(dial(daemon))
             raw.sendall(waiting)
             wait_until(lambda: api.get("/healthz").status == 200, "it is taken in")
@@ -289,7 +290,7 @@ def test_limits_of_waits_and_leases_are_reached_and_named(start_daemon):
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_who_waits_and_sends_more_is_still_seen_to_go(start_daemon, tcp):
+def test_a_waiting_client_that_sends_more_is_still_seen_to_leave(start_daemon, tcp):
     daemon = start_with_tcp(start_daemon, '[lease]\nlinger = "200ms"\n')
     api = daemon.api()
     holder = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
@@ -300,13 +301,13 @@ def test_who_waits_and_sends_more_is_still_seen_to_go(start_daemon, tcp):
     with dial(daemon, tcp) as raw:
         raw.sendall(f"POST /v1/leases HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         wait_until(lambda: api.get("/v1/queue")["queue"], "it waits")
-        raw.sendall(f"GET /healthz HTTP/1.1\r\n{head}\r\n".encode())  # not to be read before the wait is over
+        raw.sendall(f"GET /healthz HTTP/1.1\r\n{head}\r\n".encode())  # not readable before the wait is over
         assert api.get("/v1/queue")["queue"]
     waiting = f"lease-{int(holder['id'].removeprefix('lease-')) + 1}"
     wait_until(lambda: api.lease(waiting)["end_reason"] == "cancelled", "it is seen to be gone")
 
 
-def test_a_socket_whose_owner_accepts_nobody_is_not_waited_for(tmp_path):
+def test_a_socket_that_accepts_no_connection_is_not_awaited(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf, contextlib.ExitStack() as stack:
         deaf.bind(str(tmp_path / "sublet.sock"))
         deaf.listen(0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sublet run` as a parent: exit statuses, signals, the whole tree, restarts of the daemon, its own death.
 
-The programs are shell scripts: what a keeper does has nothing to do with what its program computes.
+The programs are shell scripts: a keeper's work does not depend on its program.
 """
 import os
 import pathlib
@@ -33,7 +33,7 @@ def test_exit_status_is_the_programs(daemon, command, status):
     assert now["exit_status"] == status
 
 
-def test_what_cannot_be_executed(daemon, tmp_path):
+def test_commands_that_cannot_be_executed(daemon, tmp_path):
     plain = tmp_path / "plain"
     plain.write_text("x")
     broken = tmp_path / "broken"
@@ -43,7 +43,7 @@ def test_what_cannot_be_executed(daemon, tmp_path):
         done = daemon.cli("run", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
         assert program in done.stderr
-    assert daemon.leases(all=True) == []  # found out before anything was asked for
+    assert daemon.leases(all=True) == []  # found before any request
     done = daemon.cli("run", "--vram", "64MiB", "--tag", "broken", "--", str(broken))
     assert done.returncode == 127, done.stderr
     assert lease(daemon, "broken")["end_reason"] == "failed"
@@ -110,7 +110,7 @@ def test_signals_are_passed_on_once(daemon, tmp_path):
     assert out.read_text().split() == names
 
 
-def test_what_the_caller_ignores_stays_ignored(daemon, tmp_path):
+def test_ignored_signals_stay_ignored(daemon, tmp_path):
     ready = tmp_path / "ready"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--", "sh", "-c",
                        f"grep SigIgn /proc/self/status > {ready}; read x; exit 4", stdin=subprocess.PIPE,
@@ -137,14 +137,14 @@ def test_waits_for_descendants_and_says_so(daemon, tmp_path):
     assert lease(daemon, "tree")["exit_status"] == 3
 
 
-def test_nobody_listens_to_the_keeper(daemon, tmp_path):
+def test_the_keeper_without_a_reader(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     script = f"setsid sh -c 'while [ ! -e {go} ]; do sleep 0.05; done' & echo > {ready}; read x; exit 3"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "deaf", "--status-fd", "2", "--",
                        "sh", "-c", script,
                        stdin=subprocess.PIPE)
     wait_file(ready)
-    run.stderr.close()  # what it says from now on is lost, and nothing else is
+    run.stderr.close()  # its later output is lost, and nothing else
     daemon.kill()
     run.stdin.write("\n")
     run.stdin.close()
@@ -201,14 +201,14 @@ def test_program_ends_while_the_daemon_is_away(daemon, tmp_path):
     daemon.kill()
     go.touch()
     read_until(run.stderr, "waiting up to a minute")
-    run.send_signal(signal.SIGINT)  # whoever does not want to wait for the daemon leaves the record to it
+    run.send_signal(signal.SIGINT)  # a keeper that does not wait for the daemon leaves the record to it
     assert "it will find the exit record when it is back" in read_until(run.stderr, "was not told of the end")
     assert run.wait(timeout=60) == 6
     daemon.start()
     assert ended(daemon, "away")["exit_status"] == 6
 
 
-def test_program_ends_while_neither_daemon_nor_record_can_be_told(daemon, tmp_path):
+def test_program_ends_without_daemon_and_record(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "away", "--", "sh", "-c",
                        f"echo > {ready}; while [ ! -e {go} ]; do sleep 0.05; done; exit 6")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL of each of our processes at random moments of the main job. SUBLET_SEED replays one storm."""
+"""SIGKILL of each of our processes at random moments of the main job. SUBLET_SEED repeats a storm."""
 import os
 import random
 import select
@@ -15,8 +15,8 @@ class Storm:
     def __init__(self, daemon, rng):
         self.daemon, self.rng = daemon, rng
         self.runs = []         # (process, name) of keepers that live or ended by themselves
-        self.killed = set()    # names of those whose keeper we killed
-        self.acknowledged = {}  # lease id → name, as the daemon told
+        self.killed = set()    # names of the programs whose keeper the storm killed
+        self.acknowledged = {}  # lease id → name, as the daemon reported
         self.started = 0
 
     def start_program(self):
@@ -35,7 +35,7 @@ class Storm:
             self.acknowledged[lease["id"]] = lease["consumer"]
 
     def kill_one(self):
-        """Kills one of our processes; whom chance chose may just not be there, then somebody else."""
+        """Kills one of our processes. The chosen kind may not be running; then the storm kills another."""
         while True:
             victim = self.rng.choice(("subletd", "sublet-gpu", "sublet-actor", "keeper"))
             helper = self.daemon.child_pid(victim) if victim.startswith("sublet-") else None
@@ -85,6 +85,6 @@ def test_fifty_kills_lose_nothing(start_daemon):
         assert len(mine) == 1 or name in storm.killed and not mine, f"{name} has {len(mine)} leases: one was made twice"
         if name not in storm.killed:
             assert (mine[0]["end_reason"], mine[0]["exit_status"]) == ("released", 0), mine[0]
-    # A lease was promised only bytes that were there: no program was refused memory, and none are left taken.
+    # Leases were only promised bytes that were there: no program was refused memory, and no bytes are left.
     wait_until(lambda: (device := api.get("/v1/devices")["devices"][0])["leased_bytes"] == 0 and
                device["used_bytes"] == 0, "the card is empty")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, and the daemon's end, while a command only waits for what goes on by itself: who leaves is told that."""
+"""Ctrl-C, or the daemon's end, while a command waits for work that continues by itself: the message tells that."""
 import signal
 
 import pytest
@@ -28,7 +28,7 @@ def program(daemon):
 
 
 def leaves(child, said, number=signal.SIGINT):
-    """It is interrupted: it dies of that, as a shell expects, and says this before."""
+    """The command dies by the signal, as a shell expects, and prints this before."""
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == -number, (out, err)
@@ -36,7 +36,7 @@ def leaves(child, said, number=signal.SIGINT):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_of_a_pause(daemon, program, number):
+def test_leaving_a_pause(daemon, program, number):
     daemon.ctl("fault", "checkpoint-hang")
     pausing = daemon.spawn("sublet", "pause", "train")
     wait_until(lambda: any(fault["hits"] for fault in daemon.cards()["faults"]), "the driver is at it")
@@ -46,7 +46,7 @@ def test_of_a_pause(daemon, program, number):
     assert program.poll() is None
 
 
-def test_of_a_resume(daemon, program):
+def test_leaving_a_resume(daemon, program):
     assert daemon.cli("pause", "train").returncode == 0
     daemon.ctl("fault", "restore-hang")
     resuming = daemon.spawn("sublet", "resume", "train")
@@ -57,7 +57,7 @@ def test_of_a_resume(daemon, program):
     until(daemon, "train", "active")
 
 
-def test_of_a_resume_that_waits_for_its_room(daemon, program):
+def test_leaving_a_resume_that_waits_for_memory(daemon, program):
     assert daemon.cli("pause", "train").returncode == 0
     holder = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "holder")
     until(daemon, "holder", "active")
@@ -68,7 +68,7 @@ def test_of_a_resume_that_waits_for_its_room(daemon, program):
     until(daemon, "train", "active")
 
 
-def test_of_a_preempt(daemon, program):
+def test_leaving_a_preempt(daemon, program):
     waiting = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "next", "--", "true")
     until(daemon, "next", "queued")
     daemon.ctl("fault", "checkpoint-hang")
@@ -79,7 +79,7 @@ def test_of_a_preempt(daemon, program):
     assert waiting.wait(60) == 0, waiting.communicate()
 
 
-def test_a_pause_that_the_end_of_the_daemon_undoes_is_told_as_that(daemon, program):
+def test_a_pause_undone_by_the_daemons_end_is_told(daemon, program):
     daemon.ctl("fault", "checkpoint-hang")
     pausing = daemon.spawn("sublet", "pause", "train")
     wait_until(lambda: any(fault["hits"] for fault in daemon.cards()["faults"]), "the driver is at it")
@@ -96,7 +96,7 @@ def test_a_pause_that_the_end_of_the_daemon_undoes_is_told_as_that(daemon, progr
     assert program.poll() is None
 
 
-def test_who_has_its_room_needs_none_made(daemon, program):
+def test_a_lease_with_memory_needs_no_preemption(daemon, program):
     done = daemon.cli("preempt", "train", "--preview")
     assert done.returncode == 0 and done.stdout == "lease-1 has its 3.0 GiB already: nobody has to yield.\n", done
     done = daemon.cli("preempt", "train")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libsublet against a daemon of the test's own, which says when what it likes."""
+"""libsublet with a daemon of the test's own, which the test controls."""
 import os
 import signal
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_daemon import fake_daemon
 from tests.support.sublet import BUILD, wait_until
 
-# Says what is asked of it. Passes safe points without end, or has the library's own thread do what is asked.
+# Prints its orders. Passes safe points without end, or lets the library's own thread carry the orders out.
 PROGRAM = """
 import ctypes, os, signal, sys
 own_thread, refusals, failures = map(int, sys.argv[1:])
@@ -54,7 +54,7 @@ def daemon(tmp_path):
 
 @pytest.fixture
 def start(daemon):
-    """Starts the program, which has registered then."""
+    """Starts the program and waits until it has registered."""
     children = []
 
     def run(own_thread=0, refusals=0, failures=0, stdin=subprocess.DEVNULL):
@@ -83,7 +83,7 @@ def answered(daemon, *answers):
     daemon.wait(lambda: daemon.answers[-len(answers):] == list(answers), f"it answers {answers}")
 
 
-def test_an_order_that_comes_while_it_says_that_it_goes_on_is_not_lost(daemon, start):
+def test_an_order_during_the_resumed_answer_is_not_lost(daemon, start):
     daemon.give_before_answering(2, "yield", 3)
     child = start()
     daemon.give("yield", 1)
@@ -95,7 +95,7 @@ def test_an_order_that_comes_while_it_says_that_it_goes_on_is_not_lost(daemon, s
     says(child, "goes on", "works")
 
 
-def test_an_order_that_comes_while_it_refuses_the_one_before_is_not_lost(daemon, start):
+def test_an_order_during_a_refusal_is_not_lost(daemon, start):
     daemon.give_before_answering(1, "yield", 2)
     child = start(refusals=1)
     daemon.give("yield", 1)
@@ -105,7 +105,7 @@ def test_an_order_that_comes_while_it_refuses_the_one_before_is_not_lost(daemon,
 
 @pytest.mark.parametrize("status", [403, 404, 409])
 @pytest.mark.parametrize("own_thread", [0, 1])
-def test_who_is_paused_goes_on_when_its_lease_is_no_more(daemon, start, status, own_thread):
+def test_a_paused_program_resumes_when_its_lease_has_ended(daemon, start, status, own_thread):
     child = start(own_thread, failures=1)
     daemon.give("yield", 1)
     answered(daemon, (1, "yielded"))
@@ -114,9 +114,9 @@ def test_who_is_paused_goes_on_when_its_lease_is_no_more(daemon, start, status, 
     assert daemon.answers == [(1, "yielded")], "nobody has asked whether it goes on"
 
 
-# 400: SUBLET_LEASE is a tag, which means another's lease too now.
+# 400: SUBLET_LEASE is a tag, which now names another user's lease too.
 @pytest.mark.parametrize("status", [400, 503])
-def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start, status):
+def test_a_paused_program_waits_for_a_failing_daemon(daemon, start, status):
     child = start()
     daemon.give("yield", 1)
     answered(daemon, (1, "yielded"))
@@ -128,7 +128,7 @@ def test_who_is_paused_stays_so_while_the_daemon_is_in_trouble(daemon, start, st
     says(child, "yields", "goes on", "works")
 
 
-def test_who_is_paused_stays_so_while_the_daemon_does_not_know_yet_whose_process_it_is(daemon, start):
+def test_a_paused_program_waits_for_its_identification(daemon, start):
     child = start()
     daemon.give("yield", 1)
     answered(daemon, (1, "yielded"))
@@ -139,7 +139,7 @@ def test_who_is_paused_stays_so_while_the_daemon_does_not_know_yet_whose_process
     says(child, "yields", "goes on", "works")
 
 
-# --- who no longer wants to be told ---
+# --- withdrawn registrations ---
 
 USAGE = 4
 PAUSING = (409, {"code": "PauseUnsafe", "detail": "lease-1 is pausing"})
@@ -151,8 +151,8 @@ def tell(child, word):
 
 
 @pytest.mark.parametrize("own_thread", [0, 1])
-def test_who_is_asked_to_yield_does_that_before_it_may_leave(daemon, start, own_thread):
-    """Also where the order has not come to it yet: somebody has to be told to go on afterwards."""
+def test_a_pending_yield_precedes_leaving(daemon, start, own_thread):
+    """This holds also if the order has not arrived yet: the program must get a resume order afterwards."""
     daemon.withdrawal = PAUSING
     child = start(own_thread, stdin=subprocess.PIPE)
     tell(child, "leave")
@@ -173,7 +173,7 @@ def test_who_is_asked_to_yield_does_that_before_it_may_leave(daemon, start, own_
 
 
 @pytest.mark.parametrize("withdrawal", [(404, {}), (409, {"code": "Stale", "detail": "lease-1 has ended"})])
-def test_who_has_no_lease_any_more_may_leave(daemon, start, withdrawal):
+def test_a_program_without_a_lease_may_leave(daemon, start, withdrawal):
     daemon.withdrawal = withdrawal
     child = start(stdin=subprocess.PIPE)
     tell(child, "leave")
@@ -182,7 +182,7 @@ def test_who_has_no_lease_any_more_may_leave(daemon, start, withdrawal):
     says(child, f"leaves {USAGE}")
 
 
-def test_who_cannot_say_that_it_leaves_is_still_told(daemon, start):
+def test_a_program_that_cannot_leave_still_gets_orders(daemon, start):
     daemon.withdrawal = (503, {"code": "Unavailable", "detail": "the store"})
     child = start(stdin=subprocess.PIPE)
     tell(child, "leave")
@@ -193,7 +193,7 @@ def test_who_cannot_say_that_it_leaves_is_still_told(daemon, start):
     answered(daemon, (1, "yielded"))
 
 
-def test_who_was_denied_again_and_again_may_leave(daemon, start):
+def test_a_program_that_is_denied_repeatedly_may_leave(daemon, start):
     daemon.end(403)
     child = start(stdin=subprocess.PIPE)
     daemon.wait(lambda: daemon.asked_while_ended >= 6, "its lease counts as another's")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs that look, the configuration, and wrong input: `sublet` against a real daemon, and without one."""
+"""The reading verbs, the configuration, and wrong input: `sublet` with a real daemon, and without one."""
 import json
 import os
 import pathlib
@@ -15,7 +15,7 @@ LOOKING = ("ps", "status", "queue", "gpus", "proclist")
 
 
 def alone(*arguments, cwd=None, **env):
-    """`sublet` with no daemon anywhere near."""
+    """Runs `sublet` without a reachable daemon."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SUBLET_", "XDG_"))}
     clean["SUBLET_HOST"] = "unix:///nonexistent/sublet.sock"
     clean.update(env)
@@ -24,7 +24,7 @@ def alone(*arguments, cwd=None, **env):
 
 
 def ask(daemon, name, vram, **more):
-    """A lease by the API, held by the connection that is returned with it."""
+    """Takes a lease by the API. The returned connection keeps it alive."""
     api = daemon.api()
     body = {"vram_bytes": vram, "consumer": name, "owner": {"connection": True}, **more}
     return api, api.post("/v1/leases", body)
@@ -32,7 +32,7 @@ def ask(daemon, name, vram, **more):
 
 @pytest.fixture
 def busy(daemon):
-    """One lease granted, one that waits for it, both held for the test."""
+    """One granted lease, and one that waits for it; the test keeps both alive."""
     holder, first = ask(daemon, "first", 3 * GIB, wait_seconds=60)
     waiter, second = ask(daemon, "second", 2 * GIB, tag="mine")
     assert first.status == 201 and second.status == 202
@@ -53,7 +53,7 @@ def test_json_is_the_reply_unchanged(busy):
     assert daemon.json("why", "mine").keys() == api.get("/v1/leases/mine/why").body.keys()
 
 
-def test_ps_and_queue_say_who_waits_for_what(busy):
+def test_ps_and_queue_tell_waiters_and_obstacles(busy):
     daemon, first, second = busy
     rows = {line.split()[0]: line for line in daemon.cli("ps", check=0).stdout.splitlines()}
     assert list(rows) == ["ID", first["id"], second["id"]]
@@ -98,7 +98,7 @@ def test_status_shows_the_whole(busy):
     assert first["id"] in text and second["id"] in text
 
 
-def test_proclist_names_the_program_that_nobody_leased(daemon):
+def test_proclist_names_the_unleased_process(daemon):
     daemon.spawn(BIN / "simgpu-load", "--alloc", "256MiB", "--seconds", "600")
     wait_until(lambda: daemon.json("proclist")["processes"], "the program is seen")
     line, = daemon.cli("proclist", "--no-header", "-o", "pid,lease,used", check=0).stdout.splitlines()
@@ -106,7 +106,7 @@ def test_proclist_names_the_program_that_nobody_leased(daemon):
     wait_until(lambda: "without a lease" in daemon.cli("status", check=0).stdout, "status subtracts it")
 
 
-def test_what_is_wrong_with_the_gpus_is_loud(daemon):
+def test_gpu_problems_are_loud(daemon):
     daemon.ctl("fault", "nvml-error")
     text = wait_until(lambda: "! " in (out := daemon.cli("status", check=0).stdout) and out, "a warning")
     assert "nothing is granted" in text or "not given out" in text
@@ -126,7 +126,7 @@ def test_doctor_finds_a_healthy_daemon_healthy(daemon):
 
 def test_others_data_cannot_steer_the_terminal(daemon):
     holder, lease = ask(daemon, "a\x1b[2Jb", MIB)
-    if lease.status == 400:  # refused at the door: nothing to show
+    if lease.status == 400:  # refused early: nothing to show
         return
     for verb in ("ps", "status"):
         assert "\x1b" not in daemon.cli(verb, check=0).stdout
@@ -194,7 +194,7 @@ def test_doctor_helps_an_account_without_rights(start_daemon):
         pytest.skip("only root can become somebody else")
     daemon = start_daemon("1x4GiB")
     daemon.dir.chmod(0o755)
-    # Others must be able to run it, wherever the checkout is.
+    # Other users must be able to run it, wherever the checkout is.
     program = daemon.dir / "sublet"
     shutil.copy(SUBLET, program)
     home = daemon.dir / "home"
@@ -215,7 +215,7 @@ def test_doctor_helps_an_account_without_rights(start_daemon):
 def test_sizes_that_are_none(size, why):
     done = alone("run", f"--vram={size}", "--", "true")
     assert done.returncode == 2 and "--vram" in done.stderr and f"'{size}'" in done.stderr and why in done.stderr
-    assert "8GiB" in done.stderr  # what to write instead
+    assert "8GiB" in done.stderr  # the replacement to write
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -265,12 +265,13 @@ def test_a_daemon_refuses_a_wrong_configuration(tmp_path):
 def test_a_missing_configuration_is_all_defaults(tmp_path):
     done = alone("config", "check", "--dir", tmp_path)
     assert done.returncode == 0 and "all defaults" in done.stdout
-    assert alone("config", "check", "--file", tmp_path / "no.toml").returncode == 78  # a file that was named
+    # a file that the command line names
+    assert alone("config", "check", "--file", tmp_path / "no.toml").returncode == 78
     done = alone("config", "check", "--dir", tmp_path, "--file", "x")
     assert done.returncode == 2
 
 
-def test_what_config_show_prints_is_a_configuration(tmp_path):
+def test_config_show_prints_a_valid_configuration(tmp_path):
     file = tmp_path / "sublet.toml"
     nasty = r"/a\"b\\c\td\u202ee # 'f"
     file.write_text(f'[store]\npath = "{nasty}"\n')
@@ -284,7 +285,7 @@ def test_what_config_show_prints_is_a_configuration(tmp_path):
         key: entry["value"] for key, entry in values.items()}
 
 
-def test_closed_descriptors_get_nothing_that_is_not_meant_for_them(daemon, tmp_path):
+def test_closed_descriptors_get_no_foreign_output(daemon, tmp_path):
     def shell(line):
         return subprocess.run(["sh", "-c", line], env=daemon.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=60)
@@ -321,7 +322,7 @@ def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
     assert f'tag is "{tag}"' in refused.stderr and "like a flag, a path or" in refused.stderr
 
 
-def test_what_a_hold_without_a_size_asks_for_is_said(daemon):
+def test_hold_without_a_size_tells_its_size(daemon):
     asked = daemon.cli("hold", "--ttl", "1h", "--token-file", daemon.dir / "token", check=0)
     assert "'hold' says nothing of what runs in it: the whole of gpu0" in asked.stderr
 

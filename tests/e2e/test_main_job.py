@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.sublet import GIB, MIB, wait_until
 
-# Nobody is paused for another here: who waits starts when one ends (tests/e2e/test_displacement.py has the rest).
+# No lease is paused for another here: the third program starts when one ends (see tests/e2e/test_displacement.py).
 IN_ORDER = "[pause]\nautomatic = false\n"
 CARD = "1x4GiB"
 
 
 def load(daemon, name, seconds, vram="1500MiB", alloc="1GiB", **options):
-    """`sublet run` of a program that fills VRAM, computes, and checks every byte at its end."""
+    """Runs `sublet run` of a program that fills VRAM, computes, and checks every byte at its end."""
     return daemon.spawn("sublet", "run", "--vram", vram, "--name", name, "--",
                         "simgpu-load", "--alloc", alloc, "--seconds", str(seconds), **options)
 
@@ -43,7 +43,7 @@ def wait_for_use(daemon, name, least=GIB):
 
 
 def alive(pid):
-    """Whether it runs; a zombie does not."""
+    """Tells whether the process runs; a zombie does not."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
@@ -51,7 +51,7 @@ def alive(pid):
 
 
 def simulated_memory(daemon):
-    """Bytes of RAM behind the simulated cards: the shared table and what the programs that use them have touched."""
+    """Bytes of RAM behind the simulated cards: the shared table, and the memory that its programs have touched."""
     total = sum(entry.stat().st_blocks * 512 for entry in (daemon.dir / "simgpu").rglob("*")
                 if stat.S_ISREG(entry.stat().st_mode))
     mark = f"SIMGPU_DIR={daemon.dir}/simgpu".encode()
@@ -64,7 +64,7 @@ def simulated_memory(daemon):
     return total
 
 
-def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
+def test_two_programs_run_and_the_third_waits(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     first = load(daemon, "first", 600)
     second = load(daemon, "second", 600)
@@ -88,7 +88,7 @@ def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
     ended = wait_for_state(daemon, "first", "ended")
     assert ended["exit_status"] == 143
 
-    # The waiting line in a pipe: one line per change, each with place, bytes short, holders, estimate.
+    # The output for waiting in a pipe: one line per change, each with place, missing bytes, holders, estimate.
     said = third.stderr.read()
     assert re.search(r"place 1.*short.*unknown.*(first|second)", said), said
     second.send_signal(signal.SIGTERM)
@@ -98,7 +98,7 @@ def test_two_run_the_third_waits_and_starts_when_one_ends(start_daemon):
 
 def test_an_estimate_has_a_basis(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
-    for _ in range(3):  # three earlier runs to go by
+    for _ in range(3):  # three earlier runs for the estimate
         assert load(daemon, "known", 0).wait(60) == 0
     holder = daemon.spawn("sublet", "run", "--vram", "3GiB", "--ttl", "1h", "--name", "holder", "--", "sleep", "600")
     wait_for_state(daemon, "holder", "active")
@@ -109,7 +109,7 @@ def test_an_estimate_has_a_basis(start_daemon):
     assert holder.wait(60) == 143
 
 
-def test_a_name_that_says_nothing_is_no_basis(daemon):
+def test_a_generic_name_is_no_basis_for_an_estimate(daemon):
     api = daemon.api()
     ask = {"vram_bytes": 3 * GIB, "ttl_seconds": 3600}
     silent = ({}, {"consumer": "hold", "remember": False})
@@ -133,7 +133,7 @@ def test_a_name_that_says_nothing_is_no_basis(daemon):
     assert refused.status == 400 and "no consumer" in refused["detail"]
 
 
-def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon):
+def test_an_unleased_process_is_seen_named_and_subtracted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
     device = wait_until(lambda: (d := daemon.json("gpus")["devices"][0])["other_bytes"] >= 2 * GIB and d, "it is seen")
@@ -150,7 +150,7 @@ def test_a_program_that_nobody_leased_is_seen_named_and_subtracted(start_daemon)
     assert waiter.wait(60) == 0
 
 
-def test_who_uses_more_than_leased_is_named_and_counted(start_daemon):
+def test_use_beyond_the_lease_is_named_and_counted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
 
     def warned():
@@ -201,11 +201,11 @@ def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):
     wait_for_use(daemon, "first")  # measured again, by the new daemon
     assert first.poll() is None and second.poll() is None and third.poll() is None
 
-    # One ends while the daemon is away: its keeper brings the status when the daemon is back.
+    # One program ends while the daemon is away: its keeper reports the status when the daemon is back.
     daemon.kill()
     first.send_signal(signal.SIGTERM)
     wait_until(lambda: len(daemon.cards()["processes"]) == 1, "the first has ended")
-    assert first.poll() is None  # its keeper still owes the daemon the status
+    assert first.poll() is None  # its keeper has not reported the status yet
     daemon.start()
     assert first.wait(60) == 143
     assert wait_for_state(daemon, "first", "ended")["exit_status"] == 143

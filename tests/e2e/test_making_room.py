@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room that is made on somebody's word: for a lease that waits, for something outside, and only thought of."""
+"""Preemption requests: for a waiting lease, for a process without a lease, and as a preview."""
 import re
 import signal
 
@@ -9,7 +9,7 @@ from tests.support.machine import has_memory, with_memory
 from tests.support.parking import ends_well, lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, wait_until
 
-# Nobody yields by itself: what happens here was ordered.
+# Leases are paused only by a request here.
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n[pause]\nautomatic = {}\n')
 
@@ -23,7 +23,7 @@ def daemon(start_daemon):
 
 @pytest.fixture
 def willing(start_daemon):
-    """Where a lower tier yields by itself."""
+    """A daemon that pauses lower tiers by itself."""
     daemon = start_daemon("1x4GiB", config=CONFIG.format("true"))
     quick_checkpoints(daemon)
     return daemon
@@ -73,7 +73,7 @@ def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
     nothing_happened(daemon, {"large": "active", "small": "active", "new": "queued"})
 
 
-def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
+def test_an_owner_pauses_their_own_program(daemon):
     first = program(daemon, "first", "3GiB", "2GiB")
     second = waiter(daemon, "second", "2GiB", seconds=600)
     done = daemon.cli("preempt", "second")
@@ -89,7 +89,7 @@ def test_the_owner_has_his_own_program_paused_and_it_comes_back(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
 
 
-def test_who_had_to_wait_for_it_does_not_take_its_room_back(willing):
+def test_a_victim_does_not_take_its_memory_back(willing):
     above = program(willing, "above", "3GiB", "2GiB")
     low = waiter(willing, "low", "2GiB", "--tier", "batch", seconds=600)
     waits = lease_of(willing, "low")
@@ -106,7 +106,7 @@ def test_who_had_to_wait_for_it_does_not_take_its_room_back(willing):
     above.send_signal(signal.SIGTERM)
 
 
-def test_who_cannot_be_asked_is_named_with_the_reason(daemon):
+def test_ineligible_leases_are_named_with_the_reason(daemon):
     program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
     waiter(daemon, "new", "2GiB")
     refused = daemon.api().post("/v1/preempt", {"lease": "new"})
@@ -120,7 +120,7 @@ def test_who_cannot_be_asked_is_named_with_the_reason(daemon):
     nothing_happened(daemon, {"pinned": "active", "new": "queued"})
 
 
-def test_room_is_made_for_who_waits_only(daemon):
+def test_only_a_waiting_lease_can_be_the_preemptor(daemon):
     program(daemon, "runs", "2GiB", "1GiB")
     api = daemon.api()
     there = api.post("/v1/preempt", {"lease": "runs"})
@@ -134,7 +134,7 @@ def test_room_is_made_for_who_waits_only(daemon):
         assert api.post("/v1/preempt", body).status == 400, body
 
 
-def test_gives_up_waiting_when_it_was_told_to(daemon):
+def test_preempt_times_out(daemon):
     victim = program(daemon, "slow", "3GiB", "2GiB")
     daemon.ctl("set", "checkpoint_bandwidth", 16 * MIB)
     waiter(daemon, "new", "2GiB")
@@ -156,7 +156,7 @@ def test_a_spot_lease_that_cannot_be_paused_is_ended(daemon):
     assert lease_of(daemon, daemon.leases(all=True)[-1]["id"])["end_reason"] in ("revoked", "released")
 
 
-def test_for_one_that_wants_to_come_back(daemon):
+def test_preempt_for_a_lease_that_resumes(daemon):
     first = program(daemon, "first", "3GiB", "2GiB")
     assert daemon.cli("pause", "first").returncode == 0
     program(daemon, "second", "2GiB", "1GiB")
@@ -166,7 +166,7 @@ def test_for_one_that_wants_to_come_back(daemon):
     assert lease_of(daemon, "second")["state"] == "paused" and first.poll() is None
 
 
-def test_for_one_that_wants_to_grow(daemon):
+def test_preempt_for_a_lease_that_grows(daemon):
     program(daemon, "first", "1GiB", "512MiB")
     program(daemon, "second", "2GiB", "1GiB")
     assert daemon.api().post("/v1/leases/first/resize", {"vram_bytes": 3 * GIB}).status == 202
@@ -175,7 +175,7 @@ def test_for_one_that_wants_to_grow(daemon):
     assert lease_of(daemon, "second")["state"] == "paused"
 
 
-def test_a_victim_that_could_not_is_tried_again_and_the_order_outlives_the_daemon(start_daemon):
+def test_a_request_outlives_the_daemon_and_retries_its_victim(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG.format("false") + 'cooldown = "500ms"\n')
     quick_checkpoints(daemon)
     first = program(daemon, "first", "3GiB", "1GiB")
@@ -194,7 +194,7 @@ def test_a_victim_that_could_not_is_tried_again_and_the_order_outlives_the_daemo
 
 
 def coming_back(daemon, tag, hang="restore-hang"):
-    """A program in the middle of its restore, for as long as the fault lasts."""
+    """A program in the middle of its restore, while the fault lasts."""
     child = program(daemon, tag, "3GiB", "2GiB")
     wait_until(lambda: lease_of(daemon, tag)["used_bytes"] >= 2 * GIB, "all of it")
     assert daemon.cli("pause", tag).returncode == 0
@@ -204,7 +204,7 @@ def coming_back(daemon, tag, hang="restore-hang"):
     return child
 
 
-def test_a_word_waits_for_who_is_only_just_coming_back(daemon):
+def test_preempt_waits_for_a_resuming_victim(daemon):
     first = coming_back(daemon, "first")
     second = waiter(daemon, "second", "2GiB")
     preview = daemon.cli("preempt", "second", "--preview")
@@ -224,7 +224,7 @@ def test_a_word_waits_for_who_is_only_just_coming_back(daemon):
     assert first.poll() is None
 
 
-def test_room_for_something_outside_waits_for_who_is_only_just_coming_back(daemon):
+def test_free_waits_for_a_resuming_victim(daemon):
     first = coming_back(daemon, "first")
     preview = daemon.cli("free", "2GiB", "--preview")
     assert preview.returncode == 0 and "Not yet: lease-1" in preview.stdout, preview.stdout
@@ -235,7 +235,7 @@ def test_room_for_something_outside_waits_for_who_is_only_just_coming_back(daemo
     assert lease_of(daemon, "first")["state"] == "paused" and first.poll() is None
 
 
-def test_a_start_that_others_make_room_for_is_estimated_before_they_may_be_asked(willing):
+def test_a_preemption_is_estimated_before_the_victims_are_eligible(willing):
     coming_back(willing, "low")
     ready = willing.spawn("sublet", "run", "--vram", "2GiB", "--tag", "high", "--tier", "critical", "--", "true")
     waits = until(willing, "high", "queued")
@@ -250,7 +250,7 @@ def dry(daemon, *flags, verb="run"):
     return daemon.cli(verb, "--dry-run", *flags, *(["--", "true"] if verb == "run" else []))
 
 
-def test_a_dry_run_makes_nothing(willing):
+def test_a_dry_run_changes_nothing(willing):
     for verb in ("run", "hold"):
         done = dry(willing, "--vram", "2GiB", verb=verb)
         assert done.returncode == 0 and done.stdout == "It would start at once, with 2.0 GiB on gpu0.\n", done.stderr
@@ -265,7 +265,7 @@ def test_a_dry_run_makes_nothing(willing):
     assert done.stdout.startswith("It would have to wait: place 1, 1.3 GiB short on gpu0"), done.stdout
     assert "The memory is held by" in done.stdout and "Nobody is made to yield: nobody on gpu0 may" in done.stdout
     nothing_happened(willing, {"first": "active"})
-    # What was said is what then happens.
+    # The real run does what the dry run said.
     done = willing.cli("run", "--vram", "2GiB", "--tag", "real", "--", "true")
     assert done.returncode == 0, done.stderr
     assert lease_of(willing, "first")["id"] == "lease-1" and lease_of(willing, "real")["id"] == "lease-2"
@@ -273,7 +273,7 @@ def test_a_dry_run_makes_nothing(willing):
     assert first.poll() is None
 
 
-def test_a_dry_run_counts_on_nobody_whom_host_memory_does_not_take(start_daemon, tmp_path):
+def test_a_dry_run_respects_host_memory(start_daemon, tmp_path):
     command = with_memory(tmp_path)
     has_memory(tmp_path, 2 * GIB + 900 * MIB)
     daemon = start_daemon("1x4GiB", config=CONFIG.format("true"), command=command)
@@ -298,7 +298,7 @@ def test_a_dry_run_counts_on_nobody_whom_host_memory_does_not_take(start_daemon,
     assert first.poll() is None
 
 
-def test_what_failed_before_is_no_time_that_it_takes(willing):
+def test_failed_pauses_do_not_change_the_estimate(willing):
     first = program(willing, "first", "3GiB", "1GiB", "--tier", "batch")
     willing.ctl("fault", "checkpoint-fail", "--pid", lease_of(willing, "first")["owner"]["pid"])
     for _ in range(3):
@@ -314,7 +314,7 @@ def test_what_failed_before_is_no_time_that_it_takes(willing):
     assert first.poll() is None
 
 
-def test_a_dry_run_is_refused_as_the_real_one_is(daemon, tmp_path):
+def test_a_dry_run_is_refused_like_a_real_run(daemon, tmp_path):
     hold = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "taken")
     until(daemon, "taken", "active")
     api = daemon.api()
@@ -336,7 +336,7 @@ def test_a_dry_run_is_refused_as_the_real_one_is(daemon, tmp_path):
 
 # ---------------------------------------------------------------------------------------------- free
 
-def test_room_for_something_outside_is_kept_and_given_back(daemon):
+def test_free_memory_is_reserved_and_given_back(daemon):
     first = program(daemon, "first", "3GiB", "2GiB")
     preview = daemon.cli("free", "2GiB", "--preview")
     assert preview.returncode == 0 and "lease-1" in preview.stdout, preview.stderr
@@ -354,7 +354,7 @@ def test_room_for_something_outside_is_kept_and_given_back(daemon):
     assert first.poll() is None
 
 
-def test_when_the_time_is_over_they_come_back(daemon):
+def test_victims_resume_when_the_time_is_over(daemon):
     program(daemon, "first", "3GiB", "2GiB")
     reply = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB, "device": "gpu0", "hold_seconds": 1,
                                            "wait_seconds": 60})
@@ -363,7 +363,7 @@ def test_when_the_time_is_over_they_come_back(daemon):
     assert lease_of(daemon, reply["id"])["end_reason"] == "expired"
 
 
-def test_ctrl_c_gives_up_the_room(daemon):
+def test_ctrl_c_gives_the_memory_back(daemon):
     program(daemon, "first", "3GiB", "2GiB")
     daemon.ctl("set", "checkpoint_bandwidth", 256 * MIB)
     child = daemon.spawn("sublet", "free", "2GiB")
@@ -375,7 +375,7 @@ def test_ctrl_c_gives_up_the_room(daemon):
     until(daemon, "first", "active")
 
 
-def test_what_cannot_be_made_free_is_refused(daemon):
+def test_an_impossible_free_is_refused(daemon):
     program(daemon, "pinned", "3GiB", "1GiB", "--pausable", "no")
     refused = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB})
     assert (refused.status, refused["code"]) == (409, "CannotPreempt") and "lease-1" in refused["detail"], refused
@@ -386,9 +386,9 @@ def test_what_cannot_be_made_free_is_refused(daemon):
     assert len(daemon.leases(all=True)) == 1
 
 
-# ---------------------------------------------------------------------------------------------- what is learned
+# ---------------------------------------------------------------------------------------------- learned durations
 
-def test_what_pauses_take_is_learned_and_shown(daemon):
+def test_the_duration_of_pauses_is_learned_and_shown(daemon):
     assert "nothing is remembered" in daemon.cli("report", "--consumers", check=0).stderr
     program(daemon, "first", "3GiB", "1GiB", "--name", "train")
     for _ in range(2):
@@ -403,7 +403,7 @@ def test_what_pauses_take_is_learned_and_shown(daemon):
     table = daemon.cli("report", "--consumers", check=0).stdout.splitlines()
     assert table[1].startswith("train ") and " driver " in table[1]
     assert table[2].startswith("(all on gpu0) ") and table[3].startswith("(all) ")
-    # A price that rests on them says so.
+    # An estimate that rests on measured pauses says so.
     waiter(daemon, "new", "2GiB")
     assert " 2 pauses of it" in daemon.cli("preempt", "new", "--preview", check=0).stdout
     assert daemon.cli("report", "--consumers", "--by", "user").returncode == 2

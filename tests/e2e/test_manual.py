@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manual: made by the programs, complete, and readable by those who render it."""
+"""The manual: the programs make it, it is complete, and every renderer can read it."""
 import re
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ def said(program, *arguments):
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory):
-    """Every page, written by the programs as the installation does."""
+    """Writes every page with the programs, as the installation does."""
     folder = tmp_path_factory.mktemp("man")
     said("sublet", "__reference", "manual", folder)
     (folder / "subletd.8").write_text(said("subletd", "__reference", "manual"))
@@ -30,7 +30,7 @@ def manual(tmp_path_factory):
 
 
 def plain(page):
-    """The page's text as a reader sees it, without knowing any renderer."""
+    """Returns the page's text as a reader sees it, without a particular renderer."""
     text = re.sub(r"\\f[BRIP]|\\&", "", page.read_text())
     for roff, char in (("\\-", "-"), ("\\e", "\\"), ("\\(ga", "`"), ("\\(ti", "~"), ("\\(ha", "^")):
         text = text.replace(roff, char)
@@ -42,7 +42,7 @@ def verbs():
 
 
 def flags(text):
-    """The long flags that a --help lists; those that are only spoken of stand further right."""
+    """The long flags that a --help lists; mentions of flags stand further right."""
     return {flag for line in text.splitlines() if re.match(r"  -", line)
             for flag in re.findall(r"--[a-z][a-z-]+", line[:34])}
 
@@ -59,7 +59,7 @@ def test_every_verb_has_its_page_with_every_flag(manual):
         assert not [flag for flag in flags(said("sublet", "config", sub, "--help")) if flag not in text]
 
 
-def test_what_an_option_means_when_it_is_not_given_is_told_alike(manual):
+def test_defaults_of_options_are_told_alike(manual):
     reference = (ROOT / "docs/reference/cli.md").read_text()
     for verb, shown in (("token create", "--scope SCOPE=read"), ("report", "--by WHAT=user"),
                         ("status", "--watch EVERY=2s")):
@@ -108,7 +108,7 @@ def test_mandoc_finds_nothing_wrong_with_a_page(manual):
         pytest.skip("no mandoc here")
     done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", *sorted(manual.iterdir())], capture_output=True,
                           text=True)
-    # The pages carry no date: they are as old as the program that wrote them.
+    # The pages have no date: they are as old as the program that wrote them.
     left = [line for line in done.stdout.splitlines() if "missing date" not in line]
     assert not left, "\n".join(left)
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hundreds wait for one card and get it at a stroke: stored and told in portions, and none that was told is lost."""
+"""Hundreds of leases wait for one card and get it at once. They are stored and reported in commit batches, and no
+reported grant is lost.
+"""
 import contextlib
 import json
 import select
@@ -10,7 +12,7 @@ import pytest
 from tests.support.sublet import GIB, wait_until
 
 MIB = 1 << 20
-WAITERS = 700  # more than two portions of the engine
+WAITERS = 700  # more than two commit batches of the engine
 CONFIG = '[limits]\nwaiters = 1000\nleases = 1000\n[lease]\nreconnect = "5m"\n'
 
 
@@ -23,7 +25,7 @@ def ask(daemon, number):
 
 
 def read_answer(raw):
-    """The JSON of one reply; None if the daemon was gone before it was whole."""
+    """The JSON of one reply; None if the daemon ended before the reply was complete."""
     text = b""
     while b"\r\n\r\n" not in text or len(text) < text.index(b"\r\n\r\n") + 4 + length(text):
         try:
@@ -58,14 +60,14 @@ def test_all_are_answered(crowd):
     answers = [read_answer(raw) for raw in waiters]
     assert all(answer["state"] == "active" and answer["devices"] for answer in answers)
     assert len({answer["id"] for answer in answers}) == WAITERS
-    # Those that asked first are granted first.
+    # The oldest requests are granted first.
     assert [a["granted_at"] for a in answers] == sorted(a["granted_at"] for a in answers)
 
 
-def test_a_kill_in_the_middle_loses_none_that_was_told(crowd):
+def test_a_kill_loses_no_reported_grant(crowd):
     daemon, holder, waiters = crowd
     daemon.api().post(f"/v1/leases/{holder['id']}/release", {})
-    select.select([waiters[0]], [], [], 60)  # the first portion is told, the last is perhaps not stored
+    select.select([waiters[0]], [], [], 60)  # the first batch is reported, the last is perhaps not stored
     daemon.kill()
     told = [answer for answer in map(read_answer, waiters) if answer is not None]
     assert told

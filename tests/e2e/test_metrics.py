@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics as a collector reads it, and the contract as the daemon tells it."""
+"""/metrics as a collector reads it, and the contract as the daemon serves it."""
 import re
 import time
 
@@ -13,7 +13,7 @@ SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+\})? (\S+)$'
 
 
 def scrape(api):
-    """{name: {labels: value}}; every line is checked for the text form."""
+    """Returns {name: {labels: value}}; every line is checked against the text format."""
     reply = api.get("/metrics")
     assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert reply.body.endswith("\n")
@@ -37,7 +37,7 @@ def scrape(api):
     return found
 
 
-# Every name with its labels: collectors and their alarms rest on them.
+# Every name with its labels: collectors and their alarms depend on them.
 NAMES = {
     "sublet_build_info": {"version"}, "sublet_start_time_seconds": set(), "sublet_store_up": set(),
     "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
@@ -51,7 +51,7 @@ NAMES = {
 }
 
 
-def test_every_name_and_label_is_one_that_was_promised(daemon):
+def test_every_name_and_label_is_a_promised_one(daemon):
     api = daemon.api()
     api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     ended = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
@@ -74,7 +74,7 @@ def test_the_documentation_lists_them_all():
                       sorted(NAMES.items(), key=lambda entry: "le" in entry[1])}
 
 
-def test_pauses_are_counted_by_what_came_of_them(daemon):
+def test_pauses_are_counted_by_result(daemon):
     api = daemon.api()
 
     def pauses(result):
@@ -104,11 +104,11 @@ def test_pauses_are_counted_by_what_came_of_them(daemon):
     assert (pauses("paused"), pauses("undone"), pauses("ended")) == (1, 1, 1)
 
 
-def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon):
+def test_paused_and_waiting_leases_in_metrics(daemon):
     api = daemon.api()
 
     def agrees(*tiers):
-        """What waits is what /v1/queue has, by tier."""
+        """The waiting metric equals /v1/queue, by tier."""
         rows = [row["tier"] for row in api.get("/v1/queue")["queue"]]
         assert sorted(rows) == sorted(tiers)
         return scrape(api)["sublet_queue_length"] == {
@@ -137,7 +137,7 @@ def test_what_is_paused_holds_what_it_keeps_and_who_waits_is_in_the_queue(daemon
         assert (report["leases"], report["active"], report["waiting"]) == (4, 3, 3)
 
 
-def test_who_grew_has_waited_for_it(daemon):
+def test_growth_counts_as_waiting(daemon):
     api = daemon.api()
     ask = {"vram_bytes": GIB, "ttl_seconds": 600}
     mine, other = (f"/v1/leases/{api.post('/v1/leases', dict(ask, vram_bytes=size * GIB))['id']}" for size in (1, 2))
@@ -183,7 +183,7 @@ def test_the_figures_are_those_of_the_tables(daemon):
     (used,) = after["sublet_usage_byte_seconds_total"].values()
     assert 0 < used < 3 * GIB * 600
     text = api.get("/metrics").body
-    # A process by its label: its number alone may well be a part of a card's name or of a count.
+    # The label names the process: its number alone may be a part of a card's name or of a count.
     assert "secret" not in text and held["id"] not in text and "pid=" not in text
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long lists come in pages, from the API and put together again by the command line."""
+"""Long lists come in pages from the API, and the command line joins them."""
 import pytest
 
 from tests.support.sublet import GIB, MIB
@@ -8,7 +8,7 @@ ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 
 
 def pages(api, path, name):
-    """All rows, page by page, and how many pages there were."""
+    """Returns all rows, page by page, and the number of pages."""
     rows, after, count = [], "", 0
     while True:
         page = api.get(f"{path}{'&' if '?' in path else '?'}limit=3{after}")

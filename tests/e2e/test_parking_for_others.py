@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon without rights has other users' programs parked: by helpers that the actor starts, each with the rights of
-the process that it parks and no others."""
+"""A daemon without rights has other users' programs parked. The actor starts the helpers, each with the rights of the
+process that it parks and no others.
+"""
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import pytest
 from tests.support.sublet import MIB, living, wait_until
 from tests.support.system import GROUP, System, helpers_of
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 
 
 @pytest.fixture
@@ -52,13 +53,14 @@ def owner_of(system, tag):
 
 
 def end(program, status=128 + signal.SIGTERM):
-    """It is told to end, checks its bytes a last time, and says that all were right."""
+    """Ends the program by SIGTERM. It checks its bytes a last time and reports that all are right."""
     program.send_signal(signal.SIGTERM)
     assert program.wait(60) == status, program.communicate()[1]
 
 
 def at_work(system, uid, tag, verb="pause", step="checkpoint"):
-    """A helper in the middle of a step that takes until the faults are cleared, and who asked for it."""
+    """Returns a helper in the middle of a step that lasts until the faults are cleared, and the command that caused it.
+    """
     system.ctl("fault", f"{step}-hang")
     asking = system.begin(uid, verb, tag)
     wait_until(lambda: any(fault["name"] == f"{step}-hang" and fault["hits"] for fault in system.cards()["faults"]),
@@ -67,7 +69,7 @@ def at_work(system, uid, tag, verb="pause", step="checkpoint"):
     return helper, asking
 
 
-def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(system):
+def test_a_program_is_parked_with_its_users_rights(system):
     program = system.load(ANA, "hers")
     pid = process_of(system, "hers")
     assert status_of(pid)["Uid"] == [str(ANA)] * 4
@@ -98,7 +100,7 @@ def test_a_program_is_parked_with_its_own_user_s_rights_and_comes_back_whole(sys
     end(program)
 
 
-def test_two_users_share_a_card_and_the_more_urgent_one_goes_first(system):
+def test_two_users_share_a_card_by_tier(system):
     hers = system.load(ANA, "hers", vram="3GiB", alloc="2GiB")
     pid = process_of(system, "hers")
     his = system.run(BEN, "his", "simgpu-load", "--alloc", "2GiB", "--seconds", "600", "--verify", vram="3GiB",
@@ -111,7 +113,7 @@ def test_two_users_share_a_card_and_the_more_urgent_one_goes_first(system):
     end(hers)
 
 
-def test_who_is_paused_comes_back_over_the_end_of_the_daemon_and_of_the_actor(system):
+def test_a_paused_program_survives_daemon_and_actor(system):
     program = system.load(ANA, "hers")
     system.cli(ANA, "pause", "hers", check=0)
     system.actor.kill()
@@ -127,7 +129,7 @@ def test_who_is_paused_comes_back_over_the_end_of_the_daemon_and_of_the_actor(sy
     end(program)
 
 
-def test_a_helper_at_work_is_known_to_the_next_actor_and_never_gets_a_second_beside_it(system):
+def test_the_next_actor_knows_a_working_helper(system):
     program = system.load(ANA, "hers")
     pid = process_of(system, "hers")
     helper, _ = at_work(system, ANA, "hers")
@@ -147,8 +149,8 @@ def test_a_helper_at_work_is_known_to_the_next_actor_and_never_gets_a_second_bes
     end(program)
 
 
-def test_a_tree_of_many_processes_is_parked_and_comes_back(system):
-    """More than there may be helpers for one user at a time; two of them use the card."""
+def test_a_tree_of_many_processes_is_parked_and_restored(system):
+    """More processes than helpers are allowed for one user at a time; two of them use the card."""
     many = 'for n in $(seq 150); do sleep 600 & done; simgpu-load "$@" & exec simgpu-load "$@"'
     program = system.load(ANA, "many", program=["sh", "-c", many, "sh"])
     wait_until(lambda: len([row for row in system.get("/v1/processes")["processes"] if row["lease"] and
@@ -169,10 +171,10 @@ def refused(system, tag, reason):
     assert system.lease(tag)["state"] == "active"
 
 
-def test_what_does_not_let_itself_be_traced_is_refused_and_runs_on(system):
+def test_an_untraceable_program_is_refused_and_runs_on(system):
     hidden = system.home / "bin/hidden-load"
     shutil.copy(system.home / "bin/simgpu-load", hidden)
-    hidden.chmod(0o711)  # who runs a program that may not be read cannot be looked into
+    hidden.chmod(0o711)  # the tree of a program that may not be read cannot be inspected
     program = system.load(ANA, "hidden", program=["hidden-load"])
     refused(system, "hidden", "does not let itself be traced")
     assert not helpers_of(process_of(system, "hidden")), "none was started for it"
@@ -191,7 +193,7 @@ while True:
 """
 
 
-def test_who_stops_letting_itself_be_traced_while_it_is_parked_is_told_so_and_tried_again(system):
+def test_a_parked_program_that_becomes_untraceable_is_tried_again(system):
     (system.home / "closes.py").write_text(CLOSES)
     word = system.home / "word"
     os.mkfifo(word)
@@ -220,8 +222,8 @@ def test_who_stops_letting_itself_be_traced_while_it_is_parked_is_told_so_and_tr
     assert program.poll() is None
 
 
-def test_a_lease_gives_nobody_the_rights_of_another_user(system):
-    # As sudo would: a program of ana's starts one of ben's.
+def test_a_lease_gives_no_rights_of_another_user(system):
+    # Like sudo: a program of ana starts a program of ben.
     shutil.copy(shutil.which("setpriv"), system.home / "bin/as-another")
     (system.home / "bin/as-another").chmod(0o4755)
     program = system.load(ANA, "mixed", program=["as-another", "--reuid", BEN, "--regid", BEN, "--clear-groups", "env",
@@ -234,7 +236,7 @@ def test_a_lease_gives_nobody_the_rights_of_another_user(system):
     assert program.wait(60) == 128 + signal.SIGKILL
 
 
-def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_system):
+def test_roots_program_needs_an_actor_that_may_trace(make_system):
     system = make_system().start()
     program = system.load(0, "roots")
     helper, pausing = at_work(system, 0, "roots")
@@ -246,7 +248,7 @@ def test_root_s_own_program_is_parked_only_by_an_actor_that_may_trace(make_syste
     end(program)
 
 
-def test_an_actor_that_may_not_become_others_says_so(make_system):
+def test_an_actor_without_setuid_reports_it(make_system):
     system = make_system(capabilities="+kill").start()
     actor = system.get("/v1/status")["daemon"]["actor"]
     assert actor["ready"] and not actor["parks_others"] and not actor["parks_roots"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs are paused and brought back by hand: through the driver, verified, with their bytes whole."""
+"""Programs are paused and resumed by hand: through the driver, verified, with their bytes intact."""
 import os
 import signal
 
@@ -27,9 +27,9 @@ def start(daemon, tag, size="2GiB", alloc="1GiB", *more):
     return program
 
 
-def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, tmp_path):
-    '''A restore without room would fail for good, and one into others' room would take it from them.'''
-    # A pipe for each word: who writes the first may still have it open when the second is waited for.
+def test_processes_started_while_paused_do_not_fail_the_restore(daemon, tmp_path):
+    '''A restore without memory would fail for good, and a restore into other leases' memory would take it from them.'''
+    # A pipe for each word: the writer of the first may still have it open when the second is awaited.
     more, enough = tmp_path / "more", tmp_path / "enough"
     for pipe in (more, enough):
         os.mkfifo(pipe)
@@ -57,8 +57,8 @@ def test_what_it_starts_while_it_is_paused_does_not_cost_it_its_restore(daemon, 
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
-def test_while_the_only_one_is_brought_back_the_card_is_known_and_the_bytes_are_its_own(start_daemon):
-    """The simulated driver lists a process that it restores only once it has all of its bytes."""
+def test_a_restore_without_listed_bytes_stays_charged(start_daemon):
+    """The simulated driver lists a process in a restore only once it has all of its bytes."""
     daemon = start_daemon("1x4GiB,restore_us=4000000", config=CONFIG)
     train = start(daemon, "train", "3GiB", "2500MiB")
     free = daemon.get("/v1/devices")["devices"][0]["effective_free_bytes"]
@@ -79,7 +79,7 @@ def test_while_the_only_one_is_brought_back_the_card_is_known_and_the_bytes_are_
     ends_well(daemon, "train", train)
 
 
-def test_gives_its_room_away_and_gets_it_back(daemon):
+def test_a_paused_program_gives_its_memory_and_gets_it_back(daemon):
     first = start(daemon, "first", "2GiB", "1GiB", "--json")
     done = daemon.cli("pause", "first")
     assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
@@ -89,7 +89,7 @@ def test_gives_its_room_away_and_gets_it_back(daemon):
     assert used_on_card(daemon) < 64 * MIB
     ledger = daemon.get("/v1/ledger")
     assert [entry["lease"] for entry in ledger["entries"]] == [paused["id"]] and ledger["entries"][0]["settled"]
-    # Another program takes the room, and is not disturbed by the first one's wish to come back.
+    # Another program takes the memory, and the first program's wait to resume does not disturb it.
     second = start(daemon, "second", "3GiB", "2GiB")
     done = daemon.cli("resume", "first", "--no-wait")
     assert done.returncode == 0 and "waits for its room, at place 1" in done.stderr, done.stderr
@@ -116,7 +116,7 @@ def test_whole_trees(daemon, tmp_path):
 
 
 def test_many_processes_and_many_leases_are_measured_gone_at_once(start_daemon):
-    """The driver keeps a little of each that it parked, on no list: so many of them are no sign of one who hides."""
+    """The driver keeps a little memory of each parked process, on no list: so many of them hide no process."""
     daemon = start_daemon("1x4GiB,context_bytes=16777216", config=CONFIG)
     quick_checkpoints(daemon)
     workers = ("for i in $(seq 20); do simgpu-load --alloc 16MiB --seconds 600 & done; "
@@ -164,7 +164,7 @@ def test_stop_brings_it_back_first(daemon):
     assert codes.index("resumed") > codes.index("stopping"), codes
 
 
-def test_a_signal_that_waits_for_the_way_back_is_told_of(daemon):
+def test_a_signal_that_waits_for_the_resume_is_reported(daemon):
     program = start(daemon, "first")
     assert daemon.cli("pause", "first").returncode == 0
     program.send_signal(signal.SIGINT)
@@ -186,7 +186,7 @@ def test_dies_while_it_is_parked(daemon):
     wait_until(lambda: used_on_card(daemon) == 0, "nothing of it is left on the card")
 
 
-def test_what_cannot_be_paused_is_refused(daemon):
+def test_an_impossible_pause_is_refused(daemon):
     api = daemon.api()
     held = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     refused = api.post(f"/v1/leases/{held['id']}/pause", {})
@@ -229,7 +229,7 @@ def test_a_traced_program_is_left_alone(daemon):
     assert f"lease-1 runs on: {said}" in program.communicate()[1]
 
 
-def test_a_debugger_only_delays_the_way_back(daemon):
+def test_a_debugger_only_delays_the_resume(daemon):
     program = start(daemon, "traced")
     pid = lease_of(daemon, "traced")["owner"]["pid"]
     assert daemon.cli("pause", "traced").returncode == 0
@@ -245,7 +245,7 @@ def test_a_debugger_only_delays_the_way_back(daemon):
     ends_well(daemon, "traced", program)
 
 
-def test_who_cannot_come_back_yet_is_told_why(daemon):
+def test_a_delayed_resume_tells_its_reason(daemon):
     program = start(daemon, "still")
     pid = lease_of(daemon, "still")["owner"]["pid"]
     assert daemon.cli("pause", "still").returncode == 0
@@ -280,8 +280,8 @@ def why(daemon, tag):
     return str(daemon.get(f"/v1/leases/{tag}/why")["reasons"])
 
 
-def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
-    '''One of two is parked, the other cannot be, and somebody without a lease took the room of the first.'''
+def test_half_a_pause_is_undone_only_into_free_memory(daemon):
+    '''One of two processes is parked, the other cannot be, and an unleased process took the memory of the first.'''
     one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
                            f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
@@ -309,8 +309,10 @@ def test_half_a_pause_is_undone_only_into_room_that_is_there(daemon):
     assert "lease-1 runs again: its pause was undone: " in said and "checkpoint of process" in said, said
 
 
-def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(daemon):
-    '''One of two is parked, and there is room for that one beside the other, but not for all of the lease.'''
+def test_half_a_pause_over_a_restart_needs_the_parked_bytes_alone(daemon):
+    '''One of two processes is parked. The memory is enough for that process beside the other, but not for the whole
+    lease.
+    '''
     one = "simgpu-load --alloc 1GiB --seconds 600 --verify"
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "two", "--", "sh", "-c",
                            f"{one} & first=$!; {one}; code=$?; kill $first; wait $first && exit 1; exit $code")
@@ -331,7 +333,7 @@ def test_half_a_pause_that_a_restart_interrupts_asks_for_what_is_parked_alone(da
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
-def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(daemon):
+def test_bytes_beyond_the_lease_count_after_a_restart_too(daemon):
     program = start(daemon, "greedy", "1GiB", "1700MiB")
     wait_until(lambda: lease_of(daemon, "greedy")["used_bytes"] >= 1700 * MIB, "it holds more than its lease")
     assert daemon.cli("pause", "greedy").returncode == 0
@@ -350,9 +352,10 @@ def test_what_a_program_held_beyond_its_lease_is_waited_for_after_a_restart_too(
     assert program.wait(60) == 128 + signal.SIGTERM, f"every byte is as it was: {program.communicate()}"
 
 
-def test_a_lease_of_all_the_card_comes_back_beside_an_unleased_process(daemon):
-    '''There is room for what comes back and for little else: neither the margin nor the context of who holds the room
-    for it may be in its way, nor what the driver keeps of a parked process, which is in no list.'''
+def test_a_lease_of_the_whole_card_resumes_beside_an_unleased_process(daemon):
+    '''There is memory for the resume and for little else. Neither the margin, nor the context of the helper that
+    reserves the memory, nor the driver's unlisted residue of a parked process may prevent it.
+    '''
     daemon.spawn("simgpu-load", "--alloc", "200MiB", "--seconds", "600")
     wait_until(lambda: used_on_card(daemon) > 200 * MIB, "an unleased process is there")
     free = wait_until(lambda: (lambda card: card["effective_free_bytes"] if card["other_bytes"] > 200 * MIB else 0)(
@@ -367,7 +370,7 @@ def test_a_lease_of_all_the_card_comes_back_beside_an_unleased_process(daemon):
     assert program.wait(60) == 128 + signal.SIGTERM, program.communicate()
 
 
-def test_a_restore_that_fails_is_final_and_told(daemon):
+def test_a_failed_restore_is_final_and_reported(daemon):
     program = start(daemon, "unlucky")
     assert daemon.cli("pause", "unlucky").returncode == 0
     daemon.ctl("fault", "restore-fail")
@@ -381,7 +384,7 @@ def test_a_restore_that_fails_is_final_and_told(daemon):
     assert program.wait(timeout=60) != 0 and not living(pid)
 
 
-def test_an_unleased_process_in_its_room_is_named_and_no_restore_is_tried(daemon):
+def test_an_unleased_process_blocks_the_restore_and_is_named(daemon):
     start(daemon, "first", "3GiB")
     assert daemon.cli("pause", "first").returncode == 0
     unleased = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
@@ -395,7 +398,7 @@ def test_an_unleased_process_in_its_room_is_named_and_no_restore_is_tried(daemon
     until(daemon, "first", "active")
 
 
-def test_a_stop_by_force_does_not_wait_until_it_has_its_room_again(daemon):
+def test_a_forced_stop_does_not_wait_for_the_resume(daemon):
     program = start(daemon, "large")
     assert daemon.cli("pause", "large").returncode == 0
     other = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "other", "--", "sleep", "600")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a user's own daemon listens, and that the command line looks there, however poor the environment is."""
+"""The place of a user's own daemon, and how the command line finds it even with an almost empty environment."""
 import os
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.sublet import BIN
 
-UID = 54321  # of no account; 65534 would be taken for one that the kernel cannot map
+UID = 54321  # an id without an account; 65534 would be taken for an id that the kernel cannot map
 SOMEBODY = {"user": UID, "group": UID, "extra_groups": []}
 
 
@@ -34,7 +34,7 @@ def environment(home, **more):
 
 
 def own_daemon(home, env):
-    """A daemon of that user; returns when it serves."""
+    """Starts a daemon of that user; returns when it serves."""
     ready, theirs = os.pipe()
     daemon = subprocess.Popen([home / "subletd", "--ready-fd", str(theirs)], env=env, pass_fds=[theirs],
                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **SOMEBODY)
@@ -47,10 +47,10 @@ def own_daemon(home, env):
 @pytest.mark.parametrize("of_daemon, of_client, socket", [
     ({}, {}, ".local/state/sublet/sublet.sock"),
     ({"XDG_RUNTIME_DIR": "run"}, {"XDG_RUNTIME_DIR": "run"}, "run/sublet/sublet.sock"),
-    # Started by cron, asked from a login.
+    # The daemon is started by cron, the command line by a login.
     ({}, {"XDG_RUNTIME_DIR": "run"}, ".local/state/sublet/sublet.sock"),
     ({"XDG_STATE_HOME": "state"}, {"XDG_STATE_HOME": "state"}, "state/sublet/sublet.sock"),
-    # Relative directories are none.
+    # Relative directories are ignored.
     ({"XDG_RUNTIME_DIR": "./run"}, {"XDG_RUNTIME_DIR": "./run"}, ".local/state/sublet/sublet.sock"),
 ])
 def test_daemon_and_command_line_meet(user, of_daemon, of_client, socket):

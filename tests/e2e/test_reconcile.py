@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens around a store that fails and comes back, and around keepers that do not do their part."""
+"""A store that fails and comes back, and keepers that do not do their part."""
 import ctypes
 import os
 import resource
@@ -58,7 +58,7 @@ def test_leases_held_over_a_failing_store_and_ids_are_not_given_twice(start_daem
     mine = daemon.api()
     fresh = mine.post("/v1/leases", {"vram_bytes": GIB})
     assert fresh.status == 201
-    mine.close()  # nobody else may keep it alive
+    mine.close()  # no other process may keep the lease alive
     ended = api.get(f"/v1/leases/{fresh['id']}?wait=30s&since=active")
     assert (ended["state"], ended["end_reason"]) == ("ended", "owner_gone")
 
@@ -80,11 +80,11 @@ def test_a_stopped_keeper_is_woken_when_its_program_should_end(start_daemon):
     assert daemon.api().get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["exit_status"] == 128 + signal.SIGTERM
 
 
-def test_a_deaf_keeper_does_not_keep_a_program_from_being_ended(start_daemon):
+def test_an_unresponsive_keeper_does_not_protect_its_program(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sleep", "600")
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-    seize, interrupt = 0x4206, 0x4207  # as linux/ptrace.h numbers them
+    seize, interrupt = 0x4206, 0x4207  # the numbers of linux/ptrace.h
     assert ptrace(seize, keeper.pid, None, None) == 0 and ptrace(interrupt, keeper.pid, None, None) == 0
     wait_until(lambda: state_of(keeper.pid) == "t", "the keeper does not run")
     daemon.api().post(f"/v1/leases/{lease['id']}/release", {"stop": True})
@@ -131,7 +131,7 @@ def test_without_proof_a_stop_is_refused(start_daemon):
     assert ended["state"] == "ended"
 
 
-def test_what_was_only_attached_is_neither_ended_nor_waited_for(start_daemon):
+def test_attached_processes_are_neither_ended_nor_awaited(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     stranger = daemon.spawn("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True)
@@ -146,7 +146,7 @@ def test_what_was_only_attached_is_neither_ended_nor_waited_for(start_daemon):
     os.kill(child, signal.SIGKILL)
 
 
-def test_exit_records_that_nobody_waits_for_are_swept(start_daemon):
+def test_old_exit_records_are_swept(start_daemon):
     daemon = start_daemon(config=QUICK)
     keeper, lease = run_and_wait(daemon, "sleep", "600")
     exits = daemon.dir / "state" / "exits"
@@ -175,7 +175,7 @@ def test_a_refused_attach_books_nothing(start_daemon):
     keeper = api.post(f"/v1/leases/{lease['id']}/attach",
                       {"pid": program.pid, "keeper_pid": daemon.process.pid, "owner": True})
     assert keeper.status == 400 and "parent of its program" in keeper["hint"]
-    if os.geteuid() == 0:  # others may not name what is not theirs
+    if os.geteuid() == 0:  # other users may not name foreign processes
         asks = {f"/v1/leases/{lease['id']}/attach": {"pid": 1}, "/v1/leases": {**ASK, "owner": {"pid": 1}}}
         for path, body in asks.items():
             all_of_them = api.post(path, body)
@@ -217,7 +217,7 @@ def test_an_existing_directory_keeps_its_rights(tmp_path, start_daemon):
     assert (daemon.dir / "state").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_daemon_that_stood_still_lets_nothing_expire_for_that(start_daemon):
+def test_a_clock_gap_expires_nothing(start_daemon):
     daemon = start_daemon(config=QUICK.replace('reconnect = "1s"', 'reconnect = "3s"'))
     api = daemon.api()
     lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
@@ -226,7 +226,7 @@ def test_a_daemon_that_stood_still_lets_nothing_expire_for_that(start_daemon):
     assert api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 2}).status == 200
     assert api.post(f"/v1/leases/{running['id']}/renew", {"ttl_seconds": 2}).status == 200
     daemon.process.send_signal(signal.SIGSTOP)
-    over = time.monotonic() + 2.5  # its time, and what counts as a standstill
+    over = time.monotonic() + 2.5  # its time, and the threshold of a clock gap
     wait_until(lambda: time.monotonic() > over, "its time is over")
     daemon.process.send_signal(signal.SIGCONT)
     renewed = api.post(f"/v1/leases/{lease['id']}/renew", {"ttl_seconds": 600})

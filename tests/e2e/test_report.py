@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report`: who held what and who waited how long, of the past and of what still runs."""
+"""`report`: holders and waiting times, of the past and of running leases."""
 import datetime
 
 import pytest
@@ -49,7 +49,7 @@ def test_it_counts_the_past_and_the_present(past):
     assert total["leases"] == 4 and total["wait"]["max_ms"] >= found["late"]["wait"]["p50_ms"] > 0
 
 
-def test_rows_are_by_what_was_asked_for(past):
+def test_rows_are_grouped_as_requested(past):
     assert rows(past, "tenant")[0]["team"]["leases"] == 2
     by_user, total = rows(past, "user")
     assert len(by_user) == 1 and total["leases"] == 4
@@ -70,7 +70,7 @@ def test_more_than_one_slice_of_the_past_is_counted(daemon):
 
 @pytest.fixture
 def yielding(daemon):
-    """A lease of 1 GiB that yields at once when it is asked to; with the calls that pause it and bring it back."""
+    """A lease of 1 GiB that yields at once, with the calls that pause and resume it."""
     hook = Hook()
     ask = {"vram_bytes": GIB, "ttl_seconds": 3600, "tag": "yields", "consumer": "train"}
     lease = daemon.api().post("/v1/leases", ask)
@@ -85,7 +85,7 @@ def yielding(daemon):
 
 
 def check_sums(daemon, until_then=None):
-    """Held and paused time are all the time since the grant, whatever the rows are by. Returns what was paused."""
+    """Held and paused time sum up to the time since the grant, for any kind of rows. Returns the paused time."""
     for by in ("consumer", "tenant", "user"):
         report = reported(daemon, by)
         lease = daemon.get("/v1/leases/yields")
@@ -159,7 +159,7 @@ def test_an_empty_question_is_a_wrong_one(daemon):
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
 
 
-def test_what_is_no_longer_kept_is_said(start_daemon):
+def test_dropped_history_is_told(start_daemon):
     daemon = start_daemon(config="[store]\nended_per_user = 16\n")
     api = daemon.api()
     ask = {"vram_bytes": GIB, "owner": {"connection": True}, "consumer": "many", "wait_seconds": 60}
@@ -179,5 +179,5 @@ def test_what_is_no_longer_kept_is_said(start_daemon):
     check()
 
 
-def test_nothing_to_report_is_said(daemon):
+def test_an_empty_report_is_told(daemon):
     assert "no lease in that time" in daemon.cli("report", check=0).stderr

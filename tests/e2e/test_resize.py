@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases that change their size, and room that is reserved for those who have waited long."""
+"""Leases that change their size, and memory that is reserved for leases that have waited long."""
 import re
 import threading
 
@@ -31,7 +31,7 @@ def test_shrinks_and_grows_at_once(daemon):
     api.close()
 
 
-def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
+def test_a_waiting_growth_keeps_its_lease_and_survives_a_restart(daemon):
     api = daemon.api()
     mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
     done = daemon.cli("resize", mine["id"], "3GiB")
@@ -60,7 +60,7 @@ def test_waits_for_more_keeps_what_it_has_and_survives_a_restart(daemon):
     api.close()
 
 
-def test_the_command_waits_over_a_restart_and_says_what_it_waits_for(daemon):
+def test_the_resize_command_waits_over_a_restart(daemon):
     api = daemon.api()
     mine, other = token_lease(api, vram_bytes=GIB), token_lease(api, vram_bytes=2 * GIB)
     wish = daemon.spawn("sublet", "resize", mine["id"], "3GiB", "--wait", "2h")
@@ -72,7 +72,7 @@ def test_the_command_waits_over_a_restart_and_says_what_it_waits_for(daemon):
     assert wish.poll() is None
     assert api.post(f"/v1/leases/{other['id']}/release", {}).status == 200
     assert wish.wait(timeout=60) == 0 and f"{mine['id']} has 3.0 GiB" in wish.stderr.read()
-    # Somebody may want something else meanwhile, or nothing any more.
+    # The client may want another size meanwhile, or none.
     assert api.post(f"/v1/leases/{mine['id']}/resize", {"vram_bytes": GIB}).status == 200
     wait_until(lambda: free_bytes(daemon) >= 2 * GIB, "what was given back is free")
     assert token_lease(api, vram_bytes=2 * GIB)["state"] == "active"
@@ -118,7 +118,7 @@ def test_cancels_and_refuses(daemon):
     api.close()
 
 
-def test_does_not_give_away_what_is_in_use(daemon):
+def test_a_resize_keeps_bytes_in_use(daemon):
     load = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "load", "--", "simgpu-load", "--alloc", "1GiB",
                         "--seconds", "60")
     wait_until(lambda: (now := next((x for x in daemon.leases() if x["tag"] == "load"), None)) and
@@ -130,8 +130,8 @@ def test_does_not_give_away_what_is_in_use(daemon):
     load.wait(timeout=60)
 
 
-def test_what_comes_first_is_said_in_every_state(daemon):
-    """Who has a program is never told to give it up for another size."""
+def test_the_order_of_resizes_is_told_in_every_state(daemon):
+    """A lease with a program is never asked to shrink for another lease."""
     api = daemon.api()
 
     def hint(path, state):
@@ -182,12 +182,12 @@ def patient(start_daemon):
                                          '[queue]\nreserve_after = "1s"\n')
 
 
-def test_room_is_held_for_who_has_waited_long(patient):
+def test_memory_is_reserved_for_a_long_wait(patient):
     api = patient.api()
     holder = token_lease(api, vram_bytes=2 * GIB)
     large = token_lease(api, vram_bytes=3 * GIB)
     assert large["state"] == "queued" and large["queue"]["reserved_devices"] == []
-    # What is free is not given to small ones for ever: soon it is held.
+    # Small leases do not get free memory for ever: soon it is reserved.
     held = wait_until(lambda: lease(patient, large["id"])["queue"]["reserved_devices"], "room to be held")
     assert held == [patient.json("gpus")["devices"][0]["uuid"]]
     small = token_lease(api, vram_bytes=GIB)

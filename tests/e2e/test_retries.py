@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every call that changes something, sent twice with one Idempotency-Key: done once, answered twice the same, also by
-the next daemon; and a key is good for one request only."""
+"""Every call that changes something, sent twice with one Idempotency-Key. The call is done once and answered the same
+twice, also by the next daemon. A key is good for one request only.
+"""
 import itertools
 
 import pytest
@@ -14,8 +15,8 @@ QUICK = '[gpu]\ninterval_idle = "500ms"\ninterval_busy = "200ms"\n[lease]\nrecon
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 keys = (f"key-{n}" for n in itertools.count())
 
-# What each call is tried with: (path, body, another body under the same key). One function a call of the contract, two
-# where it has two answers; a call without one fails the test below.
+# The requests for each call: (path, body, another body under the same key). There is one function for a call of the
+# contract, two if it has two answers; a call without a function fails the test below.
 MAKERS = []
 
 
@@ -166,7 +167,7 @@ def revoke_token(scene):
 def test_no_call_that_changes_something_is_left_out():
     changing = {f"{method.upper()} {path}" for method, path, _ in contract.documented() if method != "get"}
     assert {call for call, _ in MAKERS} == changing
-    for call in changing:  # and each of them says that it takes a key
+    for call in changing:  # and each of them documents the key
         method, path = call.split()
         operation = contract.document()["paths"][path][method.lower()]
         parameters = [contract._resolve(one) for one in operation["parameters"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that crashes again and again starts in safe mode: what is there goes on, and nothing new begins."""
+"""A daemon that crashes repeatedly starts in safe mode: it keeps everything as it is, and begins nothing."""
 import signal
 
 import pytest
@@ -60,14 +60,14 @@ def test_three_crashes_within_a_minute(daemon, by):
     assert daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600}).status == 201
 
 
-def test_who_is_killed_has_not_crashed(daemon):
+def test_a_kill_is_not_a_crash(daemon):
     end_three_times(daemon, signal.SIGKILL)
     assert safe_mode(daemon) is None
     asked = daemon.api().post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     assert asked.status in (201, 202), "the cards may not have been read yet"
 
 
-def test_a_record_that_cannot_be_read_keeps_nobody_from_starting(daemon):
+def test_an_unreadable_record_does_not_prevent_the_start(daemon):
     daemon.process.kill()
     daemon.process.wait()
     record = daemon.dir / "state" / "store.db.crashes"
@@ -77,7 +77,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_starting(daemon):
     assert safe_mode(daemon) is None and "crashes cannot be recorded" in daemon.log()
 
 
-def test_what_is_there_goes_on(daemon, tmp_path):
+def test_safe_mode_keeps_what_exists(daemon, tmp_path):
     def load(tag, vram, alloc):
         program = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, "--", "simgpu-load", "--alloc", alloc,
                                "--seconds", "600", "--verify")
@@ -101,7 +101,7 @@ def test_what_is_there_goes_on(daemon, tmp_path):
     assert api.post(f"/v1/leases/{token['id']}/release", {}).status == 200
     assert daemon.cli("stop", "stopped", check=0)
     assert stopped.wait(60) == 128 + signal.SIGTERM
-    # There is room, and nobody gets it.
+    # Memory is free, and no lease gets it.
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["effective_free_bytes"] > 2 * GIB,
                "what ended is measured gone")
     wait_until(lambda: "safe mode" in said.read_text(), "who waits is told why")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service manager is told: that the daemon serves, and, as long as its loop turns, that it is alive."""
+"""Messages to the service manager: the daemon serves, and, while its loop runs, it is alive."""
 import os
 import select
 import signal
@@ -13,7 +13,7 @@ HALF = 0.05  # seconds
 
 
 class Manager:
-    """As systemd does it: a datagram socket that the daemon is told the name of."""
+    """A datagram socket like systemd's, which the daemon gets by name."""
 
     def __init__(self, start_daemon, folder, **more):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         return self.socket.recv(1024).decode()
 
     def forget(self):
-        """What was sent so far."""
+        """Returns the messages so far."""
         while self.hears(0):
             self.socket.recv(1024)
 
@@ -51,7 +51,7 @@ def test_it_is_ready_and_then_alive(manager):
     manager.hears_it_alive()
 
 
-def test_a_loop_that_stands_still_says_nothing(manager):
+def test_a_hanging_loop_sends_nothing(manager):
     pid = manager.daemon.process.pid
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T", "it stands still")
@@ -61,7 +61,7 @@ def test_a_loop_that_stands_still_says_nothing(manager):
     manager.hears_it_alive()
 
 
-def test_a_driver_that_hangs_is_no_loop_that_hangs(manager):
+def test_a_hanging_driver_does_not_hang_the_loop(manager):
     manager.daemon.ctl("fault", "nvml-hang")
     wait_until(lambda: any(fault["hits"] for fault in manager.daemon.cards()["faults"]), "a helper hangs in the driver")
     manager.hears_it_alive()
@@ -70,7 +70,7 @@ def test_a_driver_that_hangs_is_no_loop_that_hangs(manager):
     manager.hears_it_alive()
 
 
-def test_a_watchdog_of_somebody_else_is_not_fed(start_daemon, tmp_path):
+def test_another_process_watchdog_is_not_fed(start_daemon, tmp_path):
     manager = Manager(start_daemon, tmp_path, WATCHDOG_PID=os.getpid())
     assert manager.next() == "READY=1\n"
     assert not manager.hears(20 * HALF)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon can run out of: disk, descriptors, host memory, and the time of a lease that is parked."""
+"""Shortages: disk, descriptors, host memory, and the time of a lease that is parked."""
 import contextlib
 import functools
 import os
@@ -24,7 +24,7 @@ ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 
 @pytest.fixture
 def small_disk():
-    """A daemon whose state lies on a file system of 4 MiB."""
+    """A daemon with its state on a file system of 4 MiB."""
     daemon = Daemon("1x4GiB", CONFIG)
     state = daemon.dir / "state"
     state.mkdir(mode=0o700)
@@ -44,13 +44,13 @@ def small_disk():
 
 
 def fill(path):
-    """Takes all that is left there."""
+    """Takes all free space there."""
     with open(path, "wb", buffering=0) as filler, contextlib.suppress(OSError):
         while True:
             filler.write(b"\0" * 4096)
 
 
-def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
+def test_a_full_disk_grants_nothing_and_forgets_nothing(small_disk):
     api = small_disk.api()
     kept = api.post("/v1/leases", ASK)
     filler = small_disk.dir / "state" / "filler"
@@ -59,9 +59,9 @@ def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
     assert lost["code"] == "Unavailable" and lost["hint"], lost.body
     assert re.search(r"disk is full.* free in ", small_disk.log()), "it says what is wrong and where"
     assert api.lease(kept["id"])["state"] == "active"
-    # What the failure freed may be enough for a commit or two; that it will not last is said all the while.
+    # The space that the failure freed may be enough for a commit or two. The warning stays all the while.
     wait_until(lambda: "where the store is" in small_disk.cli("status").stdout, "that there is little room is said")
-    small_disk.kill()  # a restart on a full disk knows what was there, too
+    small_disk.kill()  # a restart on a full disk keeps the leases too
     small_disk.start(wait_for_cards=False)
     api = small_disk.api()
     filler.unlink()
@@ -76,7 +76,8 @@ def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
 def no_more_descriptors(daemon):
     pid = daemon.process.pid
     hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
-    # Numbers are given from the lowest that is free, and limited themselves: none above those in use, nor between.
+    # The kernel gives the lowest free number, and a limit applies to numbers: a free number must be neither above nor
+    # between those in use.
     numbers = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
     lowest_free = next(number for number in range(len(numbers) + 1) if number not in numbers)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, hard))
@@ -86,7 +87,7 @@ def no_more_descriptors(daemon):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def test_without_descriptors_nobody_is_booked_and_a_dead_helper_is_missed_for_a_while(start_daemon):
+def test_a_shortage_of_descriptors(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     api = daemon.api()
     lease = api.post("/v1/leases", ASK)["id"]
@@ -107,7 +108,7 @@ def test_without_descriptors_nobody_is_booked_and_a_dead_helper_is_missed_for_a_
     assert api.post("/v1/leases", ASK).status == 201
 
 
-# --- the time of who is parked ---
+# --- the time of a parked lease ---
 
 def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
@@ -117,7 +118,7 @@ def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon)
         assert api.post(f"/v1/leases/{lease}/cooperate", {"way": "webhook", "url": hook.url}).status == 200
         assert api.post(f"/v1/leases/{lease}/pause", {}).status in (200, 202)
         assert until(daemon, "parked", "paused")["expires_at"] is None
-        # As long as it had, and longer, passes while it is parked, and over a restart.
+        # More than its whole time passes while it is parked, and over a restart.
         clock = api.post("/v1/leases", {"vram_bytes": MIB, "ttl_seconds": 4, "tag": "clock"})["id"]
         daemon.restart()
         api = daemon.api()
@@ -136,8 +137,8 @@ def test_the_time_of_a_token_lease_stands_still_while_it_is_parked(start_daemon)
 
 @pytest.fixture
 def lean(tmp_path):
-    """A daemon that is told how much memory the machine has, `.available(bytes)`, and how long everybody waited for it:
-    `.pressure(percent)`."""
+    """A daemon with a made-up machine: `.available(bytes)` sets its memory, `.pressure(percent)` its memory pressure.
+    """
     command = with_memory(tmp_path)
     daemon = Daemon("1x4GiB", CONFIG + '[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n'
                     '[pause]\ncooldown = "500ms"\nmin_residency = "500ms"\n')
@@ -150,7 +151,7 @@ def lean(tmp_path):
         daemon.close()
 
 
-def test_what_the_machine_has_not_got_is_not_parked(lean):
+def test_host_memory_limits_parking(lean):
     quick_checkpoints(lean)
     program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "600", "--verify")
@@ -163,7 +164,7 @@ def test_what_the_machine_has_not_got_is_not_parked(lean):
     assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["entries"] == []
     lean.available(8 * GIB)
     assert lean.cli("pause", "it").returncode == 0
-    lean.available(256 * MIB)  # short while it is parked: it stays, whole, and comes back
+    lean.available(256 * MIB)  # memory is short while the lease is parked: the bytes stay intact, and the lease resumes
     assert lease_of(lean, "it")["state"] == "paused"
     assert lean.cli("resume", "it").returncode == 0
     os.kill(lease_of(lean, "it")["owner"]["pid"], signal.SIGTERM)
@@ -171,7 +172,7 @@ def test_what_the_machine_has_not_got_is_not_parked(lean):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/pressure/memory"), reason="this kernel does not tell of memory pressure")
-def test_nobody_is_parked_while_everybody_waits_for_host_memory(lean):
+def test_memory_pressure_prevents_parking(lean):
     quick_checkpoints(lean)
     program = lean.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--", "simgpu-load", "--alloc", "1GiB",
                          "--seconds", "600", "--verify")
@@ -183,7 +184,7 @@ def test_nobody_is_parked_while_everybody_waits_for_host_memory(lean):
     waiter = lean.spawn("sublet", "run", "--vram", "3GiB", "--tier", "interactive", "--tag", "next", "--", "true")
     wait_until(lambda: "of the last 10 s" in lean.cli("why", "next").stdout, "it is not asked to make room either")
     assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["pressure_ratio"] == 0.4
-    lean.pressure(0)  # looked at again by itself
+    lean.pressure(0)  # checked again without a request
     assert waiter.wait(120) == 0, waiter.communicate()
     until(lean, "it", "active")
     assert lean.cli("pause", "it").returncode == 0

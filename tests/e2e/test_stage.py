@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo, and the runner for real cards, played on a simulated one."""
+"""The demo, and the runner for real cards, on a simulated card."""
 import os
 import subprocess
 import sys

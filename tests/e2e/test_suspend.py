@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that sleeps for hours: the daemon notices, and nothing runs out for that."""
+"""A machine that sleeps for hours: the daemon notices, and no deadline passes for it."""
 import datetime
 import signal
 import time
@@ -18,7 +18,7 @@ HOURS = 3 * 3600
 
 
 class Machine:
-    """How long the machine of all processes started from here has slept."""
+    """Sets how long the machine of all processes that are started here has slept."""
 
     def __init__(self, directory, monkeypatch):
         self.seconds = self.moved = 0
@@ -31,7 +31,7 @@ class Machine:
         has_slept(self.directory, self.seconds, self.moved)
 
     def set_clock(self, seconds):
-        """Somebody sets the clock on the wall forward, or back, while the machine runs."""
+        """Sets the wall clock forward or back while the machine runs."""
         self.moved += seconds
         has_slept(self.directory, self.seconds, self.moved)
 
@@ -73,27 +73,27 @@ def test_nothing_runs_out_while_the_machine_sleeps(start_daemon, machine):
     large = ask(18, ttl_seconds=3600)
     offered = ask(18, ttl_seconds=3600)
     assert api.lease(offered)["state"] == "queued"
-    # Everything that soon runs out begins to, and the machine falls asleep.
+    # All short deadlines start, and the machine falls asleep.
     assert api.post(f"/v1/leases/{short}/renew", {"ttl_seconds": 8}).status == 200
     api.post(f"/v1/leases/{large}/release")
     api.post(f"/v1/leases/{program['id']}/release", {"stop": True})
     held.close()
     machine.sleep(HOURS)
     told = wait_until(lambda: woke(daemon), "the sleep is noticed")
-    # What passes between the two readings of the clocks may take it below a whole second.
+    # The time between the two readings of the clocks may lower the result below a whole second.
     assert f'"asleep_seconds":{HOURS}' in told or f'"asleep_seconds":{HOURS - 1}' in told
     assert "the machine slept for 3 h" in daemon.log()
     states = {lease["id"]: lease["state"] for lease in api.get("/v1/leases")["leases"]}
     assert states == {long: "active", short: "active", program["id"]: "active", lingering: "active",
                       offered: "offered"}
     assert living(program["owner"]["pid"])
-    # Times are those of the clock on the wall, and what is left of them is what was left before.
+    # Times are wall-clock times, and the remaining durations are unchanged.
     assert machine.wall() + 3600 < at(api.lease(long)["expires_at"]) <= machine.wall() + 2 * 3600
     assert at(api.lease(short)["expires_at"]) < machine.wall() + 10
     assert at(api.lease(offered)["offer_ends_at"]) > machine.wall()
     fresh = api.lease(ask(ttl_seconds=3600))
     assert fresh["state"] == "active" and abs(at(fresh["created_at"]) - machine.wall()) < 60
-    # And all of it goes on.
+    # All of them continue.
     assert api.post(f"/v1/leases/{offered}/claim")["state"] == "active"
     ends(api, lingering, "owner_gone")
     ends(api, short, "expired")
@@ -143,7 +143,7 @@ def test_time_asleep_is_held_or_paused_as_any_other(start_daemon, machine):
 
 
 @pytest.mark.parametrize("hours", [5, -5])
-def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine, hours):
+def test_a_set_clock_is_no_sleep(start_daemon, machine, hours):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     api = daemon.api()
     kept = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 3600})["id"]
@@ -160,8 +160,8 @@ def test_a_clock_that_is_set_is_no_sleep_and_moves_nothing(start_daemon, machine
 
 
 @pytest.mark.parametrize("hours", [30, -30])
-def test_a_clock_that_is_set_ends_nobody_who_is_parked(start_daemon, machine, hours):
-    """By more than it takes until nobody is thought to be left who could come back."""
+def test_a_set_clock_ends_no_parked_lease(start_daemon, machine, hours):
+    """A jump longer than the time after which a lease counts as orphaned."""
     daemon = start_daemon("1x4GiB", config=CONFIG)
     api, hook = daemon.api(), Hook()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sublet run` under an interactive shell: keys, job control, the window, the waiting line."""
+"""`sublet run` under an interactive shell: keys, job control, the window, the output while waiting."""
 import os
 import re
 import signal
@@ -11,7 +11,7 @@ from tests.support.keeping import SUBLET, daemon, full, state_of  # noqa: F401
 from tests.support.sublet import wait_until
 from tests.support.terminal import Shell
 
-# Takes signals one by one: a trap of bash loses one that comes before it has ended the last of the same number.
+# Handles signals one by one: a trap of bash loses a signal that arrives while it handles one of the same number.
 COUNTER = """
 import os, select, signal, sys
 
@@ -73,7 +73,7 @@ def test_ctrl_c_in_the_queue_ends_a_loop_of_the_shell(shell, full):
     assert len(set(re.findall(r"lease-\d+ waits", shell.seen()))) == 1
 
 
-def test_ctrl_z_stops_the_job_and_fg_goes_on(shell):
+def test_ctrl_z_stops_the_job_and_fg_continues_it(shell):
     shell.type(shell.command)
     shell.expect(r"up-\d+")
     shell.key("z")
@@ -101,7 +101,7 @@ READER = f"{SUBLET} run --vram 64MiB -- sh -c 'echo up-$$; while [ ! -e {{go}} ]
          "read line; echo got-$line'"
 
 
-def test_what_reads_in_the_background_stops_and_goes_on_in_the_foreground(shell, tmp_path):
+def test_a_background_reader_stops_until_it_is_in_the_foreground(shell, tmp_path):
     shell.type(READER.format(go=tmp_path) + " &")
     keeper = int(shell.expect(r"\[1\] (\d+)").group(1))
     wait_until(lambda: state_of(keeper) == "T", "the job stops")
@@ -182,7 +182,7 @@ def test_waiting_line_on_a_terminal(shell, daemon, full):
     shell.resize(24, 80)
     shell.type(f"{SUBLET} run --vram 2GiB -- echo started")
     shell.expect(r"waits: place 1 · [0-9.]+ GiB short on gpu0 · start(s| unknown) ")
-    shell.expect("\x1b\\[K")  # written anew in place
+    shell.expect("\x1b\\[K")  # rewritten in place
     shell.key("z")
     shell.expect("Stopped")
     shell.prompt()

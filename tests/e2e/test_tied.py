@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of several processes of which one is in the others' way: while it is locked the driver says nothing of those
-that share memory with it, or it is in a kernel that never ends. They are refused, or undone, and all of them run on.
-Programs that are parked slowly are given their time.
+"""Programs of several processes, of which one blocks the others. While it is locked, the driver tells nothing about
+processes that share memory with it; or it runs a kernel that never ends. Such pauses are refused or undone, and all
+processes run on. Programs that are parked slowly get enough time.
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ SHARES = "as it does where processes share memory (NCCL, CUDA IPC)"
 
 
 def start(daemon, count, exporter, *more, flags=()):
-    """So many processes that share memory, which the one numbered so has exported."""
+    """Starts that many processes that share memory, exported by the process with that number."""
     if watches_itself():
         pytest.skip("a program without the sanitizer cannot load a simulated driver that is built with it")
     program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--tier", "batch", *flags, "--", "python3",
@@ -34,7 +34,7 @@ def calls(daemon, name):
 
 
 def states(daemon):
-    """Of the processes that have memory on the card: those of the program."""
+    """Returns the program's processes that have memory on the card."""
     return [process["state"] for process in daemon.cards()["processes"] if process["devices"]]
 
 
@@ -48,12 +48,12 @@ def why(daemon, tag="it"):
 
 
 @pytest.mark.parametrize("count, exporter", [(2, 1), (3, 0)])
-def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon, count, exporter):
+def test_processes_that_share_memory_are_not_tried_again(start_daemon, count, exporter):
     daemon = start_parking(start_daemon)
     program = start(daemon, count, exporter)
     preemptor = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                          "simgpu-load", "--alloc", "64MiB", "--seconds", "1")
-    for times in (1, 2):  # once, it may be by chance
+    for times in (1, 2):  # a single hit may be chance
         wait_until(lambda: calls(daemon, "Lock") == times, "one is locked, and the driver is asked for the next")
         until(daemon, "it", "active")
         assert states(daemon) == ["running"] * count, "none is left locked"
@@ -67,8 +67,8 @@ def test_processes_that_share_memory_are_let_go_and_not_tried_again(start_daemon
     assert preemptor.wait(60) == 0, preemptor.communicate()
 
 
-def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
-    """Of the others nothing can be learned before that."""
+def test_a_process_locked_by_dead_helpers_is_unlocked_first(start_daemon):
+    """Nothing can be learned about the other processes before that."""
     daemon = start_parking(start_daemon)
     program = start(daemon, 3, 1)
     assert daemon.cli("pause", "it", "--no-wait").returncode == 0
@@ -86,7 +86,7 @@ def test_who_was_locked_when_all_helpers_died_is_unlocked_first(start_daemon):
     ends_right(daemon, program)
 
 
-def test_who_is_seen_to_share_memory_by_nccl_is_not_touched(start_daemon):
+def test_programs_with_nccl_memory_are_not_touched(start_daemon):
     daemon = start_daemon("2x4GiB,driver_version=13000", config='[gpu]\ninterval_busy = "100ms"\n')
     shared = pathlib.Path(f"/dev/shm/nccl-{os.getpid()}")
     try:
@@ -103,8 +103,8 @@ def test_who_is_seen_to_share_memory_by_nccl_is_not_touched(start_daemon):
 
 # --- a kernel that never ends ---
 
-def test_nothing_is_parked_while_one_of_them_is_in_a_kernel_that_never_ends(start_daemon):
-    """All are locked before any is parked: whoever cannot be locked costs the others no restore."""
+def test_an_endless_kernel_prevents_parking(start_daemon):
+    """All processes are locked before any is parked: a process that cannot be locked costs the others no restore."""
     daemon = start_parking(start_daemon)
     one = "simgpu-load --alloc 256MiB --seconds 600 --verify"
     tree = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "it", "--", "sh", "-c",
@@ -135,7 +135,7 @@ def test_nothing_is_parked_while_one_of_them_is_in_a_kernel_that_never_ends(star
 
 # --- a slow link ---
 
-def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
+def test_the_rate_of_a_slow_link_is_remembered(start_daemon):
     daemon = start_parking(start_daemon)
     it = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--name", "slow", "--tier", "batch", "--",
                       "simgpu-load", "--alloc", "1GiB", "--seconds", "600", "--verify")
@@ -145,7 +145,7 @@ def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
     until_filled(daemon, "other", "256MiB")
 
     def yields():
-        """To one that needs its room, over a link that takes half as long again as the driver is given by default."""
+        """A pause for a preemptor, over a link that needs half as long again as the driver's default time."""
         daemon.ctl("fault", "bandwidth", "--bandwidth", "55MiB/s")
         preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "64MiB", "--seconds", "0")
@@ -166,7 +166,7 @@ def test_a_slow_link_is_known_the_next_time_after_a_restart_too(start_daemon):
 
 
 def test_the_first_pause_on_a_slow_link_is_given_its_time(start_daemon):
-    """Nothing has moved on that card yet: what its link carries is all that is known, and enough."""
+    """Nothing has moved on that card yet: only its link's rate is known, and that is enough."""
     daemon = start_daemon("1x4GiB,link_bandwidth=250000000", config='[gpu]\ninterval_busy = "100ms"\n')
     assert daemon.get("/v1/devices")["devices"][0]["link_bytes_per_second"] == 250_000_000, "one lane of the first kind"
     program = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "it", "--tier", "batch", "--", "simgpu-load",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that the driver cannot park: none is harmed by being asked, whatever the driver does to them."""
+"""Programs that the driver cannot park: no attempt harms them, whatever the driver does."""
 import os
 import signal
 
@@ -12,7 +12,7 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\ngrace = "5s"\n'
           '[pause]\nverify_timeout = "5s"\ncooldown = "200ms"\nmin_residency = "500ms"\n')
 
-# Holds memory of the kind that is named, and when it is told to end says whether every byte is as it was.
+# Allocates memory of the named kind, and at SIGTERM tells whether every byte is unchanged.
 PROGRAM = """
 import ctypes, mmap, os, signal, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -82,13 +82,13 @@ class Stage:
         return str(self.daemon.get(f"/v1/leases/{tag}/why").body)
 
     def tried(self):
-        """A first pause, which finds out."""
+        """Makes a first pause, which finds out."""
         done = self.daemon.cli("pause", "it")
         assert done.returncode != 0, done.stderr
         until(self.daemon, "it", "active")
 
     def refused(self, says):
-        """A pause on its owner's word is refused, with the reason."""
+        """Checks that a pause by the owner is refused, with the reason."""
         done = self.daemon.cli("pause", "it")
         assert done.returncode != 0 and says in done.stderr, done.stderr
         return done.stderr
@@ -106,7 +106,7 @@ def stage(start_daemon):
 
 
 @pytest.mark.parametrize("kind", ["managed", "shared", "peer"])
-def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
+def test_a_driver_that_undoes_a_pause_is_tried_once(stage, kind):
     its = stage("2x4GiB,driver_version=13000" if kind == "peer" else "1x4GiB,driver_version=13000")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
@@ -124,7 +124,7 @@ def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
 
 
 @pytest.mark.parametrize("kind", ["plain", "managed", "shared", "peer"])
-def test_a_driver_that_destroys_by_trying_is_not_asked(stage, kind):
+def test_a_driver_that_destroys_programs_is_never_tried(stage, kind):
     its = stage("2x4GiB,driver_version=12090" if kind == "peer" else "1x4GiB,driver_version=12090")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
@@ -138,7 +138,7 @@ def test_a_driver_that_destroys_by_trying_is_not_asked(stage, kind):
     assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
-def test_before_13_the_word_of_its_owner_counts(stage):
+def test_before_driver_13_the_owner_must_vouch(stage):
     its = stage("1x4GiB,driver_version=12080")
     program = its.program("plain")
     its.tried()
@@ -155,7 +155,7 @@ def test_before_13_the_word_of_its_owner_counts(stage):
     (12060, "is of CUDA 12.6", "install the vendor's driver 570 or newer"),
     (12090, "nobody can see whether", "sublet pause --grant trainer"),
     (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "unvouched", "stopped"])
-def test_who_is_refused_before_anything_is_touched_is_told_what_to_do(stage, version, says, hint):
+def test_an_early_refusal_says_what_to_do(stage, version, says, hint):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program("plain")
     pid = lease_of(its.daemon, "it")["owner"]["pid"]
@@ -171,7 +171,7 @@ def test_who_is_refused_before_anything_is_touched_is_told_what_to_do(stage, ver
 
 
 @pytest.mark.parametrize("flags", [[], ["--gpus", "2"]], ids=["nccl", "two"])
-def test_no_word_counts_against_what_is_seen(stage, flags):
+def test_a_vouching_owner_does_not_override_measurements(stage, flags):
     its = stage("2x4GiB,driver_version=12090")
     program = its.program("two" if flags else "nccl", "--pausable", "driver", *flags)
     its.tried()
@@ -181,7 +181,7 @@ def test_no_word_counts_against_what_is_seen(stage, flags):
     its.ends_right(program)
 
 
-def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
+def test_a_program_with_a_wrong_owner_claim_is_kept(stage):
     its = stage("1x4GiB,driver_version=12090")
     program = its.program("managed", "--pausable", "driver", vram="2GiB")
     assert its.daemon.cli("pause", "it").returncode != 0
@@ -197,7 +197,7 @@ def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
 
 @pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
                                                  (12090, "plain", "nobody can see whether")])
-def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
+def test_a_restart_does_not_repeat_the_attempt(stage, version, kind, says):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program(kind)
     its.tried()
@@ -217,7 +217,7 @@ def test_a_restart_of_the_daemon_asks_nobody_again(stage, version, kind, says):
     assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
 
 
-def test_what_holds_for_a_program_holds_for_it_alone(stage):
+def test_a_result_holds_for_one_program_alone(stage):
     its = stage("1x4GiB,driver_version=13000")
     first = its.program("managed")
     its.daemon.cli("pause", "it")

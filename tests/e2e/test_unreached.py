@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are told by signals, which the actor sends, while there is none: that is no doing of theirs."""
+"""Programs with orders by signals, which the actor sends, while there is no actor: the programs are not blamed."""
 import pytest
 
 from tests.support.sublet import wait_until
 from tests.support.system import System
 
-ANA, BEN = 54331, 54332  # of no account
+ANA, BEN = 54331, 54332  # an id without an account
 CONFIG = """
 [lease]
 grace = "1s"
@@ -44,7 +44,7 @@ def lose_the_actor(system):
     wait_until(lambda: not system.get("/v1/status")["daemon"]["actor"]["ready"], "it is missed")
 
 
-def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
+def test_a_missing_resume_order_ends_no_program(system):
     program = told_by_signals(system, "--tier", "spot")
     system.cli(ANA, "pause", "hers", check=0)
     lose_the_actor(system)
@@ -52,7 +52,7 @@ def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
     wait_until(lambda: "cannot be told to go on" in why(system, "hers"), "it is told why")
     urgent = system.run(BEN, "his", "true", vram="3GiB", more=("--tier", "interactive"))
     wait_until(lambda: system.lease("his").get("state") == "queued", "somebody above it waits")
-    # As one that does not answer it would be ended by now, and by the word to stop it.
+    # The daemon would have ended an unresponsive program by now, and so would the stop.
     told = system.begin(ANA, "stop", "hers")
     wait_until(lambda: system.log().count("its program does not run again") >= 4, "all of its moments are over")
     assert system.lease("hers")["state"] == "resuming" and program.poll() is None, why(system, "hers")
@@ -64,7 +64,7 @@ def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
     assert "has not gone on for" not in why(system, "hers")
 
 
-def test_who_cannot_be_told_to_yield_is_not_told_to_go_on_either(system):
+def test_without_a_yield_order_there_is_no_resume_order(system):
     program = told_by_signals(system)
     lose_the_actor(system)
     refused = system.cli(ANA, "pause", "hers", check=1)

@@ -10,7 +10,7 @@ from tests.support.keeping import SUBLET, daemon, ended, full, lease, queued  # 
 
 # ------------------------------------------------------------------------------------------- the queue
 
-def test_waits_says_so_and_starts(daemon, full, tmp_path):
+def test_a_waiting_run_is_announced_and_starts(daemon, full, tmp_path):
     status = tmp_path / "status"
     with open(status, "w") as status_file:
         fd = status_file.fileno()
@@ -79,12 +79,12 @@ def test_run_inside_run(daemon):
     assert done.returncode == 5, done.stderr
     assert done.stdout.strip() == lease(daemon, "outer")["id"]
     assert "inside lease-" in done.stderr
-    # A device goes by its index too; what a dry run says is for machines where that was asked for.
+    # A device can be named by its index too. The result of a dry run is JSON if that was requested.
     for device in ("0", "gpu0", "any"):
         inner = f"{SUBLET} run --vram 1GiB --gpu {device} --dry-run --json -- true"
         done = daemon.cli("run", "--vram", "2GiB", "--tag", f"on-{device}", "--", "sh", "-c", inner, check=0)
         assert json.loads(done.stdout) == {"would": "start", "inside": lease(daemon, f"on-{device}")["id"]}
-    # One that does not fit asks for its own; and the variable alone makes nobody a member.
+    # A size that does not fit makes a lease of its own; and the variable alone gives no membership.
     too_big = f"{SUBLET} run --vram 3GiB --no-wait -- true"
     assert daemon.cli("run", "--vram", "2GiB", "--", "sh", "-c", too_big).returncode == 75
     done = daemon.cli("run", "--vram", "1GiB", "--", "sh", "-c", "echo $SUBLET_LEASE",

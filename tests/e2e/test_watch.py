@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--watch` and `top`: what is shown again and again, on a terminal and into a pipe."""
+"""`--watch` and `top`: repeated output, on a terminal and into a pipe."""
 import json
 import os
 import re
@@ -28,7 +28,7 @@ def watch(daemon, *arguments):
 # ---------------------------------------------------------------------------------------------- into a pipe
 
 @pytest.mark.parametrize("verb", LOOKING)
-def test_a_pipe_gets_block_after_block(daemon, verb):
+def test_watch_writes_blocks_into_a_pipe(daemon, verb):
     watcher = watch(daemon, verb, "--watch", "100ms")
     for _ in range(3):
         assert re.fullmatch(r"== \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", read_until(watcher.stdout, "== "))
@@ -37,7 +37,7 @@ def test_a_pipe_gets_block_after_block(daemon, verb):
     assert not watcher.stderr.read()
 
 
-def test_what_changes_is_seen(daemon, full):
+def test_changes_are_seen(daemon, full):
     watcher = watch(daemon, "ps", "--watch=100ms", "-o", "tag,state")
     read_until(watcher.stdout, "blocker  active")
     full.terminate()
@@ -51,12 +51,12 @@ def test_json_is_one_reply_a_line(daemon):
     watcher = watch(daemon, "gpus", "--json", "--watch", "100ms")
     for _ in range(3):
         assert json.loads(watcher.stdout.readline())["devices"][0]["id"] == "gpu0"
-    watcher.stdout.close()  # nobody reads any more
+    watcher.stdout.close()  # the pipe has no reader any more
     assert watcher.wait(timeout=60) == -signal.SIGPIPE
     assert not watcher.stderr.read()
 
 
-def test_a_restart_of_the_daemon_is_outlived(daemon):
+def test_watch_outlives_a_restart_of_the_daemon(daemon):
     watcher = watch(daemon, "gpus", "--watch", "100ms")
     read_until(watcher.stdout, "gpu0")
     daemon.kill()
@@ -93,10 +93,10 @@ def test_a_terminal_is_redrawn_in_place_and_given_back(shell, full):
     shell.expect(r"\x1b\[\?1049l")
     shell.prompt()
     assert shell.status() == 130
-    assert "\x1b[2J" not in shell.seen()  # clearing the screen is what flickers
+    assert "\x1b[2J" not in shell.seen()  # clearing the screen would flicker
 
 
-def test_what_was_seen_last_stays_on_the_terminal(shell, full):
+def test_the_last_output_stays_on_the_terminal(shell, full):
     shell.type(f"{SUBLET} gpus --watch")
     shell.expect("every 2 s")
     shell.key("c")
@@ -142,7 +142,7 @@ def keys(shell, text):
 
 
 def settings(shell):
-    """The terminal's settings as the shell sees them, to be compared."""
+    """The terminal's settings as the shell sees them, for a comparison."""
     shell.type("stty -a | tr -d '\\n'; echo '|end'")
     text = shell.expect(r"speed(.*)\|end\r").group(1)
     shell.prompt()
@@ -207,7 +207,7 @@ def test_top_ends_by_ctrl_c_as_others_do(shell):
     assert settings(shell) == before
 
 
-def test_top_stops_and_goes_on(shell):
+def test_top_stops_and_continues(shell):
     shell.type(f"{SUBLET} top")
     shell.expect("gpu0")
     shell.key("z")
@@ -257,7 +257,7 @@ def test_top_without_a_daemon_leaves_the_terminal_alone(shell, daemon):
 
 
 def test_top_ends_with_its_terminal(daemon):
-    """The terminal hangs up: nothing of it spins or stays."""
+    """The terminal hangs up: no process spins or stays."""
     master, slave = os.openpty()
     env = daemon.env(TERM="xterm")
     top = subprocess.Popen(["setsid", "--ctty", SUBLET, "top"], env=env, stdin=slave, stdout=slave, stderr=slave)

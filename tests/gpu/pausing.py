@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pausing on a real card: a training run steps aside for a more urgent program and comes back, and nobody could tell
-from what it computed. Called by run.py; each step is checked, and what is printed is the transcript."""
+"""Pausing on a real card: a training run is paused for a more urgent program and resumes, and its results must not
+differ. run.py calls this module; each step is checked, and the output is the transcript.
+"""
 import json
 import pathlib
 import statistics
@@ -10,7 +11,7 @@ import time
 from tests.support.driver_calls import park_and_back
 
 GIB, MIB = 1 << 30, 1 << 20
-# An unchanged training run: nothing in it knows of Sublet. Writes each loss, to the last bit.
+# An unchanged training run, without any knowledge of Sublet. It writes each loss, exact to the last bit.
 TORCH_TRAINING = """
 import sys, time, torch
 out, steps, gib = open(sys.argv[1], "w"), int(sys.argv[2]), float(sys.argv[3])
@@ -35,7 +36,7 @@ for at in range(0, n, 2**26):
 print("trained:", steps, "steps")
 """
 
-# The same of the driver API alone, without a kernel: what it learns from goes through the card at each step.
+# The same with the driver API alone, without a kernel: its training data goes through the card at each step.
 DRIVER_TRAINING = """
 import array, ctypes, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -76,7 +77,9 @@ print("trained:", steps, "steps")
 
 
 def driver_version(stage):
-    """Of what parks programs, 13000 for CUDA 13.0; 0 and why where nothing does."""
+    """Returns the version of the driver that parks programs (13000 for CUDA 13.0), or 0 and the reason if no driver
+    can.
+    """
     library = []
     if "SIMGPU_DIR" in stage.env:
         library = ["--driver", str(pathlib.Path(stage.env["LD_LIBRARY_PATH"].split(":")[0]) / "libcuda.so.1")]
@@ -86,7 +89,7 @@ def driver_version(stage):
 
 
 class Steady:
-    """At least so much is used, and for ten looks no more."""
+    """True once at least `least` bytes are used and the use has not changed for ten looks."""
 
     def __init__(self, least):
         self.least, self.last, self.looks = least, 0, 0
@@ -98,11 +101,11 @@ class Steady:
 
 
 class Pausing:
-    """Played with a Job of run.py, which has the stage and counts the steps."""
+    """Runs with a Job of run.py, which has the stage and counts the steps."""
 
     def __init__(self, job):
         self.job, self.stage = job, job.stage
-        rehearsal = not job.stage.real  # of the play, not of the card
+        rehearsal = not job.stage.real  # rehearses the run, without a real card
         self.steps, self.handovers = (150, 1) if rehearsal else (600, 3)
         torch = job.kind == "pytorch"
         self.training = self.stage.dir / f"training-{job.kind}.py"
@@ -119,7 +122,7 @@ class Pausing:
         if version == 0:
             print(f"SKIPPED: [{self.job.kind}] pausing: {problem}")
             return
-        if version < 13000:  # this program is ours to answer for: docs/decisions/0021
+        if version < 13000:  # we can vouch for this program: docs/decisions/0021
             self.flags = ["--pausable", "driver"]
         print(f"the driver parks programs: CUDA {version // 1000}.{version % 1000 // 10}")
         self.same_curve()
@@ -162,7 +165,8 @@ class Pausing:
                  if second and differ is None else f"they differ from step {differ} on")
         job.until(lambda: job.device()["leased_bytes"] == 0, "all bytes are measured gone")
 
-    # From the request of a more urgent one until it starts, and what the driver's own calls take of the same program.
+    # Compares the time from the request of a more urgent program to its start with the driver's own calls on the same
+    # program.
     def handover(self):
         job, raw, took = self.job, [], []
         for n in range(self.handovers):

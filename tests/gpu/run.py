@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job and pausing on a real card, step by step, each step checked. Needs nothing but python3 and our binaries.
+"""The main job and pausing on a real card, step by step, each step checked. Needs only python3 and our binaries.
 
-./dev test-gpu [--prebuilt] calls it. Without a GPU it says so and skips. --sim SPEC plays it on simulated cards: that
-is how the runner itself is tested.
+./dev test-gpu [--prebuilt] calls it. Without a GPU it says so and skips. --sim SPEC uses simulated cards, which tests
+the runner itself.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ import pausing  # noqa: E402
 
 GIB, MIB = 1 << 30, 1 << 20
 
-# An unchanged PyTorch program: fills VRAM, multiplies, and checks that what it left alone is still there.
+# An unchanged PyTorch program: it fills VRAM, multiplies, and checks that the rest of its memory is unchanged.
 TORCH = """
 import signal, sys, time, torch
 stop = []
@@ -90,7 +90,8 @@ class Job:
         free = self.device()["effective_free_bytes"]
         used_before = self.device()["used_bytes"]
         vram = free * 2 // 5
-        # 3 GiB at most for context, libraries and working memory; filling tens of GiB proves no more than some do.
+        # 3 GiB at most for context, libraries and working memory; filling tens of GiB proves no more than filling a
+        # few.
         fill = min(max(vram // 4, vram - 3 * GIB), 8 * GIB)
         names = [f"{self.kind}-{n}" for n in ("first", "second", "third")]
         first, second = (self.run(name, vram, fill, 600) for name in names[:2])
@@ -170,7 +171,7 @@ def main():
     steps = []
     stage = demo.Demo(pathlib.Path(options.bin).resolve(), options.sim)
     (stage.dir / "program.py").write_text(TORCH)
-    # A machine with swap pauses nobody unless that is allowed; nothing here stays parked for long.
+    # On a machine with swap nothing is paused unless that is allowed; nothing here stays parked for long.
     (stage.dir / "sublet.toml").write_text("[ledger]\nallow_swap = true\n")
     try:
         stage.start_daemon()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # In a new system: installs the packages of /packages/old, uses them, upgrades to those of /packages/new, removes,
-# purges. Every line of output is one thing that was tried; the first that fails ends the script.
+# purges. Every line of output is one check; the first failure ends the script.
 set -euo pipefail
 
 count=0
@@ -22,14 +22,14 @@ refuses() {
   [[ $got == "$status" ]] || failed "$what: status $got, not $status"
   passed "$what"
 }
-# says TEXT WHAT: what the last command said.
+# says TEXT WHAT: the last command's output contains the text.
 says() { grep -qF -- "$1" /tmp/said || failed "$2: it does not say '$1'"; passed "$2"; }
-# says_nothing_of TEXT WHAT: what the last command did not say.
+# says_nothing_of TEXT WHAT: the last command's output does not contain the text.
 says_nothing_of() { ! grep -qF -- "$1" /tmp/said || failed "$2: it says '$1'"; passed "$2"; }
 as() { runuser -u "$1" -- "${@:2}"; }
 gone() { [[ ! -e $1 && ! -L $1 ]]; }
 
-# A daemon by hand, as where systemd is not. Returns when it serves.
+# Starts a daemon by hand, as on a machine without systemd. Returns when it serves.
 as_service=()
 start_daemon() {
   rm -f /tmp/ready
@@ -39,7 +39,7 @@ start_daemon() {
   [[ $(head -n 1 /tmp/ready) == ready ]] || { cat /tmp/daemon.log; failed "subletd $* serves"; }
 }
 stop_daemon() { kill "$daemon"; wait "$daemon" || true; }
-# What a service manager does for the actor: the socket, and the capabilities of its unit.
+# The part of a service manager for the actor: the socket, and the capabilities of its unit.
 start_actor() {
   perl -MSocket -MPOSIX=dup2 -e '
     my $path = "/run/sublet-actor.sock";
@@ -65,7 +65,7 @@ until_true() {
   done
   return 1
 }
-# What is on the system, without what every package leaves.
+# Lists the files of the system, without the files that every package leaves.
 listing() {
   find / -xdev \( -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /packages \) -prune \
     -o -print | sort
@@ -111,7 +111,7 @@ check "leases of the system are kept in /var/lib/sublet" test -s /var/lib/sublet
 
 # ------------------------------------------------------------------------------------------ simulated cards
 check "the simulated cards install" dpkg -i /packages/old/sublet-simgpu_*.deb
-# The system's daemon on cards that it takes for real ones: two users share one.
+# The system's daemon on cards that it takes for real: two users share a card.
 check "cards are made" simgpu-ctl --dir /srv/gpu create 1x4GiB
 chmod 755 /srv/gpu
 chmod 1777 /srv/gpu/simgpu
@@ -119,7 +119,7 @@ sed -i -e 's|^#nvml = .*|nvml = "/usr/lib/simgpu/libnvidia-ml.so.1"|' \
   -e 's|^#driver = .*|driver = "/usr/lib/simgpu/libcuda.so.1"|' \
   -e 's|^#socket = .*|socket = "/run/sublet-actor.sock"|' /etc/sublet/sublet.toml
 export SIMGPU_DIR=/srv/gpu/simgpu LD_LIBRARY_PATH=/usr/lib/simgpu
-# As the units have it: a daemon that is a plain user, and an actor with four capabilities.
+# As the units run them: a daemon of a plain user, and an actor with four capabilities.
 sed -i 's|^#reserve = .*|reserve = "1MiB"|' /etc/sublet/sublet.toml  # simulated memory is sparse
 chown -R sublet:sublet /var/lib/sublet /run/sublet
 start_actor
@@ -157,7 +157,7 @@ as ana sublet run --wait 60s --vram 3GiB --tag train -- simgpu-load --alloc 1GiB
 train=$!
 until_true bash -c "sublet ps -o tag,state,used --no-header | grep -qE '^train +active +1'" ||
   failed "ana's program has its memory"
-# What parks her program is there while it works, which is now until the faults are cleared.
+# The helper that parks her program exists while it works, which is now until the faults are cleared.
 simgpu-ctl --dir /srv/gpu fault checkpoint-hang
 as ben sublet run --wait 60s --vram 2GiB --tier interactive --tag chat -- \
   simgpu-load --alloc 1GiB --seconds 2 --verify >/tmp/ben 2>&1 &

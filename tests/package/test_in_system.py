@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages as an administrator meets them, in a new system (in_system.sh): minutes, and root's rights."""
+"""The packages as an administrator sees them, in a new system (in_system.sh). Takes minutes, and needs root."""
 import os
 import pathlib
 import subprocess

@@ -6,7 +6,7 @@ import simcards
 
 @pytest.fixture
 def make_cards(tmp_path):
-    """Makes simulated cards by specification; what runs on them ends with the test."""
+    """Makes simulated cards by specification; programs on them end with the test."""
     made = []
 
     def make(spec="1x4GiB", name="cards"):

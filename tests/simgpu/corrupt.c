@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcuda.so.1 that passes every call on to the one at CORRUPT_DRIVER and, once the first large allocation
- * has been filled, flips one bit of it at CORRUPT_OFFSET: simgpu-load must find that. */
+/* A libcuda.so.1 that passes every call on to the library at CORRUPT_DRIVER. After the first large allocation has been
+ * filled, it flips one of its bits at CORRUPT_OFFSET: simgpu-load must find that. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sublet-gpu checkpoint` at the other end of a socket."""
+"""Drives `sublet-gpu checkpoint` over a socket."""
 
 import json
 import socket

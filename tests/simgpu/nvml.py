@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints as JSON what NVML says of the first card; run as a program, so that it may be another user's.
+"""Prints the answers of NVML about the first card as JSON. It is a program, so that it can run as another user.
 
-With a uid as argument it becomes that user, once the library is loaded: the checkout may be closed to others.
+With a uid as argument it becomes that user after the library is loaded, because the checkout may be closed to others.
 """
 
 import ctypes

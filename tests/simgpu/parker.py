@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parks other processes through the driver, as told on stdin; run as a program, so that it may hang, die, or be
-another user's.
+"""Parks other processes through the driver, by commands on stdin. It is a program, so that it can hang, die, or run as
+another user.
 
-Each line is `CALL PID [TIMEOUT_MS]` with CALL one of state, thread, lock, checkpoint, restore, unlock; each is
-answered by one JSON line {"result", "value"}. With a uid as argument it becomes that user, once the driver is
-initialised: the checkout may be closed to others.
+Each line is `CALL PID [TIMEOUT_MS]` with CALL one of state, thread, lock, checkpoint, restore, unlock. The answer is
+one JSON line {"result", "value"}. With a uid as argument it becomes that user after the driver is initialised, because
+the checkout may be closed to others.
 """
 
 import ctypes

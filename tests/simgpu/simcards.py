@@ -33,7 +33,7 @@ class Load:
         self.max_rss_bytes = None
 
     def wait_filled(self):
-        """Until all its memory is filled; fails when it ends before that."""
+        """Waits until all its memory is filled; fails if it ends before that."""
         while "filled" not in self.talk:
             line = self.process.stderr.readline()
             assert line, f"simgpu-load ended before it was full: {self.talk}"
@@ -41,7 +41,7 @@ class Load:
         return self
 
     def end(self, with_signal=None):
-        """-> (exit status, its JSON). The peak of its resident memory is kept as max_rss_bytes."""
+        """-> (exit status, its JSON). Its peak resident memory is kept as max_rss_bytes."""
         if with_signal is not None:
             self.process.send_signal(with_signal)
         out = self.process.stdout.read()
@@ -92,7 +92,7 @@ class Cards:
 
 
 def closed_list_of_faults():
-    """As the design names them; --help and the driver must agree with it."""
+    """The faults that the design names; --help and the driver must agree with the list."""
     return (
         "alloc-fail create-fail map-fail register-fail copy-fail sync-hang launch-hang device-lost ecc "
         "nvml-error nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace checkpoint-hang "

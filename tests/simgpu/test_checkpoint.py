@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified simgpu-load is parked by another process, another program takes its room, and it comes back whole."""
+"""Another process parks an unmodified simgpu-load, another program takes its memory, and simgpu-load resumes with its
+bytes intact.
+"""
 
 import json
 import os
@@ -23,7 +25,7 @@ RESIDUE = 4 * MIB
 
 
 class Parker:
-    """A process that parks others; any number of them may be there."""
+    """A process that parks others; a test may have several."""
 
     def __init__(self, cards, *arguments):
         self.process = subprocess.Popen(
@@ -104,7 +106,7 @@ def resident(pid):
     return int(text.split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def test_a_program_is_parked_another_takes_its_room_and_it_comes_back_whole(quick, parkers):
+def test_a_program_is_parked_and_restored_around_another(quick, parkers):
     load = quick.load("--alloc", "600MiB", "--seconds", "1h", "--verify").wait_filled()
     before = used(quick)
     assert nvml(quick) == ({load.pid}, before)
@@ -131,12 +133,12 @@ def test_many_rounds_while_it_computes(quick, parkers):
     assert status == 128 + simcards.SIGTERM and said["ok"]
 
 
-def test_a_program_says_for_how_long_it_was_held_up(quick, parkers):
-    # Nothing runs on the card: it is not in a wait for the device that its next call finds it locked.
+def test_a_program_reports_the_duration_of_its_pause(quick, parkers):
+    # Nothing runs on the card, so the load does not wait for the device: its next call finds the process locked.
     load = quick.load("--alloc", "16MiB", "--seconds", "1h", "--verify", "--busy", 0).wait_filled()
     parker = parkers(quick)
     assert parker("lock", load.pid) == OK and parker("checkpoint", load.pid) == OK
-    quick.load("--alloc", "16MiB", "--seconds", "1s").end()  # so long
+    quick.load("--alloc", "16MiB", "--seconds", "1s").end()  # pauses the load for about a second
     assert parker("restore", load.pid) == OK and parker("unlock", load.pid) == OK
     _, said = load.end(simcards.SIGTERM)
     assert said["ok"] and 900 <= said["longest_stall_ms"] < 10_000, said
@@ -197,7 +199,7 @@ def test_the_program_is_killed_in_the_middle_of_each_step(quick, parkers, step):
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_the_helper_is_killed_in_the_middle_of_each_step_and_another_goes_on(quick, parkers, step):
+def test_another_helper_continues_after_a_kill_in_each_step(quick, parkers, step):
     fault = f"{STEPS[step]}-hang"
     load = quick.load("--alloc", "64MiB", "--seconds", "1h").wait_filled()
     first = parkers(quick)
@@ -208,7 +210,7 @@ def test_the_helper_is_killed_in_the_middle_of_each_step_and_another_goes_on(qui
     until(lambda: hits(quick, fault) == 1)
     first.kill()
     second = parkers(quick)
-    # Nobody waits for the call any more, but it is still under way, and it ends as if somebody did.
+    # No caller waits for the call any more, but it is still in progress and ends as usual.
     assert second("unlock", load.pid) == ILLEGAL_STATE
     quick.ctl("clear", fault)
     assert second.state(load.pid) == [LOCKED, CHECKPOINTED, LOCKED, RUNNING][step]
@@ -218,19 +220,19 @@ def test_the_helper_is_killed_in_the_middle_of_each_step_and_another_goes_on(qui
     assert said["ok"] and said["wrong_words"] == 0
 
 
-def test_a_hang_with_a_duration_is_a_call_that_comes_late(quick, parkers):
+def test_a_hang_with_a_duration_delays_the_call(quick, parkers):
     load = quick.load("--alloc", "64MiB", "--seconds", "1h").wait_filled()
     quick.fault("lock-hang", "--duration", "50ms", "--nth", 1)
     assert parkers(quick)("lock", load.pid) == OK
 
 
-def test_a_stopped_program_answers_when_it_goes_on(quick, parkers):
+def test_a_stopped_program_answers_when_it_continues(quick, parkers):
     load = quick.load("--alloc", "64MiB", "--seconds", "1h").wait_filled()
     load.process.send_signal(signal.SIGSTOP)
     stat = pathlib.Path(f"/proc/{load.pid}/stat")
     until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
     parker = parkers(quick)
-    parker.send("lock", load.pid, 1)  # its time does not run either
+    parker.send("lock", load.pid, 1)  # its timeout does not run either
     until(lambda: quick.show()["calls"].get("cuCheckpointProcessLock") == 1)
     (process,) = [p for p in quick.show()["processes"] if p["pid"] == load.pid]
     assert process["state"] == "running"
@@ -238,7 +240,7 @@ def test_a_stopped_program_answers_when_it_goes_on(quick, parkers):
     assert parker.answer()["result"] in (OK, NOT_READY)
 
 
-def test_without_room_a_restore_fails_for_ever(quick, parkers):
+def test_without_memory_a_restore_fails_for_ever(quick, parkers):
     load = quick.load("--alloc", "600MiB", "--seconds", "1h").wait_filled()
     parker = parkers(quick)
     assert parker("lock", load.pid) == OK and parker("checkpoint", load.pid) == OK
@@ -287,7 +289,7 @@ def test_a_slow_link_slows_it_down(quick, parkers):
     assert quick.show()["devices"][0]["to_host_bytes"] >= before + 64 * MIB
 
 
-def test_who_may_park_whom(quick, parkers):
+def test_rights_to_park(quick, parkers):
     if os.getuid() != 0:
         pytest.skip("only root can be two users")
     load = quick.load("--alloc", "64MiB", "--seconds", "1h").wait_filled()

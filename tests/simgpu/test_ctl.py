@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""simgpu-ctl: making, showing and steering the cards, and what it refuses."""
+"""simgpu-ctl: making, showing and controlling the cards, and its refusals."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ def test_create_compares_the_settings_that_it_names(make_cards):
 @pytest.mark.parametrize(
     "spec", ["", "0x4GiB", "4GiB", "1x", "1x1", "17x4GiB", "1x4GiB,frob=1", "1x4GiB,reserve=8GiB"]
 )
-def test_create_refuses_what_is_no_specification(tmp_path, spec):
+def test_create_refuses_a_wrong_specification(tmp_path, spec):
     done = subprocess.run([simcards.CTL, "--dir", tmp_path, "create", spec], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("simgpu-ctl: ")
     assert not (tmp_path / "simgpu/cards").exists()
@@ -77,7 +77,7 @@ def test_help_has_a_line_for_each_fault_of_the_closed_list():
     assert listed == simcards.closed_list_of_faults()
 
 
-def test_faults_are_set_shown_cleared_one_by_one_and_all(cards):
+def test_faults_are_set_shown_and_cleared(cards):
     cards.fault("alloc-fail", "--device", 0, "--pid", 77, "--nth", 3)
     cards.fault("bandwidth", "--bandwidth", "1GiB/s")
     cards.fault("nvml-missing-pid", "--pid", 99)
@@ -123,13 +123,13 @@ def test_a_fault_with_a_duration_ends_by_itself(cards):
         ([], "create"),
     ],
 )
-def test_wrong_usage_is_refused_with_what_would_be_right(cards, arguments, nearest):
+def test_wrong_usage_is_refused_with_the_right_form(cards, arguments, nearest):
     done = cards.ctl(*arguments, check=False)
     assert done.returncode == 2 and not done.stdout
     assert nearest in done.stderr
 
 
-def test_what_fails_on_its_way_says_how_far_it_came(cards):
+def test_a_failure_midway_tells_the_progress(cards):
     cards.fault("checkpoint-fail", "--after", 50, "--code", 2)
     (fault,) = cards.show()["faults"]
     assert fault["after"] == 50 and fault["argument"] == 2
@@ -150,7 +150,7 @@ def test_cards_are_found_by_the_environment_and_by_nothing_else(cards, tmp_path)
     assert empty.returncode == 1 and "create" in empty.stderr
 
 
-def test_many_creating_at_once_make_one_set_of_cards(tmp_path):
+def test_concurrent_creates_make_one_set_of_cards(tmp_path):
     racers = [
         subprocess.Popen(
             [simcards.CTL, "--dir", tmp_path, "create", "1x4GiB"], stderr=subprocess.PIPE, text=True

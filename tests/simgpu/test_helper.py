@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sublet-gpu checkpoint` driven from outside: parks and restores an unmodified simgpu-load, and says why not."""
+"""`sublet-gpu checkpoint` driven from outside: it parks and restores an unmodified simgpu-load, and gives its reasons.
+"""
 
 import ctypes
 import json
@@ -79,7 +80,7 @@ def parked(one):
     one.ok("checkpoint")
 
 
-def test_a_round_with_what_each_step_took(quick, helpers, load):
+def test_a_round_with_the_time_of_each_step(quick, helpers, load):
     quick.ctl("set", "checkpoint_us", 20_000)
     quick.ctl("set", "restore_us", 10_000)
     before = used(quick)
@@ -110,10 +111,10 @@ def test_many_rounds_by_one_helper(quick, helpers, load):
     ends_right(load)
 
 
-# ------------------------------------------------------------------------------------------- what cannot be parked
+# ------------------------------------------------------------------------------------------- refusals
 
 
-def test_who_is_gone(quick, helpers, load):
+def test_a_process_that_is_gone(quick, helpers, load):
     for one in (helpers(quick, 4_194_303), helpers(quick, load.pid, "--start", 1)):
         for call in ("preflight", "state", "checkpoint", "restore", "unlock"):
             assert one(call)["reason"] == "gone"
@@ -128,19 +129,19 @@ def test_the_start_time_names_the_process(quick, helpers, load):
     assert helpers(quick, load.pid, "--start", ticks)("preflight")["ok"]
 
 
-def test_who_uses_no_cuda(quick, helpers):
+def test_a_process_without_cuda(quick, helpers):
     reply = helpers(quick, os.getpid())("preflight")
     assert reply["reason"] == "no_cuda" and reply["name"] == "CUDA_ERROR_NOT_INITIALIZED"
 
 
-def test_who_is_traced(quick, helpers, load):
+def test_a_traced_process(quick, helpers, load):
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.ptrace(PTRACE_SEIZE, load.pid, None, None) == 0
     reply = helpers(quick, load.pid)("preflight")
     assert reply["reason"] == "traced" and str(os.getpid()) in reply["detail"]
 
 
-def test_who_is_stopped_is_asked_nothing(quick, helpers, load):
+def test_a_stopped_process_gets_no_call(quick, helpers, load):
     load.process.send_signal(signal.SIGSTOP)
     stat = pathlib.Path(f"/proc/{load.pid}/stat")
     until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
@@ -151,7 +152,7 @@ def test_who_is_stopped_is_asked_nothing(quick, helpers, load):
     until(lambda: one("preflight")["ok"])
 
 
-def test_whose_state_is_another_already(quick, helpers, load):
+def test_a_process_in_another_state(quick, helpers, load):
     one = helpers(quick, load.pid)
     one.ok("lock", **LOCK)
     reply = helpers(quick, load.pid)("preflight")
@@ -180,14 +181,14 @@ def open_place():
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-def test_who_is_another_users_or_closed(helpers, open_place):
+def test_a_process_of_another_user_or_closed(helpers, open_place):
     cards = simcards.Cards(open_place / "cards", QUICK)
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
     how = {"program": open_place / "sublet-gpu", "driver": open_place / "libcuda.so.1", **nobody}
     load = cards.load("--alloc", "2MiB", "--seconds", "1h").wait_filled()
     assert helpers(cards, load.pid, **how)("preflight")["reason"] == "no_right"
     cards.end()
-    # Who may run a program but not read it gets a process that nobody but root may look into.
+    # A user who may run a program but not read it gets a process that only root may inspect.
     closed = shutil.copy("/bin/sleep", open_place)
     os.chmod(closed, 0o711)
     sleeper = subprocess.Popen([closed, "3600"], **nobody)
@@ -212,7 +213,7 @@ for word in sys.stdin:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-def test_who_closes_itself_while_it_is_parked_is_not_lost_for_good(helpers, open_place):
+def test_a_process_that_closes_itself_while_parked_can_be_restored(helpers, open_place):
     cards = simcards.Cards(open_place / "cards", QUICK)
     (cards.dir / "simgpu").chmod(0o1777)
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
@@ -250,10 +251,10 @@ def test_a_lock_that_runs_out_of_time_ends_unlocked(quick, helpers, load):
     ends_right(load)
 
 
-# ------------------------------------------------------------------------------------------- room
+# ------------------------------------------------------------------------------------------- reserved memory
 
 
-def test_without_room_for_the_ballast_no_restore_is_tried(quick, helpers, load):
+def test_without_memory_for_the_ballast_no_restore_is_tried(quick, helpers, load):
     one = helpers(quick, load.pid)
     parked(one)
     other = quick.load("--alloc", "600MiB", "--seconds", "1h").wait_filled()
@@ -282,14 +283,15 @@ def test_ballast_is_held_until_it_is_given_back(quick, helpers, load):
     assert used(quick) == 0
 
 
-def test_the_margin_is_taken_only_where_there_is_room_for_it(quick, helpers, load):
+def test_the_margin_is_taken_only_if_it_is_free(quick, helpers, load):
     one = helpers(quick, load.pid)
     parked(one)
     wish = {"device": card(quick), "bytes": 300 * MIB, "margin": 200 * MIB}
     assert one.ok("hold", ballast=[wish])["held_bytes"] == 500 * MIB
     assert one.ok("hold", ballast=[{**wish, "bytes": 800 * MIB}])["held_bytes"] > 800 * MIB, "what there is of it"
     one.ok("hold")
-    # No room but for what comes back: the context that holding takes is among it, for it goes before the restore.
+    # Memory is free only for the restore. It includes the context that holds the ballast, which goes before the
+    # restore.
     quick.load("--alloc", "636MiB", "--seconds", "1h").wait_filled()
     assert one("hold", ballast=[{**wish, "bytes": 321 * MIB}])["reason"] == "no_room"
     assert one.ok("restore", ballast=[{**wish, "bytes": 316 * MIB}])["held_bytes"] == 0
@@ -303,7 +305,7 @@ def test_ballast_on_a_card_that_is_not_there(quick, helpers, load):
     assert reply["reason"] == "no_room" and "GPU-nowhere" in reply["detail"]
 
 
-# ------------------------------------------------------------------------------------------- what goes wrong
+# ------------------------------------------------------------------------------------------- failures
 
 
 def test_a_restore_that_fails_is_final(quick, helpers, load):
@@ -359,12 +361,12 @@ def test_a_checkpoint_that_fails_says_what_is_left(quick, helpers, load):
     assert one("checkpoint")["state"] == "failed"
 
 
-# ------------------------------------------------------------------------------------------- who goes away
+# ------------------------------------------------------------------------------------------- processes that die
 
 
 @pytest.mark.parametrize("steps, afterwards", [(["lock"], "running"), (["lock", "checkpoint", "restore"], "running"),
                                                (["lock", "checkpoint"], "checkpointed")])  # fmt: skip
-def test_at_the_sockets_end_who_only_waits_is_unlocked(quick, helpers, load, steps, afterwards):
+def test_the_sockets_end_unlocks_a_locked_process(quick, helpers, load, steps, afterwards):
     one = helpers(quick, load.pid)
     for step in steps:
         one.ok(step, **(LOCK if step == "lock" else {}))
@@ -378,7 +380,7 @@ def test_at_the_sockets_end_who_only_waits_is_unlocked(quick, helpers, load, ste
     ends_right(load)
 
 
-def test_what_another_locked_is_left_locked(quick, helpers, load):
+def test_a_lock_of_another_helper_stays(quick, helpers, load):
     one, other = helpers(quick, load.pid), helpers(quick, load.pid)
     one.ok("lock", **LOCK)
     assert other.ok("state")["state"] == "locked"
@@ -386,7 +388,7 @@ def test_what_another_locked_is_left_locked(quick, helpers, load):
     assert other.process.wait() == 0 and state_of(quick, load) == "locked"
 
 
-def test_a_lock_under_way_at_the_sockets_end_is_undone_when_it_comes(quick, helpers, load):
+def test_the_sockets_end_undoes_a_pending_lock(quick, helpers, load):
     quick.fault("lock-hang")
     one = helpers(quick, load.pid)
     one.send("lock", **LOCK)
@@ -399,7 +401,7 @@ def test_a_lock_under_way_at_the_sockets_end_is_undone_when_it_comes(quick, help
     ends_right(load)
 
 
-def test_a_question_under_way_at_the_sockets_end_is_given_up(quick, helpers, load):
+def test_the_sockets_end_abandons_a_pending_query(quick, helpers, load):
     quick.fault("state-hang")
     one = helpers(quick, load.pid)
     one.send("state")
@@ -408,7 +410,7 @@ def test_a_question_under_way_at_the_sockets_end_is_given_up(quick, helpers, loa
     assert one.process.wait() == 1
 
 
-def test_a_question_under_way_is_not_given_up_while_the_process_waits_for_us(quick, helpers, load):
+def test_a_pending_query_is_kept_while_the_process_waits_for_us(quick, helpers, load):
     one = helpers(quick, load.pid)
     one.ok("lock", **LOCK)
     quick.fault("state-hang")
@@ -432,7 +434,7 @@ def test_the_process_dies_while_the_driver_is_inside_a_call(quick, helpers, load
     assert one.answer()["reason"] == "gone" and used(quick) == 0
 
 
-def test_a_killed_helper_leaves_a_process_that_the_next_one_finds(quick, helpers, load):
+def test_the_next_helper_finds_the_process_of_a_killed_one(quick, helpers, load):
     one = helpers(quick, load.pid)
     one.ok("lock", **LOCK)
     one.process.kill()
@@ -452,7 +454,7 @@ def test_a_killed_helper_leaves_a_process_that_the_next_one_finds(quick, helpers
      b'{"id":1,"do":"unlock","ballast":[]}\n', b'{"id":1,"do":"hold","ballast":[{"device":"a","bytes":-1}]}\n',
      b"x" * 10_000],
 )  # fmt: skip
-def test_what_is_no_command_ends_it(quick, helpers, load, line):
+def test_an_unknown_command_ends_the_helper(quick, helpers, load, line):
     one = helpers(quick, load.pid)
     one.socket.sendall(line)
     assert one.lines.readline() == "" and one.process.wait() == 1

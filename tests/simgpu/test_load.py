@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""simgpu-load on simulated cards: right when all is right, and loud when not."""
+"""simgpu-load on simulated cards: it succeeds without faults, and reports every fault."""
 
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ from tests.support.preload import shared_library
 SMALL = ["--alloc", "64MiB", "--step", "16MiB", "--seconds", "100ms"]
 
 
-def test_a_right_run_says_what_it_did(cards):
+def test_a_successful_run_reports_its_work(cards):
     status, said = cards.load(*SMALL, "--seed", 7).end()
     assert status == 0 and said["ok"] and said["error"] is None
     assert said["filled_bytes"] == said["verified_bytes"] == 64 * MIB

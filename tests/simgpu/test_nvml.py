@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML and the driver see the same cards: what simgpu-load holds is what NVML lists, until it is gone."""
+"""NVML and the driver see the same cards: NVML lists the memory of simgpu-load until it is gone."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated driver answers the questions of tools/record-driver, and as the recorded real drivers did."""
+"""The simulated driver answers the questions of tools/record-driver like the recorded real drivers."""
 
 import json
 import subprocess

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody of its user takes `sublet-gpu checkpoint` over: it is bounded as what started it is, and not as they are."""
+"""No process of its user can take over `sublet-gpu checkpoint`: the helper keeps the limits of its starter, not theirs.
+"""
 import errno
 import os
 import pathlib
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root to become a
 
 
 def seize(process):
-    """0, or the errno with which that is refused to another process of the same user."""
+    """Attaches as another process of the same user; returns 0 or the errno of the refusal."""
     return subprocess.run(["python3", "-c", SEIZES, str(process.pid)], **NOBODY).returncode
 
 
@@ -41,7 +42,7 @@ def place():
 
 @pytest.fixture
 def sleeper():
-    """A process of that user, which others of it may trace."""
+    """A process of that user, which other processes of the user may trace."""
     process = subprocess.Popen(["sleep", "3600"], **NOBODY)
     try:
         if (refused := seize(process)) != 0:
@@ -52,7 +53,7 @@ def sleeper():
         process.wait()
 
 
-def test_what_parks_is_not_traced(place, sleeper):
+def test_a_parking_helper_is_not_traced(place, sleeper):
     cards = simcards.Cards(place / "cards", "1x1GiB")
     one = helper.Helper(cards, sleeper.pid, program=place / "sublet-gpu", driver=place / "libcuda.so.1", **NOBODY)
     try:
@@ -64,8 +65,8 @@ def test_what_parks_is_not_traced(place, sleeper):
 
 
 @pytest.mark.parametrize("mode, refused", [(0o755, 0), (0o711, errno.EPERM)])
-def test_before_it_can_say_so_its_file_does(place, sleeper, mode, refused):
-    """By the file's mode alone: what only looks does not ask for more."""
+def test_a_probe_is_protected_by_its_file_mode_alone(place, sleeper, mode, refused):
+    """The file's mode alone protects it: a helper that only reads asks for no more."""
     program = place / "sublet-gpu"
     program.chmod(mode)
     ours, its = socket.socketpair()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
-   Preloaded into a process, it lets the machine have slept: the clocks that go on while a machine sleeps are ahead by
-   as many seconds as the file named by SUBLET_TEST_ASLEEP says, and CLOCK_MONOTONIC, which stands still, is not. A
-   second number in the file is by how much somebody has set the clock on the wall besides. The kernel can do that too
-   (time namespaces), but not to a process that runs. */
+   A library to preload into a process. It makes the process believe that the machine has slept. The clocks that run
+   while a machine sleeps are ahead by the seconds in the file named by SUBLET_TEST_ASLEEP; CLOCK_MONOTONIC is not. A
+   second number in the file is the shift of the wall clock, in seconds. The kernel can do the same (time namespaces),
+   but not to a process that already runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -9,11 +9,11 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("get", "post", "delete")
-seen = set()  # (method, path, status, code) of every reply that was checked; the code of a refusal, else None
+seen = set()  # (method, path, status, code) of each checked reply; the code of a refusal, else None
 
 
 def _to_json_schema(node):
-    """OpenAPI 3.0 says `nullable`, JSON Schema says a list of types."""
+    """Turns `nullable` of OpenAPI 3.0 into a list of types, as JSON Schema writes it."""
     if isinstance(node, list):
         return [_to_json_schema(entry) for entry in node]
     if not isinstance(node, dict):
@@ -47,7 +47,9 @@ def _resolve(node):
 
 @functools.lru_cache(maxsize=None)
 def _validators(pattern, method, status):
-    """By content type, most answers have one; and the headers that it must have. Without a pattern: of a refusal."""
+    """Returns the schemas of an answer by content type (most answers have one type), and the headers that it must have.
+    A header of a refusal has no pattern.
+    """
     if pattern is None:
         response = document()["components"]["responses"]["Problem"]
     else:
@@ -60,20 +62,20 @@ def _validators(pattern, method, status):
 
 
 def check_event(data):
-    """Raises AssertionError if the data of an event is not what the contract says."""
+    """Raises AssertionError if the data of an event does not match the contract."""
     schema = {"$ref": "#/components/schemas/Event", "components": document()["components"]}
     errors = [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(data)]
     assert not errors, f"{data} is off the contract: {errors}"
 
 
 def documented():
-    """Every (method, path, status) of the contract."""
+    """Returns every (method, path, status) of the contract."""
     return {(method, path, int(status)) for path, item in document()["paths"].items()
             for method in METHODS if method in item for status in item[method]["responses"]}
 
 
 def operations():
-    """Every call of the contract once, as (METHOD, path of something that may not be there, operation)."""
+    """Returns every call of the contract once, as (METHOD, a path that may name an absent object, operation)."""
     for path, item in sorted(document()["paths"].items()):
         real = path.replace("{name}", "nobody").replace("{id}", "lease-1" if "leases" in path else "token-99")
         for method in METHODS:
@@ -82,7 +84,7 @@ def operations():
 
 
 def check_reply(method, path, status, content_type, body, headers=None):
-    """Raises AssertionError if the reply is not what the contract says. `body`: of a stream, the data of its events."""
+    """Raises AssertionError if the reply does not match the contract. `body` of a stream is the data of its events."""
     pattern, item = _find_path(path.split("?")[0])
     listed = [name for name in METHODS if item and name in item]
     if method.lower() in listed:
@@ -91,7 +93,7 @@ def check_reply(method, path, status, content_type, body, headers=None):
     else:
         unknown = (400, 401, 403, 405 if listed else 404, 413, 431)
         assert status in unknown, f"{method} {path} is not in the contract but answered {status}"
-        calls = [(pattern, name) for name in listed] if status == 405 else []  # any call of the path may get this
+        calls = [(pattern, name) for name in listed] if status == 405 else []  # any call of the path may answer this
     validators, needed = _validators(*(calls or [(None, None)])[0], status)
     assert headers is None or all(name in headers for name in needed), f"{method} {path} {status} lacks one of {needed}"
     kinds = " or ".join(validators)

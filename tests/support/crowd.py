@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many programs of all kinds on cards that are too small for them, and what became of each and of its bytes."""
+"""Runs many programs of all kinds on cards that are too small for them, and checks each program and its bytes."""
 import json
 import os
 import pathlib
@@ -11,14 +11,14 @@ from .sublet import GIB, MIB, wait_until
 CARD = 4 * GIB
 CONTEXT = 64 * MIB
 SPEC = f"1x4GiB,context_bytes={CONTEXT}"
-UNLEASED = 16 * MIB  # beside its context; one at a time, so that the headroom is enough for it
+UNLEASED = 16 * MIB  # without its context; there is one at a time, so that the headroom is enough for it
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nheadroom = "160MiB"\n'
           '[lease]\nlinger = "1s"\nreconnect = "10s"\ngrace = "2s"\n'
           '[pause]\nverify_timeout = "5s"\nyield_timeout = "5s"\ncooldown = "500ms"\nmin_residency = "1500ms"\n'
           'slice_overhead = 1.0\n')
-PATIENCE = 300  # seconds until a program has surely ended that was to end long ago
+PATIENCE = 300  # seconds after which a program that should have ended must have ended
 
-# How a program can be made to yield: flags of `sublet run`, flags of the program.
+# The ways in which a program can be paused: flags of `sublet run`, flags of the program.
 KINDS = {
     "driver": ((), ()),
     "cooperative": ((), ("--on-pause", "honest")),
@@ -33,7 +33,7 @@ KINDS = {
 }
 RUDE = ("liar", "half", "late", "deaf")
 
-# What goes wrong for a moment, and must hurt nobody: words of simgpu-ctl, and the longest duration in ms.
+# Passing faults that must harm no program: words of simgpu-ctl, and the longest duration in ms.
 FAULTS = (("lock-hang", 2000), ("checkpoint-hang", 2000), ("restore-hang", 2000), ("unlock-hang", 2000),
           ("state-hang", 1500), ("checkpoint-fail", 0), ("nvml-hang", 3000), ("nvml-error", 3000),
           ("restore-fail", 0), ("nvml-empty", 1500), ("nvml-late", 3000), ("nvml-missing-pid", 1500))
@@ -45,19 +45,19 @@ class Program:
         self.killed = False
 
 
-# Who holds half as much again while it is paused takes what was promised to others: nobody can keep them from seeing
-# that there is no memory, so there is one of these only where that is expected.
+# A program that allocates half as much again while it is paused takes memory that was promised to others. Nothing can
+# keep the others from running out of memory, so only tests that expect this start such a program.
 ROBBER = ((), ("--on-pause", "again"))
 
 
 class Crowd:
-    """Starts programs, lets things go wrong, and sums up; every program that nobody ended must have ended well."""
+    """Starts programs, injects faults, and sums up. Every program that the crowd did not kill must have ended well."""
 
     def __init__(self, daemon, rng):
         self.daemon, self.rng = daemon, rng
         self.living, self.started = [], 0
         self.unleased = None
-        self.robbed = False  # one that takes what is others' was ever there
+        self.robbed = False  # whether a program that takes other programs' memory has ever run
         self.sums = {"programs": 0, "pauses": 0, "verified": 0, "faults": 0, "kills": 0, "revoked": 0,
                      "poisoned": 0, "unleased_processes": 0, "out of memory": 0}
         self.wrong = []
@@ -78,7 +78,7 @@ class Crowd:
         return program
 
     def reap(self):
-        """Those who have ended since."""
+        """Returns the programs that have ended since the last call."""
         self.end_poisoned()
         ended = [program for program in self.living if program.process.poll() is not None]
         self.living = [program for program in self.living if program not in ended]
@@ -95,7 +95,7 @@ class Crowd:
         self.sums["pauses"] += sum(reason["code"] == "paused" for reason in why.get("reasons", []))
         result = next((json.loads(line) for line in reversed(out.splitlines()) if line.startswith("{")), {})
         self.sums["verified"] += result.get("verified_bytes", 0)
-        # What the driver said when it failed one for good is told by us, and no word of the program.
+        # The keeper prints the driver's error of a poisoned program. This line is not the program's own output.
         said = "\n".join(line for line in (out + err).splitlines() if " is poisoned: " not in line)
         if "cannot allocate" in said or "OUT_OF_MEMORY" in said:
             self.sums["out of memory"] += 1
@@ -108,18 +108,18 @@ class Crowd:
         if not revoked and not (status == 0 and result.get("ok")):
             self.wrong.append(f"{program.tag} ({program.kind}): status {status}, {result}, {err}\n{why}")
 
-    # --- what goes wrong ---
+    # --- faults ---
     def fault(self):
         name, most = self.rng.choice(FAULTS)
         more = ("--duration", f"{self.rng.randint(100, most)}ms") if most else ("--nth", 1)
-        if name.endswith("-hang") or name == "nvml-missing-pid":  # else it would strike every call
+        if name.endswith("-hang") or name == "nvml-missing-pid":  # else the fault would hit every call
             more += ("--nth", 1)
-        self.daemon.ctl("clear", name)  # there is room for a few only, and one that never struck stays
+        self.daemon.ctl("clear", name)  # there is space for few faults only, and a fault that was never hit stays
         self.daemon.ctl("fault", name, *more)
         self.sums["faults"] += 1
 
     def end_poisoned(self):
-        """Whose restore failed for good is kept, and ended by nobody but us."""
+        """Kills the poisoned programs: the daemon keeps them, and only the test ends them."""
         poisoned = {lease["tag"] for lease in self.leases() if lease["state"] == "poisoned"}
         for program in self.living:
             if program.tag in poisoned and not program.killed and self.kill(program):
@@ -132,7 +132,7 @@ class Crowd:
             return []
 
     def let_an_unleased_process_in(self):
-        """Without a lease, and no larger than the headroom: nobody may notice."""
+        """Starts a process without a lease, no larger than the headroom: no program may notice."""
         if self.unleased is not None and self.unleased.poll() is None:
             return
         self.unleased = self.daemon.spawn("simgpu-load", "--alloc", f"{UNLEASED // MIB}MiB", "--seconds",
@@ -140,12 +140,12 @@ class Crowd:
         self.sums["unleased_processes"] += 1
 
     def kill_a_program(self):
-        """Its tree, by a signal that is nobody's we know."""
+        """Kills a program's process tree, by a signal from an unknown sender."""
         if self.living and self.kill(self.rng.choice(self.living)):
             self.sums["kills"] += 1
 
     def kill(self, program):
-        """Whether there was anything to kill."""
+        """Kills the program's processes; returns whether there were any."""
         below = children_of(program.process.pid)
         program.killed |= bool(below)
         for pid in below:
@@ -163,7 +163,7 @@ class Crowd:
 
     # --- the end ---
     def finish(self):
-        """Everybody ends; then nothing is left of anybody, and nobody saw what must not be seen."""
+        """Waits until every program ends. Then no bytes are left, and no program has seen an out of memory."""
         violations = self.daemon.cards()["violations_by_kind"]
         self.daemon.ctl("clear")
         deadline = time.monotonic() + PATIENCE
@@ -208,12 +208,12 @@ def children_of(pid):
     return found
 
 
-WANTED = 1.5  # the card so many times, by those of a random crowd who live at one time
-SHARES = (0.04, 0.5)  # of the card, that each of them wants
+WANTED = 1.5  # total demand of the programs of a random crowd at one time, in cards
+SHARES = (0.04, 0.5)  # smallest and largest share of the card that a program wants
 
 
 def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
-    """So many random programs over so long, most of them honest, while things go wrong around them."""
+    """Starts `programs` random programs over `seconds`, most of them honest, and injects faults meanwhile."""
     crowd = Crowd(daemon, rng)
     longest = 2 * WANTED * seconds / (programs * sum(SHARES) / 2)
     rude_ones = (*RUDE, "again", "again") if robbers else RUDE
@@ -234,24 +234,25 @@ def soak(daemon, rng, programs, seconds, at_once=24, robbers=False):
                         crowd.let_an_unleased_process_in, crowd.let_an_unleased_process_in, crowd.kill_the_daemon))()
         moment(0.05)
     crowd.finish()
-    # Of a few, chance may have all fit.
+    # A small crowd may fit by chance.
     assert programs < 100 or crowd.sums["pauses"] > programs / 10, "they want more than the card: some must yield"
     return crowd
 
 
-# Eight that want 2.5 times the card, rests between them counted: which kind, how much of it, how urgent.
+# Eight programs that want 2.5 times the card, pauses between runs included: kind, share of the card, tier.
 EIGHT = (("driver", 0.38, "standard"), ("cooperative", 0.64, "standard"), ("pinned", 0.18, "interactive"),
          ("spot", 0.45, None), ("only cooperative", 0.25, "interactive"), ("driver", 0.20, "batch"),
          ("cooperative", 0.45, "standard"), ("pinned spot", 0.25, None))
-EIGHT_WANT = 2.5  # cards, in the mean over the time
+EIGHT_WANT = 2.5  # mean demand over the time, in cards
 
 
 def promise(daemon, rng, seconds):
-    """The eight, each again and again until the time is over; the urgent ones leave room in between."""
+    """Runs each of the eight again and again until the time is over. The urgent programs leave memory free in between.
+    """
     crowd = Crowd(daemon, rng)
     began = time.monotonic()
-    slots = {number: (None, 0.0) for number in range(len(EIGHT))}  # who runs, and when the next may
-    wanted, looked_at = 0.0, 0.0  # cards, by those who live: summed up over the time until then
+    slots = {number: (None, 0.0) for number in range(len(EIGHT))}  # the running program, and when the next may start
+    wanted, looked_at = 0.0, 0.0  # demand of the living programs in cards, summed up over the time until `looked_at`
     while True:
         now = time.monotonic() - began
         crowd.reap()

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CUDA program of a few calls: `cuda_calls.py alloc|create|map|register|copy`.
+"""A CUDA program of a few calls: `cuda_calls.py alloc
+create
+map
+register
+copy`.
 
-Says that it is ready, waits for a line, makes its calls, and prints the result of the first that fails (or 0), which
-also decides its exit status.
+Reports that it is ready, waits for a line and makes its calls. Then it prints the first error (or 0), which also
+decides its exit status.
 """
 import ctypes
 import mmap

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two programs that want more than the card has, and all that can go wrong while one of them makes room for the other.
+"""Drills: two programs want more memory than the card has, and something goes wrong while one makes room for the other.
 
-A drill plays one of these to its end, for tests that interrupt it anywhere: what it asserts holds whatever becomes of
-the daemon meanwhile.
+A drill plays a case to its end, for tests that interrupt the daemon at any point. The assertions of a drill hold
+whatever happens to the daemon meanwhile.
 """
 import dataclasses
 import os
@@ -17,21 +17,21 @@ from tests.support.sublet import MIB, Daemon, living, wait_until
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "2s"\n[device]\nheadroom = "64MiB"\n'
           '[lease]\nlinger = "2s"\nreconnect = "5s"\ngrace = "3s"\n'
           '[pause]\nverify_timeout = "10s"\ncooldown = "300ms"\nmin_residency = "500ms"\n')
-LOOKS = 10  # while a program runs, whether memory is promised twice is asked at one in so many looks at it
+LOOKS = 10  # while a program runs, one look in so many checks whether memory is promised twice
 
 
 @dataclasses.dataclass
 class Drill:
-    play: Callable      # of a Stage
-    matter: tuple       # the transitions at which it is interrupted even where time is short
-    more: str           # of the configuration
-    command: Callable   # of the private directory: what is before the daemon's command
+    play: Callable      # runs with a Stage
+    matter: tuple       # the transitions at which tests interrupt the drill even in a short run
+    more: str           # lines of the configuration
+    command: Callable   # command that runs before the daemon's, made from the private directory
 
     def stage(self):
         daemon = Daemon("1x4GiB", CONFIG + self.more)
         try:
             daemon.command = self.command(daemon.dir)
-        except BaseException:  # skipped, where this machine does not allow it
+        except BaseException:  # skips the test if this machine does not allow it
             daemon.close()
             raise
         return Stage(daemon)
@@ -50,17 +50,17 @@ def drill(*matter, more="", command=lambda _: ()):
 
 
 def reached(log):
-    """The failpoints that were reached, each as often as it was, by a log of `--failpoint log`."""
+    """Returns the failpoints that a log of `--failpoint log` shows, each as often as it was reached."""
     return re.findall(r"^failpoint (\S+)$", log, re.MULTILINE)
 
 
 class Stage(Retrying):
     def __init__(self, daemon):
         super().__init__(daemon)
-        self.before = []  # what was reached until then
+        self.before = []  # the failpoints reached until the drill begins
 
     def begins(self):
-        """All is in place: what is reached from here on belongs to the drill."""
+        """Marks the begin of the drill: failpoints that are reached from here on belong to the drill."""
         self.before = reached(self.daemon.log())
 
     # --- programs ---
@@ -71,7 +71,8 @@ class Stage(Retrying):
                                  alloc, "--seconds", seconds, "--verify", "--json", *load)
 
     def filled(self, tag, vram="3GiB", alloc="2560MiB", *flags, load=()):
-        """One of a low tier that has filled its memory, and registered where it yields by itself."""
+        """Starts a program of a low tier and waits until it has filled its memory and, if cooperative, has registered.
+        """
         quick_checkpoints(self.daemon)
         keeper = self.program(tag, vram, alloc, "--tier", "batch", *flags, load=load)
         self.has(tag, alloc)
@@ -80,11 +81,11 @@ class Stage(Retrying):
         return keeper
 
     def preemptor(self, vram="2GiB", alloc="1536MiB", seconds=1):
-        """One of a higher tier, whose memory is not there beside that of the others."""
+        """Starts a program of a higher tier, for which the memory beside the others is not enough."""
         return self.program("preemptor", vram, alloc, "--tier", "interactive", seconds=seconds)
 
     def unleased(self, alloc):
-        """One without a lease, once it is seen."""
+        """Starts a process without a lease and waits until the daemon sees it."""
         child = self.daemon.spawn("simgpu-load", "--alloc", alloc, "--seconds", "600")
         wait_until(lambda: self.get("/v1/devices")["devices"][0]["other_bytes"] >= int(alloc[:-3]) * MIB, "it is seen")
         return child
@@ -117,11 +118,11 @@ class Stage(Retrying):
         self.nothing_is_promised_twice(self.get("/v1/leases")["leases"], devices)
 
     def done(self, keeper):
-        """It has ended by itself, and all was right."""
+        """Checks that the program has ended by itself with success."""
         assert self.ended(keeper) == 0, keeper.communicate()
 
     def leaves(self, tag, keeper):
-        """It runs, and is told to end; every byte is as it was."""
+        """Waits until the program runs, and ends it by SIGTERM. Every byte must be unchanged."""
         self.until(tag, lambda now: now.get("state") == "active")
         os.kill(self.pid(tag), signal.SIGTERM)
         assert self.ended(keeper) == 128 + signal.SIGTERM, keeper.communicate()
@@ -131,7 +132,7 @@ class Stage(Retrying):
         self.ends(tag, reason)
         assert self.ended(keeper) == 128 + signal.SIGKILL, keeper.communicate()
 
-    # --- what is seen of them ---
+    # --- observations ---
 
     def state(self, tag, *states):
         return self.until(tag, lambda now: now.get("state") in states)
@@ -155,7 +156,7 @@ class Stage(Retrying):
         return self.daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0)
 
     def is_over(self):
-        """Nothing of anything is left: on the card, in host memory, in the table."""
+        """Waits until nothing is left: on the card, in host memory, in the table."""
         def nothing_left():
             card, = self.get("/v1/devices")["devices"]
             return self.get("/v1/ledger")["entries"] == [] and card["used_bytes"] == 0 and \
@@ -164,7 +165,7 @@ class Stage(Retrying):
         self.check()
 
 
-# --- nothing goes wrong ---
+# --- without a fault ---
 
 @drill("pausing", "lock_intent", "bytes_parked", "paused", "granted", "resume_queued", "resuming", "resumed")
 def makes_room(stage):
@@ -176,7 +177,7 @@ def makes_room(stage):
 
 @drill("pausing", "paused", "granted", "resumed")
 def two_make_room(stage):
-    """Neither alone is enough."""
+    """Neither victim alone is enough."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
     stage.begins()
     stage.done(stage.preemptor("3600MiB", "2560MiB"))
@@ -184,10 +185,10 @@ def two_make_room(stage):
         stage.leaves(tag, victim)
 
 
-# --- programs that yield badly ---
+# --- programs that yield wrongly ---
 
 def yields_badly(stage, how, *more):
-    # What it copies to the host by itself is there in full.
+    # The bytes that the victim copies to the host by itself use host memory in full.
     victim = stage.filled("victim", "2500MiB", "256MiB", load=("--on-pause", how, *more))
     stage.begins()
     stage.done(stage.preemptor("3GiB"))
@@ -216,7 +217,7 @@ def never_gets_to_it(stage):
 
 @drill("allocated_while_paused", "parking_again", "parked_again")
 def allocates_again(stage):
-    """While it is paused, and the room that it made is another's."""
+    """The victim allocates while it is paused, and its memory is another lease's."""
     victim = stage.filled("victim", "3GiB", "256MiB", load=("--on-pause", "again-at-usr1"))
     stage.begins()
     preemptor = stage.preemptor("2GiB", "1024MiB", seconds=600)
@@ -230,7 +231,7 @@ def allocates_again(stage):
 
 @drill("pausing", "undone", "resumed")
 def stopped(stage):
-    """Somebody has stopped it: it answers nobody, its driver neither."""
+    """A stopped victim answers no order, and neither does its driver."""
     victim = stage.filled("victim")
     pid = stage.pid("victim")
     os.kill(pid, signal.SIGSTOP)
@@ -254,7 +255,7 @@ signal.pause()
 
 @drill("spot_ended", "killing", "settled")
 def deaf_spot(stage):
-    """One that may be ended, and does not end by itself."""
+    """A spot program that does not end by itself is killed."""
     quick_checkpoints(stage.daemon)
     spot = stage.daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--pausable", "no",
                               "--", "python3", "-c", DEAF)
@@ -268,7 +269,7 @@ def deaf_spot(stage):
 
 @drill("cooperates", "pausing", "paused", "resumed")
 def registers_late(stage):
-    """One that may be ended, and says how it yields only when its room is asked for already."""
+    """A spot program registers only after its memory was requested."""
     spot = stage.ask(3, tier="spot")
     stage.begins()
     preemptor = stage.preemptor()
@@ -277,7 +278,7 @@ def registers_late(stage):
     stage.hook(spot)
     stage.done(preemptor)
     stage.state(spot, "active")
-    # It is not, before the card was read once since it has its room again.
+    # The release is refused until the card was read once since the resume.
     wait_until(lambda: stage.act(spot, "release").status == 200, "it is released")
 
 
@@ -352,7 +353,7 @@ def dies_while_it_is_unlocked(stage):
 
 @drill("paused", "resumed", "released")
 def outlives_its_keeper(stage):
-    """Nobody is left who would speak for it, and it has its turn all the same."""
+    """The victim outlives its keeper and resumes all the same."""
     victim = stage.filled("victim")
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
@@ -364,4 +365,4 @@ def outlives_its_keeper(stage):
     stage.state("victim", "active")
     assert living(pid) and stage.pid("victim") == pid
     stage.dies("victim")
-    stage.state("victim", "ended")  # how it ended nobody knows
+    stage.state("victim", "ended")  # its end reason is not known

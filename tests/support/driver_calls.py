@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program parked by the driver's own calls, with no daemon about: what its pauses are measured against."""
+"""Parks a program by the driver's own calls, without a daemon. The pauses of the daemon are compared with this."""
 import subprocess
 import sys
 
@@ -20,7 +20,9 @@ print(park, back)
 
 
 def park_and_back(pid, env):
-    """Seconds until it is parked, and until it is back. CalledProcessError: the driver could not; `stderr` says why."""
+    """Returns the seconds to park the program and to restore it. CalledProcessError if the driver fails; `stderr` says
+    why.
+    """
     done = subprocess.run([sys.executable, "-c", PARK_AND_BACK, str(pid)], env=env, text=True, capture_output=True,
                           check=True)
     return tuple(float(word) for word in done.stdout.split())

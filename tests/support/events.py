@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the daemon's stream of events as a client of its own would: plain socket, plain text."""
+"""Reads the daemon's stream of events as a foreign client would: plain socket, plain text."""
 import json
 import socket
 
@@ -10,7 +10,7 @@ class Stream:
     """GET /v1/events; every event is checked against the contract."""
 
     def __init__(self, daemon, query="", last_id=None, receive_buffer=None, token=None):
-        """With an access token over TCP."""
+        """Opens the stream over TCP with an access token."""
         self.socket = socket.socket(socket.AF_INET if token else socket.AF_UNIX, socket.SOCK_STREAM)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -35,7 +35,7 @@ class Stream:
         return found
 
     def next(self):
-        """The next event's data, or None when the stream has ended."""
+        """Returns the next event's data, or None if the stream has ended."""
         while (block := self._until(b"\n\n")) is not None:
             fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))
             self.comments += "" in fields
@@ -51,13 +51,13 @@ class Stream:
         return None
 
     def sign_of_life(self):
-        """The id that the next comment carries."""
+        """Returns the id in the next comment."""
         block = self._until(b"\n\n").decode()
         assert block.startswith(": "), block
         return dict(line.split(": ", 1) for line in block.split("\n")).get("id")
 
     def until(self, wanted):
-        """Reads on to the first event for which `wanted` is true; all that were read."""
+        """Reads up to the first event for which `wanted` is true; returns all events that were read."""
         seen = []
         while (event := self.next()) is not None:
             seen.append(event)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that says to libsublet what a test has it say, and when."""
+"""A daemon for tests of libsublet: it answers what the test sets, when the test says."""
 import contextlib
 import http.server
 import json
@@ -9,17 +9,18 @@ import urllib.parse
 
 
 class FakeDaemon:
-    """Gives the orders of one lease; `answers` is what came back, as pairs of a number and a word."""
+    """Gives the orders of one lease. `answers` holds the program's answers as pairs of a number and a word."""
 
     def __init__(self):
         self.order = {"order": "none", "number": 0}
-        self.ended = 0  # the status by which the lease is no more
-        self.heard = 0  # the number of the last order that the program's thread is done with: it asked for the next
-        self.end_for = None  # so many questions, after which the lease is there again; None: all
-        self.asked_while_ended = 0  # so often
+        self.ended = 0  # HTTP status of a lease that has ended; 0: the lease lives
+        # number of the last order that the program has handled: the program has asked for the next order
+        self.heard = 0
+        self.end_for = None  # number of requests after which the lease exists again; None: never
+        self.asked_while_ended = 0  # requests while the lease was ended
         self.answers = []
-        self.withdrawal = (200, {})  # what is said to who no longer wants to be told
-        self.follows = {}  # orders that are given before an answer is: by that answer's number
+        self.withdrawal = (200, {})  # the reply to a program that withdraws its registration
+        self.follows = {}  # orders that are given before the reply to an answer, by the answer's number
         self.changed = threading.Condition()
         self.closed = False
 
@@ -29,7 +30,9 @@ class FakeDaemon:
             self.changed.notify_all()
 
     def give_before_answering(self, answer, order, number):
-        """Once it has said so (the number), it gets that order, and hears of its own word only when it has that one."""
+        """Gives the order after the program's answer of that number. The reply to that answer is sent only when the
+        program has the order.
+        """
         self.follows[answer] = (order, number)
 
     def end(self, status, questions=None):
@@ -42,7 +45,7 @@ class FakeDaemon:
         with self.changed:
             assert self.changed.wait_for(condition, 60), f"waited in vain for: {what} ({self.answers})"
 
-    # --- what is asked of it, each on a thread of its own ---
+    # --- requests, each on a thread of its own ---
 
     def next_order(self, since):
         with self.changed:
@@ -85,7 +88,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        with contextlib.suppress(OSError):  # its program has ended
+        with contextlib.suppress(OSError):  # the program has ended
             self.wfile.write(body)
 
     def address_string(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of `run` and `hold` have in common. The fixtures are used by importing them."""
+"""Fixtures and helpers of the tests of `run` and `hold`. Tests use the fixtures by importing them."""
 import os
 
 import pytest
@@ -11,7 +11,7 @@ SUBLET = BIN / "sublet"
 
 @pytest.fixture
 def daemon(start_daemon):
-    """A private daemon with one small simulated card, and short periods so that tests of them are short."""
+    """A private daemon with one small simulated card and short periods, so that tests are short."""
     return start_daemon("1x4GiB", config='[lease]\ngrace = "1s"\nlinger = "1s"\n[gpu]\ninterval_idle = "1s"\n')
 
 
@@ -24,12 +24,12 @@ def lease(daemon, name):
 
 
 def ended(daemon, name):
-    """The lease, once it has ended."""
+    """Returns the lease once it has ended."""
     return wait_until(lambda: (now := lease(daemon, name))["state"] == "ended" and now, f"{name} ends")
 
 
 def wait_file(path, text=""):
-    """Waits until the file holds something, and `text`; its content."""
+    """Waits until the file is not empty and contains `text`; returns its content."""
     def content():
         try:
             found = path.read_text()
@@ -40,7 +40,7 @@ def wait_file(path, text=""):
 
 
 def read_until(stream, text):
-    """Reads lines until one holds `text`; that line."""
+    """Reads lines until one contains `text`; returns that line."""
     lines = []
     while not lines or text not in lines[-1]:
         lines.append(stream.readline())
@@ -55,7 +55,7 @@ def state_of(pid):
 
 @pytest.fixture
 def full(daemon):
-    """The card is taken by a lease named `blocker`."""
+    """Fills the card with a lease named `blocker`."""
     hold = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "blocker")
     assert hold.stdout.readline().strip()
     yield hold

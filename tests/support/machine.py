@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon is made to believe of its machine: what memory that has, and for how long it has slept.
+"""Makes a daemon believe in another machine: its memory, its memory pressure, and the time that it has slept.
 
-Each `with_…` gives the command to put before the daemon's; the rest says, at any moment, how it is. All are files of
-one directory. Where the machine of the test does not allow it, the test is skipped.
+Each `with_…` function returns the command to put before the daemon's. The other functions set the values at any moment.
+The values are in files of one directory. A test is skipped if its machine does not allow this.
 """
 import atexit
 import functools
@@ -24,12 +24,14 @@ def has_memory(directory, available, swap=0):
 
 
 def has_pressure(directory, percent):
-    """For so much of the last ten seconds everybody waited for memory."""
+    """Sets the memory pressure: the share of the last ten seconds in which every process waited for memory."""
     (directory / "pressure").write_text(f"full avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
 
 
 def with_memory(directory):
-    """A mount table in which the kernel says of memory what is said here; until then there is plenty, and no swap."""
+    """Returns a command that runs in a mount table with made-up memory files. At first they show plenty of memory and
+    no swap.
+    """
     has_memory(directory, 64 * GIB)
     has_pressure(directory, 0)
     within = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
@@ -42,14 +44,16 @@ def with_memory(directory):
 
 
 def has_slept(directory, seconds, moved=0):
-    """Since it was started; and by how much its clock on the wall was set forward, or back."""
+    """Sets the seconds that the machine has slept since the start, and by how much its wall clock was set forward or
+    back.
+    """
     fresh = directory / "asleep.new"
     fresh.write_text(f"{seconds} {moved}")
     fresh.rename(directory / "asleep")
 
 
 def asleep_environment(directory):
-    """Of processes whose machine sleeps as is said here."""
+    """Returns a command whose processes see the sleep that has_slept() sets."""
     has_slept(directory, 0)
     return {**preloaded(asleep_library()), "SUBLET_TEST_ASLEEP": str(directory / "asleep")}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drills in which the driver, the machine, or somebody else is what goes wrong."""
+"""Drills in which the driver, the machine or another process fails."""
 import signal
 
 from tests.support.drills import drill
@@ -11,7 +11,9 @@ from tests.support.sublet import GIB, MIB, living, wait_until
 
 @drill("undone", "poisoned", "owner_gone")
 def copy_fails_half_way(stage):
-    """Its driver has lost it, with its bytes on the card: they are promised to nobody, and it is not killed."""
+    """The driver loses the victim with its bytes on the card: the bytes are promised to no lease, and the victim is not
+    killed.
+    """
     victim = stage.filled("victim")
     stage.fault("checkpoint-fail", "--after", "50")
     stage.begins()
@@ -27,7 +29,7 @@ def copy_fails_half_way(stage):
 
 @drill("undone", "resumed", "paused")
 def copy_fails(stage):
-    """And nothing has happened: once the driver can, it is asked again."""
+    """A failed copy changes nothing: once the driver can, the pause is tried again."""
     victim = stage.filled("victim")
     stage.fault("checkpoint-fail")
     stage.begins()
@@ -41,7 +43,7 @@ def copy_fails(stage):
 
 @drill("resuming", "poisoned", "owner_gone")
 def restore_fails(stage):
-    """Although its room was kept for it."""
+    """The restore fails although memory was reserved for the victim."""
     victim = stage.filled("victim")
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
@@ -106,7 +108,7 @@ def unlock_hangs(stage):
 
 @drill("pausing", "paused", "granted", "resumed")
 def driver_never_returns(stage):
-    """It keeps one of two; the other makes room instead."""
+    """The driver never returns for one of two victims; the other makes room instead."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
     stage.fault("checkpoint-hang", "--pid", stage.pid("one"))
     stage.begins()
@@ -116,7 +118,7 @@ def driver_never_returns(stage):
         stage.leaves(tag, victim)
 
 
-# --- others ---
+# --- other processes ---
 
 @drill("pausing", "cancelled", "resumed")
 def preemptor_goes(stage):
@@ -133,7 +135,7 @@ def preemptor_goes(stage):
 
 @drill("pausing", "cancelled", "resumed")
 def preemptor_is_killed(stage):
-    """Nobody gives its place in the queue back."""
+    """No process gives the preemptor's place in the queue back."""
     victim = stage.filled("victim")
     stage.fault("checkpoint-hang")
     stage.begins()
@@ -148,7 +150,7 @@ def preemptor_is_killed(stage):
 
 @drill("paused", "blocked", "resumed")
 def unleased_while_it_is_verified(stage):
-    """It is named, and the victim not blamed."""
+    """The unleased process is named, and the victim is not blamed."""
     victim = stage.filled("victim", "3GiB", "2048MiB")
     stage.fault("checkpoint-hang")
     stage.begins()
@@ -159,7 +161,8 @@ def unleased_while_it_is_verified(stage):
     stage.state("victim", "paused", "resuming", "active")
 
     def named():
-        # As why its room is not there; or, after a crash, as one of two who hold memory: the victim has its own again.
+        # The reason names the process that has the memory. After a crash the victim may have its memory again, and the
+        # process is one of two holders.
         told = str(stage.texts("preemptor", "blocked")) + str(stage.get("/v1/leases/preemptor")["queue"])
         return f"pid {unleased.pid} " in told
     wait_until(named, "the unleased process is named")
@@ -172,7 +175,7 @@ def unleased_while_it_is_verified(stage):
 
 @drill("resume_queued", "blocked", "resuming")
 def unleased_before_it_comes_back(stage):
-    """It is named, and no restore is tried, which would be the end of the victim."""
+    """The unleased process is named, and no restore is tried: a restore would poison the victim."""
     victim = stage.filled("victim")
     stage.begins()
     preemptor = stage.preemptor("2GiB", "256MiB", seconds=600)
@@ -193,7 +196,7 @@ def unleased_before_it_comes_back(stage):
 
 @drill("owner_gone", "pausing", "paused", more='[ledger]\nlimit = "2400MiB"\n')
 def ledger_is_full(stage):
-    """Of what another has parked: nobody is asked before that is gone."""
+    """Another lease has filled the park ledger: no lease is paused before its bytes are gone."""
     other = stage.filled("other", "1GiB", "128MiB", load=("--dense",))
     stage.pause("other")
     victim = stage.filled("victim", "2300MiB", "2048MiB")
@@ -210,7 +213,9 @@ def ledger_is_full(stage):
 
 @drill("queued", "pausing", "resumed", more='[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n', command=with_memory)
 def host_memory_is_short(stage):
-    """Before it is parked: then it is not. While it is: it stays whole, and comes back."""
+    """Host memory that is short before a pause prevents the pause. Short memory during a pause leaves the victim
+    intact, and the victim resumes.
+    """
     victim = stage.filled("victim")
     has_memory(stage.daemon.dir, GIB + 512 * MIB)
     stage.begins()
@@ -227,13 +232,14 @@ def host_memory_is_short(stage):
 
 @drill("pausing", "paused", "resumed", "expired")
 def time_of_a_token(stage):
-    """It stands still while its lease is paused, and then starts whole."""
+    """The time to live stands still while the lease is paused, and then starts anew."""
     victim, _ = stage.hooked(3, tier="batch", ttl_seconds=5)
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
     stage.has("preemptor", "1536MiB")
     assert stage.get(f"/v1/leases/{victim}")["expires_at"] is None
-    stage.ends(stage.ask(vram_bytes=MIB, ttl_seconds=6), "expired")  # it began later, and had more
+    # a lease that was requested later, with a longer time to live
+    stage.ends(stage.ask(vram_bytes=MIB, ttl_seconds=6), "expired")
     stage.leaves("preemptor", preemptor)
     back = stage.state(victim, "active")
     assert back["expires_at"] and back["ttl_seconds"] == 5
@@ -242,7 +248,7 @@ def time_of_a_token(stage):
 
 @drill("paused", "orphaned", more='orphan_after = "1s"\n')
 def nobody_is_left(stage):
-    """Paused for another, with no process that could come back."""
+    """A lease is paused for another, and none of its processes can resume."""
     victim, _ = stage.hooked(3, tier="batch")
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
@@ -251,11 +257,11 @@ def nobody_is_left(stage):
     stage.leaves("preemptor", preemptor)
 
 
-HOURS = 3 * 3600  # more than `pause.orphan_after`, and less than answers are remembered
+HOURS = 3 * 3600  # more than `pause.orphan_after`, and less than the time for which answers are remembered
 
 
 def time_jumps(stage, *jump):
-    """While it is asked to yield, and again while it is parked."""
+    """The time jumps while the victim is being paused, and again while it is parked."""
     victim = stage.filled("victim")
     token = stage.ask(vram_bytes=MIB, ttl_seconds=600)
     stage.fault("checkpoint-hang")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are paused by the simulated driver. The fixture is used by importing it."""
+"""Programs that the simulated driver pauses. Tests use the fixture by importing it."""
 import os
 import signal
 
@@ -14,7 +14,7 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nhe
 
 
 def start_parking(start_daemon, config=""):
-    """A private daemon with one small card, on which little of what is timed takes long."""
+    """A private daemon with one small card and short times."""
     daemon = start_daemon("1x4GiB", config=CONFIG + config)
     quick_checkpoints(daemon)
     return daemon
@@ -26,16 +26,16 @@ def daemon(start_daemon):
 
 
 def quick_checkpoints(daemon):
-    """Parking and restoring take no longer than the work itself does."""
+    """Sets the driver's fixed times to zero, so that parking and restoring take only the time of the bytes."""
     for key in ("checkpoint_us", "checkpoint_bandwidth", "restore_us", "restore_bandwidth"):
         daemon.ctl("set", key, 0)
 
 
 def late(daemon, tag, vram, alloc):
-    """A spot program that registers that it yields by itself, and fills its memory, once it is let: goes_on()."""
+    """A spot program that registers as cooperative and fills its memory after a call of goes_on()."""
     gate = daemon.dir / f"{tag}.gate"
     os.mkfifo(gate)
-    opened = os.open(gate, os.O_RDWR)  # for nobody waits to open it
+    opened = os.open(gate, os.O_RDWR)  # no process waits to open it
     script = f'read -r _ < "$0"; exec simgpu-load --alloc {alloc} --seconds 600 --verify --json --on-pause honest'
     child = daemon.spawn("sublet", "run", "--vram", vram, "--tag", tag, "--tier", "spot", "--pausable", "cooperative",
                          "--", "sh", "-c", script, gate)
@@ -48,7 +48,7 @@ def late(daemon, tag, vram, alloc):
 
 
 def until_filled(daemon, tag, alloc):
-    """Waits until its program has a context on the card and so much memory: "512MiB"."""
+    """Waits until the program has a context and that much memory ("512MiB") on the card."""
     wanted = int(float(alloc[:-3]) * {"MiB": MIB, "GiB": GIB}[alloc[-3:]]) + 256 * MIB
     wait_until(lambda: lease_of(daemon, tag).get("used_bytes", 0) >= wanted, f"{tag} has filled its memory")
 
@@ -58,24 +58,24 @@ def lease_of(daemon, tag):
 
 
 def until(daemon, tag, *states):
-    """The lease, once it is in one of these states."""
+    """Returns the lease once it is in one of these states."""
     return wait_until(lambda: (lambda now: now if now.get("state") in states else None)(lease_of(daemon, tag)),
                       f"{tag} is {' or '.join(states)}")
 
 
 def ends_well(daemon, tag, child):
-    """Ends a program that runs until it is told to; it has checked every byte."""
+    """Ends a program that runs until SIGTERM. The program has checked every byte."""
     os.kill(lease_of(daemon, tag)["owner"]["pid"], signal.SIGTERM)
     assert child.wait(timeout=60) == 128 + signal.SIGTERM, f"every byte is as it was: {child.communicate()}"
 
 
 def used_on_card(daemon):
-    """Bytes, of the first of its cards."""
+    """Returns the bytes on the lease's first card."""
     return daemon.get("/v1/devices")["devices"][0]["used_bytes"]
 
 
 def trace(daemon, pid):
-    """A debugger that holds the process, which runs on."""
+    """Attaches a debugger to the process. The process runs on."""
     tracer = daemon.spawn("python3", "-c", f"""
 import ctypes, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)

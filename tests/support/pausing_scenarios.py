@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases that yield and come back: each step of that, and all that can go wrong with it."""
+"""Leases that are paused and resumed: each transition, and each failure."""
 import os
 import signal
 
@@ -11,7 +11,7 @@ LOAD = ("simgpu-load", "--seconds", "600", "--alloc")
 
 
 def loaded(client, *more, alloc=64):
-    """A program with so many MiB on the card."""
+    """Starts a program with that many MiB on the card."""
     quick_checkpoints(client.daemon)
     keeper, lease = client.run(*LOAD, f"{alloc}MiB", *more)
     if "--on-pause" in more:
@@ -68,7 +68,7 @@ def blocked(client):
     end(client, keeper, lease)
 
 
-@scenario("deferred", "resumed_to_end", grace="30s")  # it checks its bytes first
+@scenario("deferred", "resumed_to_end", grace="30s")  # the program checks its bytes first
 def ended_while_parked(client):
     keeper, lease = parked(client)
     client.act(lease["id"], "release", {"stop": True})
@@ -76,7 +76,7 @@ def ended_while_parked(client):
     assert client.ended(keeper) == 128 + signal.SIGTERM, keeper.communicate()
 
 
-# --- a program that yields by itself, or says so ---
+# --- cooperative programs, honest and not ---
 
 @scenario()
 def next_method(client):
@@ -87,7 +87,7 @@ def next_method(client):
 
 
 def holding_again(client):
-    """Yields by itself, and takes memory again while it is paused."""
+    """Starts a program that yields, and allocates while it is paused."""
     return loaded(client, "--on-pause", "again-at-usr1")
 
 
@@ -108,7 +108,7 @@ def parking_again_failed(client):
     client.daemon.ctl("fault", "checkpoint-fail")
     client.act(lease["id"], "pause")
     undone = client.until(lease["id"], lambda now: now["state"] != "pausing")["state"] != "paused"
-    if not undone:  # by a crash
+    if not undone:  # a crash may have undone the pause
         client.holds_again(lease["id"])
         wait_until(lambda: client.disturbed() or any("could not be parked" in reason["text"] for reason in
                                                   client.get(f"/v1/leases/{lease['id']}/why")["reasons"]), "it fails")
@@ -118,7 +118,7 @@ def parking_again_failed(client):
 
 
 def killed_on_top(step):
-    """A stage: the daemon is killed while what was taken again is being parked."""
+    """Returns a stage that kills the daemon while the victim's new memory is being parked."""
     def stage(client):
         client.daemon.kill()
         client.start("--failpoint", step)
@@ -164,13 +164,13 @@ def undone(client):
 
 @scenario()
 def unverified(client):
-    """It says that it has yielded while the card cannot be read."""
+    """The program reports that it has yielded while the card cannot be read."""
     lease, _ = client.hooked()
     client.cards_known = False
     client.daemon.ctl("fault", "nvml-error")
 
     def told():
-        client.act(lease, "pause")  # again, if a crash in between had it undone
+        client.act(lease, "pause")  # again, if a crash in between has undone the pause
         return "unverified" in [reason["code"] for reason in client.get(f"/v1/leases/{lease}/why")["reasons"]]
     wait_until(told, "nobody can tell")
     client.daemon.ctl("clear")
@@ -244,13 +244,13 @@ def cooperation_withdrawn(client):
     assert client.get(f"/v1/leases/{lease}/cooperate")["registered"] is None
 
 
-# --- room for others ---
+# --- memory for other leases ---
 
 @scenario("preemption_requested", "request_kept")
 def room_on_a_word(client):
     victim, _ = client.hooked(3)
     waiter = client.queue(2)
-    # Refused while the card was not read yet, after a crash.
+    # After a crash the request is refused until the card was read.
     wait_until(lambda: client.post("/v1/preempt", {"lease": waiter}).status in (200, 202), "room is made")
     client.until(waiter, lambda now: now["state"] != "queued")
     client.act(waiter, "claim")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries that are made for a test, and loaded before all others into what it starts."""
+"""Libraries that are compiled for a test and preloaded into the processes that it starts."""
 import os
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def shared_library(built, source):
-    """Compiled from one file of C; skips where there is no compiler."""
+    """Compiles one file of C; skips the test if there is no compiler."""
     compiler = shutil.which("cc") or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -17,8 +17,8 @@ def shared_library(built, source):
 
 
 def preloaded(library):
-    """The environment of processes into which it is loaded."""
-    # A daemon that watches itself insists on being the first to be loaded.
+    """Returns the environment of processes that preload the library."""
+    # A daemon with a sanitizer requires the sanitizer to be loaded first.
     return {"LD_PRELOAD": str(library),
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 

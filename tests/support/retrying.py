@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that survives whatever becomes of its daemon, and knows afterwards what it was promised."""
+"""A client that repeats its calls across crashes of the daemon, and checks afterwards every promise that it got."""
 import http.client
 import http.server
 import itertools
@@ -10,19 +10,19 @@ import threading
 
 from tests.support.sublet import GIB, name_of, wait_until
 
-REPEATED = 30  # of many calls that were answered, so many (and up to twice that) are made again
+REPEATED = 30  # the check repeats at least this number of answered calls, at most twice as many
 
 
 class Retrying:
-    """A client that does what clients should: the same call with the same key, until it is answered."""
+    """A client that behaves as clients should: it repeats a call with the same key until it gets an answer."""
 
     def __init__(self, daemon):
         self.daemon = daemon
         self.api = None     # a connection, once the daemon was started
         self.keys = itertools.count(1)
-        self.answers = []   # (method, path, body, key, reply) of all that was acknowledged
-        self.restarts = 0   # after a kill
-        self.failures = 0   # of the store, as told to this client
+        self.answers = []   # (method, path, body, key, reply) of all acknowledged calls
+        self.restarts = 0   # starts after a kill
+        self.failures = 0   # failures of the store that this client saw
         self.runs = 0       # programs started by `sublet run`
         self.cards_known = True
         self.hooks = []
@@ -41,7 +41,7 @@ class Retrying:
         self.api = self.daemon.api()
 
     def disturbed(self):
-        """Whether it was interrupted already."""
+        """Tells whether the daemon was interrupted already."""
         return self.restarts or "the store failed" in self.daemon.log()
 
     def call(self, method, path, body=None, **headers):
@@ -71,7 +71,7 @@ class Retrying:
             return False
 
     def ended(self, keeper):
-        """The exit status of `sublet run`, which outlives the daemon."""
+        """Returns the exit status of `sublet run`, which outlives the daemon."""
         def poll():
             self.revive()
             return keeper.poll() is not None
@@ -92,7 +92,7 @@ class Retrying:
         return self.post(path, method="DELETE")
 
     def ask(self, size=1, **more):
-        """A lease that waits until it is granted."""
+        """Requests a lease and waits until it is granted."""
         return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
 
     def queue(self, size=1, **more):
@@ -104,7 +104,8 @@ class Retrying:
     def until(self, id, condition):
         def look():
             usable = [device for device in self.get("/v1/devices")["devices"] if device["state"] == "ok"]
-            self.nothing_is_promised_twice(self.get("/v1/leases")["leases"], usable)  # others may be unread
+            # cards in other states may be unread
+            self.nothing_is_promised_twice(self.get("/v1/leases")["leases"], usable)
             lease = self.get(f"/v1/leases/{id}")
             return lease if condition(lease.body) else None
         return wait_until(look, f"{id} as expected")
@@ -115,26 +116,26 @@ class Retrying:
             assert reserved <= device["total_bytes"] - device["driver_reserved_bytes"], "VRAM is promised twice"
 
     def says(self, id, code, text):
-        """Waits until that reason was given for what became of the lease."""
+        """Waits until the lease has a reason with that code and text."""
         def look():
             reasons = self.get(f"/v1/leases/{id}/why")["reasons"]
             return any(reason["code"] == code and text in reason["text"] for reason in reasons)
         wait_until(look, f"{id}: {code}: {text}")
 
     def hooked(self, size=1, **more):
-        """A lease that yields by a webhook, and what serves that."""
+        """Returns a cooperative lease with a webhook, and its Hook."""
         lease = self.ask(size, **more)
         return lease, self.hook(lease)
 
     def hook(self, lease):
-        """From now on it yields by a webhook."""
+        """Registers the lease with a webhook."""
         hook = Hook()
         self.hooks.append(hook)
         self.act(lease, "cooperate", {"way": "webhook", "url": hook.url})
         return hook
 
     def pause(self, id):
-        """However often a crash in between has it undone."""
+        """Pauses the lease; repeats this if a crash in between has undone the pause."""
         def paused():
             self.act(id, "pause")
             now = self.until(id, lambda lease: lease["state"] in ("active", "paused", "ended"))
@@ -142,7 +143,7 @@ class Retrying:
         return wait_until(paused, f"{id} is paused")
 
     def holds_again(self, id):
-        """The program allocates again (`--on-pause again-at-usr1`), now that everybody believes that it has yielded."""
+        """Makes the program allocate again (`--on-pause again-at-usr1`), after the daemon has seen the yield."""
         paused = self.until(id, lambda lease: lease["state"] == "paused")
         if paused["pause"]["method"] == "cooperative":
             os.kill(paused["owner"]["pid"], signal.SIGUSR1)
@@ -155,19 +156,20 @@ class Retrying:
         assert self.until(id, lambda lease: lease["state"] == "ended")["end_reason"] == reason
 
     def run(self, *command):
-        """`sublet run` of a program; returns its keeper and its lease once the program runs and owns it."""
+        """Starts a program by `sublet run`; returns its keeper and its lease once the program runs and owns the lease.
+        """
         keeper = self.daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command)
         self.runs += 1
 
         def owned():
             for lease in self.get("/v1/leases?all=true")["leases"]:
-                if lease["owner"]["pid"] and name_of(lease["owner"]["pid"]) != "sublet":  # still held by its keeper
+                if lease["owner"]["pid"] and name_of(lease["owner"]["pid"]) != "sublet":  # the keeper still holds it
                     return lease
             return None
         return keeper, wait_until(owned, "the program runs")
 
     def check(self):
-        """What must hold whatever happened: nothing acknowledged is lost, doubled, or answered otherwise."""
+        """Checks the rules that always hold: no acknowledged call is lost, doubled, or answered differently."""
         asked = [reply["id"] for _, path, _, _, reply in self.answers if path == "/v1/leases"]
         assert len(set(asked)) == len(asked)
         leases = self.get("/v1/leases?all=true")["leases"]
@@ -177,7 +179,7 @@ class Retrying:
         step = max(1, len(self.answers) // REPEATED)
         for method, path, body, key, reply in self.answers[::-step]:
             again = self.call(method, path, body, Idempotency_Key=key)
-            if path == "/v1/leases":  # what became of it since is told anew
+            if path == "/v1/leases":  # its later state is reported anew
                 assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
             else:
                 assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
@@ -185,7 +187,7 @@ class Retrying:
 
 
 class Hook:
-    """A program that yields on the call of its webhook and has no VRAM; what it refuses fails."""
+    """A program without VRAM that yields when its webhook is called; orders in `refuses` fail."""
 
     def __init__(self):
         self.refuses = set()
@@ -207,7 +209,7 @@ class Hook:
                     self.end_headers()
                     self.wfile.write(body)
                 except OSError:
-                    pass  # who asked has been killed
+                    pass  # the caller has been killed
 
             def log_message(self, *_):
                 pass

@@ -24,13 +24,13 @@ MIB = 1 << 20
 
 
 def watches_itself():
-    """Whether the daemon is built with a sanitizer, which takes memory for itself."""
+    """Tells whether the daemon is built with a sanitizer, which needs memory of its own."""
     text = (BIN / "subletd").read_bytes()
     return b"__asan_" in text or b"__tsan_" in text
 
 
 def wait_until(condition, what, timeout=60.0):
-    """Waits until `condition()` is true and returns what it returned; fails with `what` and its last value."""
+    """Waits until `condition()` is true and returns its result; fails with `what` and the last result."""
     deadline = time.monotonic() + timeout
     value = None
     while time.monotonic() < deadline:
@@ -42,7 +42,7 @@ def wait_until(condition, what, timeout=60.0):
 
 
 def state_of(pid):
-    """The letter of /proc/PID/stat; "Z" for a process that is gone altogether."""
+    """Returns the state letter of /proc/PID/stat; "Z" for a process that no longer exists."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -50,7 +50,7 @@ def state_of(pid):
 
 
 def name_of(pid):
-    """The kernel's name of the process; "" for one that is gone."""
+    """Returns the kernel's name of the process; "" for a process that no longer exists."""
     try:
         return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +62,7 @@ def living(pid):
 
 
 def pidfds_have_inodes():
-    """Whether this kernel (6.9 and later) gives each process's pidfd an inode of its own."""
+    """Tells whether this kernel (6.9 and later) gives each process's pidfd an inode of its own."""
     mine, parents = os.pidfd_open(os.getpid()), os.pidfd_open(os.getppid())
     try:
         return os.fstat(mine).st_ino != os.fstat(parents).st_ino
@@ -71,7 +71,7 @@ def pidfds_have_inodes():
 
 
 def unified_mounts():
-    """Where the unified control group hierarchy is mounted."""
+    """Returns the mount point of the unified control group hierarchy."""
     lines = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
     return [pathlib.Path(fields[4]) for fields in lines if fields[fields.index("-") + 1] == "cgroup2"]
 
@@ -99,13 +99,13 @@ class Reply:
 
 
 def events_of(text):
-    """The data of each event of a whole stream, which says that it is one (follow=false)."""
+    """Returns the data of each event of a whole stream. The request must say follow=false."""
     assert text.split(b"\n\n")[-2:-1][0].startswith(b": end"), text[-200:]
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith(b"data: ")]
 
 
 class Api:
-    """One keep-alive connection to the daemon; every reply is checked against the contract."""
+    """A keep-alive connection to the daemon; every reply is checked against the contract."""
 
     def __init__(self, path, timeout=120):
         self.connection = _UnixConnection(path, timeout)
@@ -138,12 +138,13 @@ class Api:
 
 
 class Daemon:
-    """subletd --dir DIR --sim SPEC; started, killed, started again. Everything it started ends with it."""
+    """Runs subletd --dir DIR --sim SPEC: starts it, kills it, starts it again. Everything that it started ends with it.
+    """
 
     def __init__(self, sim="1x4GiB", config="", fast=True, command=()):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.sim = sim
-        self.command = command  # what is before the daemon's own, and executes it
+        self.command = command  # words before the daemon's command that execute it
         self.process = None
         self.children = []
         self.apis = []
@@ -170,7 +171,7 @@ class Daemon:
             if wait_for_cards:
                 wait_until(lambda: (devices := self.get("/v1/devices")["devices"]) and
                            all(device["state"] == "ok" for device in devices), "the cards are read")
-                self.get("/v1/leases")  # answered once all that was decided, and told as an event, is durable
+                self.get("/v1/leases")  # the answer comes once all earlier decisions and events are durable
         return self
 
     def kill(self):
@@ -195,7 +196,7 @@ class Daemon:
         return api
 
     def get(self, path):
-        """One question on a connection of its own."""
+        """Sends a request on a connection of its own."""
         api = Api(self.socket)
         try:
             return api.get(path)
@@ -203,7 +204,7 @@ class Daemon:
             api.close()
 
     def child_pid(self, name):
-        """The pid of a living child of the daemon by its program's name, or None."""
+        """Returns the pid of a living child of the daemon by its program's name, or None."""
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
@@ -216,7 +217,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def store(self):
-        """The store of a daemon that does not run, as SQLite sees it; what is changed is kept."""
+        """Opens the store of a stopped daemon with SQLite; changes are kept."""
         connection = sqlite3.connect(self.dir / "state" / "store.db")
         with contextlib.closing(connection), connection:
             yield connection
@@ -231,7 +232,7 @@ class Daemon:
         return env
 
     def cli(self, *arguments, check=None, input=None, timeout=120, **env):
-        """Runs `sublet ARGUMENTS` to its end; `check` is the exit status that is expected."""
+        """Runs `sublet ARGUMENTS` to its end; `check` is the expected exit status."""
         done = subprocess.run(["sublet", *map(str, arguments)], env=self.env(**env), input=input, text=True,
                               capture_output=True, timeout=timeout)
         if check is not None:
@@ -242,7 +243,7 @@ class Daemon:
         return json.loads(self.cli(*arguments, "--json", check=0).stdout)
 
     def spawn(self, *command, **options):
-        """Starts a program that sees the daemon and its cards; it is killed at the end of the test."""
+        """Starts a program that sees the daemon and its cards; the end of the test kills it."""
         env = options.pop("env", None) or self.env()
         child = subprocess.Popen(list(map(str, command)), env=env, text=True,
                                  stdin=options.pop("stdin", subprocess.DEVNULL),
@@ -255,7 +256,7 @@ class Daemon:
         return self.json("ps", *(["--all"] if all else []))["leases"]
 
     def cards(self):
-        """The simulated cards as their own table has them: devices, processes, violations, calls."""
+        """Returns the simulated cards from their own table: devices, processes, violations, calls."""
         done = subprocess.run([BIN / "simgpu-ctl", "--dir", self.dir, "show", "--json"], capture_output=True, text=True,
                               check=True)
         return json.loads(done.stdout)
@@ -284,23 +285,25 @@ class Daemon:
         log = self.log()
         self._sweep_groups()
         shutil.rmtree(self.dir, ignore_errors=True)
-        # Built to watch itself (./dev test-asan), a daemon may say what it found only as it ends.
+        # A daemon with a sanitizer (./dev test-asan) may report its findings only when it ends.
         assert "Sanitizer" not in log, log
 
     def group_name(self):
-        """What the control groups of this daemon are called."""
+        """Returns the name of this daemon's control groups."""
         state = (self.dir / "state").stat()
         return f"sublet-{state.st_dev:x}-{state.st_ino:x}"
 
     def groups(self, lease=""):
-        """The control groups that were made for programs of this daemon (for that lease only, if one is named)."""
-        # Other tests make and remove groups meanwhile, which this walk does not mind.
+        """Returns the control groups that were made for programs of this daemon, or of one lease only."""
+        # Other tests make and remove groups meanwhile; this walk tolerates that.
         found = [pathlib.Path(base) / name for mount in unified_mounts() for base, names, _ in os.walk(mount)
                  if pathlib.Path(base).name == self.group_name() for name in names if name.startswith("lease-")]
         return [group for group in found if lease in ("", group.name)]
 
     def _sweep_groups(self):
-        """The actor leaves behind what still has processes when it ends, and they end with the test."""
+        """Removes the groups that the actor leaves behind because they still have processes. The processes end with the
+        test.
+        """
         def gone(group):
             with contextlib.suppress(OSError):
                 group.rmdir()
@@ -312,7 +315,7 @@ class Daemon:
                 group.parent.rmdir()
 
     def _end_orphans(self):
-        """Programs outlive their keepers on purpose; those of this daemon's cards end with the test."""
+        """Kills the programs of this daemon's cards: programs outlive their keepers by design."""
         mark = f"SIMGPU_DIR={self.dir}/simgpu".encode()
         for entry in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):

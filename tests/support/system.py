@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system's daemon as its units have it: a daemon of a plain user, an actor of root's that listens for it, and
-programs of several users on one simulated card. In a mount table of its own, where /run, /var/lib and the groups of the
-machine are the test's."""
+"""The system's daemon as its units run it: a daemon of a plain user, an actor of root, and programs of several users on
+one simulated card. All run in a mount table of their own, where /run, /var/lib and the groups of the machine are the
+test's.
+"""
 import json
 import os
 import pathlib
@@ -18,9 +19,9 @@ from .parking import until_filled
 from .sublet import BIN, Api, wait_until
 
 DAEMON = 1  # "daemon", an account of every Debian
-GROUP, ADMINS = 64901, 64902  # "sublet" and "sublet-admin" in there
-CAROL = 54390  # an account in there, a member of both
-# What the unit leaves the actor.
+GROUP, ADMINS = 64901, 64902  # "sublet" and "sublet-admin" in the mount table
+CAROL = 54390  # an account in the mount table, a member of both
+# The capabilities that the unit leaves to the actor.
 CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
 PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "simgpu-ctl", "simgpu-load")
 MOUNTS = """set -e
@@ -35,7 +36,7 @@ class System:
             pytest.skip("only root can become several users")
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.capabilities = capabilities
-        self.services = {}  # what daemon and actor find in their environment besides
+        self.services = {}  # additional environment of daemon and actor
         self.children, self.apis = [], []
         self.process = self.actor = self.listener = None
         self._lay_out(config)
@@ -58,13 +59,13 @@ class System:
         shutil.copytree(BIN.parent / "lib/simgpu", self.home / "lib/simgpu")
         for place in ("run/sublet", "var/sublet"):
             os.chown(self.home / place, DAEMON, DAEMON)
-        members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long lines, as where many work
+        members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long times, as on a busy machine
         (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members}\n"
                                          f"sublet-admin:x:{ADMINS}:{members}\n")
         accounts = pathlib.Path("/etc/passwd").read_text()
         (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n")
         (self.home / "sublet.toml").write_text(
-            '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse: it takes next to none
+            '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse and takes almost no host memory
             '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
             f'nvml = "{self.home}/lib/simgpu/libnvidia-ml.so.1"\n{config}')
         self.ctl("create", "1x4GiB")
@@ -86,7 +87,7 @@ class System:
                 "LD_LIBRARY_PATH": f"{self.home}/lib/simgpu", "LANG": "C.UTF-8"}
 
     def inside(self, uid, *command, groups=(GROUP,)):
-        """The words that run a command in there, as that user."""
+        """Returns the words that run a command in the mount table as that user."""
         whose = (["--clear-groups"] if not groups else ["--groups", ",".join(map(str, groups))])
         who = ["setpriv", "--reuid", str(uid), "--regid", str(uid), *whose] if uid else []
         return ["nsenter", f"--mount=/proc/{self.mounts.pid}/ns/mnt", *who, *map(str, command)]
@@ -148,14 +149,14 @@ class System:
         return done
 
     def begin(self, uid, *arguments, groups=(GROUP,)):
-        """The same, and its end is not waited for."""
+        """Starts the same without waiting for its end."""
         child = subprocess.Popen(self.inside(uid, "sublet", *arguments, groups=groups), env=self.env(),
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.children.append(child)
         return child
 
     def run(self, uid, tag, *command, vram="2GiB", more=()):
-        """A program of that user's under a lease."""
+        """Starts a program of that user under a lease."""
         child = subprocess.Popen(
             self.inside(uid, "sublet", "run", "--vram", vram, "--tag", tag, *more, "--", *command), env=self.env(),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -163,7 +164,7 @@ class System:
         return child
 
     def load(self, uid, tag, *more, alloc="1GiB", seconds="600", **options):
-        """One that fills `alloc` of the card and checks every byte of it until it is stopped."""
+        """Starts a program that fills `alloc` of the card and checks every byte until it is stopped."""
         child = self.run(uid, tag, *options.pop("program", ["simgpu-load"]), "--alloc", alloc, "--seconds", seconds,
                          "--verify", *more, **options)
         until_filled(self, tag, alloc)
@@ -186,7 +187,7 @@ class System:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _end_orphans(self):
-        """Programs and helpers outlive who started them on purpose; those of this card end with the test."""
+        """Kills the programs and helpers of this card: they outlive their starters by design."""
         mark = f"SIMGPU_DIR={self.home}/gpu/simgpu".encode()
         for entry in pathlib.Path("/proc").iterdir():
             try:
@@ -197,7 +198,7 @@ class System:
 
 
 def helpers_of(pid):
-    """The living processes of ours that park the process of that pid."""
+    """Returns the living processes of ours that park the process of that pid."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:

@@ -13,7 +13,7 @@ def free_port():
 
 
 def start_with_tcp(start_daemon, config=""):
-    """A daemon with `config` that also listens on a free TCP port, its `.port`."""
+    """Starts a daemon with `config` that also listens on a free TCP port, its `.port`."""
     port = free_port()
     daemon = start_daemon(config=config + f'[api]\ntcp = "127.0.0.1:{port}"\n')
     daemon.port = port

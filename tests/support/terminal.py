@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An interactive bash on a pseudo-terminal: job control as a person has it."""
+"""An interactive bash on a pseudo-terminal, with job control as a person has it."""
 import fcntl
 import os
 import pty
@@ -15,9 +15,9 @@ PROMPT = "prompt-%d> "
 
 class Shell:
     def __init__(self, environment):
-        self.buffer = ""    # not yet matched
+        self.buffer = ""    # output that is not matched yet
         self.all = ""
-        self.count = 0      # prompts seen
+        self.count = 0      # number of prompts seen
         self.pid, self.master = pty.fork()
         if self.pid == 0:
             for number in range(3, 256):
@@ -25,7 +25,7 @@ class Shell:
                     os.close(number)
                 except OSError:
                     pass
-            # The prompt counts, so that it is never taken for the echo of a command.
+            # The prompt contains a number, so that the echo of a command never matches it.
             env = {**environment, "PS1": r"prompt-\#> ", "TERM": "xterm", "HISTFILE": ""}
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], env)
 
@@ -49,11 +49,11 @@ class Shell:
         os.write(self.master, (line + "\n").encode())
 
     def key(self, letter):
-        """Ctrl and this key."""
+        """Presses Ctrl and this key."""
         os.write(self.master, bytes([ord(letter.upper()) & 0x1F]))
 
     def expect(self, pattern, timeout=60):
-        """Waits for output after what was matched before; the match."""
+        """Waits for output after the last match; returns the match."""
         end = time.monotonic() + timeout
         while True:
             found = re.search(pattern, self.buffer)
@@ -71,7 +71,7 @@ class Shell:
         self.expect(r"prompt-\d+> ")
 
     def status(self):
-        """The exit status of the last command."""
+        """Returns the exit status of the last command."""
         self.type("echo status=$?.")
         status = int(self.expect(r"status=(\d+)\.").group(1))
         self.prompt()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of several processes that share memory of the card: `tied_program.py COUNT EXPORTER [NCCL_FILE]`.
 
-Each fills memory of its own; number EXPORTER gives all others a piece that it shares. Says when it is done, and when it
-is told to end each checks its bytes. All of them map NCCL_FILE. Its exit status is 0 when every byte was as it was.
+Each process fills memory of its own. Process number EXPORTER shares a piece with all others. The program reports when
+it is ready, and checks its bytes on SIGTERM. All processes map NCCL_FILE. The exit status is 0 if every byte is
+unchanged.
 """
 import ctypes
 import mmap
@@ -19,7 +20,7 @@ def call(name, *arguments):
     assert answer == 0, (name, answer)
 
 
-class Wanted(ctypes.Structure):  # CUmemAllocationProp: pinned on the device, to be exported by a file descriptor
+class Wanted(ctypes.Structure):  # CUmemAllocationProp: pinned on the device, exportable as a file descriptor
     _fields_ = [("kind", ctypes.c_int), ("handles", ctypes.c_int), ("place", ctypes.c_int), ("id", ctypes.c_int),
                 ("meta", ctypes.c_void_p), ("flags", ctypes.c_uint64)]
 
@@ -68,7 +69,7 @@ def main():
     done, ready = os.pipe()
     members = []
     for number in range(count):
-        pid = os.fork()  # before the driver is asked for anything
+        pid = os.fork()  # before the first driver call
         if pid == 0:
             os._exit(member(number, exporter, pairs, ready))
         members.append(pid)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person types and sees, as text that is the same on every machine and in every run.
+"""The session of a person at a terminal, as text that is the same on every machine and in every run.
 
-Paths, numbers of processes, times, users and versions are replaced; what is left is the words, the order and
-the columns. A table's columns are parted by two blanks, because their widths follow what was replaced.
+Paths, process ids, times, users and versions are replaced; the words, the order and the columns stay. Two blanks
+separate the columns of a table, because column widths depend on the replaced values.
 """
 import difflib
 import os
@@ -18,7 +18,7 @@ GOLDEN = ROOT / "tests/e2e/golden"
 class Transcript:
     def __init__(self, daemon=None):
         self.daemon = daemon
-        self.replaced = []  # (text, what stands for it), longest first
+        self.replaced = []  # (text, its replacement), longest first
         self.parts = []
         if daemon:
             self.hide(daemon.dir, "DIR")
@@ -33,7 +33,7 @@ class Transcript:
         self.replaced.append((str(pid), "PID"))
 
     def add(self, command, status, out="", err=""):
-        """A command, what it said on stdout, then on stderr (each line marked), and its exit status."""
+        """Runs a command and records it, its stdout, its stderr (each line marked), and its exit status."""
         said = self.normal(out) + "".join(f"! {line}\n" for line in self.normal(err).splitlines())
         self.parts.append(f"{self.normal(f'$ {command}')}\n{said}[{status}]\n")
 
@@ -52,9 +52,9 @@ class Transcript:
         text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?", "DATE", text)
         text = re.sub(r"(sublet|subletd) \d+\.\d+\.\d+", r"\1 VERSION", text)
         text = re.sub(r"\b\d+(\.\d+)? ?(ms|s|min|m|h)\b( \d+ ?(s|min)\b)?", "TIME", text)
-        # Which step of the database met the fault first is chance.
+        # The database step that meets the fault first depends on chance.
         text = re.sub(r"store\.db: [^\n]*?\(SQLite code \d+\)", "store.db: REASON", text)
-        text = re.sub(r"(?m)^ +(?=PID )", "", text)  # how wide the column is follows from the longest number
+        text = re.sub(r"(?m)^ +(?=PID )", "", text)  # the column width depends on the longest number
         return re.sub(r"(?<=\S) {2,}(?=\S)", "  ", text)
 
     def text(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that yields by itself and is told so by a webhook; it answers at once, or when the test says so."""
+"""A cooperative program with a webhook; it answers at once, or when the test says so."""
 import contextlib
 import http.server
 import json
@@ -22,7 +22,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def webhook(at_once=True):
-    """The body with which a lease's program says that it is called here."""
+    """Returns the body with which a lease's program registers this webhook."""
     server = http.server.HTTPServer(("127.0.0.1", 0), _Handler)
     server.at_once = at_once
     serving = threading.Thread(target=server.serve_forever)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of the driver API through cuda-bindings and cuda-core, which look every function up by name and version.
-Prints what it saw as JSON; an assertion that fails is its only other ending."""
+Prints its results as JSON; a failed assertion is the only other end.
+"""
 
 import ctypes
 import json
@@ -58,7 +59,7 @@ def mapped():
     other = ok(driver.cuMemImportFromShareableHandle(int(shared), posix))
     ok(driver.cuMemMap(int(base) + granularity, granularity, 0, other, 0))
     ok(driver.cuMemSetAccess(int(base) + granularity, granularity, [access], 1))
-    os.close(int(shared))  # as long as it is open, it holds the memory
+    os.close(int(shared))  # holds the memory as long as it is open
     word = ctypes.c_uint32()
     ok(driver.cuMemcpyDtoH(ctypes.addressof(word), int(base) + 2 * granularity - 4, 4))
     assert word.value == 7
@@ -114,6 +115,6 @@ free, total = ok(driver.cuMemGetInfo())
 for part in (memory, mapped, ordered, code):
     said[part.__name__] = part()
     assert ok(driver.cuMemGetInfo()) == (free, total), f"{part.__name__} has not given everything back"
-said["core"] = core()  # whose pool keeps what it has
+said["core"] = core()  # a pool that keeps its memory
 said["total"] = total
 print(json.dumps(said))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of others, unmodified, on simulated cards. What is not installed is skipped, and says so."""
+"""Unmodified third-party programs on simulated cards. A test whose program is not installed is skipped with a message.
+"""
 
 import functools
 import pathlib
@@ -25,7 +26,7 @@ def installed(package):
 
 
 class Foreign:
-    """The virtual environment of tools/thirdparty-venv, and programs of the system."""
+    """Finds programs in the virtual environment of tools/thirdparty-venv and in the system."""
 
     def need(self, *packages):
         for package in packages:
@@ -40,7 +41,7 @@ class Foreign:
         return path
 
     def python(self, cards, *arguments, **keywords):
-        """Runs the environment's Python on the cards, its own modules instead of ours."""
+        """Runs the environment's Python on the cards, with its own modules instead of ours."""
         return self.run(cards, VENV / "bin/python", "-I", *arguments, **keywords)
 
     def run(self, cards, *command, environment=None, timeout=120):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one module of numba-cuda's own driver tests; its last line is {test: [outcome, first line of why]}."""
+"""Runs one module of numba-cuda's own driver tests. Its last line is {test: [outcome, first line of the reason]}."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks NVML, by nvidia-ml-py, every query that takes just a card, and prints the answers as JSON."""
+"""Sends every query that takes just a card to NVML, by nvidia-ml-py, and prints the answers as JSON."""
 
 import inspect
 import json
@@ -37,6 +37,6 @@ for name, function in inspect.getmembers(pynvml, inspect.isfunction):
     if name.startswith("nvmlDevice") and takes_a_card_only(function):
         try:
             answers[name] = ask(function, first)
-        except Exception as error:  # the client itself choked on what it got
+        except Exception as error:  # the client itself failed on the answer
             answers[name] = {"broken": f"{type(error).__name__}: {error}"}
 print(json.dumps(answers))

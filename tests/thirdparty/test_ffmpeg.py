@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back the same."""
+"""Debian's ffmpeg, which loads libcuda.so.1 itself: frames go up to the card and come back unchanged."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_too_large_a_frame_for_the_card_is_an_error_not_a_crash(foreign, make_ca
     assert done.returncode > 0 and "CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
 
 
-def test_a_filter_that_needs_real_kernels_is_refused_and_says_by_what(foreign, cards, with_filter):
+def test_a_filter_that_needs_real_kernels_is_refused(foreign, cards, with_filter):
     scaled = "format=nv12,hwupload_cuda,scale_cuda=160:120,hwdownload,format=nv12"
     done = ffmpeg(foreign, cards, "testsrc2=size=320x240:duration=0.1", scaled, "null", "-")
     assert done.returncode > 0 and "CUDA_ERROR_NOT_SUPPORTED" in done.stderr

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""numba-cuda's own driver tests, unmodified. What passes is all that is not listed here; a listed test that does pass
-fails us too, so that the list stays true."""
+"""numba-cuda's own driver tests, unmodified. Every test that is not listed here passes. A listed test that passes is a
+failure, so that the list stays true.
+"""
 
 import json
 import pathlib
@@ -14,7 +15,7 @@ SIZES = "asks for a size that only the compiler's notes in the binary tell"
 GRAPHS = "needs graphs and stream capture, which are not simulated yet"
 FOREIGN = "needs a package that is not installed"
 
-# test -> why it cannot pass. A class or module stands for all its tests.
+# test -> the reason why it cannot pass. A class or module stands for all its tests.
 CANNOT = {
     "test_context_stack.Test3rdPartyContext.test_cudajit_in_attached_primary_context": COMPUTES,
     "test_cuda_array_slicing.CudaArraySetting.test_array_assign_all": COMPUTES,
@@ -52,7 +53,7 @@ CANNOT = {
     "test_module_callbacks.TestModuleCallbacks.test_jitarg": COMPUTES,
 }
 
-# module -> at least so many of its tests pass, so that an empty module is no success.
+# module -> the least number of its tests that pass, so that an empty module is no success.
 MODULES = {
     "test_array_attr": 11,
     "test_context_stack": 10,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVML clients of others: nvidia-ml-py, nvitop, cuda-bindings, nvtop."""
+"""Third-party NVML clients: nvidia-ml-py, nvitop, cuda-bindings, nvtop."""
 
 import fcntl
 import json
@@ -17,7 +17,7 @@ from simcards import MIB, SIGTERM
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# What nvitop and nvtop show of a card; without these they would show an empty frame.
+# Values that nvitop and nvtop show of a card; without them they show an empty frame.
 MUST_ANSWER = """
 nvmlDeviceGetName nvmlDeviceGetUUID nvmlDeviceGetIndex nvmlDeviceGetPciInfo nvmlDeviceGetMemoryInfo
 nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetUtilizationRates nvmlDeviceGetEncoderUtilization
@@ -129,7 +129,7 @@ def test_nvtop_shows_the_card_and_the_process(foreign, cards, load):
 
 
 def watch(command, environment, wanted):
-    """Runs a full-screen program until its output has all that is wanted, or it ends; returns its text."""
+    """Runs a full-screen program until its output has all wanted texts, or until it ends; returns its text."""
     child, terminal = pty.fork()
     if child == 0:
         os.execve(command[0], command, environment)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemathesis makes requests from the contract that the daemon itself tells, and judges the answers. Over TCP, where
-nobody can speak for processes: what it makes up must not reach any that are not this test's."""
+"""Schemathesis makes requests from the contract that the daemon serves, and checks the answers. It uses TCP, where no
+process can be named as an owner: random requests must not reach processes outside this test.
+"""
 import json
 import subprocess
 
@@ -13,7 +14,7 @@ CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conform
           "unsupported_method", "negative_data_rejection")
 
 
-def test_the_api_is_what_its_contract_says(foreign, tmp_path):
+def test_the_api_keeps_its_contract(foreign, tmp_path):
     foreign.need("schemathesis")
     port = free_port()
     daemon = Daemon(config=f'[api]\ntcp = "127.0.0.1:{port}"\n[limits]\nleases = 50\n')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each benchmark still runs, with work for a second, and prints a table with the ratio to a raw measure. No times are
-asserted. pause_bench plays minutes and is left to `./dev bench`."""
+"""Each benchmark runs for about a second and prints a table with the ratio to a raw measure. No times are asserted.
+pause_bench takes minutes and is left to `./dev bench`.
+"""
 import os
 import pathlib
 import re
@@ -11,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
-SHORT = {  # arguments, and what heads the column of ratios; the error of an estimate is one already
+SHORT = {  # arguments, and the title of the column of ratios; the error of an estimate is a ratio already
     "daemon_bench": (["0.3"], "ratio to raw"),
     "estimate_bench": (["3", "20"], "rel p50"),
     "idle_bench.py": (["1"], "ratio to raw"),

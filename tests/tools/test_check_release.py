@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of shipped files, on what readelf prints, and on real ones built here."""
+"""The check of shipped files, on output of readelf, and on real files built here."""
 import pathlib
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ def judge(name, dynamic, versions, sections=""):
     return check_release.judge(name, *check_release.parse(dynamic, versions, sections))
 
 
-def test_what_may_ship():
+def test_a_correct_release():
     assert judge("subletd", DYNAMIC, VERSIONS) == ("2.34", [])
 
 
@@ -63,5 +63,5 @@ def test_a_real_program(tmp_path, flags, status):
     (tmp_path / "out").mkdir()
     subprocess.run(["gcc", "a.c", "-o", "out/subletd", *flags], cwd=tmp_path, check=True)
     assert check_release.main([str(tmp_path / "out"), "--any"]) == status
-    # Without --any the other programs of a release are missed.
+    # Without --any the other programs of a release are missing.
     assert check_release.main([str(tmp_path / "out")]) == 1

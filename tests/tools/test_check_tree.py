@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker of the tree: each rule finds what it is for and no more; and this tree passes it."""
+"""The checker of the tree: each rule finds its faults and no more; and this tree passes it."""
 import pathlib
 import subprocess
 import sys
@@ -107,7 +107,7 @@ def test_a_banned_call_is_found(path, text):
     ("src/core/a.cpp", "const auto start = timer.time(0);"),
     ("src/core/a.cpp", "auto n = 1'000'000; strand(x); snprintf(a, 1, b);"),
 ])
-def test_what_only_looks_like_a_banned_call_is_not_found(path, text):
+def test_lookalikes_of_banned_calls_are_not_found(path, text):
     assert messages(code.check({path: text + "\n"}), "banned") == []
 
 
@@ -135,7 +135,7 @@ def test_unfinished_work_is_found_and_a_temporary_name_is_not():
     ("at 192.168." "1.7", 1), ("at 127.0.0.1", 0), ("version 10.1.2", 0),
     ("mirror.build.int" "ernal", 1), ("nvml.internal(x)", 0), ("docs/work/a", 0),
 ])
-def test_what_belongs_to_one_machine(text, found):
+def test_traces_of_one_machine_are_found(text, found):
     assert len(messages(code.check({"docs/a.md": text + "\n"}), "machine")) == found
 
 

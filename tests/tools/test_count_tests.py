@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closing line of ./dev test: what it counts, and that nothing that went wrong is lost in it."""
+"""The closing line of ./dev test: its counts, and that no failure is lost."""
 import json
 import pathlib
 import sys
@@ -24,7 +24,7 @@ PYTEST = """<testsuites><testsuite><testcase name="x"/><testcase name="y"><skipp
 def report(tmp_path, capsys):
     class Report:
         def ctest(self, **statuses):
-            """ctest ran the programs NAME_test as the tests NAME, each with that status."""
+            """Writes the report of a ctest that ran the programs NAME_test as the tests NAME, each with that status."""
             tests = [{"name": name, "command": [f"/b/test/{name}_test"]} for name in statuses]
             (tmp_path / "ctest.json").write_text(json.dumps({"tests": tests}))
             cases = "".join(f'<testcase name="{name}" status="{status}">{"<failure/>" if status == "fail" else ""}'

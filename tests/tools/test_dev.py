@@ -31,7 +31,7 @@ def test_a_verb_that_is_not_there_is_refused(verb):
 
 @pytest.fixture
 def machine(tmp_path):
-    """A PATH whose apt-get, dpkg-query, id and sudo are ours."""
+    """A PATH with our own apt-get, dpkg-query, id and sudo."""
     class Machine:
         bin = tmp_path / "bin"
         log = tmp_path / "log"

@@ -48,7 +48,7 @@ def field(package, name):
     return subprocess.run(["dpkg-deb", "-f", package, name], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_what_the_package_says_of_itself(made):
+def test_the_package_metadata(made):
     assert field(made["sublet"], "Version") == "1.2~dev3"
     assert field(made["sublet"], "Depends").startswith("libc6 (>= 2.")
     assert field(made["sublet-simgpu"], "Depends").startswith("sublet (= 1.2~dev3), libc6 (>= ")
@@ -67,7 +67,7 @@ def test_files_lie_where_debian_wants_them(made):
     assert conffiles == "/etc/sublet/sublet.toml\n"
 
 
-def test_what_may_not_be_read_stays_so(made):
+def test_unreadable_files_stay_unreadable(made):
     listed = subprocess.run(["dpkg-deb", "-c", made["sublet"]], check=True, capture_output=True, text=True).stdout
     modes = {line.split()[-1]: line.split()[0] for line in listed.splitlines()}
     assert modes["./usr/bin/sublet-gpu"] == "-rwx--x--x" and modes["./usr/bin/sublet"] == "-rwxr-xr-x"
@@ -80,6 +80,6 @@ def test_the_same_commit_makes_the_same_bytes(made, tmp_path):
 
 
 @pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
-def test_the_scripts_are_what_dash_takes(script):
+def test_the_scripts_run_in_dash(script):
     done = subprocess.run(["sh", "-n", ROOT / f"packaging/debian/sublet.{script}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units, their user and the example of a configuration, as far as they can be judged uninstalled."""
+"""The units, their user and the example configuration, as far as tests can judge them without an installation."""
 import json
 import os
 import pathlib
@@ -27,10 +27,10 @@ def keys_of(unit):
 
 
 def test_systemd_understands_the_units(tmp_path):
-    # verify asks for the programs and the document, which are not installed: put others there.
+    # verify looks for the programs and the document, which are not installed: the test puts others there.
     for unit in UNITS:
         text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text())
-        text = re.sub(r"(?m)^SocketUser=.*", "SocketUser=root", text)  # whose account is not made here
+        text = re.sub(r"(?m)^SocketUser=.*", "SocketUser=root", text)  # its account does not exist here
         (tmp_path / unit.name).write_text(text.replace("/usr/share/doc/sublet/README.md", str(ROOT / "LICENSE")))
     done = systemd_analyze("verify", "--recursive-errors=no", *(str(tmp_path / unit.name) for unit in UNITS))
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
@@ -94,18 +94,18 @@ def test_the_actor_has_the_system_calls_that_it_makes_and_few_that_only_root_may
     assert not refused & allowed, refused & allowed
 
 
-def test_what_the_actor_writes_down_is_root_s_and_outlives_it():
+def test_the_actors_records_belong_to_root_and_outlive_it():
     service = keys_of(ROOT / "packaging/sublet-actor.service")
     assert service["ExecStart"].endswith(f"--records /run/{service['RuntimeDirectory']}")
     assert service["RuntimeDirectoryMode"] == "0700" and service["RuntimeDirectoryPreserve"] == "yes"
 
 
 def without_comment_marks(text):
-    """The example with its defaults switched on: what a user gets who removes the marks."""
+    """The example with its defaults turned on, as a user gets it who removes the comment marks."""
     return re.sub(r"(?m)^#(?=\w+ = )", "", text)
 
 
-def test_the_example_says_nothing_until_edited_and_is_right_when_it_is(tmp_path):
+def test_the_example_is_valid_with_and_without_its_marks(tmp_path):
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11's tomllib")
     assert all(not table for table in tomllib.loads(EXAMPLE.read_text()).values())
     edited = tomllib.loads(without_comment_marks(EXAMPLE.read_text()))

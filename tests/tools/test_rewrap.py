@@ -8,7 +8,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import rewrap  # noqa: E402
 
-PER_LINE = (rewrap.COLUMNS - 2) // 5  # of "word " behind a mark
+PER_LINE = (rewrap.COLUMNS - 2) // 5  # number of times "word " fits behind a mark
 WORDS = "word " * (PER_LINE + 3)
 
 
@@ -28,7 +28,7 @@ def test_a_paragraph_with_a_line_that_is_too_wide_flows():
     f"// https://example.org/{'x' * 120}\n",
     f'auto text = "{WORDS}";\n',
 ])
-def test_what_is_not_prose_or_not_too_wide_stays(text):
+def test_code_and_short_lines_stay(text):
     assert rewrap.rewrap(text, "//") == text
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seeded simulation itself: it holds, a seed is a run, and what is broken on purpose is found."""
+"""The seeded simulation itself: it holds, a seed repeats a run, and deliberate faults are found."""
 import os
 import pathlib
 import re
@@ -25,16 +25,17 @@ def mutants():
     return BUILD / "test" / "sim_mutants"
 
 
-def test_two_million_steps_hold_every_invariant_and_meet_everything():
-    """With what ctest runs. The same seeds each time: new ones are for ./dev sim and ./dev soak, not for whoever
-    changes something else."""
+def test_two_million_steps_hold_every_invariant():
+    """Runs that belong to ctest, with the same seeds each time. New seeds are for ./dev sim and ./dev soak, so that an
+    unrelated change never meets a new failure.
+    """
     done = run("--steps", 2_000_000, "--from", 1000)
     assert done.returncode == 0, done.stdout
     assert "held every invariant" in done.stdout
 
 
-def test_what_was_met_is_counted():
-    """In a short run not everything can be; two million steps fail where it is not."""
+def test_met_situations_are_counted():
+    """A short run cannot meet everything; a run of two million steps must."""
     done = run("--steps", 3000, "--from", 1, "--coverage")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^queued +[1-9][0-9]* ", done.stdout, re.M) and "NEVER MET" not in done.stdout
@@ -73,7 +74,7 @@ def test_every_mutant_is_found(mutants):
     assert 2 * where.count("core") <= len(where), "the loop around the core, and the store, are tried as hard"
 
 
-def test_what_is_found_is_made_small_and_can_be_replayed(mutants):
+def test_a_finding_is_reduced_and_can_be_replayed(mutants):
     mutant = "done_before_durable"
     done = run("--mutant", mutant, "--seed", 1, program=mutants)
     assert done.returncode == 1
@@ -86,13 +87,13 @@ def test_what_is_found_is_made_small_and_can_be_replayed(mutants):
     assert again.stdout == done.stdout
 
 
-def test_a_mutant_that_there_is_not_is_refused_with_the_names_of_those_there_are(mutants):
+def test_an_unknown_mutant_is_refused_with_the_known_names(mutants):
     for name in ("28", "done", "none"):
         done = run("--mutant", name, "--seed", 1, program=mutants)
         assert done.returncode == 2 and f"no mutant is called '{name}'" in done.stderr
         assert re.search(r"^  done_before_durable +actions do not wait", done.stderr, re.M)
 
 
-def test_what_is_shipped_has_no_mutants():
+def test_the_shipped_programs_have_no_mutants():
     done = run("--mutants")
     assert done.returncode == 2 and "has no mutants" in done.stderr
