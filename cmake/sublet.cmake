@@ -74,7 +74,9 @@ function(sublet_precompiled target name)
   if(NOT TARGET ${precompiled})
     set(SUBLET_OPTIMIZE ${degree})
     add_library(${precompiled} OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-    target_precompile_headers(${precompiled} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${name}.h)
+    # Named without its folder: CMake writes the name into a file that the compiler cache compares between checkouts.
+    target_precompile_headers(${precompiled} PRIVATE "\"${name}.h\"")
+    target_include_directories(${precompiled} PRIVATE ${CMAKE_SOURCE_DIR}/cmake)
     target_link_libraries(${precompiled} PRIVATE
       sublet_flags Boost::headers nlohmann_json::nlohmann_json fmt::fmt
       $<$<IN_LIST:${name},pch_net;pch_http>:sublet_asio> $<$<EQUAL:${degree},0>:GTest::gtest>)
@@ -90,7 +92,46 @@ endfunction()
 # Their names must differ for that, those in anonymous namespaces too. Not for folders whose files are compiled once
 # more with bugs planted in them (tests/sim), nor for coroutines, of whose frames g++ then warns.
 function(sublet_together target count)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SUBLET_UNITY} UNITY_BUILD_BATCH_SIZE ${count})
+  if(SUBLET_UNITY)  # at the end of the folder, when each file has its properties
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL sublet_bundle [[${target}]] [[${count}]])")
+  endif()
+endfunction()
+
+# In place of CMake's UNITY_BUILD, which writes absolute paths into its files: the compiler cache compares the files of
+# checkouts in different folders. C, generated files and files with flags of their own are compiled alone.
+function(sublet_bundle target count)
+  get_target_property(sources ${target} SOURCES)
+  set(alone)
+  set(bundled)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+    set(own OFF)
+    foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS GENERATED)
+      get_source_file_property(value ${source} ${property})
+      if(value)
+        set(own ON)
+      endif()
+    endforeach()
+    if(own OR NOT source MATCHES "\\.cpp$")
+      list(APPEND alone ${source})
+    else()
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+      list(APPEND bundled ${source})
+    endif()
+  endforeach()
+  set(number 0)
+  while(bundled)
+    list(SUBLIST bundled 0 ${count} batch)
+    list(REMOVE_ITEM bundled ${batch})
+    list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
+    list(JOIN batch "" text)
+    set(bundle ${CMAKE_CURRENT_BINARY_DIR}/${target}_${number}.cpp)
+    file(CONFIGURE OUTPUT ${bundle} CONTENT "${text}" @ONLY)
+    list(APPEND alone ${bundle})
+    math(EXPR number "${number} + 1")
+  endwhile()
+  set_target_properties(${target} PROPERTIES SOURCES "${alone}")
+  target_compile_options(${target} PRIVATE "SHELL:-iquote ${CMAKE_SOURCE_DIR}")
 endfunction()
 
 # sublet_library(NAME DEPS a b LIBS external...): the static library sublet_NAME of this folder's *.cpp
