@@ -21,7 +21,7 @@ PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor")
 
 
 def parse(dynamic, versions, sections):
-    """What readelf -d, -V, -S printed -> (NEEDED libraries, glibc versions, whether symbols are left)"""
+    """The output of readelf -d, -V and -S -> (NEEDED libraries, glibc versions, whether symbols are left)"""
     needed = re.findall(r"\(NEEDED\).*\[([^\]]+)\]", dynamic)
     # Only what is needed from others: a library's own versions stand in another section.
     _, _, needs = versions.partition("Version needs section")

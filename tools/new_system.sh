@@ -26,7 +26,7 @@ enter() {
   mount --rbind /dev "$root/dev"
   mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
   mount -t tmpfs -o mode=755 tmpfs "$root/run"
-  # Of the caller's environment only what reaching the network takes.
+  # The new system takes only the variables that reaching the network needs from the caller's environment.
   local keep=() name
   while IFS= read -r name; do keep+=("$name=${!name}"); done < <(network_variables)
   [[ -z ${SUBLET_JOBS:-} ]] || keep+=("SUBLET_JOBS=$SUBLET_JOBS")

@@ -116,7 +116,7 @@ def arrange(package, tree, version, when):
     for path in tree.rglob("*"):
         if not path.is_symlink():
             program = path.is_dir() or path.parent.name == "bin"
-            # What is installed so that others cannot read it (0017) stays so.
+            # A file that only its owner may read (0017) stays so in the package.
             path.chmod((0o755 if path.stat().st_mode & 0o004 else 0o711) if program else 0o644)
 
 

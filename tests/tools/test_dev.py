@@ -47,7 +47,7 @@ def machine(tmp_path):
 
     made = Machine()
     made.bin.mkdir()
-    # Of the real system only the plain tools that the script itself is made of.
+    # The plain tools of the real system that the script itself calls.
     (tmp_path / "tools").mkdir()
     for name in ("bash", "env", "readlink", "dirname", "nproc", "sort", "sed", "comm", "cat", "xargs", "echo"):
         (tmp_path / "tools" / name).symlink_to(f"/usr/bin/{name}")
