@@ -21,6 +21,12 @@ struct LoopbackAddress {
   auto operator<=>(const LoopbackAddress&) const = default;
 };
 
+// The name of a table in a list, "night-shift": 1 to 64 letters, digits, '.', '_' and '-'; "" before it is set.
+struct Name {
+  std::string text;
+  auto operator<=>(const Name&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the place of the system's, or none: it is a child
@@ -108,6 +114,8 @@ struct Loaded {
   bool file_exists = false;
   Config config;                          // to be used only when there are no problems
   std::map<std::string, unsigned> lines;  // line of each key that the file sets
+  // Line of each [[table]] of a list, and of each key in them: "quota.user[0]", "quota.user[0].limit".
+  std::map<std::string, unsigned> row_lines;
   std::vector<Problem> problems;          // all of them, in the order of the file
 };
 
