@@ -116,7 +116,7 @@ struct Loaded {
   std::map<std::string, unsigned> lines;  // line of each key that the file sets
   // Line of each [[table]] of a list, and of each key in them: "quota.user[0]", "quota.user[0].limit".
   std::map<std::string, unsigned> row_lines;
-  std::vector<Problem> problems;          // all of them, in the order of the file
+  std::vector<Problem> problems;  // all of them, in the order of the file
 };
 
 Loaded parse(std::string_view text, const std::string& file_name);

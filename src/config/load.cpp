@@ -172,8 +172,8 @@ class Reader {
   }
 
   const List* find_list(std::string_view name) const {
-    const auto found = std::find_if(schema_.lists.begin(), schema_.lists.end(),
-                                    [&](const List& list) { return list.name == name; });
+    const auto found =
+        std::find_if(schema_.lists.begin(), schema_.lists.end(), [&](const List& list) { return list.name == name; });
     return found == schema_.lists.end() ? nullptr : &*found;
   }
 

@@ -30,9 +30,9 @@ std::span<const Key> keys();  // by name
 const Key* find(std::string_view name);
 
 // How a value is reached in a row of a list; the row is of the list's own type. The alternative is the type.
-using FieldAccess = std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
-                                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*),
-                                 Name& (*)(void*)>;
+using FieldAccess =
+    std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
+                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Name& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -82,9 +82,9 @@ constexpr Rows rows() {
 
 // A list of tables: each [[name]] of the file is one row.
 struct List {
-  std::string_view name;         // "quota.user": table and key
-  std::string_view summary;      // one sentence
-  std::string_view unique;       // the field whose value no two rows share; a required field of type name
+  std::string_view name;          // "quota.user": table and key
+  std::string_view summary;       // one sentence
+  std::string_view unique;        // the field whose value no two rows share; a required field of type name
   std::span<const Field> fields;  // by name
   Rows rows;
 };
@@ -110,7 +110,7 @@ std::string value_text(const Key& key, const Config& config);  // as it stands i
 std::string value_text(const Field& field, const void* row);
 std::string default_text(const Key& key);
 std::string default_text(const List& list, const Field& field);  // "" of a required field
-std::string address_text(const LoopbackAddress& address);  // "[::1]:8080", "" for none
+std::string address_text(const LoopbackAddress& address);        // "[::1]:8080", "" for none
 
 // The value of `text` ("10s", without quotes) into `config`; the range is checked. The detail names no key.
 Status set_value(const Key& key, std::string_view text, Config& config);
