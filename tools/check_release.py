@@ -20,7 +20,7 @@ PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor")
 
 
 def parse(dynamic, versions, sections):
-    """What readelf -d, -V, -S printed -> (NEEDED libraries, glibc versions, whether symbols are left)"""
+    """The output of readelf -d, -V and -S -> (NEEDED libraries, glibc versions, whether symbols are left)"""
     needed = re.findall(r"\(NEEDED\).*\[([^\]]+)\]", dynamic)
     # Only versions that it needs from others count: a library's own versions are in another section.
     _, _, needs = versions.partition("Version needs section")

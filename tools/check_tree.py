@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the repository against its own rules: include arrows, lengths, banned calls, true documents.
+"""Checks the repository against its own rules: include arrows, lengths, banned calls, true documents, plain English.
 
 The rules are in tools/treecheck/, the table of arrows in tools/arrows.txt, what is excused (with the reason)
 in tools/check_tree.exceptions. Run by `./dev tidy` and, as a test, by `./dev test`.
@@ -12,14 +12,14 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from treecheck import Finding, arrows, code, docs  # noqa: E402
+from treecheck import Finding, arrows, code, docs, prose  # noqa: E402
 
 EXCEPTIONS = "tools/check_tree.exceptions"
 MOST_BYTES = 1 << 20
 
 
 def list_files(root):
-    """What git tracks or would track; without git (a source archive) everything that is not built."""
+    """The files that git tracks or would track; without git (a source archive) everything that is not built."""
     try:
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, check=True,
                                 capture_output=True, text=True).stdout
@@ -64,7 +64,7 @@ def read_exceptions(text):
 
 def check(tree):
     """All findings on a tree, sorted, exceptions applied."""
-    findings = [*arrows.check(tree), *code.check(tree), *docs.check(tree)]
+    findings = [*arrows.check(tree), *code.check(tree), *docs.check(tree), *prose.check(tree)]
     excused, left = read_exceptions(tree.get(EXCEPTIONS, ""))
     used = set()
     for finding in findings:
@@ -83,9 +83,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     parser.add_argument("--no-warnings", action="store_true", help="print only what fails the check")
+    parser.add_argument("--prose", action="store_true",
+                        help="print only what treecheck/prose.py finds, also in folders that are not checked yet")
     args = parser.parse_args()
     tree, findings = read_tree(args.root)
-    findings += check(tree)
+    findings = sorted(prose.check(tree, everything=True)) if args.prose else findings + check(tree)
+    commits, skipped = prose.check_commits(args.root)
+    findings += commits
+    if skipped:
+        print(f"commit titles are not checked: {skipped}", file=sys.stderr)
     failed = [finding for finding in findings if not finding.warning]
     for finding in findings:
         if not (finding.warning and args.no_warnings):

@@ -5,6 +5,9 @@
 Reads what `./dev test` left in its report folder: ctest.json (which programs ctest was to run), ctest.xml
 (how they ended), gtest/*.xml (their cases) and pytest.xml. A program that ended badly without reporting a
 failed case (it crashed, or a sanitizer spoke at exit) counts as one failure: a crash hides nothing.
+
+The counts are also written to total.json in the report folder. `--sum FOLDER...` adds those of several folders; a
+folder without total.json counts as one failure, because its tests did not come to an end.
 """
 import argparse
 import collections
@@ -12,6 +15,8 @@ import json
 import pathlib
 import sys
 import xml.etree.ElementTree as ET
+
+TOTAL = "total.json"
 
 
 def case_outcome(case):
@@ -72,23 +77,46 @@ def count_pytest(report):
     return count_cases(path) if path.exists() else collections.Counter()
 
 
+def conclude(total, report=None):
+    """Prints the closing line; -> the exit status"""
+    if report:
+        (report / TOTAL).write_text(json.dumps(total))
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
+    return 1 if total["failed"] else 0
+
+
+def sum_reports(folders):
+    total = collections.Counter()
+    for folder in folders:
+        if (folder / TOTAL).exists():
+            total.update(json.loads((folder / TOTAL).read_text()))
+        else:
+            print(f"{folder} has no {TOTAL}: its tests did not come to an end", file=sys.stderr)
+            total["failed"] += 1
+    return conclude(total)
+
+
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=pathlib.Path)
+    parser.add_argument("report", type=pathlib.Path, nargs="+")
+    parser.add_argument("--sum", action="store_true", help="add the counts that earlier calls wrote to each folder")
+    parser.add_argument("--may-be-empty", action="store_true", help="a report without any case is no failure")
     parser.add_argument("--unit-status", default="-", help="exit status of ctest, or - if it did not run")
     parser.add_argument("--pytest-status", default="-", help="exit status of pytest, or -")
     args = parser.parse_args(argv)
-    unit, py = count_unit(args.report), count_pytest(args.report)
+    if args.sum:
+        return sum_reports(args.report)
+    report, = args.report
+    unit, py = count_unit(report), count_pytest(report)
     for name, status, counted in (("ctest", args.unit_status, unit), ("pytest", args.pytest_status, py)):
         if status not in ("-", "0") and not counted["failed"]:
             print(f"{name} ended with status {status} and named no failed case", file=sys.stderr)
             counted["failed"] += 1
     total = unit + py
-    if not total["passed"] and not total["failed"]:
+    if not total["passed"] and not total["failed"] and not args.may_be_empty:
         print("no test ran", file=sys.stderr)
         total["failed"] += 1
-    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
-    return 1 if total["failed"] else 0
+    return conclude(total, report)
 
 
 if __name__ == "__main__":

@@ -80,34 +80,11 @@ int check(const Choice& choice, const Common& common) {
   return kOk;
 }
 
-std::string origin_of(const config::Loaded& loaded, std::string_view key) {
-  const auto line = loaded.lines.find(std::string(key));
-  return line == loaded.lines.end() ? "default" : fmt::format("{}:{}", visible(loaded.file), line->second);
-}
-
 void show_json(const config::Loaded& loaded) {
-  auto values = nlohmann::json::object();
-  for (const auto& key : config::keys()) {
-    // TOML writes these values as JSON does.
-    const auto value = nlohmann::json::parse(config::value_text(key, loaded.config));
-    values[std::string(key.name)] = {{"value", value}, {"origin", origin_of(loaded, key.name)}};
-  }
-  const nlohmann::json reply{{"file", printable(loaded.file)}, {"exists", loaded.file_exists}, {"values", values}};
+  const nlohmann::json reply{{"file", printable(loaded.file)},
+                             {"exists", loaded.file_exists},
+                             {"values", nlohmann::json::parse(config::values_json(loaded))}};
   fmt::print("{}\n", reply.dump());
-}
-
-// As a file that sets every key, so that it can be saved and edited.
-void show_text(const config::Loaded& loaded, bool origin) {
-  std::string section;
-  for (const auto& key : config::keys()) {
-    const std::string table(key.name.substr(0, key.name.find('.')));
-    if (table != section) fmt::print("{}[{}]\n", section.empty() ? "" : "\n", table);
-    section = table;
-    const std::string line =
-        fmt::format("{} = {}", key.name.substr(table.size() + 1), config::value_text(key, loaded.config));
-    if (origin) fmt::print("{:<32} # {}\n", line, origin_of(loaded, key.name));
-    else fmt::print("{}\n", line);
-  }
 }
 
 int show_values(const Choice& choice, const Common& common) {
@@ -117,7 +94,7 @@ int show_values(const Choice& choice, const Common& common) {
   if (!loaded.problems.empty()) return print_problems(loaded);
   if (!loaded.file_exists) say(common, fmt::format("{} is not there: all defaults", visible(loaded.file)));
   if (common.json) show_json(loaded);
-  else show_text(loaded, choice.origin);
+  else fmt::print("{}", config::file_text(loaded, choice.origin));
   return kOk;
 }
 

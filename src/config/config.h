@@ -21,6 +21,12 @@ struct LoopbackAddress {
   auto operator<=>(const LoopbackAddress&) const = default;
 };
 
+// The name of a table in a list, "night-shift": 1 to 64 letters, digits, '.', '_' and '-'; "" before it is set.
+struct Name {
+  std::string text;
+  auto operator<=>(const Name&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the system's actor, or none if the daemon starts its own
@@ -109,7 +115,9 @@ struct Loaded {
   bool file_exists = false;
   Config config;                          // valid only if `problems` is empty
   std::map<std::string, unsigned> lines;  // line of each key that the file sets
-  std::vector<Problem> problems;          // all problems, in the order of the file
+  // Line of each [[table]] of a list, and of each key in them: "quota.user[0]", "quota.user[0].limit".
+  std::map<std::string, unsigned> row_lines;
+  std::vector<Problem> problems;  // all problems, in the order of the file
 };
 
 Loaded parse(std::string_view text, const std::string& file_name);

@@ -47,7 +47,7 @@ constexpr std::size_t largest_file = 1 << 20;  // a larger file is no configurat
 
 class Reader {
  public:
-  explicit Reader(Loaded& into) : into_(into) {}
+  Reader(Loaded& into, const Schema& schema) : into_(into), schema_(schema) {}
 
   void read(const toml::table& root) {
     for (const auto& [name, node] : root) read_section(std::string(name.str()), name.source(), node);
@@ -59,7 +59,11 @@ class Reader {
  private:
   void read_section(const std::string& section, const toml::source_region& where, const toml::node& node) {
     if (const toml::table* inner = node.as_table(); inner != nullptr && known_section(section)) {
-      for (const auto& [name, value] : *inner) read_key(section + "." + std::string(name.str()), name.source(), value);
+      for (const auto& [name, value] : *inner) {
+        const std::string full = section + "." + std::string(name.str());
+        if (const List* list = find_list(full); list != nullptr) read_list(*list, name.source(), value);
+        else read_key(full, name.source(), value);
+      }
       return;
     }
     if (known_section(section)) {
@@ -79,9 +83,10 @@ class Reader {
   }
 
   void read_key(const std::string& name, const toml::source_region& where, const toml::node& node) {
-    const Key* key = find(name);
-    if (key == nullptr) return unknown(where, name);
-    const auto text = text_of(*key, node);
+    const auto key = std::find_if(schema_.keys.begin(), schema_.keys.end(),
+                                  [&](const Key& candidate) { return candidate.name == name; });
+    if (key == schema_.keys.end()) return unknown(where, name);
+    const auto text = text_of(type_name(*key), "the default is " + default_text(*key), node);
     if (!text) return add(Problem::Kind::bad_value, node.source(), name, text.error().detail, text.error().hint);
     if (const Status set = set_value(*key, *text, into_.config); !set) {
       return add(Problem::Kind::bad_value, node.source(), name, set.error().detail, set.error().hint);
@@ -89,9 +94,92 @@ class Reader {
     into_.lines[name] = where.begin.line;
   }
 
-  // Returns the value as text for set_value(), if the file's type is the key's type.
-  static Result<std::string> text_of(const Key& key, const toml::node& node) {
-    const std::string_view type = type_name(key);
+  // Each [[list]] in the file becomes a row of the Config, also a table with a problem.
+  void read_list(const List& list, const toml::source_region& where, const toml::node& node) {
+    const std::string name(list.name);
+    const std::string hint = fmt::format("write [[{}]] and the keys of one table below", name);
+    const toml::array* tables = node.as_array();
+    if (tables == nullptr) {
+      return add(Problem::Kind::bad_value, where, name,
+                 fmt::format("is a list of tables, not {}", node.is_table() ? "one table" : kind_of(node)), hint);
+    }
+    std::map<std::string, unsigned> taken;  // line of each value of the unique field
+    for (const toml::node& entry : *tables) {
+      if (const toml::table* table = entry.as_table(); table != nullptr) read_row(list, *table, taken);
+      else add(Problem::Kind::bad_value, entry.source(), name, fmt::format("has {} in the list", kind_of(entry)), hint);
+    }
+  }
+
+  void read_row(const List& list, const toml::table& table, std::map<std::string, unsigned>& taken) {
+    const std::string row_name = fmt::format("{}[{}]", list.name, list.rows.count(into_.config));
+    void* row = list.rows.add(into_.config);
+    into_.row_lines[row_name] = table.source().begin.line;
+    for (const auto& [name, value] : table) {
+      const auto field = std::find_if(list.fields.begin(), list.fields.end(),
+                                      [&](const Field& candidate) { return candidate.name == name.str(); });
+      if (field == list.fields.end()) {
+        unknown_field(list, name.source(), std::string(name.str()));
+        continue;
+      }
+      if (!read_field(list, *field, value, row)) continue;
+      into_.row_lines[fmt::format("{}.{}", row_name, field->name)] = name.source().begin.line;
+      if (field->name != list.unique) continue;
+      const std::string text = value_text(*field, row);
+      const auto [first, is_new] = taken.emplace(text, value.source().begin.line);
+      if (is_new) continue;
+      add(Problem::Kind::bad_value, value.source(), full_name(list, field->name),
+          fmt::format("{} is also the {} of the table on line {}", text, field->name, first->second),
+          "write another value or remove one of the two tables");
+    }
+    for (const Field& field : list.fields) {
+      if (!field.required || table.contains(field.name)) continue;
+      add(Problem::Kind::bad_value, table.source(), full_name(list, field.name), "is missing in this table",
+          fmt::format("write {} = {}", field.name, example_of(field)));
+    }
+  }
+
+  bool read_field(const List& list, const Field& field, const toml::node& node, void* row) {
+    const std::string fallback = default_text(list, field);
+    const std::string hint =
+        field.required ? fmt::format("write {} = {}", field.name, example_of(field)) : "the default is " + fallback;
+    const auto text = text_of(type_name(field), hint, node);
+    const Status set = text ? set_value(list, field, *text, row) : Status(text.error());
+    if (set) return true;
+    add(Problem::Kind::bad_value, node.source(), full_name(list, field.name), set.error().detail, set.error().hint);
+    return false;
+  }
+
+  void unknown_field(const List& list, const toml::source_region& where, const std::string& name) {
+    std::vector<std::string_view> names;
+    for (const Field& field : list.fields) names.push_back(field.name);
+    const std::string guess = nearest(name, names);
+    add(Problem::Kind::unknown_key, where, full_name(list, name),
+        guess.empty() ? std::string("unknown key") : fmt::format("unknown key – did you mean '{}'?", guess),
+        fmt::format("the keys of [[{}]] are {}", list.name, fmt::join(names, ", ")));
+  }
+
+  static std::string full_name(const List& list, std::string_view field) {
+    return fmt::format("{}.{}", list.name, field);
+  }
+
+  // A value that the field takes, as it stands in a file.
+  static std::string example_of(const Field& field) {
+    if (type_name(field) == "name") return "\"NAME\"";
+    if (type_name(field) == "path") return "\"/PATH\"";
+    if (type_name(field) == "address") return "\"127.0.0.1:PORT\"";
+    if (type_name(field) == "true or false") return "true";
+    const bool number = type_name(field) == "integer" || type_name(field) == "number";
+    return number ? std::string(field.maximum) : fmt::format("\"{}\"", field.maximum);
+  }
+
+  const List* find_list(std::string_view name) const {
+    const auto found =
+        std::find_if(schema_.lists.begin(), schema_.lists.end(), [&](const List& list) { return list.name == name; });
+    return found == schema_.lists.end() ? nullptr : &*found;
+  }
+
+  // Returns the value as text for set_value(), if the file's type is `type`. `hint` says what to write instead.
+  static Result<std::string> text_of(std::string_view type, const std::string& hint, const toml::node& node) {
     if (const auto* number = node.as_integer(); number != nullptr) {
       if (type == "integer" || type == "number") return fmt::format("{}", number->get());
       if (type == "duration" || type == "size") {
@@ -112,8 +200,7 @@ class Reader {
     }
     const bool vowel = type == "integer" || type == "address";
     const std::string_view article = type == "true or false" ? "" : vowel ? "an " : "a ";
-    return bad_request(fmt::format("is {}, not {}{}", kind_of(node), article, type),
-                       "the default is " + default_text(key));
+    return bad_request(fmt::format("is {}, not {}{}", kind_of(node), article, type), hint);
   }
 
   static std::string_view kind_of(const toml::node& node) {
@@ -160,7 +247,8 @@ class Reader {
       }
     }
     std::vector<std::string_view> names;
-    for (const Key& key : keys()) names.push_back(key.name);
+    for (const Key& key : schema_.keys) names.push_back(key.name);
+    for (const List& list : schema_.lists) names.push_back(list.name);
     std::string guess = key_ending_in(name.substr(name.find('.') + 1));
     if (guess.empty()) guess = nearest(name, names);
     if (guess.empty()) return add(Problem::Kind::unknown_key, where, name, "unknown key", "all keys: man sublet.toml");
@@ -168,26 +256,30 @@ class Reader {
         place_of(guess));
   }
 
-  static std::string place_of(std::string_view key) {
+  std::string place_of(std::string_view key) const {
+    if (find_list(key) != nullptr) return fmt::format("write [[{}]]", key);
     const auto dot = key.find('.');
     return fmt::format("write {} below [{}]", key.substr(dot + 1), key.substr(0, dot));
   }
 
-  static std::string key_ending_in(std::string_view last_part) {
-    for (const Key& key : keys()) {
-      if (key.name.substr(key.name.find('.') + 1) == last_part) return std::string(key.name);
-    }
+  std::string key_ending_in(std::string_view last_part) const {
+    const auto ends_so = [&](std::string_view name) { return name.substr(name.find('.') + 1) == last_part; };
+    for (const Key& key : schema_.keys)
+      if (ends_so(key.name)) return std::string(key.name);
+    for (const List& list : schema_.lists)
+      if (ends_so(list.name)) return std::string(list.name);
     return {};
   }
 
-  static std::vector<std::string_view> sections() {
+  std::vector<std::string_view> sections() const {
     std::vector<std::string_view> names;
     const auto take = [&](std::string_view key) { names.push_back(key.substr(0, key.find('.'))); };
-    for (const Key& key : keys()) take(key.name);
+    for (const Key& key : schema_.keys) take(key.name);
+    for (const List& list : schema_.lists) take(list.name);
     for (const LaterKey& key : later_keys()) take(key.name);
     return names;
   }
-  static bool known_section(std::string_view name) {
+  bool known_section(std::string_view name) const {
     const auto names = sections();
     return std::find(names.begin(), names.end(), name) != names.end();
   }
@@ -199,6 +291,7 @@ class Reader {
   }
 
   Loaded& into_;
+  const Schema& schema_;
 };
 
 Problem unreadable(const std::string& file, std::string why) {
@@ -332,7 +425,9 @@ unsigned broken_line(std::string_view text) {
 
 }  // namespace
 
-Loaded parse(std::string_view text, const std::string& file_name) try {
+Loaded parse(std::string_view text, const std::string& file_name) { return parse(text, file_name, schema()); }
+
+Loaded parse(std::string_view text, const std::string& file_name, const Schema& schema) try {
   Loaded loaded;
   loaded.file = file_name;
   loaded.file_exists = true;
@@ -342,7 +437,7 @@ Loaded parse(std::string_view text, const std::string& file_name) try {
   }
   const toml::parse_result result = toml::parse(text);
   if (result) {
-    Reader(loaded).read(result.table());
+    Reader(loaded, schema).read(result.table());
     return loaded;
   }
   const toml::parse_error& error = result.error();

@@ -128,6 +128,8 @@ constexpr Key table[] = {
      +[](Config& c) -> std::string& { return c.store.path; }},
 };
 
+constexpr std::span<const List> list_table;  // no key of this version is a list
+
 constexpr LaterKey later_table[] = {
     {"enforcer.grace", "the enforcer"},
     {"enforcer.interval", "the enforcer"},
@@ -173,6 +175,8 @@ std::string spelled(bool truth) { return truth ? "true" : "false"; }
 std::string spelled(const std::string& path) { return path; }
 
 std::string spelled(const LoopbackAddress& address) { return address_text(address); }
+
+std::string spelled(const Name& name) { return name.text; }
 
 // These functions have their own hints: a flag accepts a bare number, but a file's value needs its unit.
 Status parse(std::string_view text, Duration& into) {
@@ -234,8 +238,22 @@ Status parse(std::string_view text, LoopbackAddress& into) {
   return {};
 }
 
-template <typename Value>
-Status set_in_range(const Key& key, std::string_view text, Value& into) {
+Status parse(std::string_view text, Name& into) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), fits)) {
+    return bad_request(fmt::format("'{}' is not a name", printable(text)),
+                       "a name has 1 to 64 letters, digits, '.', '_' and '-'");
+  }
+  into.text = text;
+  return {};
+}
+
+// `Rule` is a Key or a Field; `hint` says what to write instead of a value out of range.
+template <typename Rule, typename Value>
+Status set_in_range(const Rule& key, const std::string& hint, std::string_view text, Value& into) {
   Value value{};
   if (const Status parsed = parse(text, value); !parsed) return parsed.error();
   if (!key.minimum.empty()) {
@@ -245,8 +263,7 @@ Status set_in_range(const Key& key, std::string_view text, Value& into) {
     (void)parse(key.maximum, high);
     // Written so that nan is out of range.
     if (!(value >= low && value <= high)) {
-      return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum),
-                         "the default is " + default_text(key));
+      return bad_request(fmt::format("{} is not between {} and {}", printable(text), key.minimum, key.maximum), hint);
     }
   }
   into = value;
@@ -269,13 +286,25 @@ std::string in_quotes(std::string_view text) {
   return out + '"';
 }
 
-bool quoted(const Key& key) {
-  return std::visit([]<typename V>(V& (*)(Config&)) { return !std::is_arithmetic_v<V>; }, key.access);
+// As the file has it: in quotes unless it is a number or a truth value.
+template <typename Value>
+std::string in_file(const Value& value) {
+  if constexpr (std::is_arithmetic_v<Value>) return spelled(value);
+  else return in_quotes(spelled(value));
 }
 
-std::string range_text(const Key& key) {
-  if (type_name(key) == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
-  if (type_name(key) == "true or false") return "true, false";
+std::string_view type_at(std::size_t index) {
+  static constexpr std::string_view names[] = {"duration", "size",    "integer",       "number",
+                                               "path",     "address", "true or false", "name"};
+  return names[index];
+}
+
+template <typename Rule>
+std::string range_of(const Rule& key) {
+  const std::string_view type = type_name(key);
+  if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
+  if (type == "true or false") return "true, false";
+  if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }
 
@@ -295,26 +324,62 @@ const Key* find(std::string_view name) {
   return found == std::end(table) ? nullptr : found;
 }
 
-std::string_view type_name(const Key& key) {
-  static constexpr std::string_view names[] = {"duration", "size",    "integer",      "number",
-                                               "path",     "address", "true or false"};
-  return names[key.access.index()];
+const Schema& schema() {
+  static constexpr Schema ours{table, list_table};
+  return ours;
 }
+
+std::string_view type_name(const Key& key) { return type_at(key.access.index()); }
+std::string_view type_name(const Field& field) { return type_at(field.access.index()); }
+
+std::string range_text(const Key& key) { return range_of(key); }
+std::string range_text(const Field& field) { return range_of(field); }
 
 std::string value_text(const Key& key, const Config& config) {
   // Access returns a mutable reference, but nothing is written through it here.
   auto& source = const_cast<Config&>(config);
-  const std::string text = std::visit([&](auto access) { return spelled(access(source)); }, key.access);
-  return quoted(key) ? in_quotes(text) : text;
+  return std::visit([&](auto access) { return in_file(access(source)); }, key.access);
+}
+
+std::string value_text(const Field& field, const void* row) {
+  return std::visit([&](auto access) { return in_file(access(const_cast<void*>(row))); }, field.access);
 }
 
 std::string default_text(const Key& key) { return value_text(key, Config{}); }
 
-Status set_value(const Key& key, std::string_view text, Config& config) {
-  return std::visit([&](auto access) { return set_in_range(key, text, access(config)); }, key.access);
+std::string default_text(const List& list, const Field& field) {
+  return field.required ? std::string() : value_text(field, list.rows.defaults());
 }
 
-std::string reference_page() {
+Status set_value(const Key& key, std::string_view text, Config& config) {
+  const auto hint = "the default is " + default_text(key);
+  return std::visit([&](auto access) { return set_in_range(key, hint, text, access(config)); }, key.access);
+}
+
+Status set_value(const List& list, const Field& field, std::string_view text, void* row) {
+  const auto hint = field.required ? "write a value in this range" : "the default is " + default_text(list, field);
+  return std::visit([&](auto access) { return set_in_range(field, hint, text, access(row)); }, field.access);
+}
+
+namespace {
+
+// The tables of a list, each with its sub-keys.
+std::string list_reference(const List& list) {
+  std::string out = fmt::format(
+      "\n## `[[{}]]`\n\n{} The file may hold any number of these tables.\n\n"
+      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n",
+      list.name, list.summary);
+  for (const Field& field : list.fields) {
+    const std::string fallback = field.required ? "required" : fmt::format("`{}`", default_text(list, field));
+    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.name, type_name(field), fallback, range_text(field),
+                       field.summary);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string reference_page(const Schema& schema) {
   std::string out =
       "# Configuration\n\n"
       "<!-- Made by `sublet __reference config` from the table of keys; a test compares the two. -->\n\n"
@@ -325,10 +390,11 @@ std::string reference_page() {
       "`sublet config show --origin` prints every value and where it comes from.\n\n"
       "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n\n"
       "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
-  for (const Key& key : keys()) {
+  for (const Key& key : schema.keys) {
     out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, type_name(key), default_text(key), range_text(key),
                        key.summary);
   }
+  for (const List& list : schema.lists) out += list_reference(list);
   out += "\nRefused as \"not supported by this version\", because what they steer does not exist yet:\n\n";
   for (const LaterKey& key : later_keys()) out += fmt::format("- `{}` ({})\n", key.name, key.feature);
   return out;

@@ -95,3 +95,24 @@ def test_a_status_that_no_case_explains_is_a_failure(report):
 
 def test_no_test_at_all_is_a_failure(report):
     assert report.count(0, 0) == (1, "0 passed, 1 failed, 0 skipped")
+
+
+def test_a_group_without_tests_may_be_empty(tmp_path, capsys):
+    assert count_tests.main([str(tmp_path), "--pytest-status", "0", "--may-be-empty"]) == 0
+    assert capsys.readouterr().out == "0 passed, 0 failed, 0 skipped\n"
+    assert count_tests.main([str(tmp_path), "--pytest-status", "124", "--may-be-empty"]) == 1
+
+
+def test_the_counts_of_several_reports_are_summed(tmp_path, capsys):
+    for name, text in (("one", PYTEST % ""), ("two", PYTEST % '<testcase name="z"><error message="x"/></testcase>')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pytest.xml").write_text(text)
+        count_tests.main([str(tmp_path / name), "--pytest-status", "0"])
+    capsys.readouterr()
+    folders = [str(tmp_path / name) for name in ("one", "two", "three")]
+    assert count_tests.main(["--sum", folders[0]]) == 0
+    assert capsys.readouterr().out == "1 passed, 0 failed, 1 skipped\n"
+    assert count_tests.main(["--sum", *folders[:2]]) == 1
+    assert capsys.readouterr().out == "2 passed, 1 failed, 2 skipped\n"
+    assert count_tests.main(["--sum", *folders]) == 1
+    assert capsys.readouterr().out == "2 passed, 2 failed, 2 skipped\n"

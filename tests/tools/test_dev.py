@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """./dev itself: its verbs, its refusals, and what `setup` asks of apt (a stand-in that notes what it is told)."""
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -47,7 +49,7 @@ def machine(tmp_path):
 
     made = Machine()
     made.bin.mkdir()
-    # Of the real system only the plain tools that the script itself is made of.
+    # The plain tools of the real system that the script itself calls.
     (tmp_path / "tools").mkdir()
     for name in ("bash", "env", "readlink", "dirname", "nproc", "sort", "sed", "comm", "cat", "xargs", "echo"):
         (tmp_path / "tools" / name).symlink_to(f"/usr/bin/{name}")
@@ -117,6 +119,31 @@ def test_setup_without_apt_names_the_tool_that_is_missing(machine):
     assert done.returncode == 1 and "no apt here, and no g++" in done.stderr
 
 
-def test_ci_calls_the_one_command_and_nothing_else():
-    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines[-1] == "exec ./dev test"
+@pytest.mark.parametrize("first, second, status, closing", [
+    ({"passed": 3, "skipped": 1}, {}, 0, "3 passed, 0 failed, 1 skipped"),
+    ({"passed": 3}, {"passed": 2, "failed": 1}, 1, "5 passed, 1 failed, 0 skipped"),
+    ({"passed": 3, "failed": 1}, {"passed": 2}, 1, "5 passed, 1 failed, 0 skipped"),
+    (None, {"passed": 2}, 1, "2 passed, 1 failed, 0 skipped"),
+])
+def test_ci_runs_both_groups_and_sums_them(tmp_path, first, second, status, closing):
+    for name in (".ci/run", "tools/count_tests.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    fake = ["#!/bin/bash", 'echo "dev $*"']
+    for folder, words, total in (("report", "test", first), ("report-heavy", "test heavy", second)):
+        (tmp_path / "build" / folder).mkdir(parents=True)
+        (tmp_path / "build" / folder / "total.json").write_text('{"passed": 77}')  # of an earlier run
+        if total is not None:
+            fake.append(f"[[ $* != '{words}' ]] || echo '{json.dumps(total)}' >build/{folder}/total.json")
+    (tmp_path / "dev").write_text("\n".join([*fake, "exit 1", ""]))
+    (tmp_path / "dev").chmod(0o755)
+    done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=60,
+                          env={"PATH": "/usr/bin:/bin"})
+    assert done.stdout.splitlines() == ["dev test", "dev test heavy", closing]
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize("arguments", [("coverage", "--frob"), ("coverage", "--e2e", "x")])
+def test_arguments_that_are_not_there_are_refused(arguments):
+    done = dev(*arguments)
+    assert done.returncode == 2 and arguments[-1] in done.stderr

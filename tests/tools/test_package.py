@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/package.py on a small tree: Debian's places, and the same bytes from the same commit. What the packages do
-when they are installed, ./dev test-package tries."""
+"""tools/package.py on a small tree: Debian's places, and the same bytes from the same commit.
+
+./dev test-package installs, upgrades and removes the packages."""
 import os
 import pathlib
 import shutil
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def stage(folder):
-    """What cmake --install leaves, with a program that is at hand."""
+    """A tree like the one that cmake --install makes, around a program of this system."""
     for package, name in (("sublet", "sublet"), ("sublet-simgpu", "simgpu-ctl")):
         for path in ("usr/bin", f"usr/share/doc/{package}", "usr/share/man/man1"):
             (folder / package / path).mkdir(parents=True)

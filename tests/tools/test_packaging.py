@@ -36,7 +36,7 @@ def test_systemd_understands_the_units(tmp_path):
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
 
 
-# What starts programs as other users, on the vendor's devices, cannot be as confined as what only looks.
+# The actor starts programs as other users on the vendor's devices, so its unit is less confined than the daemon's.
 @pytest.mark.parametrize("unit, threshold", [("subletd", 25), ("sublet-actor", 30)])
 def test_the_services_are_confined(unit, threshold):
     done = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", "--no-pager",
@@ -54,7 +54,7 @@ def test_the_actor_has_four_capabilities_and_one_client():
     service, socket = keys_of(ROOT / "packaging/sublet-actor.service"), keys_of(ROOT / "packaging/sublet-actor.socket")
     assert service["CapabilityBoundingSet"].split() == ["CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_SYS_PTRACE"]
     assert not service["AmbientCapabilities"]
-    # What parks is that user's, on the vendor's cards, and is not ended with the actor.
+    # A parking helper runs as its user, works on the vendor's cards, and survives the actor.
     assert service["KillMode"] == "process" and service["NoNewPrivileges"] == "yes"
     assert not {"PrivateDevices", "PrivateNetwork", "PrivateIPC", "MemoryDenyWriteExecute"} & service.keys()
     devices = [re.findall(r"(?m)^DeviceAllow=.*", (ROOT / f"packaging/{unit}.service").read_text())
@@ -66,7 +66,7 @@ def test_the_actor_has_four_capabilities_and_one_client():
 
 
 def calls_allowed(unit):
-    """What the unit's filters leave, one line after the other, by systemd's own groups."""
+    """The system calls that the unit's filter lines leave, by systemd's own groups."""
     def expand(word):
         if not word.startswith("@"):
             return {word}
@@ -113,7 +113,7 @@ def test_the_example_is_valid_with_and_without_its_marks(tmp_path):
 
 
 def show(file):
-    """What our own command makes of a configuration file."""
+    """The result of `sublet config check` on a configuration file."""
     program = BUILD / "bin/sublet"
     if not program.exists():
         pytest.skip(f"no {program}: build it first")

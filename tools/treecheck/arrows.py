@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may include whom, and in which folder a foreign library is at home (tools/arrows.txt)."""
+"""The includes that each folder may have, and the folder where a foreign library is at home (tools/arrows.txt)."""
 import posixpath
 import re
 

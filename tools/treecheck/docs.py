@@ -114,7 +114,7 @@ def check_path(tree, path, line, word):
 # --------------------------------------------------------------------------------------------------- commands
 
 class Commands:
-    """What the repository's own commands understand, read from their sources."""
+    """The verbs and flags of the repository's own commands, read from their sources."""
 
     def __init__(self, tree):
         dev = tree.get("dev", "")
@@ -134,7 +134,7 @@ class Commands:
         }
 
     def check(self, words):
-        """What is wrong with the command line `words`, as a list of messages."""
+        """-> messages about errors in the command line `words`"""
         name = words[0].rsplit("/", 1)[-1] if words[0] != "./dev" else "./dev"
         arguments = before_program(words[1:])
         if name == "./dev":

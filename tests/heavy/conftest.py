@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The heavy group: Sublet with real programs of others, such as Docker, Chromium, Prometheus, Redis and PyTorch.
+
+`./dev test heavy` and `.ci/run` run this folder; `./dev test` leaves it out. All its tests together take at most 25
+minutes. A test skips, and names the program, where that program cannot be installed. The group has no test yet.
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
