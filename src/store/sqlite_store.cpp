@@ -240,7 +240,7 @@ SqliteStore::Work SqliteStore::next_work(std::size_t at_most) {
   if (mutant(Mutant::batches_in_disorder)) std::reverse(work.batches.begin(), work.batches.end());
   being_written_ = work.batches.size();
   // A read sees all that was intended before it, so it waits while some of that is still queued.
-  if (queue_.empty() || mutant(Mutant::reads_overtake)) work.reads.swap(reads_);
+  if (queue_.empty()) work.reads.swap(reads_);
   work.last = stopping_ && queue_.empty();
   return work;
 }
