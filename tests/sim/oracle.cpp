@@ -22,7 +22,6 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   readings_.clear(), believed_.clear(), unread_.clear();
   ends_.clear(), leases_.clear();
   unheld_.clear(), forgiven_.clear(), back_by_.clear();
-  standing_.clear(), fits_since_.clear();
   looked_.reset(), looked_at_ = {};
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
@@ -37,6 +36,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
 }
 
 void Oracle::stood_still(Time now) {
+  lagged();
   wakes_ = true;
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
@@ -44,8 +44,6 @@ void Oracle::stood_still(Time now) {
     if (unheld_.contains(id)) back_by_[id] = now + config_.rules.reconnect;
   }
 }
-
-void Oracle::slept(Duration asleep) { napped_ += asleep; }
 
 // ------------------------------------------------------------------------------------------------ decisions
 

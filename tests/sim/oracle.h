@@ -68,7 +68,8 @@ class Oracle {
   void ended() { engine_ = nullptr, held_.clear(); }
   // The daemon stood still, or its machine slept, until now, for longer than any load explains.
   void stood_still(Time now);
-  void slept(Duration asleep);
+  void lagged() { standing_.clear(), fits_since_.clear(); }  // the daemon stood still for any time
+  void slept(Duration asleep) { lagged(), napped_ += asleep; }
 
   // Called as it happens.
   void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);

@@ -21,7 +21,7 @@ constexpr int commits_before = 5;       // of earlier decisions, and of the deci
 
 void Oracle::after_step(bool overdue) {
   if (engine_ == nullptr || verdict_.failed()) return;
-  if (!engine_->store_problem().empty()) return standing_.clear(), fits_since_.clear();
+  if (!engine_->store_problem().empty()) return lagged();
   const core::State& state = engine_->state();
   const Time now = engine_->now();
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });

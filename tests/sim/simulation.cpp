@@ -85,6 +85,7 @@ void Simulation::stall(Duration d) {
   agenda_.stand_still(d);
   world_.ram().stood_still(d);
   if (!daemon_) return;
+  oracle_.lagged();
   if (d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
 }
 
