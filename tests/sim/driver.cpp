@@ -181,7 +181,7 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
                              CheckpointRefusal::no_driver};
     CheckpointRefusal how = why[random_.below(why.size())];
     // That is of all programs there are, and lasts: else nobody would be parked in most runs.
-    if (how == CheckpointRefusal::unsupported_driver && !random_.chance(5)) how = CheckpointRefusal::traced;
+    if (how == CheckpointRefusal::unsupported_driver && !random_.chance(15)) how = CheckpointRefusal::traced;
     return refuse(reply, how, "it cannot be parked as it is");
   }
   reply.state = process.state;
