@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/blocked.h"
 
-#include "base/mutants.h"
 #include "base/size_bounds.h"
 #include "core/format.h"
 
@@ -72,7 +71,6 @@ std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const
   const bool returns = lease.state == LeaseState::resuming && state.lacks_room(lease.id);
   if (!returns && !state.queue().contains(lease.id)) return std::nullopt;
   Blocked blocked;
-  if (lease.parking && mutant(Mutant::unleased_go_unnamed)) return std::nullopt;
   if (lease.parking) blocked.code = Code::ResumeBlocked;
   const auto look_at = [&](const Device& device, Bytes need) {
     const Bytes free = state.effective_free(device, rules, now);

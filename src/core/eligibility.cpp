@@ -56,7 +56,7 @@ bool PreemptionQuery::may_be_on(const std::string& device) const {
   return on.empty() || std::find(on.begin(), on.end(), device) != on.end();
 }
 
-bool passed_over(const State& state, LeaseId id) { return state.stuck(id) && !mutant(Mutant::stuck_ones_hold_up); }
+bool passed_over(const State& state, LeaseId id) { return state.stuck(id); }
 
 std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,
                                      const Lease& lease, const WayToYield& way, Time now) {
@@ -101,7 +101,7 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
     return because([&] { return left_alone_text(standing, state.left_alone(lease.id), now); },
                    standing.ineligible_until);
   const bool at_once = by_request || query.lease.tier == Tier::critical;
-  if (!at_once && now < standing.restored + resume_grace && !mutant(Mutant::back_and_asked_at_once))
+  if (!at_once && now < standing.restored + resume_grace)
     return because([] { return "it came back from a pause a moment ago"; }, standing.restored + resume_grace);
   return std::nullopt;
 }

@@ -8,11 +8,6 @@
 namespace sublet::core::testing {
 namespace {
 
-std::uint64_t number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 // -------------------------------------------------------------------------------- order of arrival
 
 // Requests of one instant, decided together because the device was unknown until all had come.

@@ -60,8 +60,7 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =
       lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && mutant(Mutant::pins_do_not_hold));
   PauseMethods methods;
-  const bool by_itself = any || lease.pausable == Pausable::cooperative ||
-                         (lease.pausable == Pausable::driver && mutant(Mutant::who_offers_is_asked));
+  const bool by_itself = any || lease.pausable == Pausable::cooperative;
   if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
   const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || mutant(Mutant::grants_do_not_matter);
   if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
@@ -167,7 +166,6 @@ bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t preempto
 
 // Since its grant, or the end of who had registered for it. What it does on its card meanwhile prolongs nothing.
 Time registers_until(const State& state, const Rules& rules, const Lease& lease) {
-  if (mutant(Mutant::silent_ones_stay)) return Time::never();
   return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.spot_unused_after;
 }
 
@@ -176,7 +174,7 @@ constexpr Duration next_reading = std::chrono::seconds(1);
 // Since anything was seen of it, or could be: what its next program registers is waited for too.
 Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
   const Standing standing = state.standing(lease.id);
-  const Time seen = mutant(Mutant::gaps_are_idle) ? Time{} : std::max(standing.used_until, standing.silent_since);
+  const Time seen = std::max(standing.used_until, standing.silent_since);
   const Time granted = lease.granted_at.value_or(Time{}), resumed = lease.resumed_at.value_or(Time{});
   return std::max({granted, resumed, seen}) + rules.spot_unused_after;
 }
@@ -186,7 +184,7 @@ Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
 bool is_read_since(const State& state, const Lease& lease, Time at) {
   return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const std::optional<Time>& read = state.devices().at(uuid).read_at;
-    return (read && *read >= at) || mutant(Mutant::gaps_are_idle);
+    return read && *read >= at;
   });
 }
 
@@ -284,7 +282,6 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
 
 // Whom the driver was tried on has had its program on a card: it is not waited for any more.
 bool may_register(const Lease& lease) {
-  if (mutant(Mutant::who_may_register_is_ended)) return false;
   const bool comes = lease.owner.kind == OwnerKind::connection && !lease.had_process;
   const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;
   return (by_itself && !lease.cooperation && !lease.unfit) || (lease.pausable == Pausable::driver && comes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/nominations.h"
 
-#include "base/mutants.h"
 #include "core/end_estimate.h"
 #include "core/format.h"
 
@@ -216,8 +215,7 @@ Bytes Nominations::kept_for(const std::vector<LeaseId>& waiters, const std::stri
 
 std::vector<LeaseId> Nominations::come_in(const PreemptionPlan& plan) const {
   std::vector<LeaseId> all{plan.preemptor};
-  if (!mutant(Mutant::turns_are_the_first_ones))
-    all.insert(all.end(), plan.beneficiaries.begin(), plan.beneficiaries.end());
+  all.insert(all.end(), plan.beneficiaries.begin(), plan.beneficiaries.end());
   return all;
 }
 

@@ -448,11 +448,6 @@ class Storm {
   std::vector<Program> programs_;
 };
 
-std::uint64_t number(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(Property, HoldsAfterEveryStep) {
   // The same seeds in every default run; SEEDS=N takes so many new ones, SEED=N that one.
   const bool anew = std::getenv("SEEDS") != nullptr;

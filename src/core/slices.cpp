@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/slices.h"
 
-#include "base/mutants.h"
 #include "core/cover.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
@@ -57,7 +56,7 @@ SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& w
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
     if (now < state.standing(id).ineligible_until) continue;
     const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
-    if (!way.parks() && !(way.ends() && mutant(Mutant::turns_end_leases))) continue;  // nobody's turn ends another
+    if (!way.parks()) continue;  // nobody's turn ends another
     slice_group.residents.push_back(id);
   }
   for (const LeaseId id : state.preemptors().on(device.reading.uuid)) {
@@ -142,7 +141,7 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
     return victims;
   };
   const auto fits = [&](const std::vector<Victim>& victims) {
-    return mutant(Mutant::ledger_is_asked_one_by_one) || beyond_ledger(state, rules, waiter.uid, victims).empty();
+    return beyond_ledger(state, rules, waiter.uid, victims).empty();
   };
   auto chosen = cheapest_cover(emptied.gives, need);
   if (!chosen) return std::nullopt;
@@ -176,7 +175,7 @@ std::optional<NextSlice> resident_set(const State& state, const Rules& rules, co
   for (Contestant& candidate : order)
     if (candidate.has_it) candidate.had += then;
   std::stable_sort(order.begin(), order.end(), [](const Contestant& a, const Contestant& b) {
-    if (a.had != b.had && !mutant(Mutant::shares_go_by_priority)) return a.had < b.had;
+    if (a.had != b.had) return a.had < b.had;
     return first_of_equal(a, b);
   });
   NextSlice slice{{uuid}, {}, {}, {}};
@@ -189,7 +188,7 @@ std::optional<NextSlice> resident_set(const State& state, const Rules& rules, co
     const bool fits = candidate.takes <= room;
     if (fits) room -= candidate.takes;
     if (fits && !candidate.resident) slice.enters.push_back(candidate.lease->id);
-    if ((!fits || mutant(Mutant::all_leave_for_a_turn)) && candidate.resident) equals.push_back(candidate.yields);
+    if (!fits && candidate.resident) equals.push_back(candidate.yields);
   }
   const auto leave = with_below(state, rules, waiter, emptied, equals, all - room - emptied.room);
   if (!leave) return std::nullopt;
@@ -235,7 +234,7 @@ Time first_quantum(const State& state, const Rules& rules, const Emptied& emptie
   Time first = Time::never();
   for (const Contestant& candidate : emptied.candidates)
     if (candidate.resident) first = std::min(first, state.standing(candidate.lease->id).came_back);
-  if (first == Time::never() || mutant(Mutant::switching_takes_no_time)) return {};
+  if (first == Time::never()) return {};
   return first + residency(state, rules, waiter, {uuid});
 }
 
@@ -268,9 +267,9 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
     if (lease.parking) switching += moving(state, lease, touched, Move::resume);
     stays = std::max(stays, residency(state, rules, lease, touched));
   }
-  const double slice_overhead = mutant(Mutant::turns_take_a_tenth) ? 0.1 : rules.slice_overhead;
-  const auto quantum = Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / slice_overhead));
-  return since + (mutant(Mutant::switching_takes_no_time) ? shortest_residency : std::max(quantum, stays));
+  const auto quantum =
+      Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.slice_overhead));
+  return since + std::max(quantum, stays);
 }
 
 }  // namespace
@@ -333,7 +332,6 @@ std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const 
     slice->at = now + then;
     if (!among_equals(state, waiter, *slice)) return slice;
     slice->at = std::max(slice->at, quantum_ends(state, rules, waiter, *slice));
-    if (mutant(Mutant::turns_are_put_off)) slice->at = std::max(slice->at, now + 5s);
     if (slice->at <= now + then) return slice;
     then = changes ? std::min(std::max(*changes, any_has), slice->at - now) : slice->at - now;
   }

@@ -13,10 +13,8 @@ namespace sublet::core {
 namespace {
 
 Bytes charged_for(const Lease& lease, const Charge& charge) {
-  if (mutant(Mutant::charged_as_used) && lease.state == LeaseState::active && charge.used > Bytes{}) return charge.used;
-  if (mutant(Mutant::relapses_take_no_room) && lease.state == LeaseState::paused) return lease.reserved_each();
   const bool paused = lease.state == LeaseState::paused;
-  const Bytes coming = paused || mutant(Mutant::crowds_come_back_small) ? Bytes{} : charge.coming;
+  const Bytes coming = paused ? Bytes{} : charge.coming;
   const Bytes shrunk_from = lease.parked() ? Bytes{} : charge.shrunk_from;
   if (lease.reserves() || (charge.settling && !charge.measured))
     return std::max({lease.reserved_each(), charge.used, coming, shrunk_from});
@@ -81,7 +79,7 @@ Use State::use(LeaseId id) const {
 }
 
 bool State::known(const Device& device, const Rules& rules, Time now) const {
-  return device.read_at && (device.problem.empty() || mutant(Mutant::problems_do_not_matter)) && !device.lost &&
+  return device.read_at && device.problem.empty() && !device.lost &&
          (now - *device.read_at <= rules.max_age || mutant(Mutant::old_readings_count));
 }
 
@@ -107,7 +105,7 @@ Bytes State::effective_free(const Device& device, const Rules& rules, Time now) 
 
 Bytes State::unclaimed(const Device& device, const Rules& rules) {
   const Bytes other = mutant(Mutant::others_do_not_count) ? Bytes{} : device.other;
-  const Bytes kept = mutant(Mutant::residues_are_nobodys) ? device.residues : std::min(rules.headroom, device.residues);
+  const Bytes kept = std::min(rules.headroom, device.residues);
   return capacity(device, rules) - device.charged - other + kept;
 }
 
@@ -117,8 +115,7 @@ Bytes State::charged(const Lease& lease, std::string_view device) const {
 
 Bytes State::need(const Lease& lease, std::string_view device) const {
   if (!lease.waits_in_place()) return lease.least();
-  const Bytes whole =
-      lease.parking && !mutant(Mutant::crowds_come_back_small) ? charge(lease.id, device).needed : Bytes{};
+  const Bytes whole = lease.parking ? charge(lease.id, device).needed : Bytes{};
   return std::max(std::max(lease.wanted_vram(), whole) - charged(lease, device), Bytes{});
 }
 
@@ -202,7 +199,7 @@ void State::drop(LeaseId id) {
   away_.erase(id);
   verifying_.erase(id);
   std::erase_if(said_, [id](const auto& its) { return its.first.first == id; });
-  if (!mutant(Mutant::refused_words_stay)) requested_.erase(id);  // the number of one that was refused is given again
+  requested_.erase(id);  // the number of one that was refused is given again
   // One that was ended to make room may go before the next look at who else is to yield.
   for (PreemptionPlan& plan : plans_) {
     std::erase_if(plan.victims, [id](const Victim& of) { return of.lease == id; });
@@ -292,7 +289,6 @@ void State::book(Lease& lease) {
   charges.resize(lease.devices.size());
   for (std::size_t i = 0; i < charges.size(); ++i) {
     assert(lease.reserves() || charges[i].settling);
-    if (mutant(Mutant::first_device_is_booked) && i > 0) break;
     include(device_entry(lease.devices[i]), lease, charges[i], 1);
   }
 }
@@ -429,11 +425,10 @@ Time State::deadline(const Lease& lease, const LeaseRuntime& runtime, const Rule
       due = std::min(due, std::max(after(*lease.unheld_since, rules.linger), runtime.grace_until));
     if (lease.state == LeaseState::offered && lease.offer_ends_at && !mutant(Mutant::offers_last))
       due = std::min(due, *lease.offer_ends_at);
-    const bool has_time = lease.expires_at && !(runtime.held && mutant(Mutant::time_is_for_the_absent));
-    if (lease.state == LeaseState::active && has_time) due = std::min(due, *lease.expires_at);
+    if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
     if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
       due = std::min({due, runtime.look_at, runtime.overdue_at});
-    if (is_away(lease) && lease.parking->orphaned_since && !mutant(Mutant::orphans_stay))
+    if (is_away(lease) && lease.parking->orphaned_since)
       due = std::min(due, after(*lease.parking->orphaned_since, rules.orphan_after));
   }
   if (lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is remembered of consumers, and when leases were given the room that they have.
-#include "base/mutants.h"
 #include "core/state.h"
 
 #include <algorithm>
@@ -65,10 +64,8 @@ void State::load_histories(std::map<Consumer, ConsumerHistory> histories) {
 Bytes State::given_since(const Lease& lease, std::string_view device, Time since) const {
   if (lease.ended()) return {};
   const LeaseRuntime& runtime = runtime_.at(lease.id);
-  const bool forgotten = mutant(Mutant::returns_take_nothing);
-  const Time whole_at = std::max(lease.granted_at.value_or(Time{}), forgotten ? Time{} : runtime.back_at);
+  const Time whole_at = std::max(lease.granted_at.value_or(Time{}), runtime.back_at);
   if (whole_at > since) return charged(lease, device);
-  if (forgotten) return {};
   Bytes grown;
   for (const auto& [at, bytes] : runtime.grown)
     if (at > since) grown += bytes;
@@ -89,7 +86,6 @@ void State::resize(Lease& lease, Bytes vram, Time now) {
     if ((grown.back().second -= taken) <= Bytes{}) grown.pop_back();
   }
   const Bytes before = lease.vram;
-  if (mutant(Mutant::sums_come_later)) lease.vram = vram;
   rebook(lease, [&] {
     lease.vram = vram;
     if (vram >= before) return;

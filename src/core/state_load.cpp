@@ -37,7 +37,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     if (lease.stop_requested) state.unsignalled_.push_back(lease.id);
     if (lease.reserves() || lease.ended()) state.book(lease);
     if (lease.resize) state.last_queued_at_ = std::max(state.last_queued_at_, lease.resize->queued_at);
-    if (lease.waits_in_place() && !mutant(Mutant::restarts_lose_places)) state.requeue_in_place(lease);
+    if (lease.waits_in_place()) state.requeue_in_place(lease);
     runtime.restored_at = lease.resumed_at.value_or(Time{});
     runtime.used_until = now;
     runtime.silent_since = now;  // who wanted to register could not
@@ -46,7 +46,6 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     runtime.told_since = now;
     if (lease.preemption_request && (state.queue_.contains(lease.id) || !lease.preemption_request->given_at))
       state.requested_.insert(lease.id);
-    if (lease.parking && mutant(Mutant::deserted_is_forgotten)) lease.parking->orphaned_since.reset();
     if (lease.parking && !lease.ended()) {
       state.enter(lease, 1);
       const bool half_done = !lease.parked() || lease.parking->before_top;

@@ -2,8 +2,6 @@
 // What the state knows of leases that yield, are parked or come back: the ledger, and how far they are.
 #include "core/state.h"
 
-#include "base/mutants.h"
-
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -42,8 +40,7 @@ Bytes State::ledger_share(const Rules& rules) {
 Bytes State::ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid) const {
   Bytes free =
       std::min(rules.ledger_limit - ledger_entries_, host.available - rules.ledger_reserve - ledger_unsettled_);
-  if (uid && !alone(*uid) && !mutant(Mutant::shares_do_not_bind))
-    free = std::min(free, ledger_share(rules) - ledger_of(*uid));
+  if (uid && !alone(*uid)) free = std::min(free, ledger_share(rules) - ledger_of(*uid));
   if (host.headroom) free = std::min(free, *host.headroom - ledger_unsettled_);
   return std::max(free, Bytes{});
 }

@@ -106,7 +106,7 @@ void Stepper::finish() {
   plan_.changed.reserve(touched_.size());
   for (const LeaseId id : touched_) {
     State::LeaseRuntime& runtime = state_.runtime_.at(id);
-    if (!mutant(Mutant::pauses_are_not_counted)) state_.leases_.at(id).count_parked(now_);
+    state_.leases_.at(id).count_parked(now_);
     if (!runtime.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
     runtime.touched = runtime.given = false;
   }

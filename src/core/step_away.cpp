@@ -4,8 +4,6 @@
 #include "core/format.h"
 #include "core/stepper.h"
 
-#include "base/mutants.h"
-
 #include <utility>
 
 namespace sublet::core {
@@ -34,8 +32,7 @@ Result<LeaseId> Stepper::on(const LivenessReport& fact) {
   // When the last of them ended nobody saw. Once it is seen that has to last: no daemon lives as long as it may take.
   auto& since = lease->parking->orphaned_since;
   if (fact.lives == since.has_value()) {
-    const bool from_the_pause = mutant(Mutant::orphans_count_from_the_pause);
-    since = fact.lives ? std::nullopt : std::optional(from_the_pause ? lease->parking->since : now_);
+    since = fact.lives ? std::nullopt : std::optional(now_);
     note("liveness_changed");
     touch(*lease);
   }

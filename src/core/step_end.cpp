@@ -113,7 +113,6 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   }
   program_gone(*lease);
   if (lease->ended()) {
-    if (mutant(Mutant::exits_are_the_end)) lease->end_reason = EndReason::released;
     note("exited");
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
@@ -221,9 +220,7 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   lease.resize.reset();
   drop_request(lease);
   state_.verifying_.erase(lease.id);
-  if (lease.parking && mutant(Mutant::ledger_keeps_the_dead)) lease.parking.reset(), lease.state = LeaseState::active;
-  const bool parking = lease.parking && !mutant(Mutant::ends_stay_parked);
-  if (parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
+  if (lease.parking) state_.set_parking(lease, std::nullopt, LeaseState::active);
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
@@ -322,7 +319,7 @@ void Stepper::lapse(Lease& lease) {
   lease.granted_at.reset();
   lease.offer_ends_at.reset();
   drop_request(lease);
-  lease.generation = mutant(Mutant::lapses_begin_anew) ? 1 : lease.generation + 1;
+  ++lease.generation;
   enqueue(lease);
   explain(lease, "lapsed",
           "the offer was not claimed within " + format_duration(rules_.claim_window) +

@@ -238,7 +238,7 @@ void Stepper::grant(Lease& lease, const Placement& placement) {
   state_.queue_.erase(lease.id);
   lease.vram = placement.vram;
   lease.granted_at = now_;
-  if (!mutant(Mutant::grants_are_no_news)) ++lease.generation;
+  ++lease.generation;
   // A connection owner without a connection has nobody to tell, even in the step that brought it.
   const bool asking = lease.id == submitted_ && lease.owner.kind != OwnerKind::connection;
   const bool open = asking || state_.runtime_.at(lease.id).held;

@@ -3,7 +3,6 @@
 #include "core/methods.h"
 #include "core/stepper.h"
 
-#include "base/mutants.h"
 #include "core/format.h"
 
 #include <algorithm>
@@ -70,7 +69,7 @@ Result<LeaseId> Stepper::on(const Grant& fact) {
 }
 
 Status Stepper::check_swap(const Lease& lease, const HostMemory& host) const {
-  if (host.may_swap && !rules_.allow_swap && !mutant(Mutant::swap_does_not_matter))
+  if (host.may_swap && !rules_.allow_swap)
     return Error{Code::PauseUnsafe,
                  name_of(lease) +
                      " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "

@@ -139,7 +139,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   const Bytes held = held_by(state_, lease);
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   parking.method = method;
-  parking.host_bytes = mutant(Mutant::entered_as_used) ? state_.use(lease.id).used : held;
+  parking.host_bytes = held;
   parking.measured = false;
   parking.residue = residue_of(state_, lease, method);
   parking.locked_processes.emplace();
@@ -151,8 +151,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
               "; the ledger has entered them");
   runtime.begun = parking.told;
   state_.set_parking(lease, std::move(parking), LeaseState::pausing);
-  if (!mutant(Mutant::time_runs_while_parked))
-    lease.expires_at.reset();  // its time stands still: who is parked cannot renew
+  lease.expires_at.reset();  // its time stands still: who is parked cannot renew
   runtime.acting = true;
   runtime.relapsed = false;
   runtime.next.reset();
@@ -260,10 +259,8 @@ Result<LeaseId> Stepper::on(const Resume& fact) {
 
 void Stepper::want_back(Lease& lease) {
   const bool undoing = lease.state == LeaseState::resuming;
-  if (undoing && !mutant(Mutant::resumes_get_lost) && std::exchange(state_.runtime_.at(lease.id).next, std::nullopt))
-    state_.room_stale_ = true;
+  if (undoing && std::exchange(state_.runtime_.at(lease.id).next, std::nullopt)) state_.room_stale_ = true;
   if (lease.state == LeaseState::poisoned || lease.parking->resume_requested) return;
-  if (undoing && mutant(Mutant::resumes_get_lost)) return;
   Parking parking = *lease.parking;
   parking.resume_requested = true;
   state_.set_parking(lease, std::move(parking), lease.state);
@@ -396,7 +393,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::runs && first && runtime.moving_since > parking.since)
     learn(*lease, Move::resume, runtime.moved, now_ - runtime.moving_since);
   if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) runtime.next.reset();
-  const bool on_a_word = !parking.resume_requested || mutant(Mutant::next_for_nobody);
+  const bool on_a_word = !parking.resume_requested;
   if (runtime.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
   // Not as one that is parked: what it holds on its devices is still to be measured.
   if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(*lease)) {
@@ -432,8 +429,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
 void Stepper::runs_again(Lease& lease, const Parking& parking) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   runtime.next.reset();
-  if (mutant(Mutant::returns_are_for_all)) state_.resize(lease, lease.asked_vram, now_);
-  if (!mutant(Mutant::times_do_not_come_back)) start_ttl(lease);
+  start_ttl(lease);
   explain(lease, "resumed",
           runtime.begun ? "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began"
                         : std::string("its program runs on: nothing of it was touched"));

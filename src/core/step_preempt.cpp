@@ -33,7 +33,6 @@ constexpr Duration settling_pause = 1s;
 // -------------------------------------------------------------------------------- what is to be done
 
 void Stepper::preempt() {
-  if (mutant(Mutant::turns_last_one_step)) state_.slices_.clear();
   for (int round = 0; round < rounds && room_stale(); ++round) {
     previous_plans_ = std::exchange(state_.plans_, {});
     for (PreemptionPlan& preemption : previous_plans_) pass_on(preemption);
@@ -418,7 +417,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   HostMemory host = fact.host;
   host.headroom.reset();
   const std::string beyond = beyond_ledger(state_, rules_, find(preemption->preemptor)->uid, preemption->victims, host);
-  if (!beyond.empty() && !mutant(Mutant::ledger_is_asked_one_by_one)) {
+  if (!beyond.empty()) {
     refuse_set(*preemption, beyond);
     return victim->id;
   }

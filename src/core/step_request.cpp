@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Room that is made on somebody's word: who may be asked on it, who is kept out meanwhile, and who keeps it afterwards.
-#include "base/mutants.h"
 #include "core/explain.h"
 #include "core/format.h"
 #include "core/prospects.h"
@@ -56,8 +55,7 @@ Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) co
     if (query.by_request(lease)) tier = std::max(tier, lease.tier);
   };
   const auto leaves_it = [&](const Lease& lease) {
-    if (lease.state == LeaseState::paused)
-      return lease.parking->resume_requested && !mutant(Mutant::makers_of_room_come_back);
+    if (lease.state == LeaseState::paused) return lease.parking->resume_requested;
     return lease.state == LeaseState::pausing || is_leaving(state_, lease);
   };
   for (const Victim& victim : plan.victims) consider(*state_.find(victim.lease));
@@ -71,7 +69,7 @@ Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) co
 void Stepper::keep_request(Lease& lease) {
   for (const LeaseId id : state_.away_)
     if (LeaseId& whom = state_.runtime_.at(id).yields_for; whom == lease.id) whom = {};
-  if (lease.reserves() && !lease.parked() && !mutant(Mutant::words_do_not_last)) {
+  if (lease.reserves() && !lease.parked()) {
     lease.preemption_request->given_at = now_;
   } else {
     lease.preemption_request.reset();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns among equals: when one comes, those who leave for it are asked as those are who make room for a higher tier
 // (step_preempt.cpp). Who has had how much is counted for as long as there is somebody to share with.
-#include "base/mutants.h"
 #include "core/format.h"
 #include "core/methods.h"
 #include "core/slices.h"
@@ -49,11 +48,11 @@ void Stepper::wait_for_slice(const Lease& waiter, const std::vector<std::string>
     auto slice = slice_on(waiter, device, barred);
     if (!slice || !among_equals(state_, waiter, *slice) || comes_before(waiter, *slice)) continue;
     keep_to_what_was_said(waiter, *slice);
-    if (slice->at <= now_ + (mutant(Mutant::turns_begin_when_near) ? 1s : 0s)) {
+    if (slice->at <= now_) {
       if (take_slice(waiter, *slice)) return;
       continue;
     }
-    if (!mutant(Mutant::turns_are_not_looked_for)) look_again_at(slice->at);
+    look_again_at(slice->at);
     if (known != state_.slices_.end() && slice->at >= known->second.at) continue;
     announce(*slice);
     state_.slices_[uuid] = std::move(*slice);
@@ -65,7 +64,7 @@ void Stepper::wait_for_slice(const Lease& waiter, const std::vector<std::string>
 void Stepper::keep_to_what_was_said(const Lease& waiter, NextSlice& slice) const {
   slice.said = announced_at(state_, rules_, waiter, slice, now_);
   const auto before = state_.said_.find({waiter.id, in_order(slice.devices)});
-  if (before == state_.said_.end() || !binds(before->second, slice) || mutant(Mutant::turns_are_put_off)) return;
+  if (before == state_.said_.end() || !binds(before->second, slice)) return;
   slice.said = std::min(slice.said, before->second.said);
   slice.at = std::min(slice.at, slice.said);
 }
@@ -162,15 +161,14 @@ std::optional<NextSlice> Stepper::slice_on_several(const Lease& waiter, const st
   for (std::size_t i = 0; i < count; ++i) {
     all.devices.push_back(slices[i].devices.front());
     if (in_progress == nullptr) in_progress = begun(waiter.id, all.devices.back());
-    if (i == 0 || !mutant(Mutant::turns_begin_with_the_first)) all.at = std::max(all.at, slices[i].at);
+    all.at = std::max(all.at, slices[i].at);
     for (const LeaseId id : slices[i].leaves)
       if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
   }
   if (!among_equals(state_, waiter, all)) return std::nullopt;
   // One after the other they leave all of these devices: what that costs counts as a whole.
   if (in_progress != nullptr) all.at = std::max(all.at, goes_on(state_, rules_, waiter, all, *in_progress, now_));
-  else if (!mutant(Mutant::turns_begin_with_the_first))
-    all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
+  else all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
   return all;
 }
 
@@ -188,7 +186,6 @@ bool Stepper::comes_before(const Lease& waiter, const NextSlice& slice) const {
 
 bool Stepper::take_slice(const Lease& waiter, const NextSlice& slice) {
   auto devices = slice.devices;
-  if (mutant(Mutant::turns_of_one_device)) devices.resize(1);
   auto victims = as_victims(state_, rules_, slice.leaves, waiter.uid, devices, now_);
   std::vector<LeaseId> with = slice.enters;
   std::erase(with, waiter.id);
@@ -286,7 +283,6 @@ bool Stepper::contends(LeaseId id, const Device& device) const {
 bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
   return std::ranges::any_of(devices, [this](const std::string& uuid) {
     return std::ranges::any_of(state_.devices_.at(uuid).leases, [this](LeaseId id) {
-      if (mutant(Mutant::all_yield_at_once)) return state_.runtime_.at(id).weighed;
       return is_leaving(state_, *state_.find(id)) || state_.runtime_.at(id).weighed;
     });
   });

@@ -312,8 +312,7 @@ void Stepper::give_up_missing() {
     const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
     for (const LeaseId id : here) {
       Lease& lease = *find(id);
-      if (lease.parking && !mutant(Mutant::the_parked_go_with_their_card) && waits_for_card(lease, device, over))
-        continue;
+      if (lease.parking && waits_for_card(lease, device, over)) continue;
       if (!lease.ended()) end_with(lease, device);
       if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);

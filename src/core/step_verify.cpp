@@ -86,7 +86,6 @@ Duration Stepper::liar_after(const Lease& lease) const {
 
 void Stepper::learn(const Lease& lease, Move move, Bytes bytes, Duration took) {
   const std::string device = lease.devices.size() == 1 ? lease.devices.front() : std::string();
-  if (mutant(Mutant::moves_look_short)) took /= 8;
   plan_.learned.push_back({lease.whose(), lease.parking->method, move, {bytes, took}, now_, device});
   state_.costs_.learn(plan_.learned.back());
 }
@@ -159,13 +158,12 @@ void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground groun
 // Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
 void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
-  const bool failed = why.ground == LeftAlone::Ground::failed || mutant(Mutant::hosts_refusals_are_faults);
+  const bool failed = why.ground == LeftAlone::Ground::failed;
   const int doublings = failed ? std::min(runtime.failures, most_doublings) : 0;
-  if (failed && !mutant(Mutant::failures_do_not_count)) ++runtime.failures;
+  if (failed) ++runtime.failures;
   runtime.left_alone = std::move(why);
   runtime.tried_at = now_;
-  runtime.ineligible_until =
-      now_ + rules_.cooldown * (mutant(Mutant::first_failures_are_free) ? doublings : 1 << doublings);
+  runtime.ineligible_until = now_ + rules_.cooldown * (1 << doublings);
   state_.room_stale_ = true;
   look_again_at(runtime.ineligible_until);
 }

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 
@@ -62,8 +61,7 @@ std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::ui
     const auto its = taken.of.find(uid);
     const Bytes for_user =
         ledger_left_for(state, rules, uid, preemptor) - (its == taken.of.end() ? Bytes{} : its->second);
-    givers.push_back({victim.gain, mutant(Mutant::prices_do_not_matter) ? 1s : victim.cost, victim.enters, victim.stays,
-                      uid, for_user});
+    givers.push_back({victim.gain, victim.cost, victim.enters, victim.stays, uid, for_user});
     if (taken.leases.contains(victim.lease))
       givers.back().cost = {}, givers.back().budget_now = givers.back().budget_later = {};
   }
@@ -89,7 +87,7 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   }
   victim.method = state.standing(lease.id).next.value_or(way.method);
   const Bytes residue = residue_of(state, lease, victim.method);
-  if (!mutant(Mutant::nothing_stays_behind)) victim.gain -= residue - std::min(residue, headroom_share(state, device));
+  victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already
     victim.enters = held_by(state, lease);
@@ -139,14 +137,9 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
     candidates.push_back(as_victim(state, lease, way, device, now));
     gain += std::max(candidates.back().gain, Bytes{});
   }
-  std::optional<Bytes> place;
-  if (!mutant(Mutant::ledger_is_asked_one_by_one)) place = ledger_left(state, rules, {}) - taken.all;
+  const Bytes place = ledger_left(state, rules, {}) - taken.all;
   // None of them where nothing is lacking.
   auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates, taken), lacks, place);
-  if (mutant(Mutant::more_yield_than_need) && chosen && !chosen->empty() && chosen->size() < candidates.size()) {
-    chosen->resize(candidates.size());
-    std::iota(chosen->begin(), chosen->end(), std::size_t{0});
-  }
   if (!chosen && gain >= lacks) {
     over_ledger(state, rules, query, plan, candidates);
     return plan;
@@ -321,8 +314,7 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
   if (device.pausing > 0) return true;
   Bytes room = state.effective_free(device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
-    if (!mutant(Mutant::lower_tiers_go_unseen) || tier == static_cast<std::size_t>(waiter.tier))
-      room += device.might_yield[tier].charged;
+    room += device.might_yield[tier].charged;
   return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 

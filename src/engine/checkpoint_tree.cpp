@@ -42,7 +42,7 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask(Member& member, Ch
   command.devices = program_.devices;
   if (call == CheckpointCall::lock) {
     command.timeout = to_lock_timeout(options_.lock_timeout);
-    if (!mutant(Mutant::locks_have_no_time)) patience += command.timeout;
+    patience += command.timeout;
   }
   return member.helper->ask(std::move(command), patience);
 }
@@ -92,7 +92,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
   member.gone = refusal == CheckpointRefusal::gone || refusal == CheckpointRefusal::no_cuda;
   // At once, because a tree may have more processes than the limit of helpers.
   if (member.gone) helpers_.drop(member.process);
-  if (member.gone || refusal == CheckpointRefusal::none || mutant(Mutant::refused_and_locked)) co_return Trouble{};
+  if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
   co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
 }
 
@@ -122,7 +122,6 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
   const Answer answer = co_await ask(member, call, std::move(ballast));
   if (answer.kind == Answer::Kind::stuck) co_return no_answer(member, answer);
   if (answer.kind == Answer::Kind::lost) {
-    if (mutant(Mutant::lost_counts_as_done)) co_return member.state = wanted, Trouble{};
     // The driver may have carried out the call although the helper ended.
     if (Trouble trouble = co_await look(member)) co_return trouble;
     if (member.gone || member.state == wanted) co_return Trouble{};
@@ -209,7 +208,6 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
     troubles[i] = co_await (this->*step)(*members[i]);
     stuck |= troubles[i].code == "stuck";
   });
-  if (mutant(Mutant::last_trouble_counts) && !troubles.empty()) co_return std::move(troubles.back());
   for (Trouble& trouble : troubles) {
     if (trouble) co_return std::move(trouble);
   }
@@ -265,7 +263,7 @@ asio::awaitable<std::optional<Said>> CheckpointTree::asked(
   });
   const std::unique_ptr<Alarm> deadline = options_.alarm ? options_.alarm() : std::make_unique<LoopAlarm>(io_);
   deadline->set(options_.said_within, [question] {
-    question->late = !mutant(Mutant::locks_wait_for_ever);
+    question->late = true;
     question->wake.cancel();
   });
   while (!question->answer && !question->late) co_await question->wake.async_wait(quiet);
@@ -281,19 +279,15 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
                                                                   const Parker::Touch& touch) {
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
-    const bool note = round == 0 || !mutant(Mutant::noted_once);
-    if (note) {
-      const std::optional<bool> may = co_await asked<bool>(touch);
-      if (!may) co_return unsaid("which processes are to be locked was not stored");
-      if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
-    }
+    const std::optional<bool> may = co_await asked<bool>(touch);
+    if (!may) co_return unsaid("which processes are to be locked was not stored");
+    if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (next > 0) {
         if (Trouble tied = co_await untied(members_[next])) co_return tied;
       }
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
-    if (mutant(Mutant::who_came_is_not_locked)) co_return Trouble{};
     bool joined = false;
     if (Trouble trouble = co_await join(list(), joined)) co_return trouble;
     if (!joined) co_return Trouble{};
@@ -389,16 +383,14 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   bool joined = false;
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
-  if (mutant(Mutant::weighed_before_locked)) (void)co_await asked<std::string>(weigh);
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   const std::optional<std::string> why_not = co_await asked<std::string>(weigh);
   if (!why_not) co_return co_await undo(unsaid("what its locked processes hold was not measured and stored"));
-  if (!why_not->empty() && !mutant(Mutant::weighed_for_nothing)) {
+  if (!why_not->empty()) {
     Trouble outgrown{"host_memory", *why_not};
     co_return co_await undo(std::move(outgrown));
   }
   std::vector<Member*> locked = all(ParkState::locked);
-  if (mutant(Mutant::parked_by_halves) && locked.size() > 1) locked.pop_back();
   if (Trouble trouble = co_await at_once(std::move(locked), &CheckpointTree::checkpoint)) {
     co_return co_await undo(std::move(trouble));
   }
@@ -408,7 +400,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
 asio::awaitable<ParkOutcome> CheckpointTree::unpark(std::vector<ProcessRef> tree, std::vector<Room> room,
                                                     Duration give_up) {
   give_up_ = give_up;
-  if (members_.empty() || mutant(Mutant::stuck_ones_get_a_second)) members_ = members_of(std::move(tree));
+  if (members_.empty()) members_ = members_of(std::move(tree));
   std::vector<Member*> asked;
   for (Member& member : members_) {
     if (!member.gone && member.state != ParkState::running) asked.push_back(&member);
@@ -427,11 +419,11 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
   const Member* lost = nullptr;
   for (const Member& member : members_) {
     if (member.lost_for_good()) lost = &member;
-    else if (!member.gone && member.state != ParkState::running && !mutant(Mutant::back_by_halves)) {
+    else if (!member.gone && member.state != ParkState::running) {
       co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "it does not say how it is"});
     }
   }
-  if (lost == nullptr || mutant(Mutant::lost_is_back)) co_return outcome(Kind::done);
+  if (lost == nullptr) co_return outcome(Kind::done);
   co_return outcome(Kind::final, {"failed", fmt::format("the driver cannot bring process {} back any more{}{}",
                                                         lost->process.pid, why ? ": " : "", why.detail)});
 }
@@ -441,7 +433,6 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
 asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
   if (mutant(Mutant::undone_by_halves)) co_return outcome(Kind::undone, std::move(trouble));
-  if (mutant(Mutant::restored_inside_a_park)) (void)co_await restore_all({});
   Trouble left = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
   if (Trouble unlocking = co_await unlock_all(); !left) left = std::move(unlocking);
   const auto stays = [](const Member& member) { return !member.gone && member.state != ParkState::running; };

@@ -2,7 +2,6 @@
 #include "engine/driver_parker.h"
 
 #include "base/clock.h"
-#include "base/mutants.h"
 #include "engine/checkpoint_tree.h"
 
 #include <fmt/format.h>
@@ -80,8 +79,8 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
                      const std::exception_ptr& failure, ParkOutcome outcome) {
                    const auto entry = self->leases.find(lease);
                    const bool known = entry != self->leases.end() && entry->second.tree == tree;
-                   if (self->ended || (!known && !mutant(Mutant::forgotten_and_answered))) return;
-                   if (known) entry->second.busy = mutant(Mutant::busy_for_ever);
+                   if (self->ended || !known) return;
+                   entry->second.busy = false;
                    if (failure) {
                      outcome = {};
                      outcome.code = "internal";
@@ -101,7 +100,7 @@ std::shared_ptr<CheckpointHelper> DriverParker::State::helper_for(LeaseId lease,
   }
   Owned& owned = helpers[process];
   owned.lease = lease;
-  if (!owned.helper || (mutant(Mutant::stuck_ones_get_a_second) && owned.helper->stuck())) {
+  if (!owned.helper) {
     owned.helper = options.helper(lease, process);
     owned.helper->when_returned([weak = weak_from_this(), process] {
       if (const auto self = weak.lock()) self->on_returned(process);

@@ -90,14 +90,13 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
 // Hands the plan to the store; its effects start when it is durable. Without a usable store the plan is dropped, and
 // reconcile() starts from the stored state. Returns the sequence of its first batch; 0: nothing was to be stored.
 std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
-  if (!mutant(Mutant::alarms_need_a_commit) || !plan.changed.empty()) arm(plan.wake_at);
+  arm(plan.wake_at);
   if (!store_problem_.empty()) return 0;
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
-                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() ||
-                        (remembered && !mutant(Mutant::quiet_answers_get_lost));
+                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   bool later = false;
@@ -211,9 +210,8 @@ void Engine::follow_changes(const core::Plan& plan) {
     // A process that was attached in the step that ended its lease is not followed yet, and its program must be ended.
     if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
     keep_ended(lease);
-    if (mutant(Mutant::ends_forget_holders)) forget_holders(lease.id);
     may_lock(lease.id, false);
-    if (!mutant(Mutant::ended_and_ordered)) parker_.forget(lease.id);
+    parker_.forget(lease.id);
     cooperation_.forget(lease);
     unparks_waiting_.erase(lease.id);
     if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
@@ -233,11 +231,9 @@ const core::Lease* Engine::find(LeaseId id) const {
 
 void Engine::arm(Time wake_at) {
   if (wake_at == armed_for_) return;
-  if (mutant(Mutant::alarms_come_no_sooner) && wake_at < armed_for_ && armed_for_ != Time::never()) return;
   armed_for_ = wake_at;
   if (wake_at == Time::never()) return timer_->cancel();
   Duration left = std::max(wake_at - clock_.now(), Duration::zero());
-  if (mutant(Mutant::alarms_ring_by_the_second)) left = std::chrono::ceil<std::chrono::seconds>(left);
   timer_->set(left + std::chrono::milliseconds(1), [this] {
     armed_for_ = Time::never();
     tick(core::Tick{});
@@ -293,7 +289,7 @@ Status Engine::start() {
                       tell_changes();
                     }});
   actor_.start([this] {
-    if (!mutant(Mutant::who_comes_is_told_nothing)) programs_.introduce_all();
+    programs_.introduce_all();
     keep_all_from_swap();
   });
   beat();

@@ -3,8 +3,6 @@
 // in memory.
 #include "engine/engine.h"
 
-#include "base/mutants.h"
-
 #include <algorithm>
 
 namespace sublet::engine {
@@ -98,15 +96,14 @@ void Engine::watch_away() {
     watch_swap(*lease);
     if (lease->owner.kind != core::OwnerKind::token) continue;
     const bool told = lease->cooperation && lease->cooperation->process && programs_.lives(lease->cooperation->process);
-    const bool lives = told || (programs_.inhabited(id) && !mutant(Mutant::bookings_do_not_live));
-    if (state_.inhabited(id) != lives && !mutant(Mutant::nobody_looks_who_lives)) tick(core::LivenessReport{id, lives});
+    const bool lives = told || programs_.inhabited(id);
+    if (state_.inhabited(id) != lives) tick(core::LivenessReport{id, lives});
   }
 }
 
 // Reported whatever ledger.allow_swap says: a program on a swap device resumes slowly.
 void Engine::watch_swap(const core::Lease& lease) {
-  const Bytes swapped =
-      lease.parked() && !mutant(Mutant::swapped_goes_unseen) ? host_.use(programs_.tree(lease.id)).swapped : Bytes{};
+  const Bytes swapped = lease.parked() ? host_.use(programs_.tree(lease.id)).swapped : Bytes{};
   if (swapped > Bytes{}) swapped_[lease.id] = swapped;
   else swapped_.erase(lease.id);
 }

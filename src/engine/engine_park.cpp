@@ -21,7 +21,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   // An actor that was lost with its order may have told the program. The order is taken back, and the program is not to
   // blame.
   const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreachable";
-  if (!nobodys || mutant(Mutant::hindrances_are_faults)) return std::nullopt;
+  if (!nobodys) return std::nullopt;
   constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
       {"not_dumpable", core::Hindrance::program},
@@ -40,7 +40,7 @@ std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
   }};
   const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
   if (found == known.end()) return std::nullopt;
-  return mutant(Mutant::what_passes_lasts) ? core::Hindrance::program : found->second;
+  return found->second;
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   // Without an actor no process keeps groups from swap, whatever the last actor could.
   std::optional<proc::SwapStopper> by;
   const bool ready = actor_.ready();
-  if (ready || mutant(Mutant::any_actor_will_do)) by = {lease->uid, actor_.introduction().uid == 0};
+  if (ready) by = {lease->uid, actor_.introduction().uid == 0};
   core::HostMemory memory = host_.memory(charged_of(*lease), by);
   memory.keeper_away = !ready;
   return memory;
@@ -80,7 +80,7 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
     const auto device = state_.devices().find(uuid);
     if (device == state_.devices().end()) continue;
     core::State::ToRestore needed = state_.to_restore(*lease, uuid);
-    const bool shared = device->second.unleased > Bytes{} && !mutant(Mutant::nobody_else_allocates);
+    const bool shared = device->second.unleased > Bytes{};
     const core::DeviceReading& seen = device->second.reading;
     // These bytes were allocated since the pause, or were never parked: host memory tells which.
     const Bytes left = state_.charge(id, uuid).used;
@@ -102,7 +102,7 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
 // A lease that ended before its order was durable is not parked: nothing would resume its program.
 bool Engine::lives(LeaseId id) const {
   const core::Lease* lease = state_.find(id);
-  return (lease != nullptr && !lease->ended()) || mutant(Mutant::orders_for_the_dead);
+  return lease != nullptr && !lease->ended();
 }
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
@@ -246,8 +246,6 @@ void Engine::keep_from_swap(LeaseId lease, const std::vector<ProcessRef>& proces
 }
 
 void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::function<void(std::string)> done) {
-  if (mutant(Mutant::groups_are_asked_once))
-    std::erase_if(left, [this](const MaySwap& its) { return !host_.memory({&its.process, 1}, {}).may_swap; });
   if (left.empty()) return done({});
   const MaySwap next = std::move(left.back());
   left.pop_back();
@@ -278,7 +276,6 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
 
 // Ends the keeping from swap for a lease that is durably not paused. Most leases have no kept groups.
 void Engine::let_swap(LeaseId lease) {
-  if (mutant(Mutant::once_kept_always_kept)) return;
   if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
     if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
@@ -290,12 +287,12 @@ void Engine::let_swap(LeaseId lease) {
 // nothing was kept for that lease: the actor takes over kept groups without a check.
 void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
-  if (mutant(Mutant::who_comes_keeps_nobody) || !actor_.ready()) return;
   // Called once for each lease, and once at the end.
+  if (!actor_.ready()) return;
   const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
   const auto one_named = [this, number, named] {
     if (--*named != 0 || number != naming_ || !store_problem_.empty()) return;
-    if (!mutant(Mutant::who_comes_keeps_the_rest)) programs_.all_are_kept();
+    programs_.all_are_kept();
   };
   if (!state_.away().empty()) programs_.scan();
   for (const LeaseId id : state_.away()) {
@@ -357,7 +354,7 @@ void Engine::unpark(const core::Unpark& order) {
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !mutant(Mutant::two_orders_at_once)) {
     if (mutant(Mutant::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
-    if (!mutant(Mutant::returns_wait_for_nobody)) unparks_waiting_.insert_or_assign(lease, order);
+    unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
   begin_moving(lease);
@@ -385,7 +382,6 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   using How = core::Unparked::How;
   How how = How::not_yet;
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
-  else if (mutant(Mutant::unknown_is_running) && outcome.kind == ParkOutcome::Kind::unknown) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
   const core::Lease* known = state_.find(lease);

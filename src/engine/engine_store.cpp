@@ -48,7 +48,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.ended_at = now;
     lease.count_parked(now);
     // No bytes of the lease are parked any more, and it waits for nothing.
-    if (!mutant(Mutant::reboots_keep_parking)) lease.parking.reset();
+    lease.parking.reset();
     lease.resize.reset();
     lease.preemption_request.reset();
     lease.offer_ends_at.reset();
@@ -85,14 +85,13 @@ store::Events Engine::events() {
 
 void Engine::committed(std::uint64_t sequence) {
   committed_ = std::max(committed_, sequence);
-  const std::uint64_t done = committed_ + (mutant(Mutant::one_commit_early) ? 1 : 0);
-  while (!after_commit_.empty() && after_commit_.front().sequence <= done) {
+  while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
     for (const LeaseId id : ready.changed) {
       const auto last = changed_in_.find(id);
       if (last == changed_in_.end()) continue;
-      if (last->second <= ready.sequence || mutant(Mutant::earlier_commits_do)) changed_in_.erase(last);
+      if (last->second <= ready.sequence) changed_in_.erase(last);
     }
     start(ready);
   }
@@ -135,12 +134,10 @@ void Engine::store_failed(Error error) {
   store_problem_since_ = clock_.now();
   log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
   for (const AfterCommit& next : after_commit_) ends_in_doubt_.insert(next.ended.begin(), next.ended.end());
-  if (!mutant(Mutant::lost_decisions_are_done)) after_commit_.clear();
+  after_commit_.clear();
   changed_in_.clear();
-  for (auto& [lease, may] : std::exchange(locks_waiting_, {}))
-    if (!mutant(Mutant::locks_wait_for_ever)) may(false);
-  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters)
-    waiter.resume(mutant(Mutant::lost_is_durable));
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
+  for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
   reconcile();
 }
 
@@ -163,7 +160,7 @@ Status Engine::open_store() {
   if (!loaded) return loaded.error();
   // The clock never goes back over a restart: if the wall clock was set back meanwhile, the clock continues at the last
   // stored time.
-  if (!mutant(Mutant::time_goes_back)) clock_.go_on_from(loaded->last_time);
+  clock_.go_on_from(loaded->last_time);
   const Time now = alive_at_ = clock_.now();
   // Microseconds of that clock: greater than any number of an earlier run.
   cooperation_.number_from(static_cast<std::uint64_t>(now.ns / 1000));
@@ -179,7 +176,7 @@ Status Engine::open_store() {
     restart.transitions = {"deadlines_extended_at_start"};
   }
   // All in one commit, however many: no waiting lease is granted memory by it, and half of it would be wrong for ever.
-  if (!mutant(Mutant::reboots_by_halves)) restart.givers = restart.changed.size();
+  restart.givers = restart.changed.size();
   // An id that was given but not stored is not given again, because a client may still use it.
   const std::uint64_t last_id =
       mutant(Mutant::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
@@ -198,7 +195,7 @@ Status Engine::open_store() {
   unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
-  if (!restart.changed.empty() && !mutant(Mutant::jumps_are_not_stored)) intend(std::move(restart), now, std::nullopt);
+  if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
   meter_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
@@ -219,7 +216,7 @@ void Engine::adopt(Time now) {
     leases.push_back(lease);
   }
   for (const core::Lease& lease : leases) {
-    const bool program = lease.owner.kind == core::OwnerKind::process && !mutant(Mutant::restarts_watch_nobody);
+    const bool program = lease.owner.kind == core::OwnerKind::process;
     if (program) programs_.follow(lease, true);
     if (!lease.booked.empty()) programs_.book(lease);
     if (!lease.ended()) cooperation_.adopt(lease);
@@ -236,7 +233,7 @@ void Engine::adopt(Time now) {
   for (const LeaseId lease : held) {
     const core::Lease* live = state_.find(lease);
     if (live == nullptr || live->ended()) forget_holders(lease);
-    else if (holders_.contains(lease) && !mutant(Mutant::held_are_forgotten)) tick(core::HeldChanged{lease, true});
+    else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
   }
   tick(core::Tick{});
   for (const auto& [lease, timer] : watchers_) timer->cancel();  // all waiting calls look at the new state

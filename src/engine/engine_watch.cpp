@@ -3,7 +3,6 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
-#include "base/mutants.h"
 #include "core/over_limit.h"
 
 #include <fmt/format.h>
@@ -153,8 +152,7 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
 
 void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   (void)notice();
-  if (asked_ns < woke_at_ns_ && !mutant(Mutant::readings_of_before_a_sleep))
-    return probe_.take_now();  // a reading from before a sleep would look newer than it is
+  if (asked_ns < woke_at_ns_) return probe_.take_now();  // a reading from before a sleep would look newer than it is
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
@@ -163,8 +161,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     return;
   }
   programs_.scan();
-  core::Snapshot snapshot{.began = mutant(Mutant::readings_begin_late) ? now() : clock_.at_monotonic(asked_ns),
-                          .devices = {}};
+  core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
     else if (device.lost) snapshot.lost = device.problem;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/meter.h"
 
-#include "base/mutants.h"
-
 #include <algorithm>
 
 namespace sublet::engine {
@@ -47,7 +45,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
     entry.reserved = lease.reserved();
     follow_pause(entry, lease, plan);
     follow_waits(entry, lease);
-    if (!lease.ended() || mutant(Mutant::ends_are_not_counted)) continue;
+    if (!lease.ended()) continue;
     ++ended_[lease.end_reason];
     if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
     live_.erase(lease.id);

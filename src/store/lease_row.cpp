@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/lease_row.h"
 
-#include "base/mutants.h"
 #include "store/history.h"
 
 #include <fmt/format.h>
@@ -101,7 +100,6 @@ bool decode_touched(std::string_view text, std::optional<std::vector<ProcessRef>
   locked_processes.reset();
   if (text == not_noted) return true;
   locked_processes.emplace();
-  if (mutant(Mutant::touched_is_forgotten)) return true;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     if (!decode_process(line, locked_processes->emplace_back())) return false;
@@ -206,9 +204,9 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   parking.host_bytes = column.bytes();
   parking.measured = column.boolean();
   parking.residue = column.bytes();
-  parking.resume_requested = column.boolean() && !mutant(Mutant::parking_half_stored);
+  parking.resume_requested = column.boolean();
   parking.then_stop = column.boolean();
-  parking.told = column.boolean() && !mutant(Mutant::told_is_forgotten);
+  parking.told = column.boolean();
   if (method.empty()) return std::nullopt;
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;
@@ -225,7 +223,7 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
   how.address = column.row.text();
   how.pause_signal = column.integer<int>();
   how.resume_signal = column.integer<int>();
-  if (way.empty() || mutant(Mutant::manners_are_forgotten)) return std::nullopt;
+  if (way.empty()) return std::nullopt;
   const auto known = core::parse_cooperation_way(way);
   if (!known) column.good = false;
   how.way = known.value_or(core::CooperationWay::poll);
@@ -236,7 +234,6 @@ std::optional<core::Cooperation> read_cooperation(Decoder& column) {
 void read_yielded(Decoder& column, core::Lease& lease) {
   std::vector<core::HeldWhenPaused> held_when_paused;
   if (!decode_yielded(column.row.text(), held_when_paused)) column.good = false;
-  if (mutant(Mutant::yielded_is_forgotten)) held_when_paused.clear();
   const std::string method = column.row.text();
   core::Entered before;
   before.bytes = column.bytes();
@@ -255,7 +252,7 @@ void read_yielded(Decoder& column, core::Lease& lease) {
 std::optional<core::Upgrade> read_resize(Decoder& column) {
   const auto vram = column.row.maybe_integer();
   const auto since = column.maybe_time();
-  if (!vram || !since || mutant(Mutant::growths_are_forgotten)) return std::nullopt;
+  if (!vram || !since) return std::nullopt;
   if (*vram < 0 || *vram > (1LL << 62)) column.good = false;
   return core::Upgrade{{*vram}, *since};
 }
@@ -264,7 +261,7 @@ std::optional<core::Sized> read_sized(Decoder& column) {
   const auto mean = column.row.maybe_integer();
   const auto until = column.maybe_time();
   const auto parked = column.maybe_time();
-  if (!mean || !until || !parked || mutant(Mutant::sizes_are_forgotten)) return std::nullopt;
+  if (!mean || !until || !parked) return std::nullopt;
   if (*mean < 0 || *mean > (1LL << 62)) column.good = false;
   return core::Sized{{*mean}, *until, Duration(parked->ns)};
 }
@@ -272,7 +269,7 @@ std::optional<core::Sized> read_sized(Decoder& column) {
 std::optional<core::PreemptionRequest> read_preemption_request(Decoder& column) {
   const auto uid = column.row.maybe_integer();
   const bool any_user = column.boolean();
-  if (!uid || mutant(Mutant::words_are_forgotten)) return std::nullopt;
+  if (!uid) return std::nullopt;
   if (*uid < 0 || *uid > std::numeric_limits<std::uint32_t>::max()) column.good = false;
   return core::PreemptionRequest{static_cast<std::uint32_t>(*uid), any_user};
 }
@@ -394,9 +391,8 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.devices = decode_devices(row.text());
   lease.had_process = column.boolean();
   lease.lapsed_offers = column.integer<int>();
-  if (mutant(Mutant::lapses_are_forgotten)) lease.lapsed_offers = 0;
   if (const auto status = row.maybe_integer()) lease.exit_status = static_cast<int>(*status);
-  lease.stop_requested = column.boolean() && !mutant(Mutant::stops_are_forgotten);
+  lease.stop_requested = column.boolean();
   lease.created_at = column.time();
   lease.queued_at = column.time();
   lease.granted_at = column.maybe_time();
@@ -415,7 +411,6 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.parking = read_parking(column);
   lease.cooperation = read_cooperation(column);
   lease.resumed_at = column.maybe_time();
-  if (mutant(Mutant::returns_are_forgotten)) lease.resumed_at.reset();
   lease.preemption_request = read_preemption_request(column);
   std::optional<std::vector<ProcessRef>> locked_processes;
   if (!decode_touched(row.text(), locked_processes)) column.good = false;

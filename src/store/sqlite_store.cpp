@@ -240,7 +240,7 @@ SqliteStore::Work SqliteStore::next_work(std::size_t at_most) {
   if (mutant(Mutant::batches_in_disorder)) std::reverse(work.batches.begin(), work.batches.end());
   being_written_ = work.batches.size();
   // A read sees all batches that were intended before it. So it waits while a batch is queued.
-  if (queue_.empty() || mutant(Mutant::reads_overtake)) work.reads.swap(reads_);
+  if (queue_.empty()) work.reads.swap(reads_);
   work.last = stopping_ && queue_.empty();
   return work;
 }

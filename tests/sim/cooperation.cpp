@@ -54,7 +54,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
     // Nobody waits for its yield any more; for its going on somebody always does.
     if (found->second.kind == Kind::yield) found->second.answered = true;
-    finish(id, found->second, failed("late", "it has not answered in time"));
+    finish(found->second, failed("late", "it has not answered in time"));
   });
   return order;
 }
@@ -76,10 +76,8 @@ void SimCooperation::could_not(LeaseId lease, const Order& order) {
     if (its.kind == Kind::yield) {
       its.answered = its.untold = true;
       outcome.kind = ParkOutcome::Kind::undone;
-    } else {
-      life_->unreached(lease);
     }
-    finish(lease, its, std::move(outcome));
+    finish(its, std::move(outcome));
   });
 }
 
@@ -89,7 +87,7 @@ void SimCooperation::go_on_untold(LeaseId lease, const Order& order) {
     const auto found = orders_.find(lease);
     if (found == orders_.end() || found->second.wait != wait) return;
     found->second.kind = Kind::resume;
-    finish(lease, found->second, {.kind = ParkOutcome::Kind::done});
+    finish(found->second, {.kind = ParkOutcome::Kind::done});
   });
 }
 
@@ -126,10 +124,10 @@ void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
   if (!lives(lease, *order)) {  // one of which no process is left goes on by itself
     order->answered = true;
     life_->world.go_on_without(lease);
-    if (order->kind == Kind::resume) return finish(lease, *order, {.kind = ParkOutcome::Kind::done});
+    if (order->kind == Kind::resume) return finish(*order, {.kind = ParkOutcome::Kind::done});
     ParkOutcome gone = failed("gone", "its process has ended");
     gone.kind = ParkOutcome::Kind::undone;
-    return finish(lease, *order, std::move(gone));
+    return finish(*order, std::move(gone));
   }
   Program& program = *life_->world.program_of(lease);
   // It is still about something else: what it was told before, or it hears nothing at all.
@@ -149,7 +147,7 @@ void SimCooperation::hear_yield(LeaseId lease, Order& order, Program& program) {
     case Manners::deaf:
       program.busy_until_ns = life_->agenda.now_ns() + random.time(1s, 90s).count();
       return hear_in(Duration(program.busy_until_ns - life_->agenda.now_ns()), lease, order.number);
-    case Manners::refuses: order.answered = true; return finish(lease, order, failed("refused", "it refuses to yield"));
+    case Manners::refuses: order.answered = true; return finish(order, failed("refused", "it refuses to yield"));
     case Manners::liar: break;
     case Manners::half: world.put_away(lease, 50); break;
     case Manners::honest: world.put_away(lease, 100); break;
@@ -159,13 +157,13 @@ void SimCooperation::hear_yield(LeaseId lease, Order& order, Program& program) {
       break;
   }
   order.answered = true;
-  finish(lease, order, yielded(lease));
+  finish(order, yielded(lease));
 }
 
 void SimCooperation::hear_resume(LeaseId lease, Order& order) {
   if (!life_->world.take_back(lease)) return hear_in(retry_interval, lease, order.number);
   order.answered = true;
-  if (order.done) return finish(lease, order, {.kind = ParkOutcome::Kind::done});
+  if (order.done) return finish(order, {.kind = ParkOutcome::Kind::done});
   events_.runs_late(lease);
 }
 
@@ -197,11 +195,10 @@ ParkOutcome SimCooperation::yielded(LeaseId lease) const {
   return outcome;
 }
 
-void SimCooperation::finish(LeaseId lease, Order& order, ParkOutcome outcome) {
+void SimCooperation::finish(Order& order, ParkOutcome outcome) {
   const Done done = std::exchange(order.done, {});
   if (!done) return;
   if (outcome.kind != ParkOutcome::Kind::done) life_->verdict.met.failed(outcome.code);
-  if (order.kind == Kind::yield) life_->answers(lease, outcome);
   done(std::move(outcome));
 }
 

@@ -51,7 +51,7 @@ class SimCooperation final : public engine::Cooperation {
   void yield_late(LeaseId lease, Program& program, Duration after);
   void grab_again_later(LeaseId lease);
   engine::ParkOutcome yielded(LeaseId lease) const;
-  void finish(LeaseId lease, Order& order, engine::ParkOutcome outcome);
+  void finish(Order& order, engine::ParkOutcome outcome);
 
   std::shared_ptr<Life> life_;
   Events events_;

@@ -99,7 +99,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
-      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}, {}}),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {
@@ -117,8 +117,6 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     const core::Lease* lease = engine_ ? engine_->state().find(id) : nullptr;
     return lease == nullptr ? std::nullopt : std::optional(lease->state);
   };
-  life_->unreached = [this](LeaseId lease) { oracle_.unreached(lease); };
-  life_->answers = [this](LeaseId lease, const engine::ParkOutcome& outcome) { oracle_.answers(lease, outcome); };
   engine::Options options;
   options.rules = config.rules;
   options.boot_id = boot_id;

@@ -85,8 +85,6 @@ Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
   const auto found = world_.processes().find(helper.target);
   if (found == world_.processes().end() || !random_.chance(stuck)) return {random_.time(1ms, at_most), false, {}};
   world_.note_hung(found->second.lease);
-  // While another one is locked: as if they shared memory.
-  if (call == CheckpointCall::state || call == CheckpointCall::preflight) unfit_.insert(found->second.lease);
   return {random_.time(1ms, 60s), random_.chance(50), {}};
 }
 
@@ -171,16 +169,8 @@ bool Driver::uses_cuda(const Process& process) const {
 bool Driver::cannot_be_parked(const Process& process, CheckpointReply& reply) {
   if (config_.refusals <= 0 || process.ref.pid % 16 >= 2) return false;
   if (reply.call == CheckpointCall::preflight && process.ref.pid % 2 != 0) return false;
-  unfit_.insert(process.lease);
   refuse(reply, CheckpointRefusal::not_parkable, "it uses what the driver cannot park");
   return true;
-}
-
-bool Driver::barred(LeaseId lease, Time since) const {
-  return std::ranges::any_of(std::array{lease, LeaseId{}}, [&](LeaseId whose) {
-    const auto said = barred_at_.find(whose);
-    return said != barred_at_.end() && said->second >= since;
-  });
 }
 
 void Driver::preflight(const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
@@ -191,17 +181,13 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
                              CheckpointRefusal::no_driver};
     CheckpointRefusal how = why[random_.below(why.size())];
     // That is of all programs there are, and lasts: else nobody would be parked in most runs.
-    if (how == CheckpointRefusal::unsupported_driver && !random_.chance(5)) how = CheckpointRefusal::traced;
-    if (how == CheckpointRefusal::unsupported_driver) barred_at_[{}] = world_.awake();
-    else if (how == CheckpointRefusal::no_right || how == CheckpointRefusal::not_dumpable)
-      barred_at_[process.lease] = world_.awake();
+    if (how == CheckpointRefusal::unsupported_driver && !random_.chance(15)) how = CheckpointRefusal::traced;
     return refuse(reply, how, "it cannot be parked as it is");
   }
   reply.state = process.state;
   if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");
   else if (process.state != ParkState::running) refuse(reply, CheckpointRefusal::wrong_state, "it is parked already");
-  else if (config_.old_driver && !command.vouched)
-    unfit_.insert(process.lease), refuse(reply, CheckpointRefusal::unvouched, "nobody answers for it");
+  else if (config_.old_driver && !command.vouched) refuse(reply, CheckpointRefusal::unvouched, "nobody answers for it");
   else (void)cannot_be_parked(process, reply);
 }
 

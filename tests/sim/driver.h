@@ -35,11 +35,6 @@ class Driver {
   void ask(const std::shared_ptr<Helper>& helper, gpu::CheckpointCommand command, Answered answered);
   void leave_alone(Helper& helper);
   Bytes resident(ProcessRef process) const;
-  // It has said that it cannot park the program of this lease.
-  bool gave_up(LeaseId lease) const { return unfit_.contains(lease); }
-  // It has said that what keeps it from parking this program lasts, or that it can park nobody: then or later, on
-  // CLOCK_MONOTONIC.
-  bool barred(LeaseId lease, Time since) const;
 
  private:
   bool uses_cuda(const Process& process) const;
@@ -70,8 +65,6 @@ class Driver {
   Agenda& agenda_;
   const Config& config_;
   Random random_;
-  std::set<LeaseId> unfit_;
-  std::map<LeaseId, Time> barred_at_;             // LeaseId{}: everybody
   std::map<ProcessRef, std::deque<Call>> calls_;  // under way the first of each
 };
 

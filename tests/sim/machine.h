@@ -35,10 +35,6 @@ struct Life {
   std::function<std::optional<core::LeaseState>(LeaseId)> state_of;
   // A program is told to yield; or these processes of it were weighed, and may be parked as they are.
   std::function<void(LeaseId, std::span<const ProcessRef> weighed)> parks;
-  // What it is about to be told came of the order to yield.
-  std::function<void(LeaseId, const engine::ParkOutcome&)> answers;
-  // Its program could not be told to go on, which is no doing of its own.
-  std::function<void(LeaseId)> unreached;
 };
 
 // On the agenda, if the life it belongs to still goes on by then.

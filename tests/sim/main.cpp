@@ -14,16 +14,20 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <random>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::sim {
 namespace {
 
 constexpr std::size_t events_of_a_run = 3000;
 constexpr int shrink_tries = 400;
-constexpr std::uint64_t steps_of_a_campaign = 2'000'000;  // in so many everything is met that can be
+constexpr std::uint64_t steps_of_a_campaign = 200'000;
+constexpr std::uint64_t steps_to_meet_all = 2'000'000;  // in so many steps everything is met that can be met
 
 struct Arguments {
   std::optional<std::uint64_t> seed;
@@ -33,6 +37,7 @@ struct Arguments {
   bool mutants = false;
   bool coverage = false;
   std::string_view mutant;  // this one alone
+  std::string_view seeds;   // a file of seeds that a campaign replays first
 };
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -40,13 +45,14 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 int usage() {
   fmt::print(
       stderr,
-      "usage: sim [--steps N] [--from SEED] [--coverage]  as many steps, of runs with new seeds (2000000); what was "
-      "met how often\n"
-      "       sim --seed N [--steps N] [--trace]          one run of so many events, again\n");
+      "usage: sim [--steps N] [--from SEED] [--seeds FILE] [--coverage]\n"
+      "                                            N steps (200000) of runs with new seeds, after the seeds of FILE;\n"
+      "                                            what was met how often\n"
+      "       sim --seed N [--steps N] [--trace]   one run of N events, again\n");
 #ifdef SUBLET_MUTANTS
   fmt::print(stderr,
              "       sim --mutants                           find every mutant\n"
-             "       sim --mutant NAME [...]                 as above, with that one planted\n");
+             "       sim --mutant NAME [...]                 as above, with that bug planted\n");
 #endif
   return 2;
 }
@@ -75,14 +81,34 @@ int replay(const Arguments& arguments) {
   return 1;
 }
 
+// One seed a line, the reason why it is worth a replay behind it. Nothing: a line cannot be read.
+std::optional<std::vector<std::uint64_t>> read_seeds(std::string_view file) {
+  std::vector<std::uint64_t> seeds;
+  if (file.empty()) return seeds;
+  std::ifstream lines{std::string(file)};
+  bool good = lines.is_open();
+  for (std::string line; good && std::getline(lines, line);) {
+    if (line.empty() || line.front() == '#') continue;
+    const char *begin = line.data(), *end = begin + line.size();
+    const auto [rest, error] = std::from_chars(begin, end, seeds.emplace_back());
+    good = error == std::errc() && rest + 1 < end && *rest == ' ';
+  }
+  if (good) return seeds;
+  fmt::print(stderr, "sim: cannot read the seeds in {}: each line is a number and the reason for it\n", file);
+  return std::nullopt;
+}
+
 int campaign(Arguments arguments) {
+  const auto kept = read_seeds(arguments.seeds);
+  if (!kept) return 2;
   const std::uint64_t first = arguments.from ? *arguments.from : std::random_device{}();
   const std::uint64_t steps = arguments.steps.value_or(steps_of_a_campaign);
-  fmt::print("seeds from {}\n", first);
+  fmt::print("{} kept seeds, then seeds from {}\n", kept->size(), first);
   const double began = seconds();
   Outcome all;
   std::uint64_t runs = 0;
-  for (std::uint64_t seed = first; all.steps < steps; ++seed, ++runs) {
+  for (; runs < kept->size() || all.steps < steps; ++runs) {
+    const std::uint64_t seed = runs < kept->size() ? (*kept)[runs] : first + runs - kept->size();
     const Config config(seed);
     const Outcome outcome = run_apart(seed, draw_events(config, events_of_a_run));
     if (outcome.failed()) {
@@ -109,12 +135,12 @@ int campaign(Arguments arguments) {
       all.steps, runs, all.leases, all.pauses, all.lives, seconds() - began, busy,
       static_cast<double>(all.steps) / busy);
   if (arguments.coverage) all.met.print();
-  return all.steps < steps_of_a_campaign || all.met.complete() ? 0 : 1;
+  return all.steps < steps_to_meet_all || all.met.complete() ? 0 : 1;
 }
 
 #ifdef SUBLET_MUTANTS
 int find_mutants() {
-  constexpr int most_runs = 1000;
+  constexpr int most_runs = 300;
   constexpr const char* row = "{:<26}  {:<6}  {:<64} {:>4} {:>8}  {}\n";
   fmt::print(row, "mutant", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
@@ -160,8 +186,8 @@ std::optional<Arguments> parse(int argc, char** argv) {
     } else {
       if (i + 1 == argc) return std::nullopt;
       const char* text = argv[++i];
-      if (word == "--mutant") {
-        arguments.mutant = text;
+      if (word == "--mutant" || word == "--seeds") {
+        (word == "--mutant" ? arguments.mutant : arguments.seeds) = text;
         continue;
       }
       std::uint64_t number = 0;

@@ -1,6 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold whatever happens, worked out anew from what was read, stored and told, and without the engine's own
-// sums. Each invariant has a short name; it is what a failed run is called by.
+// The invariants of a simulated run. The oracle follows what was read, stored and told, and looks at the simulated
+// machine itself. It does not know how the core chooses: neither whom it pauses, nor when, nor for how long.
+//
+// The names on the right are the names of a failed run. Those without a file are checked in oracle*.cpp.
+//
+//   invariant                                            | name
+//   -----------------------------------------------------+----------------------------------------------------------
+//   1  no byte is promised twice                         | promised-twice; out-of-memory (world.cpp)
+//   2  nothing is granted where nothing is known         | granted-on-a-guess
+//   3  nothing is restored without free memory           | restored-while-blocked; restore-without-room (world.cpp),
+//                                                        |   room-unsure (orders.cpp)
+//   4  a paused lease was measured to hold its residue   | paused-unseen, paused-unlisted
+//   5  a running lease has a running program             | never-restored, never-told-to-go-on
+//   6  each parked program runs again, or its lease ends | never-came-back (simulation.cpp), left-parked, left-over,
+//      or is poisoned, with a reason                     |   resume-lost, end-forgotten, orphaned-early
+//   7  nothing is acted on before it is durable          | order-undecided, locked-unnoted (orders.cpp),
+//                                                        |   signal-undecided (programs.cpp), parked-undurably
+//   8  nothing is told before it is durable              | told-before-durable, event-before-durable,
+//                                                        |   durable-by-mistake
+//   9  nothing is decided and not stored                 | not-stored
+//   10 no lease has two orders at once                   | two-orders, busy-unsaid, second-helper (orders.cpp)
+//   11 an order does what was ordered, or undoes it all  | wrong-way, parked-by-halves, back-by-halves,
+//                                                        |   undone-by-halves, locked-though-refused (orders.cpp)
+//   12 pinned programs are not touched, nor those whose  | pinned-and-paused, parked-without-leave,
+//      owner did not agree                               |   method-not-allowed
+//   13 a parked program is not signalled                 | parked-program-signalled (programs.cpp)
+//   14 the host budget is kept                           | ledger-limit, ledger-short, beyond-share,
+//                                                        |   parked-under-pressure
+//   15 parked memory stays off the swap device           | asked-though-it-may-swap, parked-where-it-swaps,
+//                                                        |   swapped-though-kept, swap-unseen, kept-for-nothing
+//   16 a victim is displaced for an entitled lease       | displaced-for-nobody
+//   17 a lease is ended for others only if it is spot    | ended-without-word
+//      and runs                                          |
+//   18 no lease ends before its time                     | expired-early, gone-early, end-without-reason
+//   19 no time limit is missed, none runs while parked   | offer-overdue, expiry-overdue, time-forgotten,
+//                                                        |   offer-without-end, ttl-runs-while-parked
+//   20 a lease takes only the steps of its life, with a  | transition, end-changed, parking-state, gang, unexplained,
+//      reason and a growing generation                   |   generation-shrank, generation-stood, settled-alive
+//   21 no number is given twice, no lease comes back     | id-again, submitted-twice (watched_store.cpp)
+//   22 no lease, answer, event or time is lost in a      | store-prefix, events-lost, time-lost (watched_store.cpp),
+//      crash                                             |   answer-forgotten (clients.cpp), time-went-back
+//   23 a call with an old generation changes nothing     | old-generation (clients.cpp)
+//   24 no lease waits that fits                          | waits-although-it-fits
+//   25 each plan moves or ends in time                   | nobody-moves
+//   26 the loop comes to rest, and everything ends       | never-rests, does-not-start (daemon.cpp), left-over
+//   27 the core's own sums and indices hold              | check_state()
 #pragma once
 
 #include "engine/engine.h"
@@ -19,290 +63,146 @@ class Oracle {
  public:
   Oracle(const Config& config, Verdict& verdict, const World& world);
 
-  // A new life of the engine has begun, or its store was opened anew: what was observed is to be observed again.
+  // A new life of the engine has begun, or its store was opened anew.
   void begin(const engine::Engine* engine, const WatchedStore* store, Time now);
   void ended() { engine_ = nullptr, held_.clear(); }
   // The daemon stood still, or its machine slept, until now, for longer than any load explains.
   void stood_still(Time now);
-  void lagged(Time now);  // it stood still for any time: the driver may have returned, and it has not heard of it yet
-  void slept(Duration asleep);  // the machine did: no driver could return
+  void lagged() { standing_.clear(), fits_since_.clear(); }  // the daemon stood still for any time
+  void slept(Duration asleep) { lagged(), napped_ += asleep; }
 
   // Called as it happens.
   void reading(const gpu::GpuSnapshot& snapshot, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
   void intended(const store::Batch& batch);
-  void requested(LeaseId lease) { requested_.insert(lease); }  // room is to be made for it
-  bool wanted_back(LeaseId lease, bool back);                  // its owner's last word, and what that was before
-  void revoked(LeaseId lease) { revoked_.insert(lease); }      // somebody wants it taken
+  void requested(LeaseId lease) { requested_.insert(lease); }  // a user or admin requested memory for it
+  bool wanted_back(LeaseId lease, bool back);  // notes the owner's last call, and returns the one before
+  void revoked(LeaseId lease) { revoked_.insert(lease); }
   void told(LeaseId lease, std::uint64_t generation);
-  void answers(LeaseId lease, const engine::ParkOutcome& outcome);  // who was asked to yield
-  void unreached(LeaseId lease);                                    // nobody could tell it to go on
   void restores(LeaseId lease, const std::vector<engine::Room>& room);
-  // It is told to yield, or these of it were weighed and may be parked.
+  // The lease is told to yield, or these processes were weighed and may be parked.
   void parks(LeaseId lease, std::span<const ProcessRef> weighed);
   void held(LeaseId lease, bool held, Time now);
 
   void trace(bool on) { trace_ = on; }
   std::uint64_t leases_seen() const { return leases_seen_; }
   std::uint64_t pauses_seen() const { return pauses_seen_; }
-  std::string why_parked() const;  // the last word on those who are
+  std::string why_parked() const;  // the last reason of each parked lease
 
-  // `overdue`: something should have happened by now, and is still to come.
+  // `overdue`: an event of the simulated world is late, so that the daemon may be late as well.
   void after_step(bool overdue);
-  // Nothing is left to do, nobody wants anything, and no fault is about.
+  // The run is over: nobody wants anything, and no fault is active.
   void at_rest();
 
  private:
   using Lease = core::Lease;
+  using OnDevice = std::pair<LeaseId, std::string>;
   struct Reading {
     Time began;
     Bytes total, driver_reserved, used;
-    std::map<LeaseId, Bytes> of;      // by lease; {}: of nobody's
-    std::map<LeaseId, Bytes> unseen;  // the same, of what was not listed and really is there
+    std::map<LeaseId, Bytes> of;      // by lease; {}: of unleased processes
+    std::map<LeaseId, Bytes> unseen;  // by lease: unlisted, and really on the device
     std::map<ProcessRef, Bytes> each;
-    Bytes arrived;  // not listed yet, of those who are brought back
+    Bytes arrived;  // unlisted bytes of leases that are being restored
 
     Bytes used_by(LeaseId lease) const {
       const auto found = of.find(lease);
       return found == of.end() ? Bytes{} : found->second;
     }
   };
-  struct Claims {
-    Bytes leases, others;
-    Bytes sum() const { return leases + others; }
-  };
   struct End {
     Time at;
-    Bytes each;  // what it is charged on each of its devices until it is measured
+    Bytes each;  // charged on each of its devices until a later reading
     std::vector<std::string> devices;
   };
+  struct Standing {
+    Time since;
+    std::vector<LeaseId> victims;
+  };
 
-  Bytes arrived(const std::string& device, const Reading& reading,
-                const std::function<LeaseId(ProcessRef)>& lease_of) const;
-  void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
+  static bool is_on(const Lease& lease, const std::string& device);
+  static bool is_moving(const Lease& lease);
+  static bool waits(const Lease& lease);
+
+  // Each change as it is decided (oracle.cpp).
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
-  void check_left_parked(const Lease& before, const Lease& lease);
-  void check_time_parked(const Lease* before, const Lease& lease, Time now);
-  void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
-  void check_room(const Lease& lease, Time now, bool wakes);
-  void check_displaced(const Lease& lease, Time now);
-  void check_slice(const Lease& lease, Time now);
-  void check_begun(const core::PreemptionPlan& preemption, Time now);
-  void check_quantum(const Lease& lease, const Lease& next, Time now);
-  Time quantum_over(const Lease& lease, const Lease& next) const;
-  void note_promised(const core::State& state);
-  bool others_move(const Lease& lease, const std::string& device) const;
-  void check_yielded(const Lease& lease);
-  bool seen_to_lie(const Lease& lease) const;
-  void check_named(const core::Reason& reason);
-  void check_method(const Lease* before, const Lease& lease, Time now);
-  void check_left_alone(const Lease& lease, Time now);
+  void check_parking(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_deferred_end(const Lease& before, const Lease& lease);
-  void check_undone(const Lease& lease, Time now) const;
-  void follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch);
-  void check_ledger_entry(const Lease& lease);
-  void follow_return(const Lease* before, const Lease& lease);
-  void follow_word(const Lease* before, const Lease& lease, Time now);
-  void follow_restart();
-  std::optional<Bytes> seen_to_use(LeaseId lease, const std::string& uuid) const;
-  static bool is_moved(const Lease& lease);
-  static bool is_on(const Lease& lease, const std::string& device);
-  static bool waits(const Lease& lease);
-  static bool has_room(const Lease& lease);
-  Claims claims(const std::string& device, const Reading& reading) const;
-  Bytes claimed(const std::string& device, const Reading& reading) const;  // the sum
 
-  Bytes counted(const Lease& lease, const std::string& device, const Reading& reading) const;
+  // Promises and readings (oracle_promises.cpp).
+  void read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of);
+  Bytes arrived(const std::string& device, const Reading& reading,
+                const std::function<LeaseId(ProcessRef)>& lease_of) const;
+  std::optional<Bytes> seen_to_use(LeaseId lease, const std::string& device) const;
   const Reading* known(const std::string& device, Time now) const;
-  Bytes capacity(const Reading& reading) const;
-  Bytes settling(const Lease& ended, const std::string& device, const Reading& reading) const;
-  Bytes coming_free(const std::string& device, const Reading& reading, const std::vector<core::Victim>& victims) const;
-  struct Seen {
-    std::vector<LeaseId> victims, beneficiaries;  // who yields, and who else comes in by the same turn
-    std::vector<std::string> devices;
-    Time since;          // decided then
-    bool again = false;  // for the second time
-  };
-  void check_plan(const core::State& state, const core::PreemptionPlan& preemption, const Seen& decided, Time now);
-  void check_cheapest(const core::State& state, const core::PreemptionPlan& preemption, const Reading& reading,
-                      Bytes lacks, Time now);
-  Bytes in_headroom(const std::string& device) const;
+  void follow_return(const Lease* before, const Lease& lease);
+  void follow_restart();
+  Bytes claims(const std::string& device, const Reading& reading) const;
   Bytes residues(const std::string& device) const;
-  Bytes ledger_left() const;
-  void check_host_room(const core::PreemptionPlan& preemption);
-  void check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch);
-  void check_plans(const core::State& state, Time now);
-  void check_unleased_named(const core::State& state, Time now);
-  void check_unleased_named(const core::State& state, const Lease& lease, const Reading& reading, Time now);
+  void check_promise(const Lease& lease, Time now, bool wakes);
 
-  // Turns (oracle_shares.cpp, oracle_announced.cpp).
-  struct Contest {
-    Time began, at;                              // counted up to `at`
-    std::map<LeaseId, Duration> had;             // with its room
-    std::set<LeaseId> waited;                    // for it, at any time
-    std::set<LeaseId> has;                       // its room, since `at`
-    int moving = 0;                              // so many since `at`
-    Duration moved{};                            // that took, all of them together
-    std::set<LeaseId> movers;                    // who left, or came in, at any time
-    std::map<LeaseId, Duration> worked;          // so long it had its room
-    std::optional<Time> away;                    // somebody is on the way out or in since
-    Duration longest = std::chrono::seconds(5);  // that this took
-    Duration quantum{};                          // the longest that anybody could be left his room
-    bool fair = true;                            // nothing but turns has decided who has the device
-    bool settled = false;                        // and all who have their room can be paused
-  };
-  void forget_slices() { contests_.clear(), announced_.clear(), entering_.clear(), stands_.clear(), unasked_.clear(); }
-  void follow_contests(const core::State& state, Time now);
-  void follow_contest(const std::string& device, const std::vector<const Lease*>& members, bool alone,
-                      const core::State& state, Time now);
-  void count_shares(Contest& contest, const std::vector<const Lease*>& members, const std::string& device, Time now);
-  bool takes_slices(const core::State& state, const Lease& lease, const std::string& device, Time now) const;
-  bool starts_up(const Lease& lease, const std::string& device) const;
-  bool waits_on(const Lease& lease, const std::string& device) const;
-  Bytes keeps(const Lease& lease) const;
-  void note_quantum(Contest& contest, const std::vector<const Lease*>& members, const Reading& reading,
-                    const std::string& device) const;
-  void check_shares(const Contest& contest, const std::vector<const Lease*>& members, const std::string& device,
-                    Time now);
-  void check_switching(const Contest& contest, const std::string& device, Time now);
-  void check_announced(const core::State& state, Time now);
-  void check_entered(const core::State& state);
-  void check_kept(const core::State& state, LeaseId id, Time at, const std::map<LeaseId, Time>& announced, Time now);
-  bool takes_fair_slices(LeaseId id) const;
-  void check_asked_for(LeaseId next, Time now);
-  void check_slices_due(const core::State& state, Time now);
-  void check_leaves(const core::PreemptionPlan& preemption, const std::string& device, Time now);
-  // Whether anything happens at all (oracle_progress.cpp).
-  bool surely_yields(const core::State& state, const Lease& lease, const std::string& device, core::Tier preemptor,
-                     Time now) const;
-  bool somebody_moves(const core::State& state, const std::string& device) const;
-  void check_progress(const core::State& state, Time now);
-  void check_under_way(const core::State& state, Time now);
-  bool could_ask(const core::State& state, const Lease& waiter, Time now) const;
-  // Those of which nothing has registered yet (oracle_register.cpp).
-  void follow_silent(const Lease* before, const Lease& lease, Time now);
-  Time silent_since(const Lease& lease) const;
-  bool in_its_moment(const Lease& lease, Time now) const;
-  bool surely_ends(const core::State& state, const Lease& lease, core::Tier preemptor, Time now) const;
+  // Pauses (oracle_pauses.cpp).
+  void check_displaced(const Lease& lease);
+  void check_method(const Lease* before, const Lease& lease);
+  void check_yielded(const Lease& lease);
+  bool others_move(const Lease& lease, const std::string& device) const;
+  void check_left_parked(const Lease& before, const Lease& lease);
 
-  bool stands_before(const Lease& a, const Lease& b, Time now) const;
-  bool end_is_known(const Lease& lease, Time now) const;
-  const Lease* held_for(const std::string& device, const Lease& given, Time now) const;
-  std::optional<Time> limit(const Lease& lease) const;
-  void follow_back(const Lease& parked, Time now);
-  void note_waited(const std::optional<Lease>& before) {
-    if (before && waits(*before)) waited_.push_back(*before);
-  }
-  void follow_given(const Lease* was, const Lease& lease, Time now);
-  void follow_shrunk(const Lease& was, const Lease& lease);
-  void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
-
-  // Limits (oracle_limits.cpp).
-  static std::optional<LeaseId> preemptor_of(const std::string& reason);
-  void check_limits(const Lease& lease);
-  void check_host(LeaseId id, double pressure) const;
-  bool swaps(LeaseId id) const;          // what is parked of it may be written to the swap device
-  bool driver_barred(LeaseId id) const;  // the driver cannot park it here
+  // Host memory and swap (oracle_host.cpp).
+  void check_asked(const Lease& lease);
+  void check_ledger(const Lease& lease);
   void check_share(const Lease& lease) const;
-  void check_nothing_automatic(const core::State& state);
+  void check_pressure(LeaseId id, double pressure) const;
   void check_swapped(const core::State& state) const;
-  std::optional<Time> deserted(const Lease& lease) const;
-  void follow_deserted();
-  void keep_deserted(Time now);
-  bool was_told(const core::State& state);
-  void check_deserted(const core::State& state);
-  void check_orphaned(const Lease& before, const Lease& lease);
 
-  void check_sums(const core::State& state, Time now);
-  void check_queue(const core::State& state, Time now);
+  // After each step, and ends (oracle_state.cpp).
+  void check_state(const core::State& state, Time now);
   void check_served(const core::State& state, Time now);
+  void check_plans_move(const core::State& state, Time now);
+  bool somebody_moves(const core::State& state, const std::string& device) const;
   void check_due(Time now);
   void check_durable();
-  void follow_driver(const core::State& state, Time now);
-  void check_stuck(const core::State& state, Time now);
-  void check_blame(const core::State& state);
-
-  struct Word {
-    Time at;  // since when it has that room
-    core::PreemptionRequest by;
-  };
+  void check_end(const Lease* before, const Lease& lease, const store::Batch& batch);
+  std::optional<Time> orphaned_since(const Lease& lease) const;
+  bool takes_new_reading(const core::State& state);
 
   const Config& config_;
   Verdict& verdict_;
   const World& world_;
   const engine::Engine* engine_ = nullptr;
   const WatchedStore* store_ = nullptr;
-  std::map<LeaseId, Lease> leases_;          // as last intended; the ended ones until they settle
-  std::map<std::string, Reading> readings_;  // the last one that can be believed, by device
-  std::map<std::string, Reading> believed_;  // the last of each that was
-  std::set<std::string> unread_;             // devices whose newest reading cannot be
-  std::map<LeaseId, End> ends_;              // of leases that had a process, until a later reading
-  std::set<LeaseId> held_;                   // by connections of this life
-  std::map<LeaseId, Time> unheld_;           // connection leases that nobody holds, since
-  std::set<LeaseId> requested_, revoked_;    // on somebody's word
-  std::set<LeaseId> displaced_;              // pausing for somebody else
-  std::map<LeaseId, Time> back_at_;          // runs again since, after a pause
-  std::map<LeaseId, Time> told_since_;       // is to run again since, after a pause or an undone one
-  std::set<LeaseId> wanted_back_;            // by the last word of their owners
-  std::set<LeaseId> undoing_;                // their pause came to nothing
-  std::map<LeaseId, Time> undone_at_;        // runs again since, after one that came to nothing
-  std::map<LeaseId, int> undone_;            // how many did, in a row
-  std::set<LeaseId> hindered_;               // the same, and it was no fault of their own
-  std::set<LeaseId> passing_;                // … and what was in the way is over in a moment
-  std::set<LeaseId> refuses_;                // who was asked to yield, and was just heard to have failed
-  std::map<LeaseId, Time> said_at_;          // pausing, and said then that it has yielded
-  std::set<LeaseId> measurable_;             // asked to yield when nobody hid anything any more
-  std::map<LeaseId, int> to_blame_;          // failed to yield, so many times in a row, and that is to be known
-  std::map<LeaseId, Time> returns_by_;       // the driver should have, at the latest
-  std::set<LeaseId> asked_now_;              // to yield, by the newest decision
-  std::set<std::string> cleared_;            // by the newest decision: devices on which somebody was ended for others
-  using OnDevice = std::pair<LeaseId, std::string>;
-  std::map<LeaseId, Word> word_at_;      // has its room on somebody's word
-  std::map<LeaseId, Time> asked_at_;     // when it was, by the last that was decided
-  std::map<OnDevice, Bytes> asked_;      // held when it was asked to yield
-  std::map<OnDevice, Bytes> coming_;     // yielding, or being brought back: what it will hold
-  std::map<std::string, Bytes> kept_;    // of each card, by those who come back by the newest decision, until then
-  std::map<OnDevice, Bytes> came_back_;  // by the newest decision: what each kept of a card while it was parked
-  std::map<OnDevice, std::vector<std::pair<Time, Bytes>>> given_;  // its room there, and by which it grew; and when
-  std::vector<Lease> waited_;                          // who is given room by what was stored last, as they were before
-  std::map<LeaseId, std::set<LeaseId>> slices_begun_;  // who is to leave, by for whom
-  std::map<std::pair<LeaseId, LeaseId>, Time> promised_;  // to the first, who waits: the second may leave for it then
-  std::map<LeaseId, Time> used_at_;                       // the last reading that showed it use anything
-  std::map<LeaseId, Time> silent_;                        // who had registered for it has ended, or withdrew, then
-  Time heard_from_;                                       // nobody could before: no daemon ran, or all slept
-  std::map<LeaseId, Seen> plans_;                         // who is to yield, by for whom
-  std::map<LeaseId, Time> named_at_;                      // the reading by which it was seen who is in its way
-  std::set<LeaseId> over_;                                // ended, once and for all
+
+  std::map<LeaseId, Lease> leases_;  // as last intended; ended leases until they settle
+  std::set<LeaseId> over_;           // ended, in any life
   std::uint64_t last_id_ = 0;
-  std::map<LeaseId, Time> forgiven_;  // may not expire before, whatever is stored
-  std::map<LeaseId, std::string> last_words_;
+  std::map<LeaseId, std::string> last_reasons_;
   std::uint64_t leases_seen_ = 0, pauses_seen_ = 0;
-  std::map<LeaseId, Time> back_by_;                  // nobody may be gone for want of a connection before
-  std::map<std::string, Contest> contests_;          // by device; only where no faults are about
-  std::map<LeaseId, Time> announced_;                // to those who take turns there, when theirs begins
-  std::uint64_t changes_ = 0, announced_after_ = 0;  // of leases, of what was learned, and of what they are seen to use
-  struct Entering {
-    std::vector<LeaseId> enters;  // were to come in by the turn that was announced
-    std::set<LeaseId> waiting;
-    bool begun = false;
-  };
-  std::map<std::string, Entering> entering_;  // by device
-  struct Stands {
-    Time since;
-    std::vector<LeaseId> victims;
-  };
-  std::map<LeaseId, Stands> stands_;      // room is made for it, and nothing happens
-  std::map<LeaseId, Time> unasked_;       // others could be asked for it since, and are not
-  std::map<LeaseId, Time> pause_began_;   // of tokens' leases, on CLOCK_MONOTONIC
-  std::map<LeaseId, Time> deserted_;      // nothing of it lives, and the daemon could see that since
-  std::optional<Time> looked_;            // begun then, a reading was told in this step
-  Time looked_at_;                        // the last one was told then, on CLOCK_MONOTONIC
-  Time last_now_, awake_;                 // on CLOCK_MONOTONIC
-  std::optional<std::uint64_t> checked_;  // after so many steps of the core
-  bool woke_ = false;                     // so the newest decision began
-  bool wakes_ = false;                    // it stood still, and has not decided anything since
-  Time lagged_at_{};                      // when it had last stood still
-  Duration napped_{};                     // the machine slept so long, and the engine has not noticed
+
+  std::map<std::string, Reading> readings_;  // by device: the newest credible reading
+  std::map<std::string, Reading> believed_;  // by device: the newest one before it that the engine took
+  std::set<std::string> unread_;             // devices whose newest reading is not credible
+  std::map<LeaseId, End> ends_;              // leases that had a process, until a later reading
+  std::map<OnDevice, Bytes> asked_;          // held when the lease was asked to yield
+  std::map<LeaseId, Time> asked_at_;         // when that was
+  std::map<OnDevice, Bytes> coming_;         // pausing or resuming: what the lease will hold
+  std::map<std::string, Bytes> kept_;        // residues of leases that resume by the newest decision, by device
+
+  std::set<LeaseId> held_;            // by connections of this life
+  std::map<LeaseId, Time> unheld_;    // connection leases without a connection, since
+  std::map<LeaseId, Time> back_by_;   // earliest end for want of a connection
+  std::map<LeaseId, Time> forgiven_;  // earliest expiry, whatever is stored
+  std::set<LeaseId> requested_, revoked_, wanted_back_;
+  std::map<LeaseId, Time> pause_began_;  // on CLOCK_MONOTONIC
+
+  std::map<LeaseId, Standing> standing_;  // plans of which nothing moves, by preemptor
+  std::map<LeaseId, Time> fits_since_;    // waiting leases that fit
+  std::optional<Time> looked_;            // start of a reading that was told in this step
+  Time looked_at_;                        // of the last reading, on CLOCK_MONOTONIC
+  Time last_now_;
+  std::optional<std::uint64_t> checked_;  // number of the core's steps at the last check
+  bool woke_ = false;                     // the newest decision is the first after a standstill
+  bool wakes_ = false;                    // the daemon stood still, and has decided nothing since
+  Duration napped_{};                     // machine sleep that the engine has not noticed
   bool trace_ = false;
 };
 

@@ -28,11 +28,7 @@ void SimParker::park(LeaseId lease, Program program, Duration give_up, List list
       say(std::move(why_not));
     });
   };
-  parker_.park(lease, program, give_up, std::move(list), std::move(touch), weighs,
-               checked(lease, [life = life_, lease, done = std::move(done)](ParkOutcome outcome) {
-                 life->answers(lease, outcome);
-                 done(std::move(outcome));
-               }));
+  parker_.park(lease, program, give_up, std::move(list), std::move(touch), weighs, checked(lease, std::move(done)));
 }
 
 void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,

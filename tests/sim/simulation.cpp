@@ -85,7 +85,7 @@ void Simulation::stall(Duration d) {
   agenda_.stand_still(d);
   world_.ram().stood_still(d);
   if (!daemon_) return;
-  oracle_.lagged(daemon_->engine().now());
+  oracle_.lagged();
   if (d > config_.rules.reconnect / 3) oracle_.stood_still(daemon_->engine().now());
 }
 
@@ -112,8 +112,6 @@ void Simulation::happen(const Event& event) {
       const Duration asleep = random.time(2s, 3h);
       agenda_.sleep(asleep);
       oracle_.slept(asleep);
-      // The daemon hears of a driver call that came back meanwhile, or at once, only as it goes on.
-      if (daemon_) oracle_.lagged(daemon_->engine().now());
       break;
     }
     case Kind::crash: crash(random); break;
@@ -189,7 +187,7 @@ void Simulation::wind_down() {
   if (!verdict_.failed()) oracle_.at_rest();
 }
 
-// As many turns as show how the time is shared out, in what the run before has left behind.
+// Many time slices, in what the run before has left behind.
 void Simulation::crowd() {
   constexpr Duration stays = 8min;
   Random random(config_.seed ^ 0xc0ffee);

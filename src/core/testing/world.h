@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,12 @@
 namespace sublet::core::testing {
 
 using namespace std::chrono_literals;
+
+// The number in an environment variable, or `otherwise` where the variable is not set.
+inline std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
 
 inline Lease wish(Bytes vram, std::string consumer = "train") {
   Lease lease;
