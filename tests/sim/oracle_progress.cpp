@@ -105,7 +105,8 @@ bool Oracle::could_ask(const core::State& state, const Lease& waiter, Time now) 
                                                          : World::uuid_of(0);
   const bool one = in_place ? waiter.devices.size() == 1 : waiter.device_count == 1;
   if (!one || !state.devices().contains(device)) return false;
-  if (waiter.pausable == core::Pausable::no || waiter.ordered) return false;  // the one may be kept out by held room
+  if (waiter.pausable == core::Pausable::no || waiter.preemption_request)
+    return false;  // the one may be kept out by held room
   const Reading* reading = known(device, now);
   if (reading == nullptr || state.plan_on(device) != nullptr || somebody_moves(state, device)) return false;
   const Bytes free = state.effective_free(state.devices().at(device), config_.rules, now);
