@@ -65,12 +65,12 @@ Bytes some_need(std::mt19937_64& random) {
   return Bytes{most_promised.count / 100 * static_cast<std::int64_t>(10 + random() % 81)};
 }
 
-Timings search(std::size_t candidates, int rounds) {
-  std::mt19937_64 random(candidates);
+Timings search(std::size_t count, int rounds) {
+  std::mt19937_64 random(count);
   Timings timings;
   for (int i = 0; i < rounds; ++i) {
     std::vector<Candidate> candidates;
-    for (const Bytes size : sizes(candidates, random)) {
+    for (const Bytes size : sizes(count, random)) {
       const auto used = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(size.count));
       candidates.push_back({size, Duration(700'000'000 + used / 4)});  // a quarter of a second for each GiB
     }

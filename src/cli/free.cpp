@@ -116,9 +116,9 @@ Action add_free(Command command, Common& common) {
   command.footer(
       "For a program that does not ask Sublet. Your own programs are paused for it and\n"
       "those of the tiers batch and spot, or anybody's on an admin's word; of others'\n"
-      "of the tier standard, in its time slice. They come back by their place in the queue\n"
-      "once the time is over or the lease that is printed is released. Ctrl-C while\n"
-      "room is being made gives it up.");
+      "of the tier standard, in its time slice. They come back by their place in the\n"
+      "queue once the time is over or the lease that is printed is released. Ctrl-C\n"
+      "while room is being made gives it up.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

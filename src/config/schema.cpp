@@ -90,21 +90,20 @@ constexpr Key table[] = {
      "How long a lease whose pause failed, or could not be begun or measured, is left alone; doubled with each failure "
      "in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
-    {"pause.spot_unused_after", "1s", "1d",
-     "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
-     "it can be ended for a higher tier. So long it also has to register how it yields, where only that would let it "
-     "be paused.",
-     +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
     {"pause.min_residency", "0s", "1d",
      "How long a lease has its room at least before a time slice takes it away; 0s: ten times what its pause and its "
-     "resume "
-     "take, 10 s at least.",
+     "resume take, 10 s at least.",
      +[](Config& c) -> Duration& { return c.pause.min_residency; }},
     {"pause.orphan_after", "100ms", "3650d",
      "How long a lease that belongs to a token may stay paused without any living process, before it ends.",
      +[](Config& c) -> Duration& { return c.pause.orphan_after; }},
     {"pause.slice_overhead", "0.001", "1", "The part of the time that time slices may spend on switching.",
      +[](Config& c) -> double& { return c.pause.slice_overhead; }},
+    {"pause.spot_unused_after", "1s", "1d",
+     "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
+     "it can be ended for a higher tier. So long it also has to register how it yields, where only that would let it "
+     "be paused.",
+     +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
     {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"pause.yield_timeout", "100ms", "1h",
