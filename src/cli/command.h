@@ -34,10 +34,10 @@ class Option {
   Option(CLI::Option* option, CLI::App* app) : option_(option), app_(app) {}
 
   Option required() const;
-  Option excludes(Option other) const;                       // both given is a usage error
-  Option type(const char* name) const;                       // what --help calls its value: "SIZE"
-  Option not_empty(const char* asks = "it is empty") const;  // "$UNSET" is a usage error
-  Option between(int least, int most) const;                 // of a number
+  Option excludes(Option other) const;                              // both given is a usage error
+  Option type(const char* name) const;                              // what --help calls its value: "SIZE"
+  Option not_empty(const char* asks = "the value is empty") const;  // "$UNSET" is a usage error
+  Option between(int least, int most) const;                        // of a number
   // One of these words, or a list of them: another is a usage error, and completion offers them.
   Option one_of(std::vector<std::string> words, bool list = false) const;
   Option offers(Offer offer) const;

@@ -85,8 +85,8 @@ Action add_completion(Command command, Common&) {
     if (!script.empty()) return fmt::print("{}", script), kOk;
     static constexpr std::array<std::string_view, 3> known{"bash", "zsh", "fish"};
     return usage_error(
-        fmt::format("no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
-        "there is one for bash, zsh and fish");
+        fmt::format("there is no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
+        "supported shells: bash, zsh, fish");
   };
 }
 

@@ -93,10 +93,10 @@ int Free::tell(const Acquired& acquired) {
     return kOk;
   }
   fmt::print("{}\n", lease.id);
-  say(common_, visible(fmt::format("sublet: {} are free on {} and kept for {} (as {}); 'sublet release {}' gives them "
-                                   "back before",
-                                   format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()),
-                                   lease.id, lease.id)));
+  say(common_,
+      visible(fmt::format("sublet: {} are free on {}, reserved for {} as {}; 'sublet release {}' ends the reservation",
+                          format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()), lease.id,
+                          lease.id)));
   return kOk;
 }
 
@@ -104,21 +104,20 @@ int Free::tell(const Acquired& acquired) {
 
 Action add_free(Command command, Common& common) {
   auto flags = std::make_shared<FreeFlags>();
-  command.size("SIZE", flags->size, "How much VRAM is to be free").required();
-  command.option("--gpu", flags->gpu, "Which device: gpu0, a uuid, or any")
-      .type("ID")
-      .offers({Offer::Of::devices, {"any"}});
-  command.ttl("--for", flags->hold, "Keep it free for so long (60s)");
-  const Option wait = command.duration("--wait", flags->wait, "Give up after waiting for so long (exit 124)");
-  command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing")
+  command.size("SIZE", flags->size, "VRAM to free").required();
+  command.option("--gpu", flags->gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
+  command.ttl("--for", flags->hold, "Keep the memory free for this time (60s)");
+  const Option wait = command.duration("--wait", flags->wait, "Give up after this time (exit 124)");
+  command.flag("--preview", flags->preview, "Only print which leases would be paused, for how long and at what cost")
       .excludes(wait);
   add_json(command, common);
   command.footer(
-      "For a program that does not ask Sublet. Your own programs are paused for it and\n"
-      "those of the tiers batch and spot, or anybody's on an admin's word; of others'\n"
-      "of the tier standard, in its time slice. They come back by their place in the queue\n"
-      "once the time is over or the lease that is printed is released. Ctrl-C while\n"
-      "room is being made gives it up.");
+      "Frees memory for a program that runs without a lease. Your own programs may be\n"
+      "paused, and other users' programs of the tiers batch and spot. Other users'\n"
+      "programs of the tier standard are paused in their time slice. A request by an\n"
+      "admin may pause any program. Paused programs resume in the order of the queue,\n"
+      "once the time is over or the printed lease is released. Ctrl-C cancels the\n"
+      "request while programs are still being paused.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

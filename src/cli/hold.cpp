@@ -134,8 +134,9 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
 
 int hold(const Common& common, const HoldFlags& flags) {
   if (!flags.token_file.empty() && !flags.lease.ttl) {
-    return usage_error("--token-file needs --ttl: nobody is watched, so the lease must end unless it is renewed",
-                       "for example: --ttl 10m, then: sublet renew LEASE");
+    return usage_error(
+        "--token-file needs --ttl: the lease has no owner process, so it must expire unless it is renewed",
+        "for example: --ttl 10m, then: sublet renew LEASE");
   }
   auto client = connect(common);
   if (!client) return fail(client.error());
@@ -147,17 +148,17 @@ int hold(const Common& common, const HoldFlags& flags) {
 Action add_hold(Command command, Common& common) {
   auto flags = std::make_shared<HoldFlags>();
   add_lease_flags(command, flags->lease);
-  const Option pid = command.option("--pid", flags->pid, "This process owns the lease; the command returns")
+  const Option pid = command.option("--pid", flags->pid, "Make this process the owner of the lease, and return")
                          .type("P")
                          .between(1, INT_MAX);
-  command.option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
+  command.option("--token-file", flags->token_file, "Write the lease's token to this new file, and return; needs --ttl")
       .type("FILE")
       .offers(Offer::Of::files)
       .excludes(pid);
   add_json(command, common);
   command.footer(
-      "Prints the lease's id once it is granted. In the foreground it is held until\n"
-      "Ctrl-C, which releases it.");
+      "Prints the lease's id once the lease is granted. In the foreground, the command\n"
+      "holds the lease until Ctrl-C releases it.");
   return [&common, flags] { return hold(common, *flags); };
 }
 

@@ -58,7 +58,7 @@ std::span<const std::string_view> verbs_not_yet();  // what the product will do 
 // Which common flags a verb takes besides --host, -q, -v and --color, which all take.
 void add_common(Command command, Common& common);  // called for every verb
 // --json
-void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged, a refusal too");
+void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged, also a refusal");
 void add_watch(Command command, Common& common);        // --watch [EVERY]
 void add_table_flags(Command command, Common& common);  // --json, --watch, --no-header, -o COLS
 

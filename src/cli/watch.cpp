@@ -70,7 +70,7 @@ class Watch {
     std::string text =
         paint(fmt::format("sublet {}, every {}, {}", common_.verb, format_duration(*common_.watch), clock()),
               Paint::dim, look);
-    if (!problem_.empty()) text += "  " + paint("! " + problem_ + "; trying on", Paint::red, look);
+    if (!problem_.empty()) text += "  " + paint("! " + problem_ + "; retrying", Paint::red, look);
     screen_->draw(text + "\n\n" + last_);
   }
 
@@ -81,7 +81,11 @@ class Watch {
     } else if (fresh) {
       fmt::print("== {}\n{}\n", clock(), last_);
     } else {
-      fmt::print("== {}\n! {}; trying on\n\n", clock(), problem_);
+      fmt::print(
+          "== {}\n"
+          "! {}; retrying\n"
+          "\n",
+          clock(), problem_);
     }
     if (std::fflush(stdout) == 0) return true;
     if (errno == EPIPE) ended_by_ = SIGPIPE;

@@ -37,7 +37,7 @@ Time Engine::notice() {
   const Duration away = now - std::exchange(alive_at_, now) - asleep;
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
   else if (away <= standstill(options_.rules) || mutant(Mutant::standstills_go_unnoticed)) return now;
-  else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
+  else log::warn("the daemon stood still for {}; all deadlines are extended by that time", format_duration(away));
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
   intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
@@ -46,7 +46,7 @@ Time Engine::notice() {
 // The machine slept, and with it whatever it runs. The time line has moved on by as much, and whatever runs out moves
 // along in the step that follows.
 void Engine::fell_asleep(Duration asleep, Time now) {
-  log::warn("the machine slept for {}; nothing expires for that", format_duration(asleep));
+  log::warn("the machine slept for {}; all deadlines are extended by that time", format_duration(asleep));
   woke_at_ns_ = now.ns - clock_.offset_ns();
   boot_id_stored_ = false;  // stored again, with where the line lies now
   if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
@@ -78,7 +78,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const auto changed = std::find_if(plan.changed.rbegin(), plan.changed.rend(),
                                     [&](const core::Lease& lease) { return lease.id == id; });
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
-  if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
+  if (lease == nullptr) return not_found(fmt::format("{} no longer exists", to_string(id)));
   Answered answered = answer(*lease);
   const std::uint64_t first = intend(std::move(plan), now, remembered_answer(remember, answered, now));
   // Its own lease and the remembered answer are in the first portion. Who waits in the queue is told of others, too.

@@ -80,7 +80,7 @@ class EventStream {
         co_return;
       }
       if (engine_.log().life() != life_) {  // the store was replaced while we read: nothing leads from here to there
-        add_gap("another store took the place of the one that was read", {});
+        add_gap("the daemon has another store now; older events are lost", {});
         co_await flush();
         co_return;
       }
@@ -109,7 +109,8 @@ class EventStream {
     }
     if (events.empty()) co_return false;
     if (events.front()->number != after_ + 1 && !wanted_.whole) {
-      add_gap(behind_ ? "read too slowly: what came next is no longer kept" : "what came next is no longer kept",
+      add_gap(behind_ ? "the reader was too slow: the next events are no longer stored"
+                      : "the next events are no longer stored",
               name_of(after_));
       ended_ = behind_;  // a slow reader is dropped; one that comes back too late goes on with what is left
     }
@@ -222,7 +223,7 @@ class EventStream {
     }
     std::string last = out_.substr(sent, end - sent);
     out_.clear();
-    add_gap(fmt::format("read too slowly: nothing was taken for {}; come back with the last id that you have",
+    add_gap(fmt::format("the reader was too slow: it took nothing for {}; reconnect with the last id that it has",
                         format_duration(write_time_)),
             known_ == 0 ? std::string() : name_of(known_));
     last += out_;

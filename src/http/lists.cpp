@@ -32,14 +32,14 @@ Result<Page> read_page(const Request& request) {
   page.limit = parse_number<std::size_t>(given->second).value_or(0);
   if (page.limit < 1 || page.limit > page_limit) {
     return bad_request(fmt::format("limit={} is not a number from 1 to {}", printable(given->second), page_limit),
-                       "leave it out");
+                       "leave limit out, or give a number in this range");
   }
   return page;
 }
 
 Error no_place(const std::string& after) {
-  return bad_request(fmt::format("after={} is no place in this list", printable(after)),
-                     "give the `next` of the page before, or nothing for the first page");
+  return bad_request(fmt::format("after={} is not a position in this list", printable(after)),
+                     "give the `next` of the previous page, or leave after out for the first page");
 }
 
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view prefix) {

@@ -94,8 +94,8 @@ engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) 
 }
 
 Error role_unknown(std::string_view user) {
-  return unavailable(fmt::format("the account database does not answer, so it is not known what user {} may do", user),
-                     "try again in a moment; `getent group sublet` shows whether it answers");
+  return unavailable(fmt::format("the account database does not answer, so the rights of user {} are unknown", user),
+                     "retry in a moment; `getent group sublet` shows whether the database answers");
 }
 
 }  // namespace sublet::http

@@ -20,7 +20,8 @@ inline Result<std::optional<bool>> query_flag(const Request& request, const char
   if (found == request.query.end()) return std::optional<bool>();
   if (found->second == "true") return std::optional(true);
   if (found->second == "false") return std::optional(false);
-  return bad_request(fmt::format("{}={} is neither true nor false", name, printable(found->second)), "leave it out");
+  return bad_request(fmt::format("{}={} is neither true nor false", name, printable(found->second)),
+                     "give true or false, or leave the parameter out");
 }
 
 }  // namespace sublet::http

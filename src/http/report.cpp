@@ -80,7 +80,7 @@ Result<UsageBy> parse_by(const std::string& text) {
   if (text == "user") return UsageBy::user;
   if (text == "consumer") return UsageBy::consumer;
   if (text == "tenant") return UsageBy::tenant;
-  return bad_request(fmt::format("by={} is none of user, consumer, tenant", printable(text)),
+  return bad_request(fmt::format("by={} is not one of user, consumer, tenant", printable(text)),
                      "for example by=consumer");
 }
 

@@ -47,7 +47,7 @@ Result<Wish> read_wish(const Request& request) {
   wish.generation = static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
   wish.preview = body.boolean("preview").value_or(false);
   if (auto finished = body.finish(); !finished) return finished.error();
-  if (wish.lease.empty()) return bad_request("lease is missing", "name the one that waits, by its id or tag");
+  if (wish.lease.empty()) return bad_request("lease is missing", "name the waiting lease by its id or tag");
   return wish;
 }
 
@@ -59,11 +59,11 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
   const bool there = lease.state == LeaseState::active || lease.state == LeaseState::offered;
   if (!waits && !there) {
     return problem({Code::Stale,
-                    fmt::format("room is made for who waits; {} {} {}", to_string(lease.id),
+                    fmt::format("memory is freed for waiting leases only; {} {} {}", to_string(lease.id),
                                 lease.ended() ? "has" : "is", core::to_string(lease.state)),
                     lease.parked()  ? core::back_hint(engine.state(), lease)
                     : lease.ended() ? "ask for a new lease"
-                                    : fmt::format("`sublet why {}` says how far it is", to_string(lease.id))});
+                                    : fmt::format("`sublet why {}` shows its progress", to_string(lease.id))});
   }
   const core::PreemptionRequest by = requested_by(peer, lease.uid);
   core::VictimPlan room;
@@ -99,7 +99,7 @@ Result<FreeWish> read_free(Call& call) {
   wish.preview = body.boolean("preview").value_or(false);
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
-  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM is to be free, in bytes");
+  if (!vram) return bad_request("vram_bytes is missing", "give the VRAM to free, in bytes");
   lease.vram = {*vram};
   lease.uid = peer.uid;
   lease.user = lease.tenant = peer.user;
@@ -115,7 +115,7 @@ Result<FreeWish> read_free(Call& call) {
 }
 
 Error cannot_free(const Lease& lease, const core::VictimPlan& room, const core::State& state) {
-  std::string text = fmt::format("{} cannot be made free: {}", format_size(lease.vram), room.why_not);
+  std::string text = fmt::format("{} cannot be freed: {}", format_size(lease.vram), room.why_not);
   for (const core::Ineligible& ineligible : room.ineligible) {
     const Lease* other = state.find(ineligible.lease);
     text += fmt::format("; {} ({}, {}): {}", to_string(ineligible.lease), other->consumer, other->user, ineligible.why);

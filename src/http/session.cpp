@@ -59,12 +59,13 @@ std::optional<Method> method_of(bhttp::verb method) {
 Status check_headers(const bhttp::request<bhttp::string_body>& message) {
   for (const char* name : {"Authorization", "Idempotency-Key", "Sublet-Lease-Token", "Last-Event-ID"}) {
     if (message.count(name) > 1)
-      return bad_request(fmt::format("the header {} is given twice", name), "send it once, with what is meant");
+      return bad_request(fmt::format("the header {} is given twice", name), "send the header once");
   }
   const auto key = message.find("Idempotency-Key");
   if (key == message.end() || !key->value().empty()) return {};
-  return bad_request("Idempotency-Key is empty, which protects no retry",
-                     "for example 32 random hexadecimal digits, new ones for each request; or leave the header out");
+  return bad_request(
+      "Idempotency-Key is empty",
+      "send a new random key for each request, for example 32 hexadecimal digits, or leave the header out");
 }
 
 // What follows "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
@@ -88,8 +89,8 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Me
   request.query = std::move(*query);
   request.idempotency_key = std::string(message["Idempotency-Key"]);
   if (request.idempotency_key.size() > 128 || !is_printable(request.idempotency_key)) {
-    return bad_request("Idempotency-Key must be at most 128 printable characters",
-                       "for example 32 random hexadecimal digits, new ones for each request");
+    return bad_request("Idempotency-Key is longer than 128 characters, or has characters that cannot be printed",
+                       "send a new random key for each request, for example 32 hexadecimal digits");
   }
   request.lease_token = std::string(message["Sublet-Lease-Token"]);
   request.last_event_id = std::string(message["Last-Event-ID"]);
@@ -162,7 +163,7 @@ class Session {
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
     if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
       response =
-          problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
+          problem(unavailable("the store failed before the change was written: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
     const bool keep_alive = message.keep_alive() && !revoked_;
@@ -206,7 +207,7 @@ class Session {
     if (!is_this_machine(target.host.empty() ? to_text(message[bhttp::field::host]) : target.host)) {
       // A page that has its own name point here must not get through, whatever its browser sends along.
       return problem(
-          denied("the Host header, or the target, names another host", "ask for 127.0.0.1, [::1] or localhost"));
+          denied("the Host header or the target names another host", "use 127.0.0.1, [::1] or localhost as the host"));
     }
     const store::AccessToken* token =
         context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
@@ -255,9 +256,9 @@ class Session {
   }
 
   Response too_many_waits() const {
-    return problem(
-        unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, context_.usage->waiters),
-                    "raise limits.waiters, or wait on fewer leases"));
+    return problem(unavailable(
+        fmt::format("user {} has {} waiting requests, which is the limit", context_.peer.user, context_.usage->waiters),
+        "wait for fewer leases, or raise limits.waiters"));
   }
 
   asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
@@ -300,10 +301,10 @@ class Session {
     }
     // One that ended while it was waited for may be in the store alone by now. If it is not there, one that this call
     // made was taken back with the store that failed: it was never acknowledged.
-    Error none = wait.submitted ? unavailable("the store failed before this could be made durable",
+    Error none = wait.submitted ? unavailable("the store failed before the change was written",
                                               "send the same request again, with the same Idempotency-Key")
-                                : not_found(fmt::format("{} has ended long ago", to_string(wait.lease)),
-                                            "`sublet ps --all` lists those that are still remembered");
+                                : not_found(fmt::format("{} ended, and is no longer remembered", to_string(wait.lease)),
+                                            "`sublet ps --all` lists the leases that are remembered");
     Later ended = ended_lease(engine, wait.lease, std::move(none), std::move(wait.answer));
     co_return std::get<Response>(co_await run_later(ended));
   }
@@ -339,13 +340,13 @@ class Session {
   asio::awaitable<void> refuse_unreadable(beast::error_code error) {
     if (error == beast::error::timeout || error.category() == asio::error::get_system_category()) co_return;
     Response response = problem(bad_request(fmt::format("the request cannot be read: {}", error.message()),
-                                            "HTTP/1.1 is spoken here; GET /v1/openapi.json lists the calls"));
+                                            "send HTTP/1.1; GET /v1/openapi.json lists the calls"));
     if (error == bhttp::error::body_limit)
       response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", context_.limits.body),
-                                          "no call needs so much; limits.body is how much is read"));
+                                          "send less, or raise limits.body; no call needs that much"));
     if (error == bhttp::error::header_limit)
       response = problem(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
-                                          "send fewer headers, or shorter ones"));
+                                          "send fewer or shorter headers"));
     co_await write_rest(answer_text(response, {.keep_alive = false}), 0);
     co_await drain();
   }
@@ -381,8 +382,8 @@ void Usage::drop_oldest() {
 }
 
 Response too_many_connections(std::string_view user, const Usage& usage) {
-  return problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, usage.busy()),
-                             "close some, or raise limits.connections"));
+  return problem(unavailable(fmt::format("user {} has {} open connections, which is the limit", user, usage.busy()),
+                             "close a connection, or raise limits.connections"));
 }
 
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
