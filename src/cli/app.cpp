@@ -32,13 +32,13 @@ std::string names_no_verb(const CLI::App& app) {
   return app.get_parent() == nullptr ? "there is no verb" : short_name(app) + " has no verb";
 }
 
-// Of --help: that of the terminal, however narrow; a pipe's reader gets what fits any.
+// Width of --help: the terminal's width, or a fixed width for a pipe.
 std::size_t help_width() {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   return terminal ? std::max<std::size_t>(window_of(STDOUT_FILENO).columns, 20) : 80;
 }
 
-// What is explained stands in the left column, its explanation in the right one; broken between words where needed.
+// Puts `what` into the left column and `text` into the right one, broken between words if needed.
 std::string explained(const std::string& what, const std::string& text, std::size_t column) {
   const std::size_t width = help_width();
   column = std::min(column, width / 2);
@@ -116,7 +116,7 @@ std::string suggest(const std::string& word, const std::vector<std::string>& kno
   return did_you_mean(word, views);
 }
 
-// What a word that is too much was meant to be.
+// The hint for a surplus word.
 std::string extra_hint(const CLI::App& verb, const std::string& extra) {
   static const std::string digits = "0123456789";
   const auto& options = verb.get_options();
@@ -129,7 +129,7 @@ std::string extra_hint(const CLI::App& verb, const std::string& extra) {
   return fmt::format("see: {} --help", full_name(verb));
 }
 
-// What the parser did not recognise: the first such word decides the message.
+// Refuses the first word that the parser did not recognise.
 int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string name = full_name(verb);
   const std::string help = name + " --help";
@@ -270,7 +270,7 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto program = make_program();
   CLI::App& app = program->app;
-  // What stands behind "--" is another program's: the parser would take some of it apart ("[1,2]" becomes two words).
+  // The words after "--" belong to another program; the parser would split some of them ("[1,2]" becomes two words).
   const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (mark != argv + argc) program->common.command.emplace(mark + 1, argv + argc);
   std::vector<const char*> words(argv, mark);

@@ -183,7 +183,7 @@ TEST(App, ATimeIsSentAsItWasGiven) {
   EXPECT_NE(server.seen()[0].line().find("since=1500ms"), std::string::npos) << server.seen()[0].line();
 }
 
-// What was granted is said from the answer that granted it: asking again might fail.
+// The command prints the answer that granted the lease: a second request might fail.
 TEST(App, JsonOfAGrantIsTheAnswerWithoutItsSecret) {
   const test::ScratchDir dir;
   const std::string socket = dir.path() + "/s.sock", file = dir.path() + "/token";

@@ -38,7 +38,7 @@ Check actor_check(const json& actor) {
   return {"actor", Level::ok, text + "; control groups for programs are made below " + groups.get<std::string>(), {}};
 }
 
-// Whose programs can be parked, as far as rights go.
+// Checks whose programs can be parked, as far as rights go.
 Check parking_check(const json& daemon) {
   const auto& actor = member(daemon, "actor");
   const bool service = !text_at(actor, "socket").empty();

@@ -90,7 +90,7 @@ int follow(const Common& common, const EventsFlags& flags) {
   if (!endpoint) return fail(endpoint.error());
   client::EventStream stream(*endpoint);
   const Look look = look_for(common);
-  // What was seen last is the place to go on from, also when the daemon was away.
+  // The last seen event is the place to continue from, also after the daemon was away.
   std::string last_id = flags.since.empty() && flags.no_follow ? "0" : flags.since;
   bool connected = false;
   for (bool told = false;;) {

@@ -16,7 +16,7 @@ using client::FailureKind;
 constexpr Duration restart_takes = 60s;       // at most; until somebody was asked, nobody has promised anything
 constexpr Duration socket_is_new_in = 100ms;  // between the old socket of a daemon that starts and its new one
 
-// Whoever served there did not end in order: the socket would be gone.
+// The previous daemon crashed: otherwise its socket would be gone.
 bool left_behind(const client::Endpoint& endpoint) {
   struct stat info {};
   return !endpoint.tcp() && ::stat(endpoint.path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);

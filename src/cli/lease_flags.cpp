@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// What one lease could get of the device if it were alone on it.
+// The memory that one lease could get of an otherwise empty device.
 Bytes capacity(const json& device) { return {number_at(device, "capacity_bytes").value_or(0)}; }
 
 // The most that can be had on each of the devices asked for, and which of them has the least of it.
@@ -60,7 +60,7 @@ bool is_interpreter(std::string_view program) {
   return std::find(std::begin(all), std::end(all), program) != std::end(all);
 }
 
-// What one such program used is no guide to the next of that name.
+// Such programs run any program, so their past use predicts nothing.
 bool runs_anything(std::string_view consumer) {
   constexpr std::string_view launchers[] = {"accelerate", "conda",  "deepspeed", "env",     "hold",   "java",
                                             "mpirun",     "nice",   "nohup",     "numactl", "poetry", "program",

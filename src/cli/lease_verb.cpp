@@ -53,7 +53,7 @@ Result<std::string> read_token(const LeaseVerb& verb) {
   if (n < 0) return unreadable(path, errno);
   std::string token(buffer, static_cast<std::size_t>(n));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
-  // What goes into a header must not be able to end it.
+  // A header's value must not contain characters that end the header.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (token.empty() || token.size() > 128 || !plain) {
     return bad_request(fmt::format("the file '{}' contains no token", visible(path)), from_where);

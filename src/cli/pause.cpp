@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-// Of each question, which is answered at once when something has changed; how far it is changes all the time.
+// Time limits of one request, which is answered at once after a change of state; progress changes all the time.
 constexpr Duration one_wait = 60s, one_line = 2s, one_look = 500ms;
 
 struct PauseFlags {
@@ -36,7 +36,7 @@ bool in_progress(const json& lease) {
          (state == "paused" && flag_at(member(lease, "pause"), "resume_requested"));
 }
 
-// What is under way, in words that stay the same while it goes on.
+// The current step, in words that stay the same during the step.
 std::string stage(const json& lease, const Look& look) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
@@ -66,7 +66,7 @@ std::string by_whom(const json& lease) {
   return text_at(member(lease, "pause"), "method") == "cooperative" ? " by the program" : "";
 }
 
-// What became of it, when nothing more is under way; `before`: there never was.
+// Prints the result once no step is in progress; `before`: none was.
 int tell(const Common& common, client::Client& client, const json& lease, const std::string& wanted, bool before) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");

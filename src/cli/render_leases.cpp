@@ -51,7 +51,7 @@ Cell waited_cell(const json& row, const Look& look) {
   return {compact((end ? *end : look.now) - *created), Paint::none};
 }
 
-// Of one that waits for more on its devices, or to come back: how long for that.
+// Waiting time of a lease that waits to grow or to resume.
 Cell waiting_cell(const json& row, const Look& look) {
   for (const char* what : {"resize", "pause"}) {
     if (member(row, what).is_object()) return {since(member(row, what), "since", look)};
@@ -81,7 +81,7 @@ std::string held_by(const json& row) {
   return holders.empty() ? "" : "; held by " + holders;
 }
 
-// What its state alone does not tell, in a few words.
+// The reason of a lease in a few words.
 Cell reason_cell(const json& row, const Look& look) {
   const std::string state = text_at(row, "state");
   if (state == "ended") {
@@ -104,7 +104,7 @@ Cell reason_cell(const json& row, const Look& look) {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
       if (!flag_at(pause, "resume_requested") && blocked.empty()) return {parked, Paint::cyan};
-      // Who has its room now need not be whom it yielded for.
+      // The lease's memory may be held by another lease than the preemptor.
       if (!flag_at(pause, "resume_requested")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
       return {fmt::format("{}; waits to resume, {}{}", parked, place, held_by(row)), Paint::yellow};

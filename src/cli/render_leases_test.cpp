@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ps` says of those who are away.
+// `ps` of paused leases.
 #include "cli/render.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
 }
 
-// That need not be whom it yielded for.
+// The holder may be another lease than the preemptor.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
   const json pause = {{"method", "driver"}, {"reason", "for the time slice of lease-5"}, {"resume_requested", true}};
   const json queue = {

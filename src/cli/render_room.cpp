@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who would yield to make room, for how long and at what cost; and what would come of a request.
+// Text of preemption previews and dry runs.
 #include "cli/render.h"
 
 #include <fmt/format.h>
@@ -129,7 +129,7 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
   const auto wait = number_at(room, "wait_ms");
   std::string out = *table;
   if (!first.empty()) out += fmt::format("Not yet: {}.\n", visible(first));
-  // Of those that are ended nobody knows when they have; and they have no way back.
+  // Victims that are ended have no known duration and no resume.
   const auto there = number_at(room, "pause_ms").value_or(0) + wait.value_or(0);
   std::int64_t back = there;
   std::size_t ended = 0;

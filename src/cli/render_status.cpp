@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `status`: daemon, cards, leases and what is wrong, on one screen. What is wrong stands last, next to the prompt.
+// `status`: daemon, cards, leases and warnings on one screen. Warnings come last, next to the prompt.
 #include "base/size_bounds.h"
 #include "cli/render.h"
 #include "cli/screen.h"
@@ -73,7 +73,7 @@ std::string device_lines(const json& device, const Look& look) {
   out += "\n";
   const std::string problem = text_at(device, "problem");
   if (!problem.empty()) out += fmt::format("  {}\n", paint(problem, Paint::red, look));
-  // What is not known is not zero.
+  // An unknown size is not printed as zero.
   const bool known = state == "ok";
   if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));
   out +=
@@ -121,7 +121,7 @@ std::string ledger_limits(const json& ledger) {
   return out + size_at_most(ledger, "cgroup_bytes") + " the control groups\n";
 }
 
-// What host memory is promised to; nothing while it is nothing.
+// The entries of the park ledger; "" without entries.
 std::string ledger_lines(const json& ledger, const Look& look) {
   const auto& entries = list_at(ledger, "entries");
   if (entries.empty()) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees, on literal replies of the API.
+// The rendered text of literal replies of the API.
 #include "cli/render_test.h"
 
 #include "cli/checks.h"

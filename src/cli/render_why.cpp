@@ -33,8 +33,7 @@ std::string ahead(const json& object, const char* key, const Look& look) {
   return *time > look.now ? format_duration(*time - look.now) : "now";
 }
 
-// What a lease waits for: to begin, to grow where it is, or to come back from a pause. `start` and `unknown` say when
-// it will have it.
+// The wish of a waiting lease: to start, to grow or to resume. `start` and `unknown` introduce its estimate.
 struct Wish {
   std::string what, start, unknown;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `why` says, on literal replies of the API.
+// The text of `why` for literal replies of the API.
 #include "cli/render_test.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ std::string waiting_text(const json& lease) {
                      size_at(member(lease, "resize"), "vram_bytes"), place ? fmt::format(", at place {}", *place) : "");
 }
 
-// What became of it.
+// Prints the result.
 int tell(const Common& common, const json& lease, Bytes wanted) {
   const std::string id = text_at(lease, "id");
   if (common.json) fmt::print("{}\n", lease.dump());

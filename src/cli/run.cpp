@@ -27,7 +27,7 @@ struct RunFlags {
   std::optional<int> status_fd;
 };
 
-// What is only this program's fault must not look like the program's own exit status.
+// A failure of `sublet run` must not look like the program's own exit status.
 int our_code(int code) { return code == kFailed ? ours : code; }
 
 std::string shown_command(const std::vector<std::string>& command) {
@@ -78,7 +78,7 @@ int Run::go() {
   return run_under_lease(talk);
 }
 
-// What the outer lease has left is used without asking: asking could wait for ever, behind ourselves.
+// Memory that is left in the outer lease is used without a request: a request could wait for ever, behind ourselves.
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());

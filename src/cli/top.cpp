@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `top`: the terminal's side. What stands where is top_view.cpp's.
+// `top`: the terminal's side. top_view.cpp makes the lines.
 #include "cli/top_view.h"
 
 #include "base/clock.h"

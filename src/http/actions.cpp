@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a lease: claim, attach, renew, resize, release, pause, resume.
+// Actions on a lease: claim, attach, renew, resize, release, pause, resume.
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "http/body.h"
@@ -222,7 +222,7 @@ Reply post_release(Call& call) {
                                         .force = force,
                                         .stop = stop,
                                         .revoke = request.peer.uid != lease.uid && !by_token,
-                                        // Who shows the lease's token speaks for its owner.
+                                        // A caller with the lease's token speaks for its owner.
                                         .asked_by = by_token ? lease.uid : request.peer.uid});
       });
 }

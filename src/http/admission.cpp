@@ -8,8 +8,7 @@
 namespace sublet::http {
 namespace {
 
-// What the account database says may be a minute old, and fifteen while it does not answer; so it makes little
-// difference.
+// An answer of the account database may be a minute old, or fifteen minutes while it does not answer.
 constexpr Duration look_interval = std::chrono::seconds(10);
 
 Response outlived(const store::AccessToken& token) {
@@ -33,7 +32,7 @@ std::optional<Response> Admission::refusal() const {
     return problem(401, denied(fmt::format("token-{} was revoked or has expired", token_->number),
                                "create a new token: sublet token create"));
   }
-  // What its owner may do no more, nobody does in its name.
+  // A token has no more rights than its owner.
   const engine::Role role = role_of_(token_->uid);
   if (role == engine::Role::unknown) return problem(role_unknown(token_->user));
   if (role < role_of(*token_)) return outlived(*token_);

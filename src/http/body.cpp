@@ -24,7 +24,7 @@ Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix
 
 namespace {
 
-// What people write for a number is not what a program sends.
+// People write a number differently from a program.
 std::string hint_for(std::string_view name, const nlohmann::json& found) {
   if (found.is_string()) {
     const auto text = found.get<std::string>();

@@ -64,7 +64,7 @@ std::optional<ProcessRef> process_of(const engine::Programs& programs, std::int6
   return info ? std::optional(info->ref) : std::nullopt;
 }
 
-// Whoever may act for the lease, and every process of its own.
+// Admits callers that may act for the lease, and every process of the lease.
 Status may_take_part(const Request& request, const Lease& lease, engine::Engine& engine) {
   Status may = may_act(request, lease);
   if (may || request.peer.tcp) return may;
@@ -85,7 +85,7 @@ Status take_signal(Body& body, const char* field, int& into, int otherwise) {
                      "use USR1, USR2 or HUP");
 }
 
-// Who is told, and that it may be: a process of the lease, and for what asks by itself the one that says so.
+// The process that gets the signals: a process of the lease. For the ways without signals: the caller.
 Status take_process(std::optional<std::int64_t> named, const Request& request, const Lease& lease,
                     engine::Engine& engine, Cooperation& how) {
   if (Status here = may_name_processes(request.peer, named.value_or(0)); !here) return here;

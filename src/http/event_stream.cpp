@@ -21,14 +21,13 @@ using Events = std::vector<engine::EventLog::Event>;
 
 constexpr std::size_t page = 256;  // events read, and sent, at a time
 
-// What waits in the kernel for a reader that takes nothing; the kernel doubles it. Small, so that the same again can
-// be had for the last words to it.
+// Send buffer in the kernel, which doubles it. It is small, so that a last message to a slow reader still fits.
 constexpr int send_buffer = 64 * 1024;
 
 constexpr std::string_view head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
 
-// What the store holds above `after`; an error while it is not usable.
+// The stored events above `after`; an error while the store is not usable.
 asio::awaitable<Result<Events>> stored_events(engine::Engine& engine, std::uint64_t after) {
   struct Pending {
     explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
@@ -154,7 +153,7 @@ class EventStream {
     end_frame(event.number);
   }
 
-  // Whoever has all that is in `out_` up to here knows of that event.
+  // A reader that took `out_` up to here knows event `number`.
   void end_frame(std::uint64_t number) { frames_.push_back({out_.size(), number}); }
 
   // Has no number of its own: whoever comes back with the last number it saw is told of the gap again.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose programs may be parked although Sublet did not start them: given and taken back by the leases' user.
+// Grants: programs that may be parked although Sublet did not start them; given and revoked by the leases' user.
 #include "http/grants.h"
 #include "base/text.h"
 #include "engine/account.h"

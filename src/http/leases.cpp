@@ -158,7 +158,7 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
           }};
 }
 
-// What would come of it, and nothing is made.
+// The answer to a dry run; creates nothing.
 Response rehearsed(const Call& call, const Asked& asked) {
   const engine::Engine& engine = call.engine;
   const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.host_memory(), engine.now());

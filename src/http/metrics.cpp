@@ -45,7 +45,7 @@ class Page {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
-// What is free may be less than nothing when more is taken than was promised: that is told as none.
+// Free memory may be negative if more is used than was leased; it is reported as zero.
 void gpus(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
   page.metric("sublet_gpu_memory_bytes", "gauge",
@@ -153,7 +153,7 @@ void counters(Page& page, const engine::Engine& engine) {
   page.sample("", sum, "_count");
 }
 
-// Of every card from the start on, so that the first is a step and not a new series.
+// Every card has this series from the start, so that the first violation is a step.
 void violations(Page& page, const engine::Engine& engine) {
   page.metric("sublet_limit_violations_total", "counter",
               "Number of times that a lease began to use more than its size");

@@ -30,9 +30,9 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database is asked at most once a minute for each of our two groups, and for each account that shows a
-// token. What it said last serves while it does not answer: of a group, whose number nobody changes, for as long as
-// that takes; of an account for a quarter of an hour, because its rights may have been taken away.
+// The account database is asked at most once a minute for each of our two groups, and for each account behind a token.
+// While it does not answer, a group's last answer is used without a limit, since group ids do not change. An account's
+// last answer is used for a quarter of an hour, since its rights may have been revoked.
 constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
 
 AsideThread& thread() {

@@ -14,7 +14,7 @@ inline std::string query_value(const Request& request, const char* name) {
   return found == request.query.end() ? std::string() : found->second;
 }
 
-// "true" or "false"; unset if it was not given; anything else is refused.
+// Reads "true" or "false"; unset if the parameter is missing; other values are refused.
 inline Result<std::optional<bool>> query_flag(const Request& request, const char* name) {
   const auto found = request.query.find(name);
   if (found == request.query.end()) return std::optional<bool>();

@@ -51,8 +51,8 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
-// What is in the way of its program's running again, as far as a try has shown; "" where nothing is known to be, or one
-// that is under way has got further.
+// The obstacle to running the program again, as of the last attempt; "" if none is known, or if a running attempt has
+// got further.
 std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
                        const std::optional<engine::Engine::Progress>& progress) {
   if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose programs may be made to yield by whom: one card that is full of ana's spot lease, and waiters of ana and ben.
+// The victims that each user may choose: one card full of ana's spot lease, and waiters of ana and ben.
 #include "base/clock.h"
 #include "http/routes.h"
 #include "store/memory_store.h"

@@ -79,7 +79,7 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
   return args;
 }
 
-// What a call does not know is refused, lest a misspelt word be taken for one that was heeded.
+// Unknown parameters are refused, so that a misspelt name is not ignored.
 Status known_words(const Route& route, const Request& request) {
   std::vector<std::string_view> known;
   for (std::string_view rest = request.query.empty() ? "" : route.query; !rest.empty();) {
@@ -93,7 +93,7 @@ Status known_words(const Route& route, const Request& request) {
                        known.empty() ? std::string("the call takes no parameters: leave out '?' and the text after it")
                                      : fmt::format("known parameters: {}", fmt::join(known, ", ")));
   }
-  // Who may send a body has a look at it; the others take no field.
+  // Calls with a body check its fields themselves; the other calls take no field.
   if (route.method == Method::post) return {};
   return Body(request.body).finish();
 }
@@ -146,7 +146,7 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
   }};
 }
 
-// Who may not make this call is told why not, and what would be needed.
+// The refusal for a caller without the right to make this call, with the right that is needed.
 std::optional<Response> refuse(const Route& route, const Request& request) {
   const engine::Peer& peer = request.peer;
   if (peer.role < route.least_role) {
@@ -167,7 +167,7 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
                                "Authorization: Bearer TOKEN)"));
   }
   if (!peer.scope) return std::nullopt;
-  // Who shows a lease's token holds the lease by that, which is more than reading.
+  // A lease's token holds the lease, which is more than reading.
   const Scope needed = std::max(route.scope, request.lease_token.empty() ? Scope::read : Scope::submit);
   if (*peer.scope >= needed) return std::nullopt;
   return problem(denied(fmt::format("the access token has the scope {}, but this call needs {}", to_string(*peer.scope),

@@ -36,7 +36,7 @@ void end_with_it(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Who listens on the socket file, "" for nobody: then it is left over from a crash. Never waits for one that hangs.
+// The process that listens on the socket file; "" if none does, after a crash. Never waits for a hanging process.
 std::string listener_on(const sockaddr_un& address) {
   const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)

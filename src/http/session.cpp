@@ -55,7 +55,7 @@ std::optional<Method> method_of(bhttp::verb method) {
   }
 }
 
-// What a header says twice is not chosen from; and an empty key is one that its sender believes to have.
+// Duplicate headers are refused, and so is an empty key, which would protect no retry.
 Status check_headers(const bhttp::request<bhttp::string_body>& message) {
   for (const char* name : {"Authorization", "Idempotency-Key", "Sublet-Lease-Token", "Last-Event-ID"}) {
     if (message.count(name) > 1)
@@ -68,7 +68,7 @@ Status check_headers(const bhttp::request<bhttp::string_body>& message) {
       "send a new random key for each request, for example 32 hexadecimal digits, or leave the header out");
 }
 
-// What follows "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
+// The token after "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
 std::string_view bearer_token(std::string_view authorization) {
   constexpr std::string_view scheme = "Bearer ";
   if (!beast::iequals(authorization.substr(0, scheme.size()), scheme)) return {};
@@ -143,7 +143,7 @@ class Session {
     stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.header_time));
     auto [error, header_size] = co_await bhttp::async_read_header(stream_, buffer, parser, quiet);
     if (!error && !parser.is_done()) {
-      // Whoever shows a token is no stranger while the body comes; who is refused is told so when all of it is there.
+      // A caller with a token is admitted before its body arrives; a refused caller gets its refusal after the body.
       if (context_.peer.tcp) admit(parser.get());
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.body_time));
       auto [body_error, body_size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
@@ -158,7 +158,7 @@ class Session {
     auto made = co_await respond(message);
     if (!made) co_return false;
     Response response = std::move(*made);
-    // What the answer tells must not be lost by a crash after it was told.
+    // A crash must not lose anything that an answer has reported.
     const bool must_be_durable = response.of_leases;
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
     if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
@@ -225,7 +225,7 @@ class Session {
     return std::nullopt;
   }
 
-  // What was let in by it ends, and so does what the connection holds; whoever is being answered is told that first.
+  // Ends the calls that the token admitted and the leases that the connection holds; running answers are sent first.
   void token_revoked() {
     revoked_ = true;
     if (!answering_) stream_.close();
@@ -316,7 +316,7 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
-  // What did not fit into the socket at once. Whoever takes some of it in time has as long for the rest.
+  // Writes the rest of an answer that did not fit into the socket. Each progress of the reader restarts the time limit.
   asio::awaitable<bool> write_rest(std::string text, std::size_t sent) {
     while (sent < text.size()) {
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));

@@ -60,7 +60,7 @@ Result<store::AccessToken> read_wanted(Call& call) {
   return token;
 }
 
-// Of the caller's own, or of anybody's for an admin: others' tokens are not even there.
+// Finds a token of the caller, or any token for an admin; other tokens do not exist for the caller.
 const store::AccessToken* find_token(const Call& call, std::string_view name) {
   std::string_view digits = name;
   if (digits.starts_with("token-")) digits.remove_prefix(6);
