@@ -125,7 +125,7 @@ bool lacks_equals(std::string_view line) {
 
 Complaint complaint_about(std::string_view file, unsigned line, bool twice) {
   const std::string_view text = line_of(file, line);
-  if (twice) return {"the file contains this line twice", "remove one of the two"};
+  if (twice) return {"this is defined twice", "remove one of the two"};
   if (text.starts_with('[') && text.find(']') == std::string_view::npos)
     return {"the name of the table is not closed", fmt::format("write {}]", printable(trimmed(text)))};
   if (lacks_equals(text)) {

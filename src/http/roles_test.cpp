@@ -250,7 +250,7 @@ TEST_F(Roles, ATagThatMeansTwoLeasesIsRefusedToAnAdminAlone) {
     for (const json* lease : {&owners, &others}) {
       EXPECT_NE(detail.find(lease->at("id").get<std::string>()), std::string::npos) << detail;
     }
-    EXPECT_EQ(answer.at("hint"), "name the id");
+    EXPECT_EQ(answer.at("hint"), "name the lease by its id");
     EXPECT_EQ(ask(Method::get, path, "", on_socket(owner_uid, Role::user), &answer), 200) << path;
     EXPECT_EQ(ask(Method::get, path, "", by_token(other_uid, Scope::submit), &answer), 200) << path;
   }
