@@ -341,9 +341,11 @@ TEST(Doctor, JudgesTheSnapshot) {
 const json room = json::parse(R"json({"found": true, "why_not": "", "devices": ["GPU-1111"], "in_progress": false,
   "pause_ms": 6300, "cost_ms": 69000, "short_bytes": 0, "ineligible": [], "victims": [
   {"lease": "lease-1", "consumer": "train", "user": "ana", "tier": "batch", "method": "driver", "bytes": 6442450944,
-   "freed_bytes": 8589934592, "pause_ms": 6300, "pause_p95_ms": 61000, "resume_ms": 850, "cost_ms": 7150, "samples": 3},
+   "freed_bytes": 8589934592, "pause_ms": 6300, "pause_p95_ms": 61000, "resume_ms": 850, "cost_ms": 7150,
+   "samples": 3},
   {"lease": "lease-2", "consumer": "eval", "user": "ben", "tier": "spot", "method": "end", "bytes": 0,
-   "freed_bytes": 1073741824, "pause_ms": 0, "pause_p95_ms": 0, "resume_ms": 0, "cost_ms": 61000, "samples": 0}]})json");
+   "freed_bytes": 1073741824, "pause_ms": 0, "pause_p95_ms": 0, "resume_ms": 0, "cost_ms": 61000,
+   "samples": 0}]})json");
 
 TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
   EXPECT_EQ(*render_room(room, Common{}, at_noon()),

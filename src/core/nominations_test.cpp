@@ -45,7 +45,7 @@ TEST(Nomination, OnlyWhatIsLeftOverGoesToThoseBehind) {
   EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.large), w.now).reserved_devices, std::vector{uuid_of(0)});
   const auto helps = what_would_help(w.state, w.rules, w.at(much), w.now);
   ASSERT_FALSE(helps.empty());
-  EXPECT_SAYS(helps.front(), "held for lease-2");
+  EXPECT_SAYS(helps.front(), "reserved for lease-2");
   w.step(Release{w.holder});
   EXPECT_EQ(w.state_of(w.large), LeaseState::active);
   EXPECT_TRUE(w.state.nominations().empty());

@@ -41,7 +41,7 @@ Plan Stepper::run(const Fact& fact) {
     run_timers();
     if (!safe) pause_relapsed_again();
     grant_waiting();
-    if (!safe) make_room();
+    if (!safe) preempt();
     settle_undone();
     note_blocked();
   }

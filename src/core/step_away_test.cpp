@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr HostMemory plenty{64 * GiB, std::nullopt};
+constexpr HostMemory large_host{64 * GiB, std::nullopt};
 
 // One card of 24 GiB and a program that uses 9 of its 10 GiB.
 struct Alone : World {
@@ -25,7 +25,7 @@ struct Alone : World {
     if (outside > Bytes{}) processes.back().name = "game";
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
-  Status pause(LeaseId id, HostMemory host = plenty) {
+  Status pause(LeaseId id, HostMemory host = large_host) {
     const auto done = step(Pause{id, 0, "its owner asked", host}).outcome;
     return done ? Status{} : Status{done.error()};
   }
@@ -114,7 +114,7 @@ TEST(Away, WhoWaitsForWhatAnUnleasedProcessTookIsToldSoAndNotTheVictimBlamed) {
   Lease urgent = wish(20 * GiB, "infer");
   urgent.tier = Tier::critical;
   const LeaseId waiter = w.submit(urgent, true);
-  w.step(HostWeighed{w.lease, plenty});
+  w.step(HostWeighed{w.lease, large_host});
   ASSERT_EQ(w.state_of(w.lease), LeaseState::pausing);
   w.step(Parked{w.lease, true, {}, 9 * GiB});
   w.measure({}, 8 * GiB);
@@ -137,7 +137,7 @@ struct Token : World {
     how.way = CooperationWay::webhook;
     how.address = "http://127.0.0.1:1/";
     step(Cooperate{lease, 0, how});
-    step(Pause{lease, 0, "its owner asked", plenty});
+    step(Pause{lease, 0, "its owner asked", large_host});
     step(Parked{lease, true, {}, Bytes{}});
     for (int i = 0; i < 2; ++i) now = now + 20ms, snapshot({gpu(0, 24 * GiB)});
     EXPECT_EQ(state_of(lease), LeaseState::paused);

@@ -231,7 +231,7 @@ void Stepper::look_for_room(const Lease& waiter) {
     });
     const bool by_slice = !preemption_request && old != previous_plans_.end();
     const Cause cause = by_slice && plan.victims.empty() ? Cause::slice : query.cause();
-    begin_plan({waiter.id, keeps_out(query, plan), ground, by_slice, /*begun=*/false, plan.devices, plan.victims,
+    begin_plan({waiter.id, keeps_out(query, plan), cause, by_slice, /*started=*/false, plan.devices, plan.victims,
                 by_slice && old->devices == plan.devices ? old->beneficiaries : std::vector<LeaseId>()});
     return;
   }

@@ -6,8 +6,8 @@
 namespace sublet::core::testing {
 namespace {
 
-struct TwoCards : Card {
-  TwoCards() {
+struct TwoFullCards : Card {
+  TwoFullCards() {
     cards = 2;
     rules.ledger_limit = 256 * GiB;
     measure();
@@ -26,7 +26,7 @@ struct TwoCards : Card {
 };
 
 TEST(Preemptors, ManyWhoWantOneCardKeepNobodyFromAskingOnAnother) {
-  TwoCards w;
+  TwoFullCards w;
   w.on_card(0, 20 * GiB, Tier::standard, Pausable::no);
   const LeaseId low = w.on_card(1, 20 * GiB, Tier::batch);
   for (int i = 0; i < 40; ++i) w.on_card(0, 10 * GiB, Tier::interactive);
@@ -37,7 +37,7 @@ TEST(Preemptors, ManyWhoWantOneCardKeepNobodyFromAskingOnAnother) {
 }
 
 TEST(Preemptors, ThoseWhoTakeAnyCardKeepNobodyFromAskingOnOne) {
-  TwoCards w;
+  TwoFullCards w;
   w.on_card(0, 20 * GiB, Tier::standard, Pausable::no);
   w.on_card(1, 8 * GiB, Tier::standard, Pausable::no);
   const LeaseId low = w.on_card(1, 12 * GiB, Tier::batch);
@@ -75,7 +75,7 @@ TEST(Preemptors, OfManyWhoAreParkedOnACardEachHasItsTurn) {
 }
 
 TEST(Preemptors, AUserSWordIsNoPlaceAmongThem) {
-  TwoCards w;
+  TwoFullCards w;
   w.on_card(0, 20 * GiB, Tier::batch, Pausable::automatic, 1001);
   w.on_card(1, 20 * GiB, Tier::standard, Pausable::no);
   for (std::size_t i = 0; i < preemptors; ++i) w.on_card(1, 20 * GiB, Tier::interactive);
@@ -124,7 +124,7 @@ TEST(SlicesMixed, NoneBeginsThatHostMemoryDoesNotTakeAsAWhole) {
 
 // The cheapest on each card are one user's, and too much together for that one's share.
 TEST(Preemption, AGangHasOthersYieldWhereTheCheapestAreTooMuchTogether) {
-  TwoCards w;
+  TwoFullCards w;
   w.rules.ledger_limit = 20 * GiB;
   w.rules.ledger_user_share = 0.75;
   w.on_card(0, 14 * GiB, Tier::standard, Pausable::no);

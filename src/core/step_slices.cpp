@@ -192,7 +192,7 @@ bool Stepper::take_slice(const Lease& waiter, const NextSlice& slice) {
   auto victims = as_victims(state_, rules_, slice.leaves, waiter.uid, devices, now_);
   std::vector<LeaseId> with = slice.enters;
   std::erase(with, waiter.id);
-  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*its_turn=*/true, /*begun=*/false, std::move(devices),
+  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false, std::move(devices),
                      std::move(victims), std::move(with)});
 }
 
@@ -226,11 +226,11 @@ bool Stepper::continue_slice(const Lease& waiter) {
       return false;
   }
   victims = as_victims(state_, rules_, leaves, waiter.uid, old->devices, now_);
-  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*its_turn=*/true, /*begun=*/false, old->devices,
+  return begin_plan({waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false, old->devices,
                      std::move(victims), old->beneficiaries});
 }
 
-// Who comes to the contest on a device starts as if it had had as much there as the one who had least.
+// Who comes to the slice group of a device starts as if it had had as much there as the one who had least.
 void Stepper::join_slice_group(const Device& device, const SliceGroup& slice_group) {
   auto& group = state_.slice_groups_[device.reading.uuid];
   std::optional<Duration> least;
@@ -239,8 +239,8 @@ void Stepper::join_slice_group(const Device& device, const SliceGroup& slice_gro
     least = std::min(least.value_or(service.had), service.had);
   }
   const State::ServiceTime level{least.value_or(Duration{}), {}};
-  for (const auto* group : {&slice_group.residents, &slice_group.waiters})
-    for (const LeaseId id : *group) count_time(id, group.try_emplace(id, level).first->second);
+  for (const auto* members : {&slice_group.residents, &slice_group.waiters})
+    for (const LeaseId id : *members) count_time(id, group.try_emplace(id, level).first->second);
 }
 
 // How long it had its room, up to now.

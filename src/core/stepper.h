@@ -131,7 +131,7 @@ class Stepper {
   void end_orphan(Lease& lease);
 
   // Making room by having others yield (step_preempt.cpp).
-  void make_room();
+  void preempt();
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
   std::vector<Preemptor> list_preemptors();

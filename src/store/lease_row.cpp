@@ -319,9 +319,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field, so that a new one does not compile until it has a column (and a migration that adds it).
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
                pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
-               sized, parking, cooperation, unfit, preemption_request, had_process, lapsed_offers, exit_status,
-               stop_requested, created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at,
-               expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               sized, parking, cooperation, unfit, request, had_process, lapsed_offers, exit_status, stop_requested,
+               created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
+               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -345,14 +345,13 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
   statement << (cooperation ? to_string(how.way) : std::string_view()) << how.residue.count
             << std::int64_t{how.process.pid} << number(how.process.start_ticks) << how.address
             << std::int64_t{how.pause_signal} << std::int64_t{how.resume_signal} << number(resumed_at)
-            << (preemption_request ? std::optional(std::int64_t{preemption_request->uid}) : std::nullopt)
-            << std::int64_t{preemption_request && preemption_request->any_user};
+            << (request ? std::optional(std::int64_t{request->uid}) : std::nullopt)
+            << std::int64_t{request && request->any_user};
   statement.copy(encode_touched(parked.locked_processes));
   statement.copy(encode_yielded(parked.held_when_paused));
   const auto& top = parked.before_top;
   statement << (top ? to_string(top->method) : std::string_view()) << (top ? top->bytes.count : std::int64_t{0})
-            << std::int64_t{top && top->measured}
-            << (preemption_request ? number(preemption_request->given_at) : std::nullopt);
+            << std::int64_t{top && top->measured} << (request ? number(request->given_at) : std::nullopt);
   statement << (unfit ? to_string(unfit->kind) : std::string_view())
             << (unfit ? std::string_view(unfit->why) : std::string_view()) << std::int64_t{parked_for.count()}
             << number(parked_at) << std::int64_t{nameless} << (sized ? std::optional(sized->mean.count) : std::nullopt)

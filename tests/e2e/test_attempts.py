@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause may meet: bytes that vanish from the list without going, words and preemptors that come and go while it is
-undone, a driver that does not return, a host that takes no more."""
+"""What a pause may meet: bytes that vanish from the list without going, words and preemptors that come and go while
+it is undone, a driver that does not return, a host that takes no more."""
 import contextlib
 import http.server
 import json
@@ -41,7 +41,8 @@ def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
     daemon.ctl("fault", "nvml-error")  # the two readings that would show them gone are never had
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: reasons(daemon, "victim", "unverified"), "it is told")
-    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--", "true")
+    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
+                             "true")
     now = lease_of(daemon, "victim")
     assert now["state"] == "pausing" and "gpu0 was last read" in now["pause"]["problem"]
     assert "cannot be verified: gpu0 was last read" in daemon.cli("ps").stdout
@@ -230,7 +231,8 @@ def test_who_is_stuck_can_be_ended(daemon):
 def test_what_the_host_refuses_is_nobodys_failure(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "256MiB"\n')
     run(daemon, "batch", "3GiB", "1GiB", "--tier", "batch")
-    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--", "true")
+    preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
+                             "true")
     until(daemon, "preemptor", "queued")
 
     def why():

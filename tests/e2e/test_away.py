@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While a program is paused: unleased processes in its place, nobody left, host memory shared and watched, how far it is."""
+"""While a program is paused: unleased processes in its place, nobody left, host memory shared and watched, progress."""
 import contextlib
 import os
 import re
@@ -72,7 +72,8 @@ def test_an_unleased_process_that_comes_while_it_is_verified_is_named_and_the_vi
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["other_bytes"] >= 900 * MIB, "it is there")
     daemon.ctl("clear")
     said = wait_until(lambda: texts(daemon, "urgent", "blocked"), "the unleased process is named")
-    assert said[0].startswith("External: pid ") and f"pid {unleased.pid} (simgpu-load, without a lease)" in said[0], said
+    assert said[0].startswith("External: pid "), said
+    assert f"pid {unleased.pid} (simgpu-load, without a lease)" in said[0], said
     # What it was paused for came to nothing, and that is not its fault: its pause counts as one that went well.
     assert texts(daemon, "batch", "paused")
     assert not any("still held" in text for text in texts(daemon, "batch", "resuming"))

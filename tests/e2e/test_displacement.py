@@ -264,7 +264,8 @@ def test_whoever_comes_in_by_a_later_turn_is_told_whose_turn_comes_first(daemon)
 
     def is_told():
         told = str([lease_of(daemon, tag).get("queue") for tag in children])
-        return re.search(r"its own time slice on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about", told)
+        return re.search(r"its own time slice on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about",
+                         told)
 
     wait_until(is_told, "one of them comes after the other")
     for tag, child in children.items():
@@ -306,7 +307,8 @@ def test_equals_take_turns_and_the_next_one_is_announced(daemon):
     first = filled(daemon, "first", "2500MiB", "2GiB")
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
-    assert "pausing" in codes(daemon, "first") and "for the time slice of" in str(daemon.get("/v1/leases/first/why").body)
+    assert "pausing" in codes(daemon, "first")
+    assert "for the time slice of" in str(daemon.get("/v1/leases/first/why").body)
     wait_until(lambda: lease_of(daemon, "second").get("next_slice_seconds") is not None
                or lease_of(daemon, "first")["state"] == "active", "the next time slice is announced")
     until(daemon, "first", "active")

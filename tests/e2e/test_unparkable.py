@@ -111,7 +111,8 @@ def test_a_driver_that_undoes_it_is_asked_once(stage, kind):
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
     wait_until(lambda: "uses what the driver cannot park" in its.why(), "it is asked, and cannot")
-    wait_until(lambda: "managed memory, memory shared with other processes" in its.why("preemptor"), "the preemptor is told so")
+    wait_until(lambda: "managed memory, memory shared with other processes" in its.why("preemptor"),
+               "the preemptor is told so")
     until(its.daemon, "it", "active")
     assert its.calls("Checkpoint") == 1
     its.refused("cannot be paused: the driver cannot park it")

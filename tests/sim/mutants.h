@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bugs that are planted in sim_mutants, and what each does.
+// The mutants of sim_mutants, and what each does.
 #pragma once
 
 #include "config.h"

@@ -170,10 +170,9 @@ void Oracle::intended(const store::Batch& batch) {
   for (const core::Reason& reason : batch.reasons) {
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
     last_words_[reason.lease] = reason.text;
-    const bool ends_for_slice =
-        reason.text.starts_with("for the time slice of ") && reason.text.find("cannot be paused") != std::string::npos;
-    verdict_.expect(!ends_for_slice, "turn-ends-somebody",
-                    [&] { return to_string(reason.lease) + ": " + reason.text; });
+    const bool for_slice = reason.text.starts_with("for the time slice of ");
+    const bool ends = for_slice && reason.text.find("cannot be paused") != std::string::npos;
+    verdict_.expect(!ends, "turn-ends-somebody", [&] { return to_string(reason.lease) + ": " + reason.text; });
     if (reason.code == "blocked") check_named(reason);
     verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
@@ -247,12 +246,12 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
   verdict_.expect(lease.parking.has_value() == yields, "parking-state", name);
   if (lease.state == LeaseState::pausing && (before == nullptr || before->state == LeaseState::active)) {
     check_ledger_entry(lease);
-    if (lease.parking && lease.parking->resume_requested)
-      check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
-    if (lease.parking && before != nullptr) check_slice(lease, batch.now);
+    const core::Parking* const parking = lease.parking ? &*lease.parking : nullptr;
+    if (parking && parking->resume_requested) check_displaced(lease, batch.now), check_left_alone(lease, batch.now);
+    if (parking && before != nullptr) check_slice(lease, batch.now);
     const bool agreed = lease.owner.keeper || engine_->state().granted(lease.whose());
-    verdict_.expect(!lease.parking || lease.parking->method != core::PauseMethod::driver || agreed,
-                    "parked-without-leave", [&] { return name() + ": nobody agreed to that"; });
+    verdict_.expect(!parking || parking->method != core::PauseMethod::driver || agreed, "parked-without-leave",
+                    [&] { return name() + ": nobody agreed to that"; });
   }
   if (lease.state == LeaseState::active && before != nullptr && before->parking) {
     verdict_.expect(!world_.waits_for_the_driver(lease.id), "never-restored",
@@ -314,8 +313,7 @@ void Oracle::check_transition(const Lease& before, const Lease& lease) {
 
 // ------------------------------------------------------------------------------------------------ promises
 
-// What comes back with a lease: what its processes yielded, which may be all that it was promised, and what they took
-// since.
+// Comes back with a lease: what its processes yielded, at most all that it was promised, and what they took since.
 void Oracle::follow_return(const Lease* before, const Lease& lease) {
   const LeaseState was = before == nullptr ? LeaseState::queued : before->state;
   for (const std::string& uuid : lease.devices) {
@@ -397,8 +395,7 @@ void Oracle::follow_restart() {
     return lease == nullptr || !lease->preemption_request || !has_room(*lease) || waits(*lease);
   });
   // Another word, later than the one that is stored, may have been lost.
-  for (auto& [id, word] : word_at_)
-    word.at = std::min(word.at, durable(id)->preemption_request->given_at.value_or(word.at));
+  for (auto& [id, by] : word_at_) by.at = std::min(by.at, durable(id)->preemption_request->given_at.value_or(by.at));
 }
 
 // What must be counted as taken there, by what was read and what was promised since.

@@ -199,7 +199,8 @@ def ledger_is_full(stage):
     victim = stage.filled("victim", "2300MiB", "2048MiB")
     stage.begins()
     preemptor = stage.preemptor("3GiB", "2048MiB")
-    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body), "it is told why it waits")
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body),
+               "it is told why it waits")
     assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
     stage.dies("other")
     stage.is_gone("other", other)
@@ -214,7 +215,8 @@ def host_memory_is_short(stage):
     has_memory(stage.daemon.dir, GIB + 512 * MIB)
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
-    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body), "it is told why it waits")
+    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body),
+               "it is told why it waits")
     assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
     has_memory(stage.daemon.dir, 16 * GIB)
     stage.has("preemptor", "1536MiB")

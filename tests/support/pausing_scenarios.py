@@ -57,7 +57,8 @@ def poisoned(client):
 def blocked(client):
     keeper, lease = parked(client)
     unleased = client.daemon.spawn("simgpu-load", "--alloc", "3500MiB", "--seconds", "600")
-    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB, "an unleased process took its place")
+    wait_until(lambda: client.get("/v1/devices")["devices"][0]["other_bytes"] > 3 * GIB,
+               "an unleased process took its place")
     client.act(lease["id"], "resume")
     now = client.until(lease["id"], lambda now: now["blocked"])
     assert now["state"] == "paused" and now["blocked"]["unleased_processes"][0]["pid"] == unleased.pid

@@ -19,7 +19,7 @@ def run(*arguments, program=SIM):
 
 @pytest.fixture(scope="module")
 def mutants():
-    """The program with the bugs in it, which only these tests need: it is built when they run."""
+    """The program with the mutants in it, which only these tests need: it is built when they run."""
     built = subprocess.run(["cmake", "--build", BUILD, "--target", "sim_mutants"], capture_output=True, text=True)
     assert built.returncode == 0, built.stdout[-4000:]
     return BUILD / "test" / "sim_mutants"
