@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure part of `doctor`: judging what the daemon and sublet-gpu said, and showing it.
+// The pure part of `doctor`: judges the replies of the daemon and of sublet-gpu, and renders the findings.
 #include "cli/checks.h"
 
 #include <fmt/format.h>

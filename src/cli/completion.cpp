@@ -40,7 +40,7 @@ const Listed* listed(Offer::Of of) {
   }
 }
 
-// Asked only for a moment, because somebody's fingers wait.
+// The daemon gets only a moment to answer, because a person is typing.
 std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   std::vector<Candidate> found;
   const Listed* where = listed(of);

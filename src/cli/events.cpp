@@ -69,7 +69,7 @@ std::string with_id(const client::StreamedEvent& event, const std::string& id) {
   return fmt::format("{{\"id\":{},{}", json(id).dump(), std::string_view(event.data).substr(1));
 }
 
-// False when nobody reads what is printed.
+// False if the reader of stdout is gone.
 bool print(const Common& common, const client::StreamedEvent& event, const std::string& id, const Look& look) {
   if (common.json) fmt::print("{}\n", with_id(event, id));
   else fmt::print("{}", line_of(event, look));

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 using client::FailureKind;
 
-constexpr Duration restart_takes = 60s;       // at most; until somebody was asked, nobody has promised anything
+constexpr Duration restart_takes = 60s;       // the longest wait for a daemon before its first answer
 constexpr Duration socket_is_new_in = 100ms;  // between the old socket of a daemon that starts and its new one
 
 // The previous daemon crashed: otherwise its socket would be gone.

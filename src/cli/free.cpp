@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `free`: room for something outside of Sublet, kept for a while.
+// `free`: frees memory for a program without a lease, and reserves it for a while.
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
@@ -54,16 +54,16 @@ int Free::preview() {
   ask["preview"] = true;
   const auto reply = client_.post("/v1/free", ask);
   if (!reply) return fail(common_, reply.error());
-  const auto room = client::parse(*reply);
-  if (!room) return fail(common_, room.error());
+  const auto preview_reply = client::parse(*reply);
+  if (!preview_reply) return fail(common_, preview_reply.error());
   if (common_.json) {
     fmt::print("{}\n", reply->text);
   } else {
-    const auto text = render_room(*room, common_, look_);
+    const auto text = render_preview(*preview_reply, common_, look_);
     if (!text) return fail(text.error());
     fmt::print("{}", *text);
   }
-  return flag_at(*room, "found") ? kOk : kFailed;
+  return flag_at(*preview_reply, "found") ? kOk : kFailed;
 }
 
 int Free::go() {
@@ -78,7 +78,7 @@ int Free::go() {
   wanted.target = "/v1/free";
   wanted.asked = [&](const json& reply) {
     if (common_.json || list_at(member(reply, "preemption"), "victims").empty()) return;
-    const auto text = render_room(member(reply, "preemption"), common_, look_);
+    const auto text = render_preview(member(reply, "preemption"), common_, look_);
     if (text) say(common_, text->substr(0, text->size() - 1));
   };
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);

@@ -95,10 +95,10 @@ void Hold::print(const Acquired& acquired) {
     say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
                                      lease.devices.size() > 1 ? "each of " : "", names_of(common_, lease.devices))));
   }
-  std::fflush(stdout);  // whoever reads it from a pipe waits for it
+  std::fflush(stdout);  // a reader of the pipe waits for the id
 }
 
-// Owns the lease until a signal comes or it is ended by somebody else.
+// Owns the lease until a signal comes or the lease is ended elsewhere.
 int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired) {
   const keep::Listener listener = talk.listener();
   const auto go = [&](const keep::Signal&) { events.cancel(); };
@@ -115,7 +115,7 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
     if (now->granted() && now->state != lease.state)
       if (const std::string line = keep::news(*now); !line.empty()) talk.say(line);
     lease = *now;
-    // There is no program to be ended: whoever says stop means the lease.
+    // There is no program to end: a stop ends the lease.
     if (lease.stopping) break;
   }
   if (lease.ended()) {

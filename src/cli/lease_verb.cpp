@@ -123,7 +123,7 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
     const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
     client::Patience patience = keep::patience(listener);
     if (left) patience.limit = *left;
-    // A daemon that hangs keeps nobody beyond the time that was given.
+    // A hanging daemon must not delay the command beyond the given time.
     const Duration timeout = left ? *left + 1s : at_most + 30s;
     const auto reply = client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, patience, timeout);
     if (leave.asked()) {

@@ -125,7 +125,7 @@ int change_grant(const Common& common, const PauseFlags& flags) {
   return kOk;
 }
 
-// To one who does not wait for it.
+// The message for a user who does not wait.
 std::string goes_on(const json& lease) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");

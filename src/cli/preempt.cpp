@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `preempt`: room is made now for a lease that waits.
+// `preempt`: pauses other leases now for a waiting lease.
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 #include "cli/render.h"
@@ -99,7 +99,7 @@ std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
     fmt::print("{} has its {} already: no lease has to be paused.\n", text_at(lease, "id"),
                size_at(lease, "reserved_bytes"));
   } else if (!there) {
-    const auto text = render_room(body, common_, look_);
+    const auto text = render_preview(body, common_, look_);
     if (!text) return fail(text.error());
     fmt::print("{}", *text);
     std::fflush(stdout);

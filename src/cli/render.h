@@ -48,7 +48,7 @@ std::string holders_phrase(const nlohmann::json& queue);
 Result<std::string> render_report(const nlohmann::json& report, const Common& common, const Look& look);
 
 // The victims of a preemption preview (a reply of /v1/preempt or a field of that shape), or why there are none.
-Result<std::string> render_room(const nlohmann::json& room, const Common& common, const Look& look);
+Result<std::string> render_preview(const nlohmann::json& preview, const Common& common, const Look& look);
 // The reply of /v1/leases with dry_run.
 Result<std::string> render_dry_run(const nlohmann::json& reply, const Common& common, const Look& look);
 

@@ -348,7 +348,7 @@ const json room = json::parse(R"json({"found": true, "why_not": "", "devices": [
    "samples": 0}]})json");
 
 TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
-  EXPECT_EQ(*render_room(room, Common{}, at_noon()),
+  EXPECT_EQ(*render_preview(room, Common{}, at_noon()),
             "LEASE    CONSUMER  USER  TIER   HOW       FREES    MOVES  PAUSE  AT MOST   BACK  KNOWN FROM\n"
             "lease-1  train     ana   batch  driver  8.0 GiB  6.0 GiB   6.3s       1m  850ms  3 earlier pauses\n"
             "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  cannot be paused\n"
@@ -358,20 +358,21 @@ TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
   dearer["victims"].erase(1);
   for (const auto& [key, value] : {std::pair("cost_ms", 47150), {"penalty_ms", 40000}, {"tried", 4}, {"failed", 4}})
     dearer["victims"][0][key] = value;
-  EXPECT_TRUE(render_room(dearer, Common{}, at_noon())
+  EXPECT_TRUE(render_preview(dearer, Common{}, at_noon())
                   ->ends_with("The memory is free on gpu0 after about 6.3s; pauses and resumes take 7.2s in total.\n"
                               "lease-1 counts as 40.0s more expensive: 4 of its last 4 pauses failed.\n"))
-      << *render_room(dearer, Common{}, at_noon());
+      << *render_preview(dearer, Common{}, at_noon());
   json spot = room;
   spot["victims"].erase(0);
   EXPECT_TRUE(
-      render_room(spot, Common{}, at_noon())->ends_with("The memory is free on gpu0 once the victim has ended.\n"));
+      render_preview(spot, Common{}, at_noon())->ends_with("The memory is free on gpu0 once the victim has ended.\n"));
   json nobody = room;
   nobody["victims"] = json::array();
-  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()),
+  EXPECT_EQ(*render_preview(nobody, Common{}, at_noon()),
             "No lease has to be paused: memory is free, or becomes free without a pause.\n");
   nobody["in_progress"] = true;
-  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Victims are being paused already: no other lease has to be.\n");
+  EXPECT_EQ(*render_preview(nobody, Common{}, at_noon()),
+            "Victims are being paused already: no other lease has to be.\n");
 }
 
 const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on gpu0 may be asked to yield",
@@ -379,10 +380,10 @@ const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on g
   {"lease": "lease-1", "why": "it is pinned: it was started with --pausable no"}]})json");
 
 TEST(Room, SaysWhyThereIsNone) {
-  EXPECT_EQ(*render_room(no_room, Common{}, at_noon()),
+  EXPECT_EQ(*render_preview(no_room, Common{}, at_noon()),
             "Memory cannot be freed on gpu0: nobody on gpu0 may be asked to yield; 1.0 GiB would be missing.\n"
             "  lease-1 is no victim: it is pinned: it was started with --pausable no\n");
-  EXPECT_EQ(render_room(json{}, Common{}, at_noon())->substr(0, 16), "Memory cannot be");
+  EXPECT_EQ(render_preview(json{}, Common{}, at_noon())->substr(0, 16), "Memory cannot be");
 }
 
 TEST(DryRun, SaysWhatWouldCome) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `why`: what a lease is doing, why, since when, who is in its way and what would help.
+// `why`: the state of a lease, its history, its obstacles and what would help.
 #include "cli/render.h"
 
 #include <fmt/format.h>

@@ -186,7 +186,7 @@ int run(const Common& common, const RunFlags& flags) {
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
-  // Nobody should wait in a queue for a program that does not exist.
+  // A program that does not exist must not wait in the queue.
   if (const auto failure = keep::find_program(common.command->front())) {
     print_error(failure->detail(common.command->front()), "put the program and its arguments after '--'");
     return failure->status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `token`: who may call the daemon over TCP. The secret is shown once, or written to a file of its own.
+// `token`: access tokens for callers over TCP. The secret is shown once, or written to a file.
 #include "cli/fetch.h"
 #include "cli/render.h"
 #include "cli/token_file.h"
@@ -21,7 +21,7 @@ struct TokenFlags {
   std::string id;
 };
 
-// It may be made before it is of use, but who waits for it to work should know.
+// A token may be created before it can be used, but its owner should know.
 void warn_without_tcp(const Common& common, client::Client& client) {
   const json status = ask_also(client, "/v1/status");
   if (member(status, "daemon").is_object() && text_at(member(status, "daemon"), "tcp").empty())

@@ -17,7 +17,7 @@ std::size_t terminal_width() {
   return size.ws_col;
 }
 
-// The first alone, so that a line says more than who holds; `sublet why` names them all.
+// Names the first holder only, to leave space on the line; `sublet why` names all.
 std::string holders_text(const std::vector<client::Holder>& holders) {
   const client::Holder& first = holders.front();
   std::string out =

@@ -74,7 +74,7 @@ class Watch {
     screen_->draw(text + "\n\n" + last_);
   }
 
-  // False when nobody reads any more.
+  // False if the reader is gone.
   bool print_block(bool fresh) {
     if (common_.json) {
       if (fresh) fmt::print("{}", last_);

@@ -8,7 +8,7 @@
 namespace sublet::http {
 namespace {
 
-constexpr std::size_t head_size = 256;  // room for all of it, mostly
+constexpr std::size_t head_size = 256;  // enough for most headers
 
 void add_number(std::string& text, std::size_t number) {
   char digits[20];

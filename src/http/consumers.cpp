@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /v1/consumers: what is remembered of those who came before, the basis of estimates and of prices.
+// GET /v1/consumers: remembered consumers, the basis of estimates and pause costs.
 #include "engine/account.h"
 #include "http/grants.h"
 #include "http/resources.h"

@@ -152,7 +152,7 @@ Result<Cooperation> read_how(Body& body, const Request& request, const Lease& le
   return how;
 }
 
-// While the one that said how it yields lives, nobody else says it for the same lease: both would have to yield.
+// While the registered process lives, no other process may register for the lease: both would have to yield.
 Status check_only_one(const Lease& lease, const Cooperation& how, engine::Engine& engine) {
   if (!lease.cooperation || !lease.cooperation->process || lease.cooperation->process == how.process) return {};
   const ProcessRef before = lease.cooperation->process;
@@ -173,8 +173,9 @@ Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std:
   return as_json(answered->status, std::move(answered->body));
 }
 
-// Finds the lease, that lives, for who may take part in its pauses. A paused program that is told that it is no more
-// goes on for good: an end that is lost with the store would leave it running in what is others' room.
+// Finds the live lease for a caller that may take part in its pauses. The answer "the lease has ended" makes a paused
+// program resume, so it is sent only once the end is durable: otherwise the program would use memory of other leases
+// after a store failure.
 Reply with_part(Call& call, std::function<Reply(Call&, const Lease&)> next) {
   return with_lease(
       call, call.args[0],

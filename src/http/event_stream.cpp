@@ -111,7 +111,7 @@ class EventStream {
       add_gap(behind_ ? "the reader was too slow: the next events are no longer stored"
                       : "the next events are no longer stored",
               name_of(after_));
-      ended_ = behind_;  // a slow reader is dropped; one that comes back too late goes on with what is left
+      ended_ = behind_;  // a slow reader is dropped; a late reader continues with the stored rest
     }
     wanted_.whole = false;
     behind_ = true;
@@ -156,7 +156,7 @@ class EventStream {
   // A reader that took `out_` up to here knows event `number`.
   void end_frame(std::uint64_t number) { frames_.push_back({out_.size(), number}); }
 
-  // Has no number of its own: whoever comes back with the last number it saw is told of the gap again.
+  // A gap has no number: a reader that reconnects with its last number gets the gap again.
   void add_gap(std::string_view why, const std::string& after) {
     JsonText data;
     data.begin_object().field("type", "gap").field("at", format_rfc3339(engine_.now()));
@@ -188,7 +188,7 @@ class EventStream {
     if (!frames_.empty()) known_ = frames_.back().number;
     out_.clear();
     frames_.clear();
-    // Others' turn: a reader that keeps up would never let go.
+    // Let other readers run: a fast reader would never pause.
     co_await asio::post(stream_.get_executor(), asio::use_awaitable);
     co_return true;
   }
@@ -202,7 +202,7 @@ class EventStream {
     return static_cast<std::size_t>(std::max<ssize_t>(size, 0));
   }
 
-  // Until there is room again, or the peer has gone; false when the reader made none in all that time.
+  // Waits for free buffer space or the end of the peer; false if the reader took nothing in that time.
   asio::awaitable<bool> writable() {
     using namespace asio::experimental::awaitable_operators;
     asio::steady_timer timer(stream_.get_executor());

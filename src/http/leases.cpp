@@ -32,7 +32,7 @@ Status take_word(Body& body, std::string_view field, std::optional<T> (*parse)(s
 }
 
 constexpr std::array<std::string_view, 5> tiers{"critical", "interactive", "standard", "batch", "spot"};
-// The interposer is a word of leases for a method that is still to come: who asks for it is refused.
+// The method interposer does not exist yet and is refused.
 constexpr std::array<std::string_view, 4> pausables{"auto", "cooperative", "driver", "no"};
 constexpr std::array<std::string_view, 8> states{"queued", "offered",  "active",   "pausing",
                                                  "paused", "resuming", "poisoned", "ended"};
@@ -51,7 +51,7 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.nameless = !body.boolean("remember").value_or(consumer.has_value());
   lease.tag = body.name("tag", true).value_or("");
   lease.command = body.text("command", 4096).value_or("");
-  // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up, nor for an id.
+  // A tag is an argument of verbs and a part of paths: it must not look like a flag, a path or an id.
   if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == ".." || parse_lease_id(lease.tag)) {
     return bad_request(fmt::format("tag is \"{}\"; a tag must not look like a flag, a path or a lease's id", lease.tag),
                        "begin the tag with a letter");
@@ -171,7 +171,7 @@ Response rehearsed(const Call& call, const Asked& asked) {
   if (found->queue.place > 0) write_queue_info(out, found->queue);
   else out.value(nullptr);
   out.key("preemption").begin_object();
-  write_room(out, found->room, engine.state());
+  write_preview(out, found->room, engine.state());
   return as_json(200, out.end_object().end_object().take());
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using core::Lease;
 
-// A queue longer than this is listed without estimates beyond it: who comes so late is foretold nothing useful.
+// Only this many leases of a queue get estimates; later estimates would be useless.
 constexpr std::size_t detailed_limit = 100;
 constexpr std::size_t page_limit = 1000;  // rows of a page at most, and without `limit`
 
@@ -151,7 +151,7 @@ Reply get_leases(Call& call) {
   return list("leases", std::move(rows), next);
 }
 
-// Pages are counted by places: who moves up between two pages may be missed, or seen twice.
+// Pages are counted by places: a lease that moves up between two pages may be missed or seen twice.
 Reply get_queue(Call& call) {
   const auto page = read_page(call.request);
   if (!page) return problem(page.error());

@@ -94,7 +94,7 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
-    // Those who wait to grow or to come back have their place in it too.
+    // Leases that wait to grow or to resume are counted too.
     if (engine.state().queue().contains(id)) ++waiting[lease.tier];
     if (!lease.reserves()) continue;
     for (const std::string& device : lease.devices) {

@@ -79,7 +79,7 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
   peer.uid = who->uid;
   peer.pid = who->pid;
   peer.role = role_of_peer(socket, *who, own_uid, own_daemon);
-  // Strangers may be many, and nobody has to wait for what they are called.
+  // Unknown users may be many, and their names are not worth a wait.
   peer.user = peer.role >= engine::Role::user ? engine::account_name(who->uid) : std::to_string(who->uid);
   return peer;
 }

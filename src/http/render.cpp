@@ -12,7 +12,7 @@ namespace {
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
 std::int64_t seconds(Duration duration) { return std::chrono::duration_cast<std::chrono::seconds>(duration).count(); }
-// Never less than it is: whoever counts them down would kill at once.
+// Rounded up: a caller that counts the seconds down must not kill too early.
 std::int64_t whole_seconds(Duration duration) { return std::chrono::ceil<std::chrono::seconds>(duration).count(); }
 
 // The empty text stands for "none".
@@ -62,7 +62,7 @@ std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
   return moves ? std::string() : engine.state().not_back(lease.id);
 }
 
-// Until when it is parked, as far as that can be told: while it waits to come back.
+// The expected end of the pause, if known, while the lease waits to resume.
 std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
   if (!lease.waits_in_place()) return std::nullopt;
   const auto eta = foretold.of(lease).eta;

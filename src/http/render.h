@@ -18,7 +18,7 @@ std::string render_lease(const core::Lease& lease, const engine::Engine& engine,
                          bool detailed);
 void write_queue_info(JsonText& out, const core::QueueInfo& info);
 // Writes the fields of a preemption preview into an open object.
-void write_room(JsonText& out, const core::VictimPlan& room, const core::State& state);
+void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

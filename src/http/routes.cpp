@@ -98,7 +98,7 @@ Status known_words(const Route& route, const Request& request) {
   return Body(request.body).finish();
 }
 
-// 64 bits of FNV-1a: tells a retry from another request under the same key; not a defence against anybody.
+// 64 bits of FNV-1a: distinguishes a retry from another request with the same key; not a defence against an attacker.
 std::string fingerprint(const Request& request) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   const auto mix = [&](std::string_view text) {

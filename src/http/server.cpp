@@ -31,7 +31,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using asio::local::stream_protocol;
 
-// A daemon that accepts nobody is of no use: what ends the loop, a bug, ends the daemon, which is then started anew.
+// A daemon that accepts no connections is useless: a bug that ends the loop ends the daemon, which is restarted.
 void end_with_it(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
@@ -148,7 +148,7 @@ class Server::Impl {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     auto usage = usages_.of_strangers();
-    // Nobody who has a token is kept from showing it by those who only sit there: they make room for who comes.
+    // Connections without a token must not keep callers with a token out: the oldest of them is closed.
     if (usage->full(options_.limits)) usage->drop_oldest();
     start(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, std::move(usage));
   }

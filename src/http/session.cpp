@@ -189,7 +189,7 @@ class Session {
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
     Reply reply = dispatch(*request, context_.engine);
-    // Nothing of it is needed any more, and whoever waits may wait for long, with thousands.
+    // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};
     while (auto* later = std::get_if<Later>(&reply)) {
       Reply next = co_await run_later(*later);
@@ -201,7 +201,7 @@ class Session {
     co_return co_await follow(std::get<FollowEvents>(std::move(reply)));
   }
 
-  // Over TCP each request says anew who asks: a token may have been revoked since the last one.
+  // Over TCP, each request identifies its caller again: the token may have been revoked since.
   std::optional<Response> admit(const bhttp::request<bhttp::string_body>& message) {
     const Target target = parse_target(to_text(message.target()));
     if (!is_this_machine(target.host.empty() ? to_text(message[bhttp::field::host]) : target.host)) {

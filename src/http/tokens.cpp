@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access tokens for callers that come over TCP: made, listed, revoked. Their secret is told once and never kept.
+// Access tokens for callers over TCP: created, listed, revoked. The secret is shown once and not stored.
 #include "base/number.h"
 #include "base/text.h"
 #include "http/body.h"

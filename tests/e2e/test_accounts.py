@@ -115,7 +115,7 @@ def test_who_is_not_known_yet_is_told_to_try_again_and_then_let_in(system, troub
         return said.startswith("200")
     wait_until(is_let_in, "they are let in, on the same connection")
     stranger = system.cli(ANA, "status", groups=())
-    assert stranger.returncode == 77 and "may only ask for /healthz" in stranger.stderr
+    assert stranger.returncode == 77 and "/healthz" in stranger.stderr
 
 
 def test_nobody_is_asked_what_strangers_are_called(system):
@@ -137,7 +137,7 @@ def test_while_the_account_database_hangs_the_actor_obeys_who_needs_no_answer(sy
         keeper.wait()
     system.database.hang.touch()
     system.begin(CAROL, "stop", system.lease("first")["id"], groups=(GROUP, ADMINS))
-    wait_until(lambda: "cannot be ended from here" in system.log(), "nobody knows that she is an admin")
+    wait_until(lambda: "cannot end its program" in system.log(), "nobody knows that she is an admin")
     assert living(pids["first"])
     system.cli(ANA, "stop", system.lease("second")["id"], check=0)
     wait_until(lambda: not living(pids["second"]), "its owner needs no answer")
