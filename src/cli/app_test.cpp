@@ -330,9 +330,10 @@ TEST(Completion, WhatTheShellKnowsBetter) {
 
 TEST(Completion, ScriptsForThreeShells) {
   for (const char* shell : {"bash", "zsh", "fish"}) EXPECT_EQ(run({"completion", shell}).code, kOk) << shell;
-  EXPECT_EQ(run({"completion", "bsh"}).err,
-            "sublet: no completion for the shell 'bsh' – did you mean 'bash'?\n  hint: there is one for bash, zsh and "
-            "fish\n");
+  EXPECT_EQ(
+      run({"completion", "bsh"}).err,
+      "sublet: there is no completion for the shell 'bsh' – did you mean 'bash'?\n  hint: supported shells: bash, zsh, "
+      "fish\n");
 }
 
 std::string file(const std::string& name) {

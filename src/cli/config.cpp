@@ -147,8 +147,9 @@ Action add_config(Command command, Common& common) {
     add_common(sub, common);
   }
   command.footer(
-      "Without a flag, the running daemon says which file it reads. If no daemon answers,\n"
-      "the file that belongs to its socket is taken. `show` prints a valid file.");
+      "Without a flag, the running daemon says which file it reads. If no daemon\n"
+      "answers, the file that belongs to its socket is taken. `show` prints a valid\n"
+      "file.");
   return [&common, choice, check_command, show_command] {
     if (check_command.parsed()) return check(*choice, common);
     if (show_command.parsed()) return show_values(*choice, common);

@@ -114,12 +114,12 @@ Action add_cooperate(Command command, Common& common) {
   withdraw.excludes(webhook);
   add_json(command, common);
   command.footer(
-      "A cooperative program frees its VRAM itself when it gets a yield order. If it does\n"
-      "not, the driver parks it, unless --pausable forbids that. With --signal, install\n"
-      "both signal handlers before you call this. After a yield order, the program writes\n"
-      "`yielded` or `refused: WHY` into the file; after a resume order, `resumed`. Each\n"
-      "answer ends with a line feed. C programs use libsublet. docs/cooperative.md has an\n"
-      "example of each way.");
+      "A cooperative program frees its VRAM itself when it gets a yield order. If it\n"
+      "does not, the driver parks it, unless --pausable forbids that. With --signal,\n"
+      "install both signal handlers before you call this. After a yield order, the\n"
+      "program writes `yielded` or `refused: WHY` into the file; after a resume order,\n"
+      "`resumed`. Each answer ends with a line feed. C programs use libsublet.\n"
+      "docs/cooperative.md has an example of each way.");
   return [&common, flags] { return cooperate(common, *flags); };
 }
 

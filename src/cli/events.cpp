@@ -148,8 +148,7 @@ Action add_events(Command command, Common& common) {
   command.footer(
       "Prints one line per event, or with --json the event's JSON object with its id.\n"
       "--since takes such an id; --no-follow prints the last id on stderr. The command\n"
-      "continues after a restart of the daemon. A line reports events that are no longer\n"
-      "stored.");
+      "continues after a restart of the daemon; a line reports events that are lost.");
   return [&common, flags] { return follow(common, *flags); };
 }
 

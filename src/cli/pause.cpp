@@ -227,9 +227,9 @@ Action add_resume(Command command, Common& common) {
   const auto flags = add_flags(command, common, true);
   command.footer(
       "The lease waits in the queue for free memory; its waiting time counts from the\n"
-      "pause. Ctrl-C leaves the lease in the queue. If the driver can never restore the\n"
-      "program, the lease is poisoned: the program never runs again, and `sublet stop`\n"
-      "ends it.");
+      "pause. Ctrl-C leaves the lease in the queue. If the driver can never restore\n"
+      "the program, the lease is poisoned: the program never runs again, and `sublet\n"
+      "stop` ends it.");
   return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 

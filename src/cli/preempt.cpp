@@ -129,13 +129,13 @@ Action add_preempt(Command command, Common& common) {
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
   command.flag("--no-wait", flags->no_wait, "Return at once, and let the daemon continue").excludes(wait);
   command.footer(
-      "Pauses the cheapest victims, one after the other, until LEASE has its memory. Your\n"
-      "own programs of any tier may be victims; a request by an admin may pause any\n"
-      "program. Other users' programs of a lower tier are paused only as far as the tiers\n"
-      "allow without this request. Victims resume in the order of the queue. LEASE keeps\n"
-      "its memory from them until it ends, is paused or asks for more; leases of its tier\n"
-      "share the memory with it by time slices. The command returns when LEASE has its\n"
-      "memory. When it is interrupted, the daemon continues.");
+      "Pauses the cheapest victims, one after the other, until LEASE has its memory.\n"
+      "Your own programs of any tier may be victims; a request by an admin may pause\n"
+      "any program. Other users' programs of a lower tier are paused only as far as\n"
+      "the tiers allow without this request. Victims resume in the order of the queue.\n"
+      "LEASE keeps its memory from them until it ends, is paused or asks for more;\n"
+      "leases of its tier share the memory with it by time slices. The command returns\n"
+      "when LEASE has its memory. When it is interrupted, the daemon continues.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -81,9 +81,9 @@ Action add_resize(Command command, Common& common) {
   command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.footer(
       "A smaller size takes effect at once; other leases get the memory once a reading\n"
-      "shows that it is unused. A larger size is granted at once, or waits in the queue:\n"
-      "the lease keeps its present size, and the command returns. The present size as\n"
-      "SIZE cancels the wait.");
+      "shows that it is unused. A larger size is granted at once, or waits in the\n"
+      "queue: the lease keeps its present size, and the command returns. The present\n"
+      "size as SIZE cancels the wait.");
   return [&common, flags] { return resize(common, *flags); };
 }
 

@@ -209,9 +209,9 @@ Action add_run(Command command, Common& common) {
   command.not_yet({"--detach", "--restart"}, "programs that run in the background");
   command.footer(
       "The program comes after '--': sublet run --vram 8GiB -- python3 train.py\n"
-      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting,\n"
-      "125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77 as for\n"
-      "every verb.");
+      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up\n"
+      "waiting, 125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77\n"
+      "as for every verb.");
   return [&common, flags] { return run(common, *flags); };
 }
 

@@ -61,8 +61,9 @@ Action add_stop(Command command, Common& common) {
   command.flag("--no-wait", *no_wait, "Do not wait until the lease has ended");
   command.footer(
       "Sublet does not end a program that it did not start (`sublet hold --pid`,\n"
-      "`sublet attach`). The lease of such a program ends once the program holds no VRAM,\n"
-      "or has been resumed from a pause. The program continues; `kill PID` ends it.");
+      "`sublet attach`). The lease of such a program ends once the program holds no\n"
+      "VRAM, or has been resumed from a pause. The program continues; `kill PID` ends\n"
+      "it.");
   return [&common, verb, force, no_wait] { return stop(common, *verb, *force, *no_wait); };
 }
 

@@ -49,18 +49,18 @@ Action add_report(Command command, Common& common) {
       .excludes(by);
   add_table_flags(command, common);
   command.footer(
-      "GiB·h is size times time. Until its last resize, a lease counts with the mean of its\n"
-      "sizes. UNUSED is the part above the lease's own peak. Paused time is not held\n"
-      "time; -o name,paused shows it. If a lease began before the period, its earlier\n"
-      "pauses count as spread evenly over its life.\n"
+      "GiB·h is size times time. Until its last resize, a lease counts with the mean\n"
+      "of its sizes. UNUSED is the part above the lease's own peak. Paused time is not\n"
+      "held time; -o name,paused shows it. If a lease began before the period, its\n"
+      "earlier pauses count as spread evenly over its life.\n"
       "ACTIVE counts leases that were granted. WAITING counts leases in the queue: to\n"
       "start, to grow or to resume; a lease that waits to grow or to resume counts in\n"
-      "both columns. A wait lasts from the request to the first grant, or until now; it\n"
-      "does not include waits to grow or to resume.\n"
-      "--consumers prints the numbers behind estimates and pause costs. A pause takes a\n"
-      "fixed time plus its bytes at the printed rate, and then settles until the memory\n"
-      "is measured free. SPREAD is the error of earlier predictions. The rows (all) are\n"
-      "the predictions for a consumer that was never paused.");
+      "both columns. A wait lasts from the request to the first grant, or until now;\n"
+      "it does not include waits to grow or to resume.\n"
+      "--consumers prints the numbers behind estimates and pause costs. A pause takes\n"
+      "a fixed time plus its bytes at the printed rate, and then settles until the\n"
+      "memory is measured free. SPREAD is the error of earlier predictions. The rows\n"
+      "(all) are the predictions for a consumer that was never paused.");
   return [&common, flags] {
     if (flags->consumers) {
       return show(common, "/v1/consumers", [&](const auto& body, auto&) {

@@ -90,10 +90,6 @@ constexpr Key table[] = {
      "Time that a lease is ineligible as a victim after its pause failed, could not begin or could not be measured. It "
      "doubles with each failure in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
-    {"pause.spot_unused_after", "1s", "1d",
-     "Time that a spot program may leave its VRAM unused before it can be ended for a higher tier. A program that can "
-     "be paused only if it is cooperative has the same time to register.",
-     +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
     {"pause.min_residency", "0s", "1d",
      "Minimum time that a lease keeps its memory before a time slice ends. 0s: ten times its pause and resume, at "
      "least 10 s.",
@@ -103,6 +99,10 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.pause.orphan_after; }},
     {"pause.slice_overhead", "0.001", "1", "Part of the time that time slices may spend on pausing and resuming.",
      +[](Config& c) -> double& { return c.pause.slice_overhead; }},
+    {"pause.spot_unused_after", "1s", "1d",
+     "Time that a spot program may leave its VRAM unused before it can be ended for a higher tier. A program that can "
+     "be paused only if it is cooperative has the same time to register.",
+     +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
     {"pause.verify_timeout", "100ms", "1h", "A pause whose memory is not measured free within this time is undone.",
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"pause.yield_timeout", "100ms", "1h", "Time that a cooperative program has for its first answer to a yield order.",
