@@ -60,7 +60,7 @@ def test_a_disk_that_is_full_grants_nothing_and_forgets_nothing(small_disk):
     assert re.search(r"disk is full.* free in ", small_disk.log()), "it says what is wrong and where"
     assert api.lease(kept["id"])["state"] == "active"
     # What the failure freed may be enough for a commit or two; that it will not last is said all the while.
-    wait_until(lambda: "where the store is" in small_disk.cli("status").stdout, "that there is little room is said")
+    wait_until(lambda: "the store's directory" in small_disk.cli("status").stdout, "that there is little room is said")
     small_disk.kill()  # a restart on a full disk knows what was there, too
     small_disk.start(wait_for_cards=False)
     api = small_disk.api()

@@ -192,7 +192,7 @@ def test_whose_owner_was_wrong_is_kept_and_nothing_else_is_claimed(stage):
     assert "None of its memory is parked" in said and "the driver cannot park" in said, said
     assert program.poll() is None, "it is not killed"
     its.daemon.cli("stop", "it", "--now")
-    assert its.daemon.cli("doctor").stdout.count("only programs whose owner answers for them") == 1
+    assert its.daemon.cli("doctor").stdout.count("only programs that their owner vouches for") == 1
 
 
 @pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
