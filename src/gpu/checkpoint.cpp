@@ -145,7 +145,7 @@ bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& 
   }
   if (undoes) return true;
   const int version = driver_->version();
-  const std::string driver = fmt::format("the driver, of CUDA {}.{},", version / 1000, version % 1000 / 10);
+  const std::string driver = fmt::format("the driver (CUDA {}.{})", version / 1000, version % 1000 / 10);
   if (nccl.links) {
     return refuse(reply, CheckpointRefusal::not_parkable,
                   fmt::format("process {} uses NCCL, and {} would kill it in the attempt", target_.pid(), driver));
@@ -159,7 +159,7 @@ bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& 
   }
   if (command.vouched) return true;
   return refuse(reply, CheckpointRefusal::unvouched,
-                fmt::format("{} (before 13.0) kills a program that it tries and fails to park, and it is unknown "
+                fmt::format("{} kills a program that it tries and fails to park, and it is unknown "
                             "whether process {} uses {}",
                             driver, target_.pid(), cannot_park));
 }
