@@ -138,7 +138,7 @@ Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
   const std::string path = path_of(inside.substr(0, inside.rfind(last) + last.size()));
   const Fd dir = open_group(AT_FDCWD, path.c_str());
   auto group = proc::find_lease_group(hierarchies_, path, lease);
-  if (!dir || !ours(dir.get()) || !group) return not_placed("a control group of that name is somebody else's");
+  if (!dir || !ours(dir.get()) || !group) return not_placed("the control group of that name belongs to another user");
   return {.group = std::move(*group), .why_not = {}, .from = {}};
 }
 
@@ -149,16 +149,16 @@ Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_
   if (!present) return failed("the program's control group cannot be opened");
   bool was_there = false;
   const Fd base = make_group(present.get(), name_, was_there);
-  if (!base) return failed("no control group can be made where the program is");
-  if (!ours(base.get())) return not_placed("a control group of that name is somebody else's");
+  if (!base) return failed("no control group can be created at the program's place");
+  if (!ours(base.get())) return not_placed("the control group of that name belongs to another user");
   const Fd own = make_group(base.get(), to_string(lease), was_there);
-  if (!own) return failed("no control group can be made where the program is");
+  if (!own) return failed("no control group can be created at the program's place");
   const std::string own_path = fmt::format("{}/{}/{}", path == "/" ? "" : path, name_, to_string(lease));
   auto group = proc::find_lease_group(hierarchies_, own_path, lease);
-  if (!ours(own.get()) || !group) return not_placed("a control group of that name is somebody else's");
+  if (!ours(own.get()) || !group) return not_placed("the control group of that name belongs to another user");
   if (was_there && alone) {
     const auto others = proc::processes_in(group->ref);
-    if (!others || !others->pids.empty()) return not_placed("others are in a control group of that name");
+    if (!others || !others->pids.empty()) return not_placed("the control group of that name holds other processes");
   }
   if (const int problem = move(own.get(), pid, pidfd); problem != 0) {
     leave(*group);

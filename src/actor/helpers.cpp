@@ -123,7 +123,7 @@ Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Right
   if (started.code != Code::ok) return started;
   started.code = Code::failed;
   if (options_.program.empty()) {
-    started.why = "sublet-gpu is not installed beside it";
+    started.why = "sublet-gpu is not in the directory of sublet-actor";
     return started;
   }
   auto socket = make_socket(), trouble = make_pipe();
@@ -152,7 +152,7 @@ Helpers::Started Helpers::start(ProcessRef process, Fd target, const proc::Right
     ::kill(pid, SIGKILL);
     started.error = wrong->error;
     const auto step = static_cast<std::size_t>(wrong->step);
-    started.why = step < std::size(becoming_steps) ? becoming_steps[step] : "its start failed";
+    started.why = step < std::size(becoming_steps) ? becoming_steps[step] : "sublet-gpu did not start";
     return started;
   }
   started.code = Code::ok;

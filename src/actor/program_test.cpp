@@ -281,7 +281,7 @@ TEST(Groups, OfSomebodyElseAreNotTaken) {
   ASSERT_EQ(::chown(base.c_str(), ana, ana), 0);
   const Groups::Place place = world.groups.place(LeaseId{7}, kept.main(), kept.main_pidfd.get(), true);
   EXPECT_FALSE(place.group);
-  EXPECT_NE(place.why_not.find("somebody else's"), std::string::npos) << place.why_not;
+  EXPECT_NE(place.why_not.find("another user"), std::string::npos) << place.why_not;
   EXPECT_EQ(proc::cgroups_of(world.root, kept.main())->v2, present->v2);
   std::filesystem::remove(base + "/lease-7");
   EXPECT_EQ(::rmdir(base.c_str()), 0);
@@ -295,7 +295,7 @@ TEST(Groups, OfANumberThatWasGivenBeforeAreNotShared) {
   ASSERT_TRUE(first.group) << first.why_not;
   const Groups::Place second = world.groups.place(LeaseId{7}, fresh.main(), fresh.main_pidfd.get(), true);
   EXPECT_FALSE(second.group);
-  EXPECT_NE(second.why_not.find("others are in"), std::string::npos) << second.why_not;
+  EXPECT_NE(second.why_not.find("holds other processes"), std::string::npos) << second.why_not;
   (void)proc::send_signal(old.main_pidfd.get(), SIGKILL);
   ASSERT_TRUE(ends(old.main_pidfd));
   world.groups.leave(*first.group);

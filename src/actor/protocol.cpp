@@ -22,23 +22,23 @@ std::string_view to_string(Verb verb) {
 std::string_view to_string(Code code) {
   switch (code) {
     case Code::ok: return "done";
-    case Code::unknown_verb: return "there is no such order";
+    case Code::unknown_verb: return "the order does not exist";
     case Code::malformed: return "the order is malformed";
-    case Code::descriptors: return "the descriptors are not those of the order";
-    case Code::denied: return "whoever asks may not";
-    case Code::not_followed: return "the lease's program is not followed";
+    case Code::descriptors: return "the descriptors do not match the order";
+    case Code::denied: return "the requesting user has no right to do this";
+    case Code::not_followed: return "the actor does not know the lease's program";
     case Code::gone: return "the process has ended";
     case Code::not_its_keeper: return "the keeper is not the parent of the program";
-    case Code::wrong_user: return "the process is not the lease's user's";
-    case Code::untouchable: return "the process is one that is never touched";
-    case Code::no_proof: return "nothing proves that it is the process that was attached";
-    case Code::failed: return "the kernel refused";
-    case Code::lost: return "the actor is not there";
-    case Code::unhandled: return "the process has no handler for the signal, which would end it";
-    case Code::other_rights: return "the process has other rights than its user, or is in a container";
-    case Code::untraceable: return "the process does not let itself be traced";
+    case Code::wrong_user: return "the process does not belong to the lease's user";
+    case Code::untouchable: return "the process is protected and never signalled";
+    case Code::no_proof: return "nothing proves that the process is the attached process";
+    case Code::failed: return "the kernel refused the order";
+    case Code::lost: return "the actor does not run";
+    case Code::unhandled: return "the process has no handler for the signal, so the signal would end it";
+    case Code::other_rights: return "the process has other rights than its user, or runs in a container";
+    case Code::untraceable: return "the process forbids tracing";
     case Code::busy: return "a helper for the process is still at work";
-    case Code::too_many: return "as many processes have a helper as may at a time";
+    case Code::too_many: return "the maximum number of helpers is reached";
   }
   return "an unknown answer";
 }

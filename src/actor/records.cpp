@@ -54,9 +54,9 @@ Records::Records(const std::string& directory) {
   Fd opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (!opened || ::fstat(opened.get(), &info) != 0) {
-    fmt::print(stderr, "sublet-actor: nothing is written down in {}: {}\n", directory, std::strerror(errno));
+    fmt::print(stderr, "sublet-actor: cannot keep records in {}: {}\n", directory, std::strerror(errno));
   } else if (info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
-    fmt::print(stderr, "sublet-actor: nothing is written down in {}: others may write there\n", directory);
+    fmt::print(stderr, "sublet-actor: keeps no records in {}: other users may write there\n", directory);
   } else {
     directory_ = std::move(opened);
   }
@@ -98,7 +98,7 @@ void Records::write(const Record& record) const {
                                        record.process.start_ticks, record.uid);
   const Fd file(::openat(directory_.get(), name.c_str(), new_file, 0600));
   if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return;
-  fmt::print(stderr, "sublet-actor: a helper could not be recorded: {}\n", std::strerror(errno));
+  fmt::print(stderr, "sublet-actor: cannot record a helper: {}\n", std::strerror(errno));
 }
 
 void Records::remove(pid_t helper) const {

@@ -117,12 +117,12 @@ int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, con
     if (!socket) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN && wait_for(listener, POLLIN)) continue;
-      fmt::print(stderr, "sublet-actor: cannot accept: {}\n", std::strerror(errno));
+      fmt::print(stderr, "sublet-actor: cannot accept a connection: {}\n", std::strerror(errno));
       return 1;
     }
     const auto peer = proc::peer_of(root, socket.get());
     if (!peer || (peer->uid != 0 && peer->uid != user)) {
-      fmt::print(stderr, "sublet-actor: uid {} is neither root nor uid {}, and gets no answer\n",
+      fmt::print(stderr, "sublet-actor: refused a connection of uid {}: only root and uid {} may connect\n",
                  peer ? peer->uid : 65534, user);
       continue;
     }

@@ -415,7 +415,7 @@ void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const
   if (reply.code != Code::ok) return;
   if (options_.helpers == nullptr) {
     reply.code = Code::failed;
-    set_path(reply, "it was not told how to start helpers");
+    set_path(reply, "sublet-actor was started without the options for helpers");
     return;
   }
   Helpers::Started started = options_.helpers->start({order.main_pid, order.main_start}, std::move(descriptors[0]),

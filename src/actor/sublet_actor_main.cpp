@@ -27,21 +27,20 @@ namespace {
 using namespace sublet;
 
 constexpr const char* usage =
-    "sublet-actor signals the programs of leases for subletd, puts them into control groups, and starts what parks\n"
-    "them (sublet-gpu) with the rights of each process's own user.\n"
-    "  sublet-actor serve --fd N [--name NAME] [--system] [PARKING]  serve the daemon at the other end of the socket "
-    "N\n"
-    "  sublet-actor listen [--user NAME] [--name NAME] [PARKING]  serve who connects to the socket that the service\n"
+    "sublet-actor signals the programs of leases for subletd, puts them into control groups, and starts the helpers\n"
+    "that park them (sublet-gpu) with the rights of each process's user.\n"
+    "  sublet-actor serve --fd N [--name NAME] [--system] [PARKING]  serve the daemon on the connected socket N\n"
+    "  sublet-actor listen [--user NAME] [--name NAME] [PARKING]  serve connections to the socket that the service\n"
     "      manager passes\n"
     "  sublet-actor --version | --help\n"
-    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]... [--records DIR]: where sublet-gpu is, by default\n"
-    "beside this program; the CUDA driver's library, by default where the vendor installs it; what sublet-gpu has as\n"
-    "its environment, which is empty otherwise; and a directory of this program's own, gone with a reboot, in which "
-    "it\n"
-    "is written down what parks whom, and what is kept from swap, so that one started anew knows it.\n"
-    "--name NAME is that of its control groups, by default 'sublet'. With --system, and when it listens, members of\n"
-    "the group sublet-admin may have everybody's programs signalled. Besides root only NAME, by default 'sublet',\n"
-    "may connect.\n";
+    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]... [--records DIR]:\n"
+    "  --gpu PATH        the program sublet-gpu; default: beside this program\n"
+    "  --driver PATH     the CUDA driver's library; default: where the vendor installs it\n"
+    "  --env NAME=VALUE  a variable in the environment of sublet-gpu, which is empty otherwise\n"
+    "  --records DIR     a directory for records of helpers and swap limits, for the next start; a reboot clears it\n"
+    "--name NAME is the name of the control groups (default 'sublet'). With --system, and with listen, members of the\n"
+    "group sublet-admin may have every user's programs signalled. --user NAME may connect besides root (default\n"
+    "'sublet').\n";
 
 constexpr int first_passed = 3;  // the first descriptor that a service manager passes
 
@@ -151,7 +150,7 @@ int fail(const std::string& problem) {
 }
 
 int serve(const Options& options) {
-  if (!is_socket(options.fd, false)) return fail(fmt::format("descriptor {} is no connected socket", options.fd));
+  if (!is_socket(options.fd, false)) return fail(fmt::format("descriptor {} is not a connected socket", options.fd));
   shed_descriptors(options.fd);
   reset_process();
   const auto root = proc::ProcRoot::open();
@@ -171,10 +170,10 @@ int listen(const Options& options) {
   const bool ours =
       passed != nullptr && to != nullptr && std::string(passed) == "1" && std::string(to) == std::to_string(::getpid());
   if (!ours || !is_socket(first_passed, true)) {
-    return fail("no listening socket was passed: it is to be started by sublet-actor.socket");
+    return fail("no listening socket was passed: start sublet-actor by sublet-actor.socket");
   }
   const passwd* user = ::getpwnam(options.user.c_str());
-  if (user == nullptr) return fail(fmt::format("there is no user '{}'", options.user));
+  if (user == nullptr) return fail(fmt::format("user '{}' does not exist", options.user));
   const std::uint32_t uid = user->pw_uid;
   shed_descriptors(first_passed);
   reset_process();

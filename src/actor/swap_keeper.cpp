@@ -89,7 +89,7 @@ void SwapKeeper::open() {
 std::string SwapKeeper::keep(LeaseId lease, std::int32_t pid, std::uint32_t uid) {
   const auto groups = proc::cgroups_of(root_, pid);
   const auto group = groups ? proc::swap_group(hierarchies_, *groups) : std::nullopt;
-  if (!group) return "no control group that it is in has a limit on swap space (memory.swap.max)";
+  if (!group) return "none of the process's control groups has a limit on swap space (memory.swap.max)";
   const SwapLimit limit(group->path);
   std::set<LeaseId> by;
   if (const auto kept = kept_.find(group->path); kept != kept_.end()) {
@@ -109,8 +109,7 @@ std::string SwapKeeper::keep(LeaseId lease, std::int32_t pid, std::uint32_t uid)
       .path = group->path, .device = limit.device(), .inode = limit.inode(), .before = limit.read()};
   if (now.before.empty()) return trouble(group->path, EIO);
   if (records_ != nullptr && !records_->write(now))
-    return fmt::format("what the limit of {} on swap space is cannot be written down: {}", now.path,
-                       std::strerror(errno));
+    return fmt::format("cannot record the swap limit of {}: {}", now.path, std::strerror(errno));
   if (!limit.write("0")) {
     const int problem = errno;
     forget(now);

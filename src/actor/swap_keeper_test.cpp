@@ -159,7 +159,7 @@ TEST_F(Swap, ALimitThatIsSetMeanwhileStays) {
 // A limit without a record could not be restored.
 TEST_F(Swap, WhatCannotBeWrittenDownIsNotDone) {
   std::filesystem::remove_all(dir.path("records"));  // the descriptor is of a removed directory
-  EXPECT_NE(keeper->keep(one, 42, 7).find("cannot be written down"), std::string::npos);
+  EXPECT_NE(keeper->keep(one, 42, 7).find("cannot record"), std::string::npos);
   EXPECT_EQ(limit("/session"), "max");
 }
 

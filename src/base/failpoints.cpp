@@ -48,7 +48,7 @@ Status Failpoints::arm(std::string_view text, std::span<const std::string_view> 
     const std::string_view number = text.substr(at + 1);
     const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), times);
     if (problem != std::errc() || end != number.data() + number.size() || times < 1)
-      return bad_request(fmt::format("'{}' is no number of times, from 1 on", printable(number)));
+      return bad_request(fmt::format("'{}' is not a number of at least 1", printable(number)));
   }
   const auto equals = which.find('=');
   name_ = which.substr(0, equals);

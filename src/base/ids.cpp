@@ -17,7 +17,7 @@ Result<LeaseId> parse_lease_id(std::string_view text) {
   LeaseId id;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id.number);
   if (error != std::errc{} || end != digits.data() + digits.size() || !id) {
-    return bad_request(fmt::format("'{}' is not a lease id", printable(text)),
+    return bad_request(fmt::format("'{}' is not a lease's id", printable(text)),
                        "an id looks like lease-7; 'sublet ps' lists them");
   }
   return id;

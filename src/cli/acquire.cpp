@@ -42,7 +42,7 @@ std::variant<Acquired, int> Acquire::get(const Wanted& wanted) {
     if (events_.cancelled()) return leave(128 + left_by_);
     if (lease_.ended()) {
       line_.clear();
-      print_error(fmt::format("{} was not granted: it ended ({})", lease_.id, lease_.end_reason),
+      print_error(fmt::format("{} ended before it was granted: {}", lease_.id, lease_.end_reason),
                   fmt::format("see: sublet why {}", lease_.id));
       return kFailed;
     }
@@ -114,7 +114,7 @@ std::optional<int> Acquire::wait(std::int64_t deadline_ns) {
   if (left <= 0s) {
     line_.clear();
     print_error(fmt::format("gave up waiting: {}", wait_text(lease_, line_.look())),
-                "without --wait it waits for ever");
+                "leave --wait out to wait without a limit");
     listener_.note("gave_up", {{"lease", lease_.id}});
     return leave(kGaveUp);
   }
@@ -153,7 +153,7 @@ int Acquire::leave(int code) {
   const auto answer = client_.insist(
       {"POST", fmt::format("/v1/leases/{}/release", client::encode(lease_.id)), "{}", {}, token_}, brief, 5s);
   if (!answer && answer.error().kind != FailureKind::cancelled) {
-    print_error(fmt::format("{} could not be given back: {}", lease_.id, answer.error().error.detail),
+    print_error(fmt::format("{} could not be released: {}", lease_.id, answer.error().error.detail),
                 fmt::format("see: sublet release {}", lease_.id));
   }
   return code;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Getting a lease: ask, wait in the queue and show it, take the offer, leave when told to. Used by `run` and `hold`.
-// Single thread.
+// Acquires a lease for `run`, `hold` and `free`: request, wait in the queue, claim the offer. Single thread.
 #pragma once
 
 #include "cli/verb.h"
@@ -19,20 +18,20 @@
 namespace sublet::cli {
 
 struct Wanted {
-  std::string verb;     // of the command line: "run"
-  bool json = false;    // a refusal goes to stdout too, as it came: nothing has been started that writes there
-  nlohmann::json body;  // of the POST
-  std::optional<Duration> at_most;  // give up after so long
-  // Called with the token as soon as there is one; false: the lease is given back.
+  std::string verb;                 // the verb on the command line, such as "run"
+  bool json = false;                // --json: print a refusal on stdout as it came
+  nlohmann::json body;              // body of the POST
+  std::optional<Duration> at_most;  // give up after this time; unset: never
+  // Called with the lease's token once it is known; false: the lease is released.
   std::function<bool(const std::string& token)> keep_token;
-  std::string target = "/v1/leases";  // what is asked
-  // Called with the answer, before it is waited for.
+  std::string target = "/v1/leases";  // path of the POST
+  // Called with the first answer, before the wait.
   std::function<void(const nlohmann::json& reply)> asked = {};
 };
 
 struct Acquired {
   client::Lease lease;
-  nlohmann::json told;  // the lease as the daemon told it last, without its token
+  nlohmann::json told;  // the daemon's last answer, without the token
   std::string token;
   Duration waited{};
 };
@@ -43,11 +42,11 @@ class Acquire {
           WaitLine& line)
       : client_(client), events_(events), signals_(signals), listener_(listener), line_(line) {}
 
-  // A granted lease; or, everything being said, the exit code: 128+N when a signal came, 124 when the time was over.
+  // Returns the granted lease, or the exit code after the message was printed: 128+N after signal N, 124 after at_most.
   std::variant<Acquired, int> run(const Wanted& wanted);
 
-  // After an exit code: the signal, if it was a key of the terminal. Who ends by it lets the shell's loop or script
-  // end.
+  // After run() returned an exit code: the signal, if the terminal's key sent it, else 0. A process that ends by this
+  // signal lets the shell's loop or script end too.
   int left_by_key() const { return left_by_key_ ? left_by_ : 0; }
 
  private:
@@ -61,7 +60,7 @@ class Acquire {
   std::string token_;
   std::string verb_;
   bool json_ = false;
-  int left_by_ = 0;  // the signal that told us to leave
+  int left_by_ = 0;  // the signal that ended the wait; 0: none
   bool left_by_key_ = false;
 
   std::variant<Acquired, int> get(const Wanted& wanted);

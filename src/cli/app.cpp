@@ -32,13 +32,13 @@ std::string names_no_verb(const CLI::App& app) {
   return app.get_parent() == nullptr ? "there is no verb" : short_name(app) + " has no verb";
 }
 
-// Of --help: that of the terminal, however narrow; a pipe's reader gets what fits any.
+// Width of --help: the terminal's width, or a fixed width for a pipe.
 std::size_t help_width() {
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   return terminal ? std::max<std::size_t>(window_of(STDOUT_FILENO).columns, 20) : 80;
 }
 
-// What is explained stands in the left column, its explanation in the right one; broken between words where needed.
+// Puts `what` into the left column and `text` into the right one, broken between words if needed.
 std::string explained(const std::string& what, const std::string& text, std::size_t column) {
   const std::size_t width = help_width();
   column = std::min(column, width / 2);
@@ -116,39 +116,40 @@ std::string suggest(const std::string& word, const std::vector<std::string>& kno
   return did_you_mean(word, views);
 }
 
-// What a word that is too much was meant to be.
+// The hint for a surplus word.
 std::string extra_hint(const CLI::App& verb, const std::string& extra) {
   static const std::string digits = "0123456789";
   const auto& options = verb.get_options();
   const bool sized = std::any_of(options.begin(), options.end(),
                                  [](const CLI::Option* option) { return option->get_type_name() == "SIZE"; });
   if (sized && !extra.empty() && digits.find(extra.front()) == std::string::npos && parse_size("1" + extra))
-    return fmt::format("a number and its unit are one word: 4{}", printable(extra));
+    return fmt::format("write the number and its unit as one word: 4{}", printable(extra));
   if (verb.get_name() == "run")
-    return fmt::format("the program stands behind '--': sublet run [flags] -- {}", printable(extra));
+    return fmt::format("put the program after '--': sublet run [flags] -- {}", printable(extra));
   return fmt::format("see: {} --help", full_name(verb));
 }
 
-// What the parser did not recognise: the first such word decides the message.
+// Refuses the first word that the parser did not recognise.
 int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string name = full_name(verb);
   const std::string help = name + " --help";
   if (extra.size() > 1 && extra[0] == '-') {
     const std::string flag = extra.substr(0, extra.find('='));
     if (const CLI::Option* known = verb.get_option_no_throw(flag); known != nullptr && !known->get_group().empty())
-      return usage_error(fmt::format("{} stands behind the verb", flag), fmt::format("{} {}", name, flag));
+      return usage_error(fmt::format("{} must come after the verb", flag), fmt::format("{} {}", name, flag));
     return usage_error(
         fmt::format("{} has no flag '{}'{}", short_name(verb), printable(flag), suggest(flag, flag_names(verb))),
         "see: " + help);
   }
   const auto names = verb_names(verb);
   if (names.empty()) {
-    return usage_error(fmt::format("{} takes no further argument, but got '{}'", short_name(verb), printable(extra)),
+    return usage_error(fmt::format("{} takes no further argument: '{}'", short_name(verb), printable(extra)),
                        extra_hint(verb, extra));
   }
   const auto later = verbs_not_yet();
   if (verb.get_parent() == nullptr && std::find(later.begin(), later.end(), extra) != later.end()) {
-    return usage_error(fmt::format("'{}' is not in this version", extra), "what it can do: sublet --help");
+    return usage_error(fmt::format("'{}' is not in this version", extra),
+                       "sublet --help lists the verbs of this version");
   }
   return usage_error(fmt::format("{} '{}'{}", names_no_verb(verb), printable(extra), suggest(extra, names)),
                      "see: " + help);
@@ -165,14 +166,14 @@ int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
   const std::string hint = "see: " + full_name(verb) + " --help";
   // "--vram: At Most 1 required but received 2".
   if (const auto twice = message.find(": At Most 1 required"); twice != std::string::npos)
-    return usage_error(message.substr(0, twice) + " is given twice", "leave one of them out");
+    return usage_error(message.substr(0, twice) + " is given twice", "leave one of the two out");
   if (const auto missing = message.find(" is required"); missing != std::string::npos) {
     return usage_error(fmt::format("{} needs {}", short_name(verb), message.substr(0, missing)), hint);
   }
   if (const auto between = message.find(" excludes "); between != std::string::npos) {
     return usage_error(
         fmt::format("{} and {} cannot both be given", message.substr(0, between), message.substr(between + 10)),
-        "leave one of them out");
+        "leave one of the two out");
   }
   // "--json=3", of a flag that is there or is not.
   if (message.find("flag override") != std::string::npos)
@@ -198,10 +199,10 @@ void add_verb(Program& program, const Verb& verb) {
 void add_help(Program& program) {
   CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
   sub->group("Govern");
-  CLI::Option* verb = sub->add_option("VERB")->description("The verb, and behind it its own verb");
+  CLI::Option* verb = sub->add_option("VERB")->description("The verb, and its own verb after it");
   Option(verb, sub).offers(Offer::Of::verbs);
   program.actions["help"] = [] {
-    return usage_error("help stands before the verb", "sublet help VERB, or: sublet VERB --help");
+    return usage_error("the word 'help' must come before the verb", "sublet help VERB, or: sublet VERB --help");
   };
 }
 
@@ -225,7 +226,7 @@ std::optional<int> rewrite_help(const CLI::App& app, std::vector<const char*>& w
 // Data that could not be written is a failure, also when it is found only at the end.
 int flush(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  print_error("standard output could not be written", "is the disk full, or has its reader gone?");
+  print_error("standard output cannot be written", "check that the disk has space and that the reader still runs");
   return code == kOk ? kFailed : code;
 }
 
@@ -255,8 +256,8 @@ std::unique_ptr<Program> make_program() {
   for (const Verb& verb : verbs()) add_verb(*program, verb);
   add_help(*program);
   app.footer(
-      "Help of one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69 no\n"
-      "daemon, 75 would have to wait, 77 not allowed, 78 bad configuration.");
+      "Help for one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69\n"
+      "no daemon, 75 would have to wait, 77 not allowed, 78 bad configuration.");
   return program;
 }
 
@@ -269,7 +270,7 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto program = make_program();
   CLI::App& app = program->app;
-  // What stands behind "--" is another program's: the parser would take some of it apart ("[1,2]" becomes two words).
+  // The words after "--" belong to another program; the parser would split some of them ("[1,2]" becomes two words).
   const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (mark != argv + argc) program->common.command.emplace(mark + 1, argv + argc);
   std::vector<const char*> words(argv, mark);
@@ -288,14 +289,14 @@ int run_program(int argc, const char* const* argv) {
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
   if (program->common.command && parsed.front()->get_name() != "run") {
-    return usage_error(fmt::format("{} takes no program behind '--'", full_name(*parsed.front())),
-                       "only run does: sublet run [flags] -- PROGRAM");
+    return usage_error(fmt::format("{} takes no program after '--'", full_name(*parsed.front())),
+                       "only run takes a program: sublet run [flags] -- PROGRAM");
   }
   try {
     program->common.verb = short_name(innermost(app));
     return flush(program->actions.at(parsed.front()->get_name())());
   } catch (const std::exception& error) {  // out of memory, or a bug of ours
-    print_error(error.what(), "this should not happen: please report it with the command that you gave");
+    print_error(error.what(), "this is a bug of Sublet: report it with the command that you typed");
     return kFailed;
   }
 }

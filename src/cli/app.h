@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of verbs and flags as CLI11 holds it. Help, completion and the reference are made from this one tree.
+// The tree of verbs and flags in CLI11. Help, completion and the reference are made from this tree.
 #pragma once
 
 #include "cli/verb.h"
@@ -15,27 +15,26 @@ namespace sublet::cli {
 
 struct Tree : CLI::App {
   using CLI::App::App;
-  std::map<const CLI::Option*, Offer> offers;  // what completion has for the values of these
+  std::map<const CLI::Option*, Offer> offers;  // values that completion offers, by option
 };
 
 struct Program {
   Tree app{"Sublet leases your GPU's memory: it queues programs instead of letting them crash each other.", "sublet"};
   Common common;
-  std::map<std::string, Action, std::less<>> actions;  // by name of the verb
+  std::map<std::string, Action, std::less<>> actions;  // by the verb's name
 };
 
-// Holds pointers into itself: stays where it is.
+// The program holds pointers into itself and must not be moved.
 std::unique_ptr<Program> make_program();
 
 std::string usage_line(const CLI::App& app);  // "Usage: sublet why [flags] LEASE"
 
-// The hidden verbs: what completion scripts call, and docs/reference/ is made with. Not parsed by the tree, because
-// what follows them is not for us to understand.
+// The hidden verbs for completion scripts and docs/reference/. The tree does not parse their arguments.
 int run_complete(const std::vector<std::string>& words);
 int run_reference(const std::vector<std::string>& words);
 std::string reference_page();
 
-// Parses and does it. Returns the exit code; throws nothing.
+// Parses the command line and runs the verb. Returns the exit code; throws nothing.
 int run_program(int argc, const char* const* argv);
 
 }  // namespace sublet::cli

@@ -44,17 +44,18 @@ TEST(App, UnknownVerbsAndFlags) {
   EXPECT_EQ(said.err, "sublet: ps has no flag '--al' – did you mean '--all'?\n  hint: see: sublet ps --help\n");
   EXPECT_EQ(run({"ps", "--no-haeder=3"}).err,
             "sublet: ps has no flag '--no-haeder' – did you mean '--no-header'?\n  hint: see: sublet ps --help\n");
-  EXPECT_EQ(run({"--watch", "status"}).err, "sublet: --watch stands behind the verb\n  hint: sublet status --watch\n");
-  EXPECT_EQ(run({"-o", "id", "ps"}).err, "sublet: -o stands behind the verb\n  hint: sublet ps -o\n");
+  EXPECT_EQ(run({"--watch", "status"}).err,
+            "sublet: --watch must come after the verb\n  hint: sublet status --watch\n");
+  EXPECT_EQ(run({"-o", "id", "ps"}).err, "sublet: -o must come after the verb\n  hint: sublet ps -o\n");
   EXPECT_EQ(run({"token", "--scope=read", "create"}).err,
-            "sublet: --scope stands behind the verb\n  hint: sublet token create --scope\n");
+            "sublet: --scope must come after the verb\n  hint: sublet token create --scope\n");
   EXPECT_EQ(run({"ps", "more"}).code, kUsage);
   EXPECT_EQ(run({"why"}).code, kUsage);
   EXPECT_EQ(run({"why", "a", "b"}).code, kUsage);
   EXPECT_EQ(run({}).code, kUsage);
   EXPECT_EQ(run({"ps", "-o"}).code, kUsage);
   EXPECT_EQ(run({"ps", "--color", "blue"}).err,
-            "sublet: --color: 'blue' is none of auto, always, never\n  hint: see: sublet ps --help\n");
+            "sublet: --color: 'blue' is not one of auto, always, never\n  hint: see: sublet ps --help\n");
   EXPECT_EQ(run({"config", "chek"}).err,
             "sublet: config has no verb 'chek' – did you mean 'check'?\n  hint: see: sublet config --help\n");
 }
@@ -73,8 +74,10 @@ TEST(App, LaterVerbsAndFlagsAreRefusedAndNotInHelp) {
   for (const std::string_view verb : verbs_not_yet()) {
     const Said said = run({std::string(verb).c_str()});
     EXPECT_EQ(said.code, kUsage) << verb;
-    EXPECT_EQ(said.err,
-              fmt::format("sublet: '{}' is not in this version\n  hint: what it can do: sublet --help\n", verb));
+    EXPECT_EQ(
+        said.err,
+        fmt::format("sublet: '{}' is not in this version\n  hint: sublet --help lists the verbs of this version\n",
+                    verb));
     EXPECT_EQ(help.find(fmt::format("\n  {} ", verb)), std::string::npos) << verb;
   }
   EXPECT_NE(run({"run", "--share", "50", "--", "true"}).err.find("--share is not in this version"), std::string::npos);
@@ -83,12 +86,12 @@ TEST(App, LaterVerbsAndFlagsAreRefusedAndNotInHelp) {
 
 TEST(App, AFlagThatTakesOneValueIsGivenOnce) {
   EXPECT_EQ(run({"run", "--vram", "8G", "--vram", "9G", "--", "true"}).err,
-            "sublet: --vram is given twice\n  hint: leave one of them out\n");
+            "sublet: --vram is given twice\n  hint: leave one of the two out\n");
   EXPECT_EQ(run({"run", "-m", "8G", "--vram", "9G", "--", "true"}).code, kUsage);
   EXPECT_EQ(run({"run", "--tag", "a", "--tag", "b", "--tag", "c", "--", "true"}).err,
-            "sublet: --tag is given twice\n  hint: leave one of them out\n");
+            "sublet: --tag is given twice\n  hint: leave one of the two out\n");
   EXPECT_EQ(run({"ps", "--watch=1s", "--watch=2s"}).err,
-            "sublet: --watch is given twice\n  hint: leave one of them out\n");
+            "sublet: --watch is given twice\n  hint: leave one of the two out\n");
   EXPECT_EQ(run({"config", "show", "--json", "--json", "--dir", "/nonexistent"}).code,
             kOk);  // said twice, it is the same
 }
@@ -104,7 +107,7 @@ TEST(App, AConfigurationThatIsNamedMustBeThere) {
     const Said said = run({"config", verb, "/nonexistent.toml"});
     EXPECT_EQ(said.code, kBadConfig);
     EXPECT_EQ(said.out, "");
-    EXPECT_NE(said.err.find("/nonexistent.toml: there is no such file"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("/nonexistent.toml: no such file"), std::string::npos) << said.err;
   }
 }
 
@@ -183,7 +186,7 @@ TEST(App, ATimeIsSentAsItWasGiven) {
   EXPECT_NE(server.seen()[0].line().find("since=1500ms"), std::string::npos) << server.seen()[0].line();
 }
 
-// What was granted is said from the answer that granted it: asking again might fail.
+// The command prints the answer that granted the lease: a second request might fail.
 TEST(App, JsonOfAGrantIsTheAnswerWithoutItsSecret) {
   const test::ScratchDir dir;
   const std::string socket = dir.path() + "/s.sock", file = dir.path() + "/token";
@@ -291,29 +294,29 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
     return all.err.substr(0, all.err.find('\n'));
   };
   EXPECT_EQ(said({"report", "--by", "usr"}),
-            "sublet: --by: 'usr' is none of user, consumer, tenant – did you mean 'user'?");
+            "sublet: --by: 'usr' is not one of user, consumer, tenant – did you mean 'user'?");
   EXPECT_EQ(said({"run", "--priority", "2000", "--", "true"}),
             "sublet: --priority: 2000 is not between -1000 and 1000");
-  EXPECT_EQ(said({"run", "--priority", "x", "--", "true"}), "sublet: --priority: 'x' is no whole number");
-  EXPECT_EQ(said({"run", "--status-fd", "x", "--", "true"}), "sublet: --status-fd: 'x' is no whole number");
+  EXPECT_EQ(said({"run", "--priority", "x", "--", "true"}), "sublet: --priority: 'x' is not a whole number");
+  EXPECT_EQ(said({"run", "--status-fd", "x", "--", "true"}), "sublet: --status-fd: 'x' is not a whole number");
   EXPECT_EQ(said({"run", "--pausable", "interposer", "--", "true"}),
-            "sublet: --pausable: 'interposer' is none of auto, cooperative, driver, no");
-  EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is not the id of an event");
+            "sublet: --pausable: 'interposer' is not one of auto, cooperative, driver, no");
+  EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is not an event's id");
   for (const char* id : {"-5", "bad id-5", "1f2e-", "1f2e-5x"})
-    EXPECT_EQ(said({"events", "--since", id}), fmt::format("sublet: --since: '{}' is not the id of an event", id));
+    EXPECT_EQ(said({"events", "--since", id}), fmt::format("sublet: --since: '{}' is not an event's id", id));
   EXPECT_EQ(said({"report", "--since", "0s"}), "sublet: --since: 0s is not between 1s and 3650d");
   EXPECT_EQ(said({"report", "--since", "3651d"}), "sublet: --since: 3651d is not between 1s and 3650d");
   EXPECT_EQ(said({"token", "create", "--ttl", "500ms"}),
             "sublet: --ttl: a time to live of 500ms is less than a second");
   EXPECT_EQ(said({"events", "--type", "lease,lase"}),
-            "sublet: --type: 'lase' is none of lease, device, warning, daemon – did you mean 'lease'?");
+            "sublet: --type: 'lase' is not one of lease, device, warning, daemon – did you mean 'lease'?");
   EXPECT_EQ(said({"ps", "--json=x"}), "sublet: --json takes no value");
   EXPECT_EQ(said({"ps", "--json=3"}), "sublet: --json takes no value");
   EXPECT_EQ(said({"run", "--wait", "1s", "--no-wait", "--", "true"}),
             "sublet: --wait and --no-wait cannot both be given");
   EXPECT_EQ(run({"stop", "a", "b"}).err,
-            "sublet: stop takes no further argument, but got 'b'\n  hint: see: sublet stop --help\n");
-  EXPECT_EQ(said({"token", "create", "--scope", "all"}), "sublet: --scope: 'all' is none of read, submit, admin");
+            "sublet: stop takes no further argument: 'b'\n  hint: see: sublet stop --help\n");
+  EXPECT_EQ(said({"token", "create", "--scope", "all"}), "sublet: --scope: 'all' is not one of read, submit, admin");
 }
 
 TEST(Completion, WhatTheShellKnowsBetter) {
@@ -327,9 +330,10 @@ TEST(Completion, WhatTheShellKnowsBetter) {
 
 TEST(Completion, ScriptsForThreeShells) {
   for (const char* shell : {"bash", "zsh", "fish"}) EXPECT_EQ(run({"completion", shell}).code, kOk) << shell;
-  EXPECT_EQ(run({"completion", "bsh"}).err,
-            "sublet: no completion for the shell 'bsh' – did you mean 'bash'?\n  hint: there is one for bash, zsh and "
-            "fish\n");
+  EXPECT_EQ(
+      run({"completion", "bsh"}).err,
+      "sublet: there is no completion for the shell 'bsh' – did you mean 'bash'?\n  hint: supported shells: bash, zsh, "
+      "fish\n");
 }
 
 std::string file(const std::string& name) {

@@ -17,8 +17,8 @@ Action add_attach(Command command, Common& common) {
   auto flags = std::make_shared<Flags>();
   add_lease(command, common, flags->verb);
   const Option pid =
-      command.option("--pid", flags->pid, "A process; with it, everything below it").type("P").between(1, INT_MAX);
-  command.option("--cgroup", flags->cgroup, "A control group's directory: every process in it and below")
+      command.option("--pid", flags->pid, "A process, with all its descendants").type("P").between(1, INT_MAX);
+  command.option("--cgroup", flags->cgroup, "Directory of a control group: every process in it and below it")
       .type("DIR")
       .offers(Offer::Of::directories)
       .excludes(pid);
@@ -31,7 +31,7 @@ Action add_attach(Command command, Common& common) {
     else body = {{"cgroup", flags->cgroup}};
     const std::string what = flags->pid != 0 ? fmt::format("process {}", flags->pid) : flags->cgroup;
     return act_on_lease(common, flags->verb, "/attach", body, [what](const client::Lease& lease) {
-      return fmt::format("{} is booked to {}", what, lease.id);
+      return fmt::format("{} now belongs to {}", what, lease.id);
     });
   };
 }

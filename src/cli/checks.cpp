@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure part of `doctor`: judging what the daemon and sublet-gpu said, and showing it.
+// The pure part of `doctor`: judges the replies of the daemon and of sublet-gpu, and renders the findings.
 #include "cli/checks.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ Check device_check(const json& device) {
   if (state == "ok")
     return {"device", Level::ok, text + fmt::format(", {} free", size_at_most(device, "effective_free_bytes")), {}};
   if (!problem.empty()) text += ": " + problem;
-  return {"device", Level::fail, text + fmt::format(" [{}]: nothing is granted on it", state),
-          state == "lost" ? "look into the kernel's log for Xid messages" : "see: sublet status"};
+  return {"device", Level::fail, text + fmt::format(" [{}]: no lease is granted on it", state),
+          state == "lost" ? "look for Xid messages in the kernel's log" : "sublet status shows the cause"};
 }
 
 Check actor_check(const json& actor) {
@@ -31,48 +31,48 @@ Check actor_check(const json& actor) {
   std::string text = "the actor may signal ";
   text += flag_at(actor, "signals_others") ? "every user's programs" : "the programs of its own user";
   if (!groups.is_string()) {
-    return {"actor", Level::note, text + "; no unified control group hierarchy is mounted, so none is made for them",
-            "what a program leaves behind when its keeper is killed may then not be found: mount -t cgroup2 none "
-            "/sys/fs/cgroup"};
+    return {"actor", Level::note, text + "; programs get no control groups: no unified hierarchy is mounted",
+            "when a keeper is killed, processes of its program may not be found; mount the hierarchy: mount -t cgroup2 "
+            "none /sys/fs/cgroup"};
   }
-  return {"actor", Level::ok, text + "; control groups for them are made below " + groups.get<std::string>(), {}};
+  return {"actor", Level::ok, text + "; control groups for programs are made below " + groups.get<std::string>(), {}};
 }
 
-// Whose programs can be parked, as far as rights go.
+// Checks whose programs can be parked, as far as rights go.
 Check parking_check(const json& daemon) {
   const auto& actor = member(daemon, "actor");
   const bool service = !text_at(actor, "socket").empty();
   if (text_at(daemon, "mode") != "system" && !service)
-    return {"parking", Level::ok, "the daemon parks programs of its own user, with its rights", {}};
+    return {"parking", Level::ok, "the daemon parks programs of its own user only", {}};
   if (!flag_at(actor, "ready")) {
     return {"parking", Level::note,
-            "whose programs can be parked is known when the actor is there, which starts what parks them",
-            service ? "its socket starts it when the daemon connects, which is tried again and again: systemctl status "
+            "it is unknown whose programs can be parked: the actor, which starts the parking helpers, does not run",
+            service ? "the daemon retries, and the socket starts the actor; check: systemctl status "
                       "sublet-actor.socket sublet-actor.service"
-                    : "the daemon starts it again and again; its log says more"};
+                    : "the daemon retries to start the actor; the daemon's log says why that fails"};
   }
   const auto again = [&](std::string_view what) {
     if (!service) return fmt::format("start subletd with {}", what);
     return fmt::format(
-        "put {} into CapabilityBoundingSet= (systemctl edit sublet-actor.service), then: systemctl try-restart "
-        "sublet-actor.service; where it does not run, it is started with them when it is needed",
+        "add {} to CapabilityBoundingSet= (systemctl edit sublet-actor.service), then: systemctl try-restart "
+        "sublet-actor.service",
         what);
   };
   if (const auto uid = number_at(actor, "uid").value_or(0); uid != 0) {
     return {"parking",
             Level::note,
-            fmt::format("the actor is uid {}, not root: it parks programs of that user only", uid),
+            fmt::format("the actor runs as uid {}, not as root: it parks programs of that user only", uid),
             {}};
   }
   if (!flag_at(actor, "parks_others")) {
     return {"parking", Level::warn,
-            "the actor may not park other users' programs: it lacks the capabilities CAP_SETUID and CAP_SETGID",
+            "the actor cannot park other users' programs: it lacks the capabilities CAP_SETUID and CAP_SETGID",
             again("CAP_SETUID and CAP_SETGID")};
   }
-  const std::string text = "programs of any user can be parked, each by a helper with that user's rights";
+  const std::string text = "programs of every user can be parked, each by a helper with that user's rights";
   if (flag_at(actor, "parks_roots")) return {"parking", Level::ok, text, {}};
-  return {"parking", Level::note, text + "; root's own cannot: the actor lacks the capability CAP_SYS_PTRACE",
-          "if programs of root (of containers, say) are leased: " + again("CAP_SYS_PTRACE")};
+  return {"parking", Level::note, text + ", but root's programs cannot: the actor lacks the capability CAP_SYS_PTRACE",
+          "needed only if root runs programs under leases, such as containers: " + again("CAP_SYS_PTRACE")};
 }
 
 int count(const Checks& checks, Level level) {
@@ -97,18 +97,18 @@ Checks judge_status(const json& status, std::string_view our_version) {
   const auto& daemon = member(status, "daemon");
   const std::string version = text_at(daemon, "version");
   if (version == our_version) {
-    checks.push_back({"version", Level::ok, fmt::format("daemon and command line are both {}", version), {}});
+    checks.push_back({"version", Level::ok, fmt::format("daemon and command line both have version {}", version), {}});
   } else {
     checks.push_back({"version", Level::warn,
-                      fmt::format("the daemon is {}, this command line {}",
-                                  version.empty() ? "of an unknown version" : version, our_version),
+                      fmt::format("the daemon has version {}, this command line {}",
+                                  version.empty() ? "unknown" : version, our_version),
                       "restart the daemon after an upgrade"});
   }
   const std::string store = text_at(daemon, "store");
   if (store == "ok") checks.push_back({"store", Level::ok, "the daemon's store is usable", {}});
   else
     checks.push_back({"store", Level::fail, "the daemon's store: " + (store.empty() ? "unknown" : store),
-                      "nothing is granted until it works; look into the daemon's log"});
+                      "no lease is granted until the store works; the daemon's log says what failed"});
   // One that is not there is warned of below.
   if (const auto& actor = member(daemon, "actor"); actor.is_object()) {
     if (flag_at(actor, "ready")) checks.push_back(actor_check(actor));
@@ -116,7 +116,7 @@ Checks judge_status(const json& status, std::string_view our_version) {
   }
   const auto& devices = list_at(status, "devices");
   if (devices.empty()) {
-    checks.push_back({"device", Level::fail, "the daemon knows no device", "see what is said of NVML below"});
+    checks.push_back({"device", Level::fail, "the daemon knows no device", "the NVML check below says why"});
   }
   for (const auto& device : devices) checks.push_back(device_check(device));
   for (const auto& warning : list_at(status, "warnings")) {
@@ -132,14 +132,14 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
   const auto body = json::parse(output, nullptr, false);
   const auto& snapshot = member(body, "snapshot").is_object() ? member(body, "snapshot") : body;
   if (!snapshot.is_object() || !member(snapshot, "devices").is_array()) {
-    return {{"nvml", Level::fail, fmt::format("sublet-gpu said nothing that can be read (exit status {})", exit_status),
-             "run it by hand: sublet-gpu snapshot"}};
+    return {{"nvml", Level::fail, fmt::format("sublet-gpu printed no readable answer (exit status {})", exit_status),
+             "run it by hand to see why: sublet-gpu snapshot"}};
   }
   const std::string problem = text_at(snapshot, "problem");
   if (!problem.empty()) {
     return {{"nvml", Level::fail, "NVML: " + problem,
-             "install the vendor's driver (nvidia-smi must work), or look around without a GPU: subletd --dir DIR "
-             "--sim 1x24GiB"}};
+             "install the vendor's driver (nvidia-smi must work), or try Sublet without a GPU: subletd --dir DIR --sim "
+             "1x24GiB"}};
   }
   Checks checks;
   const auto& devices = list_at(snapshot, "devices");
@@ -148,23 +148,26 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
   std::string text = fmt::format("NVML sees {} device{}", devices.size(), devices.size() == 1 ? "" : "s");
   if (const auto driver = text_at(snapshot, "driver_version"); !driver.empty()) text += ", driver " + driver;
   if (const auto library = text_at(snapshot, "library"); !library.empty()) text += ", by " + library;
-  if (simulated) text += ": SIMULATED, no real GPU is behind it";
+  if (simulated) text += ": SIMULATED, not a real GPU";
   checks.push_back({"nvml",
                     devices.empty() ? Level::fail
                     : simulated     ? Level::note
                                     : Level::ok,
-                    text, devices.empty() ? "is a card in this machine, and visible here? (nvidia-smi -L)" : ""});
+                    text,
+                    devices.empty() ? "check that the machine has a GPU which is visible here: nvidia-smi -L" : ""});
   if (const auto driver = text_at(snapshot, "driver_version"); !simulated && driver.starts_with("595.71"))
-    checks.push_back({"checkpoint", Level::warn,
-                      fmt::format("driver {}: to end a process that it had restored has hung whole hosts", driver),
-                      "another driver, or have programs yield by themselves: sublet cooperate, sublet run --pausable "
-                      "cooperative (docs/decisions/0029)"});
+    checks.push_back(
+        {"checkpoint", Level::warn,
+         fmt::format("driver {} has a known fault: ending a restored process can hang the whole host", driver),
+         "install another driver, or pause cooperative programs only: sublet run --pausable cooperative "
+         "(docs/decisions/0029)"});
   for (const auto& device : devices) {
     std::string trouble = text_at(device, "problem"), hint;
     const Bytes used{number_at(device, "used_bytes").value_or(0)}, total{number_at(device, "total_bytes").value_or(0)};
     if (trouble.empty() && list_at(device, "processes").empty() && used.count > total.count / 2) {
-      trouble = fmt::format("{} of {} are used and no process is listed", format_size(used), format_size(total));
-      hint = "a container sees only its own processes: run it on the host; while a program is brought back this passes";
+      trouble =
+          fmt::format("{} of {} are used, but the driver lists no process", format_size(used), format_size(total));
+      hint = "in a container, run sublet doctor on the host instead; while a program is being resumed, this passes";
     }
     if (!trouble.empty())
       checks.push_back({"nvml", Level::warn, fmt::format("{}: {}", text_at(device, "name"), trouble), hint});
@@ -176,63 +179,63 @@ Check judge_support(std::string_view output, int exit_status) {
   const auto body = json::parse(output, nullptr, false);
   if (!body.is_object() || !member(body, "supported").is_boolean()) {
     return {"checkpoint", Level::warn,
-            fmt::format("sublet-gpu said nothing of the driver that can be read (exit status {})", exit_status),
-            "run it by hand: sublet-gpu support"};
+            fmt::format("sublet-gpu printed no readable answer about the driver (exit status {})", exit_status),
+            "run it by hand to see why: sublet-gpu support"};
   }
   if (!flag_at(body, "supported")) {
-    return {"checkpoint", Level::warn, "no program can be parked by the driver: " + text_at(body, "problem"),
-            "install the vendor's driver 570 or newer; programs that yield by themselves need none of this: sublet "
-            "cooperate"};
+    return {"checkpoint", Level::warn, "the driver cannot park programs: " + text_at(body, "problem"),
+            "install the vendor's driver 570 or newer; cooperative programs need no such driver: sublet cooperate"};
   }
   const auto version = member(body, "version").is_number_integer() ? member(body, "version").get<int>() : 0;
   const std::string driver =
       fmt::format("CUDA {}.{}, {}", version / 1000, version % 1000 / 10, text_at(body, "library"));
   if (version < 13000) {
     return {"checkpoint", Level::note,
-            fmt::format("the driver ({}) destroys by trying what it cannot park: only programs whose owner answers for "
-                        "them are parked by it, and none on several devices",
+            fmt::format("the driver ({}) kills a program that it tries and fails to park; so it parks only programs "
+                        "that their owner vouches for, on one device each",
                         driver),
-            "answer for one that uses no managed memory, no CUDA IPC and no NCCL: sublet run --pausable driver, or "
-            "sublet pause --grant CONSUMER; drivers from 580 on (CUDA 13.0) need no such word"};
+            "vouch for a program without managed memory, CUDA IPC and NCCL: sublet run --pausable driver, or sublet "
+            "pause --grant CONSUMER; from driver 580 on (CUDA 13.0) this is not needed"};
   }
   return {"checkpoint", Level::ok, fmt::format("the driver can park programs ({})", driver), {}};
 }
 
 Check judge_ptrace_scope(std::string_view text) {
   static constexpr std::string_view scopes[] = {"any process of the same user", "only processes below the tracer",
-                                                "only who has CAP_SYS_PTRACE", "nobody"};
+                                                "only processes with CAP_SYS_PTRACE", "no process"};
   const int scope = text.empty() ? 0 : text[0] - '0';
   if (scope <= 0 || scope > 3) {
-    return {"ptrace", Level::ok, "ptrace scope 0: processes may look into others of their user", {}};
+    return {"ptrace", Level::ok, "ptrace scope 0: a process may inspect other processes of its user", {}};
   }
-  return {"ptrace", Level::note,
-          fmt::format("ptrace scope {}: {} may attach as a debugger; as far as is known, parking needs no more than to "
-                      "look into /proc/PID, which this does not forbid",
-                      scope, scopes[scope]),
-          "should the driver refuse to park all the same (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
+  return {
+      "ptrace", Level::note,
+      fmt::format(
+          "ptrace scope {}: {} may attach as a debugger; parking is expected to work, since it only reads /proc/PID",
+          scope, scopes[scope]),
+      "if the driver still refuses to park (OPERATING_SYSTEM): sysctl kernel.yama.ptrace_scope=0"};
 }
 
 Check judge_swap(const json& ledger, bool kept, const std::string& where) {
   if (!flag_at(ledger, "may_swap"))
-    return {"swap", Level::ok, "no swap device is in use: what is parked stays in memory", {}};
+    return {"swap", Level::ok, "no swap device is in use: parked memory stays in RAM", {}};
   if (flag_at(ledger, "allow_swap")) {
-    return {"swap", Level::note, "swap is on, and ledger.allow_swap lets what is parked be written there",
-            "what was swapped out takes minutes and more to come back; sublet why says how much of a program is"};
+    return {"swap", Level::note, "swap is on, and ledger.allow_swap lets the kernel swap parked memory out",
+            "swapped memory takes minutes to come back; sublet why shows how much of a program is swapped"};
   }
   if (kept) {
     return {"swap",
             Level::ok,
-            fmt::format("swap is on; a program that is started from here is kept from it while it is parked ({}/"
-                        "memory.swap.max)",
+            fmt::format("swap is on; programs started from this shell are kept out of swap while they are parked "
+                        "({}/memory.swap.max)",
                         where),
             {}};
   }
   return {"swap", Level::warn,
-          "swap is on, and a program that is started from here cannot be kept from it: it is never paused" +
-              (where.empty() ? std::string("; no control group with memory.swap.max is here")
-                             : fmt::format("; others are in {}, or it may not be written", where)),
-          "turn swap off (swapoff -a); or start programs in a group of their own (systemd-run --user --scope -p "
-          "MemorySwapMax=0 sublet run …); or let it be: ledger.allow_swap = true"};
+          "swap is on, and programs started from this shell cannot be kept out of it, so they are never paused" +
+              (where.empty() ? std::string(": no control group here has memory.swap.max")
+                             : fmt::format(": {} holds other processes too, or is not writable", where)),
+          "turn swap off (swapoff -a), or start programs in their own group (systemd-run --user --scope -p "
+          "MemorySwapMax=0 sublet run …), or accept swap (ledger.allow_swap = true)"};
 }
 
 int failures(const Checks& checks) { return count(checks, Level::fail); }

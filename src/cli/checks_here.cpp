@@ -72,7 +72,7 @@ std::string user_name(uid_t id) {
 Checks check_nvml(const nlohmann::json& status, const std::string& configured) {
   const std::string program = our_program("sublet-gpu");
   if (program.empty()) {
-    return {{"nvml", Level::fail, "sublet-gpu, which reads the GPUs, is not installed beside this program",
+    return {{"nvml", Level::fail, "sublet-gpu, which reads the GPUs, is not in the directory of this program",
              "install all programs of Sublet in one directory"}};
   }
   std::vector<std::string> argv{program, "snapshot", "--json"};
@@ -84,7 +84,7 @@ Checks check_nvml(const nlohmann::json& status, const std::string& configured) {
   if (!said) return {{"nvml", Level::fail, said.error().detail, {}}};
   if (said->timed_out) {
     return {{"nvml", Level::fail, "NVML did not answer within 10 s: the driver hangs",
-             "look into the kernel's log for NVRM and Xid messages; a reset of the card or a restart may be needed"}};
+             "look for NVRM and Xid messages in the kernel's log; the GPU may need a reset, or the machine a restart"}};
   }
   return judge_snapshot(said->out, said->exit_status);
 }
@@ -94,7 +94,7 @@ Check check_cgroups() {
   const auto found = root ? proc::find_hierarchies(*root) : Result<proc::Hierarchies>(root.error());
   if (!found) return {"cgroups", Level::warn, "cgroups: " + found.error().detail, {}};
   if (found->layout == proc::CgroupLayout::none) {
-    return {"cgroups", Level::warn, "no cgroup hierarchy is mounted here: `attach --cgroup` cannot work",
+    return {"cgroups", Level::warn, "no cgroup hierarchy is mounted: `sublet attach --cgroup` does not work",
             "mount one: mount -t cgroup2 none /sys/fs/cgroup"};
   }
   return {"cgroups", Level::ok, fmt::format("cgroup hierarchy: {}", proc::to_string(found->layout)), {}};
@@ -117,11 +117,11 @@ Check check_identity() {
   const auto report = proc::identity_report(*root);
   if (!report.may_signal()) {
     return {"identity", Level::fail, report.text,
-            "a kernel from 5.3 on, and a sandbox that allows pidfd_open, are needed"};
+            "Sublet needs Linux 5.3 or newer, and a sandbox that allows pidfd_open"};
   }
   if (!report.unique_inode) {
     return {"identity", Level::note, report.text,
-            "a kernel from 6.9 on tells processes apart without doubt over a restart"};
+            "from Linux 6.9 on, processes are identified beyond doubt after a restart of the daemon"};
   }
   return {"identity", Level::ok, report.text, {}};
 }
@@ -131,16 +131,17 @@ Check check_user(const std::string& socket) {
   const std::string me = user_name(::geteuid());
   if (::stat(socket.c_str(), &info) != 0) {
     if (errno == EACCES) {
-      return {"user", Level::fail, fmt::format("{} may not look into the directory of {}", me, socket),
-              "it is another user's own daemon; name yours by SUBLET_HOST or --host"};
+      return {"user", Level::fail, fmt::format("{} cannot read the directory of {}", me, socket),
+              "that daemon belongs to another user; name your own with SUBLET_HOST or --host"};
     }
-    return {"user", Level::note, fmt::format("no socket at {}: whether {} may use it cannot be said", socket, me), {}};
+    return {
+        "user", Level::note, fmt::format("there is no socket at {}, so the rights of {} are unknown", socket, me), {}};
   }
   if (!S_ISSOCK(info.st_mode)) {
-    return {"user", Level::fail, socket + " is not a socket", "remove it, then start the daemon"};
+    return {"user", Level::fail, socket + " is not a socket", "remove the file, then start the daemon"};
   }
   if (::geteuid() == 0 || ::geteuid() == info.st_uid) {
-    return {"user", Level::ok, fmt::format("{} may do everything with the daemon at {}", me, socket), {}};
+    return {"user", Level::ok, fmt::format("{} has all rights at the daemon on {}", me, socket), {}};
   }
   const auto now = groups_now();
   for (const char* name : {"sublet-admin", "sublet"}) {
@@ -148,12 +149,12 @@ Check check_user(const std::string& socket) {
     if (entry == nullptr) continue;
     if (has(now, entry->gr_gid)) return {"user", Level::ok, fmt::format("{} is in the group {}", me, name), {}};
     if (has(groups_by_account(), entry->gr_gid)) {
-      return {"user", Level::fail, fmt::format("{} was added to the group {}, but not for this session", me, name),
+      return {"user", Level::fail, fmt::format("{} was added to the group {} after this session began", me, name),
               "log in again"};
     }
   }
   return {"user", Level::fail,
-          fmt::format("{} is not in the group sublet: the daemon of {} at {} tells it nothing", me,
+          fmt::format("{} is not in the group sublet: the daemon of {} at {} refuses its requests", me,
                       user_name(info.st_uid), socket),
           fmt::format("as root: usermod -aG sublet {}; then log in again", me)};
 }
@@ -163,10 +164,11 @@ Check check_config(const config::Loaded& loaded) {
   if (!loaded.problems.empty()) {
     std::string text = config::to_string(loaded.problems.front());
     if (loaded.problems.size() > 1) text += fmt::format("; and {} more", loaded.problems.size() - 1);
-    return {"config", Level::fail, text, "all of it: sublet config check --file " + file};
+    return {"config", Level::fail, text, "list all problems: sublet config check --file " + file};
   }
-  if (!loaded.file_exists) return {"config", Level::ok, fmt::format("no {}: all defaults", file), {}};
-  return {"config", Level::ok, fmt::format("{} is right, {} keys set", file, loaded.lines.size()), {}};
+  if (!loaded.file_exists)
+    return {"config", Level::ok, fmt::format("{} does not exist: every key has its default", file), {}};
+  return {"config", Level::ok, fmt::format("{} is correct and sets {} keys", file, loaded.lines.size()), {}};
 }
 
 Check check_ptrace() {
@@ -179,7 +181,7 @@ Check check_ptrace() {
 Check check_driver(const nlohmann::json& status, const std::string& configured_library) {
   const std::string program = our_program("sublet-gpu");
   if (program.empty()) {
-    return {"checkpoint", Level::warn, "sublet-gpu, which parks programs, is not installed beside this program",
+    return {"checkpoint", Level::warn, "sublet-gpu, which parks programs, is not in the directory of this program",
             "install all programs of Sublet in one directory"};
   }
   std::vector<std::string> argv{program, "support", "--json"};
@@ -195,8 +197,8 @@ Check check_driver(const nlohmann::json& status, const std::string& configured_l
   const auto said = capture(argv, program_environment(status), std::chrono::seconds(20));
   if (!said) return {"checkpoint", Level::warn, said.error().detail, {}};
   if (said->timed_out) {
-    return {"checkpoint", Level::warn, "the CUDA driver did not start within 20 s",
-            "look into the kernel's log for NVRM and Xid messages"};
+    return {"checkpoint", Level::warn, "the CUDA driver did not start within 20 s: it hangs",
+            "look for NVRM and Xid messages in the kernel's log"};
   }
   return judge_support(said->out, said->exit_status);
 }

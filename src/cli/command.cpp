@@ -29,7 +29,7 @@ std::string long_name(const std::string& names) {
 
 Status take_number(const std::string& text, int& into) {
   const auto number = parse_number<int>(text);
-  if (!number) return bad_request(fmt::format("'{}' is no whole number", printable(text)));
+  if (!number) return bad_request(fmt::format("'{}' is not a whole number", printable(text)));
   into = *number;
   return {};
 }
@@ -86,7 +86,7 @@ Option Option::one_of(std::vector<std::string> words, bool list) const {
     for (const std::string& word : list ? pieces(text) : std::vector{text}) {
       if (std::find(words.begin(), words.end(), word) != words.end()) continue;
       const std::vector<std::string_view> known(words.begin(), words.end());
-      return fmt::format("'{}' is none of {}{}", printable(word), fmt::join(words, ", "), did_you_mean(word, known));
+      return fmt::format("'{}' is not one of {}{}", printable(word), fmt::join(words, ", "), did_you_mean(word, known));
     }
     return std::string();
   });
@@ -145,7 +145,7 @@ Option Command::size(const char* names, std::optional<Bytes>& into, const char* 
     if (!size) return size.error();
     if (*size < least_lease && value.find_first_not_of("0123456789") == std::string::npos)
       return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
-                         fmt::format("with a unit: {}GiB or {}MiB", value, value));
+                         fmt::format("add a unit: {}GiB or {}MiB", value, value));
     into = *size;
     return {};
   };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a verb declares its flags and arguments. Handles to the parser's tree (CLI11), copied freely, valid as long as
-// the program's tree is. The parser itself is known to few files only: its headers cost seconds in each that includes
-// them.
+// Flags and arguments of a verb. The objects are handles to the parser's tree (CLI11): copied freely, valid as long as
+// the tree. Few files include the parser, because its headers compile slowly.
 #pragma once
 
 #include "base/error.h"
@@ -20,40 +19,40 @@ class Option;
 
 namespace sublet::cli {
 
-// What completion offers for a value.
+// The values that completion offers for an option.
 struct Offer {
   enum class Of { nothing, words, files, directories, columns, verbs, leases, all_leases, devices, consumers, tokens };
   Of of = Of::nothing;
-  std::vector<std::string> words = {};  // besides what is looked up
-  bool list = false;                    // several of them, separated by commas
+  std::vector<std::string> words = {};  // fixed words, besides the looked-up values
+  bool list = false;                    // the option takes several values, separated by commas
 };
 
-// A flag or an argument. Each call returns the same option, so that calls can be chained.
+// A flag or an argument. Each call returns the same option, so calls can be chained.
 class Option {
  public:
   Option(CLI::Option* option, CLI::App* app) : option_(option), app_(app) {}
 
   Option required() const;
-  Option excludes(Option other) const;                       // both given is a usage error
-  Option type(const char* name) const;                       // what --help calls its value: "SIZE"
-  Option not_empty(const char* asks = "it is empty") const;  // "$UNSET" is a usage error
-  Option between(int least, int most) const;                 // of a number
-  // One of these words, or a list of them: another is a usage error, and completion offers them.
+  Option excludes(Option other) const;                              // giving both is a usage error
+  Option type(const char* name) const;                              // name of the value in --help: "SIZE"
+  Option not_empty(const char* asks = "the value is empty") const;  // an empty value is a usage error
+  Option between(int least, int most) const;                        // range of a number
+  // Accepts only these words, or a list of them; completion offers the words.
   Option one_of(std::vector<std::string> words, bool list = false) const;
   Option offers(Offer offer) const;
   Option offers(Offer::Of of) const { return offers(Offer{of}); }
-  Option show_default() const;                  // in --help, the reference and the manual
-  Option maybe_value(const char* shown) const;  // may stand without its value: what --help says it then means
-  Option common() const;                        // listed among those that many verbs have
-  Option hidden() const;                        // never listed
+  Option show_default() const;                  // show the default in --help, reference and manual
+  Option maybe_value(const char* shown) const;  // the value is optional; `shown`: the default in --help
+  Option common() const;                        // list the option in the group "Common"
+  Option hidden() const;                        // never list the option
 
  private:
   CLI::Option* option_;
   CLI::App* app_;
 };
 
-// A verb, or a verb's verb. `names` are "-m,--vram", or "LEASE" for an argument. `into` keeps what it has when the
-// option is not given, and must outlive the parse. Wrong values are usage errors that name the option and the value.
+// A verb, or a verb below a verb. `names` are "-m,--vram", or "LEASE" for an argument. `into` keeps its value if the
+// option is not given, and must outlive the parse. Wrong values are usage errors that name option and value.
 class Command {
  public:
   explicit Command(CLI::App& app) : app_(&app) {}
@@ -64,14 +63,14 @@ class Command {
   Option option(const char* names, std::optional<int>& into, const char* text) const;
   Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE
   Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
-  Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // a second at least
-  // `take` gets the value, and returns what is wrong with it; the message is "NAME: DETAIL".
+  Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // at least one second
+  // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".
   Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
-  // Of a feature that this version has not: refused with that feature's name.
+  // Refuses these flags: this version lacks `feature`.
   void not_yet(std::initializer_list<const char*> flags, const char* feature) const;
 
   Command verb(const char* name, const char* text) const;
-  bool parsed() const;  // whether it was given
+  bool parsed() const;  // whether the verb was given
   void footer(const char* text) const;
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may stand where the cursor is. One function over the same tree that parses, so that it cannot tell another
-// story.
+// Completion: the candidates at the cursor, from the tree that parses the command line.
 #pragma once
 
 #include "cli/app.h"
@@ -13,22 +12,22 @@ namespace sublet::cli {
 
 struct Candidate {
   std::string word;
-  std::string text;  // what it means, one line; may be ""
+  std::string text;  // one-line explanation; may be ""
 };
 
 struct Completion {
-  // What the shell itself knows better: it completes this, and `candidates` is empty.
+  // Completed by the shell itself; `candidates` is then empty.
   enum class Shell { nothing, files, directories, commands } shell = Shell::nothing;
   std::vector<Candidate> candidates;
 };
 
-// Names of things that only the daemon knows; empty when there is none.
+// Looks up names that only the daemon knows; empty without a daemon.
 using LookUp = std::function<std::vector<Candidate>(Offer::Of)>;
 
-// `words`: what stands after "sublet", the last one being the word under the cursor (perhaps "").
+// `words`: the words after "sublet"; the last one is under the cursor and may be "".
 Completion complete(const Tree& root, std::vector<std::string> words, const LookUp& look_up);
 
-// The script that makes a shell ask: bash, zsh or fish. "" for another name.
+// The completion script for bash, zsh or fish; "" for another name.
 std::string completion_script(std::string_view shell);
 
 }  // namespace sublet::cli

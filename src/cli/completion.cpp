@@ -40,7 +40,7 @@ const Listed* listed(Offer::Of of) {
   }
 }
 
-// Asked only for a moment, because somebody's fingers wait.
+// The daemon gets only a moment to answer, because a person is typing.
 std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   std::vector<Candidate> found;
   const Listed* where = listed(of);
@@ -85,8 +85,8 @@ Action add_completion(Command command, Common&) {
     if (!script.empty()) return fmt::print("{}", script), kOk;
     static constexpr std::array<std::string_view, 3> known{"bash", "zsh", "fish"};
     return usage_error(
-        fmt::format("no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
-        "there is one for bash, zsh and fish");
+        fmt::format("there is no completion for the shell '{}'{}", printable(*shell), did_you_mean(*shell, known)),
+        "supported shells: bash, zsh, fish");
   };
 }
 

@@ -33,7 +33,8 @@ Result<std::filesystem::path> which_file(const Choice& choice, const Common& com
     if (const auto body = client::parse(*reply)) status = *body;
   }
   auto file = config_file(client->endpoint(), status, client::names_daemon(common.host));
-  if (file.empty()) return bad_request("the daemon does not say which file it reads", "give --file");
+  if (file.empty())
+    return bad_request("the daemon does not report which configuration file it reads", "name the file: --file FILE");
   return file;
 }
 
@@ -75,7 +76,7 @@ int check(const Choice& choice, const Common& common) {
     return loaded.problems.empty() ? kOk : kBadConfig;
   }
   if (!loaded.problems.empty()) return print_problems(loaded);
-  if (!loaded.file_exists) fmt::print("{}: not there, all defaults\n", visible(loaded.file));
+  if (!loaded.file_exists) fmt::print("{}: no such file, every key has its default\n", visible(loaded.file));
   else fmt::print("{}: ok, {} of {} keys set\n", visible(loaded.file), loaded.lines.size(), config::keys().size());
   return kOk;
 }
@@ -92,18 +93,20 @@ int show_values(const Choice& choice, const Common& common) {
   if (!file) return fail(file.error());
   const auto loaded = load(choice, *file);
   if (!loaded.problems.empty()) return print_problems(loaded);
-  if (!loaded.file_exists) say(common, fmt::format("{} is not there: all defaults", visible(loaded.file)));
+  if (!loaded.file_exists)
+    say(common, fmt::format("{} does not exist: every key has its default", visible(loaded.file)));
   if (common.json) show_json(loaded);
   else fmt::print("{}", config::file_text(loaded, choice.origin));
   return kOk;
 }
 
 void add_choice(Command command, Choice& choice) {
-  const Option file = command.option("--file,FILE", choice.file, "This file").type("FILE").offers(Offer::Of::files);
-  const Option dir = command.option("--dir", choice.dir, "The file of the private daemon in DIR")
+  const Option file =
+      command.option("--file,FILE", choice.file, "Check or print this file").type("FILE").offers(Offer::Of::files);
+  const Option dir = command.option("--dir", choice.dir, "Use the file of the private daemon in DIR")
                          .type("DIR")
                          .offers(Offer::Of::directories);
-  const Option system = command.flag("--system", choice.system, "The system's file");
+  const Option system = command.flag("--system", choice.system, "Use the system's file");
   file.excludes(dir).excludes(system);
   dir.excludes(system);
 }
@@ -112,21 +115,22 @@ void add_choice(Command command, Choice& choice) {
 
 Action add_config(Command command, Common& common) {
   auto choice = std::make_shared<Choice>();
-  const Command check_command = command.verb("check", "Say what is wrong with the file; 78 if anything is");
-  const Command show_command = command.verb("show", "Print every value");
-  show_command.flag("--origin", choice->origin, "Where each value comes from");
+  const Command check_command = command.verb("check", "List the problems of the file; exit 78 if there are any");
+  const Command show_command = command.verb("show", "Print the value of every key");
+  show_command.flag("--origin", choice->origin, "Add where each value comes from");
   for (const Command& sub : {check_command, show_command}) {
     add_choice(sub, *choice);
     add_json(sub, common);
     add_common(sub, common);
   }
   command.footer(
-      "Without a flag it is the file that the daemon in reach says it reads; where none\n"
-      "answers, the one that belongs to its socket. What show prints can be saved.");
+      "Without a flag, the running daemon says which file it reads. If no daemon\n"
+      "answers, the file that belongs to its socket is taken. `show` prints a valid\n"
+      "file.");
   return [&common, choice, check_command, show_command] {
     if (check_command.parsed()) return check(*choice, common);
     if (show_command.parsed()) return show_values(*choice, common);
-    return usage_error("config: say what to do", "sublet config check, or: sublet config show --origin");
+    return usage_error("config needs a verb: check or show", "for example: sublet config check");
   };
 }
 

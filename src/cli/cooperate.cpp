@@ -43,13 +43,13 @@ json body_of(const CooperateFlags& flags) {
 void tell(const Common& common, const CooperateFlags& flags, const json& now) {
   const std::string lease = text_at(now, "lease");
   const json& registered = member(now, "registered");
-  if (flags.withdraw) return say(common, fmt::format("the program of {} no longer yields by itself", lease));
+  if (flags.withdraw) return say(common, fmt::format("the program of {} is no longer cooperative", lease));
   if (!flags.signal) {
-    return say(common, fmt::format("the program of {} yields by itself, called at {}", lease,
+    return say(common, fmt::format("the program of {} is cooperative: the daemon calls {}", lease,
                                    visible(text_at(registered, "url"))));
   }
-  say(common, fmt::format("the program of {} yields by itself: process {} gets SIG{} to yield and SIG{} to go on",
-                          lease, number_at(registered, "pid").value_or(0), text_at(registered, "pause_signal"),
+  say(common, fmt::format("the program of {} is cooperative: process {} gets SIG{} to yield and SIG{} to resume", lease,
+                          number_at(registered, "pid").value_or(0), text_at(registered, "pause_signal"),
                           text_at(registered, "resume_signal")));
   fmt::print("{}\n", text_at(registered, "answer_file"));
 }
@@ -58,9 +58,9 @@ int cooperate(const Common& common, CooperateFlags flags) {
   const char* outer = std::getenv("SUBLET_LEASE");
   if (flags.verb.lease.empty() && outer != nullptr) flags.verb.lease = outer;
   if (flags.verb.lease.empty())
-    return usage_error("cooperate: of which lease?", "name it, or call this from a program under `sublet run`");
+    return usage_error("cooperate needs LEASE", "name the lease, or call this from a program under `sublet run`");
   if (!flags.signal && flags.webhook.empty() && !flags.withdraw)
-    return usage_error("cooperate: how is the program told?", "--signal, --webhook URL, or --withdraw");
+    return usage_error("cooperate needs a way to reach the program", "give --signal, --webhook URL or --withdraw");
   auto client = connect(common);
   if (!client) return fail(client.error());
   const auto token = read_token(flags.verb);
@@ -75,7 +75,8 @@ int cooperate(const Common& common, CooperateFlags flags) {
   }
   const json now = json::parse(reply->text, nullptr, false);
   if (!now.is_object())
-    return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
+    return fail(unavailable("the daemon's answer is not JSON",
+                            "compare the versions of daemon and command line: sublet doctor"));
   tell(common, flags, now);
   return kOk;
 }
@@ -84,40 +85,41 @@ int cooperate(const Common& common, CooperateFlags flags) {
 
 Action add_cooperate(Command command, Common& common) {
   auto flags = std::make_shared<CooperateFlags>();
-  command
-      .option("LEASE", flags->verb.lease, "Id or tag of the lease (else SUBLET_LEASE, as programs under run have it)")
+  command.option("LEASE", flags->verb.lease, "Id or tag of the lease (default: SUBLET_LEASE, which `sublet run` sets)")
       .type("LEASE")
       .offers(Offer::Of::leases);
-  command.option("--token-file", flags->verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
+  command
+      .option("--token-file", flags->verb.token_file, "File with the lease's token (default: SUBLET_LEASE_TOKEN_FILE)")
       .type("FILE")
       .offers(Offer::Of::files);
-  const Option signal =
-      command.flag("--signal", flags->signal, "It gets signals, and answers by the file printed here");
+  const Option signal = command.flag("--signal", flags->signal,
+                                     "The program gets signals and answers in the file that this command prints");
   const std::vector<std::string> signals{"USR1", "USR2", "HUP", "SIGUSR1", "SIGUSR2", "SIGHUP"};
-  command.option("--pause-signal", flags->pause_signal, "To yield: USR1, USR2 or HUP (USR1)")
+  command.option("--pause-signal", flags->pause_signal, "Signal for a yield order: USR1, USR2 or HUP (USR1)")
       .type("NAME")
       .one_of(signals);
-  command.option("--resume-signal", flags->resume_signal, "To go on: USR1, USR2 or HUP (USR2)")
+  command.option("--resume-signal", flags->resume_signal, "Signal for a resume order: USR1, USR2 or HUP (USR2)")
       .type("NAME")
       .one_of(signals);
-  command.option("--pid", flags->pid, "Who gets them: a process of the program (the caller of this command)")
+  command.option("--pid", flags->pid, "Process of the program that gets the signals (the caller of this command)")
       .type("PID");
-  const Option webhook =
-      command.option("--webhook", flags->webhook, "It is called: http://127.0.0.1:PORT/PATH or unix:/SOCKET:/PATH")
-          .type("URL");
+  const Option webhook = command
+                             .option("--webhook", flags->webhook,
+                                     "The daemon calls this: http://127.0.0.1:PORT/PATH or unix:/SOCKET:/PATH")
+                             .type("URL");
   webhook.excludes(signal);
-  command.size("--residue", flags->residue, "What it keeps on each device while it is paused (0)");
-  const Option withdraw = command.flag("--withdraw", flags->withdraw, "It no longer yields by itself");
+  command.size("--residue", flags->residue, "VRAM that the program keeps on each device while it is paused (0)");
+  const Option withdraw = command.flag("--withdraw", flags->withdraw, "The program is no longer cooperative");
   withdraw.excludes(signal);
   withdraw.excludes(webhook);
   add_json(command, common);
   command.footer(
-      "A program that is asked to pause frees its VRAM itself and says so; who does\n"
-      "not is parked by the driver, if --pausable lets it. With --signal the program\n"
-      "must have handlers for both signals before it calls this. Told to yield it\n"
-      "writes `yielded` or `refused: WHY` into the file, told to go on `resumed`, each\n"
-      "with a line feed. C programs use libsublet; docs/cooperative.md has an example\n"
-      "of each way.");
+      "A cooperative program frees its VRAM itself when it gets a yield order. If it\n"
+      "does not, the driver parks it, unless --pausable forbids that. With --signal,\n"
+      "install both signal handlers before you call this. After a yield order, the\n"
+      "program writes `yielded` or `refused: WHY` into the file; after a resume order,\n"
+      "`resumed`. Each answer ends with a line feed. C programs use libsublet.\n"
+      "docs/cooperative.md has an example of each way.");
   return [&common, flags] { return cooperate(common, *flags); };
 }
 

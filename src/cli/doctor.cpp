@@ -21,20 +21,21 @@ Check check_daemon(client::Client& client, nlohmann::json& status) {
     const auto& failure = reply.error();
     std::string hint = failure.error.hint;
     if (failure.kind == client::FailureKind::no_daemon) {
-      hint = "start it: " + client::start_command() +
-             "; your own, just to look: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
+      hint = "start the daemon: " + client::start_command() +
+             "; or try Sublet with a simulated GPU: subletd --dir DIR --sim 1x24GiB, then . DIR/env";
     }
     return {"daemon", Level::fail, failure.error.detail, hint};
   }
   const auto body = client::parse(*reply);
-  if (!body) return {"daemon", Level::fail, body.error().error.detail, "is it a subletd that listens there?"};
+  if (!body)
+    return {"daemon", Level::fail, body.error().error.detail,
+            "check that subletd listens there, and not another program"};
   status = *body;
   const auto health = client.call({"GET", "/healthz", {}, {}, {}}, std::chrono::seconds(5));
   const auto& daemon = member(status, "daemon");
   const std::string what =
       fmt::format("daemon {} ({}) answers at {}", text_at(daemon, "version"), text_at(daemon, "mode"), url);
-  if (!health)
-    return {"daemon", Level::warn, what + ", but says it is not healthy: " + health.error().error.detail, {}};
+  if (!health) return {"daemon", Level::warn, what + ", but reports a fault: " + health.error().error.detail, {}};
   return {"daemon", Level::ok, what, {}};
 }
 
@@ -48,7 +49,8 @@ Checks all_checks(const Common& common) {
   } else {
     checks.push_back(check_daemon(*client, status));
     if (client->endpoint().tcp()) {
-      checks.push_back({"user", Level::note, "over TCP the access token decides what may be done", "sublet token ls"});
+      checks.push_back({"user", Level::note, "over TCP, the rights are those of the access token",
+                        "sublet token ls lists the tokens and their scopes"});
     } else {
       checks.push_back(check_user(client->endpoint().path));
     }

@@ -69,7 +69,7 @@ std::string with_id(const client::StreamedEvent& event, const std::string& id) {
   return fmt::format("{{\"id\":{},{}", json(id).dump(), std::string_view(event.data).substr(1));
 }
 
-// False when nobody reads what is printed.
+// False if the reader of stdout is gone.
 bool print(const Common& common, const client::StreamedEvent& event, const std::string& id, const Look& look) {
   if (common.json) fmt::print("{}\n", with_id(event, id));
   else fmt::print("{}", line_of(event, look));
@@ -90,13 +90,13 @@ int follow(const Common& common, const EventsFlags& flags) {
   if (!endpoint) return fail(endpoint.error());
   client::EventStream stream(*endpoint);
   const Look look = look_for(common);
-  // What was seen last is the place to go on from, also when the daemon was away.
+  // The last seen event is the place to continue from, also after the daemon was away.
   std::string last_id = flags.since.empty() && flags.no_follow ? "0" : flags.since;
   bool connected = false;
   for (bool told = false;;) {
     if (auto opened = stream.open(target_of(flags), last_id); !opened) {
       if (!connected || flags.no_follow || !opened.error().passing()) return fail(common, opened.error());
-      if (!std::exchange(told, true)) say(common, "the daemon is away; waiting for it");
+      if (!std::exchange(told, true)) say(common, "the daemon does not answer; waiting until it is back");
       ::poll(nullptr, 0, 500);
       continue;
     }
@@ -108,13 +108,14 @@ int follow(const Common& common, const EventsFlags& flags) {
       gap = gap || event->type == "gap";
     }
     if (flags.no_follow && stream.complete()) {
-      if (stream.last_id() != "0") say(common, "go on from here with --since " + visible(stream.last_id()));
+      if (stream.last_id() != "0") say(common, "to continue from here: --since " + visible(stream.last_id()));
       return kOk;
     }
     const bool further = std::exchange(last_id, stream.last_id()) != stream.last_id();
     if (flags.no_follow && !(gap && further)) {
-      print_error("the daemon broke off before the last event",
-                  last_id == "0" ? "sublet status" : "the rest: sublet events --no-follow --since " + last_id);
+      print_error("the daemon closed the stream before the last event",
+                  last_id == "0" ? "sublet status shows whether the daemon is healthy"
+                                 : "get the rest: sublet events --no-follow --since " + last_id);
       return kFailed;
     }
   }
@@ -130,24 +131,24 @@ Action add_events(Command command, Common& common) {
       .offers(Offer::Of::all_leases);
   const auto take_since = [flags](const std::string& text) -> Status {
     if (text != "0" && !is_event_id(text))
-      return bad_request(fmt::format("'{}' is not the id of an event", printable(text)),
-                         "0 begins with the oldest that is kept; ids look like 1f2e3d4c-17");
+      return bad_request(fmt::format("'{}' is not an event's id", printable(text)),
+                         "an id looks like 1f2e3d4c-17; 0 begins with the oldest stored event");
     flags->since = text;
     return {};
   };
-  command.taken("--since", take_since, "Begin after the event with this id; 0: with the oldest that is kept")
+  command.taken("--since", take_since, "Begin after the event with this id; 0 begins with the oldest stored event")
       .type("ID")
       .offers({Offer::Of::words, {"0"}});
-  command.option("--type", flags->type, "Only these, separated by commas: lease, device, warning, daemon")
+  command
+      .option("--type", flags->type, "Only events of these types, separated by commas: lease, device, warning, daemon")
       .type("TYPES")
       .one_of({"lease", "device", "warning", "daemon"}, true);
-  command.flag("--no-follow", flags->no_follow, "Print what has happened and exit, instead of waiting for more");
+  command.flag("--no-follow", flags->no_follow, "Print the stored events and exit");
   add_json(command, common);
   command.footer(
-      "One line per event; with --json the event's JSON object, with the id that\n"
-      "--since takes; --no-follow says the last one on stderr. Goes on when the daemon\n"
-      "is restarted, without a gap as far as the daemon still has what was missed;\n"
-      "where it has not, a line says so.");
+      "Prints one line per event, or with --json the event's JSON object with its id.\n"
+      "--since takes such an id; --no-follow prints the last id on stderr. The command\n"
+      "continues after a restart of the daemon; a line reports events that are lost.");
   return [&common, flags] { return follow(common, *flags); };
 }
 

@@ -13,10 +13,10 @@ namespace {
 using namespace std::chrono_literals;
 using client::FailureKind;
 
-constexpr Duration restart_takes = 60s;       // at most; until somebody was asked, nobody has promised anything
+constexpr Duration restart_takes = 60s;       // the longest wait for a daemon before its first answer
 constexpr Duration socket_is_new_in = 100ms;  // between the old socket of a daemon that starts and its new one
 
-// Whoever served there did not end in order: the socket would be gone.
+// The previous daemon crashed: otherwise its socket would be gone.
 bool left_behind(const client::Endpoint& endpoint) {
   struct stat info {};
   return !endpoint.tcp() && ::stat(endpoint.path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
@@ -30,7 +30,7 @@ void tell(const Common& common, const std::string& text) {
 client::Patience patience(const Common& common) {
   client::Patience patience;
   patience.say = [&common](const Error& error, Duration away) {
-    tell(common, fmt::format("{}; away for {}, trying again every 5 s", error.detail, format_duration(away)));
+    tell(common, fmt::format("{}; no answer for {}, retrying every 5 s", error.detail, format_duration(away)));
   };
   return patience;
 }
@@ -52,7 +52,7 @@ client::Answer<client::Reply> meet(const Common& common, client::Client& client)
   }
   const auto kind = answer ? FailureKind::answered : answer.error().kind;
   if (kind == FailureKind::lost || (kind == FailureKind::no_daemon && left_behind(client.endpoint()))) {
-    tell(common, fmt::format("{}; it may be restarting: trying for {}", answer.error().error.detail,
+    tell(common, fmt::format("{}; retrying for {}, in case the daemon restarts", answer.error().error.detail,
                              format_duration(restart_takes)));
     client::Patience brief;
     brief.limit = restart_takes;
@@ -89,7 +89,7 @@ Error in_flags(Error error, std::string_view verb) {
 int fail(const Common& common, const client::Failure& failure) {
   if (common.json && !failure.text.empty()) fmt::print("{}\n", failure.text);
   const Error error = in_flags(failure.error, common.verb);
-  print_error(error.detail, error.hint.empty() ? "sublet doctor looks for what is wrong here" : error.hint);
+  print_error(error.detail, error.hint.empty() ? "sublet doctor checks this machine and says what to do" : error.hint);
   return exit_code(failure);
 }
 

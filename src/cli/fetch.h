@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asking the daemon and showing what it says: what the verbs that look have in common. Blocks, one thread.
+// Requests to the daemon, shared by the verbs that show data. Blocks; one thread.
 #pragma once
 
 #include "cli/output.h"
@@ -9,47 +9,48 @@
 
 namespace sublet::cli {
 
-// The daemon that --host or the environment names; nothing is sent yet.
+// The daemon named by --host or the environment; sends nothing yet.
 Result<client::Client> connect(const Common& common);
 
-// GET /v1/status: the first question of a verb that then outlives restarts of the daemon. One that goes away over it,
-// or that left a socket on which nobody listens, may be restarting, and is waited for; where there is nothing, nobody
-// is. From then on the client's get() and post() insist.
+// GET /v1/status, the first request of a verb that outlives restarts of the daemon. If the daemon goes away during the
+// request, or left a dead socket, it may be restarting, and the call waits. Afterwards the client's get() and post()
+// retry.
 client::Answer<client::Reply> meet(const Common& common, client::Client& client);
 
-// The exit code that belongs to a failed call: 69 when no daemon answered, else by the daemon's error code.
+// The exit code for a failed call: 69 if no daemon answered, else by the daemon's error code.
 int exit_code(const client::Failure& failure);
 
-// What the daemon refused, in the words of the command line: it names the fields of a request, people typed flags.
+// Replaces request fields by the names of flags in a refusal of the daemon.
 Error in_flags(Error error, std::string_view verb);
 
-// Prints why the call failed (with --json the daemon's own problem document, unchanged, on stdout too); the exit code.
+// Prints the failure and returns the exit code. With --json, the daemon's problem document goes to stdout unchanged.
 int fail(const Common& common, const client::Failure& failure);
 
-// Turns a body into text for people. May ask the daemon for more by `client`.
+// Turns a body into text for people. May request more by `client`.
 using Render = std::function<Result<std::string>(const nlohmann::json& body, client::Client& client)>;
 
-// GET `target`; prints the reply as it is with --json, else what `render` makes of it; with --watch again and again.
-// Returns the exit code.
+// GET `target`; prints the reply unchanged with --json, else the text of `render`; repeats with --watch. Returns the
+// exit code.
 int show(const Common& common, const std::string& target, const Render& render);
 
-// As show(), of a table that comes in pages: asks for all of them. With --json the pages are put together.
+// Like show(), for a table in pages: requests all pages. With --json, the pages are joined.
 int show_pages(const Common& common, const std::string& target, const std::string& list, const Render& render);
 
-// A reply, or all pages of one put together.
+// A reply, or all its pages joined.
 struct Asked {
   nlohmann::json body;
-  std::string text;  // the body as it came, or as it was put together; ends with a newline
+  std::string text;  // the body as it came, or as it was joined; ends with a newline
 };
 client::Answer<Asked> ask_pages(client::Client& client, const std::string& target, const std::string& list);
 
-// What is to be said beside a table, "nobody waits": on stderr, or, with --watch, below the table. "" says nothing.
+// Prints a remark about a table, such as "no lease waits": on stderr, or below the table with --watch. "" prints
+// nothing.
 Result<std::string> with_remark(const Common& common, Result<std::string> text, std::string_view remark);
 
-// The body of a second question that only adds names; null when it has no good answer.
+// The body of an extra request that only adds names; null if the request fails.
 nlohmann::json ask_also(client::Client& client, const std::string& target);
 
-// "gpu0, gpu1": names for people of devices in a lease. Asks the daemon; without an answer the uuids' beginnings.
+// "gpu0, gpu1": names of a lease's devices, asked of the daemon; without an answer, the first characters of the uuids.
 std::string names_of(const Common& common, const std::vector<std::string>& uuids);
 
 // Fills look.device_names from a reply of /v1/devices.

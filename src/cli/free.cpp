@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `free`: room for something outside of Sublet, kept for a while.
+// `free`: frees memory for a program without a lease, and reserves it for a while.
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
@@ -54,16 +54,16 @@ int Free::preview() {
   ask["preview"] = true;
   const auto reply = client_.post("/v1/free", ask);
   if (!reply) return fail(common_, reply.error());
-  const auto room = client::parse(*reply);
-  if (!room) return fail(common_, room.error());
+  const auto preview_reply = client::parse(*reply);
+  if (!preview_reply) return fail(common_, preview_reply.error());
   if (common_.json) {
     fmt::print("{}\n", reply->text);
   } else {
-    const auto text = render_room(*room, common_, look_);
+    const auto text = render_preview(*preview_reply, common_, look_);
     if (!text) return fail(text.error());
     fmt::print("{}", *text);
   }
-  return flag_at(*room, "found") ? kOk : kFailed;
+  return flag_at(*preview_reply, "found") ? kOk : kFailed;
 }
 
 int Free::go() {
@@ -78,7 +78,7 @@ int Free::go() {
   wanted.target = "/v1/free";
   wanted.asked = [&](const json& reply) {
     if (common_.json || list_at(member(reply, "preemption"), "victims").empty()) return;
-    const auto text = render_room(member(reply, "preemption"), common_, look_);
+    const auto text = render_preview(member(reply, "preemption"), common_, look_);
     if (text) say(common_, text->substr(0, text->size() - 1));
   };
   auto acquired = Acquire(client_, events, signals, listener, talk.line()).run(wanted);
@@ -93,10 +93,10 @@ int Free::tell(const Acquired& acquired) {
     return kOk;
   }
   fmt::print("{}\n", lease.id);
-  say(common_, visible(fmt::format("sublet: {} are free on {} and kept for {} (as {}); 'sublet release {}' gives them "
-                                   "back before",
-                                   format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()),
-                                   lease.id, lease.id)));
+  say(common_,
+      visible(fmt::format("sublet: {} are free on {}, reserved for {} as {}; 'sublet release {}' ends the reservation",
+                          format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()), lease.id,
+                          lease.id)));
   return kOk;
 }
 
@@ -104,21 +104,20 @@ int Free::tell(const Acquired& acquired) {
 
 Action add_free(Command command, Common& common) {
   auto flags = std::make_shared<FreeFlags>();
-  command.size("SIZE", flags->size, "How much VRAM is to be free").required();
-  command.option("--gpu", flags->gpu, "Which device: gpu0, a uuid, or any")
-      .type("ID")
-      .offers({Offer::Of::devices, {"any"}});
-  command.ttl("--for", flags->hold, "Keep it free for so long (60s)");
-  const Option wait = command.duration("--wait", flags->wait, "Give up after waiting for so long (exit 124)");
-  command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing")
+  command.size("SIZE", flags->size, "VRAM to free").required();
+  command.option("--gpu", flags->gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
+  command.ttl("--for", flags->hold, "Keep the memory free for this time (60s)");
+  const Option wait = command.duration("--wait", flags->wait, "Give up after this time (exit 124)");
+  command.flag("--preview", flags->preview, "Only print which leases would be paused, for how long and at what cost")
       .excludes(wait);
   add_json(command, common);
   command.footer(
-      "For a program that does not ask Sublet. Your own programs are paused for it and\n"
-      "those of the tiers batch and spot, or anybody's on an admin's word; of others'\n"
-      "of the tier standard, in its time slice. They come back by their place in the\n"
-      "queue once the time is over or the lease that is printed is released. Ctrl-C\n"
-      "while room is being made gives it up.");
+      "Frees memory for a program that runs without a lease. Your own programs may be\n"
+      "paused, and other users' programs of the tiers batch and spot. Other users'\n"
+      "programs of the tier standard are paused in their time slice. A request by an\n"
+      "admin may pause any program. Paused programs resume in the order of the queue,\n"
+      "once the time is over or the printed lease is released. Ctrl-C cancels the\n"
+      "request while programs are still being paused.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

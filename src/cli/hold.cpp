@@ -95,10 +95,10 @@ void Hold::print(const Acquired& acquired) {
     say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
                                      lease.devices.size() > 1 ? "each of " : "", names_of(common_, lease.devices))));
   }
-  std::fflush(stdout);  // whoever reads it from a pipe waits for it
+  std::fflush(stdout);  // a reader of the pipe waits for the id
 }
 
-// Owns the lease until a signal comes or it is ended by somebody else.
+// Owns the lease until a signal comes or the lease is ended elsewhere.
 int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const Acquired& acquired) {
   const keep::Listener listener = talk.listener();
   const auto go = [&](const keep::Signal&) { events.cancel(); };
@@ -115,7 +115,7 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
     if (now->granted() && now->state != lease.state)
       if (const std::string line = keep::news(*now); !line.empty()) talk.say(line);
     lease = *now;
-    // There is no program to be ended: whoever says stop means the lease.
+    // There is no program to end: a stop ends the lease.
     if (lease.stopping) break;
   }
   if (lease.ended()) {
@@ -134,8 +134,9 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
 
 int hold(const Common& common, const HoldFlags& flags) {
   if (!flags.token_file.empty() && !flags.lease.ttl) {
-    return usage_error("--token-file needs --ttl: nobody is watched, so the lease must end unless it is renewed",
-                       "for example: --ttl 10m, then: sublet renew LEASE");
+    return usage_error(
+        "--token-file needs --ttl: the lease has no owner process, so it must expire unless it is renewed",
+        "for example: --ttl 10m, then: sublet renew LEASE");
   }
   auto client = connect(common);
   if (!client) return fail(client.error());
@@ -147,17 +148,17 @@ int hold(const Common& common, const HoldFlags& flags) {
 Action add_hold(Command command, Common& common) {
   auto flags = std::make_shared<HoldFlags>();
   add_lease_flags(command, flags->lease);
-  const Option pid = command.option("--pid", flags->pid, "This process owns the lease; the command returns")
+  const Option pid = command.option("--pid", flags->pid, "Make this process the owner of the lease, and return")
                          .type("P")
                          .between(1, INT_MAX);
-  command.option("--token-file", flags->token_file, "Write the lease's token to this new file and return; needs --ttl")
+  command.option("--token-file", flags->token_file, "Write the lease's token to this new file, and return; needs --ttl")
       .type("FILE")
       .offers(Offer::Of::files)
       .excludes(pid);
   add_json(command, common);
   command.footer(
-      "Prints the lease's id once it is granted. In the foreground it is held until\n"
-      "Ctrl-C, which releases it.");
+      "Prints the lease's id once the lease is granted. In the foreground, the command\n"
+      "holds the lease until Ctrl-C releases it.");
   return [&common, flags] { return hold(common, *flags); };
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// What one lease could get of the device if it were alone on it.
+// The memory that one lease could get of an otherwise empty device.
 Bytes capacity(const json& device) { return {number_at(device, "capacity_bytes").value_or(0)}; }
 
 // The most that can be had on each of the devices asked for, and which of them has the least of it.
@@ -60,7 +60,7 @@ bool is_interpreter(std::string_view program) {
   return std::find(std::begin(all), std::end(all), program) != std::end(all);
 }
 
-// What one such program used is no guide to the next of that name.
+// Such programs run any program, so their past use predicts nothing.
 bool runs_anything(std::string_view consumer) {
   constexpr std::string_view launchers[] = {"accelerate", "conda",  "deepspeed", "env",     "hold",   "java",
                                             "mpirun",     "nice",   "nohup",     "numactl", "poetry", "program",
@@ -79,39 +79,39 @@ bool device_matches(const json& device, const std::string& wanted) {
 }
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
-  command.size("-m,--vram", flags.vram, "VRAM to lease (else a remembered peak and a tenth, else a whole device)");
-  command.size("--min-vram", flags.min_vram, "Start now with less, as long as it is this much");
-  command.option("--gpu", flags.gpu, "Which device: gpu0, a uuid, or any")
-      .type("ID")
-      .offers({Offer::Of::devices, {"any"}});
-  command.option("--gpus", flags.gpus, "So many devices, each with --vram: all at once or none")
+  command.size("-m,--vram", flags.vram,
+               "VRAM to lease (default: the remembered peak plus a tenth, else a whole device)");
+  command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
+  command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
+  command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
       .type("K")
       .between(1, 1024);
-  command.option("--tier", flags.tier, "critical, interactive, standard, batch or spot")
+  command.option("--tier", flags.tier, "Tier: critical, interactive, standard, batch or spot")
       .type("NAME")
       .one_of({"interactive", "standard", "batch", "spot", "critical"});
   command
-      .option("--priority", flags.priority, "Inside the tier, higher goes first: -100 to 100, for admins -1000 to 1000")
+      .option("--priority", flags.priority,
+              "Priority inside the tier, higher first: -100 to 100, for admins -1000 to 1000")
       .type("N")
       .between(-1000, 1000);
-  command.option("--tenant", flags.tenant, "Who is charged (else you)").type("NAME");
-  command.option("--name", flags.name, "The consumer: what is remembered is remembered by this name")
+  command.option("--tenant", flags.tenant, "Tenant to charge (default: your user)").type("NAME");
+  command.option("--name", flags.name, "Consumer name, under which sizes and times are remembered")
       .type("CONSUMER")
       .offers(Offer::Of::consumers);
-  command.option("--tag", flags.tag, "A name for this lease, unique among yours").type("TAG");
+  command.option("--tag", flags.tag, "Name of this lease, unique among yours").type("TAG");
   command
       .option("--pausable", flags.pausable,
-              "How it may be paused: cooperative: by itself alone; driver: by the driver alone, also one before CUDA "
-              "13.0, where you answer for it that it uses no managed memory, CUDA IPC or NCCL; auto: by itself where "
-              "it says how, else by the driver; no: not at all (auto)")
+              "How the program may be paused: auto (by itself if it is cooperative, else by the driver), cooperative, "
+              "driver or no (auto). Before CUDA 13.0, driver means that you vouch for a program without managed "
+              "memory, CUDA IPC and NCCL")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
-  const Option wait = command.duration("--wait", flags.wait, "Give up after waiting for so long (exit 124)");
-  command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
+  const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
+  command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
   command.not_yet({"--soft"}, "limits on what a program takes");
-  command.flag("--dry-run", flags.dry_run, "Say what would happen, and who would be paused for it; do nothing");
+  command.flag("--dry-run", flags.dry_run, "Only print what would happen, and which leases would be paused");
 }
 
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
@@ -122,7 +122,7 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   const bool any_program = flags.name.empty() && runs_anything(consumer);
   const auto peak = any_program ? std::nullopt : remembered_peak(consumer, client);
   if (peak) {
-    const std::string before = fmt::format("'{}' used at most {} before", visible(consumer), format_size(*peak));
+    const std::string before = fmt::format("'{}' used at most {} so far", visible(consumer), format_size(*peak));
     const Bytes wanted{peak->count + peak->count / 10};
     if (flags.min_vram && *flags.min_vram > wanted)
       return Size{*flags.min_vram, fmt::format("as much as --min-vram; {}", before)};
@@ -131,16 +131,16 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   }
   if (most.count > 0 && any_program) {
     return Size{
-        most, fmt::format("'{}' says nothing of what runs in it: the whole of {} (with --name its size is remembered)",
-                          visible(consumer), where)};
+        most,
+        fmt::format("the name '{}' does not identify a program: the whole of {} (with --name the size is remembered)",
+                    visible(consumer), where)};
   }
   if (most.count > 0)
-    return Size{most, fmt::format("nothing is known of '{}': the whole of {}", visible(consumer), where)};
+    return Size{most, fmt::format("'{}' has not run before: the whole of {}", visible(consumer), where)};
   if (list_at(status, "devices").empty()) {
-    return unavailable("the daemon knows no GPU (yet), and no size was given",
-                       "give one: --vram 8GiB; see: sublet gpus");
+    return unavailable("no size was given, and the daemon knows no GPU yet", "give a size: --vram 8GiB");
   }
-  return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "see: sublet gpus");
+  return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "sublet gpus lists the devices");
 }
 
 json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram) {

@@ -23,7 +23,7 @@ void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, 
   const Option lease =
       command.option("LEASE", verb.lease, "Id or tag of the lease").not_empty().type("LEASE").offers(offer);
   if (required) lease.required();
-  command.option("--token-file", verb.token_file, "File with the lease's token (else SUBLET_LEASE_TOKEN_FILE)")
+  command.option("--token-file", verb.token_file, "File with the lease's token (default: SUBLET_LEASE_TOKEN_FILE)")
       .type("FILE")
       .offers(Offer::Of::files);
   add_json(command, common);
@@ -31,10 +31,10 @@ void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, 
 
 namespace {
 
-constexpr const char* from_where = "a lease's token is written by: sublet hold --token-file FILE --ttl TIME";
+constexpr const char* from_where = "this command writes a lease's token: sublet hold --token-file FILE --ttl TIME";
 
 Error unreadable(const std::string& path, int errnum) {
-  Error error = from_errno(fmt::format("the token file '{}'", visible(path)), errnum);
+  Error error = from_errno(fmt::format("cannot read the token file '{}'", visible(path)), errnum);
   error.hint = from_where;
   return error;
 }
@@ -53,10 +53,10 @@ Result<std::string> read_token(const LeaseVerb& verb) {
   if (n < 0) return unreadable(path, errno);
   std::string token(buffer, static_cast<std::size_t>(n));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
-  // What goes into a header must not be able to end it.
+  // A header's value must not contain characters that end the header.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (token.empty() || token.size() > 128 || !plain) {
-    return bad_request(fmt::format("the file '{}' holds no token", visible(path)), from_where);
+    return bad_request(fmt::format("the file '{}' contains no token", visible(path)), from_where);
   }
   return token;
 }
@@ -123,7 +123,7 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
     const std::string ask = fmt::format("?wait={}ms&since={}", at_most / 1ms, client::encode(text_at(lease, "state")));
     client::Patience patience = keep::patience(listener);
     if (left) patience.limit = *left;
-    // A daemon that hangs keeps nobody beyond the time that was given.
+    // A hanging daemon must not delay the command beyond the given time.
     const Duration timeout = left ? *left + 1s : at_most + 30s;
     const auto reply = client.insist({"GET", lease_target({id, {}}, ask), {}, {}, token}, patience, timeout);
     if (leave.asked()) {

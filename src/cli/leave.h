@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For verbs that only wait for what goes on by itself: a signal ends the waiting, and whoever leaves is told that the
-// rest goes on.
+// For verbs that wait for work of the daemon: a signal ends the wait, and a message says that the daemon continues.
 #pragma once
 
 #include "client/client.h"
@@ -14,14 +13,14 @@ namespace sublet::cli {
 
 class Leave {
  public:
-  // From now on signals end the client's calls. One object per process; outlives the calls.
+  // From now on, signals end the client's calls. One object per process; it must outlive the calls.
   explicit Leave(client::Client& client);
   ~Leave();
   Leave(const Leave&) = delete;
   Leave& operator=(const Leave&) = delete;
 
   bool asked() const { return signal_ != 0; }
-  // Says so on stderr (unless quiet) and ends this process by the signal.
+  // Prints `what_goes_on` on stderr (unless quiet) and ends this process by the signal.
   [[noreturn]] void now(bool quiet, const std::string& what_goes_on);
 
  private:

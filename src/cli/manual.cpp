@@ -63,7 +63,7 @@ Page verb_page(const CLI::App& verb) {
   }
   options(page, subs.empty() ? verb : *subs.front(), true, "COMMON OPTIONS");
   page.heading("EXIT STATUS");
-  page.paragraph("What all verbs share stands in `sublet`(1).");
+  page.paragraph("`sublet`(1) lists the exit codes that all verbs share.");
   page.heading("SEE ALSO");
   page.paragraph("`sublet`(1), `subletd`(8)");
   return {name + ".1", page.text()};
@@ -83,15 +83,15 @@ void verbs_section(ManPage& page, const CLI::App& app) {
 void environment_section(ManPage& page) {
   page.heading("ENVIRONMENT");
   page.item("`SUBLET_HOST`", "The daemon, as --host takes it.");
-  page.item(
-      "`XDG_RUNTIME_DIR`",
-      "Without --host and SUBLET_HOST, the user's own daemon is looked for at `sublet/sublet.sock` below it, then "
-      "below `XDG_STATE_HOME` (`~/.local/state`). Then comes the system's, at `/run/sublet/sublet.sock`.");
-  page.item("`SUBLET_LEASE_TOKEN_FILE`", "The file with the token of a lease that nobody else owns.");
-  page.item("`NO_COLOR`", "If it is set and not empty: no colours, unless --color says otherwise.");
-  page.paragraph("A program under `sublet run` finds these:");
-  page.item("`CUDA_VISIBLE_DEVICES`", "The uuids of its lease's devices; `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");
-  page.item("`SUBLET_LEASE`, `SUBLET_LEASE_BYTES`", "Its lease's id, and how many bytes it may use.");
+  page.item("`XDG_RUNTIME_DIR`",
+            "Without --host and SUBLET_HOST, the user's own daemon is looked for at `sublet/sublet.sock` below this "
+            "directory, then below `XDG_STATE_HOME` (`~/.local/state`). Then the system's daemon is tried, at "
+            "`/run/sublet/sublet.sock`.");
+  page.item("`SUBLET_LEASE_TOKEN_FILE`", "File with the token of a lease that is owned by a token.");
+  page.item("`NO_COLOR`", "If this is not empty, output has no colours, unless --color asks for them.");
+  page.paragraph("`sublet run` sets these for its program:");
+  page.item("`CUDA_VISIBLE_DEVICES`", "The uuids of the lease's devices. `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");
+  page.item("`SUBLET_LEASE`, `SUBLET_LEASE_BYTES`", "The lease's id, and the bytes that the program may use.");
 }
 
 void files_section(ManPage& page) {
@@ -109,27 +109,27 @@ Page main_page(const Program& program) {
   page.heading("DESCRIPTION");
   page.paragraph(program.app.get_description());
   page.paragraph(
-      "A program asks for VRAM and gets it, or waits with its place, the bytes it is short, who holds them and an "
-      "estimate. The daemon `subletd`(8) measures what is free: programs that nobody leased are seen, named and "
-      "subtracted. A lease belongs to a program, to a connection or to a token, and ends with it.");
+      "A program asks for VRAM. It gets a lease, or waits in a queue that shows its place, the missing bytes, the "
+      "holders of the memory and an estimated start. The daemon `subletd`(8) measures free memory: GPU processes "
+      "without a lease are listed and subtracted. A lease belongs to a program, to a connection or to a token, and "
+      "ends with it.");
   page.paragraph(
-      "Data goes to standard output, talk to standard error. LEASE is a lease's id or tag. Sizes: `8G` and `8GiB` are "
-      "8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th, a bare number is bytes, from 1 KiB on: less is taken for "
-      "a "
-      "forgotten unit. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds.");
+      "Data goes to standard output, messages go to standard error. LEASE is a lease's id or tag. Sizes: `8G` and "
+      "`8GiB` are 8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th. A bare number is bytes; a number below 1024 "
+      "is refused, since the unit is missing. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds.");
   verbs_section(page, program.app);
   options(page, program.app, true, "COMMON OPTIONS");
   page.heading("EXIT STATUS");
   for (const ExitCode& code : exit_codes()) page.item(fmt::format("`{}`", code.code), fmt::format("{}.", code.meaning));
-  page.paragraph("`sublet run` and `sublet wait` pass the program's own status on; see there.");
+  page.paragraph("`sublet run` and `sublet wait` exit with the program's own status; see their pages.");
   environment_section(page);
   files_section(page);
   page.heading("EXAMPLES");
   page.verbatim(
-      "sublet run --vram 8GiB -- python3 train.py    # waits its turn, runs, passes the exit status on\n"
-      "sublet status                                 # cards, leases, who is without a lease, what is wrong\n"
-      "sublet queue                                  # who waits for whom, and until when\n"
-      "sublet why lease-3                            # what was decided about it, with the numbers");
+      "sublet run --vram 8GiB -- python3 train.py    # waits for memory, runs, exits with the program's status\n"
+      "sublet status                                 # GPUs, leases, unleased processes, warnings\n"
+      "sublet queue                                  # waiting leases, what holds their memory, estimated starts\n"
+      "sublet why lease-3                            # every decision about the lease, with its numbers");
   page.heading("SEE ALSO");
   page.paragraph("`subletd`(8), `sublet.toml`(5), `sublet-gpu`(8)");
   return {"sublet.1", page.text()};

@@ -9,8 +9,8 @@
 
 namespace sublet::cli {
 
-// The lease that this process runs under already: the one in SUBLET_LEASE, if it is granted by this daemon and a
-// process of it is really among our ancestors (the variable alone may have been copied anywhere).
+// The lease of this process: SUBLET_LEASE, if this daemon granted it and one of its processes is our ancestor. The
+// variable alone proves nothing, since anyone can copy it.
 std::optional<client::Lease> outer_lease(client::Client& client);
 
 }  // namespace sublet::cli

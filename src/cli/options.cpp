@@ -18,15 +18,12 @@ void add_watch(Command command, Common& common) {
     common.watch = *every;
     return {};
   };
-  command.taken("--watch", take, "Look again and again, every 2 s or as given")
-      .maybe_value("2s")
-      .type("EVERY")
-      .common();
+  command.taken("--watch", take, "Refresh every 2 s, or every DURATION").maybe_value("2s").type("EVERY").common();
 }
 
 void add_table_flags(Command command, Common& common) {
   add_json(command, common);
-  command.flag("--no-header", common.no_header, "No line of column names").common();
+  command.flag("--no-header", common.no_header, "Leave the line of column names out").common();
   const auto take = [&common](const std::string& list) -> Status {
     common.columns.clear();
     for (std::size_t at = 0; at <= list.size();) {
@@ -48,12 +45,12 @@ void add_common(Command command, Common& common) {
       {"auto", Color::automatic}, {"always", Color::always}, {"never", Color::never}};
   command
       .option("-H,--host", common.host,
-              "The daemon: a socket's path, unix://PATH or http://127.0.0.1:PORT (else SUBLET_HOST)")
+              "The daemon: a socket's path, unix://PATH or http://127.0.0.1:PORT (default: SUBLET_HOST)")
       .type("URL")
       .offers(Offer::Of::files)
       .common();
-  command.flag("-q,--quiet", common.quiet, "No talk on stderr but errors").common();
-  command.flag("-v,--verbose", common.verbose, "Say more on stderr").common();
+  command.flag("-q,--quiet", common.quiet, "Print only errors on stderr").common();
+  command.flag("-v,--verbose", common.verbose, "Print more on stderr").common();
   const auto take = [&common](const std::string& word) -> Status {
     common.color = colors.at(word);
     return {};

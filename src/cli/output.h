@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data looks on stdout: safe text, widths, colours, tables, times. Pure functions but for look_for().
+// Data on stdout: safe text, widths, colours, tables, times. Pure functions, except look_for().
 #pragma once
 
 #include "base/text.h"
@@ -17,42 +17,42 @@
 
 namespace sublet::cli {
 
-// Columns that `text` takes on a terminal: wide characters two, combining ones none.
+// Columns that `text` takes on a terminal: wide characters take two, combining ones none.
 std::size_t display_width(std::string_view text);
 
 enum class Paint { none, bold, dim, red, green, yellow, cyan };
 
-// What the reader's terminal can show, and what the reader may compare times with.
+// Properties of the reader's terminal, and the time to compare with.
 struct Look {
   bool color = false;
   Time now{};
-  std::size_t width = 0;                            // lines of tables are cut to so many columns; 0: never
+  std::size_t width = 0;                            // width to which tables are cut; 0: never cut
   std::map<std::string, std::string> device_names;  // uuid → "gpu0"
 };
 
-// Colours only on a terminal that is not dumb, and not where NO_COLOR is set; --color overrules both.
+// Colours only on a terminal that is not dumb, and without NO_COLOR; --color overrules both.
 bool wants_color(const Common& common, std::FILE* stream);
 Look look_for(const Common& common);
 
 std::string paint(std::string_view text, Paint color, const Look& look);
 
-// Reading a reply without trusting it: what is missing, null or of another type is "" or unset.
+// Read a reply defensively: a missing, null or mistyped value is "" or unset.
 std::string text_at(const nlohmann::json& object, std::string_view key);  // made visible()
 std::optional<std::int64_t> number_at(const nlohmann::json& object, std::string_view key);
 bool flag_at(const nlohmann::json& object, std::string_view key);
-const nlohmann::json& member(const nlohmann::json& object, std::string_view key);   // null if it is not there
-const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);  // an empty list if it is none
+const nlohmann::json& member(const nlohmann::json& object, std::string_view key);   // null if it is missing
+const nlohmann::json& list_at(const nlohmann::json& object, std::string_view key);  // an empty list if it is not a list
 std::optional<Time> time_at(const nlohmann::json& object, std::string_view key);
 
 std::string size_at(const nlohmann::json& object, std::string_view key);       // "6.0 GiB" or "-"
-std::string size_at_most(const nlohmann::json& object, std::string_view key);  // the same, never more than there is
+std::string size_at_most(const nlohmann::json& object, std::string_view key);  // like size_at(), rounded down
 std::string device_name(const std::string& uuid, const Look& look);            // "gpu0", or the start of the uuid
 std::optional<Time> parse_rfc3339(std::string_view text);
 std::string compact(Duration duration);  // "45s", "12m", "3h", "9d": one unit, rounded down
 std::string coming(Duration left);       // "in about 5 min", or "at once"
 
 struct Cell {
-  std::string text;  // visible already
+  std::string text;  // after visible()
   Paint color = Paint::none;
 };
 
@@ -60,8 +60,8 @@ Cell text_cell(const nlohmann::json& row, std::string_view key);
 Cell size_cell(const nlohmann::json& row, std::string_view key);
 Cell number_cell(const nlohmann::json& row, std::string_view key);
 
-// What becomes of a column where the table would be wider than the terminal. `needless`: it is left out anywhere if it
-// is `plain` in every row. `below`: the last one, which tells most; it gets lines of its own, below each row.
+// Treatment of a column in a table wider than the terminal. `needless`: left out if every row has `plain`. `below`: the
+// last column, printed on lines of its own below each row.
 enum class Narrow { cut, shorten, needless, below };
 
 struct Column {
@@ -71,15 +71,15 @@ struct Column {
   bool right;              // aligned to the right: numbers
   Cell (*cell)(const nlohmann::json& row, const Look& look);
   Narrow narrow = Narrow::cut;
-  std::string_view plain = {};  // goes without saying: the first to be left out where the table is too wide
+  std::string_view plain = {};  // value that need not be shown; such columns are left out first
 };
 
 std::string column_names(std::span<const Column> columns);  // "id,name,state"
 
-// `text` in lines of at most `width` columns, broken between words where that is possible. Without colours.
+// Breaks `text` into lines of at most `width` columns, between words if possible. Without colours.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
-// The table with its heading (unless --no-header) and the columns of -o. BadRequest for a column that there is not.
+// The table with its heading (unless --no-header) and the columns of -o. BadRequest for an unknown column.
 Result<std::string> render_table(std::string_view verb, std::span<const Column> columns, const nlohmann::json& rows,
                                  const Common& common, const Look& look);
 

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-// Of each question, which is answered at once when something has changed; how far it is changes all the time.
+// Time limits of one request, which is answered at once after a change of state; progress changes all the time.
 constexpr Duration one_wait = 60s, one_line = 2s, one_look = 500ms;
 
 struct PauseFlags {
@@ -36,19 +36,19 @@ bool in_progress(const json& lease) {
          (state == "paused" && flag_at(member(lease, "pause"), "resume_requested"));
 }
 
-// What is under way, in words that stay the same while it goes on.
+// The current step, in words that stay the same during the step.
 std::string stage(const json& lease, const Look& look) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
   const std::string blocked = blocked_phrase(lease, look);
-  if (!blocked.empty()) return fmt::format("{} waits for its room: {}", id, blocked);
+  if (!blocked.empty()) return fmt::format("{} waits for memory: {}", id, blocked);
   if (const std::string problem = problem_phrase(lease); !problem.empty()) return id + " " + problem;
-  if (state == "pausing") return id + " is pausing: its program is asked to give up its VRAM";
+  if (state == "pausing") return id + " is pausing: its program is ordered to free its VRAM";
   if (state == "resuming")
     return id + (flag_at(member(lease, "pause"), "begun") ? " is resuming: its program is being restored"
-                                                          : " runs on: nothing of its program was touched");
+                                                          : " keeps running: its program was not touched");
   const auto place = number_at(member(lease, "queue"), "place");
-  return fmt::format("{} waits for its room{}", id, place ? fmt::format(", at place {}", *place) : "");
+  return fmt::format("{} waits for memory{}", id, place ? fmt::format(", at place {}", *place) : "");
 }
 
 // With how far it is; without a terminal a line for each quarter of the way.
@@ -63,10 +63,10 @@ void show_progress(const json& lease, WaitLine& line) {
 }
 
 std::string by_whom(const json& lease) {
-  return text_at(member(lease, "pause"), "method") == "cooperative" ? " by itself" : "";
+  return text_at(member(lease, "pause"), "method") == "cooperative" ? " by the program" : "";
 }
 
-// What became of it, when nothing more is under way; `before`: there never was.
+// Prints the result once no step is in progress; `before`: none was.
 int tell(const Common& common, client::Client& client, const json& lease, const std::string& wanted, bool before) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
@@ -74,9 +74,9 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   if (state == wanted) {
     if (!common.json) {
       say(common, wanted == "paused"
-                      ? fmt::format("{} is paused: {} are parked in host memory{}; sublet resume {} brings it back", id,
+                      ? fmt::format("{} is paused: {} are parked in host memory{}; sublet resume {} resumes it", id,
                                     size_at(lease, "parked_bytes"), by_whom(lease), id)
-                      : id + (before ? " was running already" : " runs again"));
+                      : id + (before ? " is running already" : " runs again"));
     }
     return kOk;
   }
@@ -103,7 +103,7 @@ constexpr Column grant_columns[] = {
 
 int list_grants(const Common& common) {
   return show(common, "/v1/consumers", [&](const json& body, client::Client&) -> Result<std::string> {
-    if (list_at(body, "grants").empty()) say(common, "no grants; one is given by: sublet pause --grant CONSUMER");
+    if (list_at(body, "grants").empty()) say(common, "there are no grants; add one: sublet pause --grant CONSUMER");
     return render_table("pause", grant_columns, list_at(body, "grants"), common, look_for(common));
   });
 }
@@ -118,19 +118,20 @@ int change_grant(const Common& common, const PauseFlags& flags) {
   if (!reply) return fail(common, reply.error());
   if (common.json) fmt::print("{}\n", reply->text);
   else
-    say(common, given ? fmt::format("your programs named {} may be parked, whoever started them", visible(consumer))
-                      : fmt::format("your programs named {} are parked no more, unless sublet started them",
-                                    visible(consumer)));
+    say(common,
+        given
+            ? fmt::format("your programs named {} may be parked, even if sublet did not start them", visible(consumer))
+            : fmt::format("your programs named {} may be parked only if sublet started them", visible(consumer)));
   return kOk;
 }
 
-// To one who does not wait for it.
+// The message for a user who does not wait.
 std::string goes_on(const json& lease) {
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
-  if (state == "pausing") return fmt::format("{} goes on pausing; sublet resume {} brings it back", id, id);
-  if (state == "resuming") return fmt::format("{} goes on resuming", id);
-  return fmt::format("{} waits on for its room, to come back by itself: sublet why {}", id, id);
+  if (state == "pausing") return fmt::format("{} continues to pause; sublet resume {} resumes it", id, id);
+  if (state == "resuming") return fmt::format("{} continues to resume", id);
+  return fmt::format("{} stays in the queue and resumes when memory is free: sublet why {}", id, id);
 }
 
 int act(const Common& common, const PauseFlags& flags, const std::string& call, const std::string& wanted) {
@@ -154,7 +155,8 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
     if (!reply) return fail(common, reply.error());
     lease = json::parse(reply->text, nullptr, false);
     if (!lease.is_object())
-      return fail(unavailable("the daemon answered nonsense", "is it of another version? sublet status"));
+      return fail(unavailable("the daemon's answer is not JSON",
+                              "compare the versions of daemon and command line: sublet doctor"));
     if (!in_progress(lease)) {
       talk.line().clear();
       return tell(common, *client, lease, wanted, first);
@@ -168,7 +170,7 @@ int act(const Common& common, const PauseFlags& flags, const std::string& call, 
     if (flags.wait && waited >= *flags.wait) {
       talk.line().clear();
       print_error(fmt::format("{}; still so after {}", stage(lease, look), format_duration(*flags.wait)),
-                  "it goes on by itself: sublet why " + text_at(lease, "id"));
+                  "the daemon continues; to see how far it is: sublet why " + text_at(lease, "id"));
       return kGaveUp;
     }
     show_progress(lease, talk.line());
@@ -184,7 +186,7 @@ std::shared_ptr<PauseFlags> add_flags(Command command, Common& common, bool requ
   auto flags = std::make_shared<PauseFlags>();
   add_lease(command, common, flags->verb, required);
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
-  command.flag("--no-wait", flags->no_wait, "Return at once, while it is under way").excludes(wait);
+  command.flag("--no-wait", flags->no_wait, "Return at once, and let the daemon continue").excludes(wait);
   return flags;
 }
 
@@ -192,29 +194,29 @@ std::shared_ptr<PauseFlags> add_flags(Command command, Common& common, bool requ
 
 Action add_pause(Command command, Common& common) {
   const auto flags = add_flags(command, common, false);
-  const Option grant =
-      command
-          .option("--grant", flags->grant, "Let your programs of this name be parked, though sublet did not start them")
-          .not_empty("which consumer?")
-          .type("CONSUMER")
-          .offers(Offer::Of::consumers);
-  const Option revoke = command.option("--revoke", flags->revoke, "Take that back")
-                            .not_empty("which consumer?")
+  const Option grant = command
+                           .option("--grant", flags->grant,
+                                   "Allow parking of your programs with this name, even if sublet did not start them")
+                           .not_empty("the consumer's name is empty")
+                           .type("CONSUMER")
+                           .offers(Offer::Of::consumers);
+  const Option revoke = command.option("--revoke", flags->revoke, "Revoke a grant")
+                            .not_empty("the consumer's name is empty")
                             .type("CONSUMER")
                             .offers(Offer::Of::consumers);
-  const Option grants = command.flag("--grants", flags->grants, "List what is granted");
+  const Option grants = command.flag("--grants", flags->grants, "List your grants");
   revoke.excludes(grant);
   grants.excludes(grant);
   grants.excludes(revoke);
   command.footer(
-      "Its program frees its VRAM by itself if it has said how (sublet cooperate,\n"
-      "libsublet), else it is parked in host memory by the driver and without its help.\n"
-      "Its VRAM is given to others once it is measured gone. It stays paused until\n"
-      "`sublet resume`. What goes wrong on the way is undone.");
+      "A cooperative program (sublet cooperate, libsublet) frees its VRAM itself. The\n"
+      "driver parks every other program in host memory. Other leases get the VRAM once\n"
+      "it is measured free. The lease stays paused until `sublet resume`. A pause that\n"
+      "fails is undone.");
   return [&common, flags] {
     const bool about_grants = flags->grants || !flags->grant.empty() || !flags->revoke.empty();
     if (about_grants != flags->verb.lease.empty())
-      return usage_error(about_grants ? "pause: either a lease, or a grant" : "pause: which lease?",
+      return usage_error(about_grants ? "pause takes either LEASE or a grant, not both" : "pause needs LEASE",
                          "sublet pause LEASE, or sublet pause --grant CONSUMER");
     if (flags->grants) return list_grants(common);
     return about_grants ? change_grant(common, *flags) : act(common, *flags, "/pause", "paused");
@@ -224,9 +226,10 @@ Action add_pause(Command command, Common& common) {
 Action add_resume(Command command, Common& common) {
   const auto flags = add_flags(command, common, true);
   command.footer(
-      "It waits in the queue for its room, ageing since it was paused; Ctrl-C leaves it\n"
-      "waiting there. A program that the driver fails for good on the way is poisoned:\n"
-      "it never runs again, and `sublet stop` ends it.");
+      "The lease waits in the queue for free memory; its waiting time counts from the\n"
+      "pause. Ctrl-C leaves the lease in the queue. If the driver can never restore\n"
+      "the program, the lease is poisoned: the program never runs again, and `sublet\n"
+      "stop` ends it.");
   return [&common, flags] { return act(common, *flags, "/resume", "active"); };
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `preempt`: room is made now for a lease that waits.
+// `preempt`: pauses other leases now for a waiting lease.
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 #include "cli/render.h"
@@ -35,12 +35,12 @@ int tell(const Common& common, const json& lease) {
   if (state == "active" || state == "offered") {
     if (!common.json) {
       say(common, state == "active" ? fmt::format("{} has its {}", id, size_at(lease, "reserved_bytes"))
-                                    : fmt::format("{} is offered its room: its owner claims it", id));
+                                    : fmt::format("{} is offered its memory: its owner must claim it", id));
     }
     return kOk;
   }
   if (state == "ended" && !text_at(lease, "granted_at").empty()) {
-    if (!common.json) say(common, fmt::format("{} had its room, and has ended since", id));
+    if (!common.json) say(common, fmt::format("{} got its memory, and has ended since", id));
     return kOk;
   }
   print_error(fmt::format("{} is {}", id, state == "ended" ? "ended: " + text_at(lease, "end_reason") : state),
@@ -96,9 +96,10 @@ std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
     if (!flags_.preview) return std::nullopt;
     fmt::print("{}\n", reply.text);
   } else if (there && flags_.preview) {
-    fmt::print("{} has its {} already: nobody has to yield.\n", text_at(lease, "id"), size_at(lease, "reserved_bytes"));
+    fmt::print("{} has its {} already: no lease has to be paused.\n", text_at(lease, "id"),
+               size_at(lease, "reserved_bytes"));
   } else if (!there) {
-    const auto text = render_room(body, common_, look_);
+    const auto text = render_preview(body, common_, look_);
     if (!text) return fail(text.error());
     fmt::print("{}", *text);
     std::fflush(stdout);
@@ -112,8 +113,8 @@ int Preempt::wait(json lease) {
   const auto ended = wait_until_settled(common_, client_, std::move(lease), token_,
                                         {.settled = settled,
                                          .at_most = flags_.wait,
-                                         .not_yet = id + " has not got its room",
-                                         .goes_on = "room is still being made for " + id},
+                                         .not_yet = id + " did not get its memory",
+                                         .goes_on = "the daemon continues to free memory for " + id},
                                         look_);
   if (const int* code = std::get_if<int>(&ended)) return *code;
   return tell(common_, std::get<json>(ended));
@@ -124,17 +125,17 @@ int Preempt::wait(json lease) {
 Action add_preempt(Command command, Common& common) {
   auto flags = std::make_shared<PreemptFlags>();
   add_lease(command, common, flags->verb);
-  command.flag("--preview", flags->preview, "Say who would yield, for how long and at what cost, and do nothing");
+  command.flag("--preview", flags->preview, "Only print which leases would be paused, for how long and at what cost");
   const Option wait = command.duration("--wait", flags->wait, "Return after this time at the latest (exit 124)");
-  command.flag("--no-wait", flags->no_wait, "Return at once, while room is being made").excludes(wait);
+  command.flag("--no-wait", flags->no_wait, "Return at once, and let the daemon continue").excludes(wait);
   command.footer(
-      "Those who cost least are paused, one after the other: of your own programs\n"
-      "whatever their tier, on an admin's word anybody's. Others' programs of a tier\n"
-      "below LEASE's yield as far as they would have to without it. They come back by\n"
-      "their place in the queue; from those who had to wait for it LEASE keeps its room\n"
-      "until it ends, is paused or asks for more, whatever their tier; its equals take\n"
-      "turns with it. Without --preview it returns when LEASE has its room; room is\n"
-      "still made for it when this command is interrupted.");
+      "Pauses the cheapest victims, one after the other, until LEASE has its memory.\n"
+      "Your own programs of any tier may be victims; a request by an admin may pause\n"
+      "any program. Other users' programs of a lower tier are paused only as far as\n"
+      "the tiers allow without this request. Victims resume in the order of the queue.\n"
+      "LEASE keeps its memory from them until it ends, is paused or asks for more;\n"
+      "leases of its tier share the memory with it by time slices. The command returns\n"
+      "when LEASE has its memory. When it is interrupted, the daemon continues.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -11,7 +11,7 @@ Action add_proclist(Command command, Common& common) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
       return with_remark(common, render_processes(body, common, look),
-                         list_at(body, "processes").empty() ? "no process holds memory of a GPU" : "");
+                         list_at(body, "processes").empty() ? "no process holds GPU memory" : "");
     });
   };
 }

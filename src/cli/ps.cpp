@@ -8,7 +8,7 @@ namespace sublet::cli {
 
 Action add_ps(Command command, Common& common) {
   auto all = std::make_shared<bool>(false);
-  command.flag("-a,--all", *all, "Ended leases too, newest first");
+  command.flag("-a,--all", *all, "List ended leases too, newest first");
   add_table_flags(command, common);
   return [&common, all] {
     return show_pages(common, *all ? "/v1/leases?all=true" : "/v1/leases", "leases",
@@ -18,8 +18,8 @@ Action add_ps(Command command, Common& common) {
                         const bool none = list_at(body, "leases").empty();
                         return with_remark(common, render_leases(body, common, look),
                                            !none  ? ""
-                                           : *all ? "no leases yet"
-                                                  : "no leases; ended ones: sublet ps --all");
+                                           : *all ? "there are no leases yet"
+                                                  : "no lease is live; list the ended ones: sublet ps --all");
                       });
   };
 }

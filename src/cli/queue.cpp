@@ -11,7 +11,7 @@ Action add_queue(Command command, Common& common) {
       Look look = look_for(common);
       learn_devices(ask_also(client, "/v1/devices"), look);
       return with_remark(common, render_queue(body, common, look),
-                         list_at(body, "queue").empty() ? "nobody waits" : "");
+                         list_at(body, "queue").empty() ? "no lease waits" : "");
     });
   };
 }

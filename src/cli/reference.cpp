@@ -70,7 +70,7 @@ constexpr ExitCode codes[] = {
     {kFailed, "failed"},
     {kUsage, "wrong usage"},
     {kNoDaemon, "no daemon answers"},
-    {kWouldWait, "it would have to wait"},
+    {kWouldWait, "the lease would have to wait"},
     {kNotAllowed, "not allowed"},
     {kBadConfig, "wrong configuration"},
 };
@@ -98,13 +98,18 @@ std::string option_type(const CLI::Option& option) {
 std::string reference_page() {
   const auto program = make_program();
   std::string out =
-      "# The command line\n\n"
-      "<!-- Made by `sublet __reference cli` from the verbs themselves; a test compares the two. -->\n\n"
-      "`sublet VERB [flags]`. Data goes to stdout, talk to stderr. Flags of the group \"Common\" may stand before or\n"
-      "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9, a bare number is bytes,\n"
-      "from 1 KiB on. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or "
-      "tag.\n\n"
-      "| exit code | meaning |\n| --- | --- |\n";
+      "# The command line\n"
+      "\n"
+      "<!-- Made by `sublet __reference cli` from the verbs themselves; a test compares the two. -->\n"
+      "\n"
+      "`sublet VERB [flags]`. Data goes to stdout, messages go to stderr. Flags of the group \"Common\" may come "
+      "before or\n"
+      "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9 bytes, a bare number is bytes (at "
+      "least\n"
+      "1024). Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or tag.\n"
+      "\n"
+      "| exit code | meaning |\n"
+      "| --- | --- |\n";
   for (const ExitCode& code : exit_codes()) out += fmt::format("| {} | {} |\n", code.code, code.meaning);
   for (const char* group : {"Work", "Look", "Govern"}) {
     out += fmt::format("\n## {}\n", group);
@@ -124,7 +129,8 @@ int run_reference(const std::vector<std::string>& words) {
   if (page == "cli") return fmt::print("{}", reference_page()), kOk;
   if (page == "config") return fmt::print("{}", config::reference_page()), kOk;
   if (page == "manual" && words.size() == 2) return write_manual(words[1]);
-  return usage_error("which page?", "sublet __reference cli, or config, or: sublet __reference manual FOLDER");
+  return usage_error("__reference needs the name of a page",
+                     "sublet __reference cli, or config, or: sublet __reference manual FOLDER");
 }
 
 }  // namespace sublet::cli

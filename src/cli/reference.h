@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pages of docs/reference/ and the manual have in common: both are written from the tree that parses.
+// Functions shared by docs/reference/ and the manual, which are both made from the parser's tree.
 #pragma once
 
 #include "cli/app.h"
@@ -15,13 +15,13 @@ struct ExitCode {
   int code;
   std::string_view meaning;
 };
-std::span<const ExitCode> exit_codes();  // those that all verbs share
+std::span<const ExitCode> exit_codes();  // exit codes that all verbs share
 
-std::vector<std::string> option_names(const CLI::Option& option);  // "-m", "--vram"; of a positional its name first
-// "SIZE", "SCOPE=read" as --help has it; "" for a flag and for a positional.
+std::vector<std::string> option_names(const CLI::Option& option);  // "-m", "--vram"; for a positional, its name first
+// "SIZE", "SCOPE=read" as in --help; "" for a flag or a positional.
 std::string option_type(const CLI::Option& option);
 
-// The manual: sublet(1), one page a verb, sublet.toml(5).
+// The manual pages: sublet(1), one page per verb, sublet.toml(5).
 struct Page {
   std::string file;  // "sublet-run.1"
   std::string text;

@@ -79,7 +79,7 @@ Result<std::string> render_consumers(const json& reply, const Common& common, co
              list_at(device, "moves"));
   }
   if (!list_at(reply, "moves").empty()) add_rows(rows, json{{"consumer", "(all)"}}, list_at(reply, "moves"));
-  // Whose they are is worth a column where they are not all the same user's.
+  // The USER column is shown if several users have consumers.
   std::set<std::string> users;
   for (const auto& consumer : list_at(reply, "consumers")) users.insert(text_at(consumer, "user"));
   auto columns = std::to_array(consumer_columns);

@@ -21,7 +21,7 @@ Cell device_state_cell(const json& row, const Look&) {
   return {state, state == "ok" ? Paint::green : Paint::red};
 }
 
-// What is not known is not zero.
+// An unknown size is not printed as zero.
 Cell known_size(const json& row, const char* key) {
   return text_at(row, "state") == "ok" ? size_cell(row, key) : Cell{};
 }

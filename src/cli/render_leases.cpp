@@ -51,7 +51,7 @@ Cell waited_cell(const json& row, const Look& look) {
   return {compact((end ? *end : look.now) - *created), Paint::none};
 }
 
-// Of one that waits for more on its devices, or to come back: how long for that.
+// Waiting time of a lease that waits to grow or to resume.
 Cell waiting_cell(const json& row, const Look& look) {
   for (const char* what : {"resize", "pause"}) {
     if (member(row, what).is_object()) return {since(member(row, what), "since", look)};
@@ -73,7 +73,7 @@ Cell pid_cell(const json& row, const Look&) {
 std::string parked_by(const json& row, const json& pause) {
   const std::string method = text_at(pause, "method");
   return fmt::format("{} parked by {}", size_at(row, "parked_bytes"),
-                     method == "cooperative" ? "itself" : "the " + method);
+                     method == "cooperative" ? "the program" : "the " + method);
 }
 
 std::string held_by(const json& row) {
@@ -81,7 +81,7 @@ std::string held_by(const json& row) {
   return holders.empty() ? "" : "; held by " + holders;
 }
 
-// What its state alone does not tell, in a few words.
+// The reason of a lease in a few words.
 Cell reason_cell(const json& row, const Look& look) {
   const std::string state = text_at(row, "state");
   if (state == "ended") {
@@ -104,10 +104,10 @@ Cell reason_cell(const json& row, const Look& look) {
       const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
       if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
       if (!flag_at(pause, "resume_requested") && blocked.empty()) return {parked, Paint::cyan};
-      // Who has its room now need not be whom it yielded for.
+      // The lease's memory may be held by another lease than the preemptor.
       if (!flag_at(pause, "resume_requested")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
-      return {fmt::format("{}; wants back, {}{}", parked, place, held_by(row)), Paint::yellow};
+      return {fmt::format("{}; waits to resume, {}{}", parked, place, held_by(row)), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
     if (const std::string problem = problem_phrase(row); !problem.empty()) return {problem, Paint::red};
@@ -120,7 +120,7 @@ Cell reason_cell(const json& row, const Look& look) {
             Paint::yellow};
   }
   if (number_at(row, "over_bytes").value_or(0) > 0)
-    return {fmt::format("uses {} more than leased", size_at(row, "over_bytes")), Paint::red};
+    return {fmt::format("uses {} more than it leased", size_at(row, "over_bytes")), Paint::red};
   if (const auto slice = number_at(row, "next_slice_seconds"))
     return {"next time slice " + coming(std::chrono::seconds(*slice)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
@@ -223,7 +223,7 @@ std::string blocked_phrase(const json& lease, const Look& look) {
     const auto pid = number_at(unleased, "pid");
     const std::string program = text_at(unleased, "program");
     out += out.empty() ? text_at(blocked, "code") + ": " : ", ";
-    out += pid ? fmt::format("pid {}{}", *pid, program.empty() ? "" : " (" + program + ")") : "no listed process";
+    out += pid ? fmt::format("pid {}{}", *pid, program.empty() ? "" : " (" + program + ")") : "an unlisted process";
     out += fmt::format(" holds {} on {}", size_at(unleased, "bytes"), device_name(text_at(unleased, "device"), look));
   }
   return out.empty() ? text_at(blocked, "code") + ": its device is gone" : out;
@@ -232,21 +232,21 @@ std::string blocked_phrase(const json& lease, const Look& look) {
 std::string progress_phrase(const json& lease) {
   const auto& progress = member(member(lease, "pause"), "progress");
   const bool stuck = flag_at(member(lease, "pause"), "stuck");
-  if (!progress.is_object()) return stuck ? "stuck: the driver does not return" : "";
+  if (!progress.is_object()) return stuck ? "stuck: the driver does not answer" : "";
   const std::string move = text_at(progress, "move");
   if (move == "settle")
-    return fmt::format("{} said to be yielded, {} still seen there", size_at(progress, "total_bytes"),
+    return fmt::format("{} reported as freed, {} still measured", size_at(progress, "total_bytes"),
                        size_at(lease, "used_bytes"));
   std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
                                 move == "resume" ? "restored" : "parked");
   const bool goes = number_at(progress, "bytes_per_second").value_or(0) > 0, late = flag_at(progress, "late");
   if (move == "pause" && !goes && !late)
-    return out + (flag_at(member(lease, "pause"), "begun") ? ", its program is brought to rest first"
-                                                           : ", nothing of its program is touched yet");
+    return out + (flag_at(member(lease, "pause"), "begun") ? ", waiting until its program is at rest"
+                                                           : ", its program is not touched yet");
   if (goes) out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
   const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
-  if (late) return out + (stuck ? ", stuck: the driver does not return" : ", takes longer than it should");
-  out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", done any moment";
+  if (late) return out + (stuck ? ", stuck: the driver does not answer" : ", later than predicted");
+  out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", almost done";
   return out + (flag_at(progress, "measured") ? "" : " (predicted)");
 }
 
@@ -256,7 +256,7 @@ std::string problem_phrase(const json& lease) {
   if (problem.empty()) return {};
   if (state == "pausing") return fmt::format("cannot be verified: {}", problem);
   if (state != "resuming") return {};
-  return fmt::format("does not run again yet: {}; tried again and again", problem);
+  return fmt::format("is not running again yet: {}; the daemon retries", problem);
 }
 
 std::string queue_phrase(const json& lease, const Look& look) {

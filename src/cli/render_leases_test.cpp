@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ps` says of those who are away.
+// `ps` of paused leases.
 #include "cli/render.h"
 
 #include <gtest/gtest.h>
@@ -17,25 +17,25 @@ std::string reason_of(const json& lease) {
 
 TEST(PsOfThePaused, WhyAProgramDoesNotRunAgainYet) {
   json pause = {{"method", "driver"},
-                {"reason", "its owner asked for it"},
+                {"reason", "requested by its owner"},
                 {"problem", "process 9 is stopped or frozen"},
                 {"progress", {{"move", "resume"}, {"moved_bytes", 0}, {"total_bytes", 1024}, {"late", true}}}};
   EXPECT_EQ(reason_of({{"state", "resuming"}, {"pause", pause}}),
-            "REASON\ndoes not run again yet: process 9 is stopped or frozen; tried again and again\n");
+            "REASON\nis not running again yet: process 9 is stopped or frozen; the daemon retries\n");
   pause["problem"] = nullptr;
   EXPECT_EQ(reason_of({{"state", "resuming"}, {"pause", pause}}),
-            "REASON\n0 B of 1.0 KiB restored, takes longer than it should\n");
+            "REASON\n0 B of 1.0 KiB restored, later than predicted\n");
 }
 
 TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
   const json progress = {{"move", "pause"}, {"moved_bytes", 0}, {"total_bytes", 1024}, {"bytes_per_second", 0},
                          {"left_ms", 800},  {"late", false},    {"measured", false}};
-  json pause = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"begun", false}, {"progress", progress}};
+  json pause = {{"method", "driver"}, {"reason", "requested by its owner"}, {"begun", false}, {"progress", progress}};
   EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
-            "REASON\n0 B of 1.0 KiB parked, nothing of its program is touched yet: its owner asked for it\n");
+            "REASON\n0 B of 1.0 KiB parked, its program is not touched yet: requested by its owner\n");
   pause["begun"] = true;
   EXPECT_EQ(reason_of({{"state", "pausing"}, {"pause", pause}}),
-            "REASON\n0 B of 1.0 KiB parked, its program is brought to rest first: its owner asked for it\n");
+            "REASON\n0 B of 1.0 KiB parked, waiting until its program is at rest: requested by its owner\n");
 }
 
 TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
@@ -46,16 +46,16 @@ TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
 }
 
-// That need not be whom it yielded for.
+// The holder may be another lease than the preemptor.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
   const json pause = {{"method", "driver"}, {"reason", "for the time slice of lease-5"}, {"resume_requested", true}};
   const json queue = {
       {"place", 1}, {"device", "GPU-1"}, {"holders", {{{"what", "lease-6 (train, ana)"}, {"bytes", 1024}}}}};
   const json lease = {{"state", "paused"}, {"parked_bytes", 2048}, {"pause", pause}, {"queue", queue}};
-  EXPECT_EQ(
-      reason_of(lease),
-      "REASON\n2.0 KiB parked by the driver: for the time slice of lease-5; wants back, place 1; start unknown; held "
-      "by lease-6 (train, ana) 1.0 KiB\n");
+  EXPECT_EQ(reason_of(lease),
+            "REASON\n2.0 KiB parked by the driver: for the time slice of lease-5; waits to resume, place 1; start "
+            "unknown; held "
+            "by lease-6 (train, ana) 1.0 KiB\n");
   EXPECT_EQ("REASON\n" + whole_reason(lease, Look{}) + "\n", reason_of(lease)) << "once is enough";
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `report`: who held what, who waited how long.
+// `report`: held memory and waiting times.
 #include "cli/render.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `status`: daemon, cards, leases and what is wrong, on one screen. What is wrong stands last, next to the prompt.
+// `status`: daemon, cards, leases and warnings on one screen. Warnings come last, next to the prompt.
 #include "base/size_bounds.h"
 #include "cli/render.h"
 #include "cli/screen.h"
@@ -68,19 +68,19 @@ std::string device_lines(const json& device, const Look& look) {
   const auto age = number_at(device, "snapshot_age_ms");
   if (state != "ok") {
     out += "  " + paint(state == "lost" ? "LOST" : "UNKNOWN", Paint::red, look);
-    if (age) out += fmt::format(", last seen {} ago", compact(std::chrono::milliseconds(*age)));
+    if (age) out += fmt::format(", last read {} ago", compact(std::chrono::milliseconds(*age)));
   }
   out += "\n";
   const std::string problem = text_at(device, "problem");
   if (!problem.empty()) out += fmt::format("  {}\n", paint(problem, Paint::red, look));
-  // What is not known is not zero.
+  // An unknown size is not printed as zero.
   const bool known = state == "ok";
   if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));
   out +=
       fmt::format("  free {}   leased {}   used {}", known ? size_at_most(device, "effective_free_bytes") : "unknown",
                   size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
   if (bytes(device, "other_bytes") > 0) {
-    out += paint(fmt::format("   without a lease {}", size_at(device, "other_bytes")), Paint::yellow, look);
+    out += paint(fmt::format("   unleased {}", size_at(device, "other_bytes")), Paint::yellow, look);
   }
   return out + "\n";
 }
@@ -115,13 +115,13 @@ std::string unleased_line(const json& process, const Look& look) {
 // The three limits, whichever of them is the least now.
 std::string ledger_limits(const json& ledger) {
   const Bytes left{std::max<std::int64_t>(bytes(ledger, "limit_bytes") - bytes(ledger, "parked_bytes"), 0)};
-  std::string out = fmt::format("  {} are left by ledger.limit, {} by the machine, ", format_size_down(left),
+  std::string out = fmt::format("  ledger.limit leaves {}, the machine {}, ", format_size_down(left),
                                 size_at_most(ledger, "host_bytes"));
-  if (!number_at(ledger, "cgroup_bytes")) return out + "and no limit of a control group is known\n";
-  return out + size_at_most(ledger, "cgroup_bytes") + " by the control groups\n";
+  if (!number_at(ledger, "cgroup_bytes")) return out + "and no control group sets a limit\n";
+  return out + size_at_most(ledger, "cgroup_bytes") + " the control groups\n";
 }
 
-// What host memory is promised to; nothing while it is nothing.
+// The entries of the park ledger; "" without entries.
 std::string ledger_lines(const json& ledger, const Look& look) {
   const auto& entries = list_at(ledger, "entries");
   if (entries.empty()) return {};
@@ -129,21 +129,21 @@ std::string ledger_lines(const json& ledger, const Look& look) {
     const auto found = object.find(name);
     return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
   };
-  std::string out = fmt::format("\nin host memory: {} of {}, {} more would fit", size_at(ledger, "parked_bytes"),
+  std::string out = fmt::format("\nparked in host memory: {} of {}, {} more would fit", size_at(ledger, "parked_bytes"),
                                 size_at(ledger, "limit_bytes"), size_at_most(ledger, "free_bytes"));
   if (list_at(ledger, "users").size() > 1) out += fmt::format(", {} for one user", size_at(ledger, "share_bytes"));
   out += "\n" + ledger_limits(ledger);
   if (const double pressure = ratio_at(ledger, "pressure_ratio"); pressure > ratio_at(ledger, "max_pressure_ratio"))
-    out += paint(
-        fmt::format("  it is short: everybody waited for it for {:.0f} % of the last 10 s; nobody is paused now\n",
-                    pressure * 100),
-        Paint::yellow, look);
+    out += paint(fmt::format("  host memory is short: all processes waited for it for {:.0f} % of the last 10 s; no "
+                             "lease is paused until that passes\n",
+                             pressure * 100),
+                 Paint::yellow, look);
   for (const auto& entry : entries) {
     out += fmt::format("  {} ({}, {})  {}  {}", text_at(entry, "lease"), text_at(entry, "consumer"),
                        text_at(entry, "user"), size_at(entry, "bytes"),
                        flag_at(entry, "settled") ? "parked" : "promised, not measured yet");
     if (number_at(entry, "swapped_bytes").value_or(0) > 0)
-      out += ", " + paint(size_at(entry, "swapped_bytes") + " of it on a swap device", Paint::red, look);
+      out += ", " + paint(size_at(entry, "swapped_bytes") + " swapped out", Paint::red, look);
     out += "\n";
   }
   return out;
@@ -165,12 +165,12 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   std::string out = daemon_line(member(status, "daemon"), look);
   const auto& devices = list_at(status, "devices");
   for (const auto& device : devices) out += fmt::format("\n{}", device_lines(device, look));
-  if (devices.empty()) out += fmt::format("\n{}\n", paint("no device is known", Paint::yellow, look));
-  else out += "  # used by leases   = leased, not used yet   x without a lease   . free\n";
+  if (devices.empty()) out += fmt::format("\n{}\n", paint("the daemon knows no device", Paint::yellow, look));
+  else out += "  # used by leases   = leased, not used yet   x unleased   . free\n";
   const std::string counts = counts_phrase(member(status, "leases"));
   out += counts.empty() ? "\nno leases" : "\nleases: " + counts;
   if (bytes(status, "waiting_bytes") > 0)
-    out += fmt::format(", {} wanted by those that wait", size_at(status, "waiting_bytes"));
+    out += fmt::format(", {} requested by waiting leases", size_at(status, "waiting_bytes"));
   if (const std::string parked = parked_phrase(status); !parked.empty()) out += ", " + parked;
   out += "\n";
   if (!list_at(leases, "leases").empty()) {
@@ -179,7 +179,10 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   }
   out += ledger_lines(member(status, "ledger"), look);
   const auto& unleased_processes = list_at(status, "unleased_processes");
-  if (!unleased_processes.empty()) out += "\nwithout a lease:\n";
+  if (!unleased_processes.empty())
+    out +=
+        "\n"
+        "unleased processes:\n";
   for (const auto& process : unleased_processes) out += unleased_line(process, look);
   const auto& warnings = list_at(status, "warnings");
   if (!warnings.empty()) out += "\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees, on literal replies of the API.
+// The rendered text of literal replies of the API.
 #include "cli/render_test.h"
 
 #include "cli/checks.h"
@@ -61,7 +61,7 @@ TEST(Ps, SaysWhoUsesMoreThanItLeased) {
   lease["over_bytes"] = 1395864371;
   Common common;
   common.columns = {"reason"};
-  EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()), "REASON\nuses 1.3 GiB more than leased\n");
+  EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()), "REASON\nuses 1.3 GiB more than it leased\n");
 }
 
 TEST(Output, WrapsBetweenWordsWhereThereAreSome) {
@@ -87,10 +87,10 @@ TEST(Ps, SaysWhoParkedIt) {
   lease["parked_bytes"] = 595 << 20;
   Common common;
   common.columns = {"reason"};
-  for (const auto& [method, whom] : {std::pair("driver", "the driver"), std::pair("cooperative", "itself")}) {
-    lease["pause"] = {{"method", method}, {"reason", "its owner asked for it"}};
+  for (const auto& [method, whom] : {std::pair("driver", "the driver"), std::pair("cooperative", "the program")}) {
+    lease["pause"] = {{"method", method}, {"reason", "requested by its owner"}};
     EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()),
-              std::string("REASON\n595 MiB parked by ") + whom + ": its owner asked for it\n");
+              std::string("REASON\n595 MiB parked by ") + whom + ": requested by its owner\n");
   }
 }
 
@@ -220,10 +220,10 @@ TEST(Status, TheWholeAtAGlance) {
             "\n"
             "gpu0  Card (simulated)  24.0 GiB  (simulated)\n"
             "  [#############====xx.............................. ]\n"
-            "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   without a lease 1.0 GiB\n"
-            "  # used by leases   = leased, not used yet   x without a lease   . free\n"
+            "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   unleased 1.0 GiB\n"
+            "  # used by leases   = leased, not used yet   x unleased   . free\n"
             "\n"
-            "leases: 2 active, 1 queued, 4.0 GiB wanted by those that wait\n"
+            "leases: 2 active, 1 queued, 4.0 GiB requested by waiting leases\n"
             "ID       NAME   USER  STATE   TIER      PRIO  GPU      VRAM     USED  AGE  REASON\n"
             "lease-1  train  ana   active  standard     0  gpu0  8.0 GiB  6.0 GiB   1h  expires in 5m\n");
 }
@@ -238,7 +238,7 @@ TEST(Status, WhatIsWrongIsLoudAndLast) {
       {{{"code", "gpu"}, {"text", "NVML hangs\n"}, {"hint", "see dmesg"}, {"since", "2026-11-21T11:59:00.000Z"}}});
   const std::string text = render_status(reply, nullptr, at_noon());
   EXPECT_NE(text.find("! store failed: disk full\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("UNKNOWN, last seen 20s ago\n  the last reading is too old\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("UNKNOWN, last read 20s ago\n  the last reading is too old\n"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("! gpu: NVML hangs\\x0a (for 1m)\n  hint: see dmesg\n")) << text;
 }
 
@@ -255,12 +255,12 @@ TEST(Doctor, JudgesTheDaemonsWords) {
   reply["devices"][0]["state"] = "lost";
   const Checks checks = judge_status(reply, "0.1.0");
   EXPECT_EQ(render_checks(checks, Look{}),
-            "warn  the daemon is 0.0.9, this command line 0.1.0\n"
+            "warn  the daemon has version 0.0.9, this command line 0.1.0\n"
             "      hint: restart the daemon after an upgrade\n"
             "fail  the daemon's store: failed: disk full\n"
-            "      hint: nothing is granted until it works; look into the daemon's log\n"
-            "fail  gpu0 Card (simulated), 24.0 GiB (simulated) [lost]: nothing is granted on it\n"
-            "      hint: look into the kernel's log for Xid messages\n"
+            "      hint: no lease is granted until the store works; the daemon's log says what failed\n"
+            "fail  gpu0 Card (simulated), 24.0 GiB (simulated) [lost]: no lease is granted on it\n"
+            "      hint: look for Xid messages in the kernel's log\n"
             "2 failures, 1 warning\n");
   EXPECT_EQ(checks_json(checks)["failures"], 2);
 }
@@ -290,13 +290,14 @@ TEST(Doctor, SaysWhoseProgramsCanBeParked) {
   EXPECT_NE(said("system", false, false).hint.find("try-restart sublet-actor.service"), std::string::npos);
   EXPECT_EQ(said("dir", false, false).level, Check::Level::warn) << "it is the actor that parks, wherever it listens";
   actor["uid"] = 1000;
-  EXPECT_NE(said("dir", false, false).text.find("uid 1000, not root"), std::string::npos);
+  EXPECT_NE(said("dir", false, false).text.find("uid 1000, not as root"), std::string::npos);
   actor["ready"] = false;
   actor["uid"] = nullptr;
-  EXPECT_NE(said("system", false, false).text.find("known when the actor is there"), std::string::npos);
+  EXPECT_NE(said("system", false, false).text.find("the actor, which starts the parking helpers, does not run"),
+            std::string::npos);
   EXPECT_NE(said("system", false, false).hint.find("sublet-actor.socket"), std::string::npos);
   actor["socket"] = nullptr;
-  EXPECT_NE(said("system", false, false).hint.find("the daemon starts it"), std::string::npos);
+  EXPECT_NE(said("system", false, false).hint.find("the daemon retries"), std::string::npos);
   EXPECT_EQ(said("dir", false, false).level, Check::Level::ok) << "its own user's are all there are";
 }
 
@@ -306,7 +307,7 @@ TEST(Doctor, JudgesWhatTheDriverCan) {
   EXPECT_EQ(can.text, "the driver can park programs (CUDA 13.0, /l)");
   const Check cannot = judge_support(R"({"supported": false, "version": 0, "library": "", "problem": "too old"})", 1);
   EXPECT_EQ(cannot.level, Check::Level::warn);
-  EXPECT_EQ(cannot.text, "no program can be parked by the driver: too old");
+  EXPECT_EQ(cannot.text, "the driver cannot park programs: too old");
   EXPECT_EQ(judge_support("Segmentation fault", 139).level, Check::Level::warn);
   EXPECT_EQ(judge_support("{}", 0).level, Check::Level::warn);
 }
@@ -326,14 +327,14 @@ TEST(Doctor, JudgesTheSnapshot) {
   EXPECT_EQ(judge_snapshot(R"({"devices": []})", 0).at(0).level, Check::Level::fail);
   const Checks blind = judge_snapshot(R"({"devices": [{"name": "x", "used_bytes": 7, "total_bytes": 10}]})", 0);
   EXPECT_EQ(blind.at(1).level, Check::Level::warn);
-  EXPECT_EQ(blind.at(1).text, "x: 7 B of 10 B are used and no process is listed");
+  EXPECT_EQ(blind.at(1).text, "x: 7 B of 10 B are used, but the driver lists no process");
   const Checks simulated =
       judge_snapshot(R"({"devices": [{"name": "x", "simulated": true}], "driver_version": "1", "library": "/l"})", 0);
   EXPECT_EQ(simulated.at(0).level, Check::Level::note);
-  EXPECT_EQ(simulated.at(0).text, "NVML sees 1 device, driver 1, by /l: SIMULATED, no real GPU is behind it");
+  EXPECT_EQ(simulated.at(0).text, "NVML sees 1 device, driver 1, by /l: SIMULATED, not a real GPU");
   const Checks hangs = judge_snapshot(R"({"devices": [{"name": "x"}], "driver_version": "595.71.05"})", 0);
   EXPECT_EQ(hangs.at(1).level, Check::Level::warn);
-  EXPECT_EQ(hangs.at(1).text, "driver 595.71.05: to end a process that it had restored has hung whole hosts");
+  EXPECT_EQ(hangs.at(1).text, "driver 595.71.05 has a known fault: ending a restored process can hang the whole host");
   EXPECT_EQ(judge_snapshot(R"({"devices": [{"name": "x"}], "driver_version": "580.159.04"})", 0).size(), 1U);
 }
 
@@ -347,28 +348,31 @@ const json room = json::parse(R"json({"found": true, "why_not": "", "devices": [
    "samples": 0}]})json");
 
 TEST(Room, SaysWhoYieldsForHowLongAndAtWhatCost) {
-  EXPECT_EQ(*render_room(room, Common{}, at_noon()),
+  EXPECT_EQ(*render_preview(room, Common{}, at_noon()),
             "LEASE    CONSUMER  USER  TIER   HOW       FREES    MOVES  PAUSE  AT MOST   BACK  KNOWN FROM\n"
-            "lease-1  train     ana   batch  driver  8.0 GiB  6.0 GiB   6.3s       1m  850ms  3 pauses of it\n"
-            "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  it cannot be paused\n"
-            "It takes about 6.3s until there is room on gpu0, or until those have ended that are ended; "
-            "7.2s with the way back of the others.\n");
+            "lease-1  train     ana   batch  driver  8.0 GiB  6.0 GiB   6.3s       1m  850ms  3 earlier pauses\n"
+            "lease-2  eval      ben   spot   ended   1.0 GiB        -      -        -      -  cannot be paused\n"
+            "The memory is free on gpu0 after about 6.3s, and once the victims that cannot be paused have ended; "
+            "pauses and resumes take 7.2s in total for the other victims.\n");
   json dearer = room;
   dearer["victims"].erase(1);
   for (const auto& [key, value] : {std::pair("cost_ms", 47150), {"penalty_ms", 40000}, {"tried", 4}, {"failed", 4}})
     dearer["victims"][0][key] = value;
-  EXPECT_TRUE(render_room(dearer, Common{}, at_noon())
-                  ->ends_with("It takes about 6.3s until there is room on gpu0; 7.2s with the way back.\n"
-                              "lease-1 counts as 40.0s dearer: 4 of its last 4 pauses failed.\n"))
-      << *render_room(dearer, Common{}, at_noon());
+  EXPECT_TRUE(render_preview(dearer, Common{}, at_noon())
+                  ->ends_with("The memory is free on gpu0 after about 6.3s; pauses and resumes take 7.2s in total.\n"
+                              "lease-1 counts as 40.0s more expensive: 4 of its last 4 pauses failed.\n"))
+      << *render_preview(dearer, Common{}, at_noon());
   json spot = room;
   spot["victims"].erase(0);
-  EXPECT_TRUE(render_room(spot, Common{}, at_noon())->ends_with("There is room on gpu0 once it has ended.\n"));
+  EXPECT_TRUE(
+      render_preview(spot, Common{}, at_noon())->ends_with("The memory is free on gpu0 once the victim has ended.\n"));
   json nobody = room;
   nobody["victims"] = json::array();
-  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Nobody has to yield: there is room, or it comes by itself.\n");
+  EXPECT_EQ(*render_preview(nobody, Common{}, at_noon()),
+            "No lease has to be paused: memory is free, or becomes free without a pause.\n");
   nobody["in_progress"] = true;
-  EXPECT_EQ(*render_room(nobody, Common{}, at_noon()), "Others are yielding already: nobody else has to.\n");
+  EXPECT_EQ(*render_preview(nobody, Common{}, at_noon()),
+            "Victims are being paused already: no other lease has to be.\n");
 }
 
 const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on gpu0 may be asked to yield",
@@ -376,28 +380,28 @@ const json no_room = json::parse(R"json({"found": false, "why_not": "nobody on g
   {"lease": "lease-1", "why": "it is pinned: it was started with --pausable no"}]})json");
 
 TEST(Room, SaysWhyThereIsNone) {
-  EXPECT_EQ(*render_room(no_room, Common{}, at_noon()),
-            "No room can be made on gpu0: nobody on gpu0 may be asked to yield; 1.0 GiB would be lacking.\n"
-            "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
-  EXPECT_EQ(render_room(json{}, Common{}, at_noon())->substr(0, 15), "No room can be ");
+  EXPECT_EQ(*render_preview(no_room, Common{}, at_noon()),
+            "Memory cannot be freed on gpu0: nobody on gpu0 may be asked to yield; 1.0 GiB would be missing.\n"
+            "  lease-1 is no victim: it is pinned: it was started with --pausable no\n");
+  EXPECT_EQ(render_preview(json{}, Common{}, at_noon())->substr(0, 16), "Memory cannot be");
 }
 
 TEST(DryRun, SaysWhatWouldCome) {
   json reply{{"would", "start"}, {"devices", {"GPU-1111"}}, {"vram_bytes", 1 << 30}, {"queue", nullptr}};
-  EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "It would start at once, with 1.0 GiB on gpu0.\n");
+  EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "The lease would start at once, with 1.0 GiB on gpu0.\n");
   reply["would"] = "preempt";
   reply["preemption"] = room;
   EXPECT_TRUE(render_dry_run(reply, Common{}, at_noon())
-                  ->starts_with("It would start with 1.0 GiB on gpu0, once others have made room:\nLEASE "));
+                  ->starts_with("The lease would start with 1.0 GiB on gpu0, once these victims are paused:\nLEASE "));
   reply["would"] = "wait";
   reply["queue"] = leases["leases"][1]["queue"];
   reply["preemption"] = no_room;
   EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()),
-            "It would have to wait: place 1, 1.0 GiB short on gpu0; starts in about 5 min.\n"
+            "The lease would wait: place 1, 1.0 GiB short on gpu0; starts in about 5 min.\n"
             "The estimate: lease-1 expires.\n"
             "The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB.\n"
-            "Nobody is made to yield: nobody on gpu0 may be asked to yield.\n"
-            "  lease-1 is not asked: it is pinned: it was started with --pausable no\n");
+            "No lease is paused: nobody on gpu0 may be asked to yield.\n"
+            "  lease-1 is no victim: it is pinned: it was started with --pausable no\n");
 }
 
 TEST(Consumers, ShowsWhatPausesTake) {

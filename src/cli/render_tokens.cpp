@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `token ls`: who may call over TCP, and until when.
+// `token ls`: the access tokens and when they expire.
 #include "cli/render.h"
 
 namespace sublet::cli {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `why`: what a lease is doing, why, since when, who is in its way and what would help.
+// `why`: the state of a lease, its history, its obstacles and what would help.
 #include "cli/render.h"
 
 #include <fmt/format.h>
@@ -30,11 +30,10 @@ std::string ago(const json& object, const char* key, const Look& look) {
 std::string ahead(const json& object, const char* key, const Look& look) {
   const auto time = time_at(object, key);
   if (!time) return "an unknown time";
-  return *time > look.now ? format_duration(*time - look.now) : "any moment";
+  return *time > look.now ? format_duration(*time - look.now) : "now";
 }
 
-// What a lease waits for: to begin, to grow where it is, or to come back from a pause. `start` and `unknown` say when
-// it will have it.
+// The wish of a waiting lease: to start, to grow or to resume. `start` and `unknown` introduce its estimate.
 struct Wish {
   std::string what, start, unknown;
 };
@@ -43,13 +42,13 @@ Wish wish_of(const json& lease) {
   const auto count = number_at(lease, "device_count").value_or(1);
   if (const auto& resize = member(lease, "resize"); resize.is_object())
     return {fmt::format("to grow to {}{}", size_at(resize, "vram_bytes"), count > 1 ? " on each of its devices" : ""),
-            "It should have them", "When it will have them"};
+            "It should have them", "The time when it will have them"};
   const std::string size = size_at(lease, "vram_bytes");
   if (text_at(lease, "state") != "queued")
-    return {fmt::format("for {}{}", size, count > 1 ? " on each of its devices" : ""), "It should be back",
-            "When it will be back"};
+    return {fmt::format("for {}{}", size, count > 1 ? " on each of its devices" : ""), "It should resume",
+            "Its resume time"};
   return {fmt::format("for {}{}", size, count > 1 ? fmt::format(" on each of {} devices", count) : ""),
-          "It should start", "When it will start"};
+          "It should start", "Its start time"};
 }
 
 std::string waiting(const json& lease, const json& queue, const Look& look) {
@@ -62,9 +61,9 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
   }
   out += ".";
   if (const auto& resize = member(lease, "resize"); resize.is_object())
-    out += fmt::format(" It was asked for {}.", ago(resize, "since", look));
+    out += fmt::format(" It was requested {}.", ago(resize, "since", look));
   else if (text_at(lease, "state") == "queued")
-    out += fmt::format(" It was asked for {}.", ago(lease, "created_at", look));
+    out += fmt::format(" It was requested {}.", ago(lease, "created_at", look));
   const std::string holders = holders_phrase(queue);
   if (!holders.empty()) out += fmt::format(" The memory is held by {}.", holders);
   const auto eta = number_at(queue, "eta_seconds");
@@ -81,21 +80,21 @@ std::string time_held(const json& lease, const Look& look) {
   const std::chrono::seconds paused(number_at(lease, "paused_seconds").value_or(0));
   const std::string held = format_duration(std::max<Duration>(look.now - *granted - paused, Duration{}));
   if (paused <= paused.zero()) return held;
-  return fmt::format("{}, not counting {} for which it was paused", held, format_duration(paused));
+  return fmt::format("{}, plus {} paused", held, format_duration(paused));
 }
 
 std::string holding(const json& lease, const json& queue, const Look& look) {
   const std::string size = size_at(lease, "vram_bytes"), where = devices_of(lease, look);
   const std::string time = time_held(lease, look);
-  const std::string used = size_at(lease, "used_bytes") + (list_at(lease, "devices").size() > 1 ? " in all" : "");
+  const std::string used = size_at(lease, "used_bytes") + (list_at(lease, "devices").size() > 1 ? " in total" : "");
   std::string out =
       time_at(lease, "resized_at")
-          ? fmt::format(" It has held {} on {} since it was resized {}, was there for {} in all, and uses {}.", size,
+          ? fmt::format(" It has held {} on {} since it was resized {}, has run for {} in total, and uses {}.", size,
                         where, ago(lease, "resized_at", look), time, used)
           : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
-  if (flag_at(lease, "stopping")) out += " Its program has been told to end.";
+  if (flag_at(lease, "stopping")) out += " Its program has been told to end (SIGTERM).";
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
   return out;
@@ -108,7 +107,7 @@ std::string ending(const json& lease, const Look& look) {
   const auto status = number_at(lease, "exit_status");
   if (status) out += fmt::format(", its program's exit status was {}", *status);
   out += ".";
-  if (flag_at(lease, "settling")) out += " What its processes held is charged until it is measured gone.";
+  if (flag_at(lease, "settling")) out += " The memory that its processes held stays charged until it is measured free.";
   return out;
 }
 
@@ -117,15 +116,14 @@ std::string parked(const json& lease, const json& queue, const Look& look) {
   const std::string state = text_at(lease, "state");
   std::string out;
   if (state == "poisoned" && number_at(lease, "parked_bytes").value_or(0) == 0)
-    out =
-        " Nothing of it is parked in host memory: what it held is on its devices still, and its program cannot go on.";
+    out = " None of its memory is parked: the memory is still on its devices, and its program cannot run again.";
   else if (state == "paused" || state == "poisoned")
-    out = fmt::format(" {} of it are parked in host memory by the method {}.", size_at(lease, "parked_bytes"),
+    out = fmt::format(" {} of its memory are parked in host memory by the method {}.", size_at(lease, "parked_bytes"),
                       text_at(pause, "method"));
   const std::string problem = problem_phrase(lease), progress = progress_phrase(lease);
   if (!problem.empty()) out += fmt::format(" It {}.", problem);
   else if (!progress.empty()) out += fmt::format(" {}.", progress);
-  out += fmt::format(" It was asked to yield {}{}{}.", ago(pause, "since", look), state == "poisoned" ? ", and " : ": ",
+  out += fmt::format(" Its pause began {}{}{}.", ago(pause, "since", look), state == "poisoned" ? ", and " : ": ",
                      text_at(pause, "reason"));
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (const std::string text = text_at(member(lease, "blocked"), "text"); !text.empty())
@@ -149,7 +147,7 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   if (state == "active") return out + holding(lease, queue, look);
   if (member(lease, "pause").is_object()) return out + parked(lease, queue, look);
   if (state == "offered") {
-    return out + fmt::format(" {} on {} are kept for it; it must claim them within {}: sublet claim {}",
+    return out + fmt::format(" {} on {} are reserved for it; its owner must claim them within {}: sublet claim {}",
                              size_at(lease, "vram_bytes"), devices_of(lease, look), ahead(lease, "offer_ends_at", look),
                              id);
   }

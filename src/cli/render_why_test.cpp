@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `why` says, on literal replies of the API.
+// The text of `why` for literal replies of the API.
 #include "cli/render_test.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(Why, AQueuedLease) {
       {"helps", json::array({"ask for at most 3.0 GiB"})}};
   EXPECT_EQ(
       render_why(reply, at_noon()),
-      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 2 "
+      "lease-2 (eval, ben) is queued. It waits for 4.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was requested 2 "
       "min ago. The memory is held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB. It "
       "should start in about 5 min (lease-1 expires).\n"
       "\n"
@@ -43,12 +43,12 @@ TEST(Why, OtherStates) {
   json paused_before = leases["leases"][0];
   paused_before["paused_seconds"] = 600;
   EXPECT_TRUE(render_why({{"lease", paused_before}}, at_noon())
-                  .starts_with("lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 49 min 30 s, not "
-                               "counting 10 min for which it was paused, and uses 6.0 GiB."));
-  EXPECT_EQ(
-      first_line(2),
-      "lease-3 (web, ana) is offered. 1.0 GiB on gpu0 are kept for it; it must claim them within 8 s: sublet claim "
-      "lease-3");
+                  .starts_with("lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 49 min 30 s, plus "
+                               "10 min paused, and uses 6.0 GiB."));
+  EXPECT_EQ(first_line(2),
+            "lease-3 (web, ana) is offered. 1.0 GiB on gpu0 are reserved for it; its owner must claim them within 8 s: "
+            "sublet claim "
+            "lease-3");
   EXPECT_EQ(first_line(3), "lease-4 (old, ana) has ended, 1 d 23 h ago: released, its program's exit status was 3.");
 }
 
@@ -67,7 +67,7 @@ TEST(Why, OneThatWaitsToGrow) {
   EXPECT_EQ(
       why_of(lease),
       "lease-1 (train, ana) is active. It has held 8.0 GiB on gpu0 for 59 min 30 s, and uses 6.0 GiB. It waits "
-      "to grow to 10.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was asked for 1 min ago. The memory is "
+      "to grow to 10.0 GiB at place 1; 1.0 GiB are missing on gpu0. It was requested 1 min ago. The memory is "
       "held by lease-1 (train, ana) 8.0 GiB, firefox, pid 9 (without a lease) 200 MiB. It should have them in about "
       "5 min (lease-1 expires). It expires in 5 min.");
 }
@@ -77,25 +77,25 @@ TEST(Why, OnSeveralDevicesASizeIsThatOnEach) {
   lease["devices"] = {"GPU-1111", "GPU-2222"};
   lease["device_count"] = 2;
   lease["reserved_bytes"] = 16LL << 30;
-  EXPECT_NE(why_of(lease).find("has held 8.0 GiB on each of gpu0 and gpu1 for 59 min 30 s, and uses 6.0 GiB in all."),
+  EXPECT_NE(why_of(lease).find("has held 8.0 GiB on each of gpu0 and gpu1 for 59 min 30 s, and uses 6.0 GiB in total."),
             std::string::npos);
   lease["queue"] = leases["leases"][1]["queue"];
   lease["resize"] = {{"vram_bytes", 10LL << 30}, {"since", "2026-11-21T11:59:00.000Z"}};
   EXPECT_NE(why_of(lease).find(" It waits to grow to 10.0 GiB on each of its devices at place 1;"), std::string::npos);
   lease.erase("resize");
   lease["state"] = "paused";
-  lease["pause"] = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"since", "2026-11-21T11:59:00.000Z"}};
+  lease["pause"] = {{"method", "driver"}, {"reason", "requested by its owner"}, {"since", "2026-11-21T11:59:00.000Z"}};
   EXPECT_NE(why_of(lease).find(" It waits for 8.0 GiB on each of its devices at place 1; 1.0 GiB are missing on gpu0. "
                                "The memory is held by "),
             std::string::npos);
-  EXPECT_NE(why_of(lease).find(" It should be back in about 5 min"), std::string::npos);
+  EXPECT_NE(why_of(lease).find(" It should resume in about 5 min"), std::string::npos);
   json queued = leases["leases"][1];
   queued["device_count"] = 2;
   EXPECT_NE(why_of(queued).find(" It waits for 4.0 GiB on each of 2 devices at place 1;"), std::string::npos);
   json offered = leases["leases"][2];
   offered["devices"] = lease["devices"];
   offered["reserved_bytes"] = 2LL << 30;
-  EXPECT_NE(why_of(offered).find(" 1.0 GiB on each of gpu0 and gpu1 are kept for it;"), std::string::npos);
+  EXPECT_NE(why_of(offered).find(" 1.0 GiB on each of gpu0 and gpu1 are reserved for it;"), std::string::npos);
 }
 
 }  // namespace

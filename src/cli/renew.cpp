@@ -10,7 +10,7 @@ Action add_renew(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto ttl = std::make_shared<std::optional<Duration>>();
   add_lease(command, common, *verb);
-  command.ttl("--ttl", *ttl, "From now on this time to live (else as before, whole again)");
+  command.ttl("--ttl", *ttl, "New time to live from now on (default: the previous one, starting again)");
   return [&common, verb, ttl] {
     nlohmann::json body = nlohmann::json::object();
     if (*ttl) body["ttl_seconds"] = **ttl / std::chrono::seconds(1);

@@ -34,7 +34,7 @@ int exit_code(Code code) {
 }
 
 int fail(const Error& error) {
-  print_error(error.detail, error.hint.empty() ? "sublet doctor looks for what is wrong here" : error.hint);
+  print_error(error.detail, error.hint.empty() ? "sublet doctor checks this machine and says what to do" : error.hint);
   return exit_code(error.code);
 }
 

@@ -25,7 +25,7 @@ std::string waiting_text(const json& lease) {
                      size_at(member(lease, "resize"), "vram_bytes"), place ? fmt::format(", at place {}", *place) : "");
 }
 
-// What became of it.
+// Prints the result.
 int tell(const Common& common, const json& lease, Bytes wanted) {
   const std::string id = text_at(lease, "id");
   if (common.json) fmt::print("{}\n", lease.dump());
@@ -35,7 +35,7 @@ int tell(const Common& common, const json& lease, Bytes wanted) {
   }
   if (!waits(lease) && number_at(lease, "vram_bytes") != wanted.count) {
     print_error(
-        fmt::format("{} waits no longer for {}: it keeps {}", id, format_size(wanted), size_at(lease, "vram_bytes")),
+        fmt::format("{} no longer waits for {}: it keeps {}", id, format_size(wanted), size_at(lease, "vram_bytes")),
         "sublet why " + id);
     return kFailed;
   }
@@ -63,8 +63,8 @@ int resize(const Common& common, const ResizeFlags& flags) {
                                         {.settled = [](const json& now) { return !waits(now); },
                                          .at_most = flags.wait,
                                          .each = std::chrono::milliseconds(500),
-                                         .not_yet = fmt::format("{} has not got its {}", id, format_size(*flags.size)),
-                                         .goes_on = id + " goes on waiting for it"},
+                                         .not_yet = fmt::format("{} did not get its {}", id, format_size(*flags.size)),
+                                         .goes_on = id + " stays in the queue"},
                                         look);
   if (const int* code = std::get_if<int>(&ended)) return *code;
   return tell(common, std::get<json>(ended), *flags.size);
@@ -75,13 +75,15 @@ int resize(const Common& common, const ResizeFlags& flags) {
 Action add_resize(Command command, Common& common) {
   auto flags = std::make_shared<ResizeFlags>();
   add_lease(command, common, flags->verb);
-  command.size("SIZE", flags->size, "What it is to have on each of its devices").required();
-  const Option wait = command.duration("--wait", flags->wait, "Return when it has it, or after this time (exit 124)");
-  command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if it would have to wait").excludes(wait);
+  command.size("SIZE", flags->size, "New size on each of the lease's devices").required();
+  const Option wait =
+      command.duration("--wait", flags->wait, "Return when the lease has its new size, or after this time (exit 124)");
+  command.flag("--no-wait", flags->no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.footer(
-      "Less is given back at once (others have it once a reading shows that it is not\n"
-      "used), more is had at once or waited for in the queue: the\n"
-      "lease keeps what it has, and the command returns. Its present size cancels that.");
+      "A smaller size takes effect at once; other leases get the memory once a reading\n"
+      "shows that it is unused. A larger size is granted at once, or waits in the\n"
+      "queue: the lease keeps its present size, and the command returns. The present\n"
+      "size as SIZE cancels the wait.");
   return [&common, flags] { return resize(common, *flags); };
 }
 

@@ -27,7 +27,7 @@ struct RunFlags {
   std::optional<int> status_fd;
 };
 
-// What is only this program's fault must not look like the program's own exit status.
+// A failure of `sublet run` must not look like the program's own exit status.
 int our_code(int code) { return code == kFailed ? ours : code; }
 
 std::string shown_command(const std::vector<std::string>& command) {
@@ -78,7 +78,7 @@ int Run::go() {
   return run_under_lease(talk);
 }
 
-// What the outer lease has left is used without asking: asking could wait for ever, behind ourselves.
+// Memory that is left in the outer lease is used without a request: a request could wait for ever, behind ourselves.
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());
@@ -95,10 +95,10 @@ bool Run::fits_outer(const client::Lease& outer) const {
 int Run::become(const client::Lease& outer, Talk& talk) {
   if (flags_.lease.dry_run) {
     if (common_.json) fmt::print("{}\n", json{{"would", "start"}, {"inside", outer.id}}.dump());
-    else fmt::print("It would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
+    else fmt::print("The program would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
     return kOk;
   }
-  talk.say(fmt::format("inside {} ({}) already: using it", outer.id, format_size(outer.vram)));
+  talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
   std::vector<char*> arguments;
   for (const std::string& argument : command_) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -106,7 +106,7 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   std::fflush(nullptr);
   ::execvp(arguments[0], arguments.data());
   const keep::ExecFailure failure{errno};
-  print_error(failure.detail(command_.front()), "what stands behind '--' is the program and its arguments");
+  print_error(failure.detail(command_.front()), "put the program and its arguments after '--'");
   return failure.status();
 }
 
@@ -124,9 +124,9 @@ int Run::run_under_lease(Talk& talk) {
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
   if (client_.endpoint().tcp()) {
-    print_error("over TCP no program can be started under a lease: nobody can speak for a process there",
-                "use the daemon's Unix socket: --host unix://PATH, SUBLET_HOST");
-    talk.note("refused", {{"code", to_string(Code::Denied)}, {"detail", "over TCP no program can be started"}});
+    print_error("a program cannot be started under a lease over TCP: the daemon cannot verify the process",
+                "use the daemon's Unix socket: --host unix://PATH or SUBLET_HOST");
+    talk.note("refused", {{"code", to_string(Code::Denied)}, {"detail", "a program cannot be started over TCP"}});
     return kNotAllowed;
   }
   wanted.at_most = flags_.lease.wait;
@@ -152,11 +152,11 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
               : i + 1 == lease.devices.size() ? " and "
                                               : ", ") +
              device_name(lease.devices[i], talk.line().look());
-  if (lease.vram < lease.asked_vram) where += fmt::format(", of the {} asked for", format_size(lease.asked_vram));
+  if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
-  talk.say(fmt::format("{}: {}{}{} (this version does not hold the program to it)", lease.id, format_size(lease.vram),
-                       where, after));
+  talk.say(fmt::format("{}: {}{}{} (this version does not enforce the limit)", lease.id, format_size(lease.vram), where,
+                       after));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 
@@ -177,18 +177,18 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
 
 int run(const Common& common, const RunFlags& flags) {
   if (!common.command || common.command->empty()) {
-    return usage_error("run needs a program behind '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
+    return usage_error("run needs a program after '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
   }
   if (flags.lease.vram && flags.lease.memory) {
-    return usage_error("--vram and --memory cannot both be given: no ceiling is enforced in this version",
-                       "leave --memory out: --vram is what is leased");
+    return usage_error("--vram and --memory cannot both be given: this version enforces no ceiling",
+                       "leave --memory out: --vram is the size that is leased");
   }
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
-  // Nobody should wait in a queue for a program that does not exist.
+  // A program that does not exist must not wait in the queue.
   if (const auto failure = keep::find_program(common.command->front())) {
-    print_error(failure->detail(common.command->front()), "what stands behind '--' is the program and its arguments");
+    print_error(failure->detail(common.command->front()), "put the program and its arguments after '--'");
     return failure->status();
   }
   auto client = connect(common);
@@ -202,16 +202,16 @@ Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
   add_lease_flags(command, flags->lease);
   command.size("--memory", flags->lease.memory,
-               "The program's ceiling; not enforced in this version: only the lease's size, instead of --vram");
-  command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this descriptor")
+               "Ceiling of the program; this version does not enforce it and takes it as --vram");
+  command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
-  add_json(command, common, "Changes of state as JSON lines on stderr, not talk; why nothing was started on stdout");
-  command.not_yet({"--detach", "--restart"}, "programs that run on their own");
+  add_json(command, common, "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout");
+  command.not_yet({"--detach", "--restart"}, "programs that run in the background");
   command.footer(
-      "The program follows '--': sublet run --vram 8GiB -- python3 train.py\n"
-      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up waiting,\n"
-      "125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77 as for\n"
-      "every verb.");
+      "The program comes after '--': sublet run --vram 8GiB -- python3 train.py\n"
+      "Exit status: the program's own, 128+N if signal N ended it; 124 gave up\n"
+      "waiting, 125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77\n"
+      "as for every verb.");
   return [&common, flags] { return run(common, *flags); };
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text that is shown again and again: on a terminal in place, elsewhere block after block. Single thread.
+// A text that is refreshed: in place on a terminal, else one block after the other. Single thread.
 #pragma once
 
 #include "cli/output.h"
@@ -12,16 +12,16 @@ namespace sublet::cli {
 struct Window {
   std::size_t rows = 24, columns = 80;
 };
-Window window_of(int fd);  // 24 by 80 if it is no terminal or does not tell
+Window window_of(int fd);  // 24 by 80 if `fd` is not a terminal or its size is unknown
 
-// `text` cut to `width` columns, its colours (SGR sequences) kept and ended.
+// `text` cut to `width` columns; colours (SGR sequences) are kept and ended.
 std::string cut(std::string_view text, std::size_t width);
 
-// `text` as it fits into the window: each line cut, and where lines are missing the last one says how many.
+// `text` cut to the window: each line is cut, and the last line counts missing lines.
 std::string framed(std::string_view text, const Window& window);
 
-// The terminal's other screen, redrawn without a flicker: every line is written over the one before and only then is
-// its end cleared. What was on the terminal is back after leave(), which the destructor calls.
+// The terminal's alternate screen, redrawn without flicker: each line is overwritten, then its end is cleared. leave()
+// restores the terminal; the destructor calls it.
 class Screen {
  public:
   explicit Screen(int fd) : fd_(fd) {}
@@ -31,7 +31,7 @@ class Screen {
 
   static bool possible(int fd);  // a terminal that can move its cursor
 
-  void draw(std::string_view text);  // enters the other screen if it was left
+  void draw(std::string_view text);  // enters the alternate screen if needed
   void leave();
 
  private:

@@ -8,15 +8,13 @@
 namespace sublet::cli {
 namespace {
 
-// What comes of it until the lease ends.
+// The steps until the lease ends.
 std::string first_words(const client::Lease& lease) {
-  const std::string back = "it is " + lease.state + " and comes back first";
+  const std::string resumed = "the lease is " + lease.state + " and is resumed first, once memory is free";
   if (!lease.has_keeper())
-    return back +
-           ", when it has room; then its lease ends, and not its program, which Sublet did not start; waiting "
-           "for the lease's end";
-  return (lease.stopping ? "" : back + ", to save its work, when it has room; then ") + "SIGTERM, after " +
-         format_duration(lease.stop_grace) + " SIGKILL; waiting for its end";
+    return resumed + "; then the lease ends, without its program, which Sublet did not start; waiting for the end";
+  return (lease.stopping ? "" : resumed + ", so that its program can save its work; then ") + "SIGTERM, and after " +
+         format_duration(lease.stop_grace) + " SIGKILL; waiting for the end";
 }
 
 std::string last_words(const client::Lease& lease) {
@@ -59,12 +57,13 @@ Action add_stop(Command command, Common& common) {
   auto force = std::make_shared<bool>(false);
   auto no_wait = std::make_shared<bool>(false);
   add_lease(command, common, *verb);
-  command.flag("--force", *force, "Also while it is paused: it does not come back first, and cannot save its work");
-  command.flag("--no-wait", *no_wait, "Do not wait for the end");
+  command.flag("--force", *force, "Do not resume a paused lease first; its program cannot save its work");
+  command.flag("--no-wait", *no_wait, "Do not wait until the lease has ended");
   command.footer(
-      "A program that Sublet did not start (`sublet hold --pid`, `sublet attach`) is\n"
-      "not ended: its lease is, once it holds no VRAM, or when it is back from its\n"
-      "pause, and it goes on. `kill PID` ends it.");
+      "Sublet does not end a program that it did not start (`sublet hold --pid`,\n"
+      "`sublet attach`). The lease of such a program ends once the program holds no\n"
+      "VRAM, or has been resumed from a pause. The program continues; `kill PID` ends\n"
+      "it.");
   return [&common, verb, force, no_wait] { return stop(common, *verb, *force, *no_wait); };
 }
 

@@ -37,7 +37,7 @@ void Talk::note(const char* event, nlohmann::json fields) {
 Status check_status_fd(int fd) {
   const int flags = ::fcntl(fd, F_GETFD);
   if (flags < 0) {
-    return bad_request(fmt::format("--status-fd {}: that descriptor is not open", fd),
+    return bad_request(fmt::format("--status-fd {}: the file descriptor is not open", fd),
                        "open it in the shell: sublet run --status-fd 3 … 3>status.jsonl");
   }
   if (fd > STDERR_FILENO) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);

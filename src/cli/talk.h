@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `run` and `hold` say while they work: lines for people on stderr, and, where asked for, one JSON object per line
-// for every change of state: {"event", "at", …}. Single thread.
+// Messages of `run` and `hold`: lines for people on stderr, and on request one JSON object per change of state:
+// {"event", "at", …}. Single thread.
 #pragma once
 
 #include "cli/verb.h"
@@ -11,11 +11,11 @@ namespace sublet::cli {
 
 class Talk {
  public:
-  // `status_fd`: where the JSON lines go; -1: nowhere. With `json_on_stderr` they go to stderr too and people's lines
-  // are left out.
+  // `status_fd`: descriptor of the JSON lines; -1: none. With `json_on_stderr`, JSON lines replace people's lines on
+  // stderr.
   Talk(const Common& common, int status_fd, bool json_on_stderr, Look look);
 
-  // Refers to this object.
+  // The listener refers to this object.
   keep::Listener listener();
 
   void say(const std::string& line);  // "sublet: …", unless -q
@@ -29,7 +29,7 @@ class Talk {
   WaitLine line_;
 };
 
-// A usage error if `fd` is not open; else keeps programs from inheriting it.
+// A usage error if `fd` is not open; else sets close-on-exec.
 Status check_status_fd(int fd);
 
 }  // namespace sublet::cli

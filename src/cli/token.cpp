@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `token`: who may call the daemon over TCP. The secret is shown once, or written to a file of its own.
+// `token`: access tokens for callers over TCP. The secret is shown once, or written to a file.
 #include "cli/fetch.h"
 #include "cli/render.h"
 #include "cli/token_file.h"
@@ -21,11 +21,11 @@ struct TokenFlags {
   std::string id;
 };
 
-// It may be made before it is of use, but who waits for it to work should know.
+// A token may be created before it can be used, but its owner should know.
 void warn_without_tcp(const Common& common, client::Client& client) {
   const json status = ask_also(client, "/v1/status");
   if (member(status, "daemon").is_object() && text_at(member(status, "daemon"), "tcp").empty())
-    say(common, "nobody can use it yet: tokens are for callers over TCP, and `api.tcp` is not set");
+    say(common, "the token cannot be used yet: tokens are for callers over TCP, and `api.tcp` is not set");
 }
 
 int create(const Common& common, const TokenFlags& flags) {
@@ -52,20 +52,20 @@ int create(const Common& common, const TokenFlags& flags) {
     shown.erase("token");
     if (common.json) fmt::print("{}\n", shown.dump());
     else fmt::print("{}\n", text_at(*made, "id"));
-    say(common, fmt::format("use it: export SUBLET_TOKEN_FILE={}", visible(flags.file)));
+    say(common, fmt::format("to use the token: export SUBLET_TOKEN_FILE={}", visible(flags.file)));
     warn_without_tcp(common, *client);
     return kOk;
   }
   if (common.json) fmt::print("{}\n", reply->text);
   else fmt::print("{}\n", text_at(*made, "token"));
-  say(common, fmt::format("{} is shown this once; --file keeps it off the screen", text_at(*made, "id")));
+  say(common, fmt::format("{} is shown only now; --file writes it to a file instead", text_at(*made, "id")));
   warn_without_tcp(common, *client);
   return kOk;
 }
 
 int list(const Common& common) {
   return show(common, "/v1/tokens", [&](const json& body, client::Client&) -> Result<std::string> {
-    if (list_at(body, "tokens").empty()) say(common, "no tokens; one is made by: sublet token create");
+    if (list_at(body, "tokens").empty()) say(common, "there are no tokens; create one: sublet token create");
     return render_tokens(body, common, look_for(common));
   });
 }
@@ -84,31 +84,35 @@ int revoke(const Common& common, const TokenFlags& flags) {
 
 Action add_token(Command command, Common& common) {
   auto flags = std::make_shared<TokenFlags>();
-  const Command create_command = command.verb("create", "Make a token and show it this once");
-  create_command.option("--scope", flags->scope, "read: the tables; submit: and leases of yours; admin: everything")
+  const Command create_command = command.verb("create", "Create a token and print it, this once");
+  create_command
+      .option("--scope", flags->scope, "read: see the tables; submit: read, and manage your leases; admin: everything")
       .type("SCOPE")
       .one_of({"read", "submit", "admin"})
       .show_default();
-  create_command.option("--name", flags->name, "What it is for").type("NAME");
-  create_command.ttl("--ttl", flags->ttl, "Until it expires; without: until it is revoked");
-  create_command.option("--file", flags->file, "Write it to this new file instead of stdout")
+  create_command.option("--name", flags->name, "A name for the token").type("NAME");
+  create_command.ttl("--ttl", flags->ttl, "Time until the token expires (default: never)");
+  create_command.option("--file", flags->file, "Write the token to this new file instead of stdout")
       .type("FILE")
       .offers(Offer::Of::files);
-  const Command list_command = command.verb("ls", "List tokens; their secrets are not kept");
-  const Command revoke_command = command.verb("revoke", "Let a token in no more");
-  revoke_command.option("ID", flags->id, "As token ls shows it").required().type("ID").offers(Offer::Of::tokens);
+  const Command list_command = command.verb("ls", "List tokens, without their secrets");
+  const Command revoke_command = command.verb("revoke", "Revoke a token");
+  revoke_command.option("ID", flags->id, "Id of the token, as `sublet token ls` shows it")
+      .required()
+      .type("ID")
+      .offers(Offer::Of::tokens);
   for (const Command& sub : {create_command, revoke_command}) add_json(sub, common);
   add_table_flags(list_command, common);
   for (const Command& sub : {create_command, list_command, revoke_command}) add_common(sub, common);
   command.footer(
-      "Over TCP (api.tcp) a caller is known by a token:\n"
-      "SUBLET_HOST=http://127.0.0.1:PORT and SUBLET_TOKEN_FILE=FILE. It acts in the\n"
-      "name of the user who made it.");
+      "Over TCP (api.tcp), a token identifies the caller:\n"
+      "SUBLET_HOST=http://127.0.0.1:PORT and SUBLET_TOKEN_FILE=FILE. A token acts for\n"
+      "the user who created it.");
   return [&common, flags, create_command, list_command, revoke_command] {
     if (create_command.parsed()) return create(common, *flags);
     if (list_command.parsed()) return list(common);
     if (revoke_command.parsed()) return revoke(common, *flags);
-    return usage_error("token: say what to do", "sublet token create, ls, or revoke ID");
+    return usage_error("token needs a verb: create, ls or revoke", "for example: sublet token ls");
   };
 }
 

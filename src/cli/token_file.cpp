@@ -21,13 +21,13 @@ Status TokenFile::create(const std::string& path) {
   if (file_) return {};
   const int failed = errno;
   if (failed == EEXIST) {
-    return bad_request(fmt::format("the token file '{}' exists already", visible(path)),
-                       "an old token is not overwritten: remove the file, or name another");
+    return bad_request(fmt::format("the token file '{}' already exists", visible(path)),
+                       "remove the file, or name another one; a token is never overwritten");
   }
-  Error error = from_errno(fmt::format("the token file '{}'", visible(path)), failed);
+  Error error = from_errno(fmt::format("cannot create the token file '{}'", visible(path)), failed);
   if (failed == ENOSPC || failed == EDQUOT)
-    error.hint = fmt::format("free space there, or name another: {} FILE", flag_);
-  else error.hint = fmt::format("name a file in a folder that you may write: {} FILE", flag_);
+    error.hint = fmt::format("free space there, or name another file: {} FILE", flag_);
+  else error.hint = fmt::format("name a file in a directory that you may write: {} FILE", flag_);
   return error;
 }
 
@@ -35,7 +35,7 @@ Status TokenFile::write(const std::string& token) const {
   const std::string line = token + "\n";
   const ssize_t written = ::write(file_.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size()) && ::fsync(file_.get()) == 0) return {};
-  return from_errno(fmt::format("the token file '{}' could not be written", visible(path_)),
+  return from_errno(fmt::format("cannot write the token file '{}'", visible(path_)),
                     written >= 0 && written < static_cast<ssize_t>(line.size()) ? ENOSPC : errno);
 }
 

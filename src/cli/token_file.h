@@ -8,11 +8,11 @@
 
 namespace sublet::cli {
 
-// A file for a secret, made before the secret is, so that none is made that cannot be written down: it did not exist
-// before, and is readable by its owner alone. Removed again unless it is kept.
+// A new file for a token, readable by its owner alone. It is created before the token, so that no token is lost, and
+// removed unless keep() is called.
 class TokenFile {
  public:
-  // `flag` names it on the command line: "--token-file".
+  // `flag`: the command line's flag, "--token-file".
   explicit TokenFile(std::string flag) : flag_(std::move(flag)) {}
   TokenFile(const TokenFile&) = delete;
   TokenFile& operator=(const TokenFile&) = delete;
@@ -20,7 +20,7 @@ class TokenFile {
 
   Status create(const std::string& path);
   bool exists() const { return static_cast<bool>(file_); }
-  // One line, synced to disk. Fails where it does not arrive whole; the hint is the caller's.
+  // Writes one line and syncs it to disk. Fails if the line is incomplete; the caller adds the hint.
   Status write(const std::string& token) const;
   void keep() { kept_ = true; }
 

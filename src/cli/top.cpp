@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `top`: the terminal's side. What stands where is top_view.cpp's.
+// `top`: the terminal's side. top_view.cpp makes the lines.
 #include "cli/top_view.h"
 
 #include "base/clock.h"
@@ -127,8 +127,8 @@ class Top {
                        (common_.color == Color::always || wants_color(common_, stdout)))) {
       curses_.reset();
       const char* term = std::getenv("TERM");
-      usage_error(fmt::format("top does not know the terminal '{}'", visible(term == nullptr ? "" : term)),
-                  "set TERM to what it is, or use: sublet status --watch");
+      usage_error(fmt::format("top does not know the terminal type '{}'", visible(term == nullptr ? "" : term)),
+                  "set TERM to the terminal's type, or use: sublet status --watch");
       return false;
     }
     events_.watch(STDIN_FILENO, [this] { take_keys(); });
@@ -220,7 +220,8 @@ class Top {
 
 int top(const Common& common, Duration every) {
   if (::isatty(STDIN_FILENO) != 1 || !Screen::possible(STDOUT_FILENO)) {
-    return usage_error("top needs a terminal that can move its cursor", "into a pipe or a file: sublet status --watch");
+    return usage_error("top needs a terminal that can move its cursor",
+                       "for a pipe or a file, use: sublet status --watch");
   }
   if (every < 100ms || every > 24h)
     return usage_error("--every is not between 100ms and 24h", "for example --every 2s");
@@ -234,8 +235,8 @@ int top(const Common& common, Duration every) {
 
 Action add_top(Command command, Common& common) {
   auto every = std::make_shared<std::optional<Duration>>();
-  command.duration("--every", *every, "Time between two looks (2 s)");
-  command.footer("Keys: q ends, arrows or j and k move, s sorts, h lists them all.");
+  command.duration("--every", *every, "Time between two refreshes (2 s)");
+  command.footer("Keys: q quits, arrows or j and k move, s sorts, h lists all keys.");
   return [&common, every] { return top(common, every->value_or(2s)); };
 }
 

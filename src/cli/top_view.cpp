@@ -32,10 +32,10 @@ void head(Lines& out, const TopData& data, const Look& look) {
   if (since) line += fmt::format("   subletd {} up {}", text_at(daemon, "version"), compact(look.now - *since));
   if (const std::string counts = counts_phrase(member(data.status, "leases")); !counts.empty()) line += "   " + counts;
   if (const auto wanted = number_at(data.status, "waiting_bytes").value_or(0); wanted > 0)
-    line += fmt::format("   {} wanted", format_size(Bytes{wanted}));
+    line += fmt::format("   {} requested", format_size(Bytes{wanted}));
   out.push_back({line, Paint::bold});
   if (const std::string parked = parked_phrase(data.status); !parked.empty()) out.push_back({parked, Paint::cyan});
-  if (!data.problem.empty()) out.push_back({fmt::format("! {}; trying on", data.problem), Paint::red});
+  if (!data.problem.empty()) out.push_back({fmt::format("! {}; retrying", data.problem), Paint::red});
   for (const auto& warning : list_at(data.status, "warnings")) {
     out.push_back({fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text")), Paint::red});
   }
@@ -48,7 +48,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
         fmt::format(" {} free of {}", size_at_most(device, "effective_free_bytes"), size_at(device, "total_bytes"));
     if (!well) numbers = fmt::format(" {}", text_at(device, "state"));  // what is not known is not zero
     else if (number_at(device, "other_bytes").value_or(0) > 0)
-      numbers += fmt::format(", {} without a lease", size_at(device, "other_bytes"));
+      numbers += fmt::format(", {} unleased", size_at(device, "other_bytes"));
     const std::string name = fmt::format("{:<5} ", text_at(device, "id"));
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
@@ -56,8 +56,8 @@ void devices(Lines& out, const json& status, std::size_t columns) {
     const std::string problem = text_at(device, "problem");
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
   }
-  if (list_at(status, "devices").empty()) out.push_back({"no device is known", Paint::yellow});
-  else out.push_back({"      # used   = leased, not used yet   x without a lease   . free", Paint::dim});
+  if (list_at(status, "devices").empty()) out.push_back({"the daemon knows no device", Paint::yellow});
+  else out.push_back({"      # used   = leased, not used yet   x unleased   . free", Paint::dim});
 }
 
 std::int64_t number(const json& row, const char* key) { return number_at(row, key).value_or(0); }
@@ -106,11 +106,10 @@ Lines table(const TopData& data, TopSort sort, const Look& look) {
     out.push_back({lines[i], i == 0 ? Paint::bold : paint_of(rows["leases"][i - 1])});
   }
   for (const auto& process : list_at(data.status, "unleased_processes")) {
-    out.push_back(
-        {fmt::format("pid {} of {}, without a lease: {}  {}", number(process, "pid"), text_at(process, "user"),
-                     number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B",
-                     text_at(process, "command")),
-         Paint::red});
+    out.push_back({fmt::format("pid {} of {}, unleased: {}  {}", number(process, "pid"), text_at(process, "user"),
+                               number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B",
+                               text_at(process, "command")),
+                   Paint::red});
   }
   return out;
 }
@@ -130,11 +129,11 @@ Lines reason(const TopData& data, const TopState& state, const Window& window, c
 }
 
 Lines help() {
-  Lines out{{"sublet top: devices, leases, who waits, and who is without a lease", Paint::bold}, {}};
+  Lines out{{"sublet top: devices, leases, the queue, and unleased processes", Paint::bold}, {}};
   for (const char* line :
-       {"q            end", "up, k        row before", "down, j      next row", "PgUp, PgDn   a page",
-        "Home, End    first and last row", "s            sort by the next: order, vram, used, age, user",
-        "space, r     look now", "h, ?         this help; any key ends it"}) {
+       {"q            quit", "up, k        previous row", "down, j      next row", "PgUp, PgDn   a page",
+        "Home, End    first and last row", "s            next sort order: order, vram, used, age, user",
+        "space, r     refresh now", "h, ?         this help; any key closes it"}) {
     out.push_back({std::string("  ") + line});
   }
   return out;
@@ -178,13 +177,13 @@ std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Windo
     rows[i].selected = i == state.selected;
     out.push_back(rows[i]);
   }
-  if (rows.empty() && room > 0) out.push_back({"no leases, and nobody else on the GPUs", Paint::dim});
+  if (rows.empty() && room > 0) out.push_back({"no leases, and no other process on the GPUs", Paint::dim});
   while (out.size() + foot.size() + 1 < window.rows) out.push_back({});
   out.insert(out.end(), foot.begin(), foot.end());
   const std::string below =
       first + room < rows.size() ? fmt::format("   {} more below", rows.size() - first - room) : "";
   if (window.rows > 0 && out.size() >= window.rows) out.resize(window.rows - 1);
-  out.push_back({fmt::format("q end   h help   s sort: {}{}", to_string(state.sort), below), Paint::dim});
+  out.push_back({fmt::format("q quit   h help   s sort: {}{}", to_string(state.sort), below), Paint::dim});
   fit(out, window);
   return out;
 }

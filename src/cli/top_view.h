@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of `top`: what stands in which line, from the API's replies. Pure: tested on literal JSON; top.cpp puts
-// the lines on the terminal.
+// The lines of `top`, made from the API's replies. Pure, tested on literal JSON; top.cpp draws them.
 #pragma once
 
 #include "cli/output.h"
@@ -18,15 +17,15 @@ inline constexpr TopSort top_sorts[] = {TopSort::order, TopSort::vram, TopSort::
 std::string_view to_string(TopSort sort);
 
 struct TopState {
-  TopSort sort = TopSort::order;  // order: as the daemon lists them, those that wait last and in their order
-  std::size_t selected = 0;       // of the rows that scroll
+  TopSort sort = TopSort::order;  // order: the daemon's order, waiting leases last
+  std::size_t selected = 0;       // index among the scrolling rows
   bool help = false;
 };
 
 struct TopData {
-  nlohmann::json status;  // the reply of /v1/status; null before the first
-  nlohmann::json leases;  // of /v1/leases
-  std::string problem;    // why there is nothing newer; "" if all is well
+  nlohmann::json status;  // the reply of /v1/status; null before the first one
+  nlohmann::json leases;  // the reply of /v1/leases
+  std::string problem;    // why the data is not newer; "" if it is
 };
 
 struct TopLine {
@@ -35,8 +34,8 @@ struct TopLine {
   bool selected = false;
 };
 
-// Exactly `window.rows` lines or fewer, each at most `window.columns` wide. What does not fit is scrolled so that the
-// selected row is in sight; `state.selected` is brought back into range.
+// At most `window.rows` lines, each at most `window.columns` wide. Rows scroll to show the selected row;
+// `state.selected` is clamped to the rows.
 std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Window& window, const Look& look);
 
 }  // namespace sublet::cli

@@ -68,8 +68,8 @@ TEST(TopView, ItSaysWhatIsWrongAndWhoIsUnderNoLease) {
   seen.problem = "no daemon";
   std::string all;
   for (const TopLine& line : top_lines(seen, state, {30, 120}, {})) all += line.text + "\n";
-  for (const char* part : {"! no daemon; trying on", "! External: somebody",
-                           "pid 77 of eve, without a lease: 5 B  game", "gpu0  [#", "2 active", "q end"}) {
+  for (const char* part : {"! no daemon; retrying", "! External: somebody", "pid 77 of eve, unleased: 5 B  game",
+                           "gpu0  [#", "2 active", "q quit"}) {
     EXPECT_NE(all.find(part), std::string::npos) << part << "\n" << all;
   }
 }
@@ -79,7 +79,7 @@ TEST(TopView, ItTellsOfWhoIsParkedAndWhere) {
   TopData seen = data();
   json paused = lease("lease-5", "paused", 2LL << 30, "ana");
   paused["parked_bytes"] = 1LL << 30;
-  paused["pause"] = {{"method", "driver"}, {"reason", "its owner asked for it"}, {"resume_requested", false}};
+  paused["pause"] = {{"method", "driver"}, {"reason", "requested by its owner"}, {"resume_requested", false}};
   seen.leases["leases"].push_back(paused);
   seen.status["leases"] = {{"active", 1}, {"paused", 1}};
   seen.status["ledger"] = {{"parked_bytes", 1LL << 30}, {"limit_bytes", 32LL << 30}};
@@ -87,9 +87,8 @@ TEST(TopView, ItTellsOfWhoIsParkedAndWhere) {
   seen.status["devices"][0]["other_bytes"] = 10;
   std::string all;
   for (const TopLine& line : top_lines(seen, state, {30, 160}, {})) all += line.text + "\n";
-  for (const char* part :
-       {"1 active, 1 paused   3.0 GiB wanted", "1.0 GiB of 32.0 GiB parked in host memory",
-        "1.0 GiB parked by the driver: its owner asked for it", "50 B free of 100 B, 10 B without a lease"})
+  for (const char* part : {"1 active, 1 paused   3.0 GiB wanted", "1.0 GiB of 32.0 GiB parked in host memory",
+                           "1.0 GiB parked by the driver: requested by its owner", "50 B free of 100 B, 10 B unleased"})
     EXPECT_NE(all.find(part), std::string::npos) << part << "\n" << all;
   seen.status["devices"][0]["state"] = "unknown";
   EXPECT_NE(top_lines(seen, state, {30, 160}, {})[3].text.find("] unknown"), std::string::npos);

@@ -12,11 +12,11 @@ namespace {
 // Said beside the table: what it lacks, or that it has no row.
 std::string remark(const nlohmann::json& body, const Look& look) {
   if (!member(body, "complete").is_boolean() || flag_at(body, "complete"))
-    return list_at(body, "rows").empty() ? "no lease in that time" : "";
+    return list_at(body, "rows").empty() ? "no lease in this period" : "";
   const auto since = time_at(body, "complete_since");
   return fmt::format(
-      "leases that ended {} ago or earlier are not all counted\n"
-      "  hint: look back less far (--since); `store.ended_per_user` and `store.keep_ended` say what is kept",
+      "some leases that ended {} ago or earlier are not counted\n"
+      "  hint: use a shorter --since; `store.ended_per_user` and `store.keep_ended` limit the stored leases",
       since ? compact(look.now - *since) : "some time");
 }
 
@@ -38,35 +38,34 @@ Action add_report(Command command, Common& common) {
     flags->since = *since;
     return {};
   };
-  const Option since = command.taken("--since", take_since, "How far to look back (24h)").type("DURATION");
-  const Option by = command.option("--by", flags->by, "A row for each user, consumer or tenant")
+  const Option since = command.taken("--since", take_since, "Length of the period up to now (24h)").type("DURATION");
+  const Option by = command.option("--by", flags->by, "One row for each user, consumer or tenant")
                         .type("WHAT")
                         .one_of({"user", "consumer", "tenant"})
                         .show_default();
-  command.flag("--consumers", flags->consumers, "What is remembered of consumers, and how long their pauses take")
+  command
+      .flag("--consumers", flags->consumers, "Print what is remembered about consumers, and how long their pauses take")
       .excludes(since)
       .excludes(by);
   add_table_flags(command, common);
   command.footer(
-      "Held is size by time; before a lease was last resized it counts with the mean of\n"
-      "its sizes until then. Never used is the part of it that lay above the lease's\n"
-      "own peak. Time in which a lease was paused is not held, whatever little it kept;\n"
-      "-o name,paused shows it. Of a lease that began before the window,\n"
+      "GiB·h is size times time. Until its last resize, a lease counts with the mean\n"
+      "of its sizes. UNUSED is the part above the lease's own peak. Paused time is not\n"
+      "held time; -o name,paused shows it. If a lease began before the period, its\n"
       "earlier pauses count as spread evenly over its life.\n"
-      "Active are leases that have begun, waiting those of the queue: to begin, to\n"
-      "grow, or to come back from a pause. Who waits for the last two is active too.\n"
-      "A wait goes from the request to the first grant, or until now; what was waited\n"
-      "for later, to grow or to come back, is not in it. The window ends now.\n"
-      "--consumers: what estimates and prices rest on. A pause takes its fixed part\n"
-      "and its bytes by the rate beside it; then it settles until it is measured gone.\n"
-      "The spread is how far pauses were from what was expected of them. A consumer\n"
-      "that is new is expected to take as long as all did on its device, or anywhere:\n"
-      "the rows (all).");
+      "ACTIVE counts leases that were granted. WAITING counts leases in the queue: to\n"
+      "start, to grow or to resume; a lease that waits to grow or to resume counts in\n"
+      "both columns. A wait lasts from the request to the first grant, or until now;\n"
+      "it does not include waits to grow or to resume.\n"
+      "--consumers prints the numbers behind estimates and pause costs. A pause takes\n"
+      "a fixed time plus its bytes at the printed rate, and then settles until the\n"
+      "memory is measured free. SPREAD is the error of earlier predictions. The rows\n"
+      "(all) are the predictions for a consumer that was never paused.");
   return [&common, flags] {
     if (flags->consumers) {
       return show(common, "/v1/consumers", [&](const auto& body, auto&) {
         return with_remark(common, render_consumers(body, common, look_for(common)),
-                           list_at(body, "consumers").empty() ? "nothing is remembered of any consumer yet" : "");
+                           list_at(body, "consumers").empty() ? "no consumer is remembered yet" : "");
       });
     }
     const std::string target =

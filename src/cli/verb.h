@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every verb of `sublet` is made of. A verb is one file with one function, `Action add_NAME(Command, Common&)`,
-// named in the table of verbs.cpp. It declares the verb's flags and returns what is to be done once they are parsed.
-// Data goes to stdout, talk goes to stderr. One thread.
+// The parts of a verb of `sublet`. A verb is one file with one function, `Action add_NAME(Command, Common&)`, named in
+// the table of verbs.cpp. The function declares the verb's flags and returns the action to run after the parse. Data
+// goes to stdout, messages go to stderr. One thread.
 #pragma once
 
 #include "base/error.h"
@@ -17,7 +17,7 @@
 
 namespace sublet::cli {
 
-// Exit codes of `sublet`. `run` and `wait` return the program's own status instead, see there.
+// Exit codes of `sublet`. `run` and `wait` return the program's own status instead.
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
@@ -25,25 +25,25 @@ inline constexpr int kNoDaemon = 69;
 inline constexpr int kWouldWait = 75;
 inline constexpr int kNotAllowed = 77;
 inline constexpr int kBadConfig = 78;
-inline constexpr int kGaveUp = 124;  // the time that it was given to wait is over
+inline constexpr int kGaveUp = 124;  // the time of --wait is over
 
 enum class Color { automatic, always, never };
 
-// The flags that all verbs understand, given before or after the verb. Lives as long as the program.
+// The flags that all verbs take, before or after the verb. Lives as long as the program.
 struct Common {
-  std::string verb;  // what was typed to reach it, once it is parsed: "ps", "token create"
-  std::string host;  // --host; "" means: SUBLET_HOST, else the user's own socket if it is there, else the system's
+  std::string verb;  // the typed verb, after the parse: "ps", "token create"
+  std::string host;  // --host; "": SUBLET_HOST, else the user's own socket if it exists, else the system's
   bool json = false;
   bool no_header = false;
-  std::vector<std::string> columns;  // -o; empty: the verb's usual ones
+  std::vector<std::string> columns;  // -o; empty: the verb's usual columns
   bool quiet = false;
   bool verbose = false;
   Color color = Color::automatic;
-  std::optional<Duration> watch;                    // --watch: look again so often
-  std::optional<std::vector<std::string>> command;  // what stands behind "--", untouched; only `run` takes it
+  std::optional<Duration> watch;                    // --watch: time between two refreshes
+  std::optional<std::vector<std::string>> command;  // the words after "--", unchanged; only `run` takes them
 };
 
-using Action = std::function<int()>;  // does the verb, returns the exit code
+using Action = std::function<int()>;  // runs the verb and returns the exit code
 
 struct Verb {
   std::string_view name;
@@ -52,24 +52,24 @@ struct Verb {
   Action (*add)(Command command, Common& common);
 };
 
-std::span<const Verb> verbs();                      // what this version can do, in the order of --help
-std::span<const std::string_view> verbs_not_yet();  // what the product will do and this version refuses
+std::span<const Verb> verbs();                      // the verbs of this version, in the order of --help
+std::span<const std::string_view> verbs_not_yet();  // planned verbs, which this version refuses
 
-// Which common flags a verb takes besides --host, -q, -v and --color, which all take.
+// The common flags besides --host, -q, -v and --color, which every verb takes.
 void add_common(Command command, Common& common);  // called for every verb
 // --json
-void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged, a refusal too");
+void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged, also a refusal");
 void add_watch(Command command, Common& common);        // --watch [EVERY]
 void add_table_flags(Command command, Common& common);  // --json, --watch, --no-header, -o COLS
 
-// "sublet: DETAIL\n  hint: HINT" on stderr, others' control characters made visible.
+// Prints "sublet: DETAIL\n  hint: HINT" on stderr, with control characters made visible.
 void print_error(std::string_view detail, std::string_view hint = {});
-// Prints the error and returns the exit code that belongs to it.
+// Prints the error and returns its exit code.
 int fail(const Error& error);
 int exit_code(Code code);
-// For an error found after the parse that is still the caller's: prints it and returns kUsage.
+// Prints a usage error found after the parse and returns kUsage.
 int usage_error(std::string_view detail, std::string_view hint = {});
-// One line of talk on stderr, unless -q.
+// Prints one message on stderr, unless -q.
 void say(const Common& common, std::string_view line);
 
 }  // namespace sublet::cli

@@ -29,8 +29,8 @@ Action add_wait(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   add_lease(command, common, *verb, true, Offer::Of::all_leases);
   command.footer(
-      "Exit status: the program's own if it is known; else 0 if the lease was released,\n"
-      "1 if it ended otherwise.");
+      "Exit status: the program's own if it is known. Otherwise 0 if the lease was\n"
+      "released, and 1 if it ended in another way.");
   return [&common, verb] { return wait(common, *verb); };
 }
 

@@ -17,7 +17,7 @@ std::size_t terminal_width() {
   return size.ws_col;
 }
 
-// The first alone, so that a line says more than who holds; `sublet why` names them all.
+// Names the first holder only, to leave space on the line; `sublet why` names all.
 std::string holders_text(const std::vector<client::Holder>& holders) {
   const client::Holder& first = holders.front();
   std::string out =
@@ -43,7 +43,7 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed) 
     if (!queue.device.empty()) out += " on " + device_name(queue.device, look);
   }
   out += " · " + estimate_text(queue, timed);
-  if (!queue.reserved_for.empty()) out += " · room is reserved for " + visible(queue.reserved_for);
+  if (!queue.reserved_for.empty()) out += " · memory is reserved for " + visible(queue.reserved_for);
   else if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
   if (queue.basis.empty()) return out;
   std::string basis = visible(queue.basis);

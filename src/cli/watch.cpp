@@ -70,18 +70,22 @@ class Watch {
     std::string text =
         paint(fmt::format("sublet {}, every {}, {}", common_.verb, format_duration(*common_.watch), clock()),
               Paint::dim, look);
-    if (!problem_.empty()) text += "  " + paint("! " + problem_ + "; trying on", Paint::red, look);
+    if (!problem_.empty()) text += "  " + paint("! " + problem_ + "; retrying", Paint::red, look);
     screen_->draw(text + "\n\n" + last_);
   }
 
-  // False when nobody reads any more.
+  // False if the reader is gone.
   bool print_block(bool fresh) {
     if (common_.json) {
       if (fresh) fmt::print("{}", last_);
     } else if (fresh) {
       fmt::print("== {}\n{}\n", clock(), last_);
     } else {
-      fmt::print("== {}\n! {}; trying on\n\n", clock(), problem_);
+      fmt::print(
+          "== {}\n"
+          "! {}; retrying\n"
+          "\n",
+          clock(), problem_);
     }
     if (std::fflush(stdout) == 0) return true;
     if (errno == EPIPE) ended_by_ = SIGPIPE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --watch: the same look again and again, until a key or a signal ends it.
+// --watch: refreshes until a key or a signal ends it.
 #pragma once
 
 #include "cli/fetch.h"
@@ -9,12 +9,12 @@
 
 namespace sublet::cli {
 
-// What is to be shown now, or why it cannot be had.
+// Returns the text to show now, or the failure.
 using LookOnce = std::function<client::Answer<std::string>(client::Client& client)>;
 
-// Looks every `common.watch`: on a terminal in place, elsewhere one block after the other, with --json one line a look.
-// A daemon that was there and is away is waited for; the exit code when there was none, or when it refuses. Ended by a
-// signal, it dies of it.
+// Refreshes every `common.watch`: in place on a terminal, else one block after the other, with --json one line each.
+// Waits for a daemon that goes away. Returns the exit code if there was no daemon, or if it refuses. A signal ends the
+// process.
 int watch(const Common& common, client::Client client, const LookOnce& look);
 
 }  // namespace sublet::cli

@@ -16,7 +16,7 @@
 namespace sublet::client {
 namespace {
 
-constexpr auto hint = "the daemon is named by its socket, unix:///run/sublet/sublet.sock, or http://127.0.0.1:PORT";
+constexpr auto hint = "name the daemon by its socket, unix:///run/sublet/sublet.sock, or by http://127.0.0.1:PORT";
 
 bool is_socket(const std::string& path) {
   struct stat status {};
@@ -37,14 +37,14 @@ Result<Endpoint> parse_tcp(std::string_view text, std::string_view rest) {
   if (host == "[::1]") host = "::1";
   if (host != "127.0.0.1" && host != "::1") {
     return bad_request(fmt::format("the host '{}' is not this machine", printable(text)),
-                       "the API is never spoken over a network; reach another machine's by a tunnel (ssh -L)");
+                       "the daemon does not serve a network; use a tunnel to reach another machine (ssh -L)");
   }
   return Endpoint{.host = std::string(host), .port = port};
 }
 
 Error no_token(const char* path, int number) {
-  Error error = from_errno(fmt::format("SUBLET_TOKEN_FILE '{}'", printable(path)), number);
-  error.hint = "sublet token create --file FILE writes one; without the variable none is sent";
+  Error error = from_errno(fmt::format("cannot read SUBLET_TOKEN_FILE '{}'", printable(path)), number);
+  error.hint = "write a token with: sublet token create --file FILE; without the variable, no token is sent";
   return error;
 }
 
@@ -60,8 +60,8 @@ Result<std::string> token_from(const char* path) {
   // The text of a header must not be able to end the header.
   const bool plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
   if (!plain || token.empty() || token.size() > 128) {
-    return bad_request(fmt::format("the file '{}' holds no token", printable(path)),
-                       "it is written by: sublet token create --file FILE");
+    return bad_request(fmt::format("the file '{}' contains no token", printable(path)),
+                       "write a token with: sublet token create --file FILE");
   }
   return token;
 }

@@ -51,18 +51,18 @@ Failure problem_of(int status, std::string text) {
   if (failure.error.detail.empty()) failure.error.detail = field("title");
   if (failure.error.detail.empty()) failure.error.detail = field("status");  // a body of /healthz
   if (failure.error.detail.empty()) {
-    failure.error.detail = fmt::format("the daemon answered with status {} and no explanation", status);
+    failure.error.detail = fmt::format("the daemon answered with status {} and no message", status);
   }
   return failure;
 }
 
 // Returns how to start the daemon that should listen there.
 std::string start_text(const Endpoint& endpoint) {
-  if (endpoint.path == system_socket) return "start it: " + start_command();
+  if (endpoint.path == system_socket) return "start the daemon: " + start_command();
   const std::filesystem::path dir = std::filesystem::path(endpoint.path).parent_path();
   std::error_code none;
   const bool its_own = std::filesystem::exists(dir / "env", none) && std::filesystem::exists(dir / "state", none);
-  return its_own ? "start it: subletd --dir " + dir.string() : "start one: subletd";
+  return its_own ? "start the daemon: subletd --dir " + dir.string() : "start a daemon: subletd";
 }
 
 Failure not_there(const Endpoint& endpoint, int errnum) {
@@ -70,16 +70,17 @@ Failure not_there(const Endpoint& endpoint, int errnum) {
       fmt::format("no daemon answers at {}: {}", endpoint.url(), std::generic_category().message(errnum));
   if (errnum == EACCES || errnum == EPERM) {
     return {FailureKind::answered,
-            {Code::Denied, fmt::format("{} may not be opened: {}", endpoint.url(), std::strerror(errnum)),
-             "ask for membership of the group that may use it (usually 'sublet')"},
+            {Code::Denied, fmt::format("cannot open {}: {}", endpoint.url(), std::strerror(errnum)),
+             "ask an admin to add you to the group that may use the socket (usually 'sublet')"},
             403,
             {}};
   }
   return {FailureKind::no_daemon,
           {Code::Unavailable, detail,
-           endpoint.tcp() ? std::string("is api.tcp set, and the daemon started since? Or name another: --host "
-                                        "http://127.0.0.1:PORT or unix://PATH, SUBLET_HOST")
-                          : fmt::format("{}; or name another: --host unix://PATH, SUBLET_HOST", start_text(endpoint))},
+           endpoint.tcp()
+               ? std::string("set api.tcp and restart the daemon, or name another daemon: --host "
+                             "http://127.0.0.1:PORT, --host unix://PATH, SUBLET_HOST")
+               : fmt::format("{}; or name another daemon: --host unix://PATH, SUBLET_HOST", start_text(endpoint))},
           0,
           {}};
 }
@@ -111,7 +112,7 @@ bool still_usable(int fd) {
 
 Failure lost(const Endpoint& endpoint, const std::string& why) {
   return {FailureKind::lost,
-          {Code::Unavailable, fmt::format("the daemon at {} was lost: {}", endpoint.url(), why), {}},
+          {Code::Unavailable, fmt::format("the connection to the daemon at {} was lost: {}", endpoint.url(), why), {}},
           0,
           {}};
 }
@@ -151,7 +152,7 @@ boost::system::result<Fd, Failure> dial(const Endpoint& endpoint) {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if ((endpoint.tcp() ? connect_tcp(fd.get(), endpoint) : connect_unix(fd.get(), endpoint)) == 0) return fd;
   if (errno == EAGAIN || errno == EINTR || errno == EINPROGRESS) {
-    return lost(endpoint, "it does not accept connections at present");
+    return lost(endpoint, "it accepts no connections now");
   }
   return not_there(endpoint, errno);
 }

@@ -68,8 +68,8 @@ class Reader {
     }
     if (known_section(section)) {
       return add(Problem::Kind::bad_value, where, section,
-                 node.is_array_of_tables() ? "is one table, not a list of them" : "is a table, not a value",
-                 fmt::format("write [{}] and its keys below", section));
+                 node.is_array_of_tables() ? "is a single table, not a list of tables" : "is a table, not a value",
+                 fmt::format("write [{}], and its keys below it", section));
     }
     if (const std::string full = key_ending_in(section); !full.empty() && !node.is_table()) {
       return add(Problem::Kind::unknown_key, where, section, fmt::format("unknown key – did you mean '{}'?", full),
@@ -183,7 +183,7 @@ class Reader {
     if (const auto* number = node.as_integer(); number != nullptr) {
       if (type == "integer" || type == "number") return fmt::format("{}", number->get());
       if (type == "duration" || type == "size") {
-        return bad_request(fmt::format("{} is a bare number", number->get()),
+        return bad_request(fmt::format("{} has no unit", number->get()),
                            type == "duration" ? fmt::format("write a duration with its unit: \"{}s\"", number->get())
                                               : fmt::format("write a size with its unit: \"{}MiB\"", number->get()));
       }
@@ -224,7 +224,7 @@ class Reader {
       if (line(blamed) == 0) return;
       const std::string_view theirs = blamed == std::string_view(key) ? other : key;
       into_.problems.push_back({Problem::Kind::bad_value, into_.file, line(blamed), 1, blamed, std::move(text),
-                                fmt::format("set {} to fit, too", theirs)});
+                                fmt::format("set {} to match", theirs)});
     };
     if (gpu.interval_busy > gpu.interval_idle) {
       conflict("gpu.interval_busy", "gpu.interval_idle",
@@ -233,8 +233,8 @@ class Reader {
     }
     if (gpu.max_age <= gpu.interval_idle) {
       conflict("gpu.max_age", "gpu.interval_idle",
-               fmt::format("gpu.max_age ({}) is not more than gpu.interval_idle ({}): between two looks at the GPUs "
-                           "nothing would be known",
+               fmt::format("gpu.max_age ({}) must be more than gpu.interval_idle ({}): otherwise every reading expires "
+                           "before the next one",
                            format_duration(gpu.max_age), format_duration(gpu.interval_idle)));
     }
   }
@@ -243,7 +243,7 @@ class Reader {
     for (const LaterKey& later : later_keys()) {
       if (later.name == name) {
         return add(Problem::Kind::not_supported, where, name,
-                   fmt::format("not supported by this version: {} comes later", later.feature), "remove the line");
+                   fmt::format("not supported by this version, which lacks {}", later.feature), "remove the line");
       }
     }
     std::vector<std::string_view> names;
@@ -295,13 +295,8 @@ class Reader {
 };
 
 Problem unreadable(const std::string& file, std::string why) {
-  return {Problem::Kind::unreadable,
-          file,
-          0,
-          0,
-          {},
-          "cannot be read: " + std::move(why),
-          "look at what is there, and at its rights"};
+  return {Problem::Kind::unreadable,           file, 0, 0, {}, "cannot be read: " + std::move(why),
+          "check the file and its permissions"};
 }
 
 std::string reason(int errnum) { return std::generic_category().message(errnum); }
@@ -318,7 +313,7 @@ Result<std::string> read_all(const std::string& file, bool& missing) {
     return unavailable(reason(error));
   }
   if (::fstat(fd.get(), &info) != 0) return unavailable(reason(errno));
-  if (!S_ISREG(info.st_mode)) return unavailable("it is not a file");
+  if (!S_ISREG(info.st_mode)) return unavailable("not a regular file");
   std::string text;
   char buffer[4096];
   while (text.size() <= largest_file) {
@@ -328,7 +323,7 @@ Result<std::string> read_all(const std::string& file, bool& missing) {
     if (got == 0) return text;
     text.append(buffer, static_cast<std::size_t>(got));
   }
-  return unavailable("it is larger than 1 MiB");
+  return unavailable("larger than 1 MiB");
 }
 
 }  // namespace
@@ -402,7 +397,7 @@ Problem stray_problem(std::string_view text, std::size_t at, const std::string& 
           line,
           column,
           {},
-          fmt::format("'{}' cannot stand here", printable(rest.substr(0, rest.find_first_of(" \n")))),
+          fmt::format("'{}' is not allowed here", printable(rest.substr(0, rest.find_first_of(" \n")))),
           "put text into quotes"};
 }
 
@@ -474,7 +469,7 @@ Loaded load_named(const std::filesystem::path& file) {
   Loaded loaded = load(file);
   if (!loaded.file_exists && loaded.problems.empty())
     loaded.problems.push_back(
-        {Problem::Kind::unreadable, loaded.file, 0, 0, {}, "there is no such file", "name one that is there"});
+        {Problem::Kind::unreadable, loaded.file, 0, 0, {}, "no such file", "name an existing file"});
   return loaded;
 }
 
@@ -482,7 +477,7 @@ Error to_error(const std::vector<Problem>& problems) {
   std::string detail = problems.empty() ? "" : to_string(problems.front());
   if (problems.size() > 1) detail += fmt::format("; and {} more", problems.size() - 1);
   const std::string file = problems.empty() ? "" : printable(problems.front().file);
-  return bad_request(std::move(detail), "see all of it with: sublet config check --file " + file);
+  return bad_request(std::move(detail), "list all problems: sublet config check --file " + file);
 }
 
 }  // namespace sublet::config

@@ -81,7 +81,7 @@ TEST(Config, TellsLaterKeysFromWrongOnes) {
   ASSERT_EQ(loaded.problems.size(), 3u);
   EXPECT_EQ(loaded.problems[0].kind, Kind::not_supported);
   EXPECT_EQ(to_string(loaded.problems[0]),
-            "f:2:1: enforcer.policy: not supported by this version: the enforcer comes later (remove the line)");
+            "f:2:1: enforcer.policy: not supported by this version, which lacks the enforcer (remove the line)");
   EXPECT_EQ(loaded.problems[1].kind, Kind::unknown_key);
   EXPECT_EQ(to_string(loaded.problems[2]), "f:4:2: pauze: unknown table – did you mean 'pause'? (write [pause])");
 }
@@ -97,15 +97,15 @@ TEST(Config, FindsTheTableThatAKeyBelongsTo) {
 
 TEST(Config, RefusesWrongTypes) {
   EXPECT_EQ(complaints("[queue]\nclaim_window = 10\n"),
-            (Lines{"f:2:16: queue.claim_window: 10 is a bare number (write a duration with its unit: \"10s\")"}));
+            (Lines{"f:2:16: queue.claim_window: 10 has no unit (write a duration with its unit: \"10s\")"}));
   EXPECT_EQ(complaints("[limits]\nconnections = \"many\"\n"),
             (Lines{"f:2:15: limits.connections: is text, not an integer (the default is 256)"}));
   EXPECT_EQ(complaints("[limits]\nconnections = 1.5\n"),
             (Lines{"f:2:15: limits.connections: is a number, not an integer (the default is 256)"}));
   EXPECT_EQ(complaints("queue = 1\n"),
-            (Lines{"f:1:1: queue: is a table, not a value (write [queue] and its keys below)"}));
+            (Lines{"f:1:1: queue: is a table, not a value (write [queue], and its keys below it)"}));
   EXPECT_EQ(complaints("[[queue]]\nclaim_window = \"1s\"\n"),
-            (Lines{"f:1:3: queue: is one table, not a list of them (write [queue] and its keys below)"}));
+            (Lines{"f:1:3: queue: is a single table, not a list of tables (write [queue], and its keys below it)"}));
   EXPECT_EQ(complaints("[gpu]\nnvml = \"lib.so\"\n"),
             (Lines{"f:2:8: gpu.nvml: 'lib.so' is not an absolute path (begin it with '/')"}));
 }
@@ -125,7 +125,7 @@ TEST(Config, NumbersThatNothingHoldsAreNotTakenForText) {
     const auto said = complaints(fmt::format("[queue]\naging_per_minute = {} # points\n", number));
     ASSERT_EQ(said.size(), 1u) << number;
     EXPECT_TRUE(said[0].ends_with(
-        fmt::format("{} is beyond what any key takes (all keys and ranges: man sublet.toml)", number)))
+        fmt::format("{} is out of range for every key (all keys and ranges: man sublet.toml)", number)))
         << said[0];
   }
 }
@@ -147,8 +147,8 @@ TEST(Config, WhatIsShownOfTextIsReadAsTheSameText) {
 TEST(Config, RefusesValuesThatDoNotFitTogether) {
   EXPECT_EQ(
       complaints("[gpu]\ninterval_idle = \"20s\"\n"),
-      (Lines{"f:2:1: gpu.interval_idle: gpu.max_age (15 s) is not more than gpu.interval_idle (20 s): between two "
-             "looks at the GPUs nothing would be known (set gpu.max_age to fit, too)"}));
+      (Lines{"f:2:1: gpu.interval_idle: gpu.max_age (15 s) must be more than gpu.interval_idle (20 s): otherwise every "
+             "reading expires before the next one (set gpu.max_age to match)"}));
   EXPECT_EQ(complaints("[gpu]\ninterval_busy = \"6s\"\n").size(), 1u);
 }
 
@@ -175,29 +175,31 @@ TEST(Config, SyntaxErrorsAreToldInPlainWords) {
   EXPECT_EQ(one("nvml = /opt/lib.so"),
             "'/opt/lib.so' is neither a number nor true or false, and text needs quotes (write nvml = "
             "\"/opt/lib.so\")");
-  EXPECT_EQ(one("max_age \"1s\""), "there is no '=' behind max_age (write max_age = \"1s\")");
-  EXPECT_EQ(one("max_age"), "there is no '=' behind max_age (write max_age = \"10s\")");
-  EXPECT_EQ(one("max_age ="), "there is no value behind the '=' (write one: max_age = \"10s\"; or remove the line)");
+  EXPECT_EQ(one("max_age \"1s\""), "there is no '=' after max_age (write max_age = \"1s\")");
+  EXPECT_EQ(one("max_age"), "there is no '=' after max_age (write max_age = \"10s\")");
+  EXPECT_EQ(one("max_age ="),
+            "there is no value after the '=' (write a value, such as max_age = \"10s\", or remove the line)");
   EXPECT_EQ(one("max_age = \"1s"), "the quote of \"1s is not closed (write max_age = \"1s\")");
   EXPECT_EQ(one("max_age = \"1s\" 3"),
-            "'3' stands behind the value (write max_age = \"1s\"; a comment begins with '#')");
+            "unexpected '3' after the value (write max_age = \"1s\"; a comment begins with '#')");
   EXPECT_EQ(one(R"(nvml = "/opt/\lib.so")"),
-            R"('\l' is no escape that text in quotes may have (write nvml = '/opt/\lib.so': in single quotes a )"
-            "backslash is one)");
+            R"('\l' is not a valid escape in quoted text (write nvml = '/opt/\lib.so': single quotes keep a )"
+            "backslash as it is)");
   EXPECT_EQ(one(R"(nvml = "C:\u12"  # where it is)"),
-            R"('\u12' is no escape that text in quotes may have (write nvml = 'C:\u12': in single quotes a backslash )"
-            "is one)");
+            R"('\u12' is not a valid escape in quoted text (write nvml = 'C:\u12': single quotes keep a backslash )"
+            "as it is)");
   EXPECT_EQ(one(R"(nvml = "it's \q \"x\"")"),
-            R"('\q' is no escape that text in quotes may have (write two backslashes for one))");
-  EXPECT_EQ(one("nvml = \"/opt\x01\""), R"("/opt\x01" has a character that text may not have (leave it out))");
+            R"('\q' is not a valid escape in quoted text (write two backslashes for one backslash))");
+  EXPECT_EQ(one("nvml = \"/opt\x01\""),
+            R"("/opt\x01" contains a character that text may not contain (remove the character))");
   EXPECT_EQ(one("max_age = \"\"\"1s\"\"\" 3"),
-            "three quotes are for text of several lines, which no key takes (write max_age = \"1s\")");
+            "three quotes start text of several lines, which no key takes (write max_age = \"1s\")");
   EXPECT_EQ(one("max_age = '''1s"),
-            "three quotes are for text of several lines, which no key takes (write max_age = \"1s\")");
+            "three quotes start text of several lines, which no key takes (write max_age = \"1s\")");
   EXPECT_EQ(one("max_age = \"\"\""),
-            "three quotes are for text of several lines, which no key takes (write max_age = \"10s\")");
+            "three quotes start text of several lines, which no key takes (write max_age = \"10s\")");
   EXPECT_EQ(one("[queue"), "the name of the table is not closed (write [queue])");
-  EXPECT_EQ(one("max_age = \"20s\"\nmax_age = \"21s\""), "this stands in the file twice (remove one of the two)");
+  EXPECT_EQ(one("max_age = \"20s\"\nmax_age = \"21s\""), "this is defined twice (remove one of the two)");
 }
 
 TEST(Config, EveryErrorSaysWhatToDo) {
@@ -246,7 +248,7 @@ TEST(Config, WhatCannotBeReadIsAProblem) {
 TEST(Config, OneErrorForADaemonThatRefusesToStart) {
   const Loaded loaded = parse("a = 1\nb = 2\n", "f");
   EXPECT_EQ(to_error(loaded.problems).detail, to_string(loaded.problems[0]) + "; and 1 more");
-  EXPECT_EQ(to_error(loaded.problems).hint, "see all of it with: sublet config check --file f");
+  EXPECT_EQ(to_error(loaded.problems).hint, "list all problems: sublet config check --file f");
 }
 
 TEST(Schema, EveryRowHoldsTogether) {
@@ -296,7 +298,7 @@ TEST(Parse, OnlyStringsAndCommentsHoldMoreThanAscii) {
        {"x = 1.\"\u0449", "x = [\n-2.5.\"\u1680\"]", "x = 0.'a'", "\"\"\"a\n\u1680", "[\"\"\"a\n\u1680"}) {
     const Loaded number = parse(line, "sublet.toml");
     ASSERT_EQ(number.problems.size(), 1U) << line;
-    EXPECT_NE(number.problems[0].text.find("cannot stand here"), std::string::npos) << number.problems[0].text;
+    EXPECT_NE(number.problems[0].text.find("is not allowed here"), std::string::npos) << number.problems[0].text;
   }
   EXPECT_TRUE(to_string(parse("queue.\"claim_windo\" = 1", "f").problems.at(0)).find("unknown key") !=
               std::string::npos);

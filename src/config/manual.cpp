@@ -12,11 +12,11 @@ std::string manual_page(const Schema& schema) {
   page.heading("DESCRIPTION");
   page.paragraph(
       "`subletd`(8) reads one file when it starts. Every key has a default that suits one shared card, so the file may "
-      "be missing. A wrong key or value is an error that names file, line and the nearest right key: the daemon does "
-      "not start. `sublet config check` says what is wrong without a daemon, `sublet config show --origin` prints "
-      "every value and where it comes from.");
+      "be missing. A wrong key or value is an error with file, line and the nearest valid key; the daemon then does "
+      "not start. `sublet config check` checks the file without a daemon. `sublet config show --origin` prints every "
+      "value and where it comes from.");
   page.paragraph(
-      "The file is TOML: a table's name in brackets, then one key a line. Durations are text such as `\"10s\"`, "
+      "The file is TOML: a table's name in brackets, then one key per line. Durations are text such as `\"10s\"`, "
       "`\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.");
   page.heading("KEYS");
   for (const Key& key : schema.keys) {
@@ -34,9 +34,10 @@ std::string manual_page(const Schema& schema) {
     }
   }
   page.heading("FILES");
-  page.item("`/etc/sublet/sublet.toml`", "Of the system's daemon.");
-  page.item("`$XDG_CONFIG_HOME/sublet/sublet.toml`", "Of a user's own; `~/.config` if the variable is not set.");
-  page.item("`DIR/sublet.toml`", "Of a daemon started with --dir DIR; --config FILE names another.");
+  page.item("`/etc/sublet/sublet.toml`", "The file of the system's daemon.");
+  page.item("`$XDG_CONFIG_HOME/sublet/sublet.toml`",
+            "The file of a user's own daemon; `~/.config` if the variable is not set.");
+  page.item("`DIR/sublet.toml`", "The file of a daemon started with --dir DIR; --config FILE names another file.");
   page.heading("EXAMPLES");
   page.verbatim("[device]\nheadroom = \"512MiB\"\n\n[queue]\nclaim_window = \"30s\"");
   page.heading("SEE ALSO");

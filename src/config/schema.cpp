@@ -15,115 +15,114 @@ namespace {
 // One row for each key. Only the lambda connects the name to the member.
 constexpr Key table[] = {
     {"actor.socket", "", "",
-     "Absolute path of the socket on which sublet-actor, which signals programs, is found; empty: the system's daemon "
-     "as a user without rights takes /run/sublet-actor.sock, and every other starts its own.",
+     "Absolute path of the socket of sublet-actor, which signals programs. Empty: an unprivileged system daemon uses "
+     "/run/sublet-actor.sock, every other daemon starts its own actor.",
      +[](Config& c) -> std::string& { return c.actor.socket; }},
     {"api.tcp", "", "",
-     "Port on which the API is spoken over TCP too, to who has an access token; empty: only on the Unix socket.",
+     "Port of the API over TCP, for callers with an access token. Empty: the API is on the Unix socket only.",
      +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},
     {"device.headroom", "0", "1TiB",
-     "VRAM of each device that is not promised: room for what cannot be foreseen, and for what parked programs keep.",
+     "VRAM of each device that is never leased. It covers unforeseen use and the residue of parked programs.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
     {"gpu.driver", "", "",
-     "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs; empty: where the vendor puts "
-     "it. An actor that is a service of its own has it from its unit (--driver).",
+     "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
+     "installs it. An actor with its own service unit takes the path from that unit (--driver).",
      +[](Config& c) -> std::string& { return c.gpu.driver; }},
     {"gpu.forget_after", "1s", "365d",
-     "A GPU that has been gone for so long is given up: what only it could hold is rejected, what is parked from it "
-     "ends, unless no GPU is left.",
+     "A GPU that is gone for this time is forgotten. Requests that only this GPU could hold are rejected, and leases "
+     "parked from it end, unless no GPU is left.",
      +[](Config& c) -> Duration& { return c.gpu.forget_after; }},
     {"gpu.interval_busy", "100ms", "1m",
-     "Time between two looks at the GPUs while anything waits, settles or has changed.",
+     "Time between two readings of the GPUs while a lease waits, settles or has changed.",
      +[](Config& c) -> Duration& { return c.gpu.interval_busy; }},
-    {"gpu.interval_idle", "100ms", "10m", "Time between two looks at the GPUs while nothing happens.",
+    {"gpu.interval_idle", "100ms", "10m", "Time between two readings of the GPUs while nothing happens.",
      +[](Config& c) -> Duration& { return c.gpu.interval_idle; }},
-    {"gpu.max_age", "1s", "1h", "A look at the GPUs that is older counts as unknown: nothing is granted on it.",
+    {"gpu.max_age", "1s", "1h", "An older reading of a GPU counts as unknown: no lease is granted on the GPU.",
      +[](Config& c) -> Duration& { return c.gpu.max_age; }},
-    {"gpu.nvml", "", "",
-     "Absolute path of the NVML library (libnvidia-ml.so.1); empty: where the vendor's driver puts it.",
+    {"gpu.nvml", "", "", "Absolute path of the NVML library (libnvidia-ml.so.1). Empty: where the vendor installs it.",
      +[](Config& c) -> std::string& { return c.gpu.nvml; }},
-    {"gpu.timeout", "1s", "5m", "A look at the GPUs that takes longer is given up, and its helper replaced.",
+    {"gpu.timeout", "1s", "5m", "A reading of the GPUs that takes longer is abandoned, and its helper is replaced.",
      +[](Config& c) -> Duration& { return c.gpu.timeout; }},
-    {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease is over.",
+    {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease has ended.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
-    {"lease.linger", "0s", "1h",
-     "How long a lease outlives the last connection of the owner that held it by a connection.",
+    {"lease.linger", "0s", "1h", "Time that a lease held by a connection outlives its last connection.",
      +[](Config& c) -> Duration& { return c.lease.linger; }},
     {"lease.reconnect", "0s", "1h",
-     "How long owners have to come back after a restart of the daemon, before their leases end.",
+     "Time that owners have to reconnect after a restart of the daemon, before their leases end.",
      +[](Config& c) -> Duration& { return c.lease.reconnect; }},
-    {"ledger.allow_swap", "", "", "Park programs although the machine may write them to its swap device.",
+    {"ledger.allow_swap", "", "", "Park programs even if the kernel may swap the parked memory out.",
      +[](Config& c) -> bool& { return c.ledger.allow_swap; }},
     {"ledger.limit", "0", "1PiB",
-     "Host memory that parked programs may take together. A spot lease of more can only be ended.",
+     "Host memory that all parked programs may take together. A larger spot lease is ended instead of paused.",
      +[](Config& c) -> Bytes& { return c.ledger.limit; }},
     {"ledger.max_pressure", "0", "1",
-     "Nobody is paused while host memory kept everybody waiting for more of the last 10 s than this; 1: never mind.",
+     "No lease is paused while all processes waited for host memory for a larger part of the last 10 s than this. 1: "
+     "no limit.",
      +[](Config& c) -> double& { return c.ledger.max_pressure; }},
-    {"ledger.reserve", "0", "1PiB", "Host memory that parking always leaves available.",
+    {"ledger.reserve", "0", "1PiB", "Host memory that parking always leaves free.",
      +[](Config& c) -> Bytes& { return c.ledger.reserve; }},
     {"ledger.user_share", "0.01", "1",
-     "The part of ledger.limit that the programs of one user may take, while others have leases too. A spot lease that "
-     "is larger is ended, not paused, for another user's lease.",
+     "Part of ledger.limit that the programs of one user may take while other users have leases. A larger spot lease "
+     "is ended, not paused, for another user's lease.",
      +[](Config& c) -> double& { return c.ledger.user_share; }},
-    {"limits.body", "1KiB", "16MiB", "Size of a request's body.", +[](Config& c) -> Bytes& { return c.limits.body; }},
-    {"limits.body_time", "100ms", "10m", "Time that a request's body may take to arrive.",
+    {"limits.body", "1KiB", "16MiB", "Maximum size of a request's body.",
+     +[](Config& c) -> Bytes& { return c.limits.body; }},
+    {"limits.body_time", "100ms", "10m", "Maximum time for a request's body to arrive.",
      +[](Config& c) -> Duration& { return c.limits.body_time; }},
-    {"limits.connections", "1", "65536", "Open connections of one user, besides those that wait for something.",
+    {"limits.connections", "1", "65536", "Maximum number of open connections of one user, besides waiting requests.",
      +[](Config& c) -> std::int64_t& { return c.limits.connections; }},
-    {"limits.depth", "2", "256", "Levels of nesting in a request's body.",
+    {"limits.depth", "2", "256", "Maximum nesting depth of a request's body.",
      +[](Config& c) -> std::int64_t& { return c.limits.depth; }},
-    {"limits.events", "16", "10000000", "Events that are kept for readers that come back.",
+    {"limits.events", "16", "10000000", "Number of events that are stored for readers that reconnect.",
      +[](Config& c) -> std::int64_t& { return c.limits.events; }},
-    {"limits.header_time", "100ms", "10m", "Time that a request's header may take to arrive.",
+    {"limits.header_time", "100ms", "10m", "Maximum time for a request's header to arrive.",
      +[](Config& c) -> Duration& { return c.limits.header_time; }},
-    {"limits.leases", "1", "10000000", "Leases of one user that have not ended.",
+    {"limits.leases", "1", "10000000", "Maximum number of live leases of one user.",
      +[](Config& c) -> std::int64_t& { return c.limits.leases; }},
-    {"limits.waiters", "1", "1000000",
-     "Requests of one user that wait for something at the same time; each has a connection of its own.",
+    {"limits.waiters", "1", "1000000", "Maximum number of waiting requests of one user; each has its own connection.",
      +[](Config& c) -> std::int64_t& { return c.limits.waiters; }},
-    {"limits.write_time", "100ms", "10m", "Time after which a peer that takes nothing of its answer is cut off.",
+    {"limits.write_time", "100ms", "10m", "Time after which a caller that does not read its answer is disconnected.",
      +[](Config& c) -> Duration& { return c.limits.write_time; }},
-    {"pause.automatic", "", "", "Whoever waits has others yield: those of a lower tier, and its equals by time slices.",
+    {"pause.automatic", "", "",
+     "A waiting lease may preempt leases of a lower tier, and shares a device with leases of its tier by time slices.",
      +[](Config& c) -> bool& { return c.pause.automatic; }},
     {"pause.cooldown", "100ms", "1h",
-     "How long a lease whose pause failed, or could not be begun or measured, is left alone; doubled with each failure "
-     "in a row, up to 64 times.",
+     "Time that a lease is ineligible as a victim after its pause failed, could not begin or could not be measured. It "
+     "doubles with each failure in a row, up to 64 times.",
      +[](Config& c) -> Duration& { return c.pause.cooldown; }},
     {"pause.min_residency", "0s", "1d",
-     "How long a lease has its room at least before a time slice takes it away; 0s: ten times what its pause and its "
-     "resume take, 10 s at least.",
+     "Minimum time that a lease keeps its memory before a time slice ends. 0s: ten times its pause and resume, at "
+     "least 10 s.",
      +[](Config& c) -> Duration& { return c.pause.min_residency; }},
     {"pause.orphan_after", "100ms", "3650d",
-     "How long a lease that belongs to a token may stay paused without any living process, before it ends.",
+     "Time that a paused lease owned by a token may have no living process before it ends.",
      +[](Config& c) -> Duration& { return c.pause.orphan_after; }},
-    {"pause.slice_overhead", "0.001", "1", "The part of the time that time slices may spend on switching.",
+    {"pause.slice_overhead", "0.001", "1", "Part of the time that time slices may spend on pausing and resuming.",
      +[](Config& c) -> double& { return c.pause.slice_overhead; }},
     {"pause.spot_unused_after", "1s", "1d",
-     "How long a spot program may use nothing on its card, since it was given its room or used anything last, before "
-     "it can be ended for a higher tier. So long it also has to register how it yields, where only that would let it "
-     "be paused.",
+     "Time that a spot program may leave its VRAM unused before it can be ended for a higher tier. A program that can "
+     "be paused only if it is cooperative has the same time to register.",
      +[](Config& c) -> Duration& { return c.pause.spot_unused_after; }},
-    {"pause.verify_timeout", "100ms", "1h", "A pause whose bytes are not measured gone within this time is undone.",
+    {"pause.verify_timeout", "100ms", "1h", "A pause whose memory is not measured free within this time is undone.",
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
-    {"pause.yield_timeout", "100ms", "1h",
-     "How long a program that yields by itself, and never did before, may take to answer.",
+    {"pause.yield_timeout", "100ms", "1h", "Time that a cooperative program has for its first answer to a yield order.",
      +[](Config& c) -> Duration& { return c.pause.yield_timeout; }},
-    {"queue.aging_per_minute", "0", "1000", "Points of priority that each minute of waiting adds.",
+    {"queue.aging_per_minute", "0", "1000", "Priority points that each minute of waiting adds.",
      +[](Config& c) -> double& { return c.queue.aging_per_minute; }},
     {"queue.claim_window", "1s", "1h",
-     "How long a granted place is kept for an owner that was not there when its turn came.",
+     "Time that an offer stays open for an owner that was away when memory became free.",
      +[](Config& c) -> Duration& { return c.queue.claim_window; }},
     {"queue.reserve_after", "0s", "365d",
-     "After so long a wait what frees up is reserved for it, and only those go ahead who do not keep it waiting; 0s: "
-     "never.",
+     "After this wait, freed memory is reserved for the waiting lease; other leases start only if they do not delay "
+     "it. 0s: never.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
     {"store.ended_per_user", "16", "10000000",
-     "Ended leases of one user that stay in `sublet ps --all`; the oldest go first, an eighth more may be there.",
+     "Number of ended leases of one user that stay in `sublet ps --all`. The oldest are removed first; up to an eighth "
+     "more may remain.",
      +[](Config& c) -> std::int64_t& { return c.store.ended_per_user; }},
-    {"store.keep_ended", "0s", "3650d", "How long an ended lease stays in `sublet ps --all`.",
+    {"store.keep_ended", "0s", "3650d", "Time that an ended lease stays in `sublet ps --all`.",
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
-    {"store.path", "", "", "Absolute path of the store's file; empty: in the state directory of the daemon's mode.",
+    {"store.path", "", "", "Absolute path of the store's file. Empty: in the state directory of the daemon's mode.",
      +[](Config& c) -> std::string& { return c.store.path; }},
 };
 
@@ -230,8 +229,8 @@ Status parse(std::string_view text, LoopbackAddress& into) {
   if (host == "localhost") host = "127.0.0.1";
   if (host == "[::1]") host = "::1";
   if (host != "127.0.0.1" && host != "::1") {
-    return bad_request(fmt::format("'{}' can be reached by other machines", printable(text)),
-                       "only 127.0.0.1 and [::1]: what crosses a network needs encryption, by a tunnel (ssh -L)");
+    return bad_request(fmt::format("other machines can reach '{}'", printable(text)),
+                       "use 127.0.0.1 or [::1]; reach other machines by an encrypted tunnel (ssh -L)");
   }
   into = {std::string(host), static_cast<std::uint16_t>(port)};
   return {};
@@ -380,21 +379,34 @@ std::string list_reference(const List& list) {
 
 std::string reference_page(const Schema& schema) {
   std::string out =
-      "# Configuration\n\n"
-      "<!-- Made by `sublet __reference config` from the table of keys; a test compares the two. -->\n\n"
-      "A daemon reads one file when it starts: `/etc/sublet/sublet.toml` for the system's daemon,\n"
-      "`$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own, `DIR/sublet.toml` for one started with `--dir DIR`,\n"
-      "FILE for one started with `--config FILE`; `/v1/status` says which (`daemon.config`).\n"
-      "Every key has a default, so the file may be missing. `sublet config check` says what is wrong with it,\n"
-      "`sublet config show --origin` prints every value and where it comes from.\n\n"
-      "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n\n"
-      "| key | type | default | range | meaning |\n| --- | --- | --- | --- | --- |\n";
+      "# Configuration\n"
+      "\n"
+      "<!-- Made by `sublet __reference config` from the table of keys; a test compares the two. -->\n"
+      "\n"
+      "A daemon reads one file when it starts:\n"
+      "\n"
+      "- `/etc/sublet/sublet.toml` for the system's daemon,\n"
+      "- `$XDG_CONFIG_HOME/sublet/sublet.toml` for a user's own daemon,\n"
+      "- `DIR/sublet.toml` with `--dir DIR`,\n"
+      "- FILE with `--config FILE`.\n"
+      "\n"
+      "`/v1/status` shows the file in use (`daemon.config`). Every key has a default, so the file may be missing.\n"
+      "`sublet config check` checks the file. `sublet config show --origin` prints every value and where it comes "
+      "from.\n"
+      "\n"
+      "Durations are text such as `\"10s\"`, `\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.\n"
+      "\n"
+      "| key | type | default | range | meaning |\n"
+      "| --- | --- | --- | --- | --- |\n";
   for (const Key& key : schema.keys) {
     out += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", key.name, type_name(key), default_text(key), range_text(key),
                        key.summary);
   }
   for (const List& list : schema.lists) out += list_reference(list);
-  out += "\nRefused as \"not supported by this version\", because what they steer does not exist yet:\n\n";
+  out +=
+      "\n"
+      "These keys are refused as \"not supported by this version\", because their feature does not exist yet:\n"
+      "\n";
   for (const LaterKey& key : later_keys()) out += fmt::format("- `{}` ({})\n", key.name, key.feature);
   return out;
 }

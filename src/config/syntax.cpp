@@ -63,10 +63,10 @@ Complaint about_text(std::string_view name, std::string_view value) {
   const std::string_view inside = value.substr(1, value.size() - 2);
   const std::string_view wrong = value[0] == '"' ? wrong_escape(inside) : std::string_view();
   if (wrong.empty())
-    return {fmt::format("{} has a character that text may not have", printable(value)), "leave it out"};
-  const std::string what = fmt::format("'{}' is no escape that text in quotes may have", printable(wrong));
-  if (inside.find('\'') != std::string_view::npos) return {what, "write two backslashes for one"};
-  return {what, fmt::format("write {} = '{}': in single quotes a backslash is one", name, printable(inside))};
+    return {fmt::format("{} contains a character that text may not contain", printable(value)), "remove the character"};
+  const std::string what = fmt::format("'{}' is not a valid escape in quoted text", printable(wrong));
+  if (inside.find('\'') != std::string_view::npos) return {what, "write two backslashes for one backslash"};
+  return {what, fmt::format("write {} = '{}': single quotes keep a backslash as it is", name, printable(inside))};
 }
 
 // Whether the text is a well-formed number that does not fit into 64 bits.
@@ -85,10 +85,11 @@ bool out_of_range(std::string_view bare) {
 Complaint about_value(std::string_view key, std::string_view value) {
   const std::string name = printable(key);
   if (value.empty() || value[0] == '#')
-    return {"there is no value behind the '='", fmt::format("write one: {} = \"10s\"; or remove the line", name)};
+    return {"there is no value after the '='",
+            fmt::format("write a value, such as {} = \"10s\", or remove the line", name)};
   if (value.starts_with("\"\"\"") || value.starts_with("'''")) {
     const std::string_view inside = value.substr(3, value.find(value.substr(0, 3), 3) - 3);
-    return {"three quotes are for text of several lines, which no key takes",
+    return {"three quotes start text of several lines, which no key takes",
             fmt::format("write {} = {}", name, inside.empty() ? "\"10s\"" : quoted(inside))};
   }
   if (value[0] == '"' || value[0] == '\'') {
@@ -98,12 +99,12 @@ Complaint about_value(std::string_view key, std::string_view value) {
               fmt::format("write {} = {}", name, quoted(value))};
     const std::string_view behind = trimmed(value.substr(end + 1));
     if (behind.empty() || behind[0] == '#') return about_text(name, value.substr(0, end + 1));
-    return {fmt::format("'{}' stands behind the value", printable(behind)),
+    return {fmt::format("unexpected '{}' after the value", printable(behind)),
             fmt::format("write {} = {}; a comment begins with '#'", name, printable(value.substr(0, end + 1)))};
   }
   const std::string_view bare = trimmed(value.substr(0, value.find('#')));
   if (out_of_range(bare))
-    return {fmt::format("{} is beyond what any key takes", printable(bare)), "all keys and ranges: man sublet.toml"};
+    return {fmt::format("{} is out of range for every key", printable(bare)), "all keys and ranges: man sublet.toml"};
   return {fmt::format("'{}' is neither a number nor true or false, and text needs quotes", printable(bare)),
           fmt::format("write {} = {}", name, quoted(bare))};
 }
@@ -124,21 +125,21 @@ bool lacks_equals(std::string_view line) {
 
 Complaint complaint_about(std::string_view file, unsigned line, bool twice) {
   const std::string_view text = line_of(file, line);
-  if (twice) return {"this stands in the file twice", "remove one of the two"};
+  if (twice) return {"this is defined twice", "remove one of the two"};
   if (text.starts_with('[') && text.find(']') == std::string_view::npos)
     return {"the name of the table is not closed", fmt::format("write {}]", printable(trimmed(text)))};
   if (lacks_equals(text)) {
     const std::string_view key = key_of(text);
     const std::string_view value = trimmed(text.substr(key.size()));
-    return {fmt::format("there is no '=' behind {}", printable(key)),
+    return {fmt::format("there is no '=' after {}", printable(key)),
             fmt::format("write {} = {}", printable(key), value.empty() ? "\"10s\"" : quoted(value))};
   }
   const std::string_view key = key_of(text);
   const std::string_view rest = trimmed(text.substr(key.size()));
   if (!key.empty() && rest.starts_with('=') && rest.find_first_of("[{") == std::string_view::npos)
     return about_value(key, trimmed(rest.substr(1)));
-  return {"this line is none of a configuration",
-          "a line is a table ([queue]), a key and its value (claim_window = \"10s\") or a comment (# ...)"};
+  return {"this line is neither a table, a key with a value, nor a comment",
+          "write a table ([queue]), a key and its value (claim_window = \"10s\") or a comment (# ...)"};
 }
 
 }  // namespace sublet::config

@@ -58,7 +58,7 @@ Result<std::vector<Crash>> open_record(const std::string& path) {
   file = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (file < 0) return from_errno(path, errno);
   struct stat what {};
-  if (::fstat(file, &what) != 0 || !S_ISREG(what.st_mode)) return unavailable(path + " is no file");
+  if (::fstat(file, &what) != 0 || !S_ISREG(what.st_mode)) return unavailable(path + " is not a regular file");
   std::array<char, 4096> bytes;
   const off_t from = std::max<off_t>(what.st_size - static_cast<off_t>(bytes.size()), 0);
   const ssize_t size = ::pread(file, bytes.data(), bytes.size(), from);
@@ -101,14 +101,14 @@ std::optional<core::SafeMode> safe_mode_after(const std::vector<Crash>& all, Tim
   }
   if (!loop) return std::nullopt;
   return core::SafeMode{crashes.back().at + lasts,
-                        fmt::format("it crashed {} times within {}, the last time by SIG{}", too_many,
+                        fmt::format("the daemon crashed {} times within {}, last by SIG{}", too_many,
                                     format_duration(within), ::sigabbrev_np(crashes.back().signal))};
 }
 
 std::vector<Crash> record_crashes(const std::string& path) {
   auto crashes = open_record(path);
   if (!crashes) {
-    log::warn("crashes cannot be recorded: {}", crashes.error().detail);
+    log::warn("cannot record crashes: {}", crashes.error().detail);
     file = -1;
   }
   const stack_t stack{.ss_sp = handler_stack.data(), .ss_flags = 0, .ss_size = handler_stack.size()};

@@ -38,7 +38,7 @@ TEST(SafeModeAfter, ThreeWithinAMinute) {
   const auto safe = safe_mode_after(crashes_at({-1h, 0s, 40s, 80s, 90s}), start + 91s);
   ASSERT_TRUE(safe) << "the last three of them";
   EXPECT_EQ(safe->until, start + 90s + 10min);
-  EXPECT_EQ(safe->why, "it crashed 3 times within 1 min, the last time by SIGSEGV");
+  EXPECT_EQ(safe->why, "the daemon crashed 3 times within 1 min, last by SIGSEGV");
 }
 
 TEST(SafeModeAfter, NotForEver) {

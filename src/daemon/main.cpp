@@ -90,7 +90,7 @@ int run(const daemon::Options& options) {
   io.run();
   engine.stop();
   daemon::forget_crashes(crashes);
-  log::info("stopped; programs run on");
+  log::info("stopped; programs keep running");
   return 0;
 }
 

@@ -16,14 +16,16 @@ int read_options(int argc, char** argv, Options& options) {
   CLI::App app{"subletd: leases the VRAM of this machine's GPUs", "subletd"};
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.set_version_flag("--version", "subletd " SUBLET_VERSION, "Print the version and exit");
-  app.add_option("--dir", options.dir, "Private daemon: store, socket, configuration and simulated cards live in DIR")
+  app.add_option("--dir", options.dir, "Private daemon: store, socket, configuration and simulated cards are in DIR")
       ->type_name("DIR");
-  app.add_option("--sim", options.sim, "With --dir: simulated cards, as 2x24GiB or 1x4GiB,NAME")->type_name("CARDS");
-  app.add_option("--config", options.config, "Configuration file, instead of the usual one")->type_name("FILE");
-  app.add_option("--ready-fd", options.ready_fd, "Descriptor that gets 'ready' and is closed once the daemon serves")
+  app.add_option("--sim", options.sim, "With --dir: simulated cards, such as 2x24GiB or 1x4GiB,NAME")
+      ->type_name("CARDS");
+  app.add_option("--config", options.config, "Configuration file, instead of the default one")->type_name("FILE");
+  app.add_option("--ready-fd", options.ready_fd,
+                 "File descriptor that gets 'ready' and is closed once the daemon serves")
       ->type_name("N");
   app.add_option("--failpoint", options.failpoint,
-                 "For tests: end, or let the store fail, at an exact moment; or log each")
+                 "For tests: end, or fail the store, at an exact moment; or log each moment")
       ->type_name("WHICH");
   app.add_flag_callback(
       "--list-failpoints",
@@ -31,8 +33,8 @@ int read_options(int argc, char** argv, Options& options) {
         for (const std::string& name : Failpoints::list(core::interruptible)) fmt::print("{}\n", name);
         throw CLI::Success();
       },
-      "List what --failpoint takes");
-  app.add_flag("-v,--verbose", options.verbose, "Log more");
+      "List the values of --failpoint");
+  app.add_flag("-v,--verbose", options.verbose, "Log more details");
   if (argc == 3 && std::string_view(argv[1]) == "__reference" && std::string_view(argv[2]) == "manual") {
     fmt::print("{}", manual_page(app));
     return -1;
@@ -40,7 +42,8 @@ int read_options(int argc, char** argv, Options& options) {
   try {
     app.parse(argc, argv);
     // An unset variable must not turn a private daemon into the system's daemon.
-    if (app.count("--dir") > 0 && options.dir.empty()) throw CLI::ValidationError("--dir", "the directory has no name");
+    if (app.count("--dir") > 0 && options.dir.empty())
+      throw CLI::ValidationError("--dir", "the directory's name is empty");
     if (!options.sim.empty() && options.dir.empty()) throw CLI::ValidationError("--sim", "needs --dir DIR");
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success) == 0 ? -1 : 0;

@@ -39,7 +39,7 @@ Status make_directory(const std::string& path, mode_t mode) {
   std::error_code failure;
   // The directory existed: its owner decides its mode.
   if (!fs::create_directories(path, failure) && !failure) return {};
-  if (failure) return from_errno("cannot make " + path, failure.value());
+  if (failure) return from_errno("cannot create " + path, failure.value());
   if (::chmod(path.c_str(), mode) != 0) return from_errno("chmod " + path, errno);
   return {};
 }
@@ -70,7 +70,8 @@ Status make_cards(const fs::path& bin, const Options& options) {
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return bad_request(fmt::format("simgpu-ctl could not make the cards '{}'", options.sim), "its message stands above");
+  return bad_request(fmt::format("simgpu-ctl could not create the cards '{}'", options.sim),
+                     "see the message of simgpu-ctl above");
 }
 
 Places places_of_mode(const Options& options) {
@@ -105,14 +106,14 @@ Status find_actor(const fs::path& bin, Places& places) {
   places.actor = find_program(bin, "sublet-actor");
   if (places.actor.empty()) {
     return unavailable(fmt::format("sublet-actor is neither beside subletd ({}) nor in libexec", bin.string()),
-                       "install it there: it ends programs for the daemon");
+                       "install sublet-actor there: it signals programs for the daemon");
   }
   places.group_name = "sublet";
   if (places.mode == "system") return {};
   // Leases of several daemons have the same numbers. So the group name comes from the state directory, and stays the
   // same over restarts.
   struct stat home {};
-  if (::stat(places.state_dir.c_str(), &home) != 0) return from_errno("cannot look at " + places.state_dir, errno);
+  if (::stat(places.state_dir.c_str(), &home) != 0) return from_errno("cannot read " + places.state_dir, errno);
   places.group_name = fmt::format("sublet-{:x}-{:x}", home.st_dev, home.st_ino);
   return {};
 }
@@ -140,7 +141,7 @@ Result<Places> prepare(const Options& given) {
   places.helper = find_program(bin, "sublet-gpu");
   if (places.helper.empty()) {
     return unavailable(fmt::format("sublet-gpu is neither beside subletd ({}) nor in libexec", bin.string()),
-                       "install it there: it reads the GPUs for the daemon");
+                       "install sublet-gpu there: it reads the GPUs for the daemon");
   }
   if (auto found = find_actor(bin, places); !found) return found.error();
   if (!options.sim.empty()) {
@@ -160,7 +161,7 @@ Result<Places> prepare(const Options& given) {
 Status announce_ready(const Options& options, const Places& places) {
   if (!places.env_file.empty()) {
     std::ofstream env(places.env_file, std::ios::trunc);
-    env << "# source this in a shell that should use the daemon of this directory\n";
+    env << "# Source this in a shell that should use the daemon of this directory.\n";
     env << "export SUBLET_HOST=" << shell_quoted("unix://" + places.socket) << "\n";
     for (const auto& [name, value] : places.program_env) {
       if (name == "LD_LIBRARY_PATH") {

@@ -86,7 +86,7 @@ std::string check_peer(int socket) {
   socklen_t size = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return from_errno("SO_PEERCRED", errno).detail;
   if (peer.uid == 0 || peer.uid == ::geteuid()) return {};
-  return fmt::format("it is uid {} who listens there, not root", peer.uid);
+  return fmt::format("the listener runs as uid {}, not as root", peer.uid);
 }
 
 }  // namespace
@@ -114,8 +114,8 @@ void ActorClient::start(std::function<void()> came) {
 }
 
 std::string ActorClient::hint() const {
-  return options_.socket.empty() ? "it is tried again and again; the daemon's log says more"
-                                 : "its socket starts it, which is tried again and again: systemctl status "
+  return options_.socket.empty() ? "the daemon retries; its log shows the cause"
+                                 : "the daemon retries, and the socket starts the actor; check: systemctl status "
                                    "sublet-actor.socket sublet-actor.service";
 }
 
@@ -132,7 +132,7 @@ asio::awaitable<void> ActorClient::run() {
     if (stopped_) co_return;
     if (monotonic_ns() - since > longest_pause.count()) pause = first_pause;
     if (link_) drop();
-    if (problem != problem_) log::warn("the actor: {}", problem);
+    if (problem != problem_) log::warn("the actor does not work: {}", problem);
     problem_ = problem;
     asio::steady_timer timer(io_, to_steady(pause));
     co_await timer.async_wait(quiet);
@@ -157,7 +157,7 @@ asio::awaitable<std::string> ActorClient::serve() {
     if (got.index() == 0) {
       if (problem = take_replies(); !problem.empty()) co_return problem;
     } else if (!pending_.empty() && pending_.front().deadline_ns <= monotonic_ns()) {
-      co_return fmt::format("it has not answered for {}", format_duration(options_.timeout));
+      co_return fmt::format("it did not answer for {}", format_duration(options_.timeout));
     }
   }
   co_return "stopped";
@@ -181,12 +181,12 @@ std::string ActorClient::connect() {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string& path = options_.socket;
-  if (path.size() >= sizeof address.sun_path) return fmt::format("{} is too long for a socket's name", path);
+  if (path.size() >= sizeof address.sun_path) return fmt::format("the path {} is too long for a socket", path);
   path.copy(address.sun_path, path.size());
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return from_errno("socket", errno).detail;
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return from_errno("no connection to " + path, errno).detail;
+    return from_errno("cannot connect to " + path, errno).detail;
   }
   if (std::string wrong = check_peer(socket.get()); !wrong.empty()) return fmt::format("{}: {}", path, wrong);
   link_ = std::make_unique<Link>(io_);
@@ -197,13 +197,13 @@ std::string ActorClient::connect() {
 void ActorClient::introduce(const actor::Reply& reply) {
   if (reply.code == actor::Code::lost) return;
   if (reply.code != actor::Code::ok || reply.version != actor::protocol_version) {
-    refusal_ = fmt::format("it speaks version {} of the protocol, not {}", reply.version, actor::protocol_version);
+    refusal_ = fmt::format("it uses protocol version {}, not {}", reply.version, actor::protocol_version);
     return;
   }
   introduction_ = reply;
   introduction_.path[sizeof introduction_.path - 1] = '\0';
   ready_ = true;
-  if (!problem_.empty()) log::info("the actor is back");
+  if (!problem_.empty()) log::info("the actor works again");
   problem_.clear();
   came_();
 }
@@ -260,7 +260,7 @@ std::string ActorClient::take_replies() {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return options_.socket.empty() ? "sublet-actor has ended" : "it closed the connection";
     if (got != static_cast<ssize_t>(sizeof reply) || pending_.empty() || reply.id != pending_.front().id) {
-      return "it answered nonsense";
+      return "its answer is invalid";
     }
     const Fetched done = std::move(pending_.front().done);
     pending_.pop_front();

@@ -43,11 +43,11 @@ Status CardLocks::acquire(const std::string& uuid) {
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return from_errno("socket", errno);
   if (::bind(socket.get(), at.get(), at.length) != 0) {
-    if (errno != EADDRINUSE) return from_errno("lock of card " + uuid, errno);
+    if (errno != EADDRINUSE) return from_errno("cannot lock card " + uuid, errno);
     return Error{Code::InUse, fmt::format("another daemon manages this card: {}", holder_of(at)),
                  "stop one of the two daemons"};
   }
-  if (::listen(socket.get(), 8) != 0) return from_errno("lock of card " + uuid, errno);
+  if (::listen(socket.get(), 8) != 0) return from_errno("cannot lock card " + uuid, errno);
   held_.emplace(uuid, std::move(socket));
   return {};
 }

@@ -59,7 +59,7 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& memb
 
 CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const Answer& answer) {
   if (answer.kind == Answer::Kind::lost) return {answer.denied ? "no_right" : "helper", answer.problem};
-  return {"stuck", fmt::format("the driver has not returned from the {} of process {}",
+  return {"stuck", fmt::format("the driver did not return from the {} of process {}",
                                to_string(member.helper->last_call()), member.process.pid)};
 }
 
@@ -74,10 +74,9 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) 
 }
 
 CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
-  return {"shared_memory",
-          fmt::format("the driver has not answered for process {} while process {} was locked, as it does where "
-                      "processes share memory (NCCL, CUDA IPC)",
-                      member.process.pid, members_.front().process.pid)};
+  return {"shared_memory", fmt::format("the driver did not answer for process {} while process {} was locked, so the "
+                                       "two may share memory (NCCL, CUDA IPC)",
+                                       member.process.pid, members_.front().process.pid)};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
@@ -280,7 +279,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
     const std::optional<bool> may = co_await asked<bool>(touch);
-    if (!may) co_return unsaid("which processes are to be locked was not stored");
+    if (!may) co_return unsaid("the list of processes to lock was not stored");
     if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (next > 0) {
@@ -292,7 +291,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
     if (Trouble trouble = co_await join(list(), joined)) co_return trouble;
     if (!joined) co_return Trouble{};
   }
-  co_return Trouble{"tree_changing", fmt::format("process {} and others came while the others were being locked",
+  co_return Trouble{"tree_changing", fmt::format("process {} and others started while the program was being locked",
                                                  members_.back().process.pid)};
 }
 
@@ -382,10 +381,10 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   helpers_.keep_only(tree);
   bool joined = false;
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
-  if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of it uses CUDA"});
+  if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of the program uses CUDA"});
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   const std::optional<std::string> why_not = co_await asked<std::string>(weigh);
-  if (!why_not) co_return co_await undo(unsaid("what its locked processes hold was not measured and stored"));
+  if (!why_not) co_return co_await undo(unsaid("the memory of the locked processes was not measured and stored"));
   if (!why_not->empty()) {
     Trouble outgrown{"host_memory", *why_not};
     co_return co_await undo(std::move(outgrown));
@@ -420,11 +419,11 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
   for (const Member& member : members_) {
     if (member.lost_for_good()) lost = &member;
     else if (!member.gone && member.state != ParkState::running) {
-      co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "it does not say how it is"});
+      co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "its state is unknown"});
     }
   }
   if (lost == nullptr) co_return outcome(Kind::done);
-  co_return outcome(Kind::final, {"failed", fmt::format("the driver cannot bring process {} back any more{}{}",
+  co_return outcome(Kind::final, {"failed", fmt::format("the driver can never restore process {}{}{}",
                                                         lost->process.pid, why ? ": " : "", why.detail)});
 }
 
@@ -438,7 +437,7 @@ asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
   const auto stays = [](const Member& member) { return !member.gone && member.state != ParkState::running; };
   if (const auto found = std::ranges::find_if(members_, stays); found != members_.end()) {
     if (!left) left.detail = fmt::format("process {} is {}", found->process.pid, to_string(found->state));
-    trouble.detail = fmt::format("{}; still to be undone: {}", trouble.detail, left.detail);
+    trouble.detail = fmt::format("{}; not undone yet: {}", trouble.detail, left.detail);
     co_return outcome(Kind::unknown, std::move(trouble));
   }
   let_go();

@@ -84,8 +84,7 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
                    if (failure) {
                      outcome = {};
                      outcome.code = "internal";
-                     outcome.detail =
-                         fmt::format("parking or unparking {} failed: {}", to_string(lease), what_of(failure));
+                     outcome.detail = fmt::format("cannot park or unpark {}: {}", to_string(lease), what_of(failure));
                    }
                    outcome.took = Duration(monotonic_ns() - since);
                    done(std::move(outcome));

@@ -204,7 +204,7 @@ TEST_F(Parking, WhoIsNotWeighedInTimeRunsOn) {
   };
   const ParkOutcome outcome = park(tree);
   expect(outcome, Kind::undone, "measure_timeout");
-  EXPECT_EQ(outcome.detail, "what its locked processes hold was not measured and stored within 100 ms");
+  EXPECT_EQ(outcome.detail, "the memory of the locked processes was not measured and stored within 100 ms");
   for (const ProcessRef process : tree) EXPECT_EQ(state(process), "running");
   late({});  // no order waits for this answer any more
   until([&] { return !parker_->busy(lease); });

@@ -37,7 +37,7 @@ Time Engine::notice() {
   const Duration away = now - std::exchange(alive_at_, now) - asleep;
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
   else if (away <= standstill(options_.rules) || mutant(Mutant::standstills_go_unnoticed)) return now;
-  else log::warn("this process did not run for {}; nothing expires for that", format_duration(away));
+  else log::warn("the daemon stood still for {}; all deadlines are extended by that time", format_duration(away));
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
   intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
@@ -46,7 +46,7 @@ Time Engine::notice() {
 // The machine slept with all its programs. The clock has moved forward by this time, and the following step moves all
 // deadlines too.
 void Engine::fell_asleep(Duration asleep, Time now) {
-  log::warn("the machine slept for {}; nothing expires for that", format_duration(asleep));
+  log::warn("the machine slept for {}; all deadlines are extended by that time", format_duration(asleep));
   woke_at_ns_ = now.ns - clock_.offset_ns();
   boot_id_stored_ = false;  // stored again with the new offset of the clock
   if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
@@ -78,7 +78,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const auto changed = std::find_if(plan.changed.rbegin(), plan.changed.rend(),
                                     [&](const core::Lease& lease) { return lease.id == id; });
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
-  if (lease == nullptr) return not_found(fmt::format("there is no {} any more", to_string(id)));
+  if (lease == nullptr) return not_found(fmt::format("{} no longer exists", to_string(id)));
   Answered answered = answer(*lease);
   const std::uint64_t first = intend(std::move(plan), now, remembered_answer(remember, answered, now));
   // The first batch contains the lease of the request and the remembered answer. A queued lease's answer also depends

@@ -153,7 +153,7 @@ TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
     turn();
     EXPECT_FALSE(why_not) << "not durable yet";
     settle();
-    EXPECT_EQ(why_not, stored ? "" : "what it holds cannot be stored");
+    EXPECT_EQ(why_not, stored ? "" : "the memory that it holds cannot be stored");
   }
 }
 

@@ -107,7 +107,7 @@ bool Engine::lives(LeaseId id) const {
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
   if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated, so it was logged already
-  log::warn("{}: its program should end, and cannot be ended from here: {}", to_string(lease),
+  log::warn("{}: the daemon cannot end its program: {}", to_string(lease),
             why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
 }
 
@@ -125,7 +125,7 @@ void Engine::park(const core::Park& order) {
   const LeaseId lease = order.lease;
   // An order from before a store failure is not finished; the next order of the core undoes it.
   if (parker_.busy(lease)) {
-    core::Parked fact{lease, false, "an earlier order has not come back"};
+    core::Parked fact{lease, false, "an earlier order was not answered yet"};
     fact.hindrance = core::Hindrance::passing;
     boost::asio::post(io_, [this, fact] { tick(fact); });
     return;
@@ -140,7 +140,7 @@ void Engine::park(const core::Park& order) {
     if (epoch != store_epoch_ || !is_asked(order.lease)) return;
     const std::string may_swap = why_not.empty() ? who_may_swap(tree_of(order.lease)) : why_not;
     if (!may_swap.empty()) {
-      core::Parked fact{order.lease, false, "it cannot be kept from the swap device: " + may_swap, {}, true};
+      core::Parked fact{order.lease, false, "its memory cannot be kept out of swap: " + may_swap, {}, true};
       const core::HostMemory host = host_memory(state_.find(order.lease));
       fact.hindrance = host.may_swap && !host.keeper_away ? core::Hindrance::swap : core::Hindrance::passing;
       boost::asio::post(io_, [this, fact] { tick(fact); });
@@ -216,7 +216,7 @@ void Engine::measure_weighed(Time began) {
       // The bytes of each process are stored before it is parked, because its restore must be made sure of by them.
       locks_waiting_.insert_or_assign(lease, [this, lease = lease, say = weighing.say](bool stored) {
         if (stored) begin_copying(lease);
-        say(stored ? std::string() : "what it holds cannot be stored");
+        say(stored ? std::string() : "the memory that it holds cannot be stored");
       });
       plan.actions.emplace_back(core::Lock{lease});
     }
@@ -228,7 +228,7 @@ void Engine::measure_weighed(Time began) {
 
 void Engine::nothing_weighed(const std::string& problem) {
   for (const auto& [lease, weighing] : std::exchange(weighing_, {}))
-    weighing.say("what it holds cannot be measured: " + problem);
+    weighing.say("the memory that it holds cannot be measured: " + problem);
 }
 
 // Gives one order for each group of the processes, also for a group that is kept already. It may be kept for another
@@ -254,7 +254,7 @@ void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::
       [this, lease, next, left = std::move(left), done = std::move(done)](const std::string& why_not) mutable {
         // The lease has resumed meanwhile and its groups were released. Another order would keep them for ever.
         const core::Lease* known = state_.find(lease);
-        if (known == nullptr || !known->parking) return done("it is not to yield any more");
+        if (known == nullptr || !known->parking) return done("the pause was withdrawn");
         if (why_not.empty()) {
           std::erase_if(left, [&](const MaySwap& other) { return other.group == next.group && !next.group.empty(); });
         } else if (programs_.lives(next.process) && host_.memory({&next.process, 1}, {}).may_swap) {
@@ -270,7 +270,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
   if (!host_.memory(processes, {}).may_swap) return {};
   for (const ProcessRef& process : processes)
     if (host_.memory({&process, 1}, {}).may_swap)
-      return fmt::format("process {} is in a control group that nobody keeps from it", process.pid);
+      return fmt::format("process {} is in a control group whose memory.swap.max cannot be set", process.pid);
   return {};
 }
 
@@ -278,7 +278,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
 void Engine::let_swap(LeaseId lease) {
   if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
-    if (!why_not.empty()) log::warn("{}: its control group is still kept from swap: {}", to_string(lease), why_not);
+    if (!why_not.empty()) log::warn("{}: its control group is still kept out of swap: {}", to_string(lease), why_not);
   });
 }
 
@@ -299,7 +299,7 @@ void Engine::keep_all_from_swap() {
     keep_from_swap(id, programs_.tree(id), [this, id, one_named](const std::string& why_not) {
       const core::Lease* known = state_.find(id);
       const bool away = known != nullptr && known->parking;  // false: there is nothing to keep any more
-      if (!why_not.empty() && away) log::warn("{}: what is parked may be swapped out: {}", to_string(id), why_not);
+      if (!why_not.empty() && away) log::warn("{}: parked memory may be swapped out: {}", to_string(id), why_not);
       one_named();
     });
   }
@@ -310,7 +310,7 @@ void Engine::ask_to_yield(const core::Park& order) {
   const LeaseId lease = order.lease;
   const core::Lease* known = state_.find(lease);
   if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
-    boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "it no longer yields by itself"}); });
+    boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "its program is no longer cooperative"}); });
     return;
   }
   cooperation_.yield(*known, known->parking->reason, order.at_most,
@@ -322,8 +322,9 @@ void Engine::ask_to_yield(const core::Park& order) {
 void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome) {
   const bool done = outcome.kind == ParkOutcome::Kind::done;
   log::info("{}: {}", to_string(lease),
-            done ? fmt::format("{} processes yielded in {}", outcome.parked.size(), format_duration(outcome.took))
-                 : "not parked: " + outcome.detail);
+            done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
+                               format_duration(outcome.took))
+                 : "not paused: " + outcome.detail);
   core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
   fact.may_be_by_chance = outcome.code == "shared_memory";
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
@@ -341,7 +342,7 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
 void Engine::pause_again(LeaseId lease) {
   const core::Lease* known = state_.find(lease);
   if (known == nullptr) return;
-  tick(core::Pause{lease, 0, "it held VRAM while it was paused", host_memory(known), /*again=*/true});
+  tick(core::Pause{lease, 0, "it allocated VRAM while it was paused", host_memory(known), /*again=*/true});
 }
 
 // --- resuming
@@ -383,7 +384,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   How how = How::not_yet;
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
-  if (how != How::runs) log::warn("{}: its program does not run again: {}", to_string(lease), outcome.detail);
+  if (how != How::runs) log::warn("{}: its program is not running again: {}", to_string(lease), outcome.detail);
   const core::Lease* known = state_.find(lease);
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
   core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};

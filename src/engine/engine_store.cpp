@@ -132,7 +132,7 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
 void Engine::store_failed(Error error) {
   store_problem_ = error.detail;
   store_problem_since_ = clock_.now();
-  log::error("the store failed: {}. No leases are granted until it is back.", error.detail);
+  log::error("the store failed: {}. No lease is granted until it works again.", error.detail);
   for (const AfterCommit& next : after_commit_) ends_in_doubt_.insert(next.ended.begin(), next.ended.end());
   after_commit_.clear();
   changed_in_.clear();
@@ -147,7 +147,7 @@ void Engine::reconcile() {
     store_problem_ = opened.error().detail;
     return reopen_later();
   }
-  log::info("the store is back: {} leases read", state_.leases().size());
+  log::info("the store works again: read {} leases", state_.leases().size());
   probe_.take_now();
 }
 

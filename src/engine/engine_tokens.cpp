@@ -29,11 +29,12 @@ std::optional<Scope> parse_scope(std::string_view text) {
 
 Status Engine::may_decide() const {
   if (!store_problem_.empty()) {
-    return unavailable("nothing can be decided while the store is not usable: " + store_problem_,
-                       "'sublet status' shows when it is back");
+    return unavailable("no change is possible while the store is not usable: " + store_problem_,
+                       "'sublet status' shows when the store is back");
   }
   if (const auto backlog = store_.backlog(); backlog.full()) {
-    return unavailable(fmt::format("{} decisions wait to be written, the limit", backlog.batches), "try again");
+    return unavailable(fmt::format("{} changes wait to be written, which is the limit", backlog.batches),
+                       "retry in a moment");
   }
   return {};
 }

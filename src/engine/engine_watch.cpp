@@ -22,59 +22,59 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
   return {"safe-mode",
-          core::safe_mode_text(safe) + ". Nothing is granted, paused or resumed; what runs runs on, and can be stopped",
+          core::safe_mode_text(safe) +
+              ". No lease is granted, paused or resumed; running programs continue and can be stopped",
           core::safe_mode_hint(safe), now};
 }
 
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
   const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
   if (device.lost) {
-    return Warning{"device-lost", name + " is gone: " + device.problem, "look into the kernel's log for Xid messages",
+    return Warning{"device-lost", name + " is gone: " + device.problem, "look for Xid messages in the kernel's log",
                    now};
   }
   if (!device.problem.empty()) {
-    return Warning{"device", name + " is not given out: " + device.problem, "'sublet gpus' shows its last reading",
-                   now};
+    return Warning{"device", name + " is not leased: " + device.problem, "'sublet gpus' shows its last reading", now};
   }
   if (known) return std::nullopt;
-  return Warning{"device-stale", name + " is not given out: its last reading is too old",
-                 "'sublet doctor' says what is wrong with the driver", now};
+  return Warning{"device-stale", name + " is not leased: its last reading is too old",
+                 "'sublet doctor' checks the driver", now};
 }
 
 Warning unkillable_warning(LeaseId id, const std::string& why, Time now) {
   const std::string reason =
-      why.empty() ? "its keeper is gone, and nothing proves that its pids are still its own" : why;
-  return {"unkillable",
-          fmt::format("the program of {} should end, and cannot be ended from here: {}", to_string(id), reason),
-          fmt::format("'sublet ps' shows its pid; end it by hand, '{}' ends with it", to_string(id)), now};
+      why.empty() ? "its keeper is gone, and nothing proves that the pids still belong to it" : why;
+  return {"unkillable", fmt::format("the daemon cannot end the program of {}: {}", to_string(id), reason),
+          fmt::format("'sublet ps -o id,pid' shows its pid; end it by hand, and '{}' ends with it", to_string(id)),
+          now};
 }
 
 // Without the bytes, which change all the time; /v1/ledger has them.
 Warning swapped_warning(const core::Lease& lease, Time now) {
   return {"parked-swapped",
-          fmt::format("the parked program of {} ({}, {}) is partly on a swap device: it comes back late",
+          fmt::format("the parked program of {} ({}, {}) is partly swapped out: it will resume slowly",
                       to_string(lease.id), lease.consumer, lease.user),
-          fmt::format("'sublet status' says how much; turn swap off for it (memory.swap.max = 0 in its cgroup), or "
-                      "bring it back: 'sublet resume {}'",
-                      to_string(lease.id)),
+          fmt::format(
+              "'sublet status' shows how much; set memory.swap.max = 0 in its cgroup, or resume it: 'sublet resume {}'",
+              to_string(lease.id)),
           now};
 }
 
 // Without the result of each try, which is in the lease's reasons.
 Warning not_back_warning(const core::Lease& lease, Time now) {
-  return {"not-back",
-          fmt::format("the paused program of {} ({}, {}) does not run again yet", to_string(lease.id), lease.consumer,
-                      lease.user),
-          fmt::format("it is tried again and again; 'sublet why {}' says what is in the way, and what would help",
-                      to_string(lease.id)),
-          now};
+  return {
+      "not-back",
+      fmt::format("the paused program of {} ({}, {}) is not running again yet", to_string(lease.id), lease.consumer,
+                  lease.user),
+      fmt::format("the daemon retries; 'sublet why {}' shows the obstacle and what would help", to_string(lease.id)),
+      now};
 }
 
 Warning poisoned_warning(const core::State& state, const core::Lease& lease, Time now) {
   return {"poisoned",
-          fmt::format("the program of {} ({}, {}) is poisoned, it can never run again: {}", to_string(lease.id),
+          fmt::format("the program of {} ({}, {}) is poisoned and can never run again: {}", to_string(lease.id),
                       lease.consumer, lease.user, lease.parking->reason),
-          fmt::format("nobody ends it but its owner or an admin: {} does, and gives back what it holds",
+          fmt::format("its owner or an admin must end it: {} ends it and frees its memory",
                       core::end_command(state, lease)),
           now};
 }
@@ -84,8 +84,8 @@ Warning over_warning(const core::Lease& lease, const core::Device& device, Time 
   return {"over-lease",
           fmt::format("{} ({}, {}) uses more than the {} that it leased on gpu{}", to_string(lease.id), lease.consumer,
                       lease.user, format_size(lease.vram), device.reading.index),
-          fmt::format("'sublet ps' says how much; its owner gives it more (sublet resize {0} SIZE) or ends it (sublet "
-                      "stop {0})",
+          fmt::format("'sublet ps' shows how much; its owner can enlarge the lease (sublet resize {0} SIZE) or end it "
+                      "(sublet stop {0})",
                       to_string(lease.id)),
           now};
 }
@@ -94,16 +94,16 @@ Warning over_warning(const core::Lease& lease, const core::Device& device, Time 
 // frees enough space for a few commits.
 Warning disk_warning(const store::DiskRoom& room, Time now) {
   return {"disk",
-          fmt::format("less than {} are left in {}, where the store is: nothing is granted once that disk is full",
+          fmt::format("less than {} are free in {}, the store's directory: no lease is granted once the disk is full",
                       format_size(little_room), room.directory),
-          "free space there", now};
+          "free space on that disk", now};
 }
 
 }  // namespace
 
 Warning store_warning(const std::string& problem, Time since) {
-  return {"store", "the store is not usable, nothing is granted: " + problem,
-          "running programs go on; what was acknowledged is kept", since};
+  return {"store", "the store is not usable, no lease is granted: " + problem,
+          "running programs continue; acknowledged changes are kept", since};
 }
 
 // --- safe mode ---
@@ -177,7 +177,8 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   watch_away();
   watch_sizes();
   for (const auto& [uuid, index] : lost) {
-    if (!state_.devices().contains(uuid)) log::warn("gpu{} ({}) has been gone for too long: forgotten", index, uuid);
+    if (!state_.devices().contains(uuid))
+      log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
 }
@@ -324,8 +325,8 @@ std::vector<Warning> Engine::warnings() {
   if (const auto room = store_.disk_room(); room && room->left < little_room) all.push_back(disk_warning(*room, now()));
   const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
   if (!unread.empty()) {
-    all.push_back({"gpu", "the GPUs cannot be read, nothing is granted: " + unread,
-                   "'sublet doctor' says what is wrong with the driver", now()});
+    all.push_back(
+        {"gpu", "the GPUs cannot be read, no lease is granted: " + unread, "'sublet doctor' checks the driver", now()});
   }
   for (const auto& [uuid, device] : state_.devices()) {
     if (auto warning = device_warning(uuid, device, state_.known(device, options_.rules, now()), now())) {
@@ -335,9 +336,9 @@ std::vector<Warning> Engine::warnings() {
   if (!actor_.problem().empty()) {
     // The system's daemon also has its helpers started by the actor.
     const std::string lost = options_.mode == "system"
-                                 ? "programs cannot be parked, and those whose keeper is gone not ended"
-                                 : "programs whose keeper is gone cannot be ended";
-    all.push_back({"actor", lost + ": the actor: " + actor_.problem(), actor_.hint(), now()});
+                                 ? "programs cannot be parked, and programs without a keeper cannot be ended"
+                                 : "programs without a keeper cannot be ended";
+    all.push_back({"actor", lost + ": the actor does not work: " + actor_.problem(), actor_.hint(), now()});
   }
   std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));

@@ -98,14 +98,14 @@ asio::awaitable<void> HelperProbe::run() {
     const std::string problem = co_await ask();
     if (stopped_) co_return;
     if (problem.empty()) {
-      if (!problem_.empty()) log::info("the GPUs are read again");
+      if (!problem_.empty()) log::info("the GPUs can be read again");
       problem_.clear();
       pause = first_pause;
       co_await rest(busy_ ? options_.interval_busy : options_.interval_idle);
       continue;
     }
     if (helper_) abandon();
-    if (problem != problem_) log::warn("the GPUs cannot be read, nothing is granted: {}; trying again", problem);
+    if (problem != problem_) log::warn("the GPUs cannot be read, no lease is granted: {}; retrying", problem);
     problem_ = problem;
     events_.problem(problem);
     co_await system_.wait(pause);
@@ -142,7 +142,7 @@ asio::awaitable<std::string> HelperProbe::ask() {
   while (true) {
     while (auto line = helper_->lines.next()) {
       auto reply = gpu::decode_snapshot(*line);
-      if (!reply) co_return "sublet-gpu answered nonsense: " + reply.error().detail;
+      if (!reply) co_return "sublet-gpu gave an invalid answer: " + reply.error().detail;
       if (reply->id != id) continue;  // answers a question that was given up
       library_ = reply->snapshot.library;
       driver_version_ = reply->snapshot.driver_version;
@@ -152,7 +152,7 @@ asio::awaitable<std::string> HelperProbe::ask() {
     auto got = co_await (helper_->socket.async_read_some(asio::buffer(buffer), quiet) || deadline.async_wait(quiet));
     if (stopped_) co_return "stopped";
     if (got.index() == 1) {
-      co_return fmt::format("the driver has not answered for {}", format_duration(options_.timeout));
+      co_return fmt::format("the driver did not answer for {}", format_duration(options_.timeout));
     }
     const auto [error, size] = std::get<0>(got);
     if (error) co_return "sublet-gpu has ended";
@@ -163,7 +163,8 @@ asio::awaitable<std::string> HelperProbe::ask() {
 std::string HelperProbe::spawn() {
   reap();
   if (abandoned_.size() >= most_abandoned) {
-    return fmt::format("{} helpers hang in the driver and cannot be killed; no more are started", abandoned_.size());
+    return fmt::format("{} helpers hang in the driver and cannot be killed; no new helper is started",
+                       abandoned_.size());
   }
   auto started = system_.spawn(options_);
   if (!started) return started.error().detail;

@@ -86,7 +86,7 @@ TEST_F(HelperProbeTest, NoMoreThanEightAreLeftBehind) {
   ASSERT_EQ(problems.size(), 20U);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NE(problems[i].find("has not answered"), std::string::npos) << problems[i];
   for (std::size_t i = 8; i < 20; ++i)
-    EXPECT_EQ(problems[i], "8 helpers hang in the driver and cannot be killed; no more are started");
+    EXPECT_EQ(problems[i], "8 helpers hang in the driver and cannot be killed; no new helper is started");
   EXPECT_EQ(probe.problem(), problems.back());
   EXPECT_EQ(snapshots, 0);
 }
@@ -111,7 +111,7 @@ TEST_F(HelperProbeTest, OneThatEndsMakesRoomForAnother) {
   EXPECT_NE(problems.back().find("has not answered"), std::string::npos) << problems.back();
   helpers.run_for(2);
   EXPECT_EQ(helpers.spawned, 9U) << "it hangs as well: eight again";
-  EXPECT_EQ(problems.back(), "8 helpers hang in the driver and cannot be killed; no more are started");
+  EXPECT_EQ(problems.back(), "8 helpers hang in the driver and cannot be killed; no new helper is started");
 }
 
 TEST_F(HelperProbeTest, OneThatCanBeKilledIsForgotten) {

@@ -222,7 +222,7 @@ Status LocalCheckpointHelper::serve_on(Fd socket, pid_t child) {
 bool LocalCheckpointHelper::send(const std::string& line) {
   const ssize_t sent = ::send(link_->socket.native_handle(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(line.size())) return true;
-  lose("it takes no more");
+  lose("it takes no more requests");
   return false;
 }
 
@@ -254,11 +254,11 @@ void LocalCheckpointHelper::take(const std::shared_ptr<Link>& from, std::size_t 
 void LocalCheckpointHelper::take_line(std::string_view line) {
   auto reply = gpu::decode_checkpoint_reply(line);
   if (!reply) return lose(reply.error().detail);
-  if (!asked_ || reply->id != last_id_) return lose("it answered what it was not asked");
+  if (!asked_ || reply->id != last_id_) return lose("its answer does not match the request");
   failed_for_good_ |= reply->final;
   const bool useless = is_useless(*reply);
   if (!stuck_) reply_ = std::move(*reply);
-  if (useless) return lose("its driver is of no use");
+  if (useless) return lose("its driver cannot park programs");
   answered();
 }
 

@@ -220,7 +220,7 @@ void LocalCooperation::State::call(LeaseId lease, const Entry& entry) {
       [weak = weak_from_this(), lease, number = order.number](const std::exception_ptr& failure, WebhookReply reply) {
         const auto self = weak.lock();
         if (!self) return;
-        if (failure) reply = {.status = 0, .body = {}, .problem = "the call failed inside of the daemon"};
+        if (failure) reply = {.status = 0, .body = {}, .problem = "the call failed inside the daemon"};
         self->called(lease, number, reply);
       });
 }
@@ -247,9 +247,7 @@ void LocalCooperation::State::called(LeaseId lease, std::uint64_t number, const 
   const auto said = parse_yield_answer(text("answer"));
   if (!said || !fits(entry->order.kind, *said)) {
     return could_not(lease, number,
-                     {.problem = "its answer is neither yielded, refused nor resumed, as would fit",
-                      .by_program = true,
-                      .may_have_been = true});
+                     {.problem = "its answer does not match the order", .by_program = true, .may_have_been = true});
   }
   take(lease, *entry, *said, printable(text("detail")));
 }
@@ -278,7 +276,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     if (!yields) return take(lease, *entry, YieldAnswer::resumed, "it has ended");
     entry->answered = true;
     if (entry->ended) return end(lease);
-    ParkOutcome outcome = failed("gone", name_of(*entry) + ", which yields by itself, has ended");
+    ParkOutcome outcome = failed("gone", name_of(*entry) + ", the cooperative process of the lease, has ended");
     outcome.kind = ParkOutcome::Kind::undone;
     return finish(*entry, std::move(outcome));
   }
@@ -290,8 +288,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     const std::string within = format_duration(entry->deadline.given());
     // Nothing waits for the answer to a yield any more; the answer to a resume order always counts.
     if (yields) entry->answered = true;
-    finish(*entry, failed("late", fmt::format("{} has not answered within {}, told to {}", name_of(*entry), within,
-                                              yields ? "yield" : "go on")));
+    finish(*entry, failed("late", fmt::format("{0} did not answer the order to {2} within {1}", name_of(*entry), within,
+                                              yields ? "yield" : "resume")));
     entry = find(lease, number);
     if (entry == nullptr || entry->answered) return;
   }
@@ -315,9 +313,9 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   }
   // A yield is not repeated over a way that does not work. A resume order is repeated as soon as possible.
   const bool blamed = what.by_program || (yields && what.lasts);
-  ParkOutcome outcome =
-      failed(blamed ? "notify_failed" : "unreachable",
-             fmt::format("{} cannot be told to {}: {}", name_of(*entry), yields ? "yield" : "go on", what.problem));
+  ParkOutcome outcome = failed(
+      blamed ? "notify_failed" : "unreachable",
+      fmt::format("{} cannot get the order to {}: {}", name_of(*entry), yields ? "yield" : "resume", what.problem));
   if (!blamed && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
   finish(*entry, std::move(outcome));
 }
@@ -395,8 +393,8 @@ void LocalCooperation::State::say_last_word(LeaseId lease) {
   ++entry.last_words;
   begin(ended, Kind::resume, {}, last_word, [this, lease](const ParkOutcome& outcome) {
     const bool runs = outcome.kind == ParkOutcome::Kind::done;
-    log::info("{} has ended while its program was told to yield: {}", sublet::to_string(lease),
-              runs ? "it goes on" : outcome.detail);
+    log::info("{} has ended while its program had a yield order: {}", sublet::to_string(lease),
+              runs ? "the program resumes" : outcome.detail);
     Entry& told = entries.at(lease);
     if (runs || told.last_words == most_last_words) return later(&State::end, lease);
     told.owed = true;
@@ -443,14 +441,15 @@ Status LocalCooperation::answer(LeaseId lease, std::uint64_t number, YieldAnswer
     const YieldOrder now = order(lease);
     return Error{
         Code::Stale,
-        fmt::format("order {} of {} is not waited for{}", number, sublet::to_string(lease),
-                    now.kind == Kind::none ? "" : fmt::format("; order {} is: {}", now.number, to_string(now.kind))),
-        "ask for the order that is: GET /v1/leases/{id}/cooperate"};
+        fmt::format(
+            "order {} of {} is not open{}", number, sublet::to_string(lease),
+            now.kind == Kind::none ? "" : fmt::format("; the open order is {}: {}", now.number, to_string(now.kind))),
+        "get the open order: GET /v1/leases/{id}/cooperate"};
   }
   if (!fits(entry->order.kind, answer)) {
     return bad_request(
-        fmt::format("'{}' is no answer to the order to {}", to_string(answer), to_string(entry->order.kind)),
-        entry->order.kind == Kind::yield ? "yielded or refused" : "resumed");
+        fmt::format("'{}' does not answer the order to {}", to_string(answer), to_string(entry->order.kind)),
+        entry->order.kind == Kind::yield ? "answer yielded or refused" : "resumed");
   }
   state_->take(lease, *entry, answer, detail);
   return {};
@@ -482,7 +481,8 @@ void LocalCooperation::forget(const core::Lease& lease) {
   entry.done = nullptr;
   if (is_told) return;   // the answer counts, and the order is repeated all the same
   if (entry.yields()) {  // still waits for the answer to the yield
-    return log::info("{} has ended while its program yields: it is resumed after that", sublet::to_string(lease.id));
+    return log::info("{} has ended while its program yields: the program is resumed after that",
+                     sublet::to_string(lease.id));
   }
   entry.answered = true;
   entry.look.cancel();

@@ -41,15 +41,15 @@ Result<LocalPrograms::Identified> LocalPrograms::identify(std::int32_t pid, std:
   auto held = proc::hold_process(*root_, pid);
   if (!held) {
     if (held.error().code != Code::NotFound) return held.error();
-    return bad_request(held.error().detail, "name one that runs");
+    return bad_request(held.error().detail, "name a running process");
   }
   if (uid && held->info.uid != *uid) {
     return denied(fmt::format("process {} belongs to uid {}, not to uid {}", pid, held->info.uid, *uid),
                   "name a process of your own");
   }
   if (parent != 0 && held->info.ppid != parent) {
-    return bad_request(fmt::format("process {} is a child of {}, not of its keeper {}", pid, held->info.ppid, parent),
-                       "a keeper is the parent of its program");
+    return bad_request(fmt::format("process {} is a child of {}, not of the keeper {}", pid, held->info.ppid, parent),
+                       "only the parent of a program can be its keeper");
   }
   return Identified{held->info.ref, proc::pidfd_inode(held->pidfd.get()).value_or(0)};
 }
@@ -60,8 +60,8 @@ Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
   // A fault of this machine, not of the caller.
   if (!status && status.error().code != Code::NotFound) return status.error();
   if (!status)
-    return denied(fmt::format("process {}, which asks, cannot be looked at", asking_pid),
-                  "hold the lease by connection or token: nobody needs to be looked at for that");
+    return denied(fmt::format("the calling process {} cannot be inspected", asking_pid),
+                  "hold the lease by a connection or a token, which need no process");
   const auto at = status->find("\nNSpid:");
   if (at == std::string::npos) return {};  // a kernel without nested namespaces
   const std::string line = status->substr(at + 7, status->find('\n', at + 1) - at - 7);
@@ -69,8 +69,8 @@ Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
   for (std::size_t i = 1; i < line.size(); ++i) numbers += std::isdigit(line[i]) != 0 && std::isdigit(line[i - 1]) == 0;
   if (numbers == 1) return {};
   return denied(
-      fmt::format("process {} asks from another pid namespace: the pids it names are others' here", asking_pid),
-      "run the command outside of the container, or hold the lease by connection or token");
+      fmt::format("the calling process {} is in another pid namespace: its pids name other processes here", asking_pid),
+      "run the command outside the container, or hold the lease by a connection or a token");
 }
 
 void LocalPrograms::follow(const core::Lease& lease, bool adopted) {
@@ -115,7 +115,7 @@ void LocalPrograms::open_main(const std::shared_ptr<Program>& program) {
     introduce(program);
     asio::post(io_, [this, program] { check(program); });
   } else {  // for example, no descriptor is free; an unknown process does not count as ended
-    log::warn("{}: its program cannot be watched: {}; trying again", to_string(program->lease), main.error().detail);
+    log::warn("{}: cannot watch its program: {}; retrying", to_string(program->lease), main.error().detail);
     program->recheck.expires_after(longest_recheck);
     program->recheck.async_wait([this, program](const boost::system::error_code& error) {
       if (!error) open_main(program);
@@ -167,7 +167,7 @@ void LocalPrograms::check(const std::shared_ptr<Program>& program) {
       const std::int64_t now = monotonic_ns();
       if (program->gone_since_ns == 0) program->gone_since_ns = now;
       if (now - program->gone_since_ns < reconnect_.count()) return check_again(program);
-      log::warn("{}: its keeper (pid {}) lives but did not report how the program ended", to_string(program->lease),
+      log::warn("{}: its keeper (pid {}) is alive but did not report the program's exit", to_string(program->lease),
                 program->owner.keeper.pid);
     }
   }
@@ -257,7 +257,7 @@ void LocalPrograms::scan() {
   }
   auto table = root_->list();
   if (!table) {
-    log::warn("cannot read the process table: {}; going on with the last one", table.error().detail);
+    log::warn("cannot read the process table: {}; using the previous one", table.error().detail);
     return;
   }
   scanned_ns_ = monotonic_ns();

@@ -60,11 +60,11 @@ void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const ac
     program->refusal = to_string(reply.code);
     // The actor saw its end first; the daemon will see it soon.
     if (reply.code != actor::Code::gone && reply.code != actor::Code::no_proof) {
-      log::warn("{}: the actor does not follow its program: {}", to_string(program->lease), program->refusal);
+      log::warn("{}: the actor refused to register its program: {}", to_string(program->lease), program->refusal);
     }
   } else if ((who.flags & actor::signals_others) == 0 && who.uid != program->uid) {
     program->refusal =
-        fmt::format("the actor is uid {}, and may not signal the programs of uid {}", who.uid, program->uid);
+        fmt::format("the actor runs as uid {} and may not signal programs of uid {}", who.uid, program->uid);
   } else {
     program->proven = true;
   }
@@ -74,7 +74,7 @@ void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const ac
                              : Result<proc::LeaseGroup>(hierarchies.error());
     if (group) program->group = std::move(*group);
   } else if (program->introduced) {
-    log::debug("{}: no control group of its own: {}", to_string(program->lease), reply.path);
+    log::debug("{}: its program has no control group of its own: {}", to_string(program->lease), reply.path);
   }
   if (std::exchange(program->wake, false)) wake_keeper(program->lease, program->asked_by);
   if (program->wanted == 0) return;
@@ -130,7 +130,7 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
   const auto program = find(lease);
   if (!program || !program->introduced) {
     SignalResult told;
-    told.problem = program && !program->refusal.empty() ? program->refusal : "the actor does not follow its program";
+    told.problem = program && !program->refusal.empty() ? program->refusal : "the actor did not register its program";
     told.lasts = program && (!program->refusal.empty() || !program->proven);
     return boost::asio::post(io_, [done = std::move(done), told] { done(told); });
   }
@@ -183,7 +183,7 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
 void LocalPrograms::all_are_kept() {
   actor_.order({.verb = actor::Verb::all_named}, {}, [](const actor::Reply& reply) {
     if (reply.code == actor::Code::ok || reply.code == actor::Code::lost) return;
-    log::warn("what an earlier actor has kept from swap still is: {}",
+    log::warn("memory that an earlier actor kept out of swap is still kept out: {}",
               reply.path[0] != '\0' ? std::string_view(reply.path) : to_string(reply.code));
   });
 }
@@ -249,9 +249,8 @@ void LocalPrograms::signalled(const std::shared_ptr<Program>& program, int signa
   if (reply.code != actor::Code::ok) {
     events_.unkillable(program->lease, std::string(to_string(reply.code)));
   } else if (reply.refused != 0) {
-    events_.unkillable(
-        program->lease,
-        fmt::format("{} of its processes belong to another user, or may not be signalled", reply.refused));
+    events_.unkillable(program->lease, fmt::format("{} of its processes belong to another user or may not be signalled",
+                                                   reply.refused));
   }
   send_wanted(program);
 }

@@ -81,7 +81,7 @@ TEST(Programs, WhatBecameOfASignalSaysWhoseDoingItIs) {
   EXPECT_TRUE(said.empty()) << "who asks may not be ready for it";
   world.io.poll();
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0].problem, "the actor does not follow its program");
+  EXPECT_EQ(said[0].problem, "the actor did not register its program");
   EXPECT_FALSE(said[0].by_program || said[0].may_have_been);
 
   world.programs.follow(world.lease, false);

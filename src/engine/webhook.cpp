@@ -36,7 +36,7 @@ bool plain(std::string_view text) {
 }
 
 Error not_here(std::string_view url) {
-  return bad_request(fmt::format("'{}' is no URL of this machine that can be called", printable(url)),
+  return bad_request(fmt::format("'{}' is not a valid URL on this machine", printable(url)),
                      "for example http://127.0.0.1:8080/sublet, or unix:/run/user/1000/app.sock:/sublet");
 }
 
@@ -57,7 +57,7 @@ WebhookReply parse_reply(std::string_view text) {
   const auto space = text.find(' ');
   const auto end = text.find("\r\n\r\n");
   if (!text.starts_with("HTTP/1.") || space == std::string_view::npos || end == std::string_view::npos) {
-    return none("what serves there does not speak HTTP", true);
+    return none("the server there does not speak HTTP", true);
   }
   const std::string_view code = text.substr(space + 1, 3);
   const auto [rest, error] = std::from_chars(code.data(), code.data() + code.size(), reply.status);
@@ -85,7 +85,7 @@ asio::awaitable<std::string> connect(Socket& socket, const WebhookAddress& to, s
   std::optional<std::uint32_t> owner;
   if (to.socket.empty()) {
     owner = proc::listener_uid(to.host, to.port);
-    if (!owner) co_return fmt::format("nobody listens on port {}", to.port);
+    if (!owner) co_return fmt::format("no process listens on port {}", to.port);
   }
   // Checked before anything is sent. For a Unix socket it is checked once the peer is known.
   const auto endpoint =
@@ -93,10 +93,10 @@ asio::awaitable<std::string> connect(Socket& socket, const WebhookAddress& to, s
           ? asio::generic::stream_protocol::endpoint(asio::ip::tcp::endpoint(asio::ip::make_address(to.host), to.port))
           : asio::generic::stream_protocol::endpoint(asio::local::stream_protocol::endpoint(to.socket));
   const auto [error] = co_await socket.async_connect(endpoint, quiet);
-  if (error) co_return fmt::format("no connection: {}", error.message());
+  if (error) co_return fmt::format("cannot connect: {}", error.message());
   if (!to.socket.empty()) owner = owner_of_peer(socket.native_handle());
   if (owner && (*owner == uid || *owner == 0)) co_return "";
-  co_return fmt::format("it is served by uid {}, not by the lease's user", owner.value_or(65534));
+  co_return fmt::format("the server runs as uid {}, not as the lease's user", owner.value_or(65534));
 }
 
 asio::awaitable<WebhookReply> exchange(Socket& socket, const WebhookAddress& to, std::uint32_t uid, std::string body) {
@@ -170,7 +170,7 @@ asio::awaitable<WebhookReply> call_webhook(asio::io_context& io, std::string url
   Socket socket(io);
   auto first = co_await (exchange(socket, *to, uid, std::move(body)) || run_out(io, at_most));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
-  co_return none(fmt::format("it has not answered within {}", format_duration(at_most)), true);
+  co_return none(fmt::format("it did not answer within {}", format_duration(at_most)), true);
 }
 
 }  // namespace sublet::engine

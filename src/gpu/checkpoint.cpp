@@ -73,9 +73,9 @@ bool Parker::may_trace(CheckpointReply& reply) const {
   if (look.ending) return refuse(reply, CheckpointRefusal::gone, fmt::format("process {} is ending", target_.pid()));
   if (look.may_trace) return true;
   return refuse(reply, look.same_user ? CheckpointRefusal::not_dumpable : CheckpointRefusal::no_right,
-                look.same_user
-                    ? fmt::format("process {} does not let itself be traced", target_.pid())
-                    : fmt::format("process {} is another user's, and there is no right to trace it", target_.pid()));
+                look.same_user ? fmt::format("process {} forbids tracing", target_.pid())
+                               : fmt::format("process {} belongs to another user, and tracing it is not permitted",
+                                             target_.pid()));
 }
 
 // The driver does not park or restore a process that a debugger holds. It does after the debugger has gone.
@@ -83,7 +83,7 @@ bool Parker::untraced(CheckpointReply& reply) const {
   const auto tracer = target_.look().tracer;
   if (tracer == 0) return true;
   return refuse(reply, CheckpointRefusal::traced,
-                fmt::format("process {} is being traced by {}", target_.pid(), tracer));
+                fmt::format("a debugger (pid {}) is attached to process {}", tracer, target_.pid()));
 }
 
 // Whether the process lost its rights, forbade tracing or got a debugger since the preflight.
@@ -97,11 +97,12 @@ void Parker::failed(CheckpointReply& reply, CudaCode code) {
   if (refused_itself(reply, code)) return;
   if (reply.call == CheckpointCall::checkpoint && code == CudaCode::not_supported) {
     refuse(reply, CheckpointRefusal::not_parkable,
-           fmt::format("process {} uses what the driver cannot park ({}): {}", target_.pid(), reply.name, cannot_park));
+           fmt::format("process {} uses memory that the driver cannot park ({}): {}", target_.pid(), reply.name,
+                       cannot_park));
     return;
   }
   refuse(reply, CheckpointRefusal::driver,
-         fmt::format("the driver's {} of process {} said {} ({})", to_string(reply.call), target_.pid(), reply.name,
+         fmt::format("the driver's {} of process {} returned {} ({})", to_string(reply.call), target_.pid(), reply.name,
                      static_cast<int>(code)));
 }
 
@@ -127,7 +128,7 @@ bool Parker::may_proceed(const CheckpointCommand& command, CheckpointReply& repl
   }
   if (look.stopped) {
     return refuse(reply, CheckpointRefusal::stopped,
-                  fmt::format("process {} is stopped or frozen: its driver would not answer", target_.pid()));
+                  fmt::format("process {} is stopped or frozen, so its driver would not answer", target_.pid()));
   }
   return load(reply);
 }
@@ -140,26 +141,27 @@ bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& 
   const bool undoes = driver_->undoes_checkpoints();
   if (nccl.shares && (command.devices > 1 || !undoes)) {
     return refuse(reply, CheckpointRefusal::not_parkable,
-                  fmt::format("process {} shares memory with others by NCCL, and who is locked first would block them",
+                  fmt::format("process {} shares memory with other processes by NCCL, so locking it would block them",
                               target_.pid()));
   }
   if (undoes) return true;
   const int version = driver_->version();
-  const std::string driver = fmt::format("the driver, of CUDA {}.{},", version / 1000, version % 1000 / 10);
+  const std::string driver = fmt::format("the driver (CUDA {}.{})", version / 1000, version % 1000 / 10);
   if (nccl.links) {
     return refuse(reply, CheckpointRefusal::not_parkable,
-                  fmt::format("process {} uses NCCL, and {} would destroy it by trying", target_.pid(), driver));
+                  fmt::format("process {} uses NCCL, and {} would kill it in the attempt", target_.pid(), driver));
   }
   if (command.devices > 1) {
-    return refuse(reply, CheckpointRefusal::not_parkable,
-                  fmt::format("its program is on {} devices, and {} destroys by trying what has access from one to "
-                              "another",
-                              command.devices, driver));
+    return refuse(
+        reply, CheckpointRefusal::not_parkable,
+        fmt::format(
+            "its program is on {} devices, and {} kills a program with peer access between devices in the attempt",
+            command.devices, driver));
   }
   if (command.vouched) return true;
   return refuse(reply, CheckpointRefusal::unvouched,
-                fmt::format("{} destroys by trying what it cannot park (before 13.0), and nobody can see whether "
-                            "process {} uses that: {}",
+                fmt::format("{} kills a program that it tries and fails to park, and it is unknown "
+                            "whether process {} uses {}",
                             driver, target_.pid(), cannot_park));
 }
 
@@ -172,13 +174,13 @@ void Parker::preflight(const CheckpointCommand& command, CheckpointReply& reply)
   if (code == CudaCode::not_initialized || code == CudaCode::invalid_value) {
     refuse(reply, CheckpointRefusal::no_cuda, fmt::format("process {} uses no CUDA ({})", target_.pid(), reply.name));
   } else if (code == CudaCode::not_supported) {
-    refuse(reply, CheckpointRefusal::unsupported_driver, "the driver cannot park processes here");
+    refuse(reply, CheckpointRefusal::unsupported_driver, "the driver cannot park processes");
   } else if (code != CudaCode::success) {
     refuse(reply, CheckpointRefusal::driver,
-           fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
+           fmt::format("the driver returned {} for process {}", reply.name, target_.pid()));
   } else if (reply.state != ParkState::running) {
     refuse(reply, CheckpointRefusal::wrong_state,
-           fmt::format("process {} is {} already", target_.pid(), to_string(reply.state)));
+           fmt::format("process {} is already {}", target_.pid(), to_string(reply.state)));
   } else {
     survives_trying(command, reply);
   }
@@ -189,7 +191,8 @@ void Parker::state(CheckpointReply& reply) {
   guard(watch, false);
   const CudaCode code = timed(reply, [&](const CudaApi& api) { return api.state(target_.pid(), reply.state); });
   if (code == CudaCode::success || ended_meanwhile(reply) || refused_itself(reply, code)) return;
-  refuse(reply, CheckpointRefusal::driver, fmt::format("the driver said {} of process {}", reply.name, target_.pid()));
+  refuse(reply, CheckpointRefusal::driver,
+         fmt::format("the driver returned {} for process {}", reply.name, target_.pid()));
 }
 
 void Parker::step(CheckpointReply& reply, CudaCode (CudaApi::*call)(int) const, ParkState afterwards) {
@@ -215,7 +218,7 @@ void Parker::lock(const CheckpointCommand& command, CheckpointReply& reply) {
     reply.state = ask_state();
   }
   refuse(reply, CheckpointRefusal::timeout,
-         fmt::format("process {} was not done with its work within {} ms", target_.pid(), command.timeout.count()));
+         fmt::format("process {} did not finish its GPU work within {} ms", target_.pid(), command.timeout.count()));
 }
 
 bool Parker::hold(const CheckpointCommand& command, CheckpointReply& reply) {

@@ -67,7 +67,7 @@ void read_word(Reader& reader, const char* member, const Names& names, Value& va
       return;
     }
   }
-  reader.fail(fmt::format("has a {} that means nothing", member));
+  reader.fail(fmt::format("has an unknown {}", member));
 }
 
 constexpr std::int64_t max_timeout_ms = 3'600'000;
@@ -83,7 +83,7 @@ std::string read_ballast(const Json& list, std::vector<BallastWish>& ballast) {
     wish.uuid = reader.text("device", max_uuid);
     wish.bytes = reader.bytes("bytes");
     if (entry.is_object() && entry.contains("margin")) wish.margin = reader.bytes("margin");
-    if (reader.ok() && (wish.uuid.empty() || !cards.insert(wish.uuid).second)) reader.fail("names no card of its own");
+    if (reader.ok() && (wish.uuid.empty() || !cards.insert(wish.uuid).second)) reader.fail("names no card");
     if (!reader.ok()) return reader.problem();
     ballast.push_back(std::move(wish));
   }

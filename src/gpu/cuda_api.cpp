@@ -141,10 +141,8 @@ struct CudaApi::Table {
     };
     if (const int code = driver_version(&version); code != 0) return unavailable(no_start(code));
     if (version < first_version) {
-      return not_found(
-          fmt::format("the driver in {} is of CUDA {}.{}; checkpoints of other processes came with "
-                      "12.8 (driver 570)",
-                      printable(path), version / 1000, version % 1000 / 10));
+      return not_found(fmt::format("the driver in {} has CUDA {}.{}; parking other processes needs 12.8 (driver 570)",
+                                   printable(path), version / 1000, version % 1000 / 10));
     }
     const int code = init(0);
     if (code == static_cast<int>(CudaCode::not_supported)) return not_found(no_start(code));
@@ -159,7 +157,7 @@ Result<CudaApi> CudaApi::load(const std::string& path) {
   }
   // Ballast may be on any device, whatever CUDA_VISIBLE_DEVICES the daemon was started with.
   ::unsetenv("CUDA_VISIBLE_DEVICES");
-  Error last = unavailable("no libcuda.so.1 where the driver installs it");
+  Error last = unavailable("there is no libcuda.so.1 where the driver installs it");
   for (const std::string& candidate : path.empty() ? default_paths() : std::vector<std::string>{path}) {
     if (path.empty() && candidate[0] == '/' && ::access(candidate.c_str(), F_OK) != 0) continue;
     void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -280,7 +278,7 @@ Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes, Byt
     const auto refused = [&](std::string_view call, int code, Bytes got) {
       const bool full = code == static_cast<int>(CudaCode::out_of_memory);
       return Error{full ? Code::Memory : Code::Unavailable,
-                   fmt::format("{} of {} on {}: {} said {} ({})", format_size(got), format_size(bytes), uuid, call,
+                   fmt::format("{} of {} on {}: {} returned {} ({})", format_size(got), format_size(bytes), uuid, call,
                                table_->name_of(code), code),
                    {}};
     };

@@ -18,7 +18,7 @@ std::string name_pids(const std::vector<std::int32_t>& pids) {
 std::string judge_memory(const GpuDevice& device) {
   if (device.total.count <= 0) return "the driver reports a card without memory";
   if (device.driver_reserved > device.total || device.used > device.total - device.driver_reserved) {
-    return fmt::format("the driver reports {} used and {} reserved of {}, which is more than there is",
+    return fmt::format("the driver reports {} used and {} reserved of {}, which is more than the card has",
                        format_size(device.used), format_size(device.driver_reserved), format_size(device.total));
   }
   return {};
@@ -54,7 +54,7 @@ std::string judge_pids(GpuDevice& device) {
   }
   if (!foreign.empty()) {
     return fmt::format(
-        "{} of {} listed processes ({}) are no processes here: the driver reports pids of another pid namespace",
+        "{} of {} listed processes ({}) do not exist here: the driver reports pids of another pid namespace",
         foreign.size(), all.size(), name_pids(foreign));
   }
   return {};
@@ -66,7 +66,7 @@ GpuSnapshot judge(GpuSnapshot snapshot) {
   for (GpuDevice& device : snapshot.devices) {
     const std::string pids = judge_pids(device);  // called in any case, because it sets the flags
     if (!device.problem.empty()) continue;
-    if (device.mig) device.problem = "the card is cut into MIG slices, which are not managed yet";
+    if (device.mig) device.problem = "the card is divided into MIG slices, which this version does not manage";
     else device.problem = judge_memory(device);
     if (device.problem.empty()) device.problem = judge_uses(device);
     if (device.problem.empty()) device.problem = pids;

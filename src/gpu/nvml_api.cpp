@@ -192,7 +192,7 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, con
     }
     if (code != 0) return failed<std::vector<NvmlProcess>>(call, code);
     if (entries > room) {
-      return {NvmlCode::unknown, fmt::format("{}: {} processes in room for {}", call, entries, room), {}};
+      return {NvmlCode::unknown, fmt::format("{}: {} processes in a buffer for {}", call, entries, room), {}};
     }
     const std::size_t stride = measured_stride(buffer, entries, version.stride);
     Answer<std::vector<NvmlProcess>> answer;

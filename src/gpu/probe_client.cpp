@@ -19,7 +19,7 @@ Result<std::uint64_t> decode_snapshot_command(std::string_view line) {
     const auto [stop, error] = std::from_chars(line.data() + verb.size(), end, id);
     if (error == std::errc{} && stop == end) return id;
   }
-  return bad_request(fmt::format("'{}' is not a command", printable(line)), "the only one is: snapshot ID");
+  return bad_request(fmt::format("'{}' is not a command", printable(line)), "the only command is: snapshot ID");
 }
 
 Status LineSplitter::feed(std::string_view bytes) {

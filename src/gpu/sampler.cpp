@@ -162,7 +162,8 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (handle && !known_.contains(index)) {
     const auto identity = api_->identity(handle.value);
     if (identity && plain_uuid(identity.value.uuid)) known_[index] = identity.value;
-    else if (identity) device.problem = fmt::format("the driver names it '{}', which is no UUID", identity.value.uuid);
+    else if (identity)
+      device.problem = fmt::format("the driver names it '{}', which is not a UUID", identity.value.uuid);
     else device.problem = identity.error;
     device.lost = identity.code == NvmlCode::gpu_is_lost;
     note(identity.code);
@@ -205,7 +206,7 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
     device.processes.clear();
     for (const NvmlProcess& process : listed.value) {
       if (process.pid == 0 || process.pid > INT32_MAX) {
-        return failed(NvmlCode::success, fmt::format("the driver lists pid {}, which none can have", process.pid));
+        return failed(NvmlCode::success, fmt::format("the driver lists the impossible pid {}", process.pid));
       }
       device.processes.push_back({{static_cast<std::int32_t>(process.pid), 0}, false, process.used, false});
     }

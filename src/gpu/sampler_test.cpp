@@ -176,7 +176,7 @@ TEST(Sampler, ACardThatWillNotBeNamedIsStillThere) {
   EXPECT_NE(snapshot.devices[0].problem, "");
   EXPECT_TRUE(decode_snapshot(encode_snapshot(1, snapshot)));
   fake.say("uuid=GPU 1\n");
-  EXPECT_NE(sampler.take().devices.at(0).problem.find("no UUID"), std::string::npos);
+  EXPECT_NE(sampler.take().devices.at(0).problem.find("not a UUID"), std::string::npos);
 }
 
 TEST(Sampler, MigIsReadAndNotTouched) {

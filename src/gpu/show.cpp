@@ -9,7 +9,7 @@ namespace {
 std::string show_process(const GpuProcess& process) {
   const char* remark = process.foreign_pid ? ", no such process here" : process.hidden ? ", hidden in /proc" : "";
   return fmt::format("    pid {:<8} {:>10}{}\n", process.process.pid,
-                     process.used ? format_size(*process.used) : std::string("not told"), remark);
+                     process.used ? format_size(*process.used) : std::string("not reported"), remark);
 }
 
 std::string show_device(const GpuDevice& device) {
@@ -17,7 +17,7 @@ std::string show_device(const GpuDevice& device) {
                                  device.simulated ? " (not a real card)" : "",
                                  device.uuid.empty() ? "no UUID" : device.uuid, device.pci_bus_id);
   if (device.total.count > 0) {
-    text += fmt::format("  {} in all, {} kept by the driver, {} used by {} {}\n", format_size(device.total),
+    text += fmt::format("  {} in total, {} reserved by the driver, {} used by {} {}\n", format_size(device.total),
                         format_size(device.driver_reserved), format_size(device.used), device.processes.size(),
                         device.processes.size() == 1 ? "process" : "processes");
   }

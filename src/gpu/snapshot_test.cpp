@@ -239,7 +239,7 @@ TEST(Judge, BelievesWhatCanBeTrue) {
 TEST(Judge, RefusesMoreThanThereIsWithTheNumbers) {
   GpuDevice device = card(0, 24 * GiB, 1 * GiB, 24 * GiB);
   EXPECT_EQ(verdict(device),
-            "the driver reports 24.0 GiB used and 1.0 GiB reserved of 24.0 GiB, which is more than there is");
+            "the driver reports 24.0 GiB used and 1.0 GiB reserved of 24.0 GiB, which is more than the card has");
   device = card(0, 24 * GiB, 25 * GiB, 0 * GiB);
   EXPECT_NE(verdict(device), "");
   device = card(0, {}, {}, {});
@@ -266,7 +266,7 @@ TEST(Judge, NamesPidsThatAreTwiceOrNotHere) {
   snapshot.devices = {device};
   const GpuDevice judged = judge(snapshot).devices[0];
   EXPECT_EQ(judged.problem,
-            "1 of 3 listed processes (pid 10) are no processes here: the driver reports pids of another pid namespace");
+            "1 of 3 listed processes (pid 10) do not exist here: the driver reports pids of another pid namespace");
   EXPECT_FALSE(judged.processes[0].foreign_pid);
   EXPECT_TRUE(judged.processes[1].foreign_pid);
   EXPECT_FALSE(judged.processes[2].foreign_pid) << "it exists, /proc hides it";

@@ -26,16 +26,18 @@ namespace {
 using namespace sublet;
 
 constexpr const char* usage =
-    "sublet-gpu asks the GPU driver's libraries for subletd.\n"
-    "  sublet-gpu snapshot [--json] [--nvml PATH]  read all GPUs once and show them\n"
-    "  sublet-gpu support [--json] [--driver PATH]  say whether the driver here can park processes\n"
+    "sublet-gpu calls the GPU driver's libraries for subletd.\n"
+    "  sublet-gpu snapshot [--json] [--nvml PATH]  read all GPUs once and print them\n"
+    "  sublet-gpu support [--json] [--driver PATH]  print whether the driver can park processes\n"
     "  sublet-gpu probe --fd N [--nvml PATH]  answer 'snapshot ID' lines on the socket N until it closes\n"
-    "  sublet-gpu checkpoint --fd N --pid P [--start TICKS] [--driver PATH]  park and restore the CUDA state of the\n"
-    "      process P as JSON lines on the socket N say; at the socket's end a process that only waits is unlocked\n"
+    "  sublet-gpu checkpoint --fd N --pid P [--start TICKS] [--driver PATH]  park and restore the CUDA state of "
+    "process P\n"
+    "      by JSON lines on the socket N; when the socket closes, a process that is only locked is unlocked\n"
     "  sublet-gpu --version | --help\n"
-    "--nvml PATH and --driver PATH are the absolute paths of the management library (NVML) and of the CUDA driver; by "
-    "default the places where the vendor installs them are tried. --start TICKS is the process's start time as in "
-    "/proc/P/stat: where it is another's, the process is gone.\n";
+    "--nvml PATH and --driver PATH are the absolute paths of the management library (NVML) and of the CUDA driver.\n"
+    "Default: where the vendor installs them. --start TICKS is the process's start time in /proc/P/stat; if it "
+    "differs,\n"
+    "the process counts as gone.\n";
 
 struct Options {
   std::string verb;
@@ -72,15 +74,15 @@ void set_value(Options& options, const std::string& flag, const std::string& val
 std::string mismatch(const Options& options) {
   const bool checkpoint = options.verb == "checkpoint", serves = checkpoint || options.verb == "probe";
   const bool supports = options.verb == "support";
-  if (options.json && options.verb != "snapshot" && !supports) return "--json belongs to snapshot and support";
+  if (options.json && options.verb != "snapshot" && !supports) return "only snapshot and support take --json";
   if (serves && options.fd < 0) return options.verb + " needs --fd";
-  if (!serves && options.fd >= 0) return "--fd belongs to probe and checkpoint";
+  if (!serves && options.fd >= 0) return "only probe and checkpoint take --fd";
   if (checkpoint && !options.target) return "checkpoint needs --pid";
   if (!checkpoint && (options.target.pid != 0 || options.target.start_ticks != 0)) {
-    return "--pid and --start belong to checkpoint";
+    return "only checkpoint takes --pid and --start";
   }
-  if (!checkpoint && !supports && !options.driver.empty()) return "--driver belongs to checkpoint and support";
-  if ((checkpoint || supports) && !options.nvml.empty()) return "--nvml belongs to probe and snapshot";
+  if (!checkpoint && !supports && !options.driver.empty()) return "only checkpoint and support take --driver";
+  if ((checkpoint || supports) && !options.nvml.empty()) return "only probe and snapshot take --nvml";
   return {};
 }
 
@@ -159,7 +161,7 @@ int support(const Options& options) {
   } else if (driver) {
     fmt::print("{} can park processes (CUDA {}.{})\n", printable(driver->path()), version / 1000, version % 1000 / 10);
   } else {
-    fmt::print("no process can be parked here: {}\n", problem);
+    fmt::print("the driver cannot park processes: {}\n", problem);
   }
   if (std::fflush(stdout) != 0) return 1;
   return driver ? 0 : 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a lease: claim, attach, renew, resize, release, pause, resume.
+// Actions on a lease: claim, attach, renew, resize, release, pause, resume.
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "http/body.h"
@@ -141,7 +141,8 @@ Reply post_attach(Call& call) {
                const auto pid = body.integer("pid", 1, INT32_MAX);
                const auto cgroup = body.text("cgroup", 4096);
                if (pid.has_value() == cgroup.has_value()) {
-                 return bad_request("attach takes either a pid or a cgroup", "for example {\"pid\": 4711}");
+                 return bad_request("attach takes either pid or cgroup, and exactly one of them",
+                                    "for example {\"pid\": 4711}");
                }
                if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
                if (pid) return attach_process(body, *pid, lease, request, engine);
@@ -173,7 +174,7 @@ Reply post_resize(Call& call) {
     const bool may_queue = body.boolean("queue").value_or(true);
     const auto generation = take_generation(body);
     if (auto finished = body.finish(); !finished) return finished.error();
-    if (!vram) return bad_request("vram_bytes is missing", "say how much the lease is to have, in bytes");
+    if (!vram) return bad_request("vram_bytes is missing", "give the lease's new size in bytes");
     return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
   });
 }
@@ -190,17 +191,17 @@ Reply post_release(Call& call) {
         const bool reported = failed || exit_status || signal;
         if (reported && generation != 0 && generation != lease.generation && !lease.ended()) {
           return Error{Code::Stale,
-                       fmt::format("{} is at generation {}, the report is of generation {}", to_string(lease.id),
+                       fmt::format("{} is at generation {}, but the report is for generation {}", to_string(lease.id),
                                    lease.generation, generation),
-                       "read the lease again: another program may own it now"};
+                       "read the lease again: it may have another owner now"};
         }
         if (failed) {
           return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
         }
         if (exit_status || signal) {
           if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
-            return bad_request(fmt::format("{} has no program whose end could be reported", to_string(lease.id)),
-                               "leave exit_status and signal out to release it");
+            return bad_request(fmt::format("{} has no program, so no exit can be reported", to_string(lease.id)),
+                               "leave exit_status and signal out to release the lease");
           }
           const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
           return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
@@ -208,12 +209,12 @@ Reply post_release(Call& call) {
         if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
             !engine.programs().can_signal(lease.id)) {
           const std::string why = engine.programs().why_not_signalled(lease.id);
-          return Error{
-              Code::Unkillable,
-              fmt::format("the program of {} (pid {}) cannot be ended from here: its keeper is gone, and {}",
-                          to_string(lease.id), lease.owner.process.pid,
-                          why.empty() ? "nothing proves to this run of the daemon that the pid is still its own" : why),
-              fmt::format("look at it and end it by hand (kill {}): the lease ends with it", lease.owner.process.pid)};
+          return Error{Code::Unkillable,
+                       fmt::format("the daemon cannot end the program of {} (pid {}): its keeper is gone, and {}",
+                                   to_string(lease.id), lease.owner.process.pid,
+                                   why.empty() ? "nothing proves that the pid still belongs to the program" : why),
+                       fmt::format("check the process and end it by hand (kill {}): the lease ends with it",
+                                   lease.owner.process.pid)};
         }
         const bool by_token = has_token(request, lease);
         return core::Fact(core::Release{.lease = lease.id,
@@ -221,7 +222,7 @@ Reply post_release(Call& call) {
                                         .force = force,
                                         .stop = stop,
                                         .revoke = request.peer.uid != lease.uid && !by_token,
-                                        // Who shows the lease's token speaks for its owner.
+                                        // A caller with the lease's token speaks for its owner.
                                         .asked_by = by_token ? lease.uid : request.peer.uid});
       });
 }
@@ -231,7 +232,7 @@ Reply post_pause(Call& call) {
       call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
         const bool own = request.peer.uid == lease.uid || has_token(request, lease);
         return core::Fact(core::Pause{lease.id, take_generation(body),
-                                      own ? "its owner asked for it" : "an administrator asked for it",
+                                      own ? "requested by its owner" : "requested by an admin",
                                       engine.host_memory(&lease)});
       });
 }

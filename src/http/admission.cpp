@@ -8,18 +8,17 @@
 namespace sublet::http {
 namespace {
 
-// What the account database says may be a minute old, and fifteen while it does not answer; so it makes little
-// difference.
+// An answer of the account database may be a minute old, or fifteen minutes while it does not answer.
 constexpr Duration look_interval = std::chrono::seconds(10);
 
 Response outlived(const store::AccessToken& token) {
   const bool admin = Admission::role_of(token) == engine::Role::admin;
   return problem(
       denied(fmt::format("token-{} acts for user {}, who {}", token.number, token.user,
-                         admin ? "is no admin any more" : "may not use this daemon any more"),
-             fmt::format("an admin can add the account to the group '{}', or the token is revoked: sublet token revoke "
-                         "token-{}",
-                         admin ? "sublet-admin" : "sublet", token.number)));
+                         admin ? "is no longer an admin" : "may no longer use this daemon"),
+             fmt::format(
+                 "ask an admin to add the account to the group '{}', or revoke the token: sublet token revoke token-{}",
+                 admin ? "sublet-admin" : "sublet", token.number)));
 }
 
 }  // namespace
@@ -30,10 +29,10 @@ std::optional<Response> Admission::refusal() const {
   // Another store may have given its number to another.
   const bool same = found != engine_.tokens().end() && found->second.hash == token_->hash;
   if (!same || token_->expired(engine_.now())) {
-    return problem(401, denied(fmt::format("token-{} was revoked, or has expired", token_->number),
-                               "another one is made by: sublet token create"));
+    return problem(401, denied(fmt::format("token-{} was revoked or has expired", token_->number),
+                               "create a new token: sublet token create"));
   }
-  // What its owner may do no more, nobody does in its name.
+  // A token has no more rights than its owner.
   const engine::Role role = role_of_(token_->uid);
   if (role == engine::Role::unknown) return problem(role_unknown(token_->user));
   if (role < role_of(*token_)) return outlived(*token_);

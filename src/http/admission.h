@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what a request over TCP was let in, and whether that would still let it in: a stream or a wait may be open for
-// hours after that was asked.
+// The access token of a request over TCP, and whether it still admits the caller. A stream or a wait may stay open for
+// hours after the first check.
 #pragma once
 
 #include "engine/engine.h"
@@ -17,16 +17,15 @@ class Admission {
   using RoleOf = std::function<engine::Role(std::uint32_t)>;
   Admission(const engine::Engine& engine, const RoleOf& role_of) : engine_(engine), role_of_(role_of) {}
 
-  // By this access token, or by none where it is null: who came over the Unix socket is known by the kernel's word, and
-  // a stranger has nothing to lose.
+  // Sets the access token; null: none. A caller over the Unix socket is identified by the kernel.
   void by(const store::AccessToken* token) { token_ = token == nullptr ? std::nullopt : std::optional(*token); }
-  // What this token is worth to who shows it, if its maker is worth as much.
+  // The role of a token, if its creator has that role too.
   static engine::Role role_of(const store::AccessToken& token) {
     return token.scope == to_string(engine::Scope::admin) ? engine::Role::admin : engine::Role::user;
   }
-  // What is said to who would no longer be let in.
+  // The refusal if the caller is no longer admitted.
   std::optional<Response> refusal() const;
-  // When refusal() may have something to say that nobody is woken for; whoever waits looks then.
+  // The time of the next check of refusal(); changes before it cause no wake-up.
   std::chrono::steady_clock::time_point look_again() const;
 
  private:

@@ -8,7 +8,7 @@
 namespace sublet::http {
 namespace {
 
-constexpr std::size_t head_size = 256;  // room for all of it, mostly
+constexpr std::size_t head_size = 256;  // enough for most headers
 
 void add_number(std::string& text, std::size_t number) {
   char digits[20];
@@ -40,10 +40,10 @@ AnswerParts answer_parts(Response response, const Framing& framing) {
   if (response.status == 405) add_field(text, "Allow", response.allow);
   if (response.status == 401) text += "WWW-Authenticate: Bearer\r\n";
   if (!response.location.empty()) add_field(text, "Location", response.location);
-  // What a version does anyway is not said.
+  // The default of the HTTP version needs no header.
   if (framing.keep_alive == framing.old_version)
     add_field(text, "Connection", framing.keep_alive ? "keep-alive" : "close");
-  // Of a stream nobody knows the length.
+  // A stream has no known length.
   if (!framing.head_only || !body.empty()) {
     text += "Content-Length: ";
     add_number(text, body.size());

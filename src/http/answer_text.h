@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An answer as the bytes that are sent. Thousands may be due at a stroke: so none is copied that need not be. Pure; any
-// thread.
+// An answer as bytes. Thousands may be sent at once, so copies are avoided. Pure; any thread.
 #pragma once
 
 #include "http/message.h"
@@ -12,8 +11,8 @@ namespace sublet::http {
 
 struct Framing {
   bool keep_alive = true;
-  bool old_version = false;  // of HTTP: 1.0
-  bool head_only = false;    // asked by HEAD, which no body may follow
+  bool old_version = false;  // HTTP/1.0
+  bool head_only = false;    // method HEAD: no body
 };
 
 struct AnswerParts {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asking for a lease: what POST /v1/leases and POST /v1/free have in common.
+// Requests for a lease: the common part of POST /v1/leases and POST /v1/free.
 #pragma once
 
 #include "http/body.h"
@@ -10,18 +10,18 @@ namespace sublet::http {
 
 struct Asked {
   core::Submit submit;
-  Duration wait{};  // the answer may take so long
+  Duration wait{};  // time that the answer may wait for the grant
   Secret token;
-  std::string more = {};  // `"name":value` of a further field of the answer, as JSON; "" for none
+  std::string more = {};  // a further field of the answer as JSON, `"name":value`; "" for none
 };
 
-// A device is asked for as gpu0, 0, a uuid or the beginning of one; nothing or "any" leaves it open.
+// Reads `device`: gpu0, 0, a uuid or the start of one; nothing or "any" leaves the device open.
 Status take_device(Body& body, const core::State& state, core::Lease& lease);
 
-// Whether the user may have one more lease.
+// An error if the user has reached limits.leases.
 Status may_have_more(const engine::Engine& engine, const engine::Peer& peer);
 
-// Makes the lease and answers: 201 active, 202 queued.
+// Creates the lease and answers: 201 active, 202 queued.
 Reply submit(Call& call, Asked asked);
 
 }  // namespace sublet::http

@@ -18,13 +18,13 @@ Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix
   if (!body.is_null() && !body.is_object()) {
     error_ = bad_request(
         fmt::format("{}is a JSON {}, not an object", prefix_.empty() ? "the body " : prefix_ + " ", body.type_name()),
-        R"(an object has names and values: {"name": value})");
+        R"(send an object of names and values: {"name": value})");
   }
 }
 
 namespace {
 
-// What people write for a number is not what a program sends.
+// People write a number differently from a program.
 std::string hint_for(std::string_view name, const nlohmann::json& found) {
   if (found.is_string()) {
     const auto text = found.get<std::string>();
@@ -34,7 +34,7 @@ std::string hint_for(std::string_view name, const nlohmann::json& found) {
     if (name.ends_with("_seconds") && duration)
       return fmt::format("as a number of seconds: {}", *duration / std::chrono::seconds(1));
   }
-  return "GET /v1/openapi.json describes each field; most may be left out";
+  return "GET /v1/openapi.json describes each field; most are optional";
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ Status Body::finish() {
     for (const auto& [name, value] : body_.items()) {
       if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
       error_ = bad_request(fmt::format("unknown field '{}{}'{}", prefix_, printable(name), did_you_mean(name, known_)),
-                           known_.empty() ? std::string("it takes no fields: send no body, or {}")
+                           known_.empty() ? std::string("the call takes no fields: send no body, or {}")
                                           : fmt::format("known fields: {}", fmt::join(known_, ", ")));
       break;
     }

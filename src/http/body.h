@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the fields of a JSON body strictly: every field is known, typed and in range, or the request is refused with
-// the field's name, what was found, and what is right.
+// Reads the fields of a JSON body strictly: an unknown, mistyped or out-of-range field refuses the request, with the
+// field's name, the value found and the valid values.
 #pragma once
 
 #include "base/error.h"
@@ -15,12 +15,12 @@
 
 namespace sublet::http {
 
-// What is put on a command line, in a column, in a label: short, no spaces, no surprises.
+// Whether `name` is 1 to 64 safe characters without spaces, for command lines, columns and labels.
 bool plain_name(std::string_view name);
 
 class Body {
  public:
-  // `body` may be null (no body: no fields). Kept by reference.
+  // `body` may be null (no fields). Kept by reference.
   explicit Body(const nlohmann::json& body, std::string prefix = {});
 
   std::optional<std::string> text(std::string_view name, std::size_t max_length = 128);
@@ -29,7 +29,7 @@ class Body {
   std::optional<bool> boolean(std::string_view name);
   const nlohmann::json* object(std::string_view name);
 
-  // The first thing that was wrong, unknown fields included. Call it after the last field was asked for.
+  // The first error, unknown fields included. Call it after the last field was read.
   Status finish();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /v1/consumers: what is remembered of those who came before, the basis of estimates and of prices.
+// GET /v1/consumers: remembered consumers, the basis of estimates and pause costs.
 #include "engine/account.h"
 #include "http/grants.h"
 #include "http/resources.h"
@@ -14,8 +14,8 @@ namespace {
 
 std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
 
-// What its moves take: a fixed part, and bytes by a rate. `consumer` without a name: of all on this device, or on all
-// of them ("").
+// The predicted duration of moves: a fixed part, and bytes at a rate. `consumer` without a name: all consumers on this
+// device, or on all devices ("").
 json moves_of(const core::CostModel& costs, const core::Consumer& consumer, const std::string& device = {}) {
   json moves = json::array();
   const core::CostModel::Key first{consumer, device, {}, {}};
@@ -35,7 +35,7 @@ json moves_of(const core::CostModel& costs, const core::Consumer& consumer, cons
   return moves;
 }
 
-// What all take on each device: there a new consumer is expected to take as long.
+// The prediction for a new consumer on each device.
 json devices_of(const core::State& state) {
   std::set<std::string> uuids;
   for (const auto& [key, entry] : state.costs().entries())

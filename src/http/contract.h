@@ -5,7 +5,7 @@
 
 namespace sublet::http {
 
-// api/openapi.yaml as JSON: what was the contract when this program was built.
+// api/openapi.yaml as JSON, as of the build.
 std::string_view contract();
 
 }  // namespace sublet::http

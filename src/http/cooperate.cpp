@@ -64,7 +64,7 @@ std::optional<ProcessRef> process_of(const engine::Programs& programs, std::int6
   return info ? std::optional(info->ref) : std::nullopt;
 }
 
-// Whoever may act for the lease, and every process of its own.
+// Admits callers that may act for the lease, and every process of the lease.
 Status may_take_part(const Request& request, const Lease& lease, engine::Engine& engine) {
   Status may = may_act(request, lease);
   if (may || request.peer.tcp) return may;
@@ -81,11 +81,11 @@ Status take_signal(Body& body, const char* field, int& into, int otherwise) {
   for (const auto& [known, number] : signals) {
     if (known == name) return into = number, Status{};
   }
-  return bad_request(fmt::format("{} '{}' is no signal that can be meant for this", field, printable(*word)),
-                     "one of USR1, USR2, HUP");
+  return bad_request(fmt::format("{} '{}' is not a signal for yield or resume orders", field, printable(*word)),
+                     "use USR1, USR2 or HUP");
 }
 
-// Who is told, and that it may be: a process of the lease, and for what asks by itself the one that says so.
+// The process that gets the signals: a process of the lease. For the ways without signals: the caller.
 Status take_process(std::optional<std::int64_t> named, const Request& request, const Lease& lease,
                     engine::Engine& engine, Cooperation& how) {
   if (Status here = may_name_processes(request.peer, named.value_or(0)); !here) return here;
@@ -93,19 +93,20 @@ Status take_process(std::optional<std::int64_t> named, const Request& request, c
   if (Status same = programs.check_pid_namespace(request.peer.pid); !same) return same;
   const std::int64_t pid = named.value_or(request.peer.pid);
   const auto process = process_of(programs, pid);
-  if (!process) return bad_request(fmt::format("there is no process {}", pid), "name one that runs");
+  if (!process) return bad_request(fmt::format("process {} does not exist", pid), "name a running process");
   const proc::Member* member = engine.member_of(*process, lease.id);
   const bool by_signal = how.way == CooperationWay::signal;
   const bool proven = member != nullptr && (!by_signal || proc::is_program(member->link));
   const bool holds_it = !by_signal && pid == request.peer.pid && has_token(request, lease);
   if (!proven && !holds_it) {
-    return denied(fmt::format("process {} is none of the program of {}", pid, to_string(lease.id)),
-                  "only its own processes can say that they yield by themselves; `sublet attach` books others");
+    return denied(
+        fmt::format("process {} does not belong to the program of {}", pid, to_string(lease.id)),
+        "only a process of the lease can register as cooperative; `sublet attach` adds a process to the lease");
   }
   if (by_signal && !lease.owner.keeper) {
-    return denied(fmt::format("{} was not started by `sublet run`: nothing would prove whom a signal reaches",
+    return denied(fmt::format("`sublet run` did not start {}, so nothing proves which process a signal reaches",
                               to_string(lease.id)),
-                  "let its program ask for its orders, or be called by HTTP");
+                  "use the way poll or webhook instead");
   }
   how.process = *process;
   return {};
@@ -131,34 +132,35 @@ Result<Cooperation> read_how(Body& body, const Request& request, const Lease& le
   if (auto finished = body.finish(); !finished) return finished.error();
   const bool webhook = how.way == CooperationWay::webhook;
   if (!by_signal && (how.pause_signal != 0 || how.resume_signal != 0))
-    return bad_request("signals are of the way signal", "leave them out");
+    return bad_request("pause_signal and resume_signal need the way signal", "leave them out");
   if (by_signal && how.pause_signal == how.resume_signal)
-    return bad_request("one signal cannot mean both to yield and to go on", "give another one for one of them");
+    return bad_request("one signal cannot be both the yield order and the resume order", "use two different signals");
   if (webhook != url.has_value())
-    return bad_request(webhook ? "url is missing" : "a url is of the way webhook",
+    return bad_request(webhook ? "url is missing" : "url needs the way webhook",
                        webhook ? "for example http://127.0.0.1:8080/sublet" : "leave it out");
   if (how.residue > lease.vram)
-    return bad_request(
-        fmt::format("a residue of {} is more than the lease's {}", format_size(how.residue), format_size(lease.vram)),
-        "say what it keeps on each device while it is paused");
+    return bad_request(fmt::format("the residue of {} is larger than the lease's {}", format_size(how.residue),
+                                   format_size(lease.vram)),
+                       "give what the program keeps on each device while it is paused");
   if (!webhook) {
     if (auto taken = take_process(pid, request, lease, engine, how); !taken) return taken.error();
     return how;
   }
-  if (pid) return bad_request("a pid is not of the way webhook", "leave it out");
+  if (pid) return bad_request("the way webhook takes no pid", "leave it out");
   if (auto parsed = engine::parse_webhook(*url); !parsed) return parsed.error();
   how.address = *url;
   return how;
 }
 
-// While the one that said how it yields lives, nobody else says it for the same lease: both would have to yield.
+// While the registered process lives, no other process may register for the lease: both would have to yield.
 Status check_only_one(const Lease& lease, const Cooperation& how, engine::Engine& engine) {
   if (!lease.cooperation || !lease.cooperation->process || lease.cooperation->process == how.process) return {};
   const ProcessRef before = lease.cooperation->process;
   const auto now = process_of(engine.programs(), before.pid);
   if (!now || *now != before) return {};
-  return Error{Code::InUse, fmt::format("process {} yields for {} already", before.pid, to_string(lease.id)),
-               "one process of a program yields for all of it; that one can withdraw"};
+  return Error{Code::InUse,
+               fmt::format("process {} is already the cooperative process of {}", before.pid, to_string(lease.id)),
+               "one process yields for the whole program; that process can withdraw"};
 }
 
 Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std::uint64_t generation) {
@@ -171,8 +173,9 @@ Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std:
   return as_json(answered->status, std::move(answered->body));
 }
 
-// Finds the lease, that lives, for who may take part in its pauses. A paused program that is told that it is no more
-// goes on for good: an end that is lost with the store would leave it running in what is others' room.
+// Finds the live lease for a caller that may take part in its pauses. The answer "the lease has ended" makes a paused
+// program resume, so it is sent only once the end is durable: otherwise the program would use memory of other leases
+// after a store failure.
 Reply with_part(Call& call, std::function<Reply(Call&, const Lease&)> next) {
   return with_lease(
       call, call.args[0],
@@ -182,7 +185,7 @@ Reply with_part(Call& call, std::function<Reply(Call&, const Lease&)> next) {
         if (lease.ended())
           return durable_problem(
               {Code::Stale, fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
-               "nothing more is asked of its program"});
+               "its program gets no more orders"});
         Call again{request, engine, {}, remember};
         return next(again, lease);
       });
@@ -217,8 +220,8 @@ Reply get_cooperate(Call& call) {
     if (const auto at = made.request.query.find("since"); at != made.request.query.end()) {
       const auto number = parse_number<std::uint64_t>(at->second);
       if (!number)
-        return problem(bad_request(fmt::format("since={} is not the number of an order", printable(at->second)),
-                                   "give the `number` of the last answer, or leave it out"));
+        return problem(bad_request(fmt::format("since={} is not an order's number", printable(at->second)),
+                                   "give the `number` of the last answer, or leave since out"));
       since = *number;
     }
     engine::Engine& engine = made.engine;
@@ -244,7 +247,7 @@ Reply post_cooperate_answer(Call& call) {
     if (auto finished = body.finish(); !finished) return problem(finished.error());
     const auto answer = word ? engine::parse_yield_answer(*word) : std::nullopt;
     if (!number || !answer) {
-      return problem(bad_request("an answer names the number of its order, and is yielded, refused or resumed",
+      return problem(bad_request("an answer needs the order's number and one of yielded, refused, resumed",
                                  R"(for example {"number": 7, "answer": "yielded"})"));
     }
     const LeaseId id = lease.id;

@@ -21,14 +21,13 @@ using Events = std::vector<engine::EventLog::Event>;
 
 constexpr std::size_t page = 256;  // events read, and sent, at a time
 
-// What waits in the kernel for a reader that takes nothing; the kernel doubles it. Small, so that the same again can
-// be had for the last words to it.
+// Send buffer in the kernel, which doubles it. It is small, so that a last message to a slow reader still fits.
 constexpr int send_buffer = 64 * 1024;
 
 constexpr std::string_view head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
 
-// What the store holds above `after`; an error while it is not usable.
+// The stored events above `after`; an error while the store is not usable.
 asio::awaitable<Result<Events>> stored_events(engine::Engine& engine, std::uint64_t after) {
   struct Pending {
     explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
@@ -80,7 +79,7 @@ class EventStream {
         co_return;
       }
       if (engine_.log().life() != life_) {  // the store was replaced while we read: nothing leads from here to there
-        add_gap("another store took the place of the one that was read", {});
+        add_gap("the daemon has another store now; older events are lost", {});
         co_await flush();
         co_return;
       }
@@ -109,9 +108,10 @@ class EventStream {
     }
     if (events.empty()) co_return false;
     if (events.front()->number != after_ + 1 && !wanted_.whole) {
-      add_gap(behind_ ? "read too slowly: what came next is no longer kept" : "what came next is no longer kept",
+      add_gap(behind_ ? "the reader was too slow: the next events are no longer stored"
+                      : "the next events are no longer stored",
               name_of(after_));
-      ended_ = behind_;  // a slow reader is dropped; one that comes back too late goes on with what is left
+      ended_ = behind_;  // a slow reader is dropped; a late reader continues with the stored rest
     }
     wanted_.whole = false;
     behind_ = true;
@@ -153,10 +153,10 @@ class EventStream {
     end_frame(event.number);
   }
 
-  // Whoever has all that is in `out_` up to here knows of that event.
+  // A reader that took `out_` up to here knows event `number`.
   void end_frame(std::uint64_t number) { frames_.push_back({out_.size(), number}); }
 
-  // Has no number of its own: whoever comes back with the last number it saw is told of the gap again.
+  // A gap has no number: a reader that reconnects with its last number gets the gap again.
   void add_gap(std::string_view why, const std::string& after) {
     JsonText data;
     data.begin_object().field("type", "gap").field("at", format_rfc3339(engine_.now()));
@@ -188,7 +188,7 @@ class EventStream {
     if (!frames_.empty()) known_ = frames_.back().number;
     out_.clear();
     frames_.clear();
-    // Others' turn: a reader that keeps up would never let go.
+    // Let other readers run: a fast reader would never pause.
     co_await asio::post(stream_.get_executor(), asio::use_awaitable);
     co_return true;
   }
@@ -202,7 +202,7 @@ class EventStream {
     return static_cast<std::size_t>(std::max<ssize_t>(size, 0));
   }
 
-  // Until there is room again, or the peer has gone; false when the reader made none in all that time.
+  // Waits for free buffer space or the end of the peer; false if the reader took nothing in that time.
   asio::awaitable<bool> writable() {
     using namespace asio::experimental::awaitable_operators;
     asio::steady_timer timer(stream_.get_executor());
@@ -222,7 +222,7 @@ class EventStream {
     }
     std::string last = out_.substr(sent, end - sent);
     out_.clear();
-    add_gap(fmt::format("read too slowly: nothing was taken for {}; come back with the last id that you have",
+    add_gap(fmt::format("the reader was too slow: it took nothing for {}; reconnect with the last id that it has",
                         format_duration(write_time_)),
             known_ == 0 ? std::string() : name_of(known_));
     last += out_;

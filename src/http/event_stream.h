@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends events as they become durable, until the reader goes, falls behind what is kept, or would not be
-// let in any more.
+// Sends events as they become durable, until the reader leaves, falls behind the stored events, or is no longer
+// admitted.
 #pragma once
 
 #include "http/admission.h"
@@ -9,9 +9,9 @@
 
 namespace sublet::http {
 
-// Each reader is a place in the engine's log, never a buffer: what it has not taken is read again, from memory or from
-// the store, when it takes more. Ends with the connection, or when the reader takes nothing for `write_time`,
-// or is let in no more: then the last that it will find is a gap.
+// A reader is a position in the engine's log, without a buffer: events are read again from memory or the store when the
+// reader takes more. The stream ends with the connection, after `write_time` without progress, or when the reader is no
+// longer admitted; the last event is then a gap.
 boost::asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, const Admission& admission,
                                            FollowEvents wanted, Duration write_time);
 

@@ -18,7 +18,7 @@ Status take_types(std::string_view text, std::vector<std::string>& into) {
     const auto word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(word.size() + 1, text.size()));
     if (!std::ranges::count(types, word)) {
-      return bad_request(fmt::format("there are no events of type '{}'{}", printable(word), did_you_mean(word, types)),
+      return bad_request(fmt::format("there is no event type '{}'{}", printable(word), did_you_mean(word, types)),
                          fmt::format("types, separated by commas: {}", fmt::join(types, ", ")));
     }
     into.emplace_back(word);
@@ -37,13 +37,13 @@ Status take_place(const std::string& last_id, const engine::EventLog& log, Follo
   const auto dash = last_id.find('-');
   const auto number = parse_number<std::uint64_t>(dash == std::string::npos ? "" : last_id.substr(dash + 1));
   if (!number) {
-    return bad_request(fmt::format("Last-Event-ID '{}' is not the id of an event", printable(last_id)),
-                       "send the id that came last, or 0 for all that is kept");
+    return bad_request(fmt::format("Last-Event-ID '{}' is not an event's id", printable(last_id)),
+                       "send the id of the last event, or 0 for all stored events");
   }
   if (last_id.substr(0, dash) != log.life()) {
-    wanted.gap = "that event is of another store; what is kept of this one follows";
+    wanted.gap = "the event belongs to another store; the stored events of this store follow";
   } else if (*number > log.last()) {
-    wanted.gap = "that event is not in this store; what is kept of it follows";
+    wanted.gap = "the event is not in this store; the stored events follow";
   } else {
     wanted.after = *number;
     wanted.whole = false;

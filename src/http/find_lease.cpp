@@ -16,9 +16,10 @@ namespace {
 Error no_such_lease(const Call& call, const std::string& name) {
   for (const auto& [id, lease] : call.engine.state().leases())  // a look at another user's tag: rare
     if (lease.tag == name && !name.empty() && !lease.ended())
-      return not_found(fmt::format("you have no lease with the tag '{}'", printable(name)),
-                       fmt::format("tags are each user's own: {}'s is {}", lease.user, to_string(id)));
-  return not_found(fmt::format("there is no lease '{}'", printable(name)), "'sublet ps --all' lists ids and tags");
+      return not_found(
+          fmt::format("you have no lease with the tag '{}'", printable(name)),
+          fmt::format("a tag is unique per user only: {} has {} with this tag", lease.user, to_string(id)));
+  return not_found(fmt::format("lease '{}' does not exist", printable(name)), "'sublet ps --all' lists ids and tags");
 }
 
 // The caller's own lease of that tag; for an admin, anybody's, if it is the only one.
@@ -33,7 +34,8 @@ Result<const core::Lease*> find_live_tag(const Call& call, const std::string& na
   if (found.size() <= 1) return found.empty() ? nullptr : found[0];
   std::string all;
   for (const core::Lease* lease : found) all += fmt::format(" {} ({})", to_string(lease->id), lease->user);
-  return bad_request(fmt::format("the tag '{}' means {} leases:{}", printable(name), found.size(), all), "name the id");
+  return bad_request(fmt::format("{1} leases have the tag '{0}':{2}", printable(name), found.size(), all),
+                     "name the lease by its id");
 }
 
 using Found = Result<std::optional<core::Lease>>;
@@ -62,7 +64,7 @@ Status may_act(const Request& request, const core::Lease& lease) {
   if (request.peer.may_act_for(lease.uid)) return {};
   if (has_token(request, lease)) return {};
   return denied(fmt::format("{} belongs to user {}", to_string(lease.id), lease.user),
-                "its owner or an admin can do this");
+                "only the owner or an admin can do this");
 }
 
 Reply with_lease(Call& call, const std::string& name, std::function<Reply(const core::Lease&)> next) {

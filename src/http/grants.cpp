@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose programs may be parked although Sublet did not start them: given and taken back by the leases' user.
+// Grants: programs that may be parked although Sublet did not start them; given and revoked by the leases' user.
 #include "http/grants.h"
 #include "base/text.h"
 #include "engine/account.h"
@@ -35,15 +35,15 @@ json render_grants(const engine::Engine& engine) {
 Reply post_grant(Call& call) {
   if (auto none = Body(call.request.body).finish(); !none) return problem(none.error());
   if (!plain_name(call.args[0])) {
-    return problem(bad_request(fmt::format("consumer '{}' is not a name", printable(call.args[0])),
+    return problem(bad_request(fmt::format("'{}' is not a consumer's name", printable(call.args[0])),
                                "use 1 to 64 letters, digits and . _ - / : +"));
   }
   const auto& grants = call.engine.state().grants();
   const std::uint32_t uid = call.request.peer.uid;
   const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.uid == uid; });
   if (own >= most_grants) {
-    return problem({Code::Quota, fmt::format("user {} has {} grants, the limit", call.request.peer.user, own),
-                    "take some back: sublet pause --revoke CONSUMER"});
+    return problem({Code::Quota, fmt::format("user {} has {} grants, which is the limit", call.request.peer.user, own),
+                    "revoke a grant: sublet pause --revoke CONSUMER"});
   }
   return store(call, true);
 }
@@ -51,8 +51,8 @@ Reply post_grant(Call& call) {
 Reply delete_grant(Call& call) {
   if (!call.engine.state().granted({call.request.peer.uid, call.args[0]})) {
     return problem(
-        not_found(fmt::format("there is no grant of user {} for '{}'", call.request.peer.user, printable(call.args[0])),
-                  "sublet pause --grants lists them"));
+        not_found(fmt::format("user {} has no grant for '{}'", call.request.peer.user, printable(call.args[0])),
+                  "list your grants: sublet pause --grants"));
   }
   return store(call, false);
 }

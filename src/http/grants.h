@@ -5,9 +5,9 @@
 
 namespace sublet::http {
 
-inline constexpr int most_grants = 1000;  // of one user
+inline constexpr int most_grants = 1000;  // maximum per user
 
-// All grants, by uid and consumer.
+// All grants, ordered by uid and consumer.
 json render_grants(const engine::Engine& engine);
 
 }  // namespace sublet::http

@@ -32,7 +32,7 @@ Status take_word(Body& body, std::string_view field, std::optional<T> (*parse)(s
 }
 
 constexpr std::array<std::string_view, 5> tiers{"critical", "interactive", "standard", "batch", "spot"};
-// The interposer is a word of leases for a method that is still to come: who asks for it is refused.
+// The method interposer does not exist yet and is refused.
 constexpr std::array<std::string_view, 4> pausables{"auto", "cooperative", "driver", "no"};
 constexpr std::array<std::string_view, 8> states{"queued", "offered",  "active",   "pausing",
                                                  "paused", "resuming", "poisoned", "ended"};
@@ -51,15 +51,15 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.nameless = !body.boolean("remember").value_or(consumer.has_value());
   lease.tag = body.name("tag", true).value_or("");
   lease.command = body.text("command", 4096).value_or("");
-  // A tag is said to verbs and stands in paths: it must not be taken for a flag there, nor for a way up, nor for an id.
+  // A tag is an argument of verbs and a part of paths: it must not look like a flag, a path or an id.
   if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == ".." || parse_lease_id(lease.tag)) {
-    return bad_request(fmt::format("tag is \"{}\"; it must not read like a flag, a path or a lease's id", lease.tag),
-                       "begin it with a letter");
+    return bad_request(fmt::format("tag is \"{}\"; a tag must not look like a flag, a path or a lease's id", lease.tag),
+                       "begin the tag with a letter");
   }
   if (!consumer && !lease.nameless)
-    return bad_request("remember is true, and there is no consumer to remember it by", "give one, or leave it out");
+    return bad_request("remember is true, but no consumer is given", "give a consumer, or leave remember out");
   if (lease.tenant != peer.user && peer.role != engine::Role::admin) {
-    return denied(fmt::format("user {} may not be charged to tenant {}", peer.user, lease.tenant),
+    return denied(fmt::format("user {} is not allowed to charge tenant {}", peer.user, lease.tenant),
                   "leave the tenant out, or ask an admin");
   }
   return {};
@@ -72,12 +72,12 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
       static_cast<int>(body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
   if (peer.role == engine::Role::admin) return {};
   if (std::abs(lease.priority) > core::tenant_priority_limit) {
-    return denied(fmt::format("priority {} is outside of -{} … {}", lease.priority, core::tenant_priority_limit,
+    return denied(fmt::format("priority {} is not between -{} and {}", lease.priority, core::tenant_priority_limit,
                               core::tenant_priority_limit),
-                  "more is for admins");
+                  "only admins may use higher values");
   }
   if (lease.tier == core::Tier::critical)
-    return denied("tier critical is for admins", "the highest for you: interactive");
+    return denied("only admins may use the tier critical", "your highest tier is interactive");
   return {};
 }
 
@@ -90,7 +90,7 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   const auto pid = owner.integer("pid", 1, INT32_MAX);
   const bool connection = owner.boolean("connection").value_or(false);
   if (auto finished = owner.finish(); !finished) return finished;
-  if (pid && connection) return bad_request("owner has both a pid and a connection", "give one of them");
+  if (pid && connection) return bad_request("owner has both pid and connection", "give one of the two");
   if (connection) lease.owner.kind = core::OwnerKind::connection;
   if (!pid) return {};
   if (auto here = may_name_processes(peer, *pid); !here) return here;
@@ -121,7 +121,7 @@ Result<Asked> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
-  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM the program needs, in bytes");
+  if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
   lease.vram = {*vram};
   lease.min_vram = {least.value_or(0)};
   asked.token = new_secret(call.request);
@@ -158,7 +158,7 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
           }};
 }
 
-// What would come of it, and nothing is made.
+// The answer to a dry run; creates nothing.
 Response rehearsed(const Call& call, const Asked& asked) {
   const engine::Engine& engine = call.engine;
   const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.host_memory(), engine.now());
@@ -171,7 +171,7 @@ Response rehearsed(const Call& call, const Asked& asked) {
   if (found->queue.place > 0) write_queue_info(out, found->queue);
   else out.value(nullptr);
   out.key("preemption").begin_object();
-  write_room(out, found->room, engine.state());
+  write_preview(out, found->room, engine.state());
   return as_json(200, out.end_object().end_object().take());
 }
 
@@ -180,8 +180,8 @@ Response rehearsed(const Call& call, const Asked& asked) {
 Status may_have_more(const engine::Engine& engine, const engine::Peer& peer) {
   const int live = engine.meter().live(peer.uid);
   if (live < engine.options().leases_per_user) return {};
-  return Error{Code::Quota, fmt::format("user {} has {} leases that have not ended, the limit", peer.user, live),
-               "release some, or raise limits.leases"};
+  return Error{Code::Quota, fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
+               "release a lease, or raise limits.leases"};
 }
 
 Status take_device(Body& body, const core::State& state, core::Lease& lease) {
@@ -206,15 +206,16 @@ Status take_device(Body& body, const core::State& state, core::Lease& lease) {
     return {};
   }
   if (matches.size() > 1) {
-    return bad_request(fmt::format("device '{}' fits {} devices", *wanted, matches.size()),
-                       fmt::format("write more of it: {}", fmt::join(matches, ", ")));
+    return bad_request(fmt::format("device '{}' matches {} devices", *wanted, matches.size()),
+                       fmt::format("write more of the uuid: {}", fmt::join(matches, ", ")));
   }
   if (names.empty() && plain_name(*wanted)) {  // no card was read yet: the first reading says which one that is
     lease.wanted_device = *wanted;
     return {};
   }
-  return not_found(fmt::format("there is no device '{}'", printable(*wanted)),
-                   names.empty() ? "no GPU has been read yet" : fmt::format("there is {}", fmt::join(names, ", ")));
+  return not_found(
+      fmt::format("device '{}' does not exist", printable(*wanted)),
+      names.empty() ? "the daemon has not read any GPU yet" : fmt::format("known devices: {}", fmt::join(names, ", ")));
 }
 
 Reply submit(Call& call, Asked asked) {
@@ -252,7 +253,9 @@ Reply post_lease(Call& call) {
 Reply replay_lease(Call& call, const store::Remembered& answer) {
   json body = json::parse(answer.body, nullptr, false);
   const auto id = body.is_object() ? parse_lease_id(body.value("id", "")) : parse_lease_id("");
-  if (!id) return problem(unavailable("the stored answer cannot be read", "use a new Idempotency-Key"));
+  if (!id)
+    return problem(
+        unavailable("the stored answer to this Idempotency-Key cannot be read", "use a new Idempotency-Key"));
   unseal(body, call.request);
   const std::string token = body.value("token", "");
   Response same{answer.status, std::move(body), location_of(*id)};
@@ -281,9 +284,9 @@ Reply get_lease(Call& call) {
   if (const auto given = call.request.query.find("since"); given != call.request.query.end()) {
     since = core::parse_lease_state(given->second);
     if (!since)
-      return problem(bad_request(
-          fmt::format("since={} is not a state{}", printable(given->second), did_you_mean(given->second, states)),
-          fmt::format("one of {}", fmt::join(states, ", "))));
+      return problem(bad_request(fmt::format("since={} is not a lease's state{}", printable(given->second),
+                                             did_you_mean(given->second, states)),
+                                 fmt::format("one of {}", fmt::join(states, ", "))));
   }
   // A caller that has not been told of a stop yet must not wait for the next change: the stop may lie between two
   // waits.
@@ -298,8 +301,9 @@ Reply get_lease(Call& call) {
         Call again{request, engine, {to_string(id)}, {}};
         const bool owner = !token.empty() && store::is_secret(token, found.token);
         if (!token.empty() && !owner) {
-          return problem(denied(fmt::format("that is not the token of {}", to_string(id)),
-                                "send the one that was told when the lease was made; to look at it needs none"));
+          return problem(
+              denied(fmt::format("the token is not the token of {}", to_string(id)),
+                     "send the token from the reply that created the lease; reading the lease needs no token"));
         }
         const bool by_connection = found.owner.kind == core::OwnerKind::connection;
         const Lease* now = &found;

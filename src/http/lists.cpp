@@ -15,7 +15,7 @@ namespace {
 
 using core::Lease;
 
-// A queue longer than this is listed without estimates beyond it: who comes so late is foretold nothing useful.
+// Only this many leases of a queue get estimates; later estimates would be useless.
 constexpr std::size_t detailed_limit = 100;
 constexpr std::size_t page_limit = 1000;  // rows of a page at most, and without `limit`
 
@@ -32,14 +32,14 @@ Result<Page> read_page(const Request& request) {
   page.limit = parse_number<std::size_t>(given->second).value_or(0);
   if (page.limit < 1 || page.limit > page_limit) {
     return bad_request(fmt::format("limit={} is not a number from 1 to {}", printable(given->second), page_limit),
-                       "leave it out");
+                       "leave limit out, or give a number in this range");
   }
   return page;
 }
 
 Error no_place(const std::string& after) {
-  return bad_request(fmt::format("after={} is no place in this list", printable(after)),
-                     "give the `next` of the page before, or nothing for the first page");
+  return bad_request(fmt::format("after={} is not a position in this list", printable(after)),
+                     "give the `next` of the previous page, or leave after out for the first page");
 }
 
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view prefix) {
@@ -151,7 +151,7 @@ Reply get_leases(Call& call) {
   return list("leases", std::move(rows), next);
 }
 
-// Pages are counted by places: who moves up between two pages may be missed, or seen twice.
+// Pages are counted by places: a lease that moves up between two pages may be missed or seen twice.
 Reply get_queue(Call& call) {
   const auto page = read_page(call.request);
   if (!page) return problem(page.error());

@@ -36,9 +36,9 @@ std::string_view to_string(Method method) {
 
 Status may_name_processes(const engine::Peer& peer, std::int64_t pid) {
   if (peer.tcp)
-    return denied("over TCP nobody can speak for a process of this machine", "use the daemon's Unix socket for that");
+    return denied("a caller over TCP cannot act for a process of this machine", "use the daemon's Unix socket");
   if (pid != 1) return {};
-  return bad_request("process 1 is the ancestor of every process of the machine: all of them would be its lease's",
+  return bad_request("process 1 is the ancestor of every process, so the lease would own them all",
                      "name the program's own process");
 }
 
@@ -56,13 +56,14 @@ namespace {
 
 std::string_view usual_hint(Code code) {
   switch (code) {
-    case Code::BadRequest: return "GET /v1/openapi.json says what the call takes";
-    case Code::NotFound: return "`sublet ps --all`, `sublet gpus` and `sublet proclist` list what there is";
-    case Code::Denied: return "its owner can do this, or an admin";
-    case Code::Unavailable: return "try again; `sublet status` and the daemon's log say what is wrong";
-    case Code::Stale: return "read the lease again and look at its state";
-    case Code::TooLarge: return "`sublet gpus` says how much there is";
-    default: return "`sublet why LEASE` says what stands where, `sublet doctor` what would help";
+    case Code::BadRequest: return "GET /v1/openapi.json describes the call";
+    case Code::NotFound:
+      return "`sublet ps --all`, `sublet gpus` and `sublet proclist` list leases, devices and processes";
+    case Code::Denied: return "only the owner or an admin can do this";
+    case Code::Unavailable: return "retry; `sublet status` and the daemon's log show the cause";
+    case Code::Stale: return "read the lease again and check its state";
+    case Code::TooLarge: return "`sublet gpus` shows each device's memory";
+    default: return "`sublet why LEASE` shows the state of the lease; `sublet doctor` says what to do";
   }
 }
 

@@ -45,12 +45,12 @@ class Page {
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
-// What is free may be less than nothing when more is taken than was promised: that is told as none.
+// Free memory may be negative if more is used than was leased; it is reported as zero.
 void gpus(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
   page.metric("sublet_gpu_memory_bytes", "gauge",
-              "Memory of a card: leased; unmanaged (listed processes without a lease); unaccounted (held by what is in "
-              "no list); driver (its own reserve); free (may still be promised)");
+              "Memory of a card: leased; unmanaged (unleased processes); unaccounted (used, but by no listed process); "
+              "driver (its own reserve); free (may still be promised)");
   for (const auto& [uuid, device] : state.devices()) {
     const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {
       page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
@@ -61,13 +61,13 @@ void gpus(Page& page, const engine::Engine& engine) {
     row("driver", device.reading.driver_reserved);
     row("free", state.effective_free(device, engine.rules(), engine.now()));
   }
-  page.metric("sublet_gpu_memory_total_bytes", "gauge", "Memory of a card as its driver tells it");
+  page.metric("sublet_gpu_memory_total_bytes", "gauge", "Memory of a card as its driver reports it");
   for (const auto& [uuid, device] : state.devices()) {
     page.sample(fmt::format("gpu=\"{}\",name=\"{}\"", escaped(uuid), escaped(device.reading.name)),
                 count(device.reading.total));
   }
   page.metric("sublet_gpu_known", "gauge",
-              "1 while the last reading of the card is good and recent; else nothing is granted");
+              "1 while the last reading of the card is good and recent; at 0 no lease is granted on the card");
   for (const auto& [uuid, device] : state.devices()) {
     page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), state.known(device, engine.rules(), engine.now()) ? 1 : 0);
   }
@@ -94,7 +94,7 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
-    // Those who wait to grow or to come back have their place in it too.
+    // Leases that wait to grow or to resume are counted too.
     if (engine.state().queue().contains(id)) ++waiting[lease.tier];
     if (!lease.reserves()) continue;
     for (const std::string& device : lease.devices) {
@@ -110,20 +110,19 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [state, number] : by_state) {
     page.sample(fmt::format("state=\"{}\"", core::to_string(state)), number);
   }
-  page.metric("sublet_queue_length", "gauge", "Leases in the queue, by tier: to begin, to grow or to come back");
+  page.metric("sublet_queue_length", "gauge", "Leases in the queue, by tier: to start, to grow or to resume");
   for (const auto& [tier, number] : waiting) {
     page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), number);
   }
-  page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; of a paused one what it keeps");
+  page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; for a paused lease, its residue");
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }
 
 void ledger(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
-  page.metric(
-      "sublet_ledger_bytes", "gauge",
-      "Host memory of the ledger: parked (taken), promised (entered and not yet taken), swapped (parked, and on a "
-      "swap device), limit");
+  page.metric("sublet_ledger_bytes", "gauge",
+              "Host memory in the park ledger: parked, promised (entered, not yet parked), swapped (parked, on a swap "
+              "device), limit");
   Bytes swapped;
   for (const auto& [lease, bytes] : engine.swapped()) swapped += bytes;
   page.sample("state=\"parked\"", count(state.ledger_entries() - state.ledger_unsettled()));
@@ -134,8 +133,7 @@ void ledger(Page& page, const engine::Engine& engine) {
 
 void counters(Page& page, const engine::Engine& engine) {
   const engine::Meter& meter = engine.meter();
-  page.metric("sublet_usage_byte_seconds_total", "counter",
-              "Memory reserved, times the seconds it was, since the start");
+  page.metric("sublet_usage_byte_seconds_total", "counter", "Reserved memory times its time, since the start");
   for (const auto& [who, amount] : meter.byte_seconds(engine.now())) {
     page.sample(fmt::format("user=\"{}\",tenant=\"{}\"", escaped(who.first), escaped(who.second)), amount);
   }
@@ -143,7 +141,7 @@ void counters(Page& page, const engine::Engine& engine) {
   for (const auto& [reason, number] : meter.ended()) {
     page.sample(fmt::format("reason=\"{}\"", core::to_string(reason)), static_cast<double>(number));
   }
-  page.metric("sublet_queue_wait_seconds", "histogram", "Time from a request, to begin or to grow, to its grant");
+  page.metric("sublet_queue_wait_seconds", "histogram", "Time from a request to start or to grow until its grant");
   double sum = 0;
   for (std::size_t i = 0; i < meter.waits().size(); ++i) {
     sum += static_cast<double>(meter.waits()[i]);
@@ -155,9 +153,10 @@ void counters(Page& page, const engine::Engine& engine) {
   page.sample("", sum, "_count");
 }
 
-// Of every card from the start on, so that the first is a step and not a new series.
+// Every card has this series from the start, so that the first violation is a step.
 void violations(Page& page, const engine::Engine& engine) {
-  page.metric("sublet_limit_violations_total", "counter", "Times that a lease began to use more than its size");
+  page.metric("sublet_limit_violations_total", "counter",
+              "Number of times that a lease began to use more than its size");
   for (const auto& [uuid, device] : engine.state().devices()) {
     page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), static_cast<double>(engine.meter().times_over(uuid)));
   }
@@ -168,7 +167,8 @@ void pauses(Page& page, const engine::Engine& engine) {
   using core::PauseMethod;
   using Result = engine::Meter::PauseResult;
   page.metric("sublet_pauses_total", "counter",
-              "What came of asking a program to yield: paused (measured gone), undone (it runs on), ended meanwhile");
+              "Results of pauses: paused (memory measured free), undone (the program keeps running), ended (the lease "
+              "ended meanwhile)");
   for (const PauseMethod method : {PauseMethod::cooperative, PauseMethod::driver}) {
     for (const auto& [result, word] :
          {std::pair(Result::paused, "paused"), {Result::undone, "undone"}, {Result::ended, "ended"}}) {
@@ -188,13 +188,13 @@ Reply get_metrics(Call& call) {
   const std::int64_t started_ms = engine.started_at().ns / 1'000'000;
   page.single("sublet_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970",
               static_cast<double>(started_ms) / 1e3);
-  page.single("sublet_store_up", "gauge", "1 while the store is usable; else nothing is granted",
+  page.single("sublet_store_up", "gauge", "1 while the store is usable; at 0 no lease is granted",
               engine.store_problem().empty() ? 1 : 0);
-  page.metric("sublet_warnings", "gauge", "What is wrong now, by code");
+  page.metric("sublet_warnings", "gauge", "Current warnings, by code");
   std::map<std::string, double> warnings;
   for (const engine::Warning& warning : call.engine.warnings()) ++warnings[warning.code];
   for (const auto& [code, number] : warnings) page.sample(fmt::format("code=\"{}\"", escaped(code)), number);
-  page.single("sublet_events_total", "counter", "Events ever told of this store",
+  page.single("sublet_events_total", "counter", "Events recorded in this store so far",
               static_cast<double>(engine.log().last()));
   gpus(page, engine);
   leases(page, engine);

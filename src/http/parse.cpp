@@ -20,7 +20,7 @@ bool same_letters(std::string_view a, std::string_view b) {
 
 Error twice(std::string_view what, std::string_view name) {
   return bad_request(fmt::format("{} '{}' is given twice", what, printable(std::string(name.substr(0, 80)))),
-                     "leave one of them out");
+                     "leave one of the two out");
 }
 
 // The names in the objects that are open, the innermost last, and the first that one of them has twice.
@@ -83,12 +83,12 @@ Status parse_body(const std::string& text, int depth_limit, json& body) {
       false);
   if (too_deep)
     return bad_request(fmt::format("the body is nested deeper than {} levels", depth_limit),
-                       "no call needs so many: an object with its fields, and no objects in objects in objects");
+                       "nest the body less deeply; no call needs this depth");
   if (body.is_discarded()) {
     return bad_request(fmt::format("the body is not JSON: {}", printable(text.substr(0, 80))),
                        R"(send one object, for example {"vram_bytes": 8589934592})");
   }
-  if (body.is_null()) return bad_request("the body is null", "leave it out, or send an object");
+  if (body.is_null()) return bad_request("the body is null", "leave the body out, or send an object");
   if (names.twice()) return twice("the field", *names.twice());
   return {};
 }

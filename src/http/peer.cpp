@@ -30,9 +30,9 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database is asked at most once a minute for each of our two groups, and for each account that shows a
-// token. What it said last serves while it does not answer: of a group, whose number nobody changes, for as long as
-// that takes; of an account for a quarter of an hour, because its rights may have been taken away.
+// The account database is asked at most once a minute for each of our two groups, and for each account behind a token.
+// While it does not answer, a group's last answer is used without a limit, since group ids do not change. An account's
+// last answer is used for a quarter of an hour, since its rights may have been revoked.
 constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
 
 AsideThread& thread() {
@@ -79,7 +79,7 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
   peer.uid = who->uid;
   peer.pid = who->pid;
   peer.role = role_of_peer(socket, *who, own_uid, own_daemon);
-  // Strangers may be many, and nobody has to wait for what they are called.
+  // Unknown users may be many, and their names are not worth a wait.
   peer.user = peer.role >= engine::Role::user ? engine::account_name(who->uid) : std::to_string(who->uid);
   return peer;
 }
@@ -94,8 +94,8 @@ engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) 
 }
 
 Error role_unknown(std::string_view user) {
-  return unavailable(fmt::format("the account database does not answer, so it is not known what user {} may do", user),
-                     "try again in a moment; `getent group sublet` shows whether it answers");
+  return unavailable(fmt::format("the account database does not answer, so the rights of user {} are unknown", user),
+                     "retry in a moment; `getent group sublet` shows whether the database answers");
 }
 
 }  // namespace sublet::http

@@ -9,20 +9,21 @@
 
 namespace sublet::http {
 
-// Who is at the other end of a connected Unix socket, by the kernel's word. In a user's own daemon its uid is admin; in
-// the system's, root and group `sublet-admin` are, and group `sublet` are users. A peer of an unmapped user namespace
-// (uid 65534, pid 0) is nobody. One whose role is unknown is to be looked at again. All of this: loop thread only.
+// Identifies the peer of a connected Unix socket by the kernel's credentials. In a user's own daemon, its uid is admin.
+// In the system's daemon, root and the group `sublet-admin` are admins and the group `sublet` are users. A peer of an
+// unmapped user namespace (uid 65534, pid 0) has no role. A peer with an unknown role is checked again later. Loop
+// thread only.
 engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_uid, bool own_daemon);
 
-// The same of an account that is not at the other end: whose access token is shown may have left its groups since. By
-// the account database, which may be slow: an answer serves for a minute, and while there is no newer for a quarter of
-// an hour. Then the role is unknown.
+// The role of the account behind an access token, whose groups may have changed. The account database may be slow: an
+// answer is used for a minute, and for up to a quarter of an hour while the database does not answer. Then the role is
+// unknown.
 engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon);
 
-// What is said to whose role is unknown.
+// The refusal for a user with an unknown role.
 Error role_unknown(std::string_view user);
 
-// The groups' numbers, before anybody comes who may be one of them.
+// Looks up the group ids before the first connection.
 void ask_for_groups();
 
 }  // namespace sublet::http

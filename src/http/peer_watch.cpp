@@ -15,8 +15,7 @@ namespace asio = boost::asio;
 // Between two looks at a peer that has sent more than it was asked for.
 constexpr auto look_interval = std::chrono::seconds(1);
 
-// Of a socket that is said to be readable: its peer has closed it, or sends more than it was asked for, or nothing is
-// there to be read after all.
+// The state of a readable socket: closed by the peer, more data than a request, or nothing to read.
 enum class Readable { ended, sends_more, nothing };
 Readable look_at(int socket) {
   char byte = 0;

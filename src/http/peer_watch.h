@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees that a peer sends something, or has gone, while nothing is read from it: because it waits for an answer, or
-// because nothing is asked. Belongs to the loop thread.
+// Notices that a peer sends data or has closed, while the session reads nothing because it waits or idles. Loop thread
+// only.
 #pragma once
 
 #include "http/stream.h"
@@ -13,15 +13,15 @@ namespace sublet::http {
 
 class PeerWatch : public std::enable_shared_from_this<PeerWatch> {
  public:
-  explicit PeerWatch(Protocol::socket& socket);  // which must live until stop()
+  explicit PeerWatch(Protocol::socket& socket);  // `socket` must live until stop()
 
-  // From now on `wake` is cancelled when the peer has gone.
+  // From now on, `wake` is cancelled when the peer has closed.
   void start(std::shared_ptr<boost::asio::steady_timer> wake);
   bool gone() const { return gone_; }
-  // Returns when there is something to read, an end or an error included. What start() began serves for this as well:
-  // of thousands who are answered at a stroke, none is watched anew for that.
+  // Returns when there is data, an end or an error to read. Uses the wait that start() began, so that thousands of
+  // sessions need no second one.
   boost::asio::awaitable<void> readable();
-  // What is still out to be called finds nothing to do.
+  // Callbacks that are still pending do nothing.
   void stop();
 
  private:
@@ -33,8 +33,8 @@ class PeerWatch : public std::enable_shared_from_this<PeerWatch> {
   Protocol::socket* socket_;  // null after stop()
   std::shared_ptr<boost::asio::steady_timer> wake_;
   std::unique_ptr<boost::asio::steady_timer> later_;
-  bool waiting_ = false;   // a look at the socket is due
-  bool for_gone_ = false;  // only its end is news
+  bool waiting_ = false;   // an asynchronous wait on the socket is pending
+  bool for_gone_ = false;  // only a closed peer matters
   bool gone_ = false;
 };
 

@@ -14,13 +14,14 @@ inline std::string query_value(const Request& request, const char* name) {
   return found == request.query.end() ? std::string() : found->second;
 }
 
-// "true" or "false"; unset if it was not given; anything else is refused.
+// Reads "true" or "false"; unset if the parameter is missing; other values are refused.
 inline Result<std::optional<bool>> query_flag(const Request& request, const char* name) {
   const auto found = request.query.find(name);
   if (found == request.query.end()) return std::optional<bool>();
   if (found->second == "true") return std::optional(true);
   if (found->second == "false") return std::optional(false);
-  return bad_request(fmt::format("{}={} is neither true nor false", name, printable(found->second)), "leave it out");
+  return bad_request(fmt::format("{}={} is neither true nor false", name, printable(found->second)),
+                     "give true or false, or leave the parameter out");
 }
 
 }  // namespace sublet::http

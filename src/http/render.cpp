@@ -12,7 +12,7 @@ namespace {
 json text_or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
 std::int64_t seconds(Duration duration) { return std::chrono::duration_cast<std::chrono::seconds>(duration).count(); }
-// Never less than it is: whoever counts them down would kill at once.
+// Rounded up: a caller that counts the seconds down must not kill too early.
 std::int64_t whole_seconds(Duration duration) { return std::chrono::ceil<std::chrono::seconds>(duration).count(); }
 
 // The empty text stands for "none".
@@ -51,8 +51,8 @@ void write_resize(JsonText& out, const core::Lease& lease) {
   }
 }
 
-// What is in the way of its program's running again, as far as a try has shown; "" where nothing is known to be, or one
-// that is under way has got further.
+// The obstacle to running the program again, as of the last attempt; "" if none is known, or if a running attempt has
+// got further.
 std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
                        const std::optional<engine::Engine::Progress>& progress) {
   if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;
@@ -62,7 +62,7 @@ std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
   return moves ? std::string() : engine.state().not_back(lease.id);
 }
 
-// Until when it is parked, as far as that can be told: while it waits to come back.
+// The expected end of the pause, if known, while the lease waits to resume.
 std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
   if (!lease.waits_in_place()) return std::nullopt;
   const auto eta = foretold.of(lease).eta;

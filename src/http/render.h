@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values to the JSON of api/openapi.yaml.
+// Writes values as the JSON of api/openapi.yaml.
 #pragma once
 
 #include "base/json_text.h"
@@ -10,16 +10,15 @@
 
 namespace sublet::http {
 
-// A lease as JSON text: what is written for every call on a lease and for every row of the tables.
-// `detailed`: with place, holders and estimate of a queued lease, which costs a walk over the queue; `foretold`: the
-// same walk for all of a list.
+// Writes a lease, for calls on a lease and for tables. `detailed`: with place, holders and estimate of a queued lease,
+// which walks the queue. `foretold`: one such walk shared by a list.
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                  bool detailed, core::Foretold* foretold = nullptr);
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed);
 void write_queue_info(JsonText& out, const core::QueueInfo& info);
-// The fields of a plan to make room, into an object that was begun.
-void write_room(JsonText& out, const core::VictimPlan& room, const core::State& state);
+// Writes the fields of a preemption preview into an open object.
+void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

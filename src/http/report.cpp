@@ -57,7 +57,7 @@ void finish(Job& job, const std::string& by) {
 
 void read_on(const std::shared_ptr<Job>& job, std::string by, std::optional<store::EndedBefore> place) {
   job->engine.read_store([job, by = std::move(by), place](store::Reader& reader) mutable {
-    // On the store's thread: nobody else has the job meanwhile.
+    // Runs on the store's thread, which owns the job meanwhile.
     auto ended = reader.ended(slice, std::nullopt, place);
     const bool more = ended && take(*job, *ended, place);
     std::optional<Error> failure;
@@ -80,7 +80,7 @@ Result<UsageBy> parse_by(const std::string& text) {
   if (text == "user") return UsageBy::user;
   if (text == "consumer") return UsageBy::consumer;
   if (text == "tenant") return UsageBy::tenant;
-  return bad_request(fmt::format("by={} is none of user, consumer, tenant", printable(text)),
+  return bad_request(fmt::format("by={} is not one of user, consumer, tenant", printable(text)),
                      "for example by=consumer");
 }
 

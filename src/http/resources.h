@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources, one file each: leases.cpp, actions.cpp (what is done to a lease), tables.cpp,
-// room.cpp (making room), cooperate.cpp (programs that yield by themselves), consumers.cpp, grants.cpp, events.cpp,
-// metrics.cpp, report.cpp, tokens.cpp.
+// The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
+// free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
+// tokens.cpp.
 #pragma once
 
 #include "http/message.h"

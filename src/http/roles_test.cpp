@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may make which call: every route, asked by everybody.
+// The role check of every route, for every kind of caller.
 #include "http/admission.h"
 #include "http/contract.h"
 #include "http/resources.h"
@@ -204,7 +204,7 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   }
 }
 
-// What is behind a reference inside of the contract.
+// The target of a reference inside the contract.
 const json& resolved(const json& contract, const json& node) {
   const auto ref = node.find("$ref");
   return ref == node.end() ? node : contract.at(json::json_pointer(ref->get<std::string>().substr(1)));
@@ -250,7 +250,7 @@ TEST_F(Roles, ATagThatMeansTwoLeasesIsRefusedToAnAdminAlone) {
     for (const json* lease : {&owners, &others}) {
       EXPECT_NE(detail.find(lease->at("id").get<std::string>()), std::string::npos) << detail;
     }
-    EXPECT_EQ(answer.at("hint"), "name the id");
+    EXPECT_EQ(answer.at("hint"), "name the lease by its id");
     EXPECT_EQ(ask(Method::get, path, "", on_socket(owner_uid, Role::user), &answer), 200) << path;
     EXPECT_EQ(ask(Method::get, path, "", by_token(other_uid, Scope::submit), &answer), 200) << path;
   }

@@ -79,7 +79,7 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
   return args;
 }
 
-// What a call does not know is refused, lest a misspelt word be taken for one that was heeded.
+// Unknown parameters are refused, so that a misspelt name is not ignored.
 Status known_words(const Route& route, const Request& request) {
   std::vector<std::string_view> known;
   for (std::string_view rest = request.query.empty() ? "" : route.query; !rest.empty();) {
@@ -90,15 +90,15 @@ Status known_words(const Route& route, const Request& request) {
     if (std::ranges::count(known, name) > 0) continue;
     return bad_request(fmt::format("unknown parameter '{}' of {} {}{}", printable(name), to_string(route.method),
                                    printable(request.path), did_you_mean(name, known)),
-                       known.empty() ? std::string("it takes none: leave out what stands behind '?'")
+                       known.empty() ? std::string("the call takes no parameters: leave out '?' and the text after it")
                                      : fmt::format("known parameters: {}", fmt::join(known, ", ")));
   }
-  // Who may send a body has a look at it; the others take no field.
+  // Calls with a body check its fields themselves; the other calls take no field.
   if (route.method == Method::post) return {};
   return Body(request.body).finish();
 }
 
-// 64 bits of FNV-1a: tells a retry from another request under the same key; not a defence against anybody.
+// 64 bits of FNV-1a: distinguishes a retry from another request with the same key; not a defence against an attacker.
 std::string fingerprint(const Request& request) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   const auto mix = [&](std::string_view text) {
@@ -133,7 +133,7 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
           if (answer.fingerprint != fingerprint(request)) {
             return done(problem(
                 {Code::Stale, fmt::format("Idempotency-Key '{}' was used for another request", request.idempotency_key),
-                 "use a new key for each request, the same only for a retry of it"}));
+                 "use a new key for each request, and the same key only to retry the same request"}));
           }
           if (route.replay == nullptr) {
             json body = json::parse(answer.body, nullptr, false);
@@ -146,33 +146,33 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
   }};
 }
 
-// Who may not make this call is told why not, and what would be needed.
+// The refusal for a caller without the right to make this call, with the right that is needed.
 std::optional<Response> refuse(const Route& route, const Request& request) {
   const engine::Peer& peer = request.peer;
   if (peer.role < route.least_role) {
     if (peer.role == engine::Role::unknown) return problem(role_unknown(peer.user));
     if (!peer.tcp && peer.uid == engine::Peer{}.uid) {
-      return problem(denied(fmt::format("the kernel does not say who asks: uid {} stands for whomever it knows no "
-                                        "number for, and may only ask for /healthz",
-                                        peer.uid),
-                            "use an account of its own, and one user namespace for it and the daemon"));
+      return problem(denied(
+          fmt::format(
+              "the kernel does not identify the caller: uid {} stands for unknown users and may only read /healthz",
+              peer.uid),
+          "run the caller under its own account, in the user namespace of the daemon"));
     }
     if (!peer.tcp) {
-      return problem(denied(fmt::format("user {} may only ask for /healthz", peer.user),
-                            "an admin can add the account to the group 'sublet'"));
+      return problem(denied(fmt::format("user {} may only read /healthz", peer.user),
+                            "ask an admin to add the account to the group 'sublet'"));
     }
-    return problem(401,
-                   denied("over TCP this needs an access token that is known and has not expired",
-                          "one is made by: sublet token create; SUBLET_TOKEN_FILE names its file (HTTP: Authorization: "
-                          "Bearer TOKEN)"));
+    return problem(401, denied("this call needs a valid access token over TCP",
+                               "create a token (sublet token create) and set SUBLET_TOKEN_FILE to its file (in HTTP: "
+                               "Authorization: Bearer TOKEN)"));
   }
   if (!peer.scope) return std::nullopt;
-  // Who shows a lease's token holds the lease by that, which is more than reading.
+  // A lease's token holds the lease, which is more than reading.
   const Scope needed = std::max(route.scope, request.lease_token.empty() ? Scope::read : Scope::submit);
   if (*peer.scope >= needed) return std::nullopt;
-  return problem(denied(
-      fmt::format("the access token has the scope {}, and this needs {}", to_string(*peer.scope), to_string(needed)),
-      fmt::format("sublet token create --scope {}", to_string(needed))));
+  return problem(denied(fmt::format("the access token has the scope {}, but this call needs {}", to_string(*peer.scope),
+                                    to_string(needed)),
+                        fmt::format("create another token: sublet token create --scope {}", to_string(needed))));
 }
 
 }  // namespace
@@ -188,13 +188,13 @@ Response refused_method(std::string_view path, std::string_view method) {
     if (route.method == Method::get) methods.push_back("HEAD");
   }
   if (methods.empty()) {
-    return problem(not_found(fmt::format("there is no {}{}", printable(path), did_you_mean(path, paths)),
-                             "GET /v1/openapi.json lists what there is"));
+    return problem(not_found(fmt::format("{} does not exist{}", printable(path), did_you_mean(path, paths)),
+                             "GET /v1/openapi.json lists the paths"));
   }
   const std::string allowed = fmt::format("{}", fmt::join(methods, ", "));
-  Response response =
-      problem(405, bad_request(fmt::format("{} takes {}, not {}", printable(path), allowed, printable(method)),
-                               fmt::format("ask by {}; GET /v1/openapi.json says what each does", allowed)));
+  Response response = problem(
+      405, bad_request(fmt::format("{} takes the method {}, not {}", printable(path), allowed, printable(method)),
+                       fmt::format("use {}; GET /v1/openapi.json describes each method", allowed)));
   response.allow = allowed;
   return response;
 }
@@ -207,7 +207,7 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
     if (auto known = known_words(route, request); !known) return problem(known.error());
     if (route.of_leases && !engine.store_problem().empty()) {
       return problem(unavailable("the store is not usable: " + engine.store_problem(),
-                                 "nothing is lost that was acknowledged; 'sublet status' shows when it is back"));
+                                 "acknowledged changes are kept; 'sublet status' shows when the store is back"));
     }
     const bool keyed = request.method != Method::get && !request.idempotency_key.empty();
     if (keyed && engine.maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {

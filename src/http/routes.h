@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of routes: path, method, least role, whether it changes anything (then it takes an Idempotency-Key).
+// The table of routes: path, method, least role and scope. Routes that change something take an Idempotency-Key.
 #pragma once
 
 #include "http/message.h"
@@ -14,19 +14,19 @@ struct Route {
   std::string_view path;  // "/v1/leases/{id}/claim"
   engine::Role least_role;
   Reply (*handler)(Call&);
-  bool of_leases = true;  // cannot be answered while the store is not usable
-  // For a retry whose first answer is remembered; none: that answer, word for word.
+  bool of_leases = true;  // needs a usable store
+  // Answers a retry whose first answer is remembered; null: repeats that answer.
   Reply (*replay)(Call&, const store::Remembered&) = nullptr;
   engine::Scope scope = engine::Scope::read;  // least scope of an access token
-  std::string_view query = {};                // names of the parameters behind '?', separated by commas
+  std::string_view query = {};                // names of the query's parameters, separated by commas
 };
 
 std::span<const Route> routes();
 
-// 405 with what the path takes, or 404 where there is no such path. `method` as it came.
+// 405 with the allowed methods, or 404 if the path does not exist. `method`: as it came.
 Response refused_method(std::string_view path, std::string_view method);
 
-// Finds the route and calls it: role check, 404 and 405 with what would be right, idempotent replays.
+// Finds the route and calls it, with role check, 404, 405 and idempotent replays.
 Reply dispatch(const Request& request, engine::Engine& engine);
 
 }  // namespace sublet::http

@@ -31,16 +31,16 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using asio::local::stream_protocol;
 
-// A daemon that accepts nobody is of no use: what ends the loop, a bug, ends the daemon, which is then started anew.
+// A daemon that accepts no connections is useless: a bug that ends the loop ends the daemon, which is restarted.
 void end_with_it(const std::exception_ptr& failure) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Who listens on the socket file, "" for nobody: then it is left over from a crash. Never waits for one that hangs.
+// The process that listens on the socket file; "" if none does, after a crash. Never waits for a hanging process.
 std::string listener_on(const sockaddr_un& address) {
   const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return errno == EAGAIN ? "it accepts no connections at present" : "";
+    return errno == EAGAIN ? "it accepts no connections now" : "";
   ucred credentials{};
   socklen_t size = sizeof credentials;
   ::getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size);
@@ -53,12 +53,12 @@ Result<int> bind_socket(const ServerOptions& options) {
   if (options.socket_path.size() >= sizeof address.sun_path) {
     return bad_request(fmt::format("the socket path {} has {} characters; a Unix socket allows {}", options.socket_path,
                                    options.socket_path.size(), sizeof address.sun_path - 1),
-                       "use a shorter --dir");
+                       "use a shorter path for --dir");
   }
   options.socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
   if (const std::string listener = listener_on(address); !listener.empty()) {
-    return Error{Code::InUse, fmt::format("another daemon ({}) listens on {}", listener, options.socket_path),
-                 "stop that one, or choose another --dir"};
+    return Error{Code::InUse, fmt::format("another daemon ({}) already listens on {}", listener, options.socket_path),
+                 "stop the other daemon, or choose another --dir"};
   }
   ::unlink(options.socket_path.c_str());
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -66,7 +66,7 @@ Result<int> bind_socket(const ServerOptions& options) {
     return from_errno("bind " + options.socket_path, errno);
   }
   ::chmod(options.socket_path.c_str(), options.socket_mode);
-  if (::listen(socket.get(), 1024) != 0) return from_errno("listen on " + options.socket_path, errno);
+  if (::listen(socket.get(), 1024) != 0) return from_errno("cannot listen on " + options.socket_path, errno);
   return socket.release();
 }
 
@@ -86,7 +86,7 @@ class Server::Impl {
     if (!options_.tcp_host.empty()) {
       if (Status bound = bind_tcp(); !bound) return bound;
       asio::co_spawn(io_, accept_loop(tcp_), end_with_it);
-      log::info("serving on http://{}:{} too, to who has an access token", options_.tcp_host, options_.tcp_port);
+      log::info("also serving on http://{}:{}, for callers with an access token", options_.tcp_host, options_.tcp_port);
     }
     asio::co_spawn(io_, accept_loop(acceptor_), end_with_it);
     return {};
@@ -122,7 +122,7 @@ class Server::Impl {
         const std::int64_t now_ns = monotonic_ns();
         // It may come and go with every connection that ends.
         if (!said_ns || now_ns - *said_ns >= Duration(std::chrono::minutes(1)).count()) {
-          log::warn("cannot accept connections: {}; those that are open go on, others wait", error.message());
+          log::warn("cannot accept new connections: {}; open connections are served, new ones wait", error.message());
           said_ns = now_ns;
         }
         pause.expires_after(std::chrono::milliseconds(200));
@@ -148,7 +148,7 @@ class Server::Impl {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     auto usage = usages_.of_strangers();
-    // Nobody who has a token is kept from showing it by those who only sit there: they make room for who comes.
+    // Connections without a token must not keep callers with a token out: the oldest of them is closed.
     if (usage->full(options_.limits)) usage->drop_oldest();
     start(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, std::move(usage));
   }

@@ -55,19 +55,20 @@ std::optional<Method> method_of(bhttp::verb method) {
   }
 }
 
-// What a header says twice is not chosen from; and an empty key is one that its sender believes to have.
+// Duplicate headers are refused, and so is an empty key, which would protect no retry.
 Status check_headers(const bhttp::request<bhttp::string_body>& message) {
   for (const char* name : {"Authorization", "Idempotency-Key", "Sublet-Lease-Token", "Last-Event-ID"}) {
     if (message.count(name) > 1)
-      return bad_request(fmt::format("the header {} is given twice", name), "send it once, with what is meant");
+      return bad_request(fmt::format("the header {} is given twice", name), "send the header once");
   }
   const auto key = message.find("Idempotency-Key");
   if (key == message.end() || !key->value().empty()) return {};
-  return bad_request("Idempotency-Key is empty, which protects no retry",
-                     "for example 32 random hexadecimal digits, new ones for each request; or leave the header out");
+  return bad_request(
+      "Idempotency-Key is empty",
+      "send a new random key for each request, for example 32 hexadecimal digits, or leave the header out");
 }
 
-// What follows "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
+// The token after "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
 std::string_view bearer_token(std::string_view authorization) {
   constexpr std::string_view scheme = "Bearer ";
   if (!beast::iequals(authorization.substr(0, scheme.size()), scheme)) return {};
@@ -88,8 +89,8 @@ Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Me
   request.query = std::move(*query);
   request.idempotency_key = std::string(message["Idempotency-Key"]);
   if (request.idempotency_key.size() > 128 || !is_printable(request.idempotency_key)) {
-    return bad_request("Idempotency-Key must be at most 128 printable characters",
-                       "for example 32 random hexadecimal digits, new ones for each request");
+    return bad_request("Idempotency-Key is longer than 128 characters, or has characters that cannot be printed",
+                       "send a new random key for each request, for example 32 hexadecimal digits");
   }
   request.lease_token = std::string(message["Sublet-Lease-Token"]);
   request.last_event_id = std::string(message["Last-Event-ID"]);
@@ -142,7 +143,7 @@ class Session {
     stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.header_time));
     auto [error, header_size] = co_await bhttp::async_read_header(stream_, buffer, parser, quiet);
     if (!error && !parser.is_done()) {
-      // Whoever shows a token is no stranger while the body comes; who is refused is told so when all of it is there.
+      // A caller with a token is admitted before its body arrives; a refused caller gets its refusal after the body.
       if (context_.peer.tcp) admit(parser.get());
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.body_time));
       auto [body_error, body_size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
@@ -157,12 +158,12 @@ class Session {
     auto made = co_await respond(message);
     if (!made) co_return false;
     Response response = std::move(*made);
-    // What the answer tells must not be lost by a crash after it was told.
+    // A crash must not lose anything that an answer has reported.
     const bool must_be_durable = response.of_leases;
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
     if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
       response =
-          problem(unavailable("the store failed before this could be made durable: " + context_.engine.store_problem(),
+          problem(unavailable("the store failed before the change was written: " + context_.engine.store_problem(),
                               "send the same request again, with the same Idempotency-Key"));
     }
     const bool keep_alive = message.keep_alive() && !revoked_;
@@ -188,7 +189,7 @@ class Session {
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
     Reply reply = dispatch(*request, context_.engine);
-    // Nothing of it is needed any more, and whoever waits may wait for long, with thousands.
+    // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};
     while (auto* later = std::get_if<Later>(&reply)) {
       Reply next = co_await run_later(*later);
@@ -200,13 +201,13 @@ class Session {
     co_return co_await follow(std::get<FollowEvents>(std::move(reply)));
   }
 
-  // Over TCP each request says anew who asks: a token may have been revoked since the last one.
+  // Over TCP, each request identifies its caller again: the token may have been revoked since.
   std::optional<Response> admit(const bhttp::request<bhttp::string_body>& message) {
     const Target target = parse_target(to_text(message.target()));
     if (!is_this_machine(target.host.empty() ? to_text(message[bhttp::field::host]) : target.host)) {
       // A page that has its own name point here must not get through, whatever its browser sends along.
       return problem(
-          denied("the Host header, or the target, names another host", "ask for 127.0.0.1, [::1] or localhost"));
+          denied("the Host header or the target names another host", "use 127.0.0.1, [::1] or localhost as the host"));
     }
     const store::AccessToken* token =
         context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
@@ -224,7 +225,7 @@ class Session {
     return std::nullopt;
   }
 
-  // What was let in by it ends, and so does what the connection holds; whoever is being answered is told that first.
+  // Ends the calls that the token admitted and the leases that the connection holds; running answers are sent first.
   void token_revoked() {
     revoked_ = true;
     if (!answering_) stream_.close();
@@ -255,9 +256,9 @@ class Session {
   }
 
   Response too_many_waits() const {
-    return problem(
-        unavailable(fmt::format("user {} has {} waits open, the limit", context_.peer.user, context_.usage->waiters),
-                    "raise limits.waiters, or wait on fewer leases"));
+    return problem(unavailable(
+        fmt::format("user {} has {} waiting requests, which is the limit", context_.peer.user, context_.usage->waiters),
+        "wait for fewer leases, or raise limits.waiters"));
   }
 
   asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
@@ -300,10 +301,10 @@ class Session {
     }
     // One that ended while it was waited for may be in the store alone by now. If it is not there, one that this call
     // made was taken back with the store that failed: it was never acknowledged.
-    Error none = wait.submitted ? unavailable("the store failed before this could be made durable",
+    Error none = wait.submitted ? unavailable("the store failed before the change was written",
                                               "send the same request again, with the same Idempotency-Key")
-                                : not_found(fmt::format("{} has ended long ago", to_string(wait.lease)),
-                                            "`sublet ps --all` lists those that are still remembered");
+                                : not_found(fmt::format("{} ended, and is no longer remembered", to_string(wait.lease)),
+                                            "`sublet ps --all` lists the leases that are remembered");
     Later ended = ended_lease(engine, wait.lease, std::move(none), std::move(wait.answer));
     co_return std::get<Response>(co_await run_later(ended));
   }
@@ -315,7 +316,7 @@ class Session {
     return (lease->stop_requested && !wait.was_stopping) || (wait.resizing && !lease->resize);
   }
 
-  // What did not fit into the socket at once. Whoever takes some of it in time has as long for the rest.
+  // Writes the rest of an answer that did not fit into the socket. Each progress of the reader restarts the time limit.
   asio::awaitable<bool> write_rest(std::string text, std::size_t sent) {
     while (sent < text.size()) {
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.write_time));
@@ -339,13 +340,13 @@ class Session {
   asio::awaitable<void> refuse_unreadable(beast::error_code error) {
     if (error == beast::error::timeout || error.category() == asio::error::get_system_category()) co_return;
     Response response = problem(bad_request(fmt::format("the request cannot be read: {}", error.message()),
-                                            "HTTP/1.1 is spoken here; GET /v1/openapi.json lists the calls"));
+                                            "send HTTP/1.1; GET /v1/openapi.json lists the calls"));
     if (error == bhttp::error::body_limit)
       response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", context_.limits.body),
-                                          "no call needs so much; limits.body is how much is read"));
+                                          "send less, or raise limits.body; no call needs that much"));
     if (error == bhttp::error::header_limit)
       response = problem(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
-                                          "send fewer headers, or shorter ones"));
+                                          "send fewer or shorter headers"));
     co_await write_rest(answer_text(response, {.keep_alive = false}), 0);
     co_await drain();
   }
@@ -381,8 +382,8 @@ void Usage::drop_oldest() {
 }
 
 Response too_many_connections(std::string_view user, const Usage& usage) {
-  return problem(unavailable(fmt::format("user {} has {} connections open, the limit", user, usage.busy()),
-                             "close some, or raise limits.connections"));
+  return problem(unavailable(fmt::format("user {} has {} open connections, which is the limit", user, usage.busy()),
+                             "close a connection, or raise limits.connections"));
 }
 
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection: reads requests, has them answered, waits for what must be durable first.
+// One connection: reads requests, dispatches them, and waits for durability before it answers.
 #pragma once
 
 #include "engine/engine.h"
@@ -16,26 +16,26 @@ namespace sublet::http {
 
 // Limits per user, and of one request.
 struct Limits {
-  int connections = 256;  // besides those that wait
+  int connections = 256;  // open connections per user, without waiting requests
   int waiters = 1024;
   std::uint64_t body = 65536;
   int depth = 16;
   Duration header_time = std::chrono::seconds(10);  // from the first byte of a request to the end of its header
-  Duration body_time = std::chrono::seconds(10);    // from there to its end
-  Duration write_time = std::chrono::seconds(10);   // for a peer that takes nothing of what it is sent
+  Duration body_time = std::chrono::seconds(10);    // from the end of the header to the end of the body
+  Duration write_time = std::chrono::seconds(10);   // for a peer that reads nothing of its answer
 };
 
-// What all sessions of a user share.
+// Counters shared by all sessions of a user.
 struct Usage {
-  std::list<Stream*> connections;  // in the order in which they came
+  std::list<Stream*> connections;  // oldest first
   int waiters = 0;
-  int busy() const { return static_cast<int>(connections.size()) - waiters; }  // connections, besides those that wait
+  int busy() const { return static_cast<int>(connections.size()) - waiters; }  // connections without waiting requests
   bool full(const Limits& limits) const { return busy() >= limits.connections; }
-  // Closes the one that came first; its session takes leave by itself, in a moment.
+  // Closes the oldest connection; its session ends a moment later.
   void drop_oldest();
 };
 
-// One that waits, counted as long as this lives.
+// Counts one waiting request while it lives.
 class Waiting {
  public:
   explicit Waiting(std::shared_ptr<Usage> usage) : usage_(std::move(usage)) { ++usage_->waiters; }
@@ -47,11 +47,11 @@ class Waiting {
   std::shared_ptr<Usage> usage_;
 };
 
-// Of all users; lives as long as the server.
+// The counters of all users; lives as long as the server.
 class Usages {
  public:
   std::shared_ptr<Usage> of(std::uint32_t uid) { return get(by_user_[uid]); }
-  // Who came over TCP and showed no token yet. Each of them is only reading its request, or being refused.
+  // Callers over TCP without a token yet; each is reading its request or being refused.
   std::shared_ptr<Usage> of_strangers() { return get(strangers_); }
 
  private:
@@ -70,11 +70,11 @@ struct SessionContext {
   std::shared_ptr<Usage> usage;
   const Limits& limits;
   Usages& usages;
-  const std::function<engine::Role(std::uint32_t)>& role_of;  // of an account, by its groups as they are now
-  const std::function<engine::Peer(int socket)>& peer_of;     // who is at the other end, asked anew
+  const std::function<engine::Role(std::uint32_t)>& role_of;  // role of an account by its present groups
+  const std::function<engine::Peer(int socket)>& peer_of;     // identifies the peer of a socket again
 };
 
-// What is told to whom `usage` is full of.
+// The refusal for a user whose `usage` is full.
 Response too_many_connections(std::string_view user, const Usage& usage);
 
 boost::asio::awaitable<void> run_session(boost::asio::generic::stream_protocol::socket socket, SessionContext context);

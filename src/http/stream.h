@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection as the server's own files see it: a Unix socket or TCP, behind one type. Only they know Beast:
-// session.cpp, server.cpp, event_stream.cpp.
+// A connection over a Unix socket or TCP. Only session.cpp, server.cpp and event_stream.cpp know Beast.
 #pragma once
 
 #include <boost/asio/as_tuple.hpp>
@@ -16,7 +15,7 @@ using Stream = boost::beast::basic_stream<Protocol>;
 
 constexpr auto quiet = boost::asio::as_tuple(boost::asio::use_awaitable);
 
-// Returns when the peer has closed its end, within a second where it sends more before that.
+// Returns when the peer has closed its end, or after a second if it sends more.
 boost::asio::awaitable<void> peer_gone(Stream& stream);
 
 }  // namespace sublet::http

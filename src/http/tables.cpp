@@ -21,7 +21,7 @@ json all_devices(const engine::Engine& engine) {
   return devices;
 }
 
-// What its processes hold is charged to it until they let go of it: they may go on for long.
+// Processes of an ended lease may hold memory for long; the memory stays charged to the lease.
 bool lease_ended(const core::ProcessUse& use, const engine::Engine& engine) {
   const core::Lease* lease = engine.state().find(use.lease);
   return use.lease && (lease == nullptr || lease->ended());
@@ -46,7 +46,7 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"link", use.lease && member != nullptr ? json(proc::to_string(member->link)) : json("none")}};
 }
 
-// Who is under no live lease and holds VRAM: named, so that people see why there is less than they thought.
+// Processes that hold VRAM without a live lease, so that people see why memory is missing.
 json unleased_processes(const engine::Engine& engine, const engine::Peer& viewer) {
   json rows = json::array();
   for (const auto& [uuid, device] : engine.state().devices()) {

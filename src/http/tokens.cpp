@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access tokens for callers that come over TCP: made, listed, revoked. Their secret is told once and never kept.
+// Access tokens for callers over TCP: created, listed, revoked. The secret is shown once and not stored.
 #include "base/number.h"
 #include "base/text.h"
 #include "http/body.h"
@@ -37,7 +37,8 @@ Result<store::AccessToken> read_wanted(Call& call) {
   }
   if (auto finished = body.finish(); !finished) return finished.error();
   if (token.scope.empty()) {
-    return bad_request("scope is missing", "read: the tables; submit: and leases of yours; admin: everything");
+    return bad_request("scope is missing",
+                       "give one of read (see the tables), submit (and manage your leases), admin (everything)");
   }
   const auto scope = engine::parse_scope(token.scope);
   if (!scope) {
@@ -46,20 +47,20 @@ Result<store::AccessToken> read_wanted(Call& call) {
         fmt::format("one of {}", fmt::join(scopes, ", ")));
   }
   if (*scope == engine::Scope::admin && peer.role != engine::Role::admin) {
-    return denied(fmt::format("user {} is no admin, so a token of theirs cannot be", peer.user),
-                  "the most for you: submit");
+    return denied(fmt::format("user {} is not an admin and cannot create an admin token", peer.user),
+                  "your highest scope is submit");
   }
   int own = 0;
   for (const auto& [number, other] : call.engine.tokens())
     own += other.uid == peer.uid && !other.expired(call.engine.now()) ? 1 : 0;
   if (own >= tokens_per_user) {
-    return Error{Code::Quota, fmt::format("user {} has {} tokens, the limit", peer.user, own),
-                 "revoke some: sublet token ls"};
+    return Error{Code::Quota, fmt::format("user {} has {} tokens, which is the limit", peer.user, own),
+                 "revoke a token: sublet token ls lists them"};
   }
   return token;
 }
 
-// Of the caller's own, or of anybody's for an admin: others' tokens are not even there.
+// Finds a token of the caller, or any token for an admin; other tokens do not exist for the caller.
 const store::AccessToken* find_token(const Call& call, std::string_view name) {
   std::string_view digits = name;
   if (digits.starts_with("token-")) digits.remove_prefix(6);
@@ -99,7 +100,8 @@ Reply post_token(Call& call) {
 Reply delete_token(Call& call) {
   const store::AccessToken* token = find_token(call, call.args[0]);
   if (token == nullptr) {
-    return problem(not_found(fmt::format("there is no token '{}'", printable(call.args[0])), "sublet token ls"));
+    return problem(not_found(fmt::format("token '{}' does not exist", printable(call.args[0])),
+                             "sublet token ls lists the tokens"));
   }
   const std::uint64_t number = token->number;
   auto answered = call.engine.revoke_token(number, call.remember, {200, render_token(*token).dump()});

@@ -29,7 +29,7 @@ struct Span {
   std::optional<Time> parked_at;  // since when it is parked
 };
 
-// Of sizes before the last only the mean is known, and of the pauses among them the sum.
+// Sizes before the last one are known only as a mean, and the pauses in that time only as a sum.
 std::vector<Span> spans(const Lease& lease, Time end) {
   const Time granted = *lease.granted_at;
   const auto& sized = lease.sized;
@@ -39,8 +39,8 @@ std::vector<Span> spans(const Lease& lease, Time end) {
           {sized->until, end, lease.vram, since, lease.parked_at}};
 }
 
-// So much of the time between the two it was parked. Of pauses that are over only the sum is known: they are taken as
-// spread evenly over the time that they lie in.
+// The paused part of the time from `from` to `to`. Finished pauses are known only as a sum and count as spread evenly
+// over their span.
 double parked_seconds(const Span& span, Time from, Time to) {
   const Time now_parked = std::min(span.parked_at.value_or(to), to);
   const double before = seconds(std::max(now_parked - from, Duration{}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who held what and who waited how long, added up lease by lease. A value: no I/O, any thread, one at a time.
+// Adds up held memory and waiting times, lease by lease. A value: no I/O; not thread-safe.
 #pragma once
 
 #include "core/lease.h"
@@ -24,14 +24,13 @@ class Usage {
 
   const UsageWindow& window() const { return window_; }
 
-  // Counts a lease, if any of its life lies in the window. A lease is held from its first grant to its end, but for the
-  // time while it is parked; before it was last resized at the mean of the sizes that it had. What it held outside the
-  // window is left out. What it keeps of its room while it is parked does not count. Its wait counts in full: from when
-  // it was asked for to its first grant, to its end without one, or until now. Who waits to grow or to come back counts
-  // as waiting, and as active too; for how long is not kept.
+  // Counts a lease whose life overlaps the window. Held time goes from the first grant to the end, without paused time;
+  // until its last resize, a lease counts with its mean size. Time outside the window is left out, and so is the
+  // residue of a paused lease. The wait counts in full: from the request to the first grant, to the end without a
+  // grant, or until now. A lease that waits to grow or to resume counts as waiting and active.
   void add(const core::Lease& lease);
 
-  // [{name, leases, …}], the one that held most first.
+  // [{name, leases, …}], the largest holder first.
   nlohmann::json rows();
   nlohmann::json total();
 

@@ -78,17 +78,17 @@ std::optional<ExecFailure> find_program(const std::string& program) {
 
 Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping grouping) {
   int gate[2], exec[2];
-  if (::pipe2(gate, O_CLOEXEC) != 0) return from_errno("a pipe for the program", errno);
+  if (::pipe2(gate, O_CLOEXEC) != 0) return from_errno("cannot create a pipe for the program", errno);
   Child child;
   Fd gate_reader(gate[0]);
   child.gate_ = Fd(gate[1]);
-  if (::pipe2(exec, O_CLOEXEC) != 0) return from_errno("a pipe for the program", errno);
+  if (::pipe2(exec, O_CLOEXEC) != 0) return from_errno("cannot create a pipe for the program", errno);
   child.exec_ = Fd(exec[0]);
   Fd exec_writer(exec[1]);
   const auto arguments = pointers(launch.arguments);
   const auto environment = pointers(launch.environment);
   const pid_t pid = ::fork();
-  if (pid < 0) return from_errno("the program cannot be started: fork", errno);
+  if (pid < 0) return from_errno("cannot start the program: fork", errno);
   if (pid == 0) {
     if (grouping == Grouping::own) ::setpgid(0, 0);
     child.gate_.reset();  // else the child would never see the end of its parent

@@ -40,7 +40,7 @@ bool ends_program(const std::string& reason) {
 client::Patience patience(const Listener& listener) {
   client::Patience patience;
   patience.say = [&listener](const Error& error, Duration away) {
-    listener.say(fmt::format("{}; away for {}, trying again every 5 s", error.detail, format_duration(away)));
+    listener.say(fmt::format("{}; no answer for {}, retrying every 5 s", error.detail, format_duration(away)));
   };
   return patience;
 }
@@ -48,9 +48,9 @@ client::Patience patience(const Listener& listener) {
 std::string news(const client::Lease& lease) {
   if (lease.state == "active") return lease.id + " runs again";
   if (lease.state == "paused" && !lease.resume_requested)
-    return fmt::format("{0} is paused: {1}; `sublet resume {0}` brings it back", lease.id, lease.pause_reason);
+    return fmt::format("{0} is paused: {1}; `sublet resume {0}` resumes it", lease.id, lease.pause_reason);
   if (lease.state == "paused")
-    return fmt::format("{0} is paused; `sublet why {0}` says for whom, and when it comes back", lease.id);
+    return fmt::format("{0} is paused; `sublet why {0}` shows the preemptor and when it resumes", lease.id);
   if (lease.state == "poisoned")
     return fmt::format("{0} is poisoned: {1}. Its program can never run again; `sublet stop {0}` ends it", lease.id,
                        lease.pause_reason);
@@ -86,7 +86,7 @@ Outcome Keeper::run(const Launch& launch) {
   if (!tree) return give_up(tree.error().detail, 125);
   tree_ = std::move(*tree);
   // Orphans of the program stay below us: we can wait for them, and the daemon sees their lease.
-  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return give_up("this process cannot become a subreaper", 125);
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return give_up("cannot become a subreaper", 125);
   grouping_ = terminal_.grouping();
   auto child = Child::fork(launch, signals_, grouping_);
   if (!child) return give_up(child.error().detail, 125);
@@ -131,7 +131,7 @@ bool Keeper::book() {
     return true;
   }
   if (!answer && answer.error().kind != client::FailureKind::cancelled) {
-    listener_.say(fmt::format("{} could not be booked to the program, which was not started: {}", lease_.id,
+    listener_.say(fmt::format("{} could not be attached to the program, which was not started: {}", lease_.id,
                               answer.error().error.detail));
   }
   return false;
@@ -162,7 +162,7 @@ void Keeper::watch_lease() {
     if (!answer) {
       if (answer.error().kind == client::FailureKind::cancelled) break;
       listener_.say(
-          fmt::format("{}: {}. The program goes on without a lease.", lease_.id, answer.error().error.detail));
+          fmt::format("{}: {}. The program continues without a lease.", lease_.id, answer.error().error.detail));
       break;
     }
     auto lease = client::parse_lease(answer->text);
@@ -177,7 +177,7 @@ void Keeper::watch_lease() {
       break;
     }
     if (lease_.ended()) {
-      listener_.say(fmt::format("{} ended ({}). The program goes on without a lease.", lease_.id, lease_.end_reason));
+      listener_.say(fmt::format("{} ended ({}). The program continues without a lease.", lease_.id, lease_.end_reason));
       break;
     }
   }
@@ -261,10 +261,9 @@ void Keeper::tell_unheard(const char* signal) {
   if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;
   const std::string when =
       lease_.state == "paused" && !lease_.resume_requested ? fmt::format(" (`sublet resume {}`)", lease_.id) : "";
-  listener_.say(
-      fmt::format("{} is {}: its program has got {} and lives; it may act on that only when it runs again{}. "
-                  "`kill -KILL {}` ends it as it is",
-                  lease_.id, lease_.state, signal, when, child_->pid()));
+  listener_.say(fmt::format(
+      "{} is {}: its program got {} and is alive; it may react only when it runs again{}. `kill -KILL {}` ends it now",
+      lease_.id, lease_.state, signal, when, child_->pid()));
 }
 
 void Keeper::on_stopped(int signal) {
@@ -349,7 +348,7 @@ void Keeper::tell_of_descendants() {
 void Keeper::begin_stop(const std::string& why, Duration grace) {
   if (std::exchange(stopping_, true)) return;
   listener_.say(fmt::format("{} is {}: ending the program (SIGTERM, after {} SIGKILL)", lease_.id,
-                            why == "expired" ? "over, its time is up" : why, format_duration(grace)));
+                            why == "expired" ? "expired" : why, format_duration(grace)));
   listener_.note("stopping", {{"reason", why}, {"grace_seconds", grace / 1s}});
   (void)tree_->signal(SIGTERM);
   (void)tree_->signal(SIGCONT);  // a stopped process could not react to SIGTERM
@@ -357,7 +356,8 @@ void Keeper::begin_stop(const std::string& why, Duration grace) {
 }
 
 void Keeper::say_killed() {
-  if (!std::exchange(kill_said_, true)) listener_.say(fmt::format("{}: the program did not end: SIGKILL", lease_.id));
+  if (!std::exchange(kill_said_, true))
+    listener_.say(fmt::format("{}: the program did not end after SIGTERM; sending SIGKILL", lease_.id));
 }
 
 void Keeper::kill_tree() {
@@ -380,7 +380,7 @@ void Keeper::report() {
     record.lease = *id;
     const auto written = proc::write_exit_record(lease_.exit_record, record);
     if (written) recorded = true;
-    else listener_.say(fmt::format("the exit record could not be written: {}", written.error().detail));
+    else listener_.say(fmt::format("cannot write the exit record: {}", written.error().detail));
   }
   auto release = request("POST", "/release", body);
   release.idempotency_key = client::new_idempotency_key();
@@ -388,15 +388,15 @@ void Keeper::report() {
   brief.limit = 3s;
   auto answer = client_.insist(release, brief, 10s);
   if (!answer && answer.error().passing()) {
-    listener_.say(fmt::format("the program has ended ({}); waiting up to a minute for the daemon, to tell it",
+    listener_.say(fmt::format("the program has ended ({}); waiting up to a minute for the daemon, to report this",
                               describe(main_status_)));
     brief.limit = 57s;
     answer = client_.insist(release, brief, 10s);
   }
   if (answer || answer.error().kind == client::FailureKind::answered) return;
-  listener_.say(
-      fmt::format("the daemon was not told of the end of {}: {}{}", lease_.id, answer.error().error.detail,
-                  recorded ? "; it will find the exit record when it is back" : "; how it ended stays unknown there"));
+  listener_.say(fmt::format(
+      "the end of {} was not reported to the daemon: {}{}", lease_.id, answer.error().error.detail,
+      recorded ? "; the daemon reads the exit record when it is back" : "; the daemon will not know the exit status"));
 }
 
 Outcome Keeper::outcome() const {

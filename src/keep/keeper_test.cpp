@@ -154,7 +154,7 @@ TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
     FakeServer server(path, [&](const FakeRequest& r) {
       if (!r.line().starts_with("GET")) return usual(r);
       wait_until_ready();
-      json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}}};
+      json reasons{{{"code", "pausing"}, {"text", "requested by its owner"}}};
       if (missed) reasons.push_back({{"code", "paused"}, {"text", "its bytes are measured gone"}});
       reasons.push_back({{"code", "resuming"}, {"text", missed ? "has it again" : "the pause is undone: no driver"}});
       reasons.push_back({{"code", "resumed"}, {"text", "its program runs again"}});
@@ -174,7 +174,7 @@ TEST_F(KeeperTest, TellsWhyItWasNotPaused) {
   FakeServer server(path, [&](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);
     wait_until_ready();
-    const json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}},
+    const json reasons{{{"code", "pausing"}, {"text", "requested by its owner"}},
                        {{"code", "resuming"}, {"text", "it is not paused: process 7 is being traced"}},
                        {{"code", "resumed"}, {"text", "its program runs on: nothing of it was touched"}}};
     if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
@@ -195,7 +195,7 @@ TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
       ::kill(::getpid(), SIGINT);
       return FakeServer::Out{};
     }
-    return reply(lease("paused", {{"pause", {{"reason", "its owner asked for it"}, {"resume_requested", false}}}}));
+    return reply(lease("paused", {{"pause", {{"reason", "requested by its owner"}, {"resume_requested", false}}}}));
   });
   client.set_interrupt(events.interrupt());
   Listener listener{[&](const std::string& line) {
@@ -208,17 +208,17 @@ TEST_F(KeeperTest, SaysThatASignalWaitsUntilItsProgramRunsAgain) {
       "trap : INT; touch '" + ready + "'; while ! [ -e '" + handled + "' ]; do sleep 0.02; done; exit 5";
   EXPECT_EQ(keeper.run({{"/bin/sh", "-c", script}, {"PATH=/bin:/usr/bin"}}).code, 5);
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_NE(said[1].find("lease-7 is paused: its program has got SIGINT and lives"), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("lease-7 is paused: its program got SIGINT and is alive"), std::string::npos) << said[1];
   EXPECT_NE(said[1].find("`sublet resume lease-7`"), std::string::npos) << said[1];
 }
 
 TEST(News, OfAPauseSaysWhatEndsIt) {
   const auto told = [](bool resume_requested) {
-    const json pause{{"reason", "its owner asked for it"}, {"resume_requested", resume_requested}};
+    const json pause{{"reason", "requested by its owner"}, {"resume_requested", resume_requested}};
     return news(*client::parse_lease(json{{"id", "lease-7"}, {"state", "paused"}, {"pause", pause}}));
   };
-  EXPECT_EQ(told(true), "lease-7 is paused; `sublet why lease-7` says for whom, and when it comes back");
-  EXPECT_EQ(told(false), "lease-7 is paused: its owner asked for it; `sublet resume lease-7` brings it back");
+  EXPECT_EQ(told(true), "lease-7 is paused; `sublet why lease-7` shows the preemptor and when it resumes");
+  EXPECT_EQ(told(false), "lease-7 is paused: requested by its owner; `sublet resume lease-7` resumes it");
 }
 
 TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
@@ -228,7 +228,7 @@ TEST_F(KeeperTest, KillsWhatDoesNotEndInTheGrace) {
     return reply(lease("ended", {{"end_reason", "expired"}}));
   });
   EXPECT_EQ(keep("trap '' TERM; touch '" + ready + "'; while :; do sleep 0.1; done").code, 128 + SIGKILL);
-  EXPECT_NE(said[0].find("its time is up"), std::string::npos);
+  EXPECT_NE(said[0].find("expired"), std::string::npos);
 }
 
 TEST_F(KeeperTest, GoesOnWhenTheLeaseEndedForAnotherReason) {
@@ -237,7 +237,7 @@ TEST_F(KeeperTest, GoesOnWhenTheLeaseEndedForAnotherReason) {
     return usual(r);
   });
   EXPECT_EQ(keep("sleep 0.2; exit 4").code, 4);
-  EXPECT_NE(said.at(0).find("goes on without a lease"), std::string::npos);
+  EXPECT_NE(said.at(0).find("continues without a lease"), std::string::npos);
 }
 
 TEST_F(KeeperTest, SaysWhatCouldNotBeExecuted) {

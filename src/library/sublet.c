@@ -84,7 +84,7 @@ static void target(char* into, size_t size, const char* rest) {
 static int refused(const struct http_reply* reply) {
   char detail[400];
   json_text(json_member(reply->body, "detail"), detail, sizeof detail);
-  snprintf(error_text, sizeof error_text, "the daemon refuses (%d): %s", reply->status, detail);
+  snprintf(error_text, sizeof error_text, "the daemon refused the request (%d): %s", reply->status, detail);
   return SUBLET_REFUSED;
 }
 
@@ -350,11 +350,12 @@ static int plain(const char* name) {
 static int find_daemon(void) {
   const char* lease = getenv("SUBLET_LEASE");
   const char* host = getenv("SUBLET_HOST");
-  if (lease == NULL || *lease == '\0') return fail(SUBLET_NO_LEASE, "SUBLET_LEASE is not set: not under a lease");
-  if (!plain(lease)) return fail(SUBLET_USAGE, "SUBLET_LEASE is no lease's id");
+  if (lease == NULL || *lease == '\0')
+    return fail(SUBLET_NO_LEASE, "SUBLET_LEASE is not set: the program has no lease");
+  if (!plain(lease)) return fail(SUBLET_USAGE, "SUBLET_LEASE is not a lease's id");
   const char* path = http_socket_of(host == NULL ? "unix:///run/sublet/sublet.sock" : host);
   if (path == NULL || strlen(path) >= sizeof all.socket) {
-    return fail(SUBLET_NO_DAEMON, "SUBLET_HOST names no Unix socket: only over one a process can be told");
+    return fail(SUBLET_NO_DAEMON, "SUBLET_HOST names no Unix socket, which cooperative programs need");
   }
   snprintf(all.socket, sizeof all.socket, "%s", path);
   snprintf(all.lease, sizeof all.lease, "%s", lease);
@@ -363,7 +364,7 @@ static int find_daemon(void) {
 
 static int begin(const struct sublet_callbacks* callbacks) {
   /* A child of the registered process has a copy of its memory, but not its thread. */
-  if (all.registered && all.pid == getpid()) return fail(SUBLET_USAGE, "registered already");
+  if (all.registered && all.pid == getpid()) return fail(SUBLET_USAGE, "the program is already registered");
   int result = find_daemon();
   if (result != SUBLET_OK) return result;
   all.callbacks = *callbacks;
@@ -374,7 +375,7 @@ static int begin(const struct sublet_callbacks* callbacks) {
   result = call_register(callbacks->residue_bytes);
   if (result != SUBLET_OK) return result;
   all.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (all.wake < 0 || !start_thread()) return fail(SUBLET_FAILED, "no thread can be started");
+  if (all.wake < 0 || !start_thread()) return fail(SUBLET_FAILED, "cannot start a thread");
   all.registered = 1;
   all.pid = getpid();
   return succeed();
@@ -382,7 +383,7 @@ static int begin(const struct sublet_callbacks* callbacks) {
 
 int sublet_register(const struct sublet_callbacks* callbacks) {
   if (callbacks == NULL || callbacks->size != sizeof *callbacks)
-    return fail(SUBLET_USAGE, "callbacks of another version");
+    return fail(SUBLET_USAGE, "the callbacks have another version");
   if (callbacks->on_pause == NULL || callbacks->on_resume == NULL) return fail(SUBLET_USAGE, "a callback is missing");
   pthread_mutex_lock(&all.mutex);
   const int result = begin(callbacks);
@@ -401,7 +402,7 @@ int sublet_declare_residue(uint64_t bytes) {
   pthread_mutex_lock(&all.mutex);
   const int mine = all.registered && all.pid == getpid();
   pthread_mutex_unlock(&all.mutex);
-  if (!mine) return fail(SUBLET_USAGE, "not registered");
+  if (!mine) return fail(SUBLET_USAGE, "the program is not registered");
   const int result = call_register(bytes);
   if (result != SUBLET_OK) return result;
   pthread_mutex_lock(&all.mutex);
@@ -426,23 +427,21 @@ int sublet_unregister(void) {
   const int away = all.phase != RUNNING;
   const int over = all.over; /* the thread has ended, so the daemon's answer does not matter */
   pthread_mutex_unlock(&all.mutex);
-  if (!mine) return fail(SUBLET_USAGE, "not registered");
-  if (away) return fail(SUBLET_USAGE, "the program is paused, or asked to yield");
+  if (!mine) return fail(SUBLET_USAGE, "the program is not registered");
+  if (away) return fail(SUBLET_USAGE, "the program is paused or has a yield order");
   target(path, sizeof path, "");
   const int status = http_call(all.socket, "DELETE", path, NULL, ANSWER_TIMEOUT_MS, -1, &reply);
   if (status == 0 && !over) return fail(SUBLET_NO_DAEMON, "the daemon does not answer");
   if (!over && !is_withdrawn(&reply)) {
-    return status == 409 ? fail(SUBLET_USAGE, "the program is asked to yield: it has to do that first")
-                         : refused(&reply);
+    return status == 409 ? fail(SUBLET_USAGE, "the program has a yield order and must yield first") : refused(&reply);
   }
   pthread_mutex_lock(&all.mutex);
   const int last = all.stop == 0; /* 0: another thread unregisters */
   all.stop = 1;
   pthread_mutex_unlock(&all.mutex);
-  if (!last) return fail(SUBLET_USAGE, "not registered");
+  if (!last) return fail(SUBLET_USAGE, "the program is not registered");
   const uint64_t one = 1;
-  if (write(all.wake, &one, sizeof one) != (ssize_t)sizeof one)
-    return fail(SUBLET_FAILED, "the thread cannot be woken");
+  if (write(all.wake, &one, sizeof one) != (ssize_t)sizeof one) return fail(SUBLET_FAILED, "cannot wake the thread");
   if (!pthread_equal(pthread_self(), all.thread)) pthread_join(all.thread, NULL);
   pthread_mutex_lock(&all.mutex);
   all.registered = 0;

@@ -163,7 +163,8 @@ Result<Fd> open_group(const std::string& path) {
   Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (dir) return dir;
   if (errno == ENOENT)
-    return not_found(fmt::format("there is no cgroup {}", printable(path)), "name its directory, below /sys/fs/cgroup");
+    return not_found(fmt::format("cgroup {} does not exist", printable(path)),
+                     "name the group's directory below /sys/fs/cgroup");
   return from_errno(fmt::format("cannot open {}", printable(path)), errno);
 }
 
@@ -254,9 +255,9 @@ Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid) {
 
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path) {
   if (path.empty() || path[0] != '/') return not_a_cgroup(path, "is not an absolute path");
-  if (path.size() >= PATH_MAX || path.find('\0') != std::string::npos) return not_a_cgroup(path, "is no path");
+  if (path.size() >= PATH_MAX || path.find('\0') != std::string::npos) return not_a_cgroup(path, "is not a path");
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
-  if (!real) return not_a_cgroup(path, "does not exist, or may not be looked at");
+  if (!real) return not_a_cgroup(path, "does not exist, or cannot be read");
   CgroupRef group;
   group.path = real.get();
   const Fd dir(::open(group.path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -264,7 +265,7 @@ Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string
   struct statfs fs {};
   struct stat file {};
   if (::fstatfs(dir.get(), &fs) != 0 || ::fstat(dir.get(), &file) != 0) {
-    return from_errno(fmt::format("cannot look at {}", printable(path)), errno);
+    return from_errno(fmt::format("cannot read {}", printable(path)), errno);
   }
   if (fs.f_type != v1_magic && fs.f_type != v2_magic) return not_a_cgroup(path, "is not a cgroup");
   group.v2 = fs.f_type == v2_magic;
@@ -273,18 +274,18 @@ Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string
   for (const CgroupMount& mount : hierarchies.mounts) {
     if (mount.v2 != group.v2 || !below(group.path, mount.path)) continue;
     if (group.path != mount.path) return group;
-    return not_a_cgroup(path, "is the root of its hierarchy, which holds every process of the machine");
+    return not_a_cgroup(path, "is the root of its hierarchy, which holds every process");
   }
-  return not_a_cgroup(path, "lies in no cgroup hierarchy that is mounted here");
+  return not_a_cgroup(path, "is in no cgroup hierarchy that is mounted here");
 }
 
 Result<CgroupProcesses> processes_in(const CgroupRef& group) {
   auto dir = open_group(group.path);
   if (!dir) return dir.error();
   struct stat file {};
-  if (::fstat(dir->get(), &file) != 0) return from_errno(fmt::format("cannot look at {}", group.path), errno);
+  if (::fstat(dir->get(), &file) != 0) return from_errno(fmt::format("cannot read {}", group.path), errno);
   if (file.st_dev != group.device || file.st_ino != group.inode) {
-    return not_found(fmt::format("the cgroup {} is gone; another one has its name now", group.path));
+    return not_found(fmt::format("the cgroup {} is gone; another cgroup has its name now", group.path));
   }
   return walk_all(std::move(*dir));
 }

@@ -153,10 +153,10 @@ Result<ExitRecord> read_exit_record(const std::string& path, uid_t owner) {
     return from_errno(fmt::format("cannot open the exit record {}", printable(path)), errno);
   }
   struct stat about {};
-  if (::fstat(file.get(), &about) != 0) return from_errno("cannot look at an exit record", errno);
+  if (::fstat(file.get(), &about) != 0) return from_errno("cannot read the metadata of an exit record", errno);
   if (!S_ISREG(about.st_mode)) return refuse("is not a plain file");
   if (about.st_uid != owner) return refuse(fmt::format("belongs to uid {}, not {}", about.st_uid, owner));
-  if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refuse("may be written by others");
+  if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refuse("is writable by other users");
   std::array<char, max_record + 1> text;
   std::size_t size = 0;
   while (size < text.size()) {

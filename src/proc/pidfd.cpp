@@ -25,14 +25,14 @@ constexpr long pidfs_magic = 0x50494446;
 constexpr uid_t default_overflow_id = 65534;
 
 Result<Fd> open_by_pid(std::int32_t pid) {
-  if (pid <= 0) return not_found(fmt::format("{} is no process id", pid));
+  if (pid <= 0) return not_found(fmt::format("{} is not a process id", pid));
   Fd fd(static_cast<int>(::syscall(call_pidfd_open, pid, 0)));  // always close-on-exec
   if (fd) return fd;
   const int problem = errno;
-  if (problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
+  if (problem == ESRCH) return not_found(fmt::format("process {} does not exist", pid));
   // EINVAL: the number is a thread id, not a process id.
   if (problem == EINVAL) return not_found(fmt::format("{} is a thread, not a process", pid));
-  return from_errno(fmt::format("cannot hold process {}", pid), problem);
+  return from_errno(fmt::format("cannot open process {}", pid), problem);
 }
 
 uid_t overflow_uid(const ProcRoot& root) {
@@ -70,7 +70,7 @@ Result<Fd> open_pidfd(const ProcRoot& root, ProcessRef process) {
   if (!held) return held.error();
   if (held->info.ref != process) {
     return not_found(
-        fmt::format("process {} started at tick {} has ended: the pid is now that of one started at tick {}",
+        fmt::format("process {}, started at tick {}, has ended: another process, started at tick {}, has its pid now",
                     process.pid, process.start_ticks, held->info.ref.start_ticks));
   }
   return std::move(held->pidfd);
@@ -78,10 +78,11 @@ Result<Fd> open_pidfd(const ProcRoot& root, ProcessRef process) {
 
 Result<ProcessInfo> process_behind(const ProcRoot& root, int pidfd) {
   const auto text = root.read_file(fmt::format("self/fdinfo/{}", pidfd), 4096);
-  if (!text || text->find("\nPid:") == std::string::npos) return bad_request("the descriptor is not of a process");
+  if (!text || text->find("\nPid:") == std::string::npos)
+    return bad_request("the descriptor does not refer to a process");
   if (is_dead(pidfd)) return not_found("the process has ended");
   const std::int32_t pid = pid_behind(root, pidfd);
-  if (pid == 0) return bad_request("the process is of another pid namespace");
+  if (pid == 0) return bad_request("the process is in another pid namespace");
   auto info = root.read(pid);
   // The same order as in hold_process(): read first, then check that the process still lives.
   if (info && is_dead(pidfd)) return not_found("the process has ended");
@@ -120,7 +121,7 @@ Result<Peer> peer_of(const ProcRoot& root, int socket) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return from_errno("cannot tell who connected", errno);
+    return from_errno("cannot identify the peer of the connection", errno);
   }
   Peer peer;
   peer.uid = credentials.uid;
@@ -171,7 +172,7 @@ IdentityReport identity_report(const ProcRoot& root) {
     report.peer_pidfd = ::getsockopt(near.get(), SOL_SOCKET, option_peer_pidfd, &raw, &size) == 0;
     const Fd owned(raw);
   }
-  const char* level = !report.may_signal()  ? "none: processes are watched and never signalled"
+  const char* level = !report.may_signal()  ? "none: processes are watched, but never signalled"
                       : report.unique_inode ? "pidfd with unique inode"
                                             : "pidfd, stored as boot id, pid and start time";
   report.text = fmt::format("process identity: {}; socket peers {} (kernel {})", level,

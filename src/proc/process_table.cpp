@@ -208,17 +208,17 @@ Result<std::vector<ProcessInfo>> ProcRoot::list() const {
 }
 
 Result<ProcessInfo> ProcRoot::read(std::int32_t pid) const {
-  if (pid <= 0) return not_found(fmt::format("{} is no process id", pid));
+  if (pid <= 0) return not_found(fmt::format("{} is not a process id", pid));
   auto info = read_process(dir_.get(), std::to_string(pid).c_str());
   if (info) return std::move(*info);
   const int problem = errno;
-  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("process {} does not exist", pid));
   return from_errno(fmt::format("cannot read process {}", pid), problem);
 }
 
 Result<ProcRoot::Detailed> ProcRoot::read_with(std::int32_t pid, const char* file) const {
   const auto failed = [&](int problem) {
-    if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no process {}", pid));
+    if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("process {} does not exist", pid));
     return from_errno(fmt::format("cannot read process {}", pid), problem);
   };
   const Fd dir = pid > 0 ? open_process(dir_.get(), std::to_string(pid).c_str()) : Fd();
@@ -273,7 +273,7 @@ Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t
   std::string text;
   const int problem = file ? read_all(file.get(), limit, text) : errno;
   if (problem == 0) return text;
-  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("there is no {}", printable(relative)));
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("{} does not exist", printable(relative)));
   return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
 }
 
@@ -297,7 +297,7 @@ Result<std::string> ProcRoot::boot_id() const {
   const bool plain = std::all_of(text->begin(), text->end(),
                                  [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-'; });
   if (text->size() != 36 || !plain) {
-    return unavailable(fmt::format("the kernel's boot id '{}' is not one", printable(*text)));
+    return unavailable(fmt::format("the kernel's boot id '{}' is invalid", printable(*text)));
   }
   return text;
 }

@@ -45,12 +45,12 @@ Status belongs_to(const ProcRoot& root, const std::string& path, std::uint32_t u
   const auto all = processes_below(path);
   if (!all) return all.error();
   if (all->outside > 0 || all->pids.size() > most_looked_at)
-    return unavailable(fmt::format("{} has processes of another pid namespace in it, or too many", path));
+    return unavailable(fmt::format("{} holds processes of another pid namespace, or too many processes", path));
   for (const std::int32_t pid : all->pids) {
     const auto status = root.read_with(pid, "status");
     const auto uids = status ? parse_uids(status->text) : std::nullopt;
     if (uids && uids->real != uid && uids->real != 0)
-      return denied(fmt::format("{} has a process of another user in it, pid {}", path, pid));
+      return denied(fmt::format("{} holds a process of another user, pid {}", path, pid));
   }
   return {};
 }

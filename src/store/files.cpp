@@ -44,11 +44,10 @@ std::vector<fs::path> set_aside_files(const fs::path& database) {
 
 Error was_set_aside(const fs::path& file, std::string_view why) {
   return unavailable(
-      fmt::format("the store could not be read{} and was set aside as {}; without it nobody knows which leases exist, "
-                  "so nothing is granted",
+      fmt::format("the store could not be read{} and was renamed to {}; the leases are unknown, so no lease is granted",
                   why.empty() ? std::string() : fmt::format(" ({})", why), file.string()),
-      fmt::format("put a good copy back as the store, or, once no program under a lease runs any more, move {}* to "
-                  "another directory and start again with an empty store",
+      fmt::format("restore a good copy of the store; or wait until no leased program runs, move {}* to another "
+                  "directory, and restart with an empty store",
                   file.string()));
 }
 
@@ -78,7 +77,7 @@ Status prepare_directory(const fs::path& directory) {
   std::error_code error;
   if (directory.has_parent_path()) fs::create_directories(directory.parent_path(), error);
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return from_errno(fmt::format("cannot make the store's directory {}", directory.string()), errno);
+    return from_errno(fmt::format("cannot create the store's directory {}", directory.string()), errno);
   }
   struct stat status {};
   if (::stat(directory.c_str(), &status) != 0) {
@@ -88,8 +87,8 @@ Status prepare_directory(const fs::path& directory) {
     return bad_request(fmt::format("the store's directory {} is not a directory", directory.string()));
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 || (status.st_uid != geteuid() && status.st_uid != 0)) {
-    return denied(fmt::format("others may write to the store's directory {} (uid {}, mode {:o})", directory.string(),
-                              status.st_uid, status.st_mode & 07777),
+    return denied(fmt::format("other users may write to the store's directory {} (uid {}, mode {:o})",
+                              directory.string(), status.st_uid, status.st_mode & 07777),
                   fmt::format("chmod 700 {}, or choose another store.path", directory.string()));
   }
   return {};
@@ -109,7 +108,7 @@ Result<Fd> take_lock(const fs::path& database) {
     return Error{Code::InUse,
                  fmt::format("the store {} is in use by another daemon, pid {}", database.string(),
                              pid.empty() ? "unknown" : printable(pid)),
-                 "talk to that daemon, or stop it first; one more daemon needs its own --dir"};
+                 "use or stop that daemon; a second daemon needs its own --dir"};
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
@@ -129,7 +128,7 @@ Result<Site> inspect(const fs::path& database) {
   if (const auto aside = set_aside_files(database); !aside.empty()) return was_set_aside(aside.front(), "");
   const fs::path log = with_suffix(database, log_suffix);
   if (::lstat(log.c_str(), &status) == 0 && status.st_size > 0) {
-    return unavailable(fmt::format("the store {} is missing, but its log {} is there", database.string(), log.string()),
+    return unavailable(fmt::format("the store {} is missing, but its log {} exists", database.string(), log.string()),
                        "put the store back, or move the log to another directory to start with an empty store");
   }
   return Site{false};
@@ -143,8 +142,8 @@ Error set_aside(const fs::path& database, std::string_view why) {
   // log keeps SQLite's name for it, so that SQLite's tools can recover both files.
   if (::rename(database.c_str(), target.c_str()) != 0) {
     return unavailable(
-        fmt::format("{}; and it cannot be set aside: {}", why, from_errno(database.string(), errno).detail),
-        "nothing is granted on a store that cannot be read; move it away or put a good copy back");
+        fmt::format("{}; and the file cannot be renamed: {}", why, from_errno(database.string(), errno).detail),
+        "no lease is granted without a readable store; move the file away, or restore a good copy");
   }
   // If this fails, the log stays behind alone, and inspect() refuses a log without a database. An empty log holds
   // nothing.

@@ -70,7 +70,7 @@ Result<int> recognise(Database& database) {
   const auto version = database.integer("PRAGMA user_version");
   if (!version) return version.error();
   if (*version > newest_version()) {
-    return unavailable(fmt::format("the store {} has version {}, and this program knows versions up to {}",
+    return unavailable(fmt::format("the store {} has version {}, but this program knows versions up to {} only",
                                    database.path(), *version, newest_version()),
                        "start the newer program again; the file was not touched");
   }
@@ -93,7 +93,7 @@ Status make(const fs::path& path) {
   std::error_code ignored;
   for (const char* suffix : {"", "-wal", "-journal"}) fs::remove(fresh.string() + suffix, ignored);
   if (!Fd(::open(fresh.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600))) {
-    return from_errno(fmt::format("cannot make the store {}", fresh.string()), errno);
+    return from_errno(fmt::format("cannot create the store {}", fresh.string()), errno);
   }
   {
     auto opened = Database::open(fresh.string(), Database::Mode::create);
@@ -106,7 +106,7 @@ Status make(const fs::path& path) {
     if (auto done = use_write_ahead_log(database); !done) return done;
   }
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
-    return from_errno(fmt::format("cannot make the store {}", path.string()), errno);
+    return from_errno(fmt::format("cannot create the store {}", path.string()), errno);
   }
   return sync_directory(path.parent_path());
 }

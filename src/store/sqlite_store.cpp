@@ -335,7 +335,7 @@ void SqliteStore::fail(Error error) {
 
 Error SqliteStore::with_free_space(Error error) const {
   error.detail += "; " + free_space(path_.parent_path());
-  if (error.hint.empty()) error.hint = "free space there or repair the disk; nothing is granted until the store works";
+  if (error.hint.empty()) error.hint = "free space on the disk or repair it; no lease is granted until the store works";
   return error;
 }
 

@@ -146,7 +146,7 @@ TEST_F(SqliteFiles, ASecondDaemonIsRefusedAndToldTheFirst) {
 TEST_F(SqliteFiles, ADirectoryThatOthersMayWriteIsRefused) {
   fs::create_directory(path_.parent_path());
   fs::permissions(path_.parent_path(), fs::perms::all);
-  EXPECT_NE(error().find("others may write"), std::string::npos);
+  EXPECT_NE(error().find("other users may write"), std::string::npos);
   EXPECT_TRUE(names_in(path_.parent_path()).empty());
 }
 

@@ -383,7 +383,7 @@ Result<std::vector<core::Lease>> Tables::leases(Statement& rows) {
     auto lease = read_lease(rows);
     if (!lease) {
       rows.reset();
-      return database_->fail_undecodable(fmt::format("row {} of the table 'leases' makes no sense", found.size() + 1));
+      return database_->fail_undecodable(fmt::format("row {} of the table 'leases' is invalid", found.size() + 1));
     }
     found.push_back(std::move(*lease));
   }

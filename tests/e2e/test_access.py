@@ -134,11 +134,11 @@ def test_a_token_has_no_more_rights_than_its_owner():
         members(name, "")  # no longer an admin
         assert submit().get("/v1/status").status == 200
         refused = admin().get("/v1/status")
-        assert (refused.status, refused["code"]) == (403, "Denied") and "no admin any more" in refused["detail"]
+        assert (refused.status, refused["code"]) == (403, "Denied") and "no longer an admin" in refused["detail"]
         assert name in refused["detail"] and "'sublet-admin'" in refused["hint"]
         members("", "")
         refused = submit().post("/v1/leases", ASK)
-        assert refused.status == 403 and "may not use this daemon any more" in refused["detail"]
+        assert refused.status == 403 and "this daemon" in refused["detail"]
         assert "'sublet'" in refused["hint"] and "token revoke" in refused["hint"]
         assert len(system.get("/v1/leases")["leases"]) == 1
         members(name, name)  # an admin again
@@ -200,7 +200,7 @@ def test_open_calls_end_with_their_token(served):
         for wait, stream, token in ((refused, ends, long), (later, last, short)):
             began = time.monotonic()
             gap = stream.next()
-            assert gap["type"] == "gap" and f"{token['id']} was revoked, or has expired" in gap["text"]
+            assert gap["type"] == "gap" and f"{token['id']} was revoked" in gap["text"]
             assert stream.next() is None and time.monotonic() < began + 8  # sooner than the regular check
             status, body = answer(wait)
             assert (status, body["code"]) == (401, "Denied") and token["id"] in body["detail"]
@@ -264,9 +264,9 @@ def test_no_secret_is_in_the_store(served):
 
 def test_an_unusable_token_is_reported(daemon, served, tmp_path):
     unserved = daemon.cli("token", "create", "--scope", "read", "--file", tmp_path / "unserved", check=0)
-    assert "nobody can use it yet" in unserved.stderr and "`api.tcp`" in unserved.stderr
+    assert "cannot be used yet" in unserved.stderr and "`api.tcp`" in unserved.stderr
     assert daemon.get("/v1/status")["daemon"]["tcp"] is None
-    assert "nobody" not in served.cli("token", "create", "--scope", "read", check=0).stderr
+    assert "cannot be used yet" not in served.cli("token", "create", "--scope", "read", check=0).stderr
     assert served.api().get("/v1/status")["daemon"]["tcp"] == f"127.0.0.1:{served.port}"
 
 

@@ -25,7 +25,7 @@ def test_only_an_admin_ends_another_users_program(system):
     program = system.load(ANA, "hers")
     hers = system.lease("hers")["id"]
     unknown = system.cli(BEN, "why", "hers")
-    assert "you have no lease with the tag 'hers'" in unknown.stderr and f"is {hers}" in unknown.stderr, unknown.stderr
+    assert "you have no lease with the tag 'hers'" in unknown.stderr and hers in unknown.stderr, unknown.stderr
     refused = system.cli(BEN, "stop", system.lease("hers")["id"])
     assert refused.returncode == 77 and "or an admin" in refused.stderr, refused.stderr
     assert system.lease("hers")["state"] == "active"
@@ -55,7 +55,7 @@ def test_the_actor_believes_the_accounts_and_not_the_daemon(system):
     program.kill()
     program.wait()
     system.begin(MALLORY, "stop", system.lease("hers")["id"], groups=ADMIN)
-    wait_until(lambda: "cannot be ended from here" in system.log(), "the actor refuses")
+    wait_until(lambda: "cannot end its program" in system.log(), "the actor refuses")
     assert living(pid), "only an account in the group may"
 
 
@@ -68,7 +68,7 @@ def test_an_admin_token_ends_any_program(system):
     system.start_daemon()
     program = system.load(ANA, "hers")
     denied = system.cli(BEN, "token", "create", "--scope", "admin")
-    assert denied.returncode == 77 and "no admin" in denied.stderr, denied.stderr
+    assert denied.returncode == 77 and "not an admin" in denied.stderr, denied.stderr
     theirs = system.cli(BEN, "token", "create", "--scope", "submit", check=0).stdout.strip()
     token = system.cli(CAROL, "token", "create", "--scope", "admin", groups=ADMIN, check=0).stdout.strip()
     stop = f"/v1/leases/{system.lease('hers')['id']}/release"

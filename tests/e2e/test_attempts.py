@@ -186,9 +186,9 @@ def test_a_hanging_driver_call_leads_to_the_next_victim(daemon, hang):
     it = lease_of(daemon, "first")
     assert it["state"] == "pausing" and it["reserved_bytes"] == 1800 * MIB, "it keeps its room"
     assert it["pause"]["progress"]["late"] and it["pause"]["progress"]["moved_bytes"] <= 256 * MIB
-    assert "stuck: the driver does not return" in daemon.cli("ps").stdout
+    assert "stuck: the driver" in daemon.cli("ps").stdout
     said = daemon.cli("why", "first").stdout
-    assert "stuck: the driver should have parked its program within" in said and "any moment" not in said, said
+    assert "stuck: the driver should have parked its program within" in said and "almost done" not in said, said
     daemon.ctl("clear")
     until(daemon, "first", "paused", "active")
     assert not stuck(daemon, "first")
@@ -205,7 +205,7 @@ def test_a_hanging_restore_is_reported_and_delays_no_other(daemon):
     assert daemon.cli("resume", "first", "--no-wait").returncode == 0
     wait_until(lambda: stuck(daemon, "first"), "it takes longer than it should", timeout=60)
     assert lease_of(daemon, "first")["state"] == "resuming"
-    assert "stuck: the driver does not return" in daemon.cli("ps").stdout
+    assert "stuck: the driver" in daemon.cli("ps").stdout
     preemptor = daemon.spawn("sublet", "run", "--vram", "1500MiB", "--tier", "interactive", "--", "true")
     assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
     assert reasons(daemon, "second", "paused")

@@ -162,7 +162,7 @@ def test_one_user_does_not_fill_the_ledger_for_all(start_daemon):
     assert entry["settled"] and entry["class"] == "parked" and status["users"][0]["bytes"] == entry["bytes"]
     shown = daemon.cli("status", check=0).stdout
     assert re.search(r"in host memory: \S+ \S+ of 3.0 GiB", shown) and "  parked" in shown, shown
-    assert re.search(r"left by ledger.limit, \S+ \S+ by the machine, .* control group", shown), shown
+    assert re.search(r"ledger.limit leaves \S+ \S+, the machine \S+ \S+, .* control group", shown), shown
     metrics = daemon.get("/metrics")
     assert 'sublet_ledger_bytes{state="limit"}' in str(metrics.body)
 
@@ -195,7 +195,7 @@ def test_a_parked_program_on_a_swap_device_is_reported(daemon, tmp_path):
         (warning,) = wait_until(warned, "it is warned of")
         assert lease_of(daemon, "parked")["id"] in warning["text"]
         assert daemon.get("/v1/ledger")["entries"][0]["swapped_bytes"] == 4 * MIB
-        assert "4.0 MiB of it on a swap device" in daemon.cli("status", check=0).stdout
+        assert "4.0 MiB swapped out" in daemon.cli("status", check=0).stdout
         assert 'sublet_ledger_bytes{state="swapped"} 4194304' in str(daemon.get("/metrics").body).replace("e+06", "")
     wait_until(lambda: not warned(), "it is over when it is back")
 

@@ -115,11 +115,11 @@ def test_an_old_reading_grants_nothing(start_daemon):
     assert (refused.status, refused["code"]) == (409, "Unverified")
     waiter = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "wait_seconds": 0})
     assert waiter.status == 202 and waiter["queue"]["eta_seconds"] is None
-    wait_until(lambda: "the GPUs cannot be read, nothing is granted: the driver has not answered" in daemon.log(),
+    wait_until(lambda: "the GPUs cannot be read, no lease is granted: the driver did not answer" in daemon.log(),
                "who reads the log learns of it")
     daemon.ctl("clear")
     wait_until(lambda: api.lease(waiter["id"])["state"] == "offered", "granted once the card is known")
-    assert daemon.log().count("cannot be read") == 1 and "the GPUs are read again" in daemon.log()
+    assert daemon.log().count("cannot be read") == 1 and "the GPUs can be read again" in daemon.log()
 
 
 def test_one_card_that_errs_ends_no_lease_on_it(start_daemon):

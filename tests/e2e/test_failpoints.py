@@ -272,7 +272,7 @@ def deadlines_extended(client):
     started = time.monotonic()
     wait_until(lambda: time.monotonic() - started > 2, "it counts as a standstill")  # a third of lease.reconnect
     client.daemon.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: "did not run for" in client.daemon.log(), "it has noticed")
+    wait_until(lambda: "stood still for" in client.daemon.log(), "it has noticed")
     client.act(second, "claim")
     assert client.get(f"/v1/leases/{second}")["state"] == "active"
 

@@ -60,14 +60,14 @@ def test_a_daemon_killed_at_the_first_request(start_daemon):
         keeper = asks(daemon)
         assert heard() == "GET /v1/status HTTP/1.1"
     daemon.start()
-    assert "may be restarting" in ended_well(daemon, keeper)
+    assert "in case the daemon restarts" in ended_well(daemon, keeper)
 
 
 def test_a_daemon_killed_before_the_first_request(start_daemon):
     daemon = start_daemon()
     daemon.kill()  # its socket stays
     keeper = asks(daemon)
-    assert "may be restarting" in keeper.stderr.readline()
+    assert "in case the daemon restarts" in keeper.stderr.readline()
     assert keeper.poll() is None
     daemon.start()
     ended_well(daemon, keeper)
@@ -81,13 +81,13 @@ def test_hold_waits_for_it_too(start_daemon):
     lease = wait_until(lambda: next((now for now in daemon.leases() if now["state"] == "active"), None), "a lease")
     holder.terminate()
     out, err = holder.communicate(timeout=60)
-    assert lease["id"] in out and "may be restarting" not in err, "for machines it says nothing beside its JSON"
+    assert lease["id"] in out and "in case the daemon restarts" not in err, "for machines it says nothing beside its JSON"
 
 
 def test_without_a_daemon_ever_there_is_no_wait(start_daemon, tmp_path):
     daemon = start_daemon()
     done = daemon.cli("--host", f"unix://{tmp_path}/none", *PROGRAM)
-    assert done.returncode == 69 and "may be restarting" not in done.stderr
+    assert done.returncode == 69 and "in case the daemon restarts" not in done.stderr
     daemon.process.terminate()
     daemon.process.wait(60)  # an orderly end: it takes its socket along
     assert daemon.cli(*PROGRAM).returncode == 69

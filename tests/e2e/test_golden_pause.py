@@ -20,7 +20,7 @@ class Parked(Transcript):
     def normal(self, text):
         text = re.sub(r"(?m)^.*(of [^ ]+ [KMG]iB (parked|restored),).*\n", "", text)
         text = re.sub(r"[^ ]+ [KMG]iB is available", "SIZE is available", text)
-        text = re.sub(r"\S+ [KMGT]iB by the machine, .* control group.*", "SIZE by the machine, LIMIT by groups", text)
+        text = re.sub(r"the machine \S+ [KMGT]iB, .* control group.*", "the machine SIZE, groups LIMIT", text)
         return super().normal(text)
 
 

@@ -72,7 +72,7 @@ def test_a_lease_for_a_card_that_stays_away_is_rejected(start_daemon):
         assert ended(daemon, tag)["end_reason"] == "rejected"
     assert "at most 1.8 GiB" in daemon.cli("why", "large").stdout
     assert "has been gone for" in daemon.cli("why", "named").stdout
-    assert states(daemon) == {"gpu0": "ok"} and "gone for too long: forgotten" in daemon.log()
+    assert states(daemon) == {"gpu0": "ok"} and "is forgotten" in daemon.log()
     assert daemon.api().post("/v1/leases", ASK).status == 422
     daemon.ctl("clear")
     wait_until(lambda: states(daemon) == {"gpu0": "ok", "gpu1": "ok"}, "it is known again")

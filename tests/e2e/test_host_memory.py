@@ -56,7 +56,7 @@ def test_swap_without_a_group_prevents_every_pause(start_daemon, tmp_path):
     done = daemon.cli("pause", "it")
     assert done.returncode != 0 and "swap" in done.stderr and "ledger.allow_swap" in done.stderr, done.stderr
     doctor = daemon.cli("doctor").stdout
-    assert "swap is on, and a program that is started from here cannot be kept from it" in doctor
+    assert "cannot be kept out of it" in doctor
     assert "swapoff -a" in doctor and "MemorySwapMax=0" in doctor
     assert lease_of(daemon, "it")["state"] == "active"
     ends_right(daemon, program)
@@ -67,7 +67,7 @@ def test_swap_may_be_allowed(start_daemon, tmp_path):
     quick_checkpoints(daemon)
     program = start(daemon)
     assert daemon.cli("pause", "it").returncode == 0
-    assert "ledger.allow_swap lets what is parked be written there" in daemon.cli("doctor").stdout
+    assert "ledger.allow_swap lets" in daemon.cli("doctor").stdout
     assert daemon.cli("resume", "it").returncode == 0
     ends_right(daemon, program)
 

@@ -40,7 +40,7 @@ def test_leaving_a_pause(daemon, program, number):
     daemon.ctl("fault", "checkpoint-hang")
     pausing = daemon.spawn("sublet", "pause", "train")
     wait_until(lambda: any(fault["hits"] for fault in daemon.cards()["faults"]), "the driver is at it")
-    leaves(pausing, "lease-1 goes on pausing; sublet resume lease-1 brings it back", number)
+    leaves(pausing, "lease-1 continues to pause", number)
     daemon.ctl("clear")
     until(daemon, "train", "paused")
     assert program.poll() is None
@@ -52,7 +52,7 @@ def test_leaving_a_resume(daemon, program):
     resuming = daemon.spawn("sublet", "resume", "train")
     until(daemon, "train", "resuming")
     wait_until(lambda: any(fault["hits"] for fault in daemon.cards()["faults"]), "the driver is at it")
-    leaves(resuming, "lease-1 goes on resuming")
+    leaves(resuming, "lease-1 continues to resume")
     daemon.ctl("clear")
     until(daemon, "train", "active")
 
@@ -63,7 +63,7 @@ def test_leaving_a_resume_that_waits_for_memory(daemon, program):
     until(daemon, "holder", "active")
     resuming = daemon.spawn("sublet", "resume", "train")
     wait_until(lambda: lease_of(daemon, "train")["queue"], "it waits")
-    leaves(resuming, "lease-1 waits on for its room, to come back by itself: sublet why lease-1")
+    leaves(resuming, "lease-1 stays in the queue")
     holder.terminate()
     until(daemon, "train", "active")
 
@@ -74,7 +74,7 @@ def test_leaving_a_preempt(daemon, program):
     daemon.ctl("fault", "checkpoint-hang")
     asking = daemon.spawn("sublet", "preempt", "next")
     until(daemon, "train", "pausing")
-    leaves(asking, "room is still being made for lease-2: sublet why lease-2")
+    leaves(asking, "sublet why lease-2")
     daemon.ctl("clear")
     assert waiting.wait(60) == 0, waiting.communicate()
 
@@ -86,7 +86,7 @@ def test_a_pause_undone_by_the_daemons_end_is_told(daemon, program):
     daemon.kill()
     daemon.ctl("clear")
     done = daemon.cli("ps")
-    assert done.returncode == 69 and f"hint: start it: subletd --dir {daemon.dir};" in done.stderr, done.stderr
+    assert done.returncode == 69 and f"hint: start the daemon: subletd --dir {daemon.dir};" in done.stderr, done.stderr
     daemon.start()
     out, err = pausing.communicate(timeout=60)
     assert pausing.returncode == 1, (out, err)
@@ -98,6 +98,6 @@ def test_a_pause_undone_by_the_daemons_end_is_told(daemon, program):
 
 def test_a_lease_with_memory_needs_no_preemption(daemon, program):
     done = daemon.cli("preempt", "train", "--preview")
-    assert done.returncode == 0 and done.stdout == "lease-1 has its 3.0 GiB already: nobody has to yield.\n", done
+    assert done.returncode == 0 and done.stdout.startswith("lease-1 has its 3.0 GiB already"), done
     done = daemon.cli("preempt", "train")
     assert done.returncode == 0 and done.stdout == "" and done.stderr == "lease-1 has its 3.0 GiB\n", done

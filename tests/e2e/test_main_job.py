@@ -166,7 +166,7 @@ def test_use_beyond_the_lease_is_named_and_counted(start_daemon):
     lease = wait_for_use(daemon, "greedy", 2 * GIB)
     assert lease["over_bytes"] == lease["used_bytes"] - GIB
     row = next(line for line in daemon.cli("ps", check=0).stdout.splitlines() if "greedy" in line)
-    assert re.search(r"uses 1\.\d GiB more than leased$", row.strip()), row
+    assert re.search(r"uses 1\.\d GiB more than it leased$", row.strip()), row
     assert "GiB more than it leased." in daemon.cli("why", lease["id"], check=0).stdout
     warning, = wait_until(warned, "it is warned of")
     assert lease["id"] in warning["text"] and "greedy" in warning["text"] and "1.0 GiB" in warning["text"]

@@ -176,7 +176,7 @@ def test_an_untraceable_program_is_refused_and_runs_on(system):
     shutil.copy(system.home / "bin/simgpu-load", hidden)
     hidden.chmod(0o711)  # the tree of a program that may not be read cannot be inspected
     program = system.load(ANA, "hidden", program=["hidden-load"])
-    refused(system, "hidden", "does not let itself be traced")
+    refused(system, "hidden", "forbids tracing")
     assert not helpers_of(process_of(system, "hidden")), "none was started for it"
     end(program)
 
@@ -210,7 +210,7 @@ def test_a_parked_program_that_becomes_untraceable_is_tried_again(system):
         why = system.get("/v1/leases/closes/why")
         return str(why["reasons"]), str(why["helps"])
 
-    wait_until(lambda: "does not let itself be traced" in said()[0], "it is told what is in the way")
+    wait_until(lambda: "forbids tracing" in said()[0], "it is told what is in the way")
     assert system.lease("closes")["state"] == "resuming"
     reasons, helps = said()
     assert "tried again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
@@ -256,13 +256,13 @@ def test_an_actor_without_setuid_reports_it(make_system):
     refused(system, "hers", "Operation not permitted")
     end(program)
     said = system.cli(0, "doctor").stdout
-    assert "may not park other users' programs" in said and "CAP_SETUID" in said
+    assert "cannot park other users' programs" in said and "CAP_SETUID" in said
 
 
 def test_doctor_says_whose_programs_can_be_parked_and_by_what(system):
     report = json.loads(system.cli(0, "doctor", "--json").stdout)
     found = {check["name"]: check for check in report["checks"]}
-    assert found["parking"]["level"] == "ok" and "any user" in found["parking"]["text"]
+    assert found["parking"]["level"] == "ok" and "every user" in found["parking"]["text"]
     assert found["checkpoint"]["level"] == "ok" and "lib/simgpu/libcuda.so.1" in found["checkpoint"]["text"]
     scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
     expected = scope.read_text().strip() if scope.exists() else "not restricted"
@@ -274,7 +274,7 @@ def test_doctor_says_whose_programs_can_be_parked_and_by_what(system):
 def test_doctor_says_that_root_s_programs_are_left_out(make_system):
     system = make_system(capabilities="+kill,+setuid,+setgid").start()
     said = system.cli(0, "doctor").stdout
-    assert "root's own cannot" in said and "CAP_SYS_PTRACE" in said
+    assert "root's programs cannot" in said and "CAP_SYS_PTRACE" in said
     program = system.load(0, "roots")
     assert system.cli(0, "pause", "roots").returncode == 1
     texts = [entry["text"] for entry in system.get("/v1/leases/roots/why")["reasons"]]

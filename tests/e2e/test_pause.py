@@ -85,14 +85,14 @@ def test_a_paused_program_gives_its_memory_and_gets_it_back(daemon):
     assert done.returncode == 0 and "is paused" in done.stderr, done.stderr
     paused = lease_of(daemon, "first")
     assert paused["state"] == "paused" and paused["reserved_bytes"] <= 64 * MIB and paused["used_bytes"] == 0
-    assert paused["pause"]["method"] == "driver" and paused["pause"]["reason"] == "its owner asked for it"
+    assert paused["pause"]["method"] == "driver" and paused["pause"]["reason"] == "requested by its owner"
     assert used_on_card(daemon) < 64 * MIB
     ledger = daemon.get("/v1/ledger")
     assert [entry["lease"] for entry in ledger["entries"]] == [paused["id"]] and ledger["entries"][0]["settled"]
     # Another program takes the memory, and the first program's wait to resume does not disturb it.
     second = start(daemon, "second", "3GiB", "2GiB")
     done = daemon.cli("resume", "first", "--no-wait")
-    assert done.returncode == 0 and "waits for its room, at place 1" in done.stderr, done.stderr
+    assert done.returncode == 0 and "waits for memory, at place 1" in done.stderr, done.stderr
     assert [row["id"] for row in daemon.get("/v1/queue")["queue"]] == [paused["id"]]
     ends_well(daemon, "second", second)
     until(daemon, "first", "active")
@@ -150,7 +150,7 @@ def test_a_paused_program_is_parked_over_a_restart(daemon):
     assert done.returncode == 0 and "runs again" in done.stderr, done.stderr
     assert program.poll() is None
     done = daemon.cli("resume", "patient")
-    assert done.returncode == 0 and "was running already" in done.stderr, done.stderr
+    assert done.returncode == 0 and "is running already" in done.stderr, done.stderr
 
 
 def test_stop_brings_it_back_first(daemon):
@@ -169,7 +169,7 @@ def test_a_signal_that_waits_for_the_resume_is_reported(daemon):
     assert daemon.cli("pause", "first").returncode == 0
     program.send_signal(signal.SIGINT)
     line = next(line for line in program.stderr if "SIGINT" in line)
-    assert "lease-1 is paused: its program has got SIGINT and lives" in line, line
+    assert "lease-1 is paused: its program got SIGINT" in line, line
     assert "`sublet resume lease-1`" in line, line
     assert lease_of(daemon, "first")["state"] == "paused"
     assert daemon.cli("resume", "first").returncode in (0, 1), "it may have ended before that is seen"
@@ -215,10 +215,10 @@ def test_a_traced_program_is_left_alone(daemon):
     tracer = trace(daemon, pid)
     done = daemon.cli("pause", "traced")
     assert done.returncode == 1, done.stderr
-    said = f"it was not paused: process {pid} is being traced by {tracer.pid}"
-    assert said in done.stderr and "hint: end the debugger" in done.stderr, done.stderr
+    said = f"it was not paused: a debugger (pid {tracer.pid}) is attached to process {pid}"
+    assert said in done.stderr and "hint: detach the debugger" in done.stderr, done.stderr
     assert "rest" not in done.stderr, f"nothing of it was touched: {done.stderr}"
-    assert "to pause it: end the debugger" in daemon.cli("why", "traced").stdout
+    assert "to pause it: detach the debugger" in daemon.cli("why", "traced").stdout
     assert lease_of(daemon, "traced")["state"] == "active" and program.poll() is None
     tracer.kill()
     tracer.wait()
@@ -235,7 +235,7 @@ def test_a_debugger_only_delays_the_resume(daemon):
     assert daemon.cli("pause", "traced").returncode == 0
     tracer = trace(daemon, pid)
     daemon.cli("resume", "traced", "--no-wait")
-    told = f"process {pid} is being traced by {tracer.pid}"
+    told = f"a debugger (pid {tracer.pid}) is attached to process {pid}"
     wait_until(lambda: told in why(daemon, "traced"), "why it does not come back")
     assert lease_of(daemon, "traced")["state"] == "resuming"
     assert daemon.cards()["calls"].get("cuCheckpointProcessRestore", 0) == 0, "the driver is not asked for it"
@@ -257,9 +257,9 @@ def test_a_delayed_resume_tells_its_reason(daemon):
                      "what is in the way")
     assert now["problem"].startswith(told), now
     waits = daemon.cli("resume", "still", "--wait", "1s")
-    assert waits.returncode == 124 and f"does not run again yet: {told}" in waits.stderr, waits.stderr
+    assert waits.returncode == 124 and f"is not running again yet: {told}" in waits.stderr, waits.stderr
     for words in (["ps"], ["why", "still"]):
-        assert f"does not run again yet: {told}" in daemon.cli(*words, COLUMNS="300").stdout
+        assert f"is not running again yet: {told}" in daemon.cli(*words, COLUMNS="300").stdout
     os.kill(pid, signal.SIGCONT)
     until(daemon, "still", "active")
     ends_well(daemon, "still", program)

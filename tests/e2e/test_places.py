@@ -80,15 +80,15 @@ def test_the_configuration_of_a_users_own_daemon_is_found(user):
     daemon = own_daemon(user, env)
     try:
         for there in (checked(), checked("-H", socket), checked(SUBLET_HOST=socket)):
-            assert there == f"{file}: not there, all defaults\n"
+            assert there == f"{file}: no such file, every key has its default\n"
     finally:
         daemon.terminate()
         daemon.communicate(timeout=60)
     for gone in (checked("-H", socket), checked(SUBLET_HOST=socket)):
-        assert gone == f"{file}: not there, all defaults\n"
+        assert gone == f"{file}: no such file, every key has its default\n"
 
 
 def test_a_configuration_that_is_named_must_be_there(tmp_path):
     done = subprocess.run([BIN / "subletd", "--dir", tmp_path / "own", "--config", tmp_path / "none.toml"],
                           capture_output=True, text=True, timeout=60)
-    assert done.returncode == 78 and "none.toml: there is no such file" in done.stderr, done
+    assert done.returncode == 78 and "none.toml: no such file" in done.stderr, done

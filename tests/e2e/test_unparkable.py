@@ -128,7 +128,7 @@ def test_a_driver_that_destroys_programs_is_never_tried(stage, kind):
     its = stage("2x4GiB,driver_version=12090" if kind == "peer" else "1x4GiB,driver_version=12090")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
-    says = "is on 2 devices" if kind == "peer" else "nobody can see whether"
+    says = "is on 2 devices" if kind == "peer" else "it is unknown whether"
     wait_until(lambda: says in its.why(), "it is told why it is not paused")
     until(its.daemon, "it", "active")
     its.refused(says)
@@ -152,8 +152,8 @@ def test_before_driver_13_the_owner_must_vouch(stage):
 
 
 @pytest.mark.parametrize("version, says, hint", [
-    (12060, "is of CUDA 12.6", "install the vendor's driver 570 or newer"),
-    (12090, "nobody can see whether", "sublet pause --grant trainer"),
+    (12060, "CUDA 12.6", "install the vendor's driver 570 or newer"),
+    (12090, "it is unknown whether", "sublet pause --grant trainer"),
     (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "unvouched", "stopped"])
 def test_an_early_refusal_says_what_to_do(stage, version, says, hint):
     its = stage(f"1x4GiB,driver_version={version}")
@@ -189,14 +189,14 @@ def test_a_program_with_a_wrong_owner_claim_is_kept(stage):
     assert lost["parked_bytes"] == 0 and lost["used_bytes"] >= 256 * MIB, "its memory is on the card, as it was"
     assert its.daemon.get("/v1/ledger")["parked_bytes"] == 0
     said = its.daemon.cli("why", "it").stdout
-    assert "Nothing of it is parked in host memory" in said and "uses what the driver cannot park" in said, said
+    assert "None of its memory is parked" in said and "the driver cannot park" in said, said
     assert program.poll() is None, "it is not killed"
     its.daemon.cli("stop", "it", "--now")
-    assert its.daemon.cli("doctor").stdout.count("only programs whose owner answers for them") == 1
+    assert its.daemon.cli("doctor").stdout.count("only programs that their owner vouches for") == 1
 
 
 @pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
-                                                 (12090, "plain", "nobody can see whether")])
+                                                 (12090, "plain", "it is unknown whether")])
 def test_a_restart_does_not_repeat_the_attempt(stage, version, kind, says):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program(kind)

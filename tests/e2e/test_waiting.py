@@ -152,7 +152,7 @@ def test_hold_by_token(daemon, tmp_path):
     assert token.stat().st_mode & 0o777 == 0o600
     assert token.read_text().strip() not in done.stdout + done.stderr
     again = daemon.cli(*hold)
-    assert again.returncode == 2 and "exists already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr
     assert len(daemon.leases()) == 1
     assert daemon.cli("renew", "token", "--ttl", "90s", "--token-file", str(token)).returncode == 0
     assert lease(daemon, "token")["ttl_seconds"] == 90

@@ -42,7 +42,7 @@ def test_changes_are_seen(daemon, full):
     read_until(watcher.stdout, "blocker  active")
     full.terminate()
     full.wait()
-    read_until(watcher.stdout, "no leases; ended ones: sublet ps --all")
+    read_until(watcher.stdout, "no lease is live")
     watcher.send_signal(signal.SIGTERM)
     assert watcher.wait(timeout=60) == -signal.SIGTERM
 
@@ -60,7 +60,7 @@ def test_watch_outlives_a_restart_of_the_daemon(daemon):
     watcher = watch(daemon, "gpus", "--watch", "100ms")
     read_until(watcher.stdout, "gpu0")
     daemon.kill()
-    assert "trying on" in read_until(watcher.stdout, "! ")
+    assert "retrying" in read_until(watcher.stdout, "! ")
     daemon.start()
     read_until(watcher.stdout, "gpu0")
 
@@ -223,7 +223,7 @@ def test_top_outlives_the_daemon(shell, daemon):
     shell.type(f"{SUBLET} top --every 100ms")
     shell.expect("gpu0")
     daemon.kill()
-    shell.expect("trying on")
+    shell.expect("retrying")
     daemon.start()
     hold = daemon.spawn("sublet", "hold", "--vram", "1GiB", "--name", "newcomer")
     shell.expect("newcomer")

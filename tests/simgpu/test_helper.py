@@ -229,7 +229,7 @@ def test_a_process_that_closes_itself_while_parked_can_be_restored(helpers, open
         for call in ("state", "restore", "state"):
             reply = one(call)
             assert reply["reason"] == "not_dumpable" and not reply["final"], reply
-            assert f"process {program.pid} does not let itself be traced" in reply["detail"]
+            assert f"process {program.pid} forbids tracing" in reply["detail"]
         print("1", file=program.stdin, flush=True)
         assert program.stdout.readline() == "done\n"
         assert one.ok("state")["state"] == "checkpointed"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making room on somebody's word: for a lease that waits, and for what is outside of Sublet.
+// Preemption requests: for a waiting lease, and for a program without a lease.
 #include "base/size_bounds.h"
 #include "core/explain.h"
 #include "core/rehearse.h"
@@ -18,17 +18,17 @@ using core::LeaseState;
 
 constexpr std::int64_t longest_hold = 7 * 86400;  // seconds
 
-// An admin may have anybody's programs yield, others their own: those of the lease's user, whoever has its token.
+// An admin may preempt any program; other callers those of the lease's user, as far as they may act for the lease.
 core::PreemptionRequest requested_by(const engine::Peer& peer, std::uint32_t own) {
   const bool admin = peer.role == engine::Role::admin;
   return {admin ? peer.uid : own, admin};
 }
 
-std::string room_with_lease(const core::VictimPlan& room, const Lease& lease, const engine::Engine& engine,
-                            const engine::Peer& peer) {
+std::string preview_with_lease(const core::VictimPlan& plan, const Lease& lease, const engine::Engine& engine,
+                               const engine::Peer& peer) {
   JsonText out;
   out.begin_object();
-  write_room(out, room, engine.state());
+  write_preview(out, plan, engine.state());
   out.key("lease");
   write_lease(out, lease, engine, peer, true);
   return out.end_object().take();
@@ -47,7 +47,7 @@ Result<Wish> read_wish(const Request& request) {
   wish.generation = static_cast<std::uint64_t>(body.integer("generation", 1, INT64_MAX).value_or(0));
   wish.preview = body.boolean("preview").value_or(false);
   if (auto finished = body.finish(); !finished) return finished.error();
-  if (wish.lease.empty()) return bad_request("lease is missing", "name the one that waits, by its id or tag");
+  if (wish.lease.empty()) return bad_request("lease is missing", "name the waiting lease by its id or tag");
   return wish;
 }
 
@@ -59,24 +59,24 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
   const bool there = lease.state == LeaseState::active || lease.state == LeaseState::offered;
   if (!waits && !there) {
     return problem({Code::Stale,
-                    fmt::format("room is made for who waits; {} {} {}", to_string(lease.id),
+                    fmt::format("memory is freed for waiting leases only; {} {} {}", to_string(lease.id),
                                 lease.ended() ? "has" : "is", core::to_string(lease.state)),
                     lease.parked()  ? core::back_hint(engine.state(), lease)
                     : lease.ended() ? "ask for a new lease"
-                                    : fmt::format("`sublet why {}` says how far it is", to_string(lease.id))});
+                                    : fmt::format("`sublet why {}` shows its progress", to_string(lease.id))});
   }
   const core::PreemptionRequest by = requested_by(peer, lease.uid);
-  core::VictimPlan room;
-  room.found = true;  // it has its room already
-  room.devices = lease.devices;
-  if (waits) room = core::victim_plan(engine.state(), engine.rules(), lease, by, engine.now());
+  core::VictimPlan plan;
+  plan.found = true;  // it has its memory already
+  plan.devices = lease.devices;
+  if (waits) plan = core::victim_plan(engine.state(), engine.rules(), lease, by, engine.now());
   if (wish.preview) {
-    core::weigh_host(room, engine.state(), engine.rules(), lease.uid, engine.host_memory());
-    return as_json(200, room_with_lease(room, lease, engine, peer));
+    core::weigh_host(plan, engine.state(), engine.rules(), lease.uid, engine.host_memory());
+    return as_json(200, preview_with_lease(plan, lease, engine, peer));
   }
   auto answered = engine.request(core::Preempt{lease.id, wish.generation, by}, remember, [&](const Lease& now) {
     const int status = engine.state().queue().contains(now.id) ? 202 : 200;
-    return engine::Answered{status, room_with_lease(room, now, engine, peer)};
+    return engine::Answered{status, preview_with_lease(plan, now, engine, peer)};
   });
   if (!answered) return problem(answered.error());
   return as_json(std::move(*answered));
@@ -87,7 +87,7 @@ struct FreeWish {
   bool preview = false;
 };
 
-// Room for something outside is a lease like any other, which nobody's program uses.
+// A reservation for a program without a lease is a lease that no program uses.
 Result<FreeWish> read_free(Call& call) {
   Body body(call.request.body);
   const engine::Peer& peer = call.request.peer;
@@ -99,7 +99,7 @@ Result<FreeWish> read_free(Call& call) {
   wish.preview = body.boolean("preview").value_or(false);
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
-  if (!vram) return bad_request("vram_bytes is missing", "say how much VRAM is to be free, in bytes");
+  if (!vram) return bad_request("vram_bytes is missing", "give the VRAM to free, in bytes");
   lease.vram = {*vram};
   lease.uid = peer.uid;
   lease.user = lease.tenant = peer.user;
@@ -114,13 +114,13 @@ Result<FreeWish> read_free(Call& call) {
   return wish;
 }
 
-Error cannot_free(const Lease& lease, const core::VictimPlan& room, const core::State& state) {
-  std::string text = fmt::format("{} cannot be made free: {}", format_size(lease.vram), room.why_not);
-  for (const core::Ineligible& ineligible : room.ineligible) {
+Error cannot_free(const Lease& lease, const core::VictimPlan& plan, const core::State& state) {
+  std::string text = fmt::format("{} cannot be freed: {}", format_size(lease.vram), plan.why_not);
+  for (const core::Ineligible& ineligible : plan.ineligible) {
     const Lease* other = state.find(ineligible.lease);
     text += fmt::format("; {} ({}, {}): {}", to_string(ineligible.lease), other->consumer, other->user, ineligible.why);
   }
-  return {Code::CannotPreempt, std::move(text), room.hint};
+  return {Code::CannotPreempt, std::move(text), plan.hint};
 }
 
 }  // namespace
@@ -142,14 +142,14 @@ Reply post_free(Call& call) {
   if (!found) return problem(found.error());
   const std::uint32_t uid = call.request.peer.uid;
   if (wish->preview) core::weigh_host(found->room, engine.state(), engine.rules(), uid, engine.host_memory());
-  JsonText room;
-  room.begin_object();
-  write_room(room, found->room, engine.state());
-  room.end_object();
-  if (wish->preview) return as_json(200, room.take());
+  JsonText preview;
+  preview.begin_object();
+  write_preview(preview, found->room, engine.state());
+  preview.end_object();
+  if (wish->preview) return as_json(200, preview.take());
   if (found->would == core::Would::wait && !found->room.found)
     return problem(cannot_free(wish->asked.submit.lease, found->room, engine.state()));
-  wish->asked.more = "\"preemption\":" + std::string(room.text());
+  wish->asked.more = "\"preemption\":" + std::string(preview.text());
   return submit(call, std::move(wish->asked));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who would yield to make room, for how long and at what cost; and what would come of a request.
+// Text of preemption previews and dry runs.
 #include "cli/render.h"
 
 #include <fmt/format.h>
@@ -23,12 +23,12 @@ Cell how_cell(const json& victim, const Look&) {
 }
 
 Cell basis_cell(const json& victim, const Look&) {
-  if (ends(victim)) return {"it cannot be paused"};
+  if (ends(victim)) return {"cannot be paused"};
   const auto samples = number_at(victim, "samples").value_or(0);
-  return {samples == 0 ? "no pause of it yet" : fmt::format("{} pause{} of it", samples, samples == 1 ? "" : "s")};
+  return {samples == 0 ? "never paused yet" : fmt::format("{} earlier pause{}", samples, samples == 1 ? "" : "s")};
 }
 
-constexpr Column room_columns[] = {
+constexpr Column preview_columns[] = {
     {"lease", "LEASE", true, false, +[](const json& r, const Look&) { return text_cell(r, "lease"); }},
     {"consumer", "CONSUMER", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
@@ -51,24 +51,24 @@ std::string on_devices(const json& object, const Look& look) {
   return names;
 }
 
-std::string ineligible_lines(const json& room) {
+std::string ineligible_lines(const json& preview) {
   std::string out;
-  for (const auto& ineligible : list_at(room, "ineligible"))
-    out += fmt::format("  {} is not asked: {}\n", text_at(ineligible, "lease"), text_at(ineligible, "why"));
+  for (const auto& ineligible : list_at(preview, "ineligible"))
+    out += fmt::format("  {} is no victim: {}\n", text_at(ineligible, "lease"), text_at(ineligible, "why"));
   return out;
 }
 
-std::string hint_line(const json& room) {
-  const std::string hint = text_at(room, "hint");
+std::string hint_line(const json& preview) {
+  const std::string hint = text_at(preview, "hint");
   return hint.empty() ? "" : fmt::format("  hint: {}\n", visible(hint));
 }
 
-std::string away_line(const json& room) {
-  const std::string basis = visible(text_at(room, "paused_for_basis"));
+std::string away_line(const json& preview) {
+  const std::string basis = visible(text_at(preview, "paused_for_basis"));
   if (basis.empty()) return "";
-  if (const auto ms = number_at(room, "paused_for_ms"))
-    return fmt::format("Who yields stays away for about {}: {}.\n", about(std::chrono::milliseconds(*ms)), basis);
-  return fmt::format("How long who yields stays away nobody knows: {}.\n", basis);
+  if (const auto ms = number_at(preview, "paused_for_ms"))
+    return fmt::format("Victims stay paused for about {}: {}.\n", about(std::chrono::milliseconds(*ms)), basis);
+  return fmt::format("It is unknown how long victims stay paused: {}.\n", basis);
 }
 
 // The price by which they are chosen is more than the time they take.
@@ -78,7 +78,7 @@ std::string dearer_lines(const json& victims) {
     const auto failed = number_at(victim, "failed").value_or(0);
     if (failed == 0) continue;
     const std::chrono::milliseconds penalty(number_at(victim, "penalty_ms").value_or(0));
-    out += fmt::format("{} counts as {} dearer: {} of its last {} pauses failed.\n", text_at(victim, "lease"),
+    out += fmt::format("{} counts as {} more expensive: {} of its last {} pauses failed.\n", text_at(victim, "lease"),
                        about(penalty), failed, number_at(victim, "tried").value_or(0));
   }
   return out;
@@ -86,20 +86,19 @@ std::string dearer_lines(const json& victims) {
 
 Result<std::string> waiting(const json& reply, const Common& common, const Look& look) {
   const json& queue = member(reply, "queue");
-  std::string out = fmt::format("It would have to wait: {}.\n", queue_phrase(reply, look));
+  std::string out = fmt::format("The lease would wait: {}.\n", queue_phrase(reply, look));
   const std::string basis = text_at(queue, "basis");
   if (!basis.empty()) out += fmt::format("The estimate: {}.\n", basis);
   const std::string holders = holders_phrase(queue);
   if (!holders.empty()) out += fmt::format("The memory is held by {}.\n", holders);
-  const json& room = member(reply, "preemption");
-  if (!flag_at(room, "found"))
-    return out + fmt::format("Nobody is made to yield: {}.\n", text_at(room, "why_not")) + ineligible_lines(room) +
-           hint_line(room);
-  if (list_at(room, "victims").empty()) return out;
-  out += text_at(room, "wait_for").empty()
-             ? "Others could yield, and are not asked to by themselves: sublet preempt has them asked.\n"
-             : "Others will yield, or could:\n";
-  const auto table = render_room(room, common, look);
+  const json& preview = member(reply, "preemption");
+  if (!flag_at(preview, "found"))
+    return out + fmt::format("No lease is paused: {}.\n", text_at(preview, "why_not")) + ineligible_lines(preview) +
+           hint_line(preview);
+  if (list_at(preview, "victims").empty()) return out;
+  out += text_at(preview, "wait_for").empty() ? "These leases could be paused, but only on request (sublet preempt):\n"
+                                              : "These leases will be paused, or could be:\n";
+  const auto table = render_preview(preview, common, look);
   return table ? out + *table : table;
 }
 
@@ -111,26 +110,27 @@ std::string about(Duration duration) {
   return fmt::format("{:.1f}s", std::chrono::duration<double>(duration).count());
 }
 
-Result<std::string> render_room(const json& room, const Common& common, const Look& look) {
-  if (!flag_at(room, "found")) {
-    const auto lacking = number_at(room, "short_bytes").value_or(0);
-    return fmt::format("No room can be made{}: {}{}.\n", on_devices(room, look), text_at(room, "why_not"),
-                       lacking > 0 ? fmt::format("; {} would be lacking", size_at(room, "short_bytes")) : "") +
-           ineligible_lines(room) + hint_line(room);
+Result<std::string> render_preview(const json& preview, const Common& common, const Look& look) {
+  if (!flag_at(preview, "found")) {
+    const auto lacking = number_at(preview, "short_bytes").value_or(0);
+    return fmt::format("Memory cannot be freed{}: {}{}.\n", on_devices(preview, look), text_at(preview, "why_not"),
+                       lacking > 0 ? fmt::format("; {} would be missing", size_at(preview, "short_bytes")) : "") +
+           ineligible_lines(preview) + hint_line(preview);
   }
-  const json& victims = list_at(room, "victims");
+  const json& victims = list_at(preview, "victims");
   if (victims.empty()) {
-    return std::string(flag_at(room, "in_progress") ? "Others are yielding already: nobody else has to.\n"
-                                                    : "Nobody has to yield: there is room, or it comes by itself.\n");
+    return std::string(flag_at(preview, "in_progress")
+                           ? "Victims are being paused already: no other lease has to be.\n"
+                           : "No lease has to be paused: memory is free, or becomes free without a pause.\n");
   }
-  auto table = render_table("preempt", room_columns, victims, common, look);
+  auto table = render_table("preempt", preview_columns, victims, common, look);
   if (!table) return table;
-  const std::string first = text_at(room, "wait_for");
-  const auto wait = number_at(room, "wait_ms");
+  const std::string first = text_at(preview, "wait_for");
+  const auto wait = number_at(preview, "wait_ms");
   std::string out = *table;
   if (!first.empty()) out += fmt::format("Not yet: {}.\n", visible(first));
-  // Of those that are ended nobody knows when they have; and they have no way back.
-  const auto there = number_at(room, "pause_ms").value_or(0) + wait.value_or(0);
+  // Victims that are ended have no known duration and no resume.
+  const auto there = number_at(preview, "pause_ms").value_or(0) + wait.value_or(0);
   std::int64_t back = there;
   std::size_t ended = 0;
   for (const json& victim : victims) {
@@ -138,24 +138,28 @@ Result<std::string> render_room(const json& room, const Common& common, const Lo
     else back += number_at(victim, "resume_ms").value_or(0);
   }
   if (ended == victims.size())
-    return out +
-           fmt::format("There is room{} once {} ended.\n", on_devices(room, look), ended == 1 ? "it has" : "they have");
+    return out + fmt::format("The memory is free{} once {} ended.\n", on_devices(preview, look),
+                             ended == 1 ? "the victim has" : "the victims have");
   return out +
-         fmt::format("It takes about {} {}until there is room{}{}; {} with the way back{}.\n",
-                     about(std::chrono::milliseconds(there)), wait || first.empty() ? "" : "from then on ",
-                     on_devices(room, look), ended == 0 ? "" : ", or until those have ended that are ended",
-                     about(std::chrono::milliseconds(back)), ended == 0 ? "" : " of the others") +
-         dearer_lines(victims) + away_line(room);
+         fmt::format("The memory is free{} after about {}{}{}; pauses and resumes take {} in total{}.\n",
+                     on_devices(preview, look), about(std::chrono::milliseconds(there)),
+                     wait || first.empty() ? "" : " from then on",
+                     ended == 0 ? "" : ", and once the victims that cannot be paused have ended",
+                     about(std::chrono::milliseconds(back)), ended == 0 ? "" : " for the other victims") +
+         dearer_lines(victims) + away_line(preview);
 }
 
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {
   const std::string would = text_at(reply, "would");
   if (would == "wait") return waiting(reply, common, look);
   const std::string with = fmt::format("with {}{}", size_at(reply, "vram_bytes"), on_devices(reply, look));
-  if (would == "start") return fmt::format("It would start at once, {}.\n", with);
-  auto room = render_room(member(reply, "preemption"), common, look);
-  if (!room) return room;
-  return fmt::format("It would start {}, once others have made room:\n{}", with, *room);
+  if (would == "start") return fmt::format("The lease would start at once, {}.\n", with);
+  auto preview = render_preview(member(reply, "preemption"), common, look);
+  if (!preview) return preview;
+  return fmt::format(
+      "The lease would start {}, once these victims are paused:\n"
+      "{}",
+      with, *preview);
 }
 
 }  // namespace sublet::cli

@@ -29,19 +29,19 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
 
 }  // namespace
 
-void write_room(JsonText& out, const core::VictimPlan& room, const core::State& state) {
-  out.field("found", room.found).field("why_not", room.why_not).key("devices").begin_array();
-  for (const std::string& device : room.devices) out.value(device);
+void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state) {
+  out.field("found", plan.found).field("why_not", plan.why_not).key("devices").begin_array();
+  for (const std::string& device : plan.devices) out.value(device);
   out.end_array().key("victims").begin_array();
-  for (const core::Victim& victim : room.victims) write_victim(out, victim, state);
-  out.end_array().field("in_progress", room.in_progress).field("pause_ms", ms(room.pause));
-  out.field("wait_ms", room.wait ? std::optional(ms(*room.wait)) : std::nullopt).field("wait_for", room.wait_for);
-  out.field("cost_ms", ms(room.cost)).field("short_bytes", room.short_bytes.count).key("ineligible").begin_array();
-  for (const core::Ineligible& ineligible : room.ineligible) {
+  for (const core::Victim& victim : plan.victims) write_victim(out, victim, state);
+  out.end_array().field("in_progress", plan.in_progress).field("pause_ms", ms(plan.pause));
+  out.field("wait_ms", plan.wait ? std::optional(ms(*plan.wait)) : std::nullopt).field("wait_for", plan.wait_for);
+  out.field("cost_ms", ms(plan.cost)).field("short_bytes", plan.short_bytes.count).key("ineligible").begin_array();
+  for (const core::Ineligible& ineligible : plan.ineligible) {
     out.begin_object().field("lease", to_string(ineligible.lease)).field("why", ineligible.why).end_object();
   }
-  out.end_array().field("paused_for_ms", room.paused_for ? std::optional(ms(*room.paused_for)) : std::nullopt);
-  out.field("paused_for_basis", room.paused_for_basis).field("hint", room.hint);
+  out.end_array().field("paused_for_ms", plan.paused_for ? std::optional(ms(*plan.paused_for)) : std::nullopt);
+  out.field("paused_for_basis", plan.paused_for_basis).field("hint", plan.hint);
 }
 
 }  // namespace sublet::http

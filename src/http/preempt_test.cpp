@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose programs may be made to yield by whom: one card that is full of ana's spot lease, and waiters of ana and ben.
+// The victims that each user may choose: one card full of ana's spot lease, and waiters of ana and ben.
 #include "base/clock.h"
 #include "http/routes.h"
 #include "store/memory_store.h"
@@ -48,7 +48,7 @@ const Peer ana = user(54321, "ana"), ben = user(54322, "ben"), admin = user(0, "
 
 class MakingRoom : public testing::Test {
  protected:
-  // `automatic`: whoever waits is then as low as the one that has the room, so that it does not yield by itself.
+  // `automatic`: the waiter has the tier of the holder, so that the holder is not preempted without a request.
   explicit MakingRoom(bool automatic = false)
       : waiting_{{"vram_bytes", (2 * GiB).count}, {"ttl_seconds", 600}, {"tier", automatic ? "spot" : "batch"}},
         engine_(io_, store_, machine(), options(automatic)) {
