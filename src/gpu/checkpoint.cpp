@@ -159,7 +159,7 @@ bool Parker::survives_trying(const CheckpointCommand& command, CheckpointReply& 
             command.devices, driver));
   }
   if (command.vouched) return true;
-  return refuse(reply, CheckpointRefusal::unvouched,
+  return refuse(reply, CheckpointRefusal::owner_must_vouch,
                 fmt::format("{} kills a program that it tries and fails to park, and it is unknown "
                             "whether process {} uses {}",
                             driver, target_.pid(), cannot_park));

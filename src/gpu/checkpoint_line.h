@@ -40,7 +40,7 @@ enum class CheckpointRefusal {
   timeout,             // lock: the work was not done in time; the process runs on
   not_parkable,        // it uses something that the driver cannot park: visible from outside, or reported by the driver
   // preflight: nobody knows whether the driver can park it, and with this driver a failed try ends the process
-  unvouched,
+  owner_must_vouch,
   no_room,  // the ballast does not fit; nothing was tried
   driver,
 };

@@ -154,7 +154,7 @@ def test_before_driver_13_the_owner_must_vouch(stage):
 @pytest.mark.parametrize("version, says, hint", [
     (12060, "CUDA 12.6", "install the vendor's driver 570 or newer"),
     (12090, "it is unknown whether", "sublet pause --grant trainer"),
-    (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "unvouched", "stopped"])
+    (13000, "is stopped or frozen", "kill -CONT")], ids=["old", "owner_must_vouch", "stopped"])
 def test_an_early_refusal_says_what_to_do(stage, version, says, hint):
     its = stage(f"1x4GiB,driver_version={version}")
     program = its.program("plain")

@@ -187,7 +187,8 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
   reply.state = process.state;
   if (!uses_cuda(process)) refuse(reply, CheckpointRefusal::no_cuda, "it uses no CUDA");
   else if (process.state != ParkState::running) refuse(reply, CheckpointRefusal::wrong_state, "it is parked already");
-  else if (config_.old_driver && !command.vouched) refuse(reply, CheckpointRefusal::unvouched, "nobody answers for it");
+  else if (config_.old_driver && !command.vouched)
+    refuse(reply, CheckpointRefusal::owner_must_vouch, "nobody answers for it");
   else (void)cannot_be_parked(process, reply);
 }
 
