@@ -30,13 +30,13 @@ void Oracle::follow_plan(const State& state, const Plan& plan) {
     if (lease.ended() && (old == store_.end() || !old->second.ended())) {
       EXPECT_NE(lease.end_reason, EndReason::none);
       EXPECT_TRUE(std::any_of(plan.reasons.begin(), plan.reasons.end(),
-                              [&lease](const Reason& r) { return r.lease == lease.id && r.code == "ended"; }));
+                              [&lease](const Reason& r) { return r.lease == lease.id && code(r) == "ended"; }));
       for (const std::string& uuid : lease.devices)
         if (lease.had_process && state.charge(lease.id, uuid).settling) unsettled_.insert({lease.id, uuid});
       unheld_.erase(lease.id);
       // Who ends while it is parked was proven to hold no more than what was last measured.
       const bool in_this_step = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&lease](const Reason& r) {
-        return r.lease == lease.id && r.code == "paused";
+        return r.lease == lease.id && r.kind == ReasonKind::paused;
       });
       for (const std::string& uuid : lease.devices)
         if (old != store_.end() && (old->second.parked() || in_this_step)) measured_[{lease.id, uuid}].after_end = true;

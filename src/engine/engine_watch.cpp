@@ -74,7 +74,7 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
 Warning poisoned_warning(const core::State& state, const core::Lease& lease, Time now) {
   return {"poisoned",
           fmt::format("the program of {} ({}, {}) is poisoned, it can never run again: {}", to_string(lease.id),
-                      lease.consumer, lease.user, lease.parking->reason),
+                      lease.consumer, lease.user, core::text_of(lease.parking->cause)),
           fmt::format("nobody ends it but its owner or an admin: {} does, and gives back what it holds",
                       core::end_command(state, lease)),
           now};

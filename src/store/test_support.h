@@ -186,7 +186,7 @@ inline Batch step(std::uint64_t n) {
   core::Lease first = make_lease(1);
   first.generation = n;
   batch.changed = {first, make_lease(1000 + n)};
-  batch.reasons = {{LeaseId{1}, batch.now, "step", std::to_string(n)}};
+  batch.reasons = {{LeaseId{1}, batch.now, core::ReasonKind::note, core::args("text", std::to_string(n))}};
   batch.remembered = Remembered{1000, fmt::format("key-{}", n), "00ff", 201, std::string(300, 'x'), batch.now};
   return batch;
 }
@@ -207,7 +207,7 @@ inline Result<std::uint64_t> count_steps(Store& store, const Loaded& loaded) {
   }
   const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{1}); });
   if (!reasons) return reasons.error();
-  if (steps != 0 && (reasons->empty() || reasons->back().text != std::to_string(steps))) {
+  if (steps != 0 && (reasons->empty() || core::text_of(reasons->back()) != std::to_string(steps))) {
     return wrong(fmt::format("no reason of step {}", steps));
   }
   for (const std::uint64_t n : {steps, steps + 1}) {
