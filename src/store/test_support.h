@@ -147,8 +147,15 @@ inline core::Lease full_lease() {
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.nameless = true;
   lease.sized = core::Sized{{(1LL << 62) - 5}, {29}, Duration(30)};
-  lease.parking =
-      core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
+  lease.parking = core::Parking{core::PauseMethod::cooperative,
+                                {9},
+                                {core::PauseCauseKind::slice, LeaseId{7}, core::args("preemptor", "lease-7 (b)")},
+                                {(1LL << 62) - 3},
+                                true,
+                                {10},
+                                true,
+                                true,
+                                true};
   lease.parking->locked_processes = {{{4711, UINT64_MAX}, {4712, 5}}};
   lease.parking->held_when_paused = {
       {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},

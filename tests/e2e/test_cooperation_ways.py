@@ -308,5 +308,5 @@ def test_what_sublet_did_not_start_is_not_said_to_be_ended_by_stop(daemon):
     assert "then its lease ends, and not its program, which Sublet did not start" in done.stderr, done.stderr
     assert f"Sublet did not start its program (pid {program.pid}) and does not end it: `kill {program.pid}` does" \
         in done.stderr, done.stderr
-    assert "its lease ends as soon as its program runs again" in str(daemon.get("/v1/leases/lease-1/why")["reasons"])
+    assert "the lease ends as soon as its program runs again" in str(daemon.get("/v1/leases/lease-1/why")["reasons"])
     assert program.poll() is None

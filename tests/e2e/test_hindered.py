@@ -62,7 +62,7 @@ def test_where_the_driver_parks_nobody_who_is_of_the_tier_spot_is_ended(start_da
     program.communicate(timeout=60)
     ended = daemon.get("/v1/leases/it")
     assert ended["end_reason"] == "revoked", ended.body
-    assert "of the tier spot and cannot be paused: " in str(reasons(daemon, "it", "ended"))
+    assert "it is a spot lease that cannot be paused: " in str(reasons(daemon, "it", "ended"))
 
 
 def test_where_it_would_be_swapped_out_who_is_of_the_tier_spot_is_ended(start_daemon, tmp_path):

@@ -211,7 +211,7 @@ def test_who_stops_letting_itself_be_traced_while_it_is_parked_is_told_so_and_tr
     wait_until(lambda: "does not let itself be traced" in said()[0], "it is told what is in the way")
     assert system.lease("closes")["state"] == "resuming"
     reasons, helps = said()
-    assert "tried again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
+    assert "tries again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
     codes = [warning["code"] for warning in system.get("/v1/status")["warnings"]]
     assert "not-back" in codes, codes
     word.write_text("1")

@@ -61,7 +61,7 @@ def test_who_cannot_be_told_to_go_on_is_waited_for_and_ended_for_nobody(system):
     assert urgent.wait(60) == 0, urgent.communicate()
     assert told.wait(60) == 0, told.communicate()
     assert program.wait(60) == 128 + 15, "it went on, and was ended as it was asked to"
-    assert "has not gone on for" not in why(system, "hers")
+    assert "has not resumed for" not in why(system, "hers")
 
 
 def test_who_cannot_be_told_to_yield_is_not_told_to_go_on_either(system):

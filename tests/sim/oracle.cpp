@@ -168,14 +168,13 @@ void Oracle::intended(const store::Batch& batch) {
                                     !batch.records.empty());
   if (changes) ++changes_;
   for (const core::Reason& reason : batch.reasons) {
-    if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
-    last_words_[reason.lease] = reason.text;
-    const bool ends_for_slice =
-        reason.text.starts_with("for the time slice of ") && reason.text.find("cannot be paused") != std::string::npos;
-    verdict_.expect(!ends_for_slice, "turn-ends-somebody",
-                    [&] { return to_string(reason.lease) + ": " + reason.text; });
-    if (reason.code == "blocked") check_named(reason);
-    verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
+    const std::string code(core::code(reason)), text = core::text_of(reason);
+    if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), code, text);
+    last_words_[reason.lease] = text;
+    verdict_.expect(code != "ended" || reason.args.text("cause") != "slice", "turn-ends-somebody",
+                    [&] { return to_string(reason.lease) + ": " + text; });
+    if (reason.kind == core::ReasonKind::blocked_by_processes) check_named(reason);
+    verdict_.expect(!code.empty() && !text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
   waited_.clear();

@@ -198,7 +198,6 @@ class Oracle {
   void check_left_over(const Lease& was, const Lease& given, const std::string& device, Time now);
 
   // Limits (oracle_limits.cpp).
-  static std::optional<LeaseId> preemptor_of(const std::string& reason);
   void check_limits(const Lease& lease);
   void check_host(LeaseId id, double pressure) const;
   bool swaps(LeaseId id) const;          // what is parked of it may be written to the swap device

@@ -15,24 +15,14 @@ namespace sublet::sim {
 using core::LeaseState;
 using namespace std::chrono_literals;
 
-// By the words of the reason: "to make room for lease-7 (…", "for the turn of lease-7: …".
-std::optional<LeaseId> Oracle::preemptor_of(const std::string& reason) {
-  constexpr std::string_view name = "lease-";
-  const auto at = reason.find(name);
-  if (at == std::string::npos) return std::nullopt;
-  const auto id = parse_lease_id(reason.substr(at, reason.find_first_not_of("0123456789", at + name.size()) - at));
-  return id ? std::optional(*id) : std::nullopt;
-}
-
 // Asked just now, or by another method.
 void Oracle::check_limits(const Lease& lease) {
   const auto says = [&lease](const std::string& what) {
     return [&lease, what] { return to_string(lease.id) + " is asked to yield: " + what; };
   };
-  const auto preemptor = preemptor_of(lease.parking->reason);
-  verdict_.expect(
-      config_.rules.automatic || !lease.parking->resume_requested || (preemptor && requested_.contains(*preemptor)),
-      "displaced-unordered", says("nobody ordered that, and nothing is automatic"));
+  verdict_.expect(config_.rules.automatic || !lease.parking->resume_requested ||
+                      requested_.contains(lease.parking->cause.preemptor),
+                  "displaced-unordered", says("nobody ordered that, and nothing is automatic"));
   check_host(lease.id, world_.ram().pressure().value_or(0));
   const bool by_actor = engine_->actor().ready() && engine_->actor().introduction().uid == 0;
   verdict_.expect(!config_.keeps_from_swap() || !world_.may_swap(lease.id, by_actor, looked_at_),

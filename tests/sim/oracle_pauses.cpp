@@ -34,18 +34,15 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   }
   displaced_.insert(lease.id);
   // For whom, as the words say: by now somebody else may be the first who would have that room.
-  constexpr std::string_view by_tier = "to make room for ";
-  const std::string& reason = lease.parking->reason;
+  const core::PauseCause& cause = lease.parking->cause;
   const auto word = word_at_.find(lease.id);
-  if (word != word_at_.end() && reason.starts_with(by_tier)) {
-    const auto preemptor =
-        parse_lease_id(reason.substr(by_tier.size(), reason.find(' ', by_tier.size()) - by_tier.size()));
-    const auto found = preemptor ? leases_.find(*preemptor) : leases_.end();
+  if (word != word_at_.end() && cause.kind == core::PauseCauseKind::tier) {
+    const auto found = leases_.find(cause.preemptor);
     const core::PreemptionRequest& by = word->second.by;
     const bool reached = found != leases_.end() && (by.any_user || by.uid == found->second.uid);
     verdict_.expect(!reached || found->second.waits_since() > word->second.at, "against-a-word", [&] {
       return fmt::format("{} has its room on somebody's word, and yields to {} that had to wait for it",
-                         to_string(lease.id), to_string(*preemptor));
+                         to_string(lease.id), to_string(cause.preemptor));
     });
   }
   verdict_.expect(claimed || by_request, "displaced-for-nobody", says("nobody of its tier or above waits"));
@@ -53,23 +50,21 @@ void Oracle::check_displaced(const Lease& lease, Time now) {
   verdict_.expect(by_request || critical || back == back_at_.end() || now - back->second >= 2s, "displaced-at-once",
                   says("it has run again for less than two seconds"));
   const Time since = std::max(back == back_at_.end() ? Time{} : back->second, lease.granted_at.value_or(Time{}));
-  verdict_.expect(!reason.starts_with("for the time slice of ") || now - since >= 10s, "turn-too-soon",
+  verdict_.expect(cause.kind != core::PauseCauseKind::slice || now - since >= 10s, "turn-too-soon",
                   says("it has had its room for less than ten seconds"));
 }
 
 // No more than a tenth of the time goes into switching: who leaves had its room for as long as its way out and the way
 // in of whose turn it is are worth, by what was learned of both; and that one is worth the next switch.
 void Oracle::check_slice(const Lease& lease, Time now) {
-  constexpr std::string_view by_turn = "for the time slice of ";
-  const std::string& reason = lease.parking->reason;
-  if (!reason.starts_with(by_turn)) return;
-  const auto id = parse_lease_id(reason.substr(by_turn.size(), reason.find(' ', by_turn.size()) - by_turn.size()));
-  const auto found = id ? leases_.find(*id) : leases_.end();
+  if (lease.parking->cause.kind != core::PauseCauseKind::slice) return;
+  const LeaseId id = lease.parking->cause.preemptor;
+  const auto found = leases_.find(id);
   if (found == leases_.end()) return;
-  check_asked_for(*id, now);
-  const auto begun = slices_begun_.find(*id);
+  check_asked_for(id, now);
+  const auto begun = slices_begun_.find(id);
   if (begun == slices_begun_.end() || !begun->second.contains(lease.id)) check_quantum(lease, found->second, now);
-  slices_begun_[*id].insert(lease.id);  // by one method after the other
+  slices_begun_[id].insert(lease.id);  // by one method after the other
 }
 
 // Who is to leave when a turn begins, or goes on, leaves, whatever is learned of what that takes until the others have.
@@ -194,8 +189,9 @@ bool Oracle::wanted_back(LeaseId lease, bool back) {
 
 // Who is said to be in the way is not there by a lease of its own.
 void Oracle::check_named(const core::Reason& reason) {
-  const auto at = reason.text.find("pid ");
-  const Process* named = at == std::string::npos ? nullptr : world_.process(std::atoi(reason.text.c_str() + at + 4));
+  const std::string text = core::text_of(reason);
+  const auto at = text.find("pid ");
+  const Process* named = at == std::string::npos ? nullptr : world_.process(std::atoi(text.c_str() + at + 4));
   const auto lease = named == nullptr ? leases_.end() : leases_.find(named->lease);
   if (lease == leases_.end() || lease->second.ended()) return;
   bool within = true;
@@ -204,13 +200,13 @@ void Oracle::check_named(const core::Reason& reason) {
     within &= named->held[card] <= Bytes{} ||
               std::find(devices.begin(), devices.end(), World::uuid_of(card)) != devices.end();
   }
-  verdict_.expect(!within, "named-wrongly", [&] { return to_string(reason.lease) + ": " + reason.text; });
+  verdict_.expect(!within, "named-wrongly", [&] { return to_string(reason.lease) + ": " + text; });
 }
 
 void Oracle::follow_undo(const Lease& before, const Lease& lease, const store::Batch& batch) {
   const bool was_undoing = undoing_.contains(lease.id);
   const bool paused = std::any_of(batch.reasons.begin(), batch.reasons.end(), [&](const core::Reason& reason) {
-    return reason.lease == lease.id && reason.code == "paused";  // and back again at once
+    return reason.lease == lease.id && reason.kind == core::ReasonKind::paused;  // and back again at once
   });
   if (lease.state == LeaseState::pausing) to_blame_.erase(lease.id);
   if (lease.state == LeaseState::pausing && before.state != LeaseState::pausing) {

@@ -270,8 +270,11 @@ void Oracle::check_cheapest(const core::State& state, const core::PreemptionPlan
 // to be asked for it could be, and would be enough without what this one takes again.
 void Oracle::check_stays_out(const Lease& before, const Lease& lease, const store::Batch& batch) {
   const Time now = batch.now;
-  if (!before.parking->reason.starts_with("requested by ") || lease.parking->then_stop) return;  // it is to end
-  const auto preemptor = leases_.find(preemptor_of(before.parking->reason).value_or(LeaseId{}));
+  const core::PauseCause& cause = before.parking->cause;
+  const bool requested =
+      cause.kind == core::PauseCauseKind::owner_preemption || cause.kind == core::PauseCauseKind::admin_preemption;
+  if (!requested || lease.parking->then_stop) return;  // it is to end
+  const auto preemptor = leases_.find(cause.preemptor);
   if (preemptor == leases_.end() || !waits(preemptor->second) || !preemptor->second.preemption_request) return;
   const auto made = plans_.find(preemptor->first);
   if (made == plans_.end() || made->second.victims.empty()) return;
@@ -286,8 +289,9 @@ void Oracle::check_stays_out(const Lease& before, const Lease& lease, const stor
     const Lease* victim = state.find(id);
     const bool reached = victim != nullptr && (word.any_user || word.uid == victim->uid);
     if (!reached || victim->state != LeaseState::active || victim->stop_requested) return;
-    const bool resized = std::ranges::any_of(
-        batch.reasons, [id](const core::Reason& reason) { return reason.lease == id && reason.code == "resized"; });
+    const bool resized = std::ranges::any_of(batch.reasons, [id](const core::Reason& reason) {
+      return reason.lease == id && core::code(reason) == "resized";
+    });
     if (resized) return;  // all is decided anew
     if (state.standing(id).ineligible_until > now) return;
     if (!core::way_to_yield(state, config_.rules, *victim, preemptor->second.uid, now).parks()) return;

@@ -282,7 +282,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   if (lease.end_reason == R::failed && before != nullptr && before->parking) check_left_parked(*before, lease);
   const bool displaced = lease.end_reason == R::revoked && !revoked_.contains(lease.id);
   const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
-    return reason.lease == lease.id && reason.code == "resumed";  // and ended at once
+    return reason.lease == lease.id && reason.kind == core::ReasonKind::resumed;  // and ended at once
   });
   // Told to go on, and its program waits to be told all the same.
   const auto told = told_since_.find(lease.id);
