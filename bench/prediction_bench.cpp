@@ -64,7 +64,7 @@ class Run {
     step(snapshot());
     Seen there{said(Move::pause, held_), 0, link.takes(held_)};
     const Bytes bytes = held_;
-    step(Pause{id_, 0, "the benchmark", HostMemory{64 * GiB, std::nullopt}});
+    step(Pause{id_, 0, {PauseCauseKind::owner_request}, HostMemory{64 * GiB, std::nullopt}});
     there.took_s = wait(link.takes(bytes));
     step(Parked{id_, true, {}, bytes});
     const Time yielded = now_;

@@ -79,7 +79,9 @@ class Durable {
       lease.token = "0123456789abcdef0123456789abcdef";
       lease.devices = {"GPU-8f1c2d3e-0000-1111-2222-333344445555"};
       lease.granted_at = batch.now;
-      batch.reasons.push_back({lease.id, batch.now, "granted", "6.0 GiB granted on gpu0: 18.0 GiB were free"});
+      batch.reasons.push_back(
+          {lease.id, batch.now, core::ReasonKind::granted,
+           core::args("vram", 6 * GiB, "devices", std::vector<std::string>{"gpu0"}, "free", 18 * GiB)});
       batch.changed.push_back(std::move(lease));
     }
     return store_.intend(std::move(batch));

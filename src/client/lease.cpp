@@ -94,17 +94,31 @@ std::string Undone::text() const {
   return why.empty() ? why : (begun ? "its pause was undone: " : "it was not paused: ") + why;
 }
 
+namespace {
+
+// The kinds of a pause that was undone; their sentences say why after the first colon.
+bool is_undone(std::string_view kind) {
+  return kind == "pause_failed" || kind == "pause_disproved" || kind == "pause_unmeasured" ||
+         kind == "pause_interrupted";
+}
+
+}  // namespace
+
 Undone why_undone(const json& why) {
-  constexpr std::string_view undone = "the pause is undone: ", refused = "it is not paused: ", help = "to pause it: ";
+  constexpr std::string_view help = "to pause it: ";
   const json* reasons = field(why, "reasons");
   if (reasons == nullptr || !reasons->is_array()) return {};
   Undone found;
   for (auto reason = reasons->rbegin(); reason != reasons->rend() && found.why.empty(); ++reason) {
     const std::string said = text(*reason, "text"), code = text(*reason, "code");
-    found.begun = !said.starts_with(refused);
-    if (said.starts_with(undone)) found.why = said.substr(undone.size());
-    else if (!found.begun) found.why = said.substr(refused.size());
-    else if (code == "paused" || code == "pausing") return {};
+    if (is_undone(text(*reason, "kind"))) {
+      const json* args = field(*reason, "args");
+      found.begun = args != nullptr && field(*args, "begun") != nullptr;
+      const std::size_t colon = said.find(": ");
+      found.why = colon == std::string::npos ? said : said.substr(colon + 2);
+    } else if (code == "paused" || code == "pausing") {
+      return {};
+    }
   }
   const json* helps = field(why, "helps");
   if (helps == nullptr || !helps->is_array() || helps->empty() || !helps->front().is_string()) return found;

@@ -30,37 +30,42 @@ std::vector<UnleasedProcess> unleased_on(const Device& device) {
   return all;
 }
 
-std::string text_of(const UnleasedProcess& unleased) {
+std::string name_of(const UnleasedProcess& unleased) {
   if (!unleased.process) return "no listed process";
   return "pid " + std::to_string(unleased.process.pid) + " (" + (unleased.name.empty() ? "" : unleased.name + ", ") +
          "without a lease)";
 }
 
-std::string sentence(const Blocked& blocked, const Lease& lease, const Device& device, Bytes free) {
-  std::string who;
-  for (std::size_t i = 0; i < blocked.unleased_processes.size() && i < unleased_named; ++i)
-    who += (i == 0 ? "" : ", ") + text_of(blocked.unleased_processes[i]) + " holds " +
-           format_size(blocked.unleased_processes[i].bytes);
-  std::string text = std::string(to_string(blocked.code)) + ": " + who + " on " + name_of(device) + ", where it ";
-  if (lease.state == LeaseState::resuming)
-    return text + "has its " + format_size(lease.vram) + " only in the table; nothing is restored before they are free";
-  text += need_text(lease) + " and " + format_size_down(std::max(free, Bytes{})) + " is free";
-  if (blocked.code == Code::ResumeBlocked) text += "; nothing is tried before that, and then it comes back by itself";
-  return text;
+void explain(Blocked& blocked, ReasonKind kind, ReasonArgs args) {
+  blocked.kind = kind;
+  args.add("problem", to_string(blocked.code));
+  blocked.args = std::move(args);
+  blocked.text = text_of(Reason{{}, {}, kind, blocked.args});
 }
 
-// Whether it is wanted back or not: where it was is gone.
+void explain_processes(Blocked& blocked, const Lease& lease, const Device& device, Bytes free) {
+  std::vector<ReasonPart> processes;
+  for (std::size_t i = 0; i < blocked.unleased_processes.size() && i < unleased_named; ++i)
+    processes.push_back({name_of(blocked.unleased_processes[i]), blocked.unleased_processes[i].bytes});
+  ReasonArgs why = args("processes", std::move(processes), "device", name_of(device));
+  const bool restores = lease.state == LeaseState::resuming;
+  why.add("needs", restores ? "restore" : blocked.code == Code::ResumeBlocked ? "return" : "memory");
+  why.add(need_args(lease));
+  if (!restores) why.add("free", std::max(free, Bytes{}));
+  explain(blocked, ReasonKind::blocked_by_processes, std::move(why));
+}
+
+// Whether it is to resume or not: its device is gone.
 Blocked blocked_by_loss(const Device& device, const Rules& rules, const Lease& lease, Time now) {
   const bool comes =
       lease.state == LeaseState::pausing || lease.state == LeaseState::resuming || lease.parking->resume_requested;
-  std::string then = comes ? "comes back by itself" : "can come back";
-  if (lease.state == LeaseState::poisoned) then = "is kept";
-  return {Code::ResumeBlocked,
-          {},
-          std::string(to_string(Code::ResumeBlocked)) + ": " + gone_text(device, now) +
-              "; its program stays as it is, and " + then +
-              (lease.state == LeaseState::poisoned ? " for " : " once it is there again; after ") +
-              format_duration(rules.forget_after) + " without it, if another card is left, its lease ends"};
+  const bool never = lease.state == LeaseState::poisoned;
+  Blocked blocked;
+  blocked.code = Code::ResumeBlocked;
+  explain(blocked, ReasonKind::blocked_by_missing_device,
+          args("gone", gone_text(device, now), "will_resume", comes && !never, "may_resume", !comes && !never,
+               "forget_after", rules.forget_after));
+  return blocked;
 }
 
 }  // namespace
@@ -77,7 +82,7 @@ std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const
     if (free >= need || free + device.other < need || !state.known(device, rules, now)) return false;
     blocked.unleased_processes = unleased_on(device);
     if (blocked.unleased_processes.empty()) return false;
-    blocked.text = sentence(blocked, lease, device, free);
+    explain_processes(blocked, lease, device, free);
     return true;
   };
   if (!lease.parking) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "core/reason.h"
 #include "core/rules.h"
 #include "core/state.h"
 
@@ -24,9 +25,11 @@ struct UnleasedProcess {
 
 // Of one that waits: the table has room for it, and the card has not. Of one that is parked: its card is gone.
 struct Blocked {
-  Code code = Code::External;                       // ResumeBlocked: of one that wants back from a pause
-  std::vector<UnleasedProcess> unleased_processes;  // the largest first, few of many; none where its card is gone
-  std::string text;  // the same as a sentence with the numbers, that begins with the code
+  Code code = Code::External;                          // ResumeBlocked: of one that wants back from a pause
+  std::vector<UnleasedProcess> unleased_processes;     // the largest first, few of many; none where its card is gone
+  ReasonKind kind = ReasonKind::blocked_by_processes;  // the same as a reason …
+  ReasonArgs args = {};
+  std::string text = {};  // … and as its sentence, which begins with the code
 };
 
 // Nothing where the lease does not wait, or waits because of other leases, or for a card that is merely not known.

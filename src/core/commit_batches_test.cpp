@@ -22,9 +22,9 @@ Plan plan_of(std::size_t givers, std::size_t takers) {
     lease.id = {number};
     plan.changed.push_back(lease);
     // Reasons come in the order of the decisions, which is not that of `changed`.
-    plan.reasons.insert(plan.reasons.begin(), Reason{lease.id, Time{}, "granted", ""});
+    plan.reasons.insert(plan.reasons.begin(), Reason{lease.id, Time{}, ReasonKind::granted});
   }
-  plan.reasons.push_back({LeaseId{4711}, Time{}, "queued", "of a lease that did not change"});
+  plan.reasons.push_back({LeaseId{4711}, Time{}, ReasonKind::queued});
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/lease.h"
+#include "core/reason.h"
 
 #include <fmt/format.h>
 
@@ -21,11 +22,11 @@ inline std::string describe(const Lease& lease) {
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
   if (parking) {
-    const auto& [method, since, reason, host_bytes, measured, residue, resume_requested, then_stop, told,
+    const auto& [method, since, cause, host_bytes, measured, residue, resume_requested, then_stop, told,
                  locked_processes, held_when_paused, before, deserted] = *parking;
     if (deserted) names += fmt::format(" deserted {}", deserted->ns);
-    names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, reason, host_bytes.count, measured,
-                         residue.count, resume_requested, then_stop, told);
+    names += fmt::format(" {} {} {} {} {} {} {} {} {}", to_string(method), since.ns, text_of(cause), host_bytes.count,
+                         measured, residue.count, resume_requested, then_stop, told);
     if (!locked_processes) names += " ?";
     else
       for (const ProcessRef& process : *locked_processes)

@@ -2,6 +2,7 @@
 // Who is not asked to yield at this moment, and why not.
 #include "base/mutants.h"
 #include "core/format.h"
+#include "core/ledger_set.h"
 #include "core/slices.h"
 #include "core/victims.h"
 
@@ -19,23 +20,16 @@ std::optional<Ineligible> keeps_its_word(const State& state, const Rules& rules,
   // A pause of it that failed is no new word: who came between that and its room may ask again.
   const Time given_at = lease.preemption_request->given_at.value_or(lease.granted_at.value_or(Time{}));
   const Time since = state.standing(lease.id).came_back;
-  const std::string who = requester_text(*lease.preemption_request, lease);
   const bool reached = lease.preemption_request->any_user || lease.preemption_request->uid == preemptor.uid;
   if (reached && preemptor.id && preemptor.waits_since() <= given_at)
-    return Ineligible{lease.id, query.told
-                                    ? "it has its room, requested by " + who + ", and who waited then waits for it"
-                                    : std::string()};
+    return Ineligible{lease.id, IneligibleCode::keeps_request};
   const Time until = since + residency(state, rules, lease, lease.devices);
   if (preemptor.tier == Tier::critical || now >= until) return std::nullopt;
-  return Ineligible{lease.id,
-                    query.told ? "it has its room, requested by " + who + ", and keeps it for " +
-                                     format_duration(until - now) + " more"
-                               : std::string(),
-                    until};
+  return Ineligible{lease.id, IneligibleCode::keeps_request_for, until};
 }
 
 std::string left_alone_text(const Standing& standing, const LeftAlone& left_alone, Time now) {
-  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + left_alone.why;
+  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + why_text(left_alone);
   const std::string until = format_duration(standing.ineligible_until - now);
   switch (left_alone.ground) {
     case LeftAlone::Ground::failed: return "a pause of it failed " + ago + ", and it is left alone for " + until + why;
@@ -60,50 +54,84 @@ bool passed_over(const State& state, LeaseId id) { return state.stuck(id); }
 
 std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,
                                      const Lease& lease, const WayToYield& way, Time now) {
-  const auto because = [&](const auto& words, Time until = Time::never()) {
-    return Ineligible{lease.id, query.told ? std::string(words()) : std::string(), until};
+  const auto because = [&](IneligibleCode code, Time until = Time::never()) {
+    return Ineligible{lease.id, code, until};
   };
   const bool unresponsive = does_not_go_on(state, rules, lease, now);  // nothing comes of waiting for it
   if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id) && !unresponsive) {
-    const auto left = query.told ? time_left(state, lease.id, now) : std::nullopt;
-    if (!query.patient)
-      return because([&] {
-        return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
-      });
+    if (!query.patient) return because(IneligibleCode::resuming);
   } else if (lease.state != LeaseState::active && !unresponsive) {
-    return because([&] {
-      return state.stuck(lease.id) ? "it is " + std::string(to_string(lease.state)) +
-                                         " and stuck: the driver has not returned for longer than it should take"
-                                   : "it is " + std::string(to_string(lease.state));
-    });
+    return because(state.stuck(lease.id) ? IneligibleCode::stuck : IneligibleCode::inactive);
   }
-  if (lease.stop_requested) return because([] { return "its program is being ended already"; });
-  if (way.kind == WayToYield::Kind::none)
-    return because([&] { return obstacle_text(state, lease, way, now); }, way.until);
+  if (lease.stop_requested) return because(IneligibleCode::ending);
+  if (way.kind == WayToYield::Kind::none) return because(IneligibleCode::obstacle, way.until);
   const bool by_request = query.by_request(lease);
-  if (!query.reaches(lease))
-    return because([&]() -> std::string {
-      if (!query.by_rules) return "it is not the program of the user on whose word room is made";
-      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
-             std::string(to_string(query.lease.tier));
-    });
+  if (!query.reaches(lease)) return because(query.by_rules ? IneligibleCode::tier : IneligibleCode::not_requesters);
   // Not even on its own user's word: that may have it paused.
   if (way.ends() && lease.tier >= query.lease.tier && !mutant(Mutant::anybody_yields))
-    return because([&] {
-      return "it cannot be paused, and is ended for a higher tier only: " + end_command(state, lease) + " ends it";
-    });
+    return because(IneligibleCode::ends_for_higher_tier);
   if (auto kept = keeps_its_word(state, rules, query, lease, now);
       kept && !(query.patient && kept->until != Time::never()))
     return kept;
   if (query.patient) return std::nullopt;
   const Standing standing = state.standing(lease.id);
-  if (now < standing.ineligible_until)
-    return because([&] { return left_alone_text(standing, state.left_alone(lease.id), now); },
-                   standing.ineligible_until);
+  if (now < standing.ineligible_until) return because(IneligibleCode::backoff, standing.ineligible_until);
   const bool at_once = by_request || query.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + resume_grace)
-    return because([] { return "it came back from a pause a moment ago"; }, standing.restored + resume_grace);
+    return because(IneligibleCode::just_resumed, standing.restored + resume_grace);
   return std::nullopt;
+}
+
+std::string ineligible_text(const State& state, const Rules& rules, const PreemptionQuery& query,
+                            const Ineligible& ineligible, Time now) {
+  const Lease& lease = *state.find(ineligible.lease);
+  const std::string its_state(to_string(lease.state));
+  const auto requester = [&] { return requester_text(lease.preemption_request.value_or(PreemptionRequest{}), lease); };
+  switch (ineligible.code) {
+    case IneligibleCode::resuming: {
+      const auto left = time_left(state, lease.id, now);
+      return "it is resuming" + (left ? ", for about " + format_duration(*left) + " more" : std::string());
+    }
+    case IneligibleCode::inactive: return "it is " + its_state;
+    case IneligibleCode::stuck:
+      return "it is " + its_state + " and stuck: the driver has not returned for longer than it should take";
+    case IneligibleCode::ending: return "its program is being ended already";
+    case IneligibleCode::obstacle:
+      return obstacle_text(state, lease, way_to_yield(state, rules, lease, query.lease.uid, now), now);
+    case IneligibleCode::not_requesters: return "it is not the program of the user who requested memory";
+    case IneligibleCode::tier:
+      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
+             std::string(to_string(query.lease.tier));
+    case IneligibleCode::ends_for_higher_tier:
+      return "it cannot be paused, and is ended for a higher tier only: " + end_command(state, lease) + " ends it";
+    case IneligibleCode::keeps_request:
+      return requester() + " requested its memory before the waiting lease came, so the lease keeps it";
+    case IneligibleCode::keeps_request_for:
+      return requester() + " requested its memory, and the lease keeps it for " +
+             format_duration(ineligible.until - now) + " more";
+    case IneligibleCode::backoff: return left_alone_text(state.standing(lease.id), state.left_alone(lease.id), now);
+    case IneligibleCode::just_resumed: break;
+  }
+  return "it came back from a pause a moment ago";
+}
+
+std::string no_victims_text(const State& state, const Rules& rules, const PreemptionQuery& query,
+                            const NoVictims& why) {
+  const std::string device = names_of_devices(state, {why.device});
+  switch (why.code) {
+    case NoVictims::Code::nobody_eligible: return "no lease on " + device + " may be paused now";
+    case NoVictims::Code::too_little:
+      return "the leases on " + device + " that may be paused hold only " + format_size(why.gain) + " of the " +
+             format_size(why.lacks) + " that are lacking";
+    case NoVictims::Code::free_sooner:
+      return "the memory on " + device + " should be free by itself in " + format_duration(why.in) +
+             ", and pauses take " + format_duration(why.takes);
+    case NoVictims::Code::beyond_ledger: return too_many_text(state, rules, query.lease.uid, why.victims);
+    case NoVictims::Code::unknown_devices:
+      return "only " + std::to_string(why.known) + " of the devices that it may use are known";
+    case NoVictims::Code::none: break;
+  }
+  return {};
 }
 
 }  // namespace sublet::core

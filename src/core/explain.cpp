@@ -28,13 +28,16 @@ const Nominations::Entry* held_before(const State& state, const Rules& rules, co
   return nullptr;
 }
 
-std::string held_text(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
+ReasonArgs args_of(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
   const std::optional<Time> start = held.start(entry);
   const Lease& waiter = *state.find(entry.room.waiter);
-  const Time since = waiter.waits_since();
-  return "what is free on " + names_of_devices(state, entry.room.devices) + " is reserved for " + name_of(waiter) +
-         ", which has waited " + format_duration(now - since) + " and " + need_text(waiter) +
-         (start ? "; it should start in " + format_duration(*start - now) : "; when it starts is unknown");
+  return args("reserved_on", device_names(state, entry.room.devices), "reserved_for", name_of(waiter), "reserved_since",
+              now - waiter.waits_since(), "reserved_bytes", waiter.wanted_vram(), "reserved_start",
+              start ? std::optional(*start - now) : std::nullopt);
+}
+
+std::string held_text(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
+  return text_of_fragment("reserved", args_of(state, held, entry, now));
 }
 
 // Others yield for it already, or are about to: that is sooner than they would end.
@@ -103,10 +106,12 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (!lease.wanted_device.empty() && !lease.waits_in_place() && state.devices().size() > 1)
     helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
   if (rules.automatic && state.plan_for(lease.id) == nullptr) {
-    const VictimPlan plan = plan_victims(state, rules, PreemptionQuery{lease, state.preemption_request(lease.id)}, now);
+    const PreemptionQuery asking{lease, state.preemption_request(lease.id)};
+    const VictimPlan plan = plan_victims(state, rules, asking, now);
     for (const Ineligible& ineligible : plan.ineligible)
       if (const Lease& other = *state.find(ineligible.lease); other.tier < lease.tier)
-        helps.push_back(name_of(other) + " is not asked to yield: " + ineligible.why);
+        helps.push_back(name_of(other) +
+                        " is not asked to yield: " + ineligible_text(state, rules, asking, ineligible, now));
   }
   const auto untold_on = [&](const std::vector<std::string>& devices, const Lease& victim) {
     const bool there = std::ranges::any_of(
@@ -244,12 +249,10 @@ std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   return soonest;
 }
 
-std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  const Nearest nearest = nearest_device(state, rules, lease, now);
-  if (nearest.device == nullptr || nearest.free < state.need(lease, nearest.device->reading.uuid)) return {};
+ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const Nominations held(state, rules, now);
   const Nominations::Entry* before = held_before(state, rules, lease, held, now);
-  return before == nullptr ? "" : "; " + held_text(state, held, *before, now);
+  return before == nullptr ? ReasonArgs() : args_of(state, held, *before, now);
 }
 
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now) {

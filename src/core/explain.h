@@ -2,6 +2,7 @@
 // Answers for people, computed from the state when asked; reads only, may walk the queue.
 #pragma once
 
+#include "core/reason_args.h"
 #include "core/rules.h"
 #include "core/state.h"
 
@@ -62,8 +63,9 @@ std::string end_command(const State& state, const Lease& lease);
 // What to do about one that is parked and is to run; "" for any other.
 std::string back_hint(const State& state, const Lease& lease);
 
-// "; what is free on gpu0 is held for lease-3 …" of one that would fit if it were not; "" otherwise.
-std::string held_clause(const State& state, const Rules& rules, const Lease& lease, Time now);
+// For which lease before it memory is reserved where this lease would fit: arguments of the fragment "reserved", none
+// where it fits nowhere.
+ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
 std::string safe_mode_hint(const SafeMode& safe);

@@ -73,11 +73,11 @@ struct HostMemory {
 };
 
 // The lease is to give its VRAM up for a while; its program lives on, parked in host memory. `host` is what the machine
-// can take now. `reason`: on whose word and what for, one sentence.
+// can take now.
 struct Pause {
   LeaseId lease;
   std::uint64_t generation = 0;
-  std::string reason;
+  PauseCause cause;  // who asked for it
   HostMemory host = {};
   bool again = false;  // nobody's wish: it was seen to hold VRAM while it was paused (PauseAgain)
 };

@@ -7,22 +7,6 @@
 #include <climits>
 
 namespace sublet::core {
-namespace {
-
-// `grows` and `takes`: the verbs for one that has some of it and for one that has nothing.
-std::string wish_text(const Lease& lease, const std::string& grows, const std::string& takes) {
-  if (lease.resize)
-    return grows + " from " + format_size(lease.vram) + " to " + format_size(lease.resize->vram) +
-           (lease.devices.size() > 1 ? " on each of " + std::to_string(lease.devices.size()) + " devices" : "");
-  std::string text = takes + " " + format_size(lease.vram);
-  if (lease.waits_in_place()) return text + " again" + (lease.devices.size() > 1 ? " on each of its devices" : "");
-  if (lease.least() < lease.vram) text += ", or at least " + format_size(lease.least());
-  if (lease.device_count > 1) text += ", on each of " + std::to_string(lease.device_count) + " devices";
-  return text;
-}
-
-}  // namespace
-
 std::string name_of(const Device& device) {
   return device.read_at ? "gpu" + std::to_string(device.reading.index) : device.reading.uuid;
 }
@@ -97,26 +81,61 @@ std::string unknown_text(const State& state, const Device& device, const Rules& 
          (state.snapshot_problem().empty() ? "" : " (" + state.snapshot_problem() + ")");
 }
 
-std::string names_of_devices(const State& state, const std::vector<std::string>& uuids) {
-  std::string text;
-  for (std::size_t i = 0; i < uuids.size(); ++i) {
-    if (i > 0) text += i + 1 == uuids.size() ? " and " : ", ";
-    const auto device = state.devices().find(uuids[i]);
-    text += device == state.devices().end() ? uuids[i] : name_of(device->second);
+std::vector<std::string> device_names(const State& state, const std::vector<std::string>& uuids) {
+  std::vector<std::string> names;
+  names.reserve(uuids.size());
+  for (const std::string& uuid : uuids) {
+    const auto device = state.devices().find(uuid);
+    names.push_back(device == state.devices().end() ? uuid : name_of(device->second));
   }
-  return text;
+  return names;
+}
+
+std::string names_of_devices(const State& state, const std::vector<std::string>& uuids) {
+  return text_of_fragment("devices", args("devices", device_names(state, uuids)));
+}
+
+bool is_admins(const PreemptionRequest& preemption_request, const Lease& lease) {
+  return preemption_request.any_user && preemption_request.uid != lease.uid;
 }
 
 std::string requester_text(const PreemptionRequest& preemption_request, const Lease& lease) {
-  return preemption_request.any_user && preemption_request.uid != lease.uid ? "an administrator" : "its owner";
+  return is_admins(preemption_request, lease) ? "an administrator" : "its owner";
 }
 
 std::string on_devices(const State& state, const Lease& lease) {
-  return (lease.devices.size() > 1 ? " on each of " : " on ") + names_of_devices(state, lease.devices);
+  return text_of_fragment("on_devices", args("devices", device_names(state, lease.devices)));
 }
 
-std::string need_text(const Lease& lease) { return wish_text(lease, "wants to grow", "needs"); }
-std::string asked_text(const Lease& lease) { return wish_text(lease, "asked to grow", "asked for"); }
+ReasonArgs need_args(const Lease& lease) {
+  ReasonArgs all = args("vram", lease.wanted_vram());
+  const std::size_t devices =
+      lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
+  if (lease.resize) all.add("has", lease.vram);
+  if (!lease.waits_in_place() && lease.least() < lease.vram) all.add("min", lease.least());
+  if (devices > 1) all.add("devices_each", devices);
+  return all;
+}
+
+std::string need_text(const Lease& lease) { return text_of_fragment("need", need_args(lease)); }
+
+ReasonArgs asked_args(const Lease& lease) {
+  ReasonArgs all = args("asked", lease.wanted_vram());
+  const std::size_t devices =
+      lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
+  if (lease.resize) all.add("asked_from", lease.vram);
+  if (devices > 1) all.add("asked_devices", devices);
+  return all;
+}
+
+ReasonArgs capacity_args(const Device& device, const Rules& rules) {
+  return args("most", State::capacity(device, rules), "total", device.reading.total, "device", name_of(device),
+              "driver_keeps", device.reading.driver_reserved, "headroom", rules.headroom);
+}
+
+std::string why_text(const LeftAlone& left_alone) {
+  return text_of_fragment(to_string(left_alone.kind), left_alone.args);
+}
 
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
   return std::find(leases.begin(), leases.end(), lease) != leases.end();
@@ -193,33 +212,48 @@ std::vector<Holder> holders_of(const State& state, const Device& device, const L
   return holders;
 }
 
-std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  std::string text = need_text(lease);
-  if (const Bytes beyond = state.beyond_size(lease); beyond > Bytes{})
-    text += ", and " + format_size(beyond) + " more for what its processes hold beyond that";
-  text += "; ";
-  if (const std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) return text + hopeless;
+namespace {
+
+// Why nothing is known to be free for the lease.
+std::string unknown_free_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  for (const auto& [uuid, device] : state.devices()) {
+    if (!may_use(lease, device)) continue;
+    if (std::string unknown = unknown_text(state, device, rules, now); !unknown.empty()) return unknown;
+  }
+  return state.snapshot_problem().empty() ? "no device was read yet" : state.snapshot_problem();
+}
+
+std::vector<ReasonPart> parts_of(std::vector<Holder> holders) {
+  std::vector<ReasonPart> parts;
+  parts.reserve(holders.size());
+  for (Holder& holder : holders) parts.push_back({std::move(holder.what), holder.bytes});
+  return parts;
+}
+
+}  // namespace
+
+ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  ReasonArgs all = need_args(lease);
+  if (const Bytes beyond = state.beyond_size(lease); beyond > Bytes{}) all.add("beyond", beyond);
+  if (std::string hopeless = hopeless_text(state, rules, lease, now); !hopeless.empty()) {
+    all.add("no_device", std::move(hopeless));
+    return all;
+  }
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
-    std::string why;
-    for (const auto& [uuid, device] : state.devices()) {
-      if (!may_use(lease, device)) continue;
-      if (why.empty()) why = unknown_text(state, device, rules, now);
-    }
-    if (why.empty()) why = state.snapshot_problem().empty() ? "no device was read yet" : state.snapshot_problem();
-    return text + "nothing is known to be free: " + why;
+    all.add("unknown", unknown_free_text(state, rules, lease, now));
+    return all;
   }
-  if (nearest.free < Bytes{}) {
-    text += "nothing is free on " + name_of(*nearest.device) + " (" + format_size(Bytes{} - nearest.free) +
-            " more is taken than may be promised)";
-  } else {
-    text += format_size_down(nearest.free) + " is effectively free on " + name_of(*nearest.device);
-  }
-  if (!nearest.device->problem.empty()) text += " (" + nearest.device->problem + ")";
-  std::string held;
-  for (const Holder& holder : holders_of(state, *nearest.device, lease, 3))
-    held += (held.empty() ? ", held by " : "; ") + holder.what + " " + format_size(holder.bytes);
-  return text + held;
+  if (nearest.free < Bytes{}) all.add(args("full_device", name_of(*nearest.device), "over", Bytes{} - nearest.free));
+  else all.add(args("free", nearest.free, "device", name_of(*nearest.device)));
+  all.add("problem", nearest.device->problem);
+  all.add("holders", parts_of(holders_of(state, *nearest.device, lease, 3)));
+  if (nearest.free >= state.need(lease, nearest.device->reading.uuid)) all.add(reserved_args(state, rules, lease, now));
+  return all;
+}
+
+std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  return text_of_fragment("shortage", shortage_args(state, rules, lease, now));
 }
 
 }  // namespace sublet::core

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/explain.h"
+#include "core/reason.h"
 #include "core/rules.h"
 #include "core/state.h"
 
@@ -19,12 +20,17 @@ std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 G
 // Why a device counts as unknown; "" while it is known.
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
 
+bool is_admins(const PreemptionRequest& preemption_request,
+               const Lease& lease);  // of that lease: an administrator's, not its owner's
 std::string requester_text(const PreemptionRequest& preemption_request,
-                           const Lease& lease);  // of that lease: "its owner", "an administrator"
+                           const Lease& lease);  // "its owner", "an administrator"
+std::vector<std::string> device_names(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu2"
 std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
-std::string need_text(const Lease& lease);   // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
-std::string asked_text(const Lease& lease);  // the same once that may be over: "asked for 6.0 GiB on each of 2 devices"
+ReasonArgs need_args(const Lease& lease);                        // of the fragment "need"
+std::string need_text(const Lease& lease);  // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
+ReasonArgs asked_args(const Lease& lease);  // of the fragment "asked", for when the need may be over
+ReasonArgs capacity_args(const Device& device, const Rules& rules);  // of the fragment "hopeless"
 
 // "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
 std::string gone_text(const Device& device, Time now);
@@ -45,7 +51,11 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
 // Who but the one that asks holds the device, the largest first, `limit` of them at most.
 std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit);
 
-// "needs 6.0 GiB; 2.1 GiB is effectively free on gpu0, held by lease-1 (train, ana) 20.0 GiB, …"
+// What the lease needs and lacks, and who holds that: arguments of the fragment "shortage", and its sentence.
+ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& lease, Time now);
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+// "its memory was not measured free within 30 s"
+std::string why_text(const LeftAlone& left_alone);
 
 }  // namespace sublet::core

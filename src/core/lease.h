@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "core/pause_cause.h"
 
 #include <algorithm>
 #include <array>
@@ -148,7 +149,7 @@ struct Entered {
 struct Parking {
   PauseMethod method = PauseMethod::driver;
   Time since;                     // when it was asked; its wait to come back ages from here
-  std::string reason;             // on whose word, and what for: one sentence
+  PauseCause cause;               // why it is paused, or can never run again
   Bytes host_bytes;               // host memory that the ledger counts for it, from before the asking on
   bool measured = false;          // `host_bytes` is what was really parked
   Bytes residue;                  // what it may keep on each of its devices, and reserves there while it is paused
@@ -270,15 +271,6 @@ struct Lease {
   Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }
   // What must be free on each of its devices before it is granted.
   Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }
-};
-
-// Why something was decided, in words with the numbers in them; stored with the lease, answered by `sublet
-// why`.
-struct Reason {
-  LeaseId lease;
-  Time at;
-  std::string code;  // stable word: "queued", "granted", "offered", "ended", …
-  std::string text;  // one sentence with the numbers
 };
 
 }  // namespace sublet::core

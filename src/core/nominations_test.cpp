@@ -34,10 +34,11 @@ TEST(Nomination, OnlyWhatIsLeftOverGoesToThoseBehind) {
   Waited w({});
   const LeaseId much = w.small(5 * GiB);
   EXPECT_EQ(w.state_of(much), LeaseState::queued) << "it fits, and would keep the large one out";
-  EXPECT_SAYS(w.why(much, "queued"), "14.0 GiB is effectively free on gpu0");
-  EXPECT_SAYS(w.why(much, "queued"),
-              "what is free on gpu0 is reserved for lease-2 (large, ana), which has waited 6 min");
-  EXPECT_SAYS(w.why(w.large, "capacity_reserved"), "has waited 6 min: what frees up on gpu0 is reserved for it");
+  EXPECT_EQ(w.reason(much, ReasonKind::queued).bytes("free"), 14 * GiB);
+  EXPECT_EQ(w.reason(much, ReasonKind::queued).text("reserved_for"), "lease-2 (large, ana)");
+  EXPECT_GE(w.reason(much, ReasonKind::queued).duration("reserved_since"), 6min - 1s);
+  EXPECT_GE(w.reason(w.large, ReasonKind::capacity_reserved).duration("waited"), 6min - 1s);
+  EXPECT_EQ(w.reason(w.large, ReasonKind::capacity_reserved).list("devices"), std::vector<std::string>{"gpu0"});
   EXPECT_EQ(w.state_of(w.small(4 * GiB)), LeaseState::active) << "so much is left over beside 20 GiB";
   EXPECT_EQ(w.state_of(w.small(1 * GiB)), LeaseState::queued) << "and now nothing is";
   const QueueInfo info = queue_info(w.state, w.rules, w.at(much), w.now);
@@ -106,7 +107,7 @@ TEST(Nomination, IsNotHeldFromThoseWhoMustComeBackFirst) {
   const Device& device = w.state.devices().at(uuid_of(0));
   const LeaseId large = w.submit(w.want(State::capacity(device, w.rules), Tier::standard, "large"), true);
   w.live(400s);
-  ASSERT_TRUE(w.step(Pause{small, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{small, 0, {}, plenty}).outcome.has_value());
   w.obey();
   ASSERT_EQ(w.state_of(small), LeaseState::paused);
   ASSERT_EQ(w.state_of(large), LeaseState::queued) << "a little is still taken";
@@ -125,7 +126,7 @@ TEST(Nomination, IsHeldOnceThoseAreBackWhoHadToBeFirst) {
   const Bytes all = State::capacity(w.state.devices().at(uuid_of(0)), w.rules);
   const LeaseId large = w.submit(w.want(all, Tier::standard, "large"), true);
   w.live(400s);
-  ASSERT_TRUE(w.step(Pause{small, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{small, 0, {}, plenty}).outcome.has_value());
   w.obey();
   ASSERT_EQ(w.state_of(small), LeaseState::paused);
   w.now = w.now + 20ms;
@@ -194,7 +195,7 @@ TEST(Nomination, WhoYieldsForNobodyMakesNoRoomForThoseBehind) {
   c.live(360s);
   c.step(Resize{grows, 0, 8 * GiB});
   ASSERT_EQ(c.at(grows).vram, 2 * GiB) << "8 GiB are free, and held for the large one";
-  c.step(Pause{yields, 0, "its owner wants it so", plenty});
+  c.step(Pause{yields, 0, {}, plenty});
   ASSERT_EQ(c.state_of(yields), LeaseState::pausing);
   EXPECT_EQ(c.at(grows).vram, 2 * GiB);
   c.obey();
@@ -260,7 +261,7 @@ TEST(Nomination, WhoComesBackOrGrowsTakesOfWhatIsLeftOver) {
     const LeaseId holder = c.submit(pinned, true), early = c.start((back ? 3 : 1) * GiB, Tier::standard);
     c.attach(holder);
     const LeaseId large = c.start(20 * GiB, Tier::standard, "large");
-    if (back) c.step(Pause{early, 0, "its owner wants it so", plenty}), c.obey();
+    if (back) c.step(Pause{early, 0, {}, plenty}), c.obey();
     c.live(360s);
     ASSERT_EQ(c.state_of(early), back ? LeaseState::paused : LeaseState::active);
     if (back) c.step(Resume{early}), c.obey();

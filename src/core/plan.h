@@ -6,6 +6,7 @@
 #include "core/cost.h"
 #include "core/facts.h"
 #include "core/lease.h"
+#include "core/reason.h"
 
 #include <optional>
 #include <string_view>

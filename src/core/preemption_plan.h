@@ -4,6 +4,7 @@
 
 #include "core/cost.h"
 #include "core/lease.h"
+#include "core/reason.h"
 
 #include <optional>
 #include <string>
@@ -32,11 +33,44 @@ struct Victim {
   }
 };
 
-// Somebody who is not asked to yield, and why not.
+// Why a lease may not be a victim now.
+enum class IneligibleCode {
+  resuming,              // it is on its way back
+  inactive,              // it is in another state than active
+  stuck,                 // the driver does not return
+  ending,                // its program is asked to end
+  obstacle,              // it cannot be paused: way_to_yield() says why
+  not_requesters,        // it is not the program of the user who requested memory
+  tier,                  // its tier does not yield to the tier of the preemptor
+  ends_for_higher_tier,  // it cannot be paused, and is ended for a higher tier only
+  keeps_request,         // its memory was requested, and the preemptor waited then
+  keeps_request_for,     // its memory was requested, and it keeps that for a while
+  backoff,               // its last pause came to nothing a moment ago
+  just_resumed,
+};
+
 struct Ineligible {
   LeaseId lease;
-  std::string why;             // one sentence, where reasons are told
-  Time until = Time::never();  // by time alone
+  IneligibleCode code{};
+  Time until = Time::never();  // then it may be a victim, by time alone
+  std::string why = {};        // one sentence; set by put_in_words()
+};
+
+// Why no victims were found, with the numbers of the sentence.
+struct NoVictims {
+  enum class Code {
+    none,
+    nobody_eligible,  // nobody on `device`
+    too_little,       // all who are eligible on `device` hold only `gain` of `lacks`
+    free_sooner,      // the memory on `device` is free by itself in `in`, and pauses take `takes`
+    beyond_ledger,    // host memory does not take `victims` together
+    unknown_devices,  // only `known` of its devices are known
+  } code = Code::none;
+  std::string device;  // uuid
+  Bytes gain, lacks;
+  Duration in{}, takes{};
+  std::vector<Victim> victims = {};
+  std::size_t known = 0;
 };
 
 // One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
@@ -60,7 +94,8 @@ struct LeftAlone {
               // came between
     refused,  // it was not asked at all: host memory does not take what it holds, say
   } ground = Ground::failed;
-  std::string why;        // one sentence
+  ReasonKind kind = ReasonKind::note;  // what was in the way: a kind of undone pause, or a note
+  ReasonArgs args = {};
   std::string hint = {};  // what its owner can do about it; "": nothing is known
 };
 
@@ -102,7 +137,8 @@ struct AnnouncedSlice {
 // What would be done to make room now: for a preview, and for the decision itself.
 struct VictimPlan {
   bool found = false;
-  std::string why_not;               // not found: one sentence, where reasons are told
+  NoVictims no_victims;              // not found: why …
+  std::string why_not;               // … and as one sentence; set by put_in_words()
   std::vector<std::string> devices;  // found: where; not found: where least is lacking, if anywhere
   std::vector<Victim> victims;       // the cheapest first; none: nobody has to yield any more …
   bool in_progress = false;          // … or others are yielding there already

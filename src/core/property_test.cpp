@@ -85,7 +85,7 @@ class Storm {
       const LeaseId id = park != nullptr ? park->lease : unpark->lease;
       EXPECT_TRUE(ordered_.emplace(id, park != nullptr).second) << to_string(id) << " is ordered two things at once";
     }
-    for (const Reason& reason : plan.reasons) came_back_ += reason.code == "resumed";
+    for (const Reason& reason : plan.reasons) came_back_ += reason.kind == ReasonKind::resumed;
     for (const Lease& lease : plan.changed) {
       if (lease.ended()) ends_.insert(lease.end_reason);
       gangs_ += lease.reserves() && lease.devices.size() > 1;
@@ -149,7 +149,7 @@ class Storm {
       case 21: some_lease(); return Resize{lease_, some_generation(), some_size(), chance(70)};
       case 22: return wake();
       case 23:
-      case 24: return Pause{some_lease(), some_generation(), "somebody asked", some_host()};
+      case 24: return Pause{some_lease(), some_generation(), {}, some_host()};
       case 25:
       case 26: return Resume{some_lease(), some_generation()};
       case 27:
@@ -163,7 +163,8 @@ class Storm {
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
       case 36:
         if (again_.empty()) return Tick{};
-        return Pause{again_.extract(again_.begin()).value(), 0, "it holds again", some_host(), true};
+        return Pause{
+            again_.extract(again_.begin()).value(), 0, {PauseCauseKind::allocated_while_paused}, some_host(), true};
       default:
         change_programs();
         return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};

@@ -151,21 +151,28 @@ std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, 
   return ineligible.until - now;
 }
 
+// For people: the sentences of a plan.
+void put_in_words(VictimPlan& room, const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+  room.why_not = no_victims_text(state, rules, query, room.no_victims);
+  for (Ineligible& its : room.ineligible) its.why = ineligible_text(state, rules, query, its, now);
+}
+
 VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
   PreemptionQuery patient = query;
   patient.patient = true;
-  patient.told = false;
+  patient.lists_all = false;
   VictimPlan room = plan_victims(state, rules, patient, now);
   if (!room.found) return room;
   PreemptionQuery hasty = query;
-  hasty.told = true;
+  hasty.lists_all = true;
   for (const Victim& victim : room.victims) {
     const Lease& lease = *state.find(victim.lease);
     const auto left_alone =
         ineligible(state, rules, hasty, lease, way_to_yield(state, rules, lease, query.lease.uid, now), now);
     if (!left_alone) continue;
     const auto in = may_be_asked_in(state, rules, query, *left_alone, now);
-    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " + left_alone->why;
+    room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(lease) + ": " +
+                     ineligible_text(state, rules, hasty, *left_alone, now);
     if (!in) room.wait.reset();
     else if (room.wait) room.wait = std::max(*room.wait, *in);
   }
@@ -187,7 +194,7 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   const auto preemption_request = state.preemption_request(lease.id);
   const bool asks = may_ask(state, rules, lease) && state.somebody_might_yield(lease.tier);
   if (!preemption_request && !asks) return {};
-  const PreemptionQuery query{lease, preemption_request, /*told=*/false};
+  const PreemptionQuery query{lease, preemption_request, /*lists_all=*/false};
   const VictimPlan at_once = plan_victims(state, rules, query, now);
   if (at_once.found) {
     for (const std::string& device : at_once.devices)
@@ -201,8 +208,10 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
     return {};
   }
   const VictimPlan later = plan_later(state, rules, query, now);
-  if (!later.found && at_once.beyond_ledger)
-    return {{}, plan_victims(state, rules, PreemptionQuery{lease, preemption_request}, now).why_not};
+  if (!later.found && at_once.beyond_ledger) {
+    const PreemptionQuery all{lease, preemption_request};
+    return {{}, no_victims_text(state, rules, all, plan_victims(state, rules, all, now).no_victims)};
+  }
   if (!later.found || later.wait_for.empty()) return {};
   Sooner sooner{{}, later.wait_for + "; then " + takes_text(state, later.victims)};
   if (later.wait && !any_has_to_end(state, later.victims) && is_first_there(state, lease, later.devices))
@@ -297,6 +306,7 @@ VictimPlan plan_now_or_later(const State& state, const Rules& rules, const Preem
   if (!room.found) {
     if (VictimPlan later = plan_later(state, rules, query, now); later.found) room = std::move(later);
   }
+  put_in_words(room, state, rules, query, now);
   if (room.found) return room;
   room.hint = what_else(state, rules, query, room, now);
   return room;

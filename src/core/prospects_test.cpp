@@ -135,7 +135,8 @@ TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
   EXPECT_FALSE(room.found);
   ASSERT_EQ(room.ineligible.size(), 1U);
   EXPECT_EQ(room.ineligible[0].lease, batch);
-  EXPECT_SAYS(room.ineligible[0].why, "host memory takes no more than 12.0 GiB of parked bytes now");
+  EXPECT_EQ(room.ineligible[0].code, IneligibleCode::obstacle);
+  EXPECT_SAYS(room.ineligible[0].why, "12.0 GiB");
   EXPECT_FALSE(w.step(Preempt{urgent, 0, PreemptionRequest{w.at(urgent).uid, true}}).outcome.has_value())
       << "no word is taken for it";
   w.rules.ledger_limit = 20 * GiB;
@@ -155,7 +156,7 @@ TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
   ASSERT_TRUE(room.wait);
   EXPECT_GT(*room.wait, Duration{});
   ASSERT_TRUE(w.step(Preempt{next, 0, by}).outcome);
-  EXPECT_SAYS(w.why(next, "queued"), "as soon as somebody may be asked: lease-1");
+  EXPECT_SAYS(w.reason(next, ReasonKind::preemption_requested).text("later"), "lease-1");
   EXPECT_EQ(w.state_of(next), LeaseState::queued);
   w.obey();
   EXPECT_EQ(w.state_of(next), LeaseState::active);
@@ -239,7 +240,7 @@ TEST(Prospects, ARefusalNamesTheGrantThatIsLacking) {
 TEST(Prospects, NobodyIsToldToResumeWhatNeverRunsAgain) {
   Equals w;
   const LeaseId first = w.of(1001, 20 * GiB);
-  ASSERT_TRUE(w.step(Pause{first, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{first, 0, {}, plenty}).outcome.has_value());
   w.obey();
   EXPECT_SAYS(w.refused(first).hint, "`sublet resume lease-1`");
   w.step(Resume{first});

@@ -87,6 +87,7 @@ VictimPlan victim_plan(const State& state, const Rules& rules, const Lease& aske
 void weigh_host(VictimPlan& room, const State& state, const Rules& rules, std::uint32_t preemptor, HostMemory host) {
   host.headroom.reset();  // each of them may be in a control group of its own
   if (!room.found || beyond_ledger(state, rules, preemptor, room.victims, host).empty()) return;
+  room.no_victims.code = NoVictims::Code::beyond_ledger;
   room.why_not = too_many_text(state, rules, preemptor, room.victims, host);
   room.found = false;
   room.beyond_ledger = true;

@@ -97,7 +97,7 @@ struct Emptied {
 // Whoever is of a lower tier yields to all who take turns, as to anybody above it.
 void add_below(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now,
                Emptied& emptied) {
-  const PreemptionQuery query{waiter, std::nullopt, /*told=*/false};
+  const PreemptionQuery query{waiter, std::nullopt, /*lists_all=*/false};
   for (const LeaseId id : device.leases) {
     const Lease& lease = *state.find(id);
     if (lease.ended() || lease.tier >= waiter.tier || lease.state == LeaseState::pausing) continue;

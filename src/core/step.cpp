@@ -80,11 +80,10 @@ void Stepper::touch(const Lease& lease) {
   touched = true;
 }
 
-void Stepper::explain(const Lease& lease, std::string_view code, std::string text, std::string_view moment) {
-  assert(is_transition(code) || code == "ended");
-  plan_.reasons.push_back(Reason{lease.id, now_, std::string(code), std::move(text)});
-  if (moment.empty()) moment = code == "ended" ? to_string(lease.end_reason) : code;
-  note(moment);
+void Stepper::explain(const Lease& lease, ReasonKind kind, ReasonArgs args) {
+  plan_.reasons.push_back({lease.id, now_, kind, std::move(args)});
+  const std::string_view subject = subject_of(kind);
+  note(subject.empty() ? to_string(lease.end_reason) : subject);
 }
 
 void Stepper::note(std::string_view moment) {

@@ -59,7 +59,7 @@ TEST(Attempt, TheNextMethodIsTriedForWhoStillWaits) {
   w.weighed();
   ASSERT_EQ(w.parking().method, PauseMethod::cooperative);
   w.refused();
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "then the driver is tried, if its room is still wanted");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next_if_wanted"), "driver");
   w.runs();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "at once";
   EXPECT_EQ(w.parking().method, PauseMethod::driver);
@@ -82,7 +82,7 @@ TEST(Attempt, NothingMoreIsTriedForOneWhoHasGone) {
   w.runs();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
   EXPECT_EQ(w.parks(), 1);
-  EXPECT_SAYS(w.why(w.victim, "resumed"), "its program runs again");
+  EXPECT_TRUE(w.reason(w.victim, ReasonKind::resumed).has("after"));
   EXPECT_EQ(w.standing().failures, 1);
   EXPECT_GE(w.standing().ineligible_until, w.now + w.rules.cooldown);
 }
@@ -141,7 +141,7 @@ TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   w.hang();
   EXPECT_TRUE(w.state.stuck(w.first));
   EXPECT_EQ(w.state_of(w.first), LeaseState::pausing);
-  EXPECT_SAYS(w.why(w.first, "pausing"), "stuck: the driver should have parked its program within");
+  EXPECT_EQ(w.times_told(w.first, ReasonKind::pausing_stuck), 1);
   EXPECT_EQ(w.at(w.first).reserved(), 10 * GiB) << "it keeps its room …";
   EXPECT_EQ(w.state.ledger_of(1000), 10 * GiB) << "… and its entry";
   w.obey();
@@ -173,7 +173,7 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
 TEST(Stuck, TheNextIsNotAskedWhenTheDriverHasJustReturned) {
   Card w;
   const LeaseId first = w.start(4 * GiB, Tier::batch, "first"), second = w.start(12 * GiB, Tier::batch, "second");
-  w.step(Pause{first, 0, "its owner asked", plenty});
+  w.step(Pause{first, 0, {}, plenty});
   for (int s = 0; s < 60 && !w.state.stuck(first); ++s) w.now = w.now + 1s, w.step(Tick{}), w.measure();
   ASSERT_TRUE(w.state.stuck(first));
   const LeaseId urgent = w.start(14 * GiB, Tier::interactive, "infer");
@@ -237,14 +237,14 @@ TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
 TEST(Stuck, ARestoreThatHangsIsToldAndDoneWhenItReturns) {
   Card w;
   const LeaseId it = w.start(10 * GiB, Tier::batch);
-  w.step(Pause{it, 0, "its owner asked", plenty});
+  w.step(Pause{it, 0, {}, plenty});
   w.obey();
   ASSERT_EQ(w.state_of(it), LeaseState::paused);
   w.step(Resume{it});
   ASSERT_EQ(w.state_of(it), LeaseState::resuming);
   for (int i = 0; i < 60; ++i) w.now = w.now + 1s, w.step(Tick{}), w.measure();
   EXPECT_TRUE(w.state.stuck(it));
-  EXPECT_SAYS(w.why(it, "resuming"), "stuck: the driver should have brought back its program within");
+  EXPECT_EQ(w.times_told(it, ReasonKind::resuming_stuck), 1);
   w.obey();
   EXPECT_EQ(w.state_of(it), LeaseState::active);
   EXPECT_FALSE(w.state.stuck(it));

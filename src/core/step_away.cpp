@@ -19,7 +19,7 @@ void Stepper::note_blocked() {
     const std::int32_t first = !blocked                              ? 0
                                : blocked->unleased_processes.empty() ? -1
                                                                      : blocked->unleased_processes.front().process.pid;
-    if (first != 0 && first != told) explain(*lease, "blocked", blocked->text);
+    if (first != 0 && first != told) explain(*lease, blocked->kind, blocked->args);
     told = first;
   }
 }
@@ -48,10 +48,7 @@ bool Stepper::orphaned(const Lease& lease) const {
 
 void Stepper::end_orphan(Lease& lease) {
   const Duration empty = now_ - *lease.parking->orphaned_since;
-  end(lease, EndReason::expired,
-      "it has been paused for " + format_duration(now_ - lease.parking->since) +
-          ", and no process of it has lived for " + format_duration(empty) + ": nobody is left who could come back",
-      "orphaned");
+  end(lease, EndReason::expired, ReasonKind::orphaned, args("paused", now_ - lease.parking->since, "empty", empty));
 }
 
 }  // namespace sublet::core

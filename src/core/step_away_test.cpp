@@ -26,7 +26,7 @@ struct Alone : World {
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
   Status pause(LeaseId id, HostMemory host = large_host) {
-    const auto done = step(Pause{id, 0, "its owner asked", host}).outcome;
+    const auto done = step(Pause{id, 0, {}, host}).outcome;
     return done ? Status{} : Status{done.error()};
   }
   void settle() {
@@ -39,7 +39,7 @@ struct Alone : World {
   std::optional<Blocked> blocked(LeaseId id) const { return what_blocks(state, rules, at(id), now); }
   int times_told(LeaseId id) const {
     return static_cast<int>(std::count_if(reasons.begin(), reasons.end(),
-                                          [id](const Reason& r) { return r.lease == id && r.code == "blocked"; }));
+                                          [id](const Reason& r) { return r.lease == id && code(r) == "blocked"; }));
   }
   int unparks() const {
     return static_cast<int>(std::count_if(actions.begin(), actions.end(),
@@ -61,7 +61,9 @@ TEST(Away, TheUnleasedProcessInItsPlaceIsNamedWithItsBytes) {
   ASSERT_EQ(blocked->unleased_processes.size(), 1U);
   EXPECT_EQ(blocked->unleased_processes[0].process, process(99));
   EXPECT_EQ(blocked->unleased_processes[0].bytes, 20 * GiB);
-  EXPECT_SAYS(w.why(w.lease, "blocked"), "ResumeBlocked: pid 99 (game, without a lease) holds 20.0 GiB on gpu0");
+  const ReasonArgs& why = w.reason(w.lease, ReasonKind::blocked_by_processes);
+  EXPECT_EQ(why.text("problem"), "ResumeBlocked");
+  EXPECT_EQ(why.parts("processes"), (std::vector<ReasonPart>{{"pid 99 (game, without a lease)", 20 * GiB}}));
   w.measure({}, 20 * GiB);
   w.measure({}, 19 * GiB);
   EXPECT_EQ(w.times_told(w.lease), 1) << "once for each unleased process";
@@ -104,7 +106,7 @@ TEST(Away, ARestoreThatFindsNoRoomNamesWhoTookIt) {
   w.step(Unparked{w.lease, Unparked::How::not_yet, "no room", {}, true});
   ASSERT_TRUE(w.blocked(w.lease));
   EXPECT_EQ(w.blocked(w.lease)->code, Code::ResumeBlocked);
-  EXPECT_SAYS(w.why(w.lease, "blocked"), "pid 99 (game, without a lease) holds 20.0 GiB");
+  EXPECT_EQ(w.reason(w.lease, ReasonKind::blocked_by_processes).text("needs"), "restore");
   w.step(Unparked{w.lease, Unparked::How::not_yet, "the driver is busy"});
   EXPECT_FALSE(w.blocked(w.lease)) << "that is no want of room";
 }
@@ -120,7 +122,7 @@ TEST(Away, WhoWaitsForWhatAnUnleasedProcessTookIsToldSoAndNotTheVictimBlamed) {
   w.measure({}, 8 * GiB);
   w.measure({}, 8 * GiB);
   EXPECT_EQ(w.state.record(anas("train"), PauseMethod::driver)->reliability(), 1) << "it did yield";
-  EXPECT_SAYS(w.why(waiter, "blocked"), "External: pid 99 (game, without a lease) holds 8.0 GiB on gpu0");
+  EXPECT_EQ(w.reason(waiter, ReasonKind::blocked_by_processes).text("problem"), "External");
 }
 
 // -------------------------------------------------------------------------------- nobody left
@@ -137,7 +139,7 @@ struct Token : World {
     how.way = CooperationWay::webhook;
     how.address = "http://127.0.0.1:1/";
     step(Cooperate{lease, 0, how});
-    step(Pause{lease, 0, "its owner asked", large_host});
+    step(Pause{lease, 0, {}, large_host});
     step(Parked{lease, true, {}, Bytes{}});
     for (int i = 0; i < 2; ++i) now = now + 20ms, snapshot({gpu(0, 24 * GiB)});
     EXPECT_EQ(state_of(lease), LeaseState::paused);
@@ -158,8 +160,8 @@ TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
   w.tell(false);
   w.pass(2min);
   EXPECT_TRUE(w.gone(w.lease));
-  EXPECT_SAYS(w.why(w.lease, "ended"), "expired: it has been paused for 21 h");
-  EXPECT_SAYS(w.why(w.lease, "ended"), "no process of it has lived for 1 h");
+  EXPECT_GE(w.reason(w.lease, ReasonKind::orphaned).duration("paused"), 21h);
+  EXPECT_EQ(w.reason(w.lease, ReasonKind::orphaned).duration("empty"), w.rules.orphan_after);
 }
 
 TEST(Orphan, IsCountedOverRestartsOnceItIsSeen) {

@@ -53,8 +53,10 @@ struct Hindered : Card {
   }
   QueueInfo info() { return queue_info(state, rules, at(urgent), now); }
   std::string ineligible_for() {
-    const auto plan = plan_victims(state, rules, PreemptionQuery{at(urgent), std::nullopt}, now);
-    return plan.ineligible.empty() ? std::string() : plan.ineligible.front().why;
+    const PreemptionQuery asking{at(urgent), std::nullopt};
+    const auto plan = plan_victims(state, rules, asking, now);
+    return plan.ineligible.empty() ? std::string()
+                                   : ineligible_text(state, rules, asking, plan.ineligible.front(), now);
   }
 };
 
@@ -122,7 +124,7 @@ TEST(Barred, ItsOwnerMayHaveItTriedAtAnyTime) {
   Hindered w;
   w.weighed();
   w.refused(Hindrance::driver);
-  EXPECT_TRUE(w.step(Pause{w.holds, 0, "its owner asked", plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(Pause{w.holds, 0, {}, plenty}).outcome.has_value());
   EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing);
 }
 
@@ -157,8 +159,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     }
     if (swaps) w.weighed(swapping());
     EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
-    EXPECT_SAYS(w.why(w.holds, "ended"), swaps ? "cannot be paused: what is parked of it might be written to the swap"
-                                               : "cannot be paused: process 102 is in the way");
+    EXPECT_SAYS(w.reason(w.holds, ReasonKind::spot_obstructed).text("obstacle"), swaps ? "swap" : "process 102");
   }
   Hindered w(Tier::spot);
   w.weighed();

@@ -14,9 +14,12 @@
 namespace sublet::core {
 namespace {
 
-std::string status_text(const std::optional<int>& status) {
-  return status ? "with status " + std::to_string(*status) : "with an unknown status";
+// A program that Sublet did not start goes on without its lease.
+ReasonArgs left_program_args(const Lease& lease) {
+  return args("stays_parked", lease.parked(), "not_back", !lease.parked());
 }
+
+ReasonArgs status_args(const std::optional<int>& status) { return args("status", status); }
 
 }  // namespace
 
@@ -29,9 +32,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (!found) return found.error();
   Lease& lease = **found;
   if (!lease.reserves() || lease.state == LeaseState::offered) {
-    end(lease, EndReason::cancelled,
-        std::string(fact.revoke ? "an administrator took it" : "its owner gave up") + " while it was " +
-            std::string(to_string(lease.state)));
+    end(lease, EndReason::cancelled, fact.revoke ? ReasonKind::cancelled_by_admin : ReasonKind::cancelled_by_owner,
+        args("state", to_string(lease.state)));
     return lease.id;
   }
   // Whom its card's loss keeps where it is. A program that nobody here can end is left under its lease where it can
@@ -48,11 +50,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     Parking parking = *lease.parking;
     parking.then_stop = true;
     state_.set_parking(lease, std::move(parking), lease.state);
-    explain(lease, "stopping",
-            program_may_live(lease) ? "its program is asked to end as soon as it runs again"
-                                    : "its lease ends as soon as its program runs again, which Sublet did not start "
-                                      "and does not end",
-            "deferred");
+    explain(lease, ReasonKind::stop_deferred, args("signalled", program_may_live(lease)));
     want_back(lease);
     touch(lease);
     return lease.id;
@@ -71,20 +69,15 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (fact.stop && program_may_live(lease)) {
     if (!lease.stop_requested) {
       stop_program(lease);
-      explain(lease, "stopping",
-              "its program is asked to end, and killed if it lives after " + format_duration(rules_.grace));
+      explain(lease, ReasonKind::stopping, args("grace", rules_.grace));
       state_.schedule(lease, rules_);
       touch(lease);
     }
     return lease.id;
   }
-  std::string left;
-  if (lease.parking && lease.had_process && others)
-    left =
-        std::string(lease.parked() ? "; its program stays parked" : "; its program has not said that it runs again") +
-        ": Sublet did not start it, and does not end it";
+  ReasonArgs left = lease.parking && lease.had_process && others ? left_program_args(lease) : ReasonArgs();
   if (fact.revoke) {
-    end(lease, EndReason::revoked, "an administrator took it back" + left);
+    end(lease, EndReason::revoked, ReasonKind::revoked_by_admin, std::move(left));
     return lease.id;
   }
   const Use use = state_.use(lease.id);
@@ -98,7 +91,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
                      "), or force it: they go on without a lease, and what they hold stays charged until it is gone"};
-  end(lease, EndReason::released, "its owner gave it back" + left);
+  end(lease, EndReason::released, ReasonKind::released_by_owner, std::move(left));
   return lease.id;
 }
 
@@ -119,14 +112,13 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   } else if (lease->owner.kind == OwnerKind::token) {
     note("exited");  // a program that was merely booked to it: the lease is its token's
   } else if (lease->state == LeaseState::queued || lease->state == LeaseState::offered) {
-    end(*lease, EndReason::cancelled, "its process ended while it was " + std::string(to_string(lease->state)));
+    end(*lease, EndReason::cancelled, ReasonKind::ended_while_waiting, args("state", to_string(lease->state)));
   } else if (lease->stop_requested) {
-    end(*lease, EndReason::released, "its program was stopped and ended " + status_text(fact.exit_status));
+    end(*lease, EndReason::released, ReasonKind::program_stopped, status_args(fact.exit_status));
   } else if (fact.by_signal) {
-    end(*lease, EndReason::owner_gone,
-        "its program was killed by a signal that was not ours, " + status_text(fact.exit_status));
+    end(*lease, EndReason::owner_gone, ReasonKind::program_killed, status_args(fact.exit_status));
   } else {
-    end(*lease, EndReason::released, "its program exited " + status_text(fact.exit_status));
+    end(*lease, EndReason::released, ReasonKind::program_exited, status_args(fact.exit_status));
   }
   return lease->id;
 }
@@ -144,7 +136,7 @@ Result<LeaseId> Stepper::on(const ProgramFailed& fact) {
     ended_.push_back(lease->id);
     state_.schedule(*lease, rules_);
   } else {
-    end(*lease, EndReason::failed, "its program could not start: " + fact.detail);
+    end(*lease, EndReason::failed, ReasonKind::program_failed, args("detail", fact.detail));
   }
   return lease->id;
 }
@@ -178,7 +170,7 @@ void Stepper::stop_program(Lease& lease) {
 // It was to end as soon as it ran again: it does now, or its room will never be there. Of whom no program was started
 // here nobody can be asked to end.
 void Stepper::end_as_it_is(Lease& lease) {
-  if (!program_may_live(lease)) return end(lease, EndReason::released, "it was to end as soon as it ran again");
+  if (!program_may_live(lease)) return end(lease, EndReason::released, ReasonKind::ended_on_resume);
   stop_program(lease);
   state_.schedule(lease, rules_);
   touch(lease);
@@ -201,9 +193,7 @@ void Stepper::note_unanswered(const Lease& lease, const Unparked& fact) {
 void Stepper::end_unresponsive(Lease& lease) {
   const auto since = state_.told_in_vain(lease, now_);
   if (!lease.parking->then_stop || lease.stop_requested || !(since >= rules_.grace)) return;
-  explain(lease, "stopping",
-          "its program was to end once it runs again, and has not gone on for " + format_duration(*since) +
-              " since it was told to: it is ended as it is");
+  explain(lease, ReasonKind::stopping_unresponsive, args("silent", *since));
   end_as_it_is(lease);
 }
 
@@ -211,7 +201,7 @@ void Stepper::end_unresponsive(Lease& lease) {
 
 // Whatever held bytes goes on being charged until they are measured gone; without a process there is nothing
 // to measure, and the bytes are free at once.
-void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_view moment) {
+void Stepper::end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args) {
   assert(!lease.ended());
   one_piece_ = one_piece_ || state_.runtime_.at(lease.id).given;  // it gives up again what it was given in this step
   const bool ran = lease.state == LeaseState::active;
@@ -244,13 +234,15 @@ void Stepper::end(Lease& lease, EndReason why, std::string text, std::string_vie
   if (!lease.nameless) state_.remember(lease.whose(), lease.peak_used, run);
   if ((why == EndReason::expired || why == EndReason::revoked) && program_may_live(lease)) {
     stop_program(lease);
-    text += "; its program is asked to end, and killed if it lives after " + format_duration(rules_.grace);
+    args.add("grace", rules_.grace);
   }
+  args.add("end", to_string(why));
   if (!lease.devices.empty()) {
-    text += "; it held " + format_size(lease.vram) + on_devices(state_, lease);
-    if (lease.peak_used > Bytes{}) text += ", and used " + format_size(lease.peak_used) + " at most";
+    args.add("size", lease.vram);
+    args.add("on", device_names(state_, lease.devices));
+    if (lease.peak_used > Bytes{}) args.add("peak", lease.peak_used);
   }
-  explain(lease, "ended", std::string(to_string(why)) + ": " + std::move(text), moment);
+  explain(lease, kind, std::move(args));
   ended_.push_back(lease.id);
   state_.schedule(lease, rules_);
   touch(lease);
@@ -276,12 +268,12 @@ void Stepper::fire(Lease& lease) {
   if (live && orphaned(lease)) {
     end_orphan(lease);
   } else if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
-    end(lease, EndReason::expired, "its time of " + format_duration(lease.ttl.value_or(Duration{})) + " is over");
+    end(lease, EndReason::expired, ReasonKind::time_over, args("ttl", lease.ttl.value_or(Duration{})));
   } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
              std::max(*lease.unheld_since + rules_.linger, state_.runtime_.at(lease.id).grace_until) <= now_) {
     const bool waited = lease.state == LeaseState::queued || lease.state == LeaseState::offered;
-    end(lease, waited ? EndReason::cancelled : EndReason::owner_gone,
-        "its owner has had no connection open for " + format_duration(now_ - *lease.unheld_since));
+    end(lease, waited ? EndReason::cancelled : EndReason::owner_gone, ReasonKind::owner_disconnected,
+        args("gone", now_ - *lease.unheld_since));
   } else if (live && lease.state == LeaseState::offered && over(lease.offer_ends_at)) {
     lapse(lease);
   } else {
@@ -300,16 +292,14 @@ void Stepper::kill(const Lease& lease) {
   runtime.gone_at = now_;
   want_snapshot();
   plan_.actions.emplace_back(SignalProgram{lease.id, true});
-  explain(
-      lease, "killing",
-      "its program was asked to end " + format_duration(now_ - *lease.stop_at) + " ago and still lives: it is killed");
+  explain(lease, ReasonKind::killing, args("asked", now_ - *lease.stop_at));
 }
 
 // Once it queues again behind its equals; who lets it pass twice is not there.
 void Stepper::lapse(Lease& lease) {
   ++lease.lapsed_offers;
   if (lease.lapsed_offers >= 2) {
-    end(lease, EndReason::unclaimed, "two offers were not claimed within " + format_duration(rules_.claim_window));
+    end(lease, EndReason::unclaimed, ReasonKind::unclaimed, args("window", rules_.claim_window));
     return;
   }
   state_.unbook(lease);
@@ -321,10 +311,7 @@ void Stepper::lapse(Lease& lease) {
   drop_request(lease);
   ++lease.generation;
   enqueue(lease);
-  explain(lease, "lapsed",
-          "the offer was not claimed within " + format_duration(rules_.claim_window) +
-              "; queued again behind its equals, at place " + std::to_string(state_.queue_.place(lease.id)) +
-              "; the next one is the last");
+  explain(lease, ReasonKind::lapsed, args("window", rules_.claim_window, "place", state_.queue_.place(lease.id)));
 }
 
 }  // namespace sublet::core

@@ -144,7 +144,7 @@ TEST(Program, ThatCouldNotStartFails) {
   w.step(ProgramFailed{id, "train.py: not found", 127});
   EXPECT_EQ(w.at(id).end_reason, EndReason::failed);
   EXPECT_EQ(w.at(id).exit_status, 127);
-  EXPECT_SAYS(w.why(id, "ended"), "train.py: not found");
+  EXPECT_SAYS(w.reason(id, ReasonKind::program_failed).text("detail"), "train.py: not found");
 }
 
 TEST(Program, EndingWhileItsLeaseIsQueuedCancelsIt) {

@@ -213,11 +213,9 @@ void Stepper::note_held(const Nominations& held) {
     if (old == state_.nominations_.end() || old->devices != entry.room.devices) {
       const Lease& lease = *find(entry.room.waiter);
       const std::optional<Time> start = held.start(entry);
-      explain(lease, "capacity_reserved",
-              "has waited " + format_duration(now_ - lease.waits_since()) + ": what frees up on " +
-                  names_of_devices(state_, entry.room.devices) +
-                  " is reserved for it, and who stands behind it goes ahead only if it does not keep it waiting" +
-                  (start ? "; it should start in " + format_duration(*start - now_) : ""));
+      explain(lease, ReasonKind::capacity_reserved,
+              args("waited", now_ - lease.waits_since(), "devices", device_names(state_, entry.room.devices), "starts",
+                   start ? std::optional(*start - now_) : std::nullopt));
     }
     rooms.push_back(entry.room);
   }
@@ -244,18 +242,13 @@ void Stepper::grant(Lease& lease, const Placement& placement) {
   const bool open = asking || state_.runtime_.at(lease.id).held;
   lease.state = open ? LeaseState::active : LeaseState::offered;
   state_.book(lease);
-  std::string text = format_size(lease.vram);
-  if (lease.vram < lease.asked_vram) text += " of the " + format_size(lease.asked_vram) + " asked for";
-  text += on_devices(state_, lease) + ", where " + format_size_down(*free) + " was effectively free, after waiting " +
-          format_duration(waited);
-  if (open) {
-    start_ttl(lease);
-    explain(lease, "granted", "granted " + std::move(text));
-  } else {
-    lease.offer_ends_at = now_ + rules_.claim_window;
-    explain(lease, "offered",
-            "offered " + std::move(text) + "; to be claimed within " + format_duration(rules_.claim_window));
-  }
+  if (open) start_ttl(lease);
+  else lease.offer_ends_at = now_ + rules_.claim_window;
+  explain(
+      lease, open ? ReasonKind::granted : ReasonKind::offered,
+      args("vram", lease.vram, "asked", lease.vram < lease.asked_vram ? std::optional(lease.asked_vram) : std::nullopt,
+           "devices", device_names(state_, lease.devices), "free", *free, "waited", waited, "window",
+           open ? std::nullopt : std::optional(rules_.claim_window)));
   state_.schedule(lease, rules_);
   touch_given(lease);
 }
@@ -265,24 +258,31 @@ void Stepper::start_ttl(Lease& lease) {
   if (lease.ttl) lease.expires_at = now_ + *lease.ttl;
 }
 
+// A lease can never have what it waits for. `why`: arguments of the fragment "hopeless".
+void Stepper::reject_as_hopeless(Lease& lease, ReasonArgs why) {
+  if (lease.parking) return withdraw_return(lease, ReasonKind::return_hopeless, std::move(why));
+  if (lease.resize) return withdraw_resize(lease, ReasonKind::resize_hopeless, std::move(why));
+  ReasonArgs all = need_args(lease);
+  all.add(std::move(why));
+  end(lease, EndReason::rejected, ReasonKind::rejected, std::move(all));
+}
+
 // Ends those who wait for more than their devices could ever give. A device that was never read could give anything.
 void Stepper::reject_hopeless() {
   if (state_.queue_.empty()) return;
   state_.reindex(rules_, now_);
-  const auto reject = [this](const auto& waiting, Bytes most, const auto& why) {
+  const auto reject = [this](const auto& waiting, Bytes most, const auto& why) {  // `why`: the fragment "hopeless"
     for (const QueueTree* tree = waiting(); tree != nullptr; tree = waiting()) {
       const QueueKey* first = tree->first_above(most);
       if (first == nullptr) return;
       Lease& lease = *find(first->lease);
-      if (lease.parking) give_up_return(lease, "it needs more than can be had: " + why());
-      else if (lease.resize) forget_resize(lease, "it needs more than can ever be had: " + why());
-      else end(lease, EndReason::rejected, need_text(lease) + "; " + why());
+      reject_as_hopeless(lease, why());
     }
   };
   for (const auto& [uuid, device] : state_.devices_) {
     if (!device.read_at || state_.queue_.named(uuid) == nullptr) continue;
     reject([this, &uuid = uuid] { return state_.queue_.named(uuid); }, State::capacity(device, rules_),
-           [this, &device = device] { return "at most " + capacity_text(device, rules_) + " can be had"; });
+           [this, &device = device] { return capacity_args(device, rules_); });
   }
   if (state_.unread() > 0 || state_.capacities_.empty()) return;
   std::vector<int> counts;
@@ -293,13 +293,9 @@ void Stepper::reject_hopeless() {
       return tree == state_.queue_.any().end() ? nullptr : &tree->second;
     };
     if (const Device* tightest = state_.capacity_for(count))
-      reject(waiting, State::capacity(*tightest, rules_), [this, tightest, count] {
-        return "at most " + capacity_text(*tightest, rules_) + " can be had" +
-               (count > 1 ? " on the last of them" : "");
-      });
-    else
-      reject(waiting, Bytes{-1},
-             [this] { return "there are only " + std::to_string(state_.capacities_.size()) + " devices"; });
+      reject(waiting, State::capacity(*tightest, rules_),
+             [this, tightest] { return capacity_args(*tightest, rules_); });
+    else reject(waiting, Bytes{-1}, [this] { return args("present", state_.capacities_.size()); });
   }
 }
 

@@ -48,7 +48,8 @@ TEST(Grant, SmallOnesPassALargeHeadThatDoesNotFit) {
   const LeaseId small = w.submit(4 * GiB);
   EXPECT_EQ(w.state_of(large), LeaseState::queued);
   EXPECT_EQ(w.state_of(small), LeaseState::active);
-  EXPECT_SAYS(w.why(large, "queued"), "queued at place 1 of 1: needs 20.0 GiB; 14.0 GiB is effectively free on gpu0");
+  EXPECT_EQ(w.reason(large, ReasonKind::queued).bytes("vram"), 20 * GiB);
+  EXPECT_EQ(w.reason(large, ReasonKind::queued).bytes("free"), 14 * GiB);
 }
 
 TEST(Grant, TakesTheDeviceThatItFillsBest) {
@@ -70,10 +71,12 @@ TEST(Gang, IsOnAllItsDevicesOrOnNone) {
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB), gpu(2, 16 * GiB)});
   const LeaseId pair = w.submit(gang(2, 10 * GiB));
   EXPECT_EQ(w.at(pair).devices, (std::vector{uuid_of(1), uuid_of(2)})) << "where it leaves the least";
-  EXPECT_SAYS(w.why(pair, "granted"), "granted 10.0 GiB on each of gpu1 and gpu2, where 16.0 GiB was");
+  EXPECT_EQ(w.reason(pair, ReasonKind::granted).list("devices"), (std::vector<std::string>{"gpu1", "gpu2"}));
+  EXPECT_EQ(w.reason(pair, ReasonKind::granted).bytes("free"), 16 * GiB);
   const LeaseId other = w.submit(gang(2, 10 * GiB), true);
   EXPECT_EQ(w.state_of(other), LeaseState::queued);
-  EXPECT_SAYS(w.why(other, "queued"), "needs 10.0 GiB, on each of 2 devices; 6.0 GiB is effectively free on gpu1");
+  EXPECT_EQ(w.reason(other, ReasonKind::queued).number("devices_each"), 2);
+  EXPECT_EQ(w.reason(other, ReasonKind::queued).text("device"), "gpu1");
   EXPECT_EQ(w.free(0), 24 * GiB) << "nothing is hoarded while it waits";
   w.step(Release{pair});
   EXPECT_EQ(w.at(other).devices.size(), 2u);
@@ -99,7 +102,8 @@ TEST(Gang, QueuedBeforeTheDevicesWereReadIsRejectedWhenTheyAreTooFew) {
   const LeaseId early = w.submit(gang(3, GiB));
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   EXPECT_TRUE(w.gone(early));
-  EXPECT_SAYS(w.why(early, "ended"), "rejected: needs 1.0 GiB, on each of 3 devices; there are only 2 devices");
+  EXPECT_EQ(w.reason(early, ReasonKind::rejected).number("devices_each"), 3);
+  EXPECT_EQ(w.reason(early, ReasonKind::rejected).number("present"), 2);
 }
 
 TEST(Gang, EndsWithEachOfItsDevicesAndIsChargedUntilAllAreMeasured) {
@@ -128,7 +132,7 @@ TEST(Gang, LosesAllWhenOneDeviceIsLost) {
     w.snapshot({gpu(0, 8 * GiB)});
   }
   EXPECT_TRUE(w.gone(id));
-  EXPECT_SAYS(w.why(id, "ended"), "failed: its device gpu1 has been missing");
+  EXPECT_EQ(w.reason(id, ReasonKind::device_gone).text("device"), "gpu1");
   EXPECT_EQ(w.free(0), 8 * GiB);
 }
 
@@ -142,9 +146,10 @@ TEST(Shrunk, StartsNowWithWhatFits) {
   EXPECT_EQ(w.device_of(id), uuid_of(1)) << "where it gets most";
   EXPECT_EQ(w.at(id).vram, 6 * GiB);
   EXPECT_EQ(w.at(id).asked_vram, 12 * GiB);
-  EXPECT_SAYS(w.why(id, "granted"), "granted 6.0 GiB of the 12.0 GiB asked for on gpu1");
+  EXPECT_EQ(w.reason(id, ReasonKind::granted).bytes("vram"), 6 * GiB);
+  EXPECT_EQ(w.reason(id, ReasonKind::granted).bytes("asked"), 12 * GiB);
   const LeaseId waiter = w.submit(lease, true);
-  EXPECT_SAYS(w.why(waiter, "queued"), "needs 12.0 GiB, or at least 5.0 GiB; 4.0 GiB is effectively free on gpu0");
+  EXPECT_EQ(w.reason(waiter, ReasonKind::queued).bytes("min"), 5 * GiB);
   w.step(Release{id});
   EXPECT_EQ(w.at(waiter).vram, 6 * GiB);
 }

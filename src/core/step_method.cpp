@@ -20,14 +20,15 @@ constexpr int most_yield_times = 4;
 // Of consumer and method; how they went is learned again soon.
 constexpr std::size_t records_kept = 8192;
 
-std::string text_of(const Cooperation& how) {
-  std::string way;
+ReasonArgs args_of(const Cooperation& how) {
+  ReasonArgs all;
   switch (how.way) {
-    case CooperationWay::poll: way = "pid " + std::to_string(how.process.pid) + " asks for its orders"; break;
-    case CooperationWay::webhook: way = "by calls to " + how.address; break;
-    case CooperationWay::signal: way = "by signals to pid " + std::to_string(how.process.pid); break;
+    case CooperationWay::poll: all.add("poller", how.process.pid); break;
+    case CooperationWay::webhook: all.add("address", how.address); break;
+    case CooperationWay::signal: all.add("signalled", how.process.pid); break;
   }
-  return way + "; while it is paused it keeps at most " + format_size(how.residue) + " on each device";
+  all.add("residue", how.residue);
+  return all;
 }
 
 }  // namespace
@@ -44,10 +45,8 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
                      ": nobody else could be told that its program may go on",
                  "resume it first (`sublet resume " + to_string(lease.id) + "`)"};
   state_.set_cooperation(lease, fact.how, now_);
-  explain(lease, "cooperates",
-          fact.how ? "its program yields by itself: " + text_of(*fact.how)
-                   : std::string("its program no longer yields by itself"),
-          fact.how ? "cooperates" : "cooperation_withdrawn");
+  if (fact.how) explain(lease, ReasonKind::cooperates, args_of(*fact.how));
+  else explain(lease, ReasonKind::cooperation_withdrawn);
   touch(lease);
   return lease.id;
 }
@@ -106,10 +105,7 @@ Result<LeaseId> Stepper::on(const MeasuredWhileLocked& fact) {
   parking.host_bytes = std::max(entered, held);
   state_.note_asked(*lease, parking, rules_, now_);
   if (parking == *lease->parking) return lease->id;
-  if (held > entered)
-    explain(*lease, "pausing",
-            "it holds " + format_size(held) + " now, " + format_size(held - entered) +
-                " more than when it was asked; the ledger has entered them");
+  if (held > entered) explain(*lease, ReasonKind::pausing_holds_more, args("bytes", held, "more", held - entered));
   state_.set_parking(*lease, std::move(parking), LeaseState::pausing);
   touch(*lease);
   return lease->id;
@@ -186,9 +182,8 @@ void Stepper::note_relapses(std::set<LeaseId> holding) {
     if (lease.state != LeaseState::paused || !state_.relapsing_.contains(id)) continue;
     if (std::exchange(state_.runtime_.at(id).relapsed, true)) continue;
     remember_pause(lease, lease.parking->method, false);
-    explain(lease, "allocated_while_paused",
-            "it is paused and holds " + format_size(state_.use(id).used) + " again, of at most " +
-                format_size(lease.parking->residue) + " on each device: nothing is granted against them");
+    explain(lease, ReasonKind::allocated_while_paused,
+            args("holds", state_.use(id).used, "residue", lease.parking->residue));
     state_.runtime_.at(id).top_at = now_ + rules_.cooldown;
     plan_.actions.emplace_back(PauseAgain{id});
   }
@@ -253,10 +248,8 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     state_.note_asked_on_top(lease, parking);
     parking.host_bytes = parking.before_top->bytes + held;
     parking.measured = false;
-    explain(lease, "allocated_while_paused",
-            "the " + std::string(to_string(method)) + " is to park up to " + format_size(held) +
-                on_devices(state_, lease) + ", which it took while it was paused; the ledger has entered them",
-            "parking_again");
+    explain(lease, ReasonKind::parking_again,
+            args("method", to_string(method), "bytes", held, "devices", device_names(state_, lease.devices)));
     state_.set_parking(lease, std::move(parking), LeaseState::paused);
     const Duration at_most = driver_time(lease, Move::pause);
     plan_.actions.emplace_back(Park{lease.id, method, at_most, given_up_after * at_most});
@@ -273,8 +266,7 @@ Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
   note_unfit(lease, fact);
   if (fact.unfit != Unfit::unvouched && !fact.hindrance) remember_pause(lease, method, fact.done);
   if (!fact.done) {
-    explain(lease, "allocated_while_paused", "what it took while it was paused could not be parked: " + fact.detail,
-            "parking_again_failed");
+    explain(lease, ReasonKind::parking_again_failed, args("detail", fact.detail));
     if (fact.undone && lease.parking->before_top) forget_top(lease);
     try_top_later(lease, fact);
     return lease.id;

@@ -7,7 +7,8 @@ namespace {
 
 TEST(Cooperation, IsPreferredAndKeepsWhatItDeclared) {
   Cooperating w;
-  EXPECT_SAYS(w.why(w.victim, "cooperates"), "pid 7 asks for its orders; while it is paused it keeps at most 32.0 MiB");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::cooperates).number("poller"), 7);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::cooperates).bytes("residue"), 32 * MiB);
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::cooperative);
   EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it never yielded before";
@@ -66,7 +67,7 @@ TEST(Cooperation, WhoeverFailsIsUndoneAndTheDriverIsTried) {
   w.pause();
   w.refused("pid 7 did not answer within 30 s");
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "pid 7 did not answer within 30 s; then the driver is tried");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next"), "driver");
   EXPECT_EQ(w.at(w.victim).reserved(), 10 * GiB);
   EXPECT_LT(w.trust(), 1);
   w.runs();
@@ -89,7 +90,7 @@ TEST(Cooperation, ALiarIsCaughtByWhatIsMeasured) {
   w.pass(2s);
   w.measure(9 * GiB);
   w.pass(20ms);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "it said that it has yielded, and");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
   EXPECT_TRUE(w.newest<Unpark>()->told);
   w.runs();
   EXPECT_EQ(w.method(), PauseMethod::driver);
@@ -135,9 +136,9 @@ TEST(Cooperation, OnlyThatIfItsOwnerSaysSo) {
   Lease only = wish(GiB);
   only.pausable = Pausable::cooperative;
   const LeaseId id = w.submit(only);
-  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "its program has not said how it yields");
+  EXPECT_EQ(w.step(Pause{id, 0, {}, plenty}).outcome.error().code, Code::PauseUnsafe);
   w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value()) << "a token's lease, too";
+  ASSERT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value()) << "a token's lease, too";
   w.step(Parked{id, false, "no"});
   w.step(Unparked{id, Unparked::How::runs, {}, plenty});
   EXPECT_EQ(w.state_of(id), LeaseState::active) << "the driver is not for it";
@@ -151,7 +152,8 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   EXPECT_EQ(w.free(0), free - (5 * GiB - 32 * MiB)) << "nothing is granted against it";
   EXPECT_EQ(w.ordered<PauseAgain>(), 0);
   w.measure(5 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "holds 5.0 GiB again, of at most 32.0 MiB");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::allocated_while_paused).bytes("holds"), 5 * GiB);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::allocated_while_paused).bytes("residue"), 32 * MiB);
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
   EXPECT_LT(w.trust(), 1);
   ASSERT_TRUE(w.pause().has_value());
@@ -181,7 +183,7 @@ TEST(Cooperation, ALateOrderToParkOnTopIsNobodysWish) {
   w.measure(5 * GiB);
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
   w.measure(Bytes{});
-  ASSERT_TRUE(w.step(Pause{w.victim, 0, "it held VRAM", plenty, true}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{w.victim, 0, {PauseCauseKind::allocated_while_paused}, plenty, true}).outcome.has_value());
   EXPECT_TRUE(w.at(w.victim).parking->resume_requested) << "it waits to come back as before";
   EXPECT_EQ(w.ordered<Park>(), 1);
   w.measure(5 * GiB);
@@ -199,14 +201,14 @@ TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
   only.pausable = Pausable::cooperative;
   const LeaseId id = w.submit(only);
   w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
   w.step(Parked{id, true, {}, 9 * GiB});
   for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
   ASSERT_EQ(w.state_of(id), LeaseState::paused);
   const LeaseId other = w.run(20 * GiB, 9, "other");
   w.step(Release{.lease = id, .revoke = true});
   ASSERT_EQ(w.state_of(id), LeaseState::paused) << "it waits for its room";
-  const auto refused = w.step(Pause{id, 0, "", plenty}).outcome;
+  const auto refused = w.step(Pause{id, 0, {}, plenty}).outcome;
   EXPECT_EQ(refused.error().code, Code::PauseUnsafe) << refused.error().detail;
   w.step(Release{.lease = other, .force = true});
   for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
@@ -229,7 +231,7 @@ TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "it comes back when there is room for all of it";
   EXPECT_EQ(w.free(0), free);
   EXPECT_EQ(w.ordered<Unpark>(), 0);
-  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "could not be parked: its work was not done in time");
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::parking_again_failed), 1);
   w.step(Resume{w.victim});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver) << "nobody knows how far that came";
@@ -385,26 +387,26 @@ TEST(Grants, LetWhatSubletDidNotStartBeParked) {
   lease.owner = kept_process(7);
   lease.owner.keeper = {};
   const LeaseId id = w.submit(lease);
-  const auto refused = w.step(Pause{id, 0, "", plenty}).outcome.error();
+  const auto refused = w.step(Pause{id, 0, {}, plenty}).outcome.error();
   EXPECT_SAYS(refused.hint, "sublet pause --grant ollama");
   w.step(Grant{1001, "ollama"});
-  EXPECT_FALSE(w.step(Pause{id, 0, "", plenty}).outcome.has_value()) << "somebody else's word";
+  EXPECT_FALSE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value()) << "somebody else's word";
   w.step(Grant{1000, "ollama"});
   EXPECT_EQ(w.last.grants.size(), 1U);
   w.step(Grant{1000, "ollama"});
   EXPECT_TRUE(w.last.grants.empty());
-  EXPECT_TRUE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+  EXPECT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
   w.step(Parked{id, false, "no"});
   w.step(Unparked{id});
   w.step(Grant{1000, "ollama", false});
-  EXPECT_FALSE(w.step(Pause{id, 0, "", plenty}).outcome.has_value());
+  EXPECT_FALSE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
 }
 
 // Its order is of before the store was read anew: it comes back, and is not parked first.
 TEST(MeasuredWhileLocked, WhoComesBackIsNotParked) {
   Card w;
   const LeaseId id = w.start(4 * GiB, Tier::standard);
-  w.step(Pause{id, 0, "its owner asked", plenty});
+  w.step(Pause{id, 0, {}, plenty});
   EXPECT_TRUE(w.step(MeasuredWhileLocked{id, plenty}).outcome.has_value());
   w.restart();
   w.measure();

@@ -36,7 +36,7 @@ Result<LeaseId> Stepper::on(const Claim& fact) {
   lease.offer_ends_at.reset();
   ++lease.generation;
   start_ttl(lease);
-  explain(lease, "claimed", "claimed " + format_duration(now_ - *lease.granted_at) + " after it was offered");
+  explain(lease, ReasonKind::claimed, args("after", now_ - *lease.granted_at));
   state_.schedule(lease, rules_);
   touch(lease);
   return lease.id;
@@ -74,9 +74,9 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     // Who said how the program yields was one of the program before it.
     if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt, now_);
     state_.runtime_.at(lease->id).program_ended = false;
-    explain(*lease, "attached",
-            "owned by the process tree of pid " + std::to_string(fact.owner.process.pid) +
-                (fact.owner.keeper ? ", kept by pid " + std::to_string(fact.owner.keeper.pid) : ""));
+    const ProcessRef keeper = fact.owner.keeper;
+    explain(*lease, ReasonKind::attached,
+            args("pid", fact.owner.process.pid, "keeper", keeper ? std::optional(keeper.pid) : std::nullopt));
     state_.schedule(*lease, rules_);
   }
   if (!fact.as_owner && (first || book)) note("booked");

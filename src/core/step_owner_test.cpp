@@ -36,7 +36,7 @@ TEST(Connection, LostForTheLingerEndsTheLease) {
   EXPECT_EQ(w.state_of(id), LeaseState::active);
   w.pass(1ms);
   EXPECT_EQ(w.told(id).end_reason, EndReason::owner_gone);
-  EXPECT_SAYS(w.why(id, "ended"), "no connection open for 5 s");
+  EXPECT_EQ(w.reason(id, ReasonKind::owner_disconnected).duration("gone"), 5s);
   EXPECT_TRUE(w.gone(id)) << "it never had a process: its bytes are free at once";
   EXPECT_EQ(w.free(0), 24 * GiB);
 }

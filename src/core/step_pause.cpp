@@ -36,6 +36,22 @@ std::string ledger_hint(const State& state, const Lease& lease, Bytes free, Byte
          "` gives back the rest; or " + raise;
 }
 
+// The cause of a pause as arguments of a reason.
+ReasonArgs args_of(const PauseCause& cause) {
+  ReasonArgs all = args("cause", to_string(cause.kind));
+  all.add(cause.args);
+  return all;
+}
+
+// Its lease promises it so much and no more: memory that it allocated while paused stands in its own way.
+ReasonArgs resume_failed_args(const Lease& lease, const std::string& detail) {
+  Bytes beside;
+  for (const HeldWhenPaused& its : lease.parking->held_when_paused) beside += its.beside;
+  ReasonArgs all = args("detail", detail);
+  if (beside > Bytes{}) all.add(args("beside", beside, "parked", lease.parking->host_bytes, "vram", lease.vram));
+  return all;
+}
+
 std::string percent(double part) { return std::to_string(std::lround(part * 100)) + " %"; }
 
 }  // namespace
@@ -90,7 +106,7 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
 }
 
 Error Stepper::never_runs_again(const Lease& lease) const {
-  return {Code::PauseUnsafe, name_of(lease) + " is poisoned: " + lease.parking->reason,
+  return {Code::PauseUnsafe, name_of(lease) + " is poisoned: " + text_of(lease.parking->cause),
           lease.stop_requested ? "its program has been told to end"
                                : end_command(state_, lease) + " ends it; nothing makes its program run again"};
 }
@@ -107,18 +123,18 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
       return Error{Code::PauseUnsafe, name_of(lease) + " is to be ended as soon as its program runs again",
                    "wait for its end: `sublet wait`"};
     if (lease.state == LeaseState::paused && lease.parking->resume_requested)
-      give_up_return(lease, "its owner wants it paused");
+      withdraw_return(lease, ReasonKind::return_withdrawn);
     else if (lease.state == LeaseState::pausing && lease.parking->resume_requested) stay_paused(lease);
     return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   }
   if (const Status may = check_pause(lease, fact.host); !may) return may.error();
-  begin_pause(lease, fact.reason, false);
+  begin_pause(lease, fact.cause, false);
   return lease.id;
 }
 
 // `returns`: it waits to come back as soon as it has yielded.
-void Stepper::begin_pause(Lease& lease, const std::string& reason, bool resume_requested) {
-  if (lease.resize) forget_resize(lease, "it is paused");
+void Stepper::begin_pause(Lease& lease, PauseCause cause, bool resume_requested) {
+  if (lease.resize) withdraw_resize(lease, ReasonKind::resize_withdrawn_by_pause);
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   runtime.tried = 0;
   runtime.yields_for = {};
@@ -127,7 +143,7 @@ void Stepper::begin_pause(Lease& lease, const std::string& reason, bool resume_r
   runtime.inhabited.reset();
   Parking parking;
   parking.since = now_;
-  parking.reason = reason;
+  parking.cause = std::move(cause);
   parking.resume_requested = resume_requested;
   const auto open = open_methods_of(state_, lease, now_);  // none: its owner wants it tried all the same
   ask_to_yield(lease, open.empty() ? *pause_method_of(state_, lease) : open.front(), std::move(parking));
@@ -145,10 +161,11 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   parking.locked_processes.emplace();
   state_.note_asked(lease, parking, rules_, now_);
   parking.told = parking.told || (cooperative && !mutant(Mutant::nobody_is_told_to_go_on));
-  explain(lease, "pausing",
-          parking.reason + ": its program is asked to yield up to " + format_size(held) + on_devices(state_, lease) +
-              (cooperative ? " by itself, within " + format_duration(yield_time(lease)) : " by the driver") +
-              "; the ledger has entered them");
+  ReasonArgs why = args_of(parking.cause);
+  why.add("bytes", held);
+  why.add("devices", device_names(state_, lease.devices));
+  if (cooperative) why.add("within", yield_time(lease));
+  explain(lease, cooperative ? ReasonKind::pausing_by_program : ReasonKind::pausing_by_driver, std::move(why));
   runtime.begun = parking.told;
   state_.set_parking(lease, std::move(parking), LeaseState::pausing);
   lease.expires_at.reset();  // its time stands still: who is parked cannot renew
@@ -216,7 +233,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
     }
     note_unfit(*lease, fact);
     const Time began = runtime.moving_since;
-    fail(*lease, fact.detail, fact.hindrance);
+    fail(*lease, ReasonKind::pause_failed, args("detail", fact.detail), fact.hindrance);
     const auto method = pause_method_of(state_, *lease);
     if (runtime.undone) runtime.undone->hint = method ? fact.hint : method.error().hint;
     if (fact.stuck) runtime.late_since = began;
@@ -271,21 +288,17 @@ void Stepper::want_back(Lease& lease) {
   state_.requeue_in_place(lease);
   grant_waiting();
   may_be_blocked_.push_back(lease.id);
-  if (lease.state == LeaseState::paused)
-    explain(lease, "queued",
-            "wants to come back, at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
-                std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
-                held_clause(state_, rules_, lease, now_),
-            "resume_queued");
+  if (lease.state == LeaseState::paused) explain(lease, ReasonKind::return_queued, place_args(lease));
 }
 
 // Its turn: the room is its own before anything is restored into it.
 void Stepper::bring_back(Lease& lease) {
-  bring_back(lease, "has " + format_size(lease.vram) + on_devices(state_, lease) + " again, after " +
-                        format_duration(now_ - lease.parking->since) + ": its program is restored");
+  bring_back(
+      lease, ReasonKind::resuming,
+      args("vram", lease.vram, "devices", device_names(state_, lease.devices), "away", now_ - lease.parking->since));
 }
 
-void Stepper::bring_back(Lease& lease, const std::string& why) {
+void Stepper::bring_back(Lease& lease, ReasonKind kind, ReasonArgs args) {
   if (state_.queue_.contains(lease.id)) state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   state_.note_beside(lease, parking);
@@ -297,7 +310,7 @@ void Stepper::bring_back(Lease& lease, const std::string& why) {
   runtime.grown.clear();
   runtime.moving_since = now_;
   runtime.moved = state_.to_move(lease);
-  explain(lease, "resuming", why);
+  explain(lease, kind, std::move(args));
   unpark(lease);
   touch_given(lease);
 }
@@ -307,18 +320,18 @@ void Stepper::stay_paused(Lease& lease) {
   Parking parking = *lease.parking;
   parking.resume_requested = false;
   state_.set_parking(lease, std::move(parking), lease.state);
-  explain(lease, "pausing", "stays paused once it has yielded: its owner wants it paused", "stays_paused");
+  explain(lease, ReasonKind::stays_after_pausing);
   touch(lease);
 }
 
-void Stepper::give_up_return(Lease& lease, const std::string& why) {
+// It waits no more to resume; one that is to end as soon as it runs is ended as it is.
+void Stepper::withdraw_return(Lease& lease, ReasonKind kind, ReasonArgs args) {
   state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
   parking.resume_requested = false;
   const bool stop = std::exchange(parking.then_stop, false);
   state_.set_parking(lease, std::move(parking), lease.state);
-  explain(lease, "paused", (stop ? "is ended as it is, and does not run again before: " : "stays paused: ") + why,
-          "stays_paused");
+  explain(lease, stop ? ReasonKind::stopping_instead_of_return : kind, std::move(args));
   touch(lease);
   if (stop) end_as_it_is(lease);
 }
@@ -337,15 +350,6 @@ void Stepper::unpark(Lease& lease) {
   }
   state_.schedule(lease, rules_);
   touch(lease);
-}
-
-// Its lease promises it so much and no more: what it took while it was paused stands in its own way.
-std::string Stepper::beside_text(const Lease& lease) const {
-  Bytes beside;
-  for (const HeldWhenPaused& its : lease.parking->held_when_paused) beside += its.beside;
-  if (beside <= Bytes{}) return {};
-  return "; its processes took " + format_size(beside) + " while it was paused, and " +
-         format_size(lease.parking->host_bytes) + " are to come back into its " + format_size(lease.vram);
 }
 
 Result<LeaseId> Stepper::on(const DriverReturned& fact) {
@@ -372,8 +376,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how == Unparked::How::not_yet) {
     const Duration pause = std::min(first_retry * (1 << std::min(runtime.retries, 5)), longest_retry);
     if (runtime.retries++ == 0 || fact.code != runtime.not_back_code)
-      explain(*lease, "resuming",
-              "it does not run yet: " + fact.detail + beside_text(*lease) + "; tried again and again", "not_yet");
+      explain(*lease, ReasonKind::resume_failed, resume_failed_args(*lease, fact.detail));
     runtime.not_back = fact.detail;
     runtime.not_back_code = fact.code;
     runtime.look_at = now_ + pause;
@@ -397,23 +400,20 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (runtime.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
   // Not as one that is parked: what it holds on its devices is still to be measured.
   if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(*lease)) {
-    end(*lease, EndReason::released, "it was to end as soon as it ran again, and never will: " + fact.detail);
+    end(*lease, EndReason::released, ReasonKind::ended_unrestorable, args("detail", fact.detail));
     return lease->id;
   }
   if (fact.how == Unparked::How::never) {
     Parking kept = parking;
     if (fact.nothing_parked) kept.host_bytes = {}, kept.measured = true;
-    kept.reason = fact.nothing_parked ? "its driver failed it for good, and it keeps what it holds on its devices: "
-                                      : "its driver failed it for good: ";
-    kept.reason += fact.detail;
+    kept.cause = {
+        PauseCauseKind::driver_failed, {}, args("detail", fact.detail, "nothing_parked", fact.nothing_parked)};
     kept.then_stop = false;
     state_.set_parking(*lease, std::move(kept), LeaseState::poisoned);
     runtime.restored_at = now_;
     want_snapshot();
-    explain(*lease, "poisoned",
-            "its program can never be restored: " + fact.detail +
-                (parking.then_stop ? "; it was to be ended, and is ended as it is" : "; it is kept, and not killed") +
-                (fact.nothing_parked ? ". Nothing of it is in host memory" : ""));
+    explain(*lease, ReasonKind::poisoned,
+            args("detail", fact.detail, "ends", parking.then_stop, "nothing_parked", fact.nothing_parked));
     if (parking.then_stop && !mutant(Mutant::deferred_ends_get_lost)) stop_program(*lease);
   } else {
     state_.set_parking(*lease, std::nullopt, LeaseState::active);
@@ -430,9 +430,8 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   runtime.next.reset();
   start_ttl(lease);
-  explain(lease, "resumed",
-          runtime.begun ? "its program runs again, " + format_duration(now_ - parking.since) + " after the pause began"
-                        : std::string("its program runs on: nothing of it was touched"));
+  explain(lease, ReasonKind::resumed,
+          args("after", runtime.begun ? std::optional(now_ - parking.since) : std::nullopt));
   runtime.restored_at = now_;
   lease.resumed_at = now_;
   want_snapshot();
@@ -461,10 +460,7 @@ void Stepper::mark_overdue(Lease& lease) {
   runtime.overdue_at = Time::never();
   runtime.overdue = true;
   const bool out = lease.state == LeaseState::pausing;
-  explain(lease, out ? "pausing" : "resuming",
-          "stuck: the driver should have " + std::string(out ? "parked" : "brought back") + " its program within " +
-              format_duration(allowed) + ", and has not returned; it keeps its room, " +
-              (out ? "and others are asked to yield in its place" : "and is brought back when it does"));
+  explain(lease, out ? ReasonKind::pausing_stuck : ReasonKind::resuming_stuck, args("allowed", allowed));
   if (lease.parking->then_stop && !lease.stop_requested && program_may_live(lease)) {
     stop_program(lease);
     touch(lease);
@@ -485,8 +481,7 @@ void Stepper::finish_half_done() {
       continue;
     }
     state_.runtime_.at(id).next.reset();
-    if (lease->state == LeaseState::pausing)
-      undo(*lease, "the daemon was restarted in the middle of it", LeftAlone::Ground::undone);
+    if (lease->state == LeaseState::pausing) undo(*lease, ReasonKind::pause_interrupted, {}, LeftAlone::Ground::undone);
     else note("tried_again"), unpark(*lease);
   }
 }

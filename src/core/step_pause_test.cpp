@@ -23,7 +23,7 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB) << "the residue";
   EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
-  EXPECT_SAYS(w.why(w.victim, "paused"), "9.0 GiB are parked in host memory");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::paused).bytes("parked"), 9 * GiB);
   const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
   ASSERT_EQ(helps.size(), 1u);
   EXPECT_SAYS(helps[0], "`sublet resume " + to_string(w.victim) + "`");
@@ -101,7 +101,7 @@ TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
     lease.owner.kind = OwnerKind::connection;
     const LeaseId id = w.submit(lease, true);
     w.step(Attach{id, 0, kept_process(7), true, {}});
-    w.step(Pause{id, 0, "its owner asked", plenty});
+    w.step(Pause{id, 0, {}, plenty});
     w.step(Parked{id, true, {}, 9 * GiB});
     for (int proof = 0; proof < 2; ++proof) {
       w.pass(1s);
@@ -136,7 +136,7 @@ TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.ordered<Unpark>(), 1);
   EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "not measured gone within 30 s");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_unmeasured).duration("timeout"), 30s);
   w.unparked();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
   EXPECT_EQ(w.state.ledger_entries(), Bytes{});
@@ -165,7 +165,8 @@ TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
   w.pause();
   w.step(Parked{w.victim, false, "pid 7 is traced"});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "undone: pid 7 is traced");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("detail"), "pid 7 is traced");
+  EXPECT_TRUE(w.reason(w.victim, ReasonKind::pause_failed).flag("begun"));
   for (int tries = 1; tries <= 4; ++tries) {
     EXPECT_EQ(w.ordered<Unpark>(), tries);
     w.unparked(Unparked::How::not_yet);
@@ -215,7 +216,8 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
   EXPECT_EQ(w.state.queue().place(w.victim), 1u);
-  EXPECT_SAYS(w.why(w.victim, "queued"), "wants to come back, at place 1 of 1: needs 10.0 GiB again");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).number("place"), 1);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).bytes("vram"), 10 * GiB);
   const LeaseId later = w.submit(wish(5 * GiB), true);
   EXPECT_EQ(w.state_of(later), LeaseState::queued);
   w.step(Release{w.waiter});
@@ -256,7 +258,7 @@ TEST(Pause, AnUnleasedProcessInItsRoomIsWaitedFor) {
   w.resume();
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
   EXPECT_EQ(w.ordered<Unpark>(), 0) << "a restore without room is final: none is tried";
-  EXPECT_SAYS(w.why(w.victim, "queued"), "pid 99");
+  EXPECT_SAYS(w.reason(w.victim, ReasonKind::return_queued).parts("holders").at(0).what, "pid 99");
   w.measure(Bytes{});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
 }
@@ -273,7 +275,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
     w.snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
   };
   measure(20 * GiB, {});
-  ASSERT_TRUE(w.step(Pause{whole, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{whole, 0, {}, plenty}).outcome.has_value());
   w.step(Parked{whole, true, {}, 20 * GiB});
   measure({}, 4 * MiB);
   measure({}, 4 * MiB);
@@ -297,7 +299,7 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
   EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "its bytes are still in host memory";
   EXPECT_EQ(w.resume().error().code, Code::PauseUnsafe);
-  EXPECT_SAYS(w.resume().error().detail, "failed it for good: the driver says 2");
+  EXPECT_SAYS(w.resume().error().detail, "the driver can never restore it: the driver says 2");
   EXPECT_EQ(w.pause().error().detail, w.resume().error().detail) << "nor is it paused";
   const auto released = w.step(Release{w.victim}).outcome;
   EXPECT_SAYS(released.error().hint, "`sublet stop " + to_string(w.victim) + "`");
@@ -358,15 +360,17 @@ TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
   how.way = CooperationWay::webhook;
   how.address = "http://127.0.0.1/yield";
   w.step(Cooperate{theirs, 0, how});
-  ASSERT_TRUE(w.step(Pause{theirs, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{theirs, 0, {}, plenty}).outcome.has_value());
   w.step(Release{.lease = theirs, .stop = true});
   w.step(Parked{theirs, true, {}, 1 * GiB});
   w.measure(9 * GiB);
   w.measure(9 * GiB);
   ASSERT_EQ(w.state_of(theirs), LeaseState::resuming);
   w.step(Unparked{theirs, Unparked::How::never, "it is gone"});
-  EXPECT_EQ(w.why(theirs, "ended"),
-            "released: it was to end as soon as it ran again, and never will: it is gone; it held 2.0 GiB on gpu0");
+  const ReasonArgs& ended = w.reason(theirs, ReasonKind::ended_unrestorable);
+  EXPECT_EQ(ended.text("end"), "released");
+  EXPECT_EQ(ended.text("detail"), "it is gone");
+  EXPECT_EQ(ended.bytes("size"), 2 * GiB);
 }
 
 TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {
@@ -379,7 +383,7 @@ TEST(Pause, WhatCanNeverComeBackIsEndedAsItIs) {
     ASSERT_TRUE(w.step(Release{.lease = w.victim, .stop = !revoke, .revoke = revoke}).outcome.has_value());
     w.measure(Bytes{});
     EXPECT_EQ(w.signals(w.victim, false), 1);
-    EXPECT_SAYS(w.why(w.victim, "paused"), "is ended as it is, and does not run again before: it needs more");
+    EXPECT_TRUE(w.reason(w.victim, ReasonKind::stopping_instead_of_return).has("most"));
     w.pass(w.rules.grace);
     EXPECT_EQ(w.signals(w.victim, true), 1);
   }
@@ -444,13 +448,13 @@ TEST(Pause, WhatHostMemoryCannotTakeIsNotBegun) {
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
   TwoLeases w;
-  EXPECT_EQ(w.step(Pause{w.waiter, 0, "", plenty}).outcome.error().code, Code::Stale) << "it waits";
+  EXPECT_EQ(w.step(Pause{w.waiter, 0, {}, plenty}).outcome.error().code, Code::Stale) << "it waits";
   const LeaseId by_token = w.submit(wish(GiB));
-  EXPECT_EQ(w.step(Pause{by_token, 0, "", plenty}).outcome.error().code, Code::PauseUnsafe);
+  EXPECT_EQ(w.step(Pause{by_token, 0, {}, plenty}).outcome.error().code, Code::PauseUnsafe);
   Lease pinned = wish(GiB);
   pinned.pausable = Pausable::no;
   const LeaseId id = w.submit(pinned);
-  EXPECT_SAYS(w.step(Pause{id, 0, "", plenty}).outcome.error().detail, "pinned");
+  EXPECT_SAYS(w.step(Pause{id, 0, {}, plenty}).outcome.error().detail, "pinned");
 }
 
 TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {

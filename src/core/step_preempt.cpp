@@ -209,7 +209,7 @@ void Stepper::look_for_room(const Lease& waiter) {
   if (waits_for_reading(waiter)) return;
   const std::optional<PreemptionRequest>& preemption_request = waiter.preemption_request;
   if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return;
-  const PreemptionQuery query{waiter, preemption_request, /*told=*/false};
+  const PreemptionQuery query{waiter, preemption_request, /*lists_all=*/false};
   const VictimPlan plan = plan_on_or_elsewhere(query);
   // It comes by itself, or is there. What comes because others left for it is kept for it: they would have it back.
   const bool settles = std::ranges::any_of(
@@ -360,7 +360,7 @@ void Stepper::ask_by_next(Lease& victim, const PreemptionPlan& preemption) {
   Parking parking = std::move(undone->second.parking);
   undone_.erase(undone);
   parking.told = false;
-  parking.reason = yield_text(preemption, victim);
+  parking.cause = cause_of(preemption, victim);
   runtime.yields_for = preemption.preemptor;
   note("next_method");
   ask_to_yield(victim, *runtime.next, std::move(parking));
@@ -410,7 +410,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
   if (ends) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
-    leave_alone(*victim, {LeftAlone::Ground::refused, may.error().detail});
+    leave_alone(*victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
     return victim->id;
   }
   // Nor is the first asked where there is no host memory for the last. Another's control group is not looked at yet.
@@ -422,53 +422,59 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     return victim->id;
   }
   preemption->started = true;
-  begin_pause(*victim, yield_text(*preemption, *victim), true);
+  begin_pause(*victim, cause_of(*preemption, *victim), true);
   state_.runtime_.at(victim->id).yields_for = preemption->preemptor;
   return victim->id;
 }
 
-// Told while the victim is away, when the preemptor may be over: what was asked for, and nothing of how things are.
-std::string Stepper::yield_text(const PreemptionPlan& preemption, const Lease& victim) const {
+// Told while the victim is paused, when the preemptor may be over: what that lease asked for, and not how things are.
+PauseCause Stepper::cause_of(const PreemptionPlan& preemption, const Lease& victim) const {
   const Lease& preemptor = *state_.find(preemption.preemptor);
-  const std::string asked = ", which " + asked_text(preemptor);
-  // With its equals those may have to leave who are below them all.
+  PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
+  // In a time slice those may have to leave who are below the leases that share it.
   const bool below = preemption.cause == Cause::slice && victim.tier < preemptor.tier;
-  switch (below ? Cause::tier : preemption.cause) {
-    case Cause::tier:
-      return "to make room for " + name_of(preemptor) + ", of the tier " + std::string(to_string(preemptor.tier)) +
-             asked;
-    case Cause::slice: return "for the time slice of " + name_of(preemptor) + asked;
-    case Cause::request: break;
+  if (preemption.cause == Cause::tier || below) {
+    cause.kind = PauseCauseKind::tier;
+    cause.args.add("tier", to_string(preemptor.tier));
+  } else if (preemption.cause == Cause::request) {
+    const bool by_admin = is_admins(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
+    cause.kind = by_admin ? PauseCauseKind::admin_preemption : PauseCauseKind::owner_preemption;
   }
-  const std::string whose =
-      requester_text(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
-  return "requested by " + whose + " to make room for " + name_of(preemptor) + asked;
+  cause.args.add(asked_args(preemptor));
+  return cause;
 }
 
-// It cannot be paused, and has agreed to be ended when somebody above it needs its room.
+// A spot lease that cannot be paused has agreed to be ended when a higher tier needs its memory.
 void Stepper::end_spot(Lease& lease, const PreemptionPlan& preemption) {
-  std::string text = yield_text(preemption, lease) + "; it is of the tier spot";
+  const PauseCause cause = cause_of(preemption, lease);
+  ReasonArgs why = args("cause", to_string(cause.kind));
+  why.add(cause.args);
   if (const auto since = state_.told_in_vain(lease, now_); since >= rules_.spot_unused_after) {
-    text += ", and its program has not gone on for " + format_duration(*since) + " since it was told to";
-    return end(lease, EndReason::revoked, text, "spot_ended");
+    why.add("silent", *since);
+    return end(lease, EndReason::revoked, ReasonKind::spot_unresponsive, std::move(why));
   }
-  text += " and cannot be paused";
-  const MostParkable most = most_parkable(rules_, lease, state_.find(preemption.preemptor)->uid);
+  const ReasonKind kind = why_unpausable(lease, *state_.find(preemption.preemptor), why);
+  end(lease, EndReason::revoked, kind, std::move(why));
+}
+
+// Why a spot lease cannot be paused for the preemptor; adds the arguments.
+ReasonKind Stepper::why_unpausable(const Lease& lease, const Lease& preemptor, ReasonArgs& why) const {
+  const MostParkable most = most_parkable(rules_, lease, preemptor.uid);
   const auto methods = pause_methods_of(state_, lease);
   const bool by_a_method = !methods.empty();
   const Barred* barred = by_a_method ? state_.barred(lease.id, methods.front(), now_) : nullptr;
   if (barred != nullptr && open_methods_of(state_, lease, now_).empty()) {
-    text += ": " + barred->why;
-  } else if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {
-    text += ": of the " + format_size(lease.reserved()) + " that it was given, host memory could take no more than " +
-            format_size(most.bytes) + " (" + std::string(most.bound) + ")";
-  } else if (by_a_method) {
-    text += ": nothing of its program has been on a card for a while that could be parked";
-  } else if (may_register(lease)) {
-    text += lease.pausable == Pausable::driver ? ": no program of it has come" : ": nothing has said how it yields";
-    text += ", for " + format_duration(rules_.spot_unused_after) + " (`pause.spot_unused_after`)";
+    why.add("obstacle", barred->why);
+    return ReasonKind::spot_obstructed;
   }
-  end(lease, EndReason::revoked, text, "spot_ended");
+  if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {
+    why.add(args("reserved", lease.reserved(), "most", most.bytes, "bound", most.bound));
+    return ReasonKind::spot_too_large;
+  }
+  if (by_a_method) return ReasonKind::spot_unused;
+  if (!may_register(lease)) return ReasonKind::spot_unpausable;
+  why.add("idle", rules_.spot_unused_after);
+  return lease.pausable == Pausable::driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered;
 }
 
 // Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in
@@ -476,7 +482,8 @@ void Stepper::end_spot(Lease& lease, const PreemptionPlan& preemption) {
 void Stepper::refuse_set(const PreemptionPlan& preemption, const std::string& beyond) {
   const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
   Lease& victim = *find(most->lease);
-  leave_alone(victim, {LeftAlone::Ground::refused, "not it alone would have to yield, but " + beyond});
+  leave_alone(victim, {LeftAlone::Ground::refused, ReasonKind::note,
+                       args("text", "it is not the only lease that would be paused: " + beyond)});
   if (state_.ledger_unsettled() <= Bytes{}) return;
   Time& until = state_.runtime_.at(victim.id).ineligible_until;
   until = std::min(until, now_ + settling_pause);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/format.h"
 #include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
@@ -16,7 +17,10 @@ TEST(Preemption, AHigherTierHasALowerOneYieldAndThatComesBack) {
   w.obey();
   EXPECT_EQ(w.state_of(batch), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-  EXPECT_SAYS(w.at(batch).parking->reason, "of the tier interactive, which asked for 10.0 GiB");
+  const PauseCause& cause = w.at(batch).parking->cause;
+  EXPECT_EQ(cause.kind, PauseCauseKind::tier);
+  EXPECT_EQ(cause.preemptor, urgent);
+  EXPECT_EQ(cause.args.bytes("asked"), 10 * GiB);
   EXPECT_TRUE(w.at(batch).parking->resume_requested) << "it waits to come back";
   EXPECT_TRUE(w.state.plans().empty());
   w.attach(urgent);
@@ -101,7 +105,7 @@ TEST(Preemption, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
   EXPECT_EQ(w.state_of(cheap), LeaseState::active);
   EXPECT_EQ(w.state_of(dear), LeaseState::paused);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-  EXPECT_SAYS(w.state.left_alone(cheap).why, "pid 102 is traced");
+  EXPECT_EQ(w.state.left_alone(cheap).kind, ReasonKind::pause_failed);
 }
 
 // The second of two refuses to yield by itself.
@@ -123,8 +127,8 @@ TEST(Preemption, WhoseFirstMethodFailsIsAskedByTheNextAndNobodyComesBackMeanwhil
   w.live(30s);
   EXPECT_EQ(w.state_of(w.urgent), LeaseState::active);
   EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);
-  EXPECT_EQ(w.times_told(w.first, "paused"), 1);
-  EXPECT_EQ(w.times_told(w.first, "resumed"), 0);
+  EXPECT_EQ(w.times_told(w.first, ReasonKind::paused), 1);
+  EXPECT_EQ(w.times_told(w.first, ReasonKind::resumed), 0);
 }
 
 TEST(Preemption, WhatIsMadeByTheNextMethodHasBegun) {
@@ -160,7 +164,8 @@ TEST(Preemption, WithoutHostMemoryNobodyIsAsked) {
   EXPECT_EQ(w.state_of(batch), LeaseState::active);
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
   EXPECT_TRUE(w.state.plans().empty()) << "a set that cannot be had holds nothing";
-  EXPECT_SAYS(w.state.left_alone(batch).why, "host memory takes 2.0 GiB more");
+  EXPECT_EQ(w.state.left_alone(batch).ground, LeftAlone::Ground::refused);
+  EXPECT_SAYS(why_text(w.state.left_alone(batch)), "host memory takes 2.0 GiB more");
   w.live(15s);
   EXPECT_EQ(w.state_of(urgent), LeaseState::active) << "tried again when there is more";
 }
@@ -198,7 +203,7 @@ TEST(Preemption, AUsersWordReachesTheUsersOwnProgramsOnly) {
   const LeaseId waiter = w.start(20 * GiB, Tier::interactive, "infer");
   const auto refused = w.step(Preempt{waiter, 0, PreemptionRequest{1000, false}}).outcome;
   ASSERT_FALSE(refused.has_value()) << "pauses are on somebody's word only, and this word is not about them";
-  EXPECT_SAYS(refused.error().detail, "not the program of the user on whose word room is made");
+  EXPECT_SAYS(refused.error().detail, "not the program of the user who requested memory");
   const LeaseId small = w.start(12 * GiB, Tier::standard, "infer");
   ASSERT_TRUE(w.step(Preempt{small, 0, PreemptionRequest{1000, false}}).outcome.has_value());
   w.obey();

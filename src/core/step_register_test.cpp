@@ -63,9 +63,10 @@ TEST(Register, WhoNeverDoesIsEndedOnceItsMomentIsOver) {
     Silent w(owner, pausable);
     w.pass_until(w.granted() + w.rules.spot_unused_after);
     EXPECT_FALSE(w.lives()) << static_cast<int>(owner) << " " << to_string(pausable);
-    EXPECT_SAYS(w.why(w.spot, "ended"), pausable == Pausable::driver
-                                            ? "cannot be paused: no program of it has come, for 2 min"
-                                            : "cannot be paused: nothing has said how it yields, for 2 min");
+    const bool by_driver = pausable == Pausable::driver;
+    const ReasonArgs& why =
+        w.reason(w.spot, by_driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered);
+    EXPECT_EQ(why.duration("idle"), w.rules.spot_unused_after);
   }
 }
 
@@ -91,7 +92,7 @@ TEST(Register, WhomHostMemoryCouldNeverTakeGainsNothingByIt) {
   w.rules.ledger_limit = 19 * GiB;
   w.ask();
   EXPECT_FALSE(w.lives());
-  EXPECT_SAYS(w.why(w.spot, "ended"), "host memory could take no more than 19.0 GiB");
+  EXPECT_EQ(w.reason(w.spot, ReasonKind::spot_too_large).bytes("most"), 19 * GiB);
 }
 
 TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {

@@ -16,7 +16,7 @@ struct Relapsed : Cooperating {
   int asked() const { return ordered<PauseAgain>(); }
   // As the engine does when it is told of a relapse.
   Result<LeaseId> again(const HostMemory& host = plenty) {
-    return step(Pause{victim, 0, "it held VRAM", host, true}).outcome;
+    return step(Pause{victim, 0, {PauseCauseKind::allocated_while_paused}, host, true}).outcome;
   }
   void fails(std::optional<Hindrance> why, bool undone = true) {
     Parked fact{victim, false, "it was in the way", {}, undone};

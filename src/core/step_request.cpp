@@ -26,10 +26,8 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
   const VictimPlan plan = plan_now_or_later(state_, rules_, PreemptionQuery{lease, by}, now_);
   if (!plan.found) return cannot_make_room(lease, plan);
   request_preemption(lease, by);
-  explain(lease, "queued",
-          "room is made for it, requested by " + requester_text(by, lease) +
-              (plan.wait_for.empty() ? "" : ", as soon as somebody may be asked: " + plan.wait_for),
-          "preemption_requested");
+  explain(lease, ReasonKind::preemption_requested,
+          args("requester", requester_text(by, lease), "later", plan.wait_for));
   return lease.id;
 }
 

@@ -22,14 +22,15 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
   for (const bool admins : {false, true}) {
     Word w(admins);
     EXPECT_EQ(w.state_of(w.above), LeaseState::paused);
-    EXPECT_SAYS(w.at(w.above).parking->reason, (admins ? "requested by an administrator" : "requested by its owner") +
-                                                   (" to make room for " + to_string(w.low)));
+    const PauseCause& cause = w.at(w.above).parking->cause;
+    EXPECT_EQ(cause.kind, admins ? PauseCauseKind::admin_preemption : PauseCauseKind::owner_preemption);
+    EXPECT_EQ(cause.preemptor, w.low);
     w.live(300s);
     EXPECT_EQ(w.state_of(w.low), LeaseState::active) << "no two displace each other back and forth";
     const auto helps = what_would_help(w.state, w.rules, w.at(w.above), w.now);
     EXPECT_TRUE(std::any_of(helps.begin(), helps.end(), [&](const std::string& help) {
       return contains(help, to_string(w.low)) &&
-             contains(help, admins ? "requested by an administrator" : "requested by its owner");
+             contains(help, admins ? "an administrator requested" : "its owner requested");
     }));
     w.quit(w.low);
     EXPECT_EQ(w.state_of(w.above), LeaseState::active) << "then it comes back";
@@ -46,9 +47,9 @@ TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
     ASSERT_TRUE(w.step(Preempt{meant, 0, PreemptionRequest{admins ? 0U : 1000U, admins}}).outcome.has_value());
     w.live(60s);
     EXPECT_EQ(w.state_of(meant), LeaseState::active);
-    EXPECT_EQ(w.times_told(above, "paused"), 1);
-    EXPECT_EQ(w.times_told(above, "resumed"), 0) << "not into the room that it has made";
-    EXPECT_EQ(w.times_told(equal, "paused"), 1);
+    EXPECT_EQ(w.times_told(above, ReasonKind::paused), 1);
+    EXPECT_EQ(w.times_told(above, ReasonKind::resumed), 0) << "not into the room that it has made";
+    EXPECT_EQ(w.times_told(equal, ReasonKind::paused), 1);
   }
 }
 
@@ -69,7 +70,7 @@ TEST(Word, WhatWasMadeOnItIsKeptWhileAReadingIsLate) {
   w.programs.erase(equal);
   w.live(60s);
   EXPECT_EQ(w.state_of(meant), LeaseState::active);
-  EXPECT_EQ(w.times_told(above, "resumed"), 0);
+  EXPECT_EQ(w.times_told(above, ReasonKind::resumed), 0);
 }
 
 TEST(Word, WhoYieldedOnItIsLetInAtMostOnceByARestart) {
@@ -85,7 +86,7 @@ TEST(Word, WhoYieldedOnItIsLetInAtMostOnceByARestart) {
   w.measure();
   w.live(60s);
   EXPECT_EQ(w.state_of(meant), LeaseState::active);
-  EXPECT_LE(w.times_told(above, "resumed"), 1);
+  EXPECT_LE(w.times_told(above, ReasonKind::resumed), 1);
 }
 
 TEST(Word, AnAdministratorsIsNotMadeLessByItsOwners) {
@@ -120,7 +121,7 @@ TEST(Word, WhatYieldsOnItDoesNotGoBackWhenTheNextIsEnded) {
   w.live(5s);
   EXPECT_EQ(w.state_of(meant), LeaseState::active);
   EXPECT_EQ(w.state_of(parks), LeaseState::paused);
-  EXPECT_EQ(w.why(parks, "resuming"), "") << "it has not been away twice";
+  EXPECT_EQ(w.times_told(parks, ReasonKind::resuming), 0) << "it has not been away twice";
 }
 
 TEST(Word, OutlivesARestart) {
@@ -198,7 +199,7 @@ TEST(Word, ThatWasCarriedOutBeforeThatWasNotedIsNotedAfterARestart) {
 TEST(Word, OutlivesAPauseThatFails) {
   for (const bool restart : {false, true}) {
     Word w;
-    ASSERT_TRUE(w.step(Pause{w.low, 0, "its owner asked", plenty}).outcome.has_value());
+    ASSERT_TRUE(w.step(Pause{w.low, 0, {}, plenty}).outcome.has_value());
     EXPECT_TRUE(w.at(w.low).preemption_request) << "until it is paused";
     if (restart) w.restart();
     else w.step(Parked{w.low, false, "it is traced"});
@@ -217,7 +218,7 @@ TEST(Word, APauseThatFailsIsNoNewOne) {
   w.rules.min_residency = 40s;
   w.rules.cooldown = 1s;
   const LeaseId later = w.submit(w.want(20 * GiB, Tier::standard, "later"), true);
-  w.step(Pause{w.low, 0, "its owner asked", plenty});
+  w.step(Pause{w.low, 0, {}, plenty});
   w.step(Parked{w.low, false, "it is traced"});
   w.obeyed = w.actions.size();
   w.step(Unparked{w.low});

@@ -31,7 +31,7 @@ Result<LeaseId> Stepper::on(const Resize& fact) {
   if (const Status ok = check_resize(lease, fact.vram); !ok) return ok.error();
   if (fact.vram > lease.vram) return ask_more(lease, fact);
   if (fact.vram < lease.vram) return shrink(lease, fact.vram);
-  if (lease.resize) forget_resize(lease, "its owner wants its present size");
+  if (lease.resize) withdraw_resize(lease, ReasonKind::resize_withdrawn_by_owner, args("asked", fact.vram));
   return lease.id;
 }
 
@@ -72,13 +72,13 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
                      : "free what the program does not need, then ask for " + format_size_up(charge.used) + " or more"};
   }
   const Bytes before = lease.vram;
-  if (lease.resize) forget_resize(lease, "its owner wants less instead");
+  if (lease.resize) withdraw_resize(lease, ReasonKind::resize_withdrawn_by_owner, args("asked", vram));
   lease.count_size(now_);
   state_.resize(lease, vram, now_);
   lease.asked_vram = vram;
   want_snapshot();  // what it gives back is promised once it is seen that its programs have not taken it since
-  explain(lease, "resized",
-          "shrunk from " + format_size(before) + " to " + format_size(vram) + on_devices(state_, lease));
+  explain(lease, ReasonKind::shrunk,
+          args("from", before, "vram", vram, "devices", device_names(state_, lease.devices)));
   touch(lease);
   return lease.id;
 }
@@ -95,7 +95,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   state_.reindex(rules_, now_);
   const Nominations held(state_, rules_, now_);
   if (!fact.may_queue && !place(*state_.queue_.key(lease.id), &held)) {
-    const std::string shortage = shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_);
+    const std::string shortage = shortage_text(state_, rules_, lease, now_);
     lease.resize = before;
     state_.requeue_in_place(lease);
     state_.last_queued_at_ = last_queued_at;
@@ -105,11 +105,7 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   state_.room_stale_ = true;  // its place may be the same, and it needs less
   touch(lease);
   grant_waiting();
-  if (lease.resize)
-    explain(lease, "resizing",
-            "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
-                std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
-                held_clause(state_, rules_, lease, now_));
+  if (lease.resize) explain(lease, ReasonKind::resizing, place_args(lease));
   return lease.id;
 }
 
@@ -121,18 +117,16 @@ void Stepper::grow(Lease& lease) {
   lease.count_size(now_);
   state_.resize(lease, upgrade.vram, now_);
   lease.asked_vram = upgrade.vram;
-  explain(lease, "resized",
-          "grown from " + format_size(before) + " to " + format_size(upgrade.vram) + on_devices(state_, lease) +
-              " after waiting " + format_duration(now_ - upgrade.queued_at),
-          "grown");
+  explain(lease, ReasonKind::grown,
+          args("from", before, "vram", upgrade.vram, "devices", device_names(state_, lease.devices), "waited",
+               now_ - upgrade.queued_at));
   touch_given(lease);
 }
 
-void Stepper::forget_resize(Lease& lease, const std::string& why) {
-  explain(lease, "resized",
-          "waits no longer to grow to " + format_size(lease.resize->vram) + ", and keeps " + format_size(lease.vram) +
-              ": " + why,
-          "resize_withdrawn");
+void Stepper::withdraw_resize(Lease& lease, ReasonKind kind, ReasonArgs args) {
+  args.add("wanted", lease.resize->vram);
+  args.add("vram", lease.vram);
+  explain(lease, kind, std::move(args));
   drop_request(lease);
   lease.resize.reset();
   state_.requeue_in_place(lease);

@@ -24,7 +24,8 @@ TEST(Resize, ShrinksAtOnceAndGivesToThoseWhoWait) {
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB)});
   EXPECT_EQ(w.state_of(waiter), LeaseState::active);
-  EXPECT_SAYS(w.why(w.mine, "resized"), "shrunk from 8.0 GiB to 4.0 GiB on gpu0");
+  EXPECT_EQ(w.reason(w.mine, ReasonKind::shrunk).bytes("from"), 8 * GiB);
+  EXPECT_EQ(w.reason(w.mine, ReasonKind::shrunk).bytes("vram"), 4 * GiB);
 }
 
 TEST(Resize, WhatWasTakenJustBeforeItShrankIsPromisedToNobody) {
@@ -80,7 +81,8 @@ TEST(Resize, GrowsAtOnceIfItFitsElseInTurn) {
   EXPECT_EQ(w.at(w.mine).vram, 14 * GiB) << "it keeps what it has";
   EXPECT_EQ(w.at(w.mine).resize->vram, 20 * GiB);
   EXPECT_EQ(w.state.queue().place(w.mine), 1u);
-  EXPECT_SAYS(w.why(w.mine, "resizing"), "place 1 of 1: wants to grow from 14.0 GiB to 20.0 GiB; 0 B is");
+  EXPECT_EQ(w.reason(w.mine, ReasonKind::resizing).bytes("has"), 14 * GiB);
+  EXPECT_EQ(w.reason(w.mine, ReasonKind::resizing).bytes("vram"), 20 * GiB);
   EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.mine), w.now).short_bytes, 6 * GiB);
   w.step(Release{w.other});
   EXPECT_EQ(w.at(w.mine).vram, 20 * GiB);
@@ -92,7 +94,7 @@ TEST(Resize, IsRefusedWhereItMayNotWait) {
   Two w;
   const auto refused = w.resize(w.mine, 20 * GiB, false);
   EXPECT_EQ(refused.error().code, Code::Memory);
-  EXPECT_SAYS(refused.error().detail, "wants to grow from 8.0 GiB to 20.0 GiB; 6.0 GiB is effectively free on gpu0");
+  EXPECT_SAYS(refused.error().detail, "needs 20.0 GiB instead of 8.0 GiB; 6.0 GiB is free on gpu0");
   EXPECT_FALSE(w.at(w.mine).resize.has_value());
   EXPECT_TRUE(w.resize(w.mine, 14 * GiB, false).has_value());
   EXPECT_EQ(w.resize(w.mine, 25 * GiB).error().code, Code::TooLarge);
@@ -119,7 +121,7 @@ TEST(Resize, ToThePresentSizeCancels) {
   ASSERT_TRUE(w.resize(w.mine, 8 * GiB).has_value());
   EXPECT_FALSE(w.at(w.mine).resize.has_value());
   EXPECT_EQ(w.state.queue().size(), 0u);
-  EXPECT_SAYS(w.why(w.mine, "resized"), "waits no longer to grow to 20.0 GiB, and keeps 8.0 GiB");
+  EXPECT_EQ(w.reason(w.mine, ReasonKind::resize_withdrawn_by_owner).bytes("wanted"), 20 * GiB);
 }
 
 TEST(Resize, OutlivesARestartAndEndsWithTheLease) {
@@ -160,7 +162,7 @@ TEST(Resize, WhatWasJustGivenBackIsNotGivenAway) {
   Card w;
   w.rules.automatic = false;
   const LeaseId lease = w.start(20 * GiB, Tier::standard);
-  w.step(Pause{lease, 0, "its owner asked", plenty});
+  w.step(Pause{lease, 0, {}, plenty});
   w.obey();
   ASSERT_EQ(w.state_of(lease), LeaseState::paused);
   w.step(Resume{lease});

@@ -59,7 +59,7 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
     return w.state.devices().begin()->second.problem;
   };
   read({uses(7, 18 * GiB, large)}, {});
-  ASSERT_TRUE(w.step(Pause{large, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{large, 0, {}, plenty}).outcome.has_value());
   w.step(Parked{large, true, {}, 18 * GiB});
   read({}, {}), read({}, {});
   ASSERT_EQ(w.state_of(large), LeaseState::paused);
@@ -200,16 +200,12 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
     w.step(Unparked{w.victim, Unparked::How::not_yet, detail, {}, false, code});
     w.pass(10s);
   };
-  const auto times_told = [&w] {
-    return std::count_if(w.reasons.begin(), w.reasons.end(),
-                         [](const Reason& r) { return contains(r.text, "it does not run yet"); });
-  };
   fails("the helper ended", "helper");
   fails("the helper ended", "helper");
-  EXPECT_EQ(times_told(), 1);
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::resume_failed), 1);
   fails("process 7 does not let itself be traced", "not_dumpable");
-  EXPECT_EQ(times_told(), 2);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "process 7 does not let itself be traced; tried again and again");
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::resume_failed), 2);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).text("detail"), w.state.not_back(w.victim));
   EXPECT_EQ(w.state.not_back(w.victim), "process 7 does not let itself be traced");
   const auto helps = what_would_help(w.state, w.rules, w.at(w.victim), w.now);
   ASSERT_FALSE(helps.empty());
@@ -292,13 +288,14 @@ TEST(Pause, WhatItTookWhileItWasPausedStandsInItsOwnWayAndItIsToldSo) {
   w.step(Release{.lease = w.waiter, .force = true});
   w.measure(3 * GiB);
   w.measure(3 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "allocated_while_paused"), "holds 3.0 GiB again");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::allocated_while_paused).bytes("holds"), 3 * GiB);
   ASSERT_TRUE(w.resume().has_value());
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).beside, 3 * GiB);
   EXPECT_EQ(w.free(0), 11 * GiB) << "the 10 GiB of its lease come back beside what it took";
   w.unparked(Unparked::How::not_yet);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "took 3.0 GiB while it was paused, and 9.0 GiB are to come back");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).bytes("beside"), 3 * GiB);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).bytes("parked"), 9 * GiB);
   w.measure(Bytes{});
   w.pass(1s);
   EXPECT_EQ(w.ordered<Unpark>(), 2) << "tried again";
@@ -319,7 +316,7 @@ TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
   ASSERT_TRUE(w.at(other).reserves());
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "9 GiB are free beside its 3, and 10 are to come back";
-  EXPECT_SAYS(w.why(w.victim, "queued"), "needs 10.0 GiB again, and 3.0 GiB more for what its processes hold beyond");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).bytes("beyond"), 3 * GiB);
   w.measure(2 * GiB);
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming) << "it gave one back";
   EXPECT_EQ(w.free(0), Bytes{});

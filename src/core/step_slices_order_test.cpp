@@ -28,8 +28,10 @@ TEST(SlicesMixed, ThoseBelowLeaveWithAnEqualWhereTheseAloneAreNotEnough) {
   const Shares shares = share(w, {equal, low, c}, 600s);
   EXPECT_GT(shares.had.at(c), 100s);
   EXPECT_GT(shares.had.at(equal), 100s);
-  EXPECT_SAYS(w.why(low, "pausing"), "to make room for " + to_string(c));
-  EXPECT_SAYS(w.why(equal, "pausing"), "for the time slice of " + to_string(c));
+  EXPECT_EQ(w.at(low).parking->cause.kind, PauseCauseKind::tier);
+  EXPECT_EQ(w.at(low).parking->cause.preemptor, c);
+  EXPECT_EQ(w.at(equal).parking->cause.kind, PauseCauseKind::slice);
+  EXPECT_EQ(w.at(equal).parking->cause.preemptor, c);
 }
 
 TEST(SlicesMixed, OneOnSeveralCardsHasAnEqualLeaveOneAndWhoIsBelowTheOther) {

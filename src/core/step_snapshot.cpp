@@ -256,9 +256,7 @@ void Stepper::settle_measured(Device& device) {
     if (!charge.settling || !charge.measured || charge.used > Bytes{} || charge.untold) continue;
     const Lease& lease = state_.leases_.at(id);
     state_.unbook(lease, device);
-    explain(lease, "settled",
-            "its bytes on " + name_of(device) + " are measured gone " + format_duration(now_ - *lease.ended_at) +
-                " after its end");
+    explain(lease, ReasonKind::settled, args("device", name_of(device), "after", now_ - *lease.ended_at));
     ended_.push_back(id);
   }
 }
@@ -347,8 +345,8 @@ bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
     return free + state_.charged(lease, uuid) >= lease.vram;
   });
   if (lease.state == LeaseState::paused && beside)
-    bring_back(lease, "its device " + name_of(device) + (over ? " is gone for good" : " is gone, and it is to end") +
-                          ": its program is resumed without it");
+    bring_back(lease, over ? ReasonKind::resuming_without_device : ReasonKind::resuming_to_end,
+               args("device", name_of(device)));
   return true;
 }
 
@@ -359,31 +357,27 @@ bool Stepper::may_be_told_to_go_on(const Lease& lease) const {
 }
 
 void Stepper::end_with(Lease& lease, const Device& device) {
-  std::string text = "its device " + name_of(device) + " has been missing from " + std::to_string(device.missing) +
-                     " snapshots over " + format_duration(now_ - *device.missing_since);
-  if (lease.parking) text += ", and nothing else can bring its program back";
+  ReasonArgs why = args("device", name_of(device), "snapshots", device.missing, "missing", now_ - *device.missing_since,
+                        "parked", lease.parking.has_value());
   if (lease.parking && program_may_live(lease)) {
     stop_program(lease);
-    text += ": it is asked to end, and killed if it lives after " + format_duration(rules_.grace);
-  } else if (lease.parking && lease.had_process) {
-    text += ": Sublet did not start it, and does not end it";
+    why.add("signal_grace", rules_.grace);
+  } else if (lease.parking) {
+    why.add("foreign", lease.had_process);
   }
-  end(lease, EndReason::failed, std::move(text), "device_gone");
+  end(lease, EndReason::failed, ReasonKind::device_gone, std::move(why));
 }
 
 // From now on it is as if the device had never been there: those who asked for it by name are told, and whoever only it
 // could have served is seen to be hopeless.
 void Stepper::forget(const std::string& uuid) {
   const Device& device = state_.devices_.at(uuid);
-  std::string why = device.read_at ? gone_text(device, now_) : "there is no device '" + uuid + "'";
+  const std::string gone = device.read_at ? gone_text(device, now_) : "there is no device '" + uuid + "'";
   state_.forget(uuid);
   state_.room_stale_ = true;  // nothing is made there any more, and nobody's turn comes
-  why += "; the devices are: " + list_devices(state_);
+  const std::string known = list_devices(state_);
   while (const QueueTree* waiting = state_.queue_.named(uuid)) {
-    Lease& lease = *find(waiting->first_above(Bytes{-1})->lease);
-    if (lease.parking) give_up_return(lease, why);
-    else if (lease.resize) forget_resize(lease, why);
-    else end(lease, EndReason::rejected, need_text(lease) + "; " + why);
+    reject_as_hopeless(*find(waiting->first_above(Bytes{-1})->lease), args("gone", gone, "known", known));
   }
 }
 

@@ -31,7 +31,7 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
   EXPECT_TRUE(w.gone(id));
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
   EXPECT_EQ(w.free(0), 24 * GiB);
-  EXPECT_FALSE(w.why(id, "settled").empty());
+  EXPECT_EQ(w.times_told(id, ReasonKind::settled), 1);
 }
 
 TEST(OverSize, IsWhatAnActiveLeaseUsesBeyondItsSizeAndTheReadingsDifference) {
@@ -193,7 +193,7 @@ TEST(LostDevice, IsUnknownAtOnceAndGivenUpOnlyAfterAWhile) {
   w.pass(w.rules.max_age);
   miss();
   EXPECT_EQ(w.told(id).end_reason, EndReason::failed);
-  EXPECT_SAYS(w.why(id, "ended"), "its device gpu1 has been missing from 12 snapshots");
+  EXPECT_EQ(w.reason(id, ReasonKind::device_gone).number("snapshots"), 12);
   EXPECT_EQ(w.state_of(waits), LeaseState::queued) << "the card may come back";
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   EXPECT_EQ(w.state_of(waits), LeaseState::offered);
@@ -258,9 +258,9 @@ TEST(LostDevice, IsForgottenInTheEndAndWhomOnlyItCouldServeIsRejected) {
   w.lose(5s);
   EXPECT_EQ(w.state.devices().size(), 1U);
   EXPECT_TRUE(w.gone(w.large) && w.gone(w.named));
-  EXPECT_SAYS(w.why(w.large, "ended"), "rejected: needs 20.0 GiB; at most 8.0 GiB of 8.0 GiB on gpu0");
-  EXPECT_SAYS(w.why(w.named, "ended"), "rejected: needs 23.0 GiB; gpu1 (GPU-1) has been gone for 10 min");
-  EXPECT_SAYS(w.why(w.named, "ended"), "the devices are: gpu0");
+  EXPECT_EQ(w.reason(w.large, ReasonKind::rejected).bytes("most"), 8 * GiB);
+  EXPECT_SAYS(w.reason(w.named, ReasonKind::rejected).text("gone"), "gpu1 (GPU-1)");
+  EXPECT_SAYS(w.reason(w.named, ReasonKind::rejected).text("known"), "gpu0");
   EXPECT_EQ(w.state_of(w.small), LeaseState::queued);
   EXPECT_EQ(w.ask(wish(20 * GiB)).error().code, Code::TooLarge);
   w.snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB)});

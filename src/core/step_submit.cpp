@@ -150,16 +150,20 @@ void Stepper::enqueue(Lease& lease) {
   touch(lease);
 }
 
+// Its place in the queue and what it lacks.
+ReasonArgs Stepper::place_args(const Lease& lease) const {
+  ReasonArgs all = args("place", state_.queue_.place(lease.id), "waiting", state_.queue_.size());
+  all.add(shortage_args(state_, rules_, lease, now_));
+  return all;
+}
+
 void Stepper::announce_wait(Lease& lease) {
   if (lease.wanted_device.empty()) {
     if (state_.rooms_.size() < static_cast<std::size_t>(lease.device_count)) want_snapshot();
   } else if (!state_.known(state_.device_entry(lease.wanted_device), rules_, now_)) {
     want_snapshot();
   }
-  explain(lease, "queued",
-          "queued at place " + std::to_string(state_.queue_.place(lease.id)) + " of " +
-              std::to_string(state_.queue_.size()) + ": " + shortage_text(state_, rules_, lease, now_) +
-              held_clause(state_, rules_, lease, now_));
+  explain(lease, ReasonKind::queued, place_args(lease));
 }
 
 Result<LeaseId> Stepper::on(const Submit& fact) {
@@ -182,9 +186,7 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   if (lease.state != LeaseState::queued) return id;
   if (!asked.may_queue) {
     const Code code = waiting_code(state_, rules_, lease, now_);
-    Error refusal{code,
-                  "the lease " + shortage_text(state_, rules_, lease, now_) + held_clause(state_, rules_, lease, now_),
-                  waiting_hint(code)};
+    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code)};
     touched_.erase(std::find(touched_.begin(), touched_.end(), id));
     state_.drop(id);
     --state_.last_id_;

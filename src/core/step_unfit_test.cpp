@@ -99,7 +99,7 @@ TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
   EXPECT_EQ(w.state_of(w.victim), LeaseState::poisoned);
   EXPECT_EQ(w.state.ledger_entries(), Bytes{});
   EXPECT_EQ(w.at(w.victim).parking->host_bytes, Bytes{});
-  EXPECT_SAYS(w.why(w.victim, "poisoned"), "Nothing of it is in host memory");
+  EXPECT_TRUE(w.reason(w.victim, ReasonKind::poisoned).flag("nothing_parked"));
 }
 
 TEST(MeasuredWhileLocked, WhatItTookBeforeItWasLockedIsEntered) {
@@ -111,7 +111,8 @@ TEST(MeasuredWhileLocked, WhatItTookBeforeItWasLockedIsEntered) {
   w.measure(12 * GiB);
   EXPECT_TRUE(w.step(MeasuredWhileLocked{w.victim, plenty}).outcome.has_value());
   EXPECT_EQ(w.state.ledger_entries(), 12 * GiB);
-  EXPECT_SAYS(w.why(w.victim, "pausing"), "it holds 12.0 GiB now, 2.0 GiB more than when it was asked");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("bytes"), 12 * GiB);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("more"), 2 * GiB);
 }
 
 TEST(MeasuredWhileLocked, WhatEachHoldsIsNotedForItsWayBack) {

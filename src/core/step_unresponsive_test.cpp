@@ -24,7 +24,7 @@ struct Unresponsive : World {
     how.address = "http://127.0.0.1:8080/";
     measure();
     EXPECT_TRUE(step(Cooperate{id, 0, how}).outcome.has_value());
-    EXPECT_TRUE(step(Pause{id, 0, "its owner asked", plenty}).outcome.has_value());
+    EXPECT_TRUE(step(Pause{id, 0, {}, plenty}).outcome.has_value());
     step(Parked{id, true, {}, Bytes{}});
     measure(), measure();
     EXPECT_EQ(state_of(id), LeaseState::paused);
@@ -97,8 +97,8 @@ TEST(UnresponsiveReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
       EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "nothing but spot leases is ended for others";
       continue;
     }
-    EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
-    EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+    EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("end"), "revoked");
+    EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("cause"), "tier");
     EXPECT_TRUE(w.at(preemptor).reserves());
   }
 }
@@ -156,7 +156,7 @@ TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
   w.step(Parked{yields, true, {}, Bytes{}});
   w.measure(), w.measure(), w.measure();
   EXPECT_EQ(w.state_of(yields), LeaseState::paused);
-  EXPECT_SAYS(w.why(w.id, "ended"), "and its program has not gone on for");
+  EXPECT_EQ(w.times_told(w.id, ReasonKind::spot_unresponsive), 1);
   EXPECT_TRUE(w.at(preemptor).reserves());
 }
 
@@ -167,7 +167,7 @@ TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
   w.live(1min, "unreachable");
   EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "it could not even be told";
   w.live(1min);
-  EXPECT_SAYS(w.why(w.id, "ended"), "expired: it has been paused for");
+  EXPECT_EQ(w.times_told(w.id, ReasonKind::orphaned), 1);
 }
 
 // What was undone is told to go on as well, and its moment begins with that.
@@ -176,7 +176,7 @@ TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
   w.step(Unparked{w.id});
   ASSERT_EQ(w.state_of(w.id), LeaseState::active);
   w.live(1h);
-  ASSERT_TRUE(w.step(Pause{w.id, 0, "its owner asked", plenty}).outcome.has_value());
+  ASSERT_TRUE(w.step(Pause{w.id, 0, {}, plenty}).outcome.has_value());
   w.step(Parked{w.id, false, "it refuses"});
   ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
   Lease urgent = wish(20 * GiB, "chat");
@@ -185,7 +185,7 @@ TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
   w.live(w.rules.spot_unused_after - 10s);
   EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
   w.live(1min);
-  EXPECT_SAYS(w.why(w.id, "ended"), "revoked: to make room for");
+  EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("cause"), "tier");
 }
 
 TEST(UnresponsiveReturn, WhatTheDaemonCouldNotHearCountsAgainstNobody) {

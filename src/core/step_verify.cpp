@@ -105,10 +105,9 @@ void Stepper::settle_down(Lease& lease) {
   learn(lease, Move::pause, runtime.moved,
         *runtime.yielded_at - runtime.moving_since);  // not before: a liar's word is none
   learn(lease, Move::settle, runtime.moved, now_ - *runtime.yielded_at);
-  explain(lease, "paused",
-          "its bytes are measured gone " + format_duration(now_ - *runtime.yielded_at) + " after it yielded, " +
-              format_duration(now_ - lease.parking->since) + " after it was asked; " +
-              format_size(lease.parking->host_bytes) + " are parked in host memory");
+  explain(lease, ReasonKind::paused,
+          args("settled", now_ - *runtime.yielded_at, "took", now_ - lease.parking->since, "parked",
+               lease.parking->host_bytes));
   runtime.yielded_at.reset();
   runtime.look_at = Time::never();
   state_.schedule(lease, rules_);
@@ -123,34 +122,32 @@ void Stepper::settle_down(Lease& lease) {
 
 // The method failed: its consumer is trusted less with it, but for what was no doing of its own; and the next one is
 // tried once this one is undone, if the pause is wanted then.
-void Stepper::fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance) {
+void Stepper::fail(Lease& lease, ReasonKind kind, ReasonArgs args, std::optional<Hindrance> hindrance) {
   const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
   if (!unasked && !hindrance) remember_pause(lease, lease.parking->method, false);
-  bar(lease, hindrance, why);
+  bar(lease, hindrance, args.text("detail"));
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   runtime.next.reset();
   for (const PauseMethod method : open_methods_of(state_, lease, now_))
     if ((runtime.tried & bit_of(method)) == 0 && !runtime.next) runtime.next = method;
-  std::string then;
-  if (runtime.next) then = "; then the " + std::string(to_string(*runtime.next)) + " is tried";
-  if (runtime.next && lease.parking->resume_requested) then += ", if its room is still wanted";
-  undo(lease, why + then, hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
-  runtime.undone->why = why;
+  if (runtime.next) args.add(lease.parking->resume_requested ? "next_if_wanted" : "next", to_string(*runtime.next));
+  undo(lease, kind, std::move(args), hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
 }
 
 // Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
-void Stepper::undo(Lease& lease, const std::string& why, LeftAlone::Ground ground) {
+void Stepper::undo(Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Ground ground) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   state_.verifying_.erase(lease.id);
   runtime.yielded_at.reset();
   runtime.moving_since = {};  // what it takes to be undone says nothing of a resume
-  runtime.undone = LeftAlone{ground, why};
+  runtime.undone = LeftAlone{ground, kind, args};
   runtime.told_since = now_;
   if (mutant(Mutant::undone_is_active))
     return state_.set_parking(lease, std::nullopt, LeaseState::active), touch(lease);
   state_.set_parking(lease, lease.parking, LeaseState::resuming);
-  explain(lease, "resuming", (runtime.begun ? "the pause is undone: " : "it is not paused: ") + why, "undone");
+  args.add("begun", runtime.begun);
+  explain(lease, kind, std::move(args));
   state_.room_stale_ = true;
   unpark(lease);
 }
@@ -194,18 +191,13 @@ void Stepper::look_again(Lease& lease) {
         over && *runtime.held_at == runtime.proven_at && now_ - *runtime.held_at <= newest_snapshot;
     const Duration held_for = (speaks_for_now ? now_ : *runtime.held_at) - *runtime.yielded_at;
     if (held_for >= liar_after(lease))
-      return fail(lease, "it said that it has yielded, and " + format_duration(held_for) + " later it still held " +
-                             format_size(state_.use(lease.id).used));
+      return fail(lease, ReasonKind::pause_disproved, args("after", held_for, "holds", state_.use(lease.id).used));
   }
-  const std::string untold = unverified_text(state_, rules_, lease, now_);
-  if (over) {
-    const std::string missing = "its bytes were not measured gone within " + format_duration(rules_.verify_timeout);
-    return undo(lease, untold.empty() ? missing : "Unverified: " + missing + ": " + untold, LeftAlone::Ground::undone);
-  }
-  if (!untold.empty() && !std::exchange(runtime.unverified, true)) {
-    explain(lease, "unverified",
-            "Unverified: it says that it has yielded, and nobody can tell: " + untold + "; the pause is undone " +
-                format_duration(rules_.verify_timeout) + " after it said so, unless that is measured before");
+  const std::string problem = unverified_text(state_, rules_, lease, now_);
+  ReasonArgs why = args("timeout", rules_.verify_timeout, "problem", problem);
+  if (over) return undo(lease, ReasonKind::pause_unmeasured, std::move(why), LeftAlone::Ground::undone);
+  if (!problem.empty() && !std::exchange(runtime.unverified, true)) {
+    explain(lease, ReasonKind::unverified, std::move(why));
     touch(lease);
   }
   want_snapshot();

@@ -22,11 +22,10 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   }
   w.pass(1s);
   EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_SAYS(w.why(w.victim, "resuming"),
-              "9.0 GiB more than before it was asked are used on gpu0 by no listed process");
+  EXPECT_SAYS(w.reason(w.victim, ReasonKind::pause_unmeasured).text("problem"), "9.0 GiB");
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "Unverified: its bytes were not measured gone within 30 s");
+  EXPECT_TRUE(w.reason(w.victim, ReasonKind::pause_unmeasured).has("problem"));
   EXPECT_EQ(w.state.record(anas("serve"), PauseMethod::driver), nullptr);
 }
 
@@ -114,8 +113,8 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   const auto spares = ineligible(w.state, w.rules, PreemptionQuery{w.at(w.urgent)}, w.at(w.victim),
                                  way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
   ASSERT_TRUE(spares);
-  EXPECT_SAYS(spares->why, "it could not be asked");
-  EXPECT_SAYS(spares->why, "host memory takes 2.0 GiB more of parked bytes");
+  EXPECT_EQ(spares->code, IneligibleCode::backoff);
+  EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
   w.pass(w.rules.cooldown);
   w.measure(9 * GiB);
   w.weighed();
@@ -175,7 +174,7 @@ TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
   w.pass(900ms);
   EXPECT_EQ(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "") << "the next reading may come in time";
   w.pass(200ms);
-  EXPECT_SAYS(w.why(w.victim, "unverified"), "gpu0 was last read 1 s ago");
+  EXPECT_SAYS(w.reason(w.victim, ReasonKind::unverified).text("problem"), "gpu0");
   DeviceReading reading = gpu(0, 24 * GiB);
   reading.problem = "the driver answers: Unknown Error";
   w.now = w.now + 1s;
@@ -184,7 +183,7 @@ TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
   EXPECT_SAYS(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "gpu0: the driver answers: Unknown Error");
   w.ask();
   EXPECT_EQ(w.state_of(w.urgent), LeaseState::queued) << "nothing is granted of it meanwhile";
-  EXPECT_EQ(w.times_told(w.victim, "unverified"), 1);
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 1);
   w.measure(Bytes{});
   w.measure(Bytes{});
   EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
@@ -218,7 +217,7 @@ TEST(Unverified, IsNotSaidOfOneThatIsSeenToHoldOn) {
     w.measure(9 * GiB);
   }
   ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  EXPECT_EQ(w.times_told(w.victim, "unverified"), 0);
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 0);
 }
 
 // As long as whoever lies is given at the least, and no snapshot begins at the very end of it.
@@ -234,7 +233,7 @@ TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
   }
   w.pass(20ms);
   ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_SAYS(w.why(w.victim, "resuming"), "it said that it has yielded, and 1 s later it still held 9.0 GiB");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
   w.runs();
   EXPECT_EQ(w.standing().failures, 1);
 }

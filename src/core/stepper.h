@@ -72,6 +72,7 @@ class Stepper {
   LeaseId admit(const Submit& fact);
   void enqueue(Lease& lease);
   void announce_wait(Lease& lease);
+  ReasonArgs place_args(const Lease& lease) const;
 
   // Granting: whoever fits, in order (step_grant.cpp).
   void grant_waiting();
@@ -87,13 +88,14 @@ class Stepper {
   void grant(Lease& lease, const Placement& placement);
   void start_ttl(Lease& lease);
   void reject_hopeless();
+  void reject_as_hopeless(Lease& lease, ReasonArgs why);
 
   // Sizes that change (step_resize.cpp).
   Status check_resize(const Lease& lease, Bytes vram) const;
   Result<LeaseId> shrink(Lease& lease, Bytes vram);
   Result<LeaseId> ask_more(Lease& lease, const Resize& fact);
   void grow(Lease& lease);
-  void forget_resize(Lease& lease, const std::string& why);
+  void withdraw_resize(Lease& lease, ReasonKind kind, ReasonArgs args = {});
 
   // Yielding (what is verified: step_verify.cpp) and coming back (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
@@ -101,7 +103,7 @@ class Stepper {
   bool swaps_for_good(const Lease& lease, const HostMemory& host) const;
   Status check_host(const Lease& lease, const HostMemory& host) const;
   Error never_runs_again(const Lease& lease) const;
-  void begin_pause(Lease& lease, const std::string& reason, bool resume_requested);
+  void begin_pause(Lease& lease, PauseCause cause, bool resume_requested);
   void ask_to_yield(Lease& lease, PauseMethod method, Parking parking);
   void learn(const Lease& lease, Move move, Bytes bytes, Duration took);
   Duration liar_after(const Lease& lease) const;
@@ -110,19 +112,18 @@ class Stepper {
   bool yields(const Lease& lease, Time began) const;
   bool holds_on(const Lease& lease) const;
   void settle_down(Lease& lease);
-  void fail(Lease& lease, const std::string& why, std::optional<Hindrance> hindrance = {});
+  void fail(Lease& lease, ReasonKind kind, ReasonArgs args, std::optional<Hindrance> hindrance = {});
   void stay_paused(Lease& lease);
   void look_at_unlisted(const Lease& lease);
   void mark_overdue(Lease& lease);
   void runs_again(Lease& lease, const Parking& parking);
-  void undo(Lease& lease, const std::string& why, LeftAlone::Ground ground);
+  void undo(Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Ground ground);
   void want_back(Lease& lease);
   void bring_back(Lease& lease);
-  void bring_back(Lease& lease, const std::string& why);
-  void give_up_return(Lease& lease, const std::string& why);
+  void bring_back(Lease& lease, ReasonKind kind, ReasonArgs args);
+  void withdraw_return(Lease& lease, ReasonKind kind, ReasonArgs args = {});
   void unpark(Lease& lease);
   void look_again(Lease& lease);
-  std::string beside_text(const Lease& lease) const;
   void finish_half_done();
 
   // While they are parked (step_away.cpp).
@@ -150,8 +151,9 @@ class Stepper {
   void pass_on(PreemptionPlan& preemption) const;
   bool advance(const PreemptionPlan& preemption);
   bool somebody_yields(const std::vector<std::string>& devices) const;
-  std::string yield_text(const PreemptionPlan& preemption, const Lease& victim) const;
+  PauseCause cause_of(const PreemptionPlan& preemption, const Lease& victim) const;
   void end_spot(Lease& lease, const PreemptionPlan& preemption);
+  ReasonKind why_unpausable(const Lease& lease, const Lease& preemptor, ReasonArgs& why) const;
   void leave_alone(Lease& lease, LeftAlone why);
   void bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why);
   void refuse_set(const PreemptionPlan& preemption, const std::string& beyond);
@@ -203,7 +205,7 @@ class Stepper {
   void recount_tops(Time began);
 
   // Ending and everything that time alone does (step_end.cpp).
-  void end(Lease& lease, EndReason why, std::string text, std::string_view moment = {});
+  void end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args = {});
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
   void end_unresponsive(Lease& lease);
@@ -239,8 +241,7 @@ class Stepper {
   void touch(const Lease& lease);
   void touch_given(const Lease& lease);  // the same, of one that was given room
   void repeat_signals();
-  // `moment`: what tests call it, where one code is said of several.
-  void explain(const Lease& lease, std::string_view code, std::string text, std::string_view moment = {});
+  void explain(const Lease& lease, ReasonKind kind, ReasonArgs args = {});
   void note(std::string_view moment);
   void want_snapshot() { snapshot_wanted_ = true; }
   void finish();

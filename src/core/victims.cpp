@@ -36,7 +36,7 @@ struct OnDevice {
   Bytes short_bytes;  // more than 0: all who may be asked are not enough
   std::vector<Ineligible> ineligible;
   bool found = true;
-  std::string why_not;
+  NoVictims why_not;
   bool beyond_ledger = false;
   bool in_progress = false;  // somebody yields there already
   bool others = false;       // room is made there for another, who stands before it
@@ -108,11 +108,10 @@ void over_ledger(const State& state, const Rules& rules, const PreemptionQuery& 
                  const std::vector<Victim>& candidates) {
   plan.found = false;
   plan.beyond_ledger = true;
-  if (!query.told) return;
-  std::vector<Victim> victims;
+  plan.why_not.code = NoVictims::Code::beyond_ledger;
+  if (!query.lists_all) return;
   const auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates), plan.lacks);
-  for (const std::size_t i : *chosen) victims.push_back(candidates[i]);
-  plan.why_not = too_many_text(state, rules, query.lease.uid, victims);
+  for (const std::size_t i : *chosen) plan.why_not.victims.push_back(candidates[i]);
 }
 
 OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
@@ -127,11 +126,11 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
     const bool leaves = is_leaving(state, lease);
     plan.in_progress |= leaves;
     if (id == query.lease.id || lease.ended() || leaves) continue;
-    if (!query.told && !query.reaches(lease)) continue;
+    if (!query.lists_all && !query.reaches(lease)) continue;
     WayToYield way = way_to_yield(state, rules, lease, query.lease.uid, now);
     if (query.patient && way.ends_later()) way = {WayToYield::Kind::end};
     if (auto left_alone = ineligible(state, rules, query, lease, way, now)) {
-      if (query.told || left_alone->until != Time::never()) plan.ineligible.push_back(std::move(*left_alone));
+      if (query.lists_all || left_alone->until != Time::never()) plan.ineligible.push_back(std::move(*left_alone));
       continue;
     }
     candidates.push_back(as_victim(state, lease, way, device, now));
@@ -147,10 +146,9 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
   if (!chosen) {
     plan.short_bytes = lacks - gain;
     plan.found = false;
-    if (!query.told) return plan;
-    plan.why_not = candidates.empty() ? "nobody on " + name_of(device) + " may be asked to yield"
-                                      : "all who may be asked to yield on " + name_of(device) + " hold only " +
-                                            format_size(gain) + " of the " + format_size(lacks) + " that are lacking";
+    plan.why_not.code = candidates.empty() ? NoVictims::Code::nobody_eligible : NoVictims::Code::too_little;
+    plan.why_not.gain = gain;
+    plan.why_not.lacks = lacks;
     return plan;
   }
   for (const std::size_t i : *chosen) {
@@ -175,9 +173,9 @@ void weigh_wait(const State& state, const Rules& rules, const PreemptionQuery& q
   if (!by_itself || *by_itself - now > price) return;
   plan.found = false;
   plan.again = *by_itself + Duration(1);
-  if (!query.told) return;
-  plan.why_not = "the room on " + name_of(*plan.device) + " should be there by itself in " +
-                 format_duration(*by_itself - now) + ", and to have others yield takes " + format_duration(price);
+  plan.why_not.code = NoVictims::Code::free_sooner;
+  plan.why_not.in = *by_itself - now;
+  plan.why_not.takes = price;
 }
 
 std::size_t tried_for(const Lease& lease) {
@@ -380,7 +378,11 @@ VictimPlan put_together(const State& state, const Rules& rules, const Preemption
     room.in_progress |= plan.in_progress;
     room.again = std::min(room.again, plan.again);
     room.ineligible.insert(room.ineligible.end(), plan.ineligible.begin(), plan.ineligible.end());
-    if (!plan.found) room.why_not = plan.why_not, room.short_bytes = plan.short_bytes;
+    if (!plan.found) {
+      room.no_victims = plan.why_not;
+      room.no_victims.device = plan.device->reading.uuid;
+      room.short_bytes = plan.short_bytes;
+    }
     room.beyond_ledger |= plan.beyond_ledger;
     for (const Victim& victim : plan.victims) {  // one on several of them yields once
       const auto same = std::ranges::find(room.victims, victim.lease, &Victim::lease);
@@ -448,7 +450,8 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
   });
   if (plans.size() < count || count == 0) {
     VictimPlan room;
-    room.why_not = "of the devices that it may use only " + std::to_string(plans.size()) + " are known";
+    room.no_victims.code = NoVictims::Code::unknown_devices;
+    room.no_victims.known = plans.size();
     return room;
   }
   VictimPlan room = put_together(state, rules, query, plans, count, now);
@@ -460,8 +463,8 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
   }
   room.found = false;
   room.beyond_ledger = true;
-  room.why_not = too_many_text(state, rules, query.lease.uid, room.victims);
-  room.victims.clear();
+  room.no_victims.code = NoVictims::Code::beyond_ledger;
+  room.no_victims.victims = std::exchange(room.victims, {});
   room.pause = room.cost = {};
   return room;
 }

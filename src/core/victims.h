@@ -22,8 +22,8 @@ inline constexpr std::size_t parked_preemptors = 4 * preemptors;
 struct PreemptionQuery {
   const Lease& lease;  // its tier, size and devices
   std::optional<PreemptionRequest> preemption_request{};
-  bool told = true;      // reasons are put in words, which takes most of the time: what is only decided needs none
-  bool by_rules = true;  // beyond what was ordered, it may have those yield whom anybody in its place may
+  bool lists_all = true;  // those whom it does not reach are looked at too: a decision needs only who it reaches
+  bool by_rules = true;   // beyond what was ordered, it may have those yield whom anybody in its place may
   // Those count too who may be asked a little later: they are coming back, or are left alone for a while.
   bool patient = false;
   std::vector<std::string> on{};  // only on these devices, uuids; none: on any that it may use
@@ -42,6 +42,11 @@ struct PreemptionQuery {
 // turns: slices.h.
 std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,
                                      const Lease& lease, const WayToYield& way, Time now);
+// The same as a sentence, at the same moment.
+std::string ineligible_text(const State& state, const Rules& rules, const PreemptionQuery& query,
+                            const Ineligible& ineligible, Time now);
+// Why no victims were found; "" if some were.
+std::string no_victims_text(const State& state, const Rules& rules, const PreemptionQuery& query, const NoVictims& why);
 
 // How much longer the lease takes to yield until it is measured gone, or to come back; unset: nobody knows, or it takes
 // longer than it ever should.

@@ -180,7 +180,9 @@ class EngineOrders : public testing::Test {
     how.address = "http://127.0.0.1/yield";
     request(core::Cooperate{id_, 0, how});
   }
-  void pause() { request(core::Pause{id_, 0, "the test wants it", {.available = 64 * GiB, .headroom = {}}}); }
+  void pause() {
+    request(core::Pause{id_, 0, {core::PauseCauseKind::owner_request}, {.available = 64 * GiB, .headroom = {}}});
+  }
   // Pauses it by the driver, with `host_bytes` in host memory.
   void be_paused(Bytes host_bytes) {
     pause();

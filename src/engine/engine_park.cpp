@@ -313,7 +313,7 @@ void Engine::ask_to_yield(const core::Park& order) {
     boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "its program is no longer cooperative"}); });
     return;
   }
-  cooperation_.yield(*known, known->parking->reason, order.at_most,
+  cooperation_.yield(*known, core::text_of(known->parking->cause), order.at_most,
                      [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
                        if (epoch == store_epoch_) parked(lease, core::PauseMethod::cooperative, outcome);
                      });
@@ -342,7 +342,7 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
 void Engine::pause_again(LeaseId lease) {
   const core::Lease* known = state_.find(lease);
   if (known == nullptr) return;
-  tick(core::Pause{lease, 0, "it allocated VRAM while it was paused", host_memory(known), /*again=*/true});
+  tick(core::Pause{lease, 0, {core::PauseCauseKind::allocated_while_paused}, host_memory(known), /*again=*/true});
 }
 
 // --- resuming

@@ -55,7 +55,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
     lease.unheld_since.reset();
     ++lease.generation;
     plan.reasons.push_back(
-        {lease.id, now, "ended", "lost: the machine was rebooted, so its program and its VRAM are gone"});
+        {lease.id, now, core::ReasonKind::machine_rebooted, core::args("end", core::to_string(core::EndReason::lost))});
   }
   plan.changed = std::move(leases);
   plan.transitions = {core::to_string(core::EndReason::lost)};

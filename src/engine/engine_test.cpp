@@ -220,7 +220,8 @@ TEST(Engine, WhatAnEarlierBootParkedIsParkedNoMore) {
   lease.state = core::LeaseState::paused;
   lease.devices = {"GPU-1"};
   lease.resize = core::Upgrade{2 * GiB, {}};
-  lease.parking = core::Parking{.since = {}, .reason = "somebody asked", .host_bytes = GiB, .residue = {}};
+  lease.parking =
+      core::Parking{.since = {}, .cause = {core::PauseCauseKind::owner_request}, .host_bytes = GiB, .residue = {}};
   lease.parking->held_when_paused = {{GiB}};
   ASSERT_TRUE(store.open({}));
   store::Batch batch;
@@ -337,7 +338,8 @@ TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
   parked.id = {1};
   parked.state = core::LeaseState::paused;
   parked.devices = {"GPU-1"};
-  parked.parking = core::Parking{.since = clock.now(), .reason = "somebody asked", .host_bytes = GiB, .residue = {}};
+  parked.parking = core::Parking{
+      .since = clock.now(), .cause = {core::PauseCauseKind::owner_request}, .host_bytes = GiB, .residue = {}};
   parked.parking->held_when_paused = {{GiB}};
   parked.parking->resume_requested = true;
   parked.parking->orphaned_since = clock.now();

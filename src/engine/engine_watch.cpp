@@ -73,7 +73,7 @@ Warning not_back_warning(const core::Lease& lease, Time now) {
 Warning poisoned_warning(const core::State& state, const core::Lease& lease, Time now) {
   return {"poisoned",
           fmt::format("the program of {} ({}, {}) is poisoned and can never run again: {}", to_string(lease.id),
-                      lease.consumer, lease.user, lease.parking->reason),
+                      lease.consumer, lease.user, core::text_of(lease.parking->cause)),
           fmt::format("its owner or an admin must end it: {} ends it and frees its memory",
                       core::end_command(state, lease)),
           now};

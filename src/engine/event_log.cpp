@@ -2,6 +2,7 @@
 #include "engine/event_log.h"
 
 #include "base/json_text.h"
+#include "core/reason_json.h"
 
 #include <fmt/format.h>
 
@@ -20,6 +21,12 @@ JsonText begin(std::string_view type, Time at) {
   return out;
 }
 
+void write_reason(JsonText& out, const core::Reason& reason) {
+  out.field("kind", core::to_string(reason.kind)).field("code", core::code(reason));
+  out.field("text", core::text_of(reason));
+  core::write_args(out.key("args"), reason.args);
+}
+
 // Without the command line: all users may read the stream.
 std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
   JsonText out = begin("lease", reason.at);
@@ -27,7 +34,7 @@ std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
   out.key("end_reason");
   if (lease.ended()) out.value(core::to_string(lease.end_reason));
   else out.value(nullptr);
-  out.field("code", reason.code).field("text", reason.text);
+  write_reason(out, reason);
   out.field("user", lease.user).field("tenant", lease.tenant).field("consumer", lease.consumer);
   out.key("tag");
   if (lease.tag.empty()) out.value(nullptr);

@@ -28,7 +28,7 @@ core::Plan plan_about(std::initializer_list<core::Lease> leases) {
   core::Plan plan;
   for (const core::Lease& lease : leases) {
     plan.changed.push_back(lease);
-    plan.reasons.push_back({lease.id, noon, "granted", "granted 1.0 GiB on gpu0"});
+    plan.reasons.push_back({lease.id, noon, core::ReasonKind::granted, core::args("vram", GiB)});
   }
   return plan;
 }
@@ -146,8 +146,8 @@ TEST_F(Log, APlansReasonsBecomeEventsOfTheirLeases) {
   ended.end_reason = core::EndReason::released;
   ended.tag = "night";
   core::Plan plan = plan_about({lease_of(7), ended});
-  plan.reasons.push_back({LeaseId{9}, noon, "capacity_reserved", "room is reserved for it"});
-  plan.reasons.push_back({LeaseId{10}, noon, "capacity_reserved", "nobody knows it"});
+  plan.reasons.push_back({LeaseId{9}, noon, core::ReasonKind::capacity_reserved});
+  plan.reasons.push_back({LeaseId{10}, noon, core::ReasonKind::capacity_reserved});
   const core::Lease unchanged = lease_of(9);
   const auto events = of_plan(plan, [&](LeaseId id) { return id.number == 9 ? &unchanged : nullptr; });
   ASSERT_EQ(events.size(), 3U) << "each reason of a lease that is known";

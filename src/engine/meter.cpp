@@ -76,7 +76,7 @@ void Meter::follow_pause(Entry& entry, const core::Lease& lease, const core::Pla
   const bool pausing = lease.state == core::LeaseState::pausing;
   if (entry.pausing && (!pausing || lease.parking->method != *entry.pausing)) {
     const bool paused = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&](const core::Reason& reason) {
-      return reason.lease == lease.id && reason.code == "paused";
+      return reason.lease == lease.id && reason.kind == core::ReasonKind::paused;
     });
     const auto result = paused ? PauseResult::paused : lease.ended() ? PauseResult::ended : PauseResult::undone;
     ++pauses_[{*entry.pausing, result}];

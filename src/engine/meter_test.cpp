@@ -103,7 +103,7 @@ TEST(Meter, CountsWhatCameOfPauses) {
   meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});  // the first method failed
   EXPECT_EQ(meter.pauses({PauseMethod::cooperative, Result::undone}), 1U);
   core::Plan back = in(core::LeaseState::resuming, PauseMethod::driver);  // paused, and resuming at once
-  back.reasons.push_back({LeaseId{1}, Time{}, "paused", "its bytes are measured gone"});
+  back.reasons.push_back({LeaseId{1}, Time{}, core::ReasonKind::paused});
   meter.observe(back, Time{});
   EXPECT_EQ(meter.pauses({PauseMethod::driver, Result::paused}), 1U);
   meter.observe(in(core::LeaseState::pausing, PauseMethod::driver), Time{});

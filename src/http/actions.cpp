@@ -231,8 +231,9 @@ Reply post_pause(Call& call) {
   return act_and_wait(
       call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
         const bool own = request.peer.uid == lease.uid || has_token(request, lease);
-        return core::Fact(core::Pause{lease.id, take_generation(body),
-                                      own ? "requested by its owner" : "requested by an admin",
+        return core::Fact(core::Pause{lease.id,
+                                      take_generation(body),
+                                      {own ? core::PauseCauseKind::owner_request : core::PauseCauseKind::admin_request},
                                       engine.host_memory(&lease)});
       });
 }

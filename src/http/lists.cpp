@@ -2,6 +2,7 @@
 // Leases in pages, the queue in pages, and why a lease is where it is.
 #include "base/number.h"
 #include "base/text.h"
+#include "core/reason_json.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
@@ -194,8 +195,10 @@ Reply get_why(Call& call) {
         return [body, done, reasons = reader.reasons(id)]() mutable {
           if (!reasons) return done(problem(reasons.error()));
           for (const core::Reason& reason : *reasons) {
-            body.begin_object().field("at", format_rfc3339(reason.at)).field("code", reason.code);
-            body.field("text", reason.text).end_object();
+            body.begin_object().field("at", format_rfc3339(reason.at)).field("code", core::code(reason));
+            body.field("kind", core::to_string(reason.kind)).field("text", core::text_of(reason));
+            core::write_args(body.key("args"), reason.args);
+            body.end_object();
           }
           done(as_json(200, body.end_array().end_object().take()));
         };

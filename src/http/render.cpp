@@ -3,6 +3,7 @@
 
 #include "core/blocked.h"
 #include "core/over_limit.h"
+#include "core/reason.h"
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ void write_resize(JsonText& out, const core::Lease& lease) {
 // got further.
 std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
                        const std::optional<engine::Engine::Progress>& progress) {
-  if (lease.state == core::LeaseState::poisoned) return lease.parking->reason;
+  if (lease.state == core::LeaseState::poisoned) return core::text_of(lease.parking->cause);
   if (lease.state == core::LeaseState::pausing)
     return core::unverified_text(engine.state(), engine.rules(), lease, engine.now());
   const bool moves = progress && progress->moved > Bytes{} && !progress->late;
@@ -92,7 +93,8 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.begin_object().field("method", core::to_string(parking.method));
   out.field("since", format_rfc3339(parking.since));
   maybe_time(out, "until", parked_until(lease, engine, foretold));
-  out.field("reason", parking.reason);
+  out.field("reason", core::text_of(parking.cause)).field("cause", core::to_string(parking.cause.kind));
+  maybe_text(out, "preemptor", parking.cause.preemptor ? to_string(parking.cause.preemptor) : std::string());
   out.field("resume_requested", parking.resume_requested).field("stuck", engine.state().stuck(lease.id));
   out.field("begun", engine.state().begun(lease.id));
   out.field("residue_bytes", parking.residue.count);

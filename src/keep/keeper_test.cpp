@@ -156,7 +156,10 @@ TEST_F(KeeperTest, TellsWhyItsPauseWasUndone) {
       wait_until_ready();
       json reasons{{{"code", "pausing"}, {"text", "requested by its owner"}}};
       if (missed) reasons.push_back({{"code", "paused"}, {"text", "its bytes are measured gone"}});
-      reasons.push_back({{"code", "resuming"}, {"text", missed ? "has it again" : "the pause is undone: no driver"}});
+      reasons.push_back({{"code", "resuming"},
+                         {"kind", missed ? "resuming" : "pause_failed"},
+                         {"text", missed ? "has it again" : "the pause is undone: no driver"},
+                         {"args", {{"begun", true}}}});
       reasons.push_back({{"code", "resumed"}, {"text", "its program runs again"}});
       if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
       if (next < states.size()) return reply(lease(states[next++]));
@@ -174,8 +177,11 @@ TEST_F(KeeperTest, TellsWhyItWasNotPaused) {
   FakeServer server(path, [&](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);
     wait_until_ready();
-    const json reasons{{{"code", "pausing"}, {"text", "requested by its owner"}},
-                       {{"code", "resuming"}, {"text", "it is not paused: process 7 is being traced"}},
+    const json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}},
+                       {{"code", "resuming"},
+                        {"kind", "pause_failed"},
+                        {"text", "the lease is not paused: process 7 is being traced"},
+                        {"args", json::object()}},
                        {{"code", "resumed"}, {"text", "its program runs on: nothing of it was touched"}}};
     if (r.line().find("/why") != std::string::npos) return reply({{"reasons", reasons}});
     if (next < states.size()) return reply(lease(states[next++]));

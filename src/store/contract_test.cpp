@@ -155,17 +155,17 @@ TYPED_TEST(StoreContract, KeepsTheNewestReasonsOfALease) {
   for (int n = 1; n <= 12; ++n) {
     Batch batch{.now = {n}};
     if (n == 1) batch.changed = {make_lease(1), make_lease(2)};
-    batch.reasons = {{LeaseId{1}, {n}, "step", fmt::format("reason {}", n)}};
-    if (n == 6) batch.reasons.push_back({LeaseId{2}, {n}, "other", "of another"});
+    batch.reasons = {{LeaseId{1}, {n}, core::ReasonKind::granted, core::args("free", Bytes{n})}};
+    if (n == 6) batch.reasons.push_back({LeaseId{2}, {n}, core::ReasonKind::queued});
     this->commit(batch);
   }
   this->reopen();
   const auto reasons = this->ask([](Reader& reader) { return reader.reasons(LeaseId{1}); });
   ASSERT_EQ(reasons.size(), 5U);
-  EXPECT_EQ(reasons.front().text, "reason 8");
-  EXPECT_EQ(reasons.back().text, "reason 12");
+  EXPECT_EQ(reasons.front().args.bytes("free"), Bytes{8});
+  EXPECT_EQ(reasons.back().args.bytes("free"), Bytes{12});
   EXPECT_EQ(reasons.back().at, Time{12});
-  EXPECT_EQ(reasons.back().code, "step");
+  EXPECT_EQ(reasons.back().kind, core::ReasonKind::granted);
   EXPECT_EQ(reasons.back().lease, LeaseId{1});
   EXPECT_EQ(this->ask([](Reader& reader) { return reader.reasons(LeaseId{2}); }).size(), 1U);
   EXPECT_TRUE(this->ask([](Reader& reader) { return reader.reasons(LeaseId{3}); }).empty());
@@ -229,7 +229,7 @@ TYPED_TEST(StoreContract, ForgetsOldEndedLeasesButNoNumber) {
   Batch batch{.changed = {make_lease(1), settling}, .now = {50}};
   for (std::uint64_t id = 3; id <= 30; ++id) {
     batch.changed.push_back(ended_lease(id, {static_cast<std::int64_t>(id)}));
-    batch.reasons.push_back({LeaseId{id}, {1}, "ended", "released"});
+    batch.reasons.push_back({LeaseId{id}, {1}, core::ReasonKind::released_by_owner});
   }
   this->commit(batch);
   const auto forgotten = [&] { return this->ask([](Reader& reader) { return reader.forgotten(); }); };
@@ -256,7 +256,7 @@ TYPED_TEST(StoreContract, KeepsOnlySoManyEndedLeasesOfOneUser) {
     core::Lease lease = ended_lease(id, {static_cast<std::int64_t>(100 - id)});
     lease.uid = id <= 10 ? 1000 : 2000;
     batch.changed.push_back(lease);
-    batch.reasons.push_back({LeaseId{id}, {1}, "ended", "released"});
+    batch.reasons.push_back({LeaseId{id}, {1}, core::ReasonKind::released_by_owner});
   }
   batch.changed.push_back(make_lease(30));
   this->commit(batch);

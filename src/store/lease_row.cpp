@@ -2,6 +2,7 @@
 #include "store/lease_row.h"
 
 #include "store/history.h"
+#include "store/reason_column.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -200,7 +201,7 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   const std::string method = column.row.text();
   core::Parking parking;
   parking.since = column.time();
-  parking.reason = column.row.text();
+  const std::string cause = column.row.text();
   parking.host_bytes = column.bytes();
   parking.measured = column.boolean();
   parking.residue = column.bytes();
@@ -211,6 +212,9 @@ std::optional<core::Parking> read_parking(Decoder& column) {
   const auto known = core::parse_pause_method(method);
   if (!known) column.good = false;
   parking.method = known.value_or(core::PauseMethod::driver);
+  auto why = decode_cause(cause);
+  if (!why) column.good = false;
+  else parking.cause = std::move(*why);
   return parking;
 }
 
@@ -337,8 +341,9 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << (resize ? std::optional(resize->vram.count) : std::nullopt)
             << (resize ? std::optional(resize->queued_at.ns) : std::nullopt) << number(inode);
   const core::Parking& parked = parking ? *parking : no_parking;
-  statement << (parking ? to_string(parked.method) : std::string_view()) << parked.since.ns << parked.reason
-            << parked.host_bytes.count << std::int64_t{parked.measured} << parked.residue.count
+  statement << (parking ? to_string(parked.method) : std::string_view()) << parked.since.ns;
+  statement.copy(parking ? encode_cause(parked.cause) : std::string());
+  statement << parked.host_bytes.count << std::int64_t{parked.measured} << parked.residue.count
             << std::int64_t{parked.resume_requested} << std::int64_t{parked.then_stop} << std::int64_t{parked.told};
   const core::Cooperation& how = cooperation ? *cooperation : no_cooperation;
   statement << (cooperation ? to_string(how.way) : std::string_view()) << how.residue.count

@@ -11,6 +11,7 @@
 #include "core/cost.h"
 #include "core/facts.h"
 #include "core/lease.h"
+#include "core/reason.h"
 
 #include <cstddef>
 #include <cstdint>

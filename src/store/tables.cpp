@@ -3,6 +3,7 @@
 
 #include "base/mutants.h"
 #include "store/lease_row.h"
+#include "store/reason_column.h"
 
 #include <fmt/format.h>
 
@@ -63,7 +64,7 @@ Tables::Tables(std::unique_ptr<Database> database, const Limits& limits)
              select_leases("state = 'ended' AND (ended_at, id) < (?, ?) ORDER BY ended_at DESC, id DESC LIMIT ?")),
       ended_of_user_(*database_, select_leases("state = 'ended' AND uid = ? AND (ended_at, id) < (?, ?) "
                                                "ORDER BY ended_at DESC, id DESC LIMIT ?")),
-      reasons_(*database_, "SELECT at, code, text FROM reasons WHERE lease = ? ORDER BY seq"),
+      reasons_(*database_, "SELECT at, kind, args FROM reasons WHERE lease = ? ORDER BY seq"),
       answer_(*database_, "SELECT fingerprint, status, body, at FROM remembered WHERE uid = ? AND key = ?"),
       forgotten_(*database_, "SELECT coalesce((SELECT value FROM meta WHERE key = 'forgotten'), 0)"),
       put_event_(*database_, "INSERT OR REPLACE INTO events (number, type, lease, data) VALUES (?, ?, ?, ?)"),
@@ -157,7 +158,8 @@ Status Tables::put_reason(const core::Reason& reason) {
   const std::int64_t seq = *last + 1;
   if (last_reasons_.size() >= last_reasons_kept) last_reasons_.clear();
   last_reasons_[lease] = seq;
-  put_reason_ << number(reason.lease.number) << seq << reason.at.ns << reason.code << reason.text;
+  put_reason_ << number(reason.lease.number) << seq << reason.at.ns << to_string(reason.kind);
+  put_reason_.copy(encode_args(reason.args));
   if (auto done = put_reason_.run(); !done) return done;
   const auto kept = static_cast<std::int64_t>(limits_.reasons_per_lease);
   if (seq <= kept) return {};
@@ -428,12 +430,13 @@ Result<std::vector<core::Reason>> Tables::reasons(LeaseId id) {
     const auto row = reasons_.step();
     if (!row) return row.error();
     if (!*row) return found;
-    core::Reason reason;
-    reason.lease = id;
-    reason.at.ns = reasons_.integer();
-    reason.code = reasons_.text();
-    reason.text = reasons_.text();
-    found.push_back(std::move(reason));
+    const Time at{reasons_.integer()};
+    const std::string kind = reasons_.text(), args = reasons_.text();
+    auto reason = decode_reason(kind, args);
+    if (!reason) return database_->fail_undecodable(fmt::format("a reason of {} makes no sense", to_string(id)));
+    reason->lease = id;
+    reason->at = at;
+    found.push_back(std::move(*reason));
   }
 }
 

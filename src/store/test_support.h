@@ -147,8 +147,15 @@ inline core::Lease full_lease() {
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.nameless = true;
   lease.sized = core::Sized{{(1LL << 62) - 5}, {29}, Duration(30)};
-  lease.parking =
-      core::Parking{core::PauseMethod::cooperative, {9}, "a reason", {(1LL << 62) - 3}, true, {10}, true, true, true};
+  lease.parking = core::Parking{core::PauseMethod::cooperative,
+                                {9},
+                                {core::PauseCauseKind::slice, LeaseId{7}, core::args("preemptor", "lease-7 (b)")},
+                                {(1LL << 62) - 3},
+                                true,
+                                {10},
+                                true,
+                                true,
+                                true};
   lease.parking->locked_processes = {{{4711, UINT64_MAX}, {4712, 5}}};
   lease.parking->held_when_paused = {
       {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},
@@ -186,7 +193,7 @@ inline Batch step(std::uint64_t n) {
   core::Lease first = make_lease(1);
   first.generation = n;
   batch.changed = {first, make_lease(1000 + n)};
-  batch.reasons = {{LeaseId{1}, batch.now, "step", std::to_string(n)}};
+  batch.reasons = {{LeaseId{1}, batch.now, core::ReasonKind::note, core::args("text", std::to_string(n))}};
   batch.remembered = Remembered{1000, fmt::format("key-{}", n), "00ff", 201, std::string(300, 'x'), batch.now};
   return batch;
 }
@@ -207,7 +214,7 @@ inline Result<std::uint64_t> count_steps(Store& store, const Loaded& loaded) {
   }
   const auto reasons = ask(store, [](Reader& reader) { return reader.reasons(LeaseId{1}); });
   if (!reasons) return reasons.error();
-  if (steps != 0 && (reasons->empty() || reasons->back().text != std::to_string(steps))) {
+  if (steps != 0 && (reasons->empty() || core::text_of(reasons->back()) != std::to_string(steps))) {
     return wrong(fmt::format("no reason of step {}", steps));
   }
   for (const std::uint64_t n : {steps, steps + 1}) {

@@ -49,7 +49,7 @@ def test_a_card_that_cannot_be_read_leaves_the_pause_unverified(start_daemon):
     assert "cannot be verified: gpu0 was last read" in daemon.cli("ps").stdout
     assert "It cannot be verified: gpu0 was last read" in daemon.cli("why", "victim").stdout
     assert paused.wait(timeout=60) == 1
-    assert "Unverified: its bytes were not measured gone within 5 s: gpu0 was last read" in paused.communicate()[1]
+    assert "Unverified: its memory was not measured free within 5 s: gpu0 was last read" in paused.communicate()[1]
     assert len(reasons(daemon, "victim", "unverified")) == 1
     assert preemptor.poll() is None and lease_of(daemon, "preemptor")["state"] == "queued"
     daemon.ctl("clear")
@@ -147,7 +147,7 @@ def test_the_next_method(daemon, stays):
         preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "256MiB", "--seconds", "1", "--verify")
         until(daemon, "victim", "resuming")
-        assert "if its room is still wanted" in reasons(daemon, "victim", "resuming")[0]
+        assert "if the memory is still wanted" in reasons(daemon, "victim", "resuming")[0]
         if not stays:
             preemptor.send_signal(signal.SIGINT)
             preemptor.wait(timeout=60)
@@ -155,7 +155,7 @@ def test_the_next_method(daemon, stays):
         goes_on.set()
         if stays:
             assert preemptor.wait(timeout=60) == 0, preemptor.communicate()
-            assert "by the driver" in reasons(daemon, "victim", "pausing")[-1]
+            assert "the driver is asked" in reasons(daemon, "victim", "pausing")[-1]
         until(daemon, "victim", "active")
         assert len(reasons(daemon, "victim", "pausing")) == (2 if stays else 1)
         ends_well(daemon, "victim", victim)

@@ -118,7 +118,7 @@ def test_a_liar_is_found_out_and_parked_by_the_driver(daemon):
     program = start(daemon, "liar")
     done = daemon.cli("pause", "it")
     assert done.returncode == 0, done.stderr
-    assert "it said that it has yielded" in why(daemon, "resuming")
+    assert "its memory was said to be free" in why(daemon, "resuming")
     assert lease_of(daemon, "it")["pause"]["method"] == "driver" and used_on_card(daemon) < 64 * MIB
     assert daemon.cli("resume", "it").returncode == 0
     ledger_is_empty(daemon)
@@ -168,7 +168,7 @@ def test_memory_allocated_while_paused_is_parked_too(daemon):
     assert daemon.cli("pause", "it").returncode == 0
     os.kill(program_pid(program), signal.SIGUSR1)
     wait_until(lambda: any(reason["code"] == "allocated_while_paused" for reason in reasons(daemon)), "it is seen")
-    assert "nothing is granted against them" in str(reasons(daemon))
+    assert "nothing is granted against this memory" in str(reasons(daemon))
     wait_until(lambda: lease_of(daemon, "it")["pause"]["method"] == "driver", "the driver parks what it took")
     assert lease_of(daemon, "it")["state"] == "paused", "and it stays so meanwhile"
     wait_until(lambda: used_on_card(daemon) < 64 * MIB, "it is parked")
@@ -250,5 +250,5 @@ def test_registrations_are_checked(daemon):
     assert api.get("/v1/leases/it/cooperate?wait=100ms&since=0")["order"] == "none"
     assert api.get("/v1/leases/it/cooperate?since=x").status == 400
     assert api.call("DELETE", "/v1/leases/it/cooperate").body["registered"] is None
-    assert "no longer cooperative" in why(daemon, "cooperates")
+    assert "no longer frees its memory itself" in why(daemon, "cooperates")
     end(program, [0])

@@ -308,5 +308,5 @@ def test_attached_programs_are_not_promised_a_stop(daemon):
     assert "Sublet did not start" in done.stderr, done.stderr
     assert f"Sublet did not start its program (pid {program.pid}) and does not end it: `kill {program.pid}` does" \
         in done.stderr, done.stderr
-    assert "its lease ends as soon as its program runs again" in str(daemon.get("/v1/leases/lease-1/why")["reasons"])
+    assert "the lease ends as soon as its program runs again" in str(daemon.get("/v1/leases/lease-1/why")["reasons"])
     assert program.poll() is None

@@ -33,7 +33,7 @@ def test_a_higher_tier_pauses_a_lower_tier(daemon):
     batch = filled(daemon, "batch", "3GiB", "2GiB", "--tier", "batch")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "interactive")
     paused = until(daemon, "batch", "paused")
-    assert "to make room for" in paused["pause"]["reason"] and "interactive" in paused["pause"]["reason"]
+    assert (paused["pause"]["cause"], paused["pause"]["preemptor"]) == ("tier", "lease-2"), paused["pause"]
     assert paused["pause"]["resume_requested"] is True
     until_filled(daemon, "urgent", "1GiB")
     ends_well(daemon, "urgent", urgent)
@@ -54,7 +54,7 @@ def test_the_pause_reason_stays_true_after_the_preemptor(daemon):
     ends_well(daemon, "first", first)
     until_filled(daemon, "second", "1GiB")
     (row,) = [line for line in daemon.cli("ps", COLUMNS="400").stdout.splitlines() if " batch " in line]
-    assert re.search(r"to make room for lease-2 \(first, .+\), of the tier interactive, which asked for 2.0 GiB;", row)
+    assert re.search(r"preempted for lease-2 \(first, .+\) of the tier interactive, which asked for 2.0 GiB;", row)
     assert re.search(r"held by lease-3 \(second, .+\) 3.0 GiB", row), row
     ends_well(daemon, "second", second)
     until(daemon, "batch", "active")
@@ -161,7 +161,7 @@ def test_an_unused_spot_lease_ends_after_its_time_to_register(start_daemon):
     spot = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
     assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
     assert until(daemon, spot["id"], "ended")["end_reason"] == "revoked"
-    assert "nothing has said how it yields, for 4 s (`pause.spot_unused_after`)" in \
+    assert "no program said for 4 s how it frees its memory (`pause.spot_unused_after`)" in \
         str(daemon.get(f"/v1/leases/{spot['id']}/why")["reasons"][-1:])
 
 
@@ -192,7 +192,7 @@ def test_a_spot_program_that_host_memory_could_never_take_is_ended_with_notice(s
     assert run(daemon, "urgent", "2GiB", "1GiB", seconds=1).wait(timeout=60) == 0
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
     said = str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
-    assert "of the 3.0 GiB that it was given, host memory could take no more than 2.0 GiB (`ledger.limit`)" in said
+    assert "host memory takes at most 2.0 GiB of its 3.0 GiB (`ledger.limit`)" in said
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
 
 
@@ -294,8 +294,8 @@ def test_an_equal_and_a_lower_tier_are_paused_together(daemon):
     both = run(daemon, "both", "3500MiB", "1GiB")
     until_filled(daemon, "both", "1GiB")
     reasons = {tag: str(daemon.get(f"/v1/leases/{tag}/why").body.get("reasons")) for tag in ("equal", "low")}
-    assert "for the time slice of" in reasons["equal"]
-    assert "to make room for" in reasons["low"]
+    assert "time slice of" in reasons["equal"]
+    assert "preempted for" in reasons["low"]
     ends_well(daemon, "both", both)
     for tag, child in (("equal", equal), ("low", low)):
         until_filled(daemon, tag, "1GiB")
@@ -308,7 +308,7 @@ def test_equal_leases_take_time_slices(daemon):
     second = run(daemon, "second", "2500MiB", "2GiB")
     until(daemon, "second", "active")
     assert "pausing" in codes(daemon, "first")
-    assert "for the time slice of" in str(daemon.get("/v1/leases/first/why").body)
+    assert "time slice of" in str(daemon.get("/v1/leases/first/why").body)
     wait_until(lambda: lease_of(daemon, "second").get("next_slice_seconds") is not None
                or lease_of(daemon, "first")["state"] == "active", "the next time slice is announced")
     until(daemon, "first", "active")

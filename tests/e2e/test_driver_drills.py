@@ -37,7 +37,7 @@ def test_a_copy_that_fails_midway_frees_nothing(daemon):
     assert used_on_card(daemon) == used and lost["used_bytes"] >= 512 * MIB
     assert ledger(daemon)["entries"][0]["bytes"] == 0, "nothing of it is in host memory"
     said = daemon.cli("ps", COLUMNS="300").stdout
-    assert "its driver failed it for good, and it keeps what it holds on its devices" in said, said
+    assert "the driver can never restore it, and its program keeps what it holds on its devices" in said, said
     waiter = daemon.api().post("/v1/leases", {"vram_bytes": 3700 * MIB, "ttl_seconds": 600, "tier": "interactive"})
     assert waiter.status == 202, "what it holds is promised to nobody"
     smaller = {"vram_bytes": 1024 * MIB, "ttl_seconds": 600, "tier": "critical"}
@@ -56,7 +56,7 @@ def test_a_poisoned_program_is_reported_everywhere(daemon):
     daemon.ctl("fault", "restore-fail")
     done = daemon.cli("resume", "it")
     lost = until(daemon, "it", "poisoned")
-    reason = "its driver failed it for good: "
+    reason = "the driver can never restore it: "
     assert done.returncode == 1 and reason in done.stderr and "sublet stop" in done.stderr, done.stderr
     assert lost["pause"]["problem"] == lost["pause"]["reason"] and lost["pause"]["reason"].startswith(reason), lost
     assert str(lost["owner"]["pid"]) in lost["pause"]["reason"]

@@ -62,7 +62,7 @@ def test_a_driver_without_checkpoints_ends_spot_leases(start_daemon):
     program.communicate(timeout=60)
     ended = daemon.get("/v1/leases/it")
     assert ended["end_reason"] == "revoked", ended.body
-    assert "of the tier spot and cannot be paused: " in str(reasons(daemon, "it", "ended"))
+    assert "it is a spot lease that cannot be paused: " in str(reasons(daemon, "it", "ended"))
 
 
 def test_swap_ends_spot_leases(start_daemon, tmp_path):

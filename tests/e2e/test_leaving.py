@@ -90,7 +90,7 @@ def test_a_pause_undone_by_the_daemons_end_is_told(daemon, program):
     daemon.start()
     out, err = pausing.communicate(timeout=60)
     assert pausing.returncode == 1, (out, err)
-    assert ("lease-1 is active: its pause was undone: the daemon was restarted in the middle of it\n"
+    assert ("lease-1 is active: its pause was undone: the daemon restarted during the pause\n"
             "  hint: sublet why lease-1") in err, err
     until(daemon, "train", "active")
     assert program.poll() is None

@@ -214,7 +214,7 @@ def test_preempt_waits_for_a_resuming_victim(daemon):
     assert reply["found"] and [victim["lease"] for victim in reply["victims"]] == ["lease-1"]
     assert reply["victims"][0]["bytes"] >= 2 * GIB, "what it will hold, not what it holds yet"
     asks = daemon.spawn("sublet", "preempt", "second")
-    wait_until(lambda: "as soon as somebody may be asked" in str(daemon.get("/v1/leases/second/why")["reasons"]),
+    wait_until(lambda: "other leases are paused for it later: " in str(daemon.get("/v1/leases/second/why")["reasons"]),
                "the word is taken")
     assert "it is resuming" in lease_of(daemon, "second")["queue"]["basis"]
     daemon.ctl("clear")

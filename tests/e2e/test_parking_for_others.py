@@ -213,7 +213,7 @@ def test_a_parked_program_that_becomes_untraceable_is_tried_again(system):
     wait_until(lambda: "forbids tracing" in said()[0], "it is told what is in the way")
     assert system.lease("closes")["state"] == "resuming"
     reasons, helps = said()
-    assert "tried again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
+    assert "tries again" in reasons and f"kill -KILL {pid}" in helps, (reasons, helps)
     codes = [warning["code"] for warning in system.get("/v1/status")["warnings"]]
     assert "not-back" in codes, codes
     word.write_text("1")

@@ -47,7 +47,7 @@ def test_processes_started_while_paused_do_not_fail_the_restore(daemon, tmp_path
     def why():
         return str(daemon.get("/v1/leases/tree/why")["reasons"])
 
-    wait_until(lambda: "more for what its processes hold beyond that" in why(), "it is told what it waits for")
+    wait_until(lambda: "more that its processes hold above its size" in why(), "it is told what it waits for")
     assert lease_of(daemon, "tree")["state"] == "paused", "the other may use all of its room: " + why()
     os.kill(lease_of(daemon, "other")["owner"]["pid"], signal.SIGTERM)
     other.wait(60)
@@ -295,7 +295,7 @@ def test_half_a_pause_is_undone_only_into_free_memory(daemon):
     wait_until(lambda: used_on_card(daemon) > 3 * GIB, "somebody without a lease took its room")
     daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
     daemon.ctl("clear", "checkpoint-hang")
-    wait_until(lambda: "it does not run yet" in why(daemon, "two"), "it is told that there is no room")
+    wait_until(lambda: "its program does not run yet" in why(daemon, "two"), "it is told that there is no room")
     assert lease_of(daemon, "two")["state"] == "resuming", why(daemon, "two")
     assert str(unleased.pid) in why(daemon, "two"), "and who is in the way"
     daemon.ctl("clear")
@@ -342,7 +342,7 @@ def test_bytes_beyond_the_lease_count_after_a_restart_too(daemon):
     daemon.start()
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["state"] == "ok", "the card is read again")
     assert daemon.cli("resume", "greedy", "--no-wait").returncode == 0
-    wait_until(lambda: "more for what its processes hold beyond that" in why(daemon, "greedy"),
+    wait_until(lambda: "more that its processes hold above its size" in why(daemon, "greedy"),
                "it is told what it waits for")
     assert lease_of(daemon, "greedy")["state"] == "paused", "the other may use all of its room"
     os.kill(lease_of(daemon, "other")["owner"]["pid"], signal.SIGTERM)

@@ -61,7 +61,7 @@ def test_a_missing_resume_order_ends_no_program(system):
     assert urgent.wait(60) == 0, urgent.communicate()
     assert told.wait(60) == 0, told.communicate()
     assert program.wait(60) == 128 + 15, "it went on, and was ended as it was asked to"
-    assert "has not gone on for" not in why(system, "hers")
+    assert "has not resumed for" not in why(system, "hers")
 
 
 def test_without_a_yield_order_there_is_no_resume_order(system):

@@ -172,7 +172,7 @@ void Clients::act(Random& random) {
         return world_.end_program(*its, 0, false);
       if (random.chance(50)) send(&client, core::Resume{lease->id, 0}, random.chance(50));
       else if (random.chance(15))
-        send(&client, core::Pause{lease->id, 0, "somebody asked again", host(lease->id)}, false);
+        send(&client, core::Pause{lease->id, 0, {core::PauseCauseKind::owner_request}, host(lease->id)}, false);
       else if (random.chance(10)) leave(client, *lease, random);
       return;
     case LeaseState::poisoned:
@@ -216,7 +216,8 @@ void Clients::act_active(Client& client, const core::Lease& lease, Random& rando
     case 6:
     case 7:
     case 8:
-      return send(&client, core::Pause{lease.id, lease.generation, "somebody asked", host(lease.id)},
+      return send(&client,
+                  core::Pause{lease.id, lease.generation, {core::PauseCauseKind::owner_request}, host(lease.id)},
                   random.chance(50));
     case 9: return leave(client, lease, random);
     default: return;
@@ -323,7 +324,7 @@ core::Fact Clients::some_fact(LeaseId lease, std::uint64_t generation, Random& r
   switch (random.below(9)) {
     case 0: return core::Claim{lease, generation};
     case 1: return core::Renew{lease, generation, random.time(1s, 60s)};
-    case 2: return core::Pause{lease, generation, "by mistake", host(lease)};
+    case 2: return core::Pause{lease, generation, {core::PauseCauseKind::owner_request}, host(lease)};
     case 3: return core::Resume{lease, generation};
     case 4: return core::Resize{lease, generation, lease.number % 2 == 0 ? 100 * GiB : Bytes{0}, random.chance(50)};
     case 5: return core::Release{.lease = lease, .generation = generation, .force = random.chance(20)};

@@ -62,9 +62,10 @@ void Oracle::intended(const store::Batch& batch) {
   if (engine_ == nullptr) return;
   const bool goes_on = batch.transitions.size() == 1 && batch.transitions.front() == core::later_portion;
   for (const core::Reason& reason : batch.reasons) {
-    if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), reason.code, reason.text);
-    last_reasons_[reason.lease] = reason.text;
-    verdict_.expect(!reason.code.empty() && !reason.text.empty(), "unexplained",
+    const std::string code(core::code(reason)), text = core::text_of(reason);
+    if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), code, text);
+    last_reasons_[reason.lease] = text;
+    verdict_.expect(!code.empty() && !text.empty(), "unexplained",
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // checked once all victims are counted

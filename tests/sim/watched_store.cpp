@@ -30,7 +30,7 @@ std::uint64_t WatchedStore::intend(store::Batch batch) {
   Pending pending{0, batch.changed, batch.settled, batch.events.empty() ? 0 : batch.events.back()->number, batch.now};
   for (const core::Lease& lease : batch.changed) highest_id_ = std::max(highest_id_, lease.id.number);
   last_time_ = std::max(last_time_, batch.now);
-  for (const core::Reason& reason : batch.reasons) verdict_.mix(reason.text);
+  for (const core::Reason& reason : batch.reasons) verdict_.mix(core::text_of(reason));
   pending.sequence = inner_.intend(std::move(batch));
   pending_.push_back(std::move(pending));
   return pending_.back().sequence;

@@ -185,7 +185,7 @@ def not_yet(client):
     client.pause(lease)
     hook.refuses = {"resume"}
     client.act(lease, "resume")
-    client.says(lease, "resuming", "it does not run yet")
+    client.says(lease, "resuming", "its program does not run yet")
     hook.refuses = set()
     client.until(lease, lambda now: now["state"] == "active")
 

@@ -36,7 +36,7 @@ struct Attempt : World {
     urgent = submit(lease, true);
   }
   void weighed(HostMemory host = plenty) { step(HostWeighed{victim, host}); }
-  Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
+  Result<LeaseId> pause() { return step(Pause{victim, 0, {PauseCauseKind::owner_request}, plenty}).outcome; }
   void refused() { step(Parked{victim, false, "it refuses"}); }
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
   void runs() { step(Unparked{victim, Unparked::How::runs, {}, plenty}); }

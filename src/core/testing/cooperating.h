@@ -32,7 +32,7 @@ struct Cooperating : World {
     if (used > Bytes{}) processes.push_back(uses(7, used, victim));
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
-  Result<LeaseId> pause() { return step(Pause{victim, 0, "its owner asked", plenty}).outcome; }
+  Result<LeaseId> pause() { return step(Pause{victim, 0, {PauseCauseKind::owner_request}, plenty}).outcome; }
   void parked(Bytes bytes = {}) { step(Parked{victim, true, {}, bytes}); }
   void refused(std::string why) { step(Parked{victim, false, std::move(why)}); }
   void touching() { ASSERT_TRUE(step(LockIntent{victim, {process(7)}}).outcome.has_value()); }

@@ -22,7 +22,9 @@ struct TwoLeases : World {
     if (outside > Bytes{}) processes.push_back(uses(99, outside));
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
-  Result<LeaseId> pause(HostMemory host = plenty) { return step(Pause{victim, 0, "its owner asked", host}).outcome; }
+  Result<LeaseId> pause(HostMemory host = plenty) {
+    return step(Pause{victim, 0, {PauseCauseKind::owner_request}, host}).outcome;
+  }
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
   void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
   Result<LeaseId> resume() { return step(Resume{victim}).outcome; }

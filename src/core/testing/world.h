@@ -148,17 +148,19 @@ struct World {
 
   Bytes free(int index) const { return state.effective_free(state.devices().at(uuid_of(index)), rules, now); }
 
-  // The newest reason with that word, "" if there is none.
-  std::string why(LeaseId id, std::string_view code) const {
-    std::string newest;
-    for (const Reason& reason : reasons)
-      if (reason.lease == id && reason.code == code) newest = reason.text;
-    return newest;
+  // The arguments of the newest reason of that kind; fails, and has none, if there is no such reason.
+  const ReasonArgs& reason(LeaseId id, ReasonKind kind) const {
+    static const ReasonArgs none;
+    const auto newest = std::find_if(reasons.rbegin(), reasons.rend(),
+                                     [&](const Reason& reason) { return reason.lease == id && reason.kind == kind; });
+    if (newest != reasons.rend()) return newest->args;
+    ADD_FAILURE() << to_string(id) << " was given no reason of the kind " << to_string(kind);
+    return none;
   }
 
-  auto times_told(LeaseId id, std::string_view code) const {
+  auto times_told(LeaseId id, ReasonKind kind) const {
     return std::count_if(reasons.begin(), reasons.end(),
-                         [&](const Reason& reason) { return reason.lease == id && reason.code == code; });
+                         [&](const Reason& reason) { return reason.lease == id && reason.kind == kind; });
   }
 
   int signals(LeaseId id, bool kill) const {
