@@ -18,7 +18,7 @@ MOST_WORDS = 30
 MOST_ENTRY_WORDS = 25
 MOST_TITLE = 72
 FIRST_WORDS = re.compile(r"(Who|Whoever|Whom|Whose|What|That|Of|Nor)\b")
-TITLE = re.compile(r"[a-z0-9_./-]+: [a-z][a-z'-]*(\s|$)")
+TITLE = re.compile(r"[a-z0-9_./-]+(, [a-z0-9_./-]+)*: [a-z][a-z'-]*(\s|$)")
 # Path prefixes whose findings are not reported yet. `tools/check_tree.py --prose` reports them all the same.
 NOT_YET = (
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "bench/", "docs/api.md",
