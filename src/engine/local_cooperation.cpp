@@ -311,9 +311,9 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   }
   // By a way that does not work it is not asked again and again; to go on it is told as soon as it may be.
   const bool blamed = what.by_program || (yields && what.lasts);
-  ParkOutcome outcome =
-      failed(blamed ? "notify_failed" : "unreachable",
-             fmt::format("{} cannot get the order to {}: {}", name_of(*entry), yields ? "yield" : "resume", what.problem));
+  ParkOutcome outcome = failed(
+      blamed ? "notify_failed" : "unreachable",
+      fmt::format("{} cannot get the order to {}: {}", name_of(*entry), yields ? "yield" : "resume", what.problem));
   if (!blamed && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
   finish(*entry, std::move(outcome));
 }
