@@ -40,7 +40,7 @@ constexpr std::array<Name<CheckpointRefusal>, 15> refusals = {
      {CheckpointRefusal::wrong_state, "wrong_state"},
      {CheckpointRefusal::timeout, "timeout"},
      {CheckpointRefusal::not_parkable, "not_parkable"},
-     {CheckpointRefusal::unvouched, "unvouched"},
+     {CheckpointRefusal::unvouched, "owner_must_vouch"},
      {CheckpointRefusal::no_room, "no_room"},
      {CheckpointRefusal::driver, "driver"}}};
 
