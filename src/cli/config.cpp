@@ -125,8 +125,7 @@ Action add_config(Command command, Common& common) {
   }
   command.footer(
       "Without a flag, the running daemon says which file it reads. If no daemon\n"
-      "answers, the file that belongs to its socket is taken. `show` prints a valid\n"
-      "file.");
+      "answers, the file that belongs to its socket is taken.");
   return [&common, choice, check_command, show_command] {
     if (check_command.parsed()) return check(*choice, common);
     if (show_command.parsed()) return show_values(*choice, common);

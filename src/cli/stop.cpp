@@ -62,8 +62,7 @@ Action add_stop(Command command, Common& common) {
   command.footer(
       "Sublet does not end a program that it did not start (`sublet hold --pid`,\n"
       "`sublet attach`). The lease of such a program ends once the program holds no\n"
-      "VRAM, or has been resumed from a pause. The program continues; `kill PID` ends\n"
-      "it.");
+      "VRAM, or has been resumed from a pause. `kill PID` ends the program.");
   return [&common, verb, force, no_wait] { return stop(common, *verb, *force, *no_wait); };
 }
 

@@ -84,7 +84,7 @@ TEST_F(HelperProbeTest, NoMoreThanEightAreLeftBehind) {
   EXPECT_EQ(helpers.spawned, 8U);
   EXPECT_EQ(helpers.killed.size(), 8U) << "each was at least told to end";
   ASSERT_EQ(problems.size(), 20U);
-  for (std::size_t i = 0; i < 8; ++i) EXPECT_NE(problems[i].find("has not answered"), std::string::npos) << problems[i];
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_NE(problems[i].find("did not answer"), std::string::npos) << problems[i];
   for (std::size_t i = 8; i < 20; ++i)
     EXPECT_EQ(problems[i], "8 helpers hang in the driver and cannot be killed; no new helper is started");
   EXPECT_EQ(probe.problem(), problems.back());
@@ -108,7 +108,7 @@ TEST_F(HelperProbeTest, OneThatEndsMakesRoomForAnother) {
   EXPECT_EQ(helpers.spawned, 9U);
   EXPECT_EQ(snapshots, 1);
   EXPECT_EQ(helpers.pauses.back(), 100ms) << "it has answered: what follows is a new trouble";
-  EXPECT_NE(problems.back().find("has not answered"), std::string::npos) << problems.back();
+  EXPECT_NE(problems.back().find("did not answer"), std::string::npos) << problems.back();
   helpers.run_for(2);
   EXPECT_EQ(helpers.spawned, 9U) << "it hangs as well: eight again";
   EXPECT_EQ(problems.back(), "8 helpers hang in the driver and cannot be killed; no new helper is started");

@@ -264,7 +264,7 @@ TEST_F(SqliteFiles, DamageMetWhileRunningSetsTheStoreAside) {
   const std::uint64_t late = store.intend(step(4));
   EXPECT_FALSE(news.wait_for(late + 1)) << "never numbered: returns with the failure";
   ASSERT_TRUE(news.failure());
-  EXPECT_NE(news.failure()->detail.find("set aside"), std::string::npos) << news.failure()->detail;
+  EXPECT_NE(news.failure()->detail.find("was renamed to"), std::string::npos) << news.failure()->detail;
   EXPECT_FALSE(aside().empty());
   EXPECT_FALSE(store.open(news.events()));
 }

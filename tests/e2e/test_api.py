@@ -67,7 +67,7 @@ def test_a_lease_is_granted_read_and_released(daemon):
     *(({"vram_bytes": GIB, field: name}, [f"{field} is {json.dumps(name)}; it must be 1 to 64 letters, digits and . _"])
       for field in ("consumer", "tag", "tenant") for name in ("a b", "x" * 65, "x\t", 7)),
     ({"vram_bytes": GIB, "consumer": ""}, ['consumer is ""']),
-    *(({"vram_bytes": GIB, "tag": tag}, [f'tag is "{tag}"; must not', "with a letter"])
+    *(({"vram_bytes": GIB, "tag": tag}, [f'tag is "{tag}"; a tag must not', "with a letter"])
       for tag in ("lease-3", "3", "-x", "..")),
     ({"vram_bytes": GIB, "owner": {"pid": 1 << 22}}, ["process 4194304"]),
     ({"vram_bytes": GIB, "owner": {"pidd": 1}}, ["owner.pidd"]),

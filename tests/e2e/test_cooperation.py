@@ -233,7 +233,7 @@ def test_registrations_are_checked(daemon):
     program = start(daemon, "honest")
     api = daemon.api()
     refused = api.post("/v1/leases/it/cooperate", {"way": "poll"})
-    assert (refused.status, refused["code"]) == (403, "Denied") and "does not belong to the program" in refused["detail"]
+    assert (refused.status, refused["code"]) == (403, "Denied") and "does not belong" in refused["detail"]
     for body, says in (({"way": "telepathy"}, "unknown"), ({"way": "webhook"}, "url is missing"),
                        ({"way": "webhook", "url": "http://example.org:80/"}, "not a valid URL"),
                        ({"way": "poll", "url": "http://127.0.0.1:1/"}, "webhook"),
