@@ -130,7 +130,7 @@ def portion(client):
     assert {lease["generation"] for lease in given} == {waiting + 1}, "each was given its room once"
 
 
-@scenario()
+@scenario(grace="10s")
 def stopping(client):
     keeper, lease = client.run("sleep", "600")
     client.act(lease["id"], "release", {"stop": True})
