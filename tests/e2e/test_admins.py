@@ -16,7 +16,7 @@ ADMIN = (GROUP, ADMINS)
 
 @pytest.fixture
 def system():
-    made = System(config='[lease]\ngrace = "500ms"\n')
+    made = System(config='[lease]\ngrace = "10s"\n')
     yield made.start()
     made.close()
 

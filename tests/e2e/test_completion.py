@@ -69,7 +69,7 @@ class Line:
         if self.pid == 0:
             os.execvpe(arguments[0], arguments, env)
         self.type(setup + "; echo rea''dy\n")
-        self.expect("ready\r?\n")
+        self.expect("ready\r?\n[^>]*> ")  # the prompt: before that, the shell does not read keys
 
     def type(self, text):
         os.write(self.master, text.encode())

@@ -11,6 +11,8 @@ from tests.support.crowd import CONFIG, HEAD, SPEC, promise, soak
 from tests.support.parking import quick_checkpoints
 
 SECONDS = int(os.environ.get("SUBLET_CROWD_SECONDS", "0"))
+SHORT = 8  # seconds, and programs
+PROGRAMS = 200 if SECONDS else SHORT
 
 
 def drawn():
@@ -33,9 +35,9 @@ def test_random_programs_and_faults_all_around_them(start_daemon):
     daemon = start_daemon(SPEC, config=CONFIG)
     quick_checkpoints(daemon)
     began = time.monotonic()
-    crowd = soak(daemon, rng, programs=200 if SECONDS else 20, seconds=SECONDS or 20)
+    crowd = soak(daemon, rng, programs=PROGRAMS, seconds=SECONDS or SHORT)
     tell(crowd.table("random programs, faults", seed, time.monotonic() - began))
-    assert crowd.sums["programs"] >= (200 if SECONDS else 20)
+    assert crowd.sums["programs"] >= PROGRAMS
 
 
 def test_robbers_leave_no_bytes_behind(start_daemon):
@@ -46,7 +48,7 @@ def test_robbers_leave_no_bytes_behind(start_daemon):
     daemon = start_daemon(SPEC, config=CONFIG)
     quick_checkpoints(daemon)
     began = time.monotonic()
-    crowd = soak(daemon, rng, programs=100 if SECONDS else 10, seconds=(SECONDS or 20) / 2, robbers=True)
+    crowd = soak(daemon, rng, programs=PROGRAMS // 2, seconds=(SECONDS or SHORT) / 2, robbers=True)
     tell(crowd.table("the same, with robbers", seed, time.monotonic() - began))
 
 

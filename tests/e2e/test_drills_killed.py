@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each drill, with the daemon killed at the transitions that the drill reaches: the drill must succeed every time.
 
-By default the daemon is killed at the transitions that matter to the drill, at one step of each in rotation. With
-SUBLET_DRILL_STEPS=all it is killed at every step of every transition of the drill, the first time and the last.
+./dev test kills the daemon at one transition that matters to the drill, ./dev test heavy at each of them. Both take one
+step of each transition, in rotation. With SUBLET_DRILL_STEPS=all the daemon is killed at every step of every
+transition, the first time and the last.
 """
 import concurrent.futures
 import dataclasses
@@ -19,6 +20,7 @@ EVERYWHERE = os.environ.get("SUBLET_DRILL_STEPS") == "all"
 AT_ONCE = 20
 # Not stored yet; stored, but not acted on; acted on, but perhaps not reported.
 STEPS = ("written", "committed", "done")
+AT_ALL = "test_killed_at_all_that_matters"
 
 
 @dataclasses.dataclass
@@ -48,12 +50,13 @@ def play(name, failpoint="log", surely=False):
             stage.daemon.close()
 
 
-def points(drill, before, reached):
+def points(drill, at_all, before, reached):
     """Yields the points to kill at, from the failpoints of an undisturbed run, and whether the drill reaches each every
     time.
     """
     turn = list(DRILLS.values()).index(drill)
-    chosen = {(subject, STEPS[(turn + n) % len(STEPS)]) for n, subject in enumerate(drill.matter)}
+    chosen = {(subject, STEPS[(turn + n) % len(STEPS)]) for n, subject in enumerate(drill.matter)
+              if at_all or n == turn % len(drill.matter)}
     first = Counter(before)
     total, times, previous, taken = Counter(reached), Counter(before), "", False
     for name in reached[len(before):]:
@@ -74,22 +77,22 @@ def points(drill, before, reached):
 @pytest.fixture(scope="module")
 def played(request):
     """Plays each chosen drill, alone and killed at each point. All run at once, because they mostly wait."""
-    chosen = [item.callspec.params["name"] for item in request.session.items
+    chosen = [(item.originalname == AT_ALL, item.callspec.params["name"]) for item in request.session.items
               if item.path == request.path and hasattr(item, "callspec")]
     pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
-    alone = {name: pool.submit(play, name) for name in chosen}
+    alone = {each: pool.submit(play, each[1]) for each in chosen}
     killed = {}
-    for name, future in alone.items():
+    for (at_all, name), future in alone.items():
         # A drill that this machine cannot stage raises a skip, which its own test reports.
-        found = [] if future.exception() else points(DRILLS[name], future.result().before, future.result().reached)
-        killed[name] = [pool.submit(play, name, *point) for point in found]
-    yield {name: [alone[name], *killed[name]] for name in chosen}
+        undisturbed = None if future.exception() else future.result()
+        found = points(DRILLS[name], at_all, undisturbed.before, undisturbed.reached) if undisturbed else []
+        killed[at_all, name] = [pool.submit(play, name, *point) for point in found]
+    yield {each: [alone[each], *killed[each]] for each in chosen}
     pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("name", DRILLS)
-def test_killed_on_the_way(played, name):
-    alone, *others = [future.result() for future in played[name]]
+def assert_all_well(name, futures):
+    alone, *others = [future.result() for future in futures]
     assert not alone.problem, alone.problem
     subjects = {reached.split(".")[0] for reached in alone.reached[len(alone.before):]}
     assert subjects >= set(DRILLS[name].matter), f"never reached: {set(DRILLS[name].matter) - subjects}"
@@ -97,3 +100,14 @@ def test_killed_on_the_way(played, name):
     assert not problems, "\n".join(problems)
     # Some points are not reached each time: two simultaneous facts are decided together, or one by one.
     assert sum(other.killed for other in others) > 0.7 * len(others)
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_killed_on_the_way(played, name):
+    assert_all_well(name, played[False, name])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", DRILLS)
+def test_killed_at_all_that_matters(played, name):
+    assert_all_well(name, played[True, name])

@@ -7,7 +7,7 @@ import signal
 
 from tests.support.sublet import wait_until
 
-KILLS = int(os.environ.get("SUBLET_KILLS", "50"))
+KILLS = int(os.environ.get("SUBLET_KILLS", "15"))
 VRAM_MIB = (700, 1100, 1500)
 
 
@@ -57,7 +57,7 @@ class Storm:
         select.select([], [], [], self.rng.uniform(0, most))
 
 
-def test_fifty_kills_lose_nothing(start_daemon):
+def test_random_kills_lose_nothing(start_daemon):
     seed = int(os.environ.get("SUBLET_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"SUBLET_SEED={seed}")
     daemon = start_daemon("1x4GiB", config='[gpu]\ninterval_idle = "1s"\ninterval_busy = "200ms"\n')

@@ -145,8 +145,8 @@ def test_the_rate_of_a_slow_link_is_remembered(start_daemon):
     until_filled(daemon, "other", "256MiB")
 
     def yields():
-        """A pause for a preemptor, over a link that needs half as long again as the driver's default time."""
-        daemon.ctl("fault", "bandwidth", "--bandwidth", "55MiB/s")
+        """A pause for a preemptor, over a link that needs longer than the default time of the driver."""
+        daemon.ctl("fault", "bandwidth", "--bandwidth", "66MiB/s")
         preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "64MiB", "--seconds", "0")
         until(daemon, "it", "paused")

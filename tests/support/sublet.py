@@ -31,13 +31,14 @@ def watches_itself():
 
 def wait_until(condition, what, timeout=60.0):
     """Waits until `condition()` is true and returns its result; fails with `what` and the last result."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     value = None
-    while time.monotonic() < deadline:
+    while (now := time.monotonic()) < deadline:
         value = condition()
         if value:
             return value
-        select.select([], [], [], 0.02)
+        select.select([], [], [], 0.02 if now - began < 1 else 0.05)  # a long wait costs less
     raise AssertionError(f"waited {timeout:.0f} s in vain for: {what} (last seen: {value!r})")
 
 

@@ -18,11 +18,7 @@ VENV = simcards.ROOT / ".venv-thirdparty"
 
 @functools.cache
 def installed(package):
-    python = VENV / "bin/python"
-    if not python.exists():
-        return False
-    found = subprocess.run([python, "-m", "pip", "show", "-q", package], capture_output=True)
-    return found.returncode == 0
+    return any(VENV.glob(f"lib/python3*/site-packages/{package.replace('-', '_')}-*.dist-info"))
 
 
 class Foreign:

@@ -4,7 +4,11 @@
 import json
 import pathlib
 
+import pytest
+
 CLIENT = pathlib.Path(__file__).with_name("bindings_client.py")
+
+pytestmark = pytest.mark.heavy
 
 
 def test_the_driver_api_through_cuda_bindings(foreign, make_cards):

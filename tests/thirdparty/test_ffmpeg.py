@@ -3,6 +3,9 @@
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
+
 def ffmpeg(foreign, cards, source, filters, *output):
     device = ["-init_hw_device", "cuda=card:0", "-filter_hw_device", "card"]
     command = [foreign.program("ffmpeg"), "-hide_banner", "-loglevel", "error", *device]

@@ -80,13 +80,15 @@ MODULES = {
     "test_runtime": 1,
     "test_select_device": 1,
 }
+SMOKE = "test_cuda_memory"  # quick, and one that copies
 
 
 def why_not(test):
     return CANNOT.get(test) or CANNOT.get(test.rsplit(".", 1)[0])
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [
+    pytest.param(module, marks=pytest.mark.smoke if module == SMOKE else pytest.mark.heavy) for module in MODULES])
 def test_numbas_own_tests(foreign, make_cards, module):
     foreign.need("numba-cuda", "nvidia-nvvm", "nvidia-cuda-runtime", "filecheck", "cffi")
     cards = make_cards("2x4GiB")

@@ -46,6 +46,7 @@ def held(cards, load):
     return process["devices"][0]["bytes"]
 
 
+@pytest.mark.heavy
 def test_every_query_of_nvidia_ml_py_is_answered_or_properly_refused(foreign, cards):
     foreign.need("nvidia-ml-py")
     done = foreign.python(cards, HERE / "nvml_every_query.py")
@@ -60,6 +61,7 @@ def test_every_query_of_nvidia_ml_py_is_answered_or_properly_refused(foreign, ca
     assert answers["nvmlDeviceGetName"]["answer"] == cards.show()["devices"][0]["name"]
 
 
+@pytest.mark.smoke
 def test_nvidia_ml_py_sees_the_process_and_its_memory_in_every_version(foreign, cards, load):
     foreign.need("nvidia-ml-py")
     script = (
@@ -79,6 +81,7 @@ def test_nvidia_ml_py_sees_the_process_and_its_memory_in_every_version(foreign, 
     assert name.endswith("simgpu-load")
 
 
+@pytest.mark.heavy
 def test_nvitop_shows_the_card_the_process_and_its_memory(foreign, cards, load):
     foreign.need("nvitop")
     done = foreign.python(cards, "-m", "nvitop", "-1", environment={"COLUMNS": "140", "LINES": "60"})
@@ -91,6 +94,7 @@ def test_nvitop_shows_the_card_the_process_and_its_memory(foreign, cards, load):
     )
 
 
+@pytest.mark.heavy
 def test_nvitops_library_agrees_to_the_byte(foreign, cards, load):
     foreign.need("nvitop")
     script = (
@@ -107,6 +111,7 @@ def test_nvitops_library_agrees_to_the_byte(foreign, cards, load):
     assert 0 <= utilization <= 100
 
 
+@pytest.mark.heavy
 def test_cuda_bindings_nvml_sees_the_card_and_the_process(foreign, cards, load):
     foreign.need("cuda-bindings")
     script = (
@@ -121,6 +126,7 @@ def test_cuda_bindings_nvml_sees_the_card_and_the_process(foreign, cards, load):
     assert json.loads(done.stdout) == [1, cards.show()["devices"][0]["uuid"], [[load.pid, held(cards, load)]]]
 
 
+@pytest.mark.heavy
 def test_nvtop_shows_the_card_and_the_process(foreign, cards, load):
     screen = watch(
         [foreign.program("nvtop"), "-C"], cards.env(TERM="xterm"), [b"Simulated", b"%d" % load.pid]

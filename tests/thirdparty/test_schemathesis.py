@@ -5,6 +5,7 @@ process can be named as an owner: random requests must not reach processes outsi
 import json
 import subprocess
 
+import pytest
 from conftest import VENV
 
 from tests.support.sublet import Daemon
@@ -14,6 +15,7 @@ CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conform
           "unsupported_method", "negative_data_rejection")
 
 
+@pytest.mark.heavy
 def test_the_api_keeps_its_contract(foreign, tmp_path):
     foreign.need("schemathesis")
     port = free_port()

@@ -23,6 +23,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "victims_bench": (["4"], "p50 / raw"),
     "waiters_bench": (["300"], "ratio"),
 }
+HEAVY = {"idle_bench.py", "prediction_bench", "restart_bench.py", "step_bench"}  # they take several seconds each
 LONG = {"pause_bench.py"}
 
 
@@ -32,7 +33,8 @@ def test_every_benchmark_is_tried_here():
     assert there == set(SHORT) | LONG
 
 
-@pytest.mark.parametrize("name", sorted(SHORT))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.heavy] * (name in HEAVY))
+                                  for name in sorted(SHORT)])
 def test_a_benchmark_prints_its_table(name):
     program = [sys.executable, ROOT / "bench" / name] if name.endswith(".py") else [BUILD / "bench" / name]
     if not pathlib.Path(program[-1]).exists():
