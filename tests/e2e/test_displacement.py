@@ -109,7 +109,7 @@ def test_a_spot_program_that_takes_nothing_is_ended_with_notice_after_a_moment(s
     assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
-    assert "nothing of its program has been on a card for a while that could be parked" in \
+    assert "its program has held nothing on a device for a while that could be parked" in \
         str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
 

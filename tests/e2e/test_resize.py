@@ -102,7 +102,7 @@ def test_cancels_and_refuses(daemon):
     path = f"/v1/leases/{mine['id']}/resize"
     refused = api.post(path, {"vram_bytes": 3 * GIB, "queue": False})
     assert (refused.status, refused["code"]) == (409, "Memory")
-    assert "to grow from 1.0 GiB to 3.0 GiB" in refused["detail"]
+    assert "needs 3.0 GiB instead of 1.0 GiB" in refused["detail"]
     assert daemon.cli("resize", mine["id"], "3GiB", "--no-wait").returncode == 75
     assert api.post(path, {"vram_bytes": 3 * GIB}).status == 202
     assert api.post(path, {"vram_bytes": GIB})["resize"] is None
