@@ -194,7 +194,7 @@ def test_room_is_held_for_who_has_waited_long(patient):
     assert small["state"] == "queued" and small["queue"]["reserved_for"] == large["id"]
     why = patient.cli("why", small["id"]).stdout
     assert f"is reserved for {large['id']}" in why, why
-    assert "held for it" in patient.cli("why", large["id"]).stdout
+    assert "reserved for the lease" in patient.cli("why", large["id"]).stdout
     refused = patient.cli("run", "--vram", "1GiB", "--no-wait", "--", "true")
     assert refused.returncode == 75 and f"held for {large['id']}" in refused.stderr, refused.stderr
     assert api.post(f"/v1/leases/{holder['id']}/release", {}).status == 200
