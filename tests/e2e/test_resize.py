@@ -196,7 +196,7 @@ def test_room_is_held_for_who_has_waited_long(patient):
     assert f"is reserved for {large['id']}" in why, why
     assert "reserved for the lease" in patient.cli("why", large["id"]).stdout
     refused = patient.cli("run", "--vram", "1GiB", "--no-wait", "--", "true")
-    assert refused.returncode == 75 and f"held for {large['id']}" in refused.stderr, refused.stderr
+    assert refused.returncode == 75 and f"reserved for {large['id']}" in refused.stderr, refused.stderr
     assert api.post(f"/v1/leases/{holder['id']}/release", {}).status == 200
     assert wait_until(lambda: lease(patient, large["id"])["state"] != "queued", "the large one's turn")
     api.close()
