@@ -125,7 +125,7 @@ TEST(Lists, EachErrorNamesFileLineAndKey) {
       {"[[gpu.slot]]\nname = \"a\"\nlimit = \"1GiB\"\ncount = \"two\"\n",
        {"f:4:9: gpu.slot.count: is text, not an integer (the default is 1)"}},
       {"[[gpu.slot]]\nname = \"a\"\nlimit = 8\n",
-       {"f:3:9: gpu.slot.limit: 8 is a bare number (write a size with its unit: \"8MiB\")"}},
+       {"f:3:9: gpu.slot.limit: 8 has no unit (write a size with its unit: \"8MiB\")"}},
       {"[[gpu.slot]]\nname = 7\nlimit = \"1GiB\"\n",
        {"f:2:8: gpu.slot.name: is a number, not a name (write name = \"NAME\")"}},
       {"[[gpu.slot]]\nname = \"a\"\nlimit = \"1GiB\"\n[gpu.slot.window]\nx = 1\n",

@@ -109,7 +109,7 @@ def test_an_idle_spot_program_is_ended_with_notice(start_daemon):
     assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
-    assert "nothing of its program has been on a card for a while that could be parked" in \
+    assert "its program has held nothing on a device for a while that could be parked" in \
         str(daemon.get("/v1/leases/spot/why")["reasons"][-2:])
     assert spot.wait(timeout=60) == 128 + signal.SIGTERM
 

@@ -136,7 +136,7 @@ def test_a_parked_lease_of_a_forgotten_card_ends_with_its_program(start_daemon):
     daemon, program = parked_on_the_large_card(start_daemon, "3s")
     assert program.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
     assert ended(daemon, "it")["end_reason"] == "failed"
-    assert "nothing else can bring its program back" in daemon.cli("why", "it").stdout
+    assert "nothing else can restore its program" in daemon.cli("why", "it").stdout
     wait_until(lambda: states(daemon) == {"gpu0": "ok"}, "it is forgotten")
 
 

@@ -81,7 +81,7 @@ def test_an_owner_pauses_their_own_program(daemon):
     assert lease_of(daemon, "first")["id"] in done.stdout and "driver" in done.stdout
     paused = lease_of(daemon, "first")
     assert paused["state"] == "paused", paused
-    assert paused["pause"]["reason"].startswith("requested by its owner to make room for "), paused["pause"]
+    assert (paused["pause"]["cause"], paused["pause"]["preemptor"]) == ("owner_preemption", "lease-2"), paused["pause"]
     until_filled(daemon, "second", "1GiB")
     ends_well(daemon, "second", second)
     until(daemon, "first", "active")
@@ -96,7 +96,7 @@ def test_a_victim_does_not_take_its_memory_back(willing):
     assert willing.cli("preempt", "low").returncode == 0
     until(willing, "above", "paused")
     helps = wait_until(lambda: [text for text in willing.get("/v1/leases/above/why")["helps"] if waits["id"] in text
-                                and "has its room, requested by" in text], "it is told why it does not come back")
+                                and "requested its memory" in text], "it is told why it does not come back")
     assert len(helps) == 1, helps
     until_filled(willing, "low", "1GiB")
     ends_well(willing, "low", low)
@@ -115,7 +115,7 @@ def test_ineligible_leases_are_named_with_the_reason(daemon):
     done = daemon.cli("preempt", "new")
     assert done.returncode == 1 and "no room can be made" in done.stderr and "pinned" in done.stderr, done.stderr
     preview = daemon.cli("preempt", "new", "--preview")
-    assert preview.returncode == 1 and "Memory cannot be freed on gpu0: nobody" in preview.stdout, preview.stdout
+    assert preview.returncode == 1 and "Memory cannot be freed on gpu0: no lease" in preview.stdout, preview.stdout
     assert "is no victim: " in preview.stdout and "missing" in preview.stdout
     nothing_happened(daemon, {"pinned": "active", "new": "queued"})
 
@@ -263,7 +263,7 @@ def test_a_dry_run_changes_nothing(willing):
     done = dry(willing, "--vram", "2GiB", "--tier", "spot")
     assert done.returncode == 75, done.stderr
     assert done.stdout.startswith("The lease would wait: place 1, 1.3 GiB short on gpu0"), done.stdout
-    assert "The memory is held by" in done.stdout and "No lease is paused: nobody on gpu0 may" in done.stdout
+    assert "The memory is held by" in done.stdout and "No lease is paused: no lease on gpu0 may" in done.stdout
     nothing_happened(willing, {"first": "active"})
     # The real run does what the dry run said.
     done = willing.cli("run", "--vram", "2GiB", "--tag", "real", "--", "true")
@@ -380,7 +380,7 @@ def test_an_impossible_free_is_refused(daemon):
     refused = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB})
     assert (refused.status, refused["code"]) == (409, "CannotPreempt") and "lease-1" in refused["detail"], refused
     done = daemon.cli("free", "2GiB")
-    assert done.returncode == 1 and "2.0 GiB cannot be freed: nobody on gpu0" in done.stderr, done.stderr
+    assert done.returncode == 1 and "2.0 GiB cannot be freed: no lease on gpu0" in done.stderr, done.stderr
     assert daemon.cli("free", "9GiB", "--preview").returncode == 1
     assert daemon.cli("free").returncode == 2
     assert len(daemon.leases(all=True)) == 1

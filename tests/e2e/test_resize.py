@@ -102,7 +102,7 @@ def test_cancels_and_refuses(daemon):
     path = f"/v1/leases/{mine['id']}/resize"
     refused = api.post(path, {"vram_bytes": 3 * GIB, "queue": False})
     assert (refused.status, refused["code"]) == (409, "Memory")
-    assert "to grow from 1.0 GiB to 3.0 GiB" in refused["detail"]
+    assert "needs 3.0 GiB instead of 1.0 GiB" in refused["detail"]
     assert daemon.cli("resize", mine["id"], "3GiB", "--no-wait").returncode == 75
     assert api.post(path, {"vram_bytes": 3 * GIB}).status == 202
     assert api.post(path, {"vram_bytes": GIB})["resize"] is None
@@ -194,7 +194,7 @@ def test_memory_is_reserved_for_a_long_wait(patient):
     assert small["state"] == "queued" and small["queue"]["reserved_for"] == large["id"]
     why = patient.cli("why", small["id"]).stdout
     assert f"is reserved for {large['id']}" in why, why
-    assert "reserved for it" in patient.cli("why", large["id"]).stdout
+    assert "reserved for the lease" in patient.cli("why", large["id"]).stdout
     refused = patient.cli("run", "--vram", "1GiB", "--no-wait", "--", "true")
     assert refused.returncode == 75 and f"reserved for {large['id']}" in refused.stderr, refused.stderr
     assert api.post(f"/v1/leases/{holder['id']}/release", {}).status == 200

@@ -197,7 +197,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   if (why == R::failed && before != nullptr && before->parking) check_left_parked(*before, lease);
   const bool displaced = why == R::revoked && !revoked_.contains(lease.id);
   const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
-    return reason.lease == lease.id && reason.code == "resumed";  // and ended in the same step
+    return reason.lease == lease.id && reason.kind == core::ReasonKind::resumed;  // and ended in the same step
   });
   const bool unresponsive =  // got its resume order, and does not answer
       before != nullptr && before->state == LeaseState::resuming && before->parking->told && world_.rests(lease.id);
