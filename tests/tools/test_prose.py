@@ -195,7 +195,7 @@ def test_entries_of_the_changelog(text, lines):
 
 @pytest.mark.parametrize("title", [
     "core: cancel stale plans", "src/core: cancel stale plans", "ci: run the heavy tests", "tools/a.py: add a flag",
-    "build: share the compiler cache between checkouts", "core: " + "x" * 66, "0.1.x: tag",
+    "build: share the compiler cache between checkouts", "core: " + "x" * 66, "0.1.x: tag", "core, store: cancel plans",
 ])
 def test_good_titles(title):
     assert prose.wrong_in_title(title) == []
@@ -203,7 +203,7 @@ def test_good_titles(title):
 
 @pytest.mark.parametrize("title", [
     "Cancel stale plans", "core cancel stale plans", "Core: cancel stale plans", "core: Cancel stale plans",
-    "core:cancel stale plans", "core, store: cancel plans", "core: " + "x" * 67, "Merge branch 'a'", "core: ", "fix",
+    "core:cancel stale plans", "core,store: cancel plans", "core: " + "x" * 67, "Merge branch 'a'", "core: ", "fix",
 ])
 def test_bad_titles(title):
     assert prose.wrong_in_title(title)
