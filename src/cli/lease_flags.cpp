@@ -101,9 +101,9 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.option("--tag", flags.tag, "Name of this lease, unique among yours").type("TAG");
   command
       .option("--pausable", flags.pausable,
-              "How the program may be paused: auto (by itself if it is cooperative, else by the driver), cooperative, "
-              "driver or no (auto). Before CUDA 13.0, driver means that you vouch for a program without managed "
-              "memory, CUDA IPC and NCCL")
+              "How the program may be paused: auto, cooperative, driver or no (auto). With auto, a cooperative program "
+              "yields by itself, and the driver parks other programs. Before CUDA 13.0, driver means that you vouch "
+              "for a program without managed memory, CUDA IPC and NCCL")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");

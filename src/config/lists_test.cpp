@@ -202,7 +202,7 @@ TEST(Lists, ThePagesHaveATableForEachList) {
   EXPECT_NE(manual.find("size, 1MiB to 1TiB; required"), std::string::npos) << manual;
 }
 
-// Of the daemon's own lists, and of those above.
+// The daemon's own lists, and the lists above.
 TEST(Lists, EveryListHoldsTogether) {
   for (const Schema* each : {&schema(), &with_slots()}) {
     for (const List& list : each->lists) {

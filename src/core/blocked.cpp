@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t unleased_kept = 8;
 constexpr std::size_t unleased_named = 3;
-// What programs that are parked leave on a device, and what was allocated while it was read, is nobody's to be told.
+// Bytes that parked programs leave on a device, and bytes allocated during a reading, are not reported.
 constexpr Bytes slack = 64 * MiB;
 
 std::vector<UnleasedProcess> unleased_on(const Device& device) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps a lease from its room though no other lease has it: processes without a lease, or a card that is gone.
-// Computed from the state when asked; reads only.
+// Finds what blocks a lease although no other lease has the memory: unleased processes, or a device that is gone.
+// Computed from the state on request; reads only.
 #pragma once
 
 #include "base/error.h"
@@ -14,8 +14,7 @@
 
 namespace sublet::core {
 
-// What is without a lease and holds bytes where somebody needs them. pid 0: bytes that no listed process is seen to
-// hold.
+// An unleased process with bytes that a lease needs. pid 0: bytes that belong to no listed process.
 struct UnleasedProcess {
   ProcessRef process;
   std::string name;    // of its program, as everybody may see it; "" if not known
@@ -23,7 +22,8 @@ struct UnleasedProcess {
   Bytes bytes;
 };
 
-// Of one that waits: the table has room for it, and the card has not. Of one that is parked: its card is gone.
+// A waiting lease is blocked if capacity is free for it and the device itself is full. A paused lease is also blocked
+// if its device is gone.
 struct Blocked {
   Code code = Code::External;                          // ResumeBlocked: of one that wants back from a pause
   std::vector<UnleasedProcess> unleased_processes;     // the largest first, few of many; none where its card is gone

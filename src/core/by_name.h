@@ -11,8 +11,8 @@
 
 namespace sublet::core {
 
-// Of names, many in one table. The library compares the names themselves, one by one, in a small table whose hash it
-// takes for slow, as it does its own.
+// The standard library compares names one by one in a small table if the hash counts as slow, as its own does. This
+// hash does not count as slow.
 struct NameHash {
   std::size_t operator()(std::string_view name) const noexcept { return std::hash<std::string_view>{}(name); }
 };
@@ -20,8 +20,8 @@ struct NameHash {
 // A name that shares its place with another is compared with it, and both are hashed anew.
 inline constexpr float names_per_place = 0.25F;
 
-// What std::map does, as far as it is used, with references that stay as long as the value; only that a name is found
-// without comparing it with ten others.
+// Does the same as std::map, as far as used here, and references stay valid as long as the value. A lookup uses a hash,
+// so that it compares few names.
 template <typename Value>
 class ByName {
  public:

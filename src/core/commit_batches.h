@@ -11,12 +11,12 @@
 
 namespace sublet::core {
 
-// The plan itself if it gives room to at most `size` leases. Else portions with so many each, and with their reasons,
-// in the order of the grants. All that gives room is in the first: whatever a crash leaves of the row never promises
-// VRAM twice. So is the lease that the outcome names, wherever it stands: the answer that tells of it is remembered
-// with the first. What is not about one lease (outcome, settled, learned, records, grants, transitions) is the first's
-// too, the actions are the last's. The transition of the others is "portion".
-// One after the other, so that the first is on its way to the store while the others are still put together.
+// A plan that grants memory to at most `size` leases stays one batch. A larger plan is split into batches of `size`
+// grants with their reasons, in the order of the grants. The first batch has all changes that free memory: a crash
+// between two batches never promises VRAM twice. The first batch also has the lease of the outcome, because the answer
+// about that lease is remembered with it. Outcome, settled, learned, records, grants and transitions are in the first
+// batch, the actions in the last. The transition of the other batches is "portion". `take` gets one batch after the
+// other: the first is on its way to the store while the next ones are built.
 void each_commit_batch(Plan plan, std::size_t size, const std::function<void(Plan)>& take);
 
 std::vector<Plan> commit_batches(Plan plan, std::size_t size);

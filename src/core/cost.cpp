@@ -11,7 +11,7 @@ namespace {
 using Line = MoveCurve::Line;
 
 constexpr double gib = 1024.0 * 1024.0 * 1024.0;
-// Of two samples in a row, further from the line than this factor: the line is no longer true.
+// A line is no longer true if two samples in a row are further from it than this factor.
 constexpr double far_off = 1.75, far_off_settling = 2.5;
 constexpr double recency = 0.92;  // what a sample counts for, relative to the next newer one
 // How far the expected line is believed before there are samples, relative to its own figures, for lines that were
@@ -79,9 +79,9 @@ void MoveCurve::add(const MoveSample& sample, const Line& expected, double far) 
 }
 
 Line MoveCurve::fit(const Line& expected) const {
-  // What counts is the error relative to the line, which is not known yet: the first time each sample counts relative
-  // to itself, which makes little of what took far too long; the second time the line is nearly known, and one that
-  // lies far off it counts as if it were just that far.
+  // The error of a sample is relative to the line, which is not known yet. The first fit takes each sample relative to
+  // itself, so that very long samples count little. The second fit nearly knows the line, and limits the error of
+  // samples that lie far off.
   const Line near = fit(expected, nullptr);
   return with_spread(fit(expected, &near), expected);
 }

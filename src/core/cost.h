@@ -15,8 +15,8 @@
 
 namespace sublet::core {
 
-// What is timed: from the order to the answer that it has yielded; from there until two measurements show it; from the
-// order to restore until it runs.
+// The timed moves. A pause lasts from the order to the answer that the memory is free. Settling lasts from that answer
+// until two readings show it. A resume lasts from the order to restore until the program runs.
 enum class Move { pause, settle, resume };
 
 std::string_view to_string(Move move);
@@ -75,8 +75,8 @@ class MoveCurve {
     double at(Bytes bytes) const;
   };
 
-  // `expected`: the line that holds where nothing is known yet. What two samples in a row contradict by far is
-  // forgotten: the link, or the program, is another now. `far`: from that factor on.
+  // `expected`: the line that holds without samples. Two samples in a row that are off the line by the factor `far`
+  // erase the older samples: the link or the program has changed.
   void add(const MoveSample& sample, const Line& expected, double far);
   // The line through the samples, drawn to `expected` where they say little: a regularised least-squares fit of
   // relative errors, the newer counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
@@ -91,16 +91,16 @@ class MoveCurve {
   int off_ = 0;                      // the newest was far above (1) or below (-1) what was expected of it
 };
 
-// Three curves, each drawn to the next where it has little to go by: of the consumer; of the device, all consumers
-// together, for cards may sit on different links; of the machine, all devices together. A move over several devices
-// teaches consumer and machine alone: nobody knows on which link it waited, or whether they were used side by side.
+// There are three curves: of the consumer, of the device with all consumers, and of the machine with all devices. A
+// curve with few samples is drawn to the next curve. A move over several devices teaches only consumer and machine,
+// because nobody knows on which link the move waited.
 //
-// What was fitted is kept until something is learned, in const functions too: one thread at a time.
+// Const functions keep fits until something is learned, so that only one thread may use the model at a time.
 class CostModel {
  public:
   void learn(const LearnedMove& learned);
-  // What the device's link carries each way in a second, as the driver tells; 0: not known. Until something has moved
-  // on it nothing is expected to move faster.
+  // The bytes that the link of the device carries each way in a second, from the driver; 0: not known. Before the first
+  // move on the device, no move is expected to be faster than the link.
   void know_link(const std::string& device, Bytes per_second);
   // `devices`: of the lease. Where the consumer itself says little, all of it is expected to take as long as on the
   // slowest of them. None: they are not chosen yet.
@@ -109,7 +109,7 @@ class CostModel {
 
   struct Key {
     Consumer consumer;   // without a name for all, …
-    std::string device;  // … on this one; and "" for all of this machine together. Of a consumer always ""
+    std::string device;  // uuid; "" for the whole machine, and always "" for a named consumer
     PauseMethod method = PauseMethod::driver;
     Move move = Move::pause;
     auto operator<=>(const Key&) const = default;
@@ -118,7 +118,7 @@ class CostModel {
     MoveCurve curve;
     Time last_at;
   };
-  // What is known of such moves, for whatever bytes.
+  // The knowledge about such moves, for any number of bytes.
   struct Known {
     MoveCurve::Line line;
     std::size_t samples = 0;  // of this very consumer

@@ -14,7 +14,7 @@ using Chosen = std::vector<std::size_t>;
 constexpr double rounding = 1000;   // nanoseconds, by which a bound may be off that is worked out in floating point
 constexpr int most_tried = 20'000;  // sets, where there is not place for all: it is to be decided in a moment
 
-// What a set costs, and what decides between sets that cost the same.
+// The cost of a set, and the order of sets with the same cost.
 struct Score {
   Duration cost{};
   std::size_t count = 0;

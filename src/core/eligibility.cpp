@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is not asked to yield at this moment, and why not.
+// Decides which leases are ineligible as victims at this moment, and why.
 #include "base/mutants.h"
 #include "core/format.h"
 #include "core/ledger_set.h"
@@ -11,8 +11,8 @@
 namespace sublet::core {
 namespace {
 
-// What was made room for on somebody's word is not displaced by those who had to wait for it: no two displace each
-// other back and forth. Everybody else leaves it the time that a turn would give it.
+// A lease with memory from a preemption request is no victim for the leases that had to wait for the request. So no two
+// leases displace each other back and forth. All other preemptors leave it the time of a time slice.
 std::optional<Ineligible> keeps_its_word(const State& state, const Rules& rules, const PreemptionQuery& query,
                                          const Lease& lease, Time now) {
   if (!lease.preemption_request || query.by_request(lease)) return std::nullopt;

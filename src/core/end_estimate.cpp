@@ -30,7 +30,7 @@ Expected expected_end(const State& state, const Rules& rules, const Lease& lease
   }
   const std::optional<Duration> run = median_run(state, lease);
   if (!run) return {};
-  // What already takes longer than it used to may take for ever: no promise that it ends now.
+  // A run that already takes longer than earlier runs has no expected end.
   return {start + *run > now ? Basis::history : Basis::history_overdue, start + *run};
 }
 

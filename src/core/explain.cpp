@@ -84,7 +84,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (device.settling >= lacking)
     helps.push_back("wait a moment: " + format_size(device.settling) + " of ended leases are being measured gone on " +
                     name_of(device));
-  // Who grows keeps what it has; who is paused comes back as it was.
+  // A lease that grows keeps its bytes; a paused lease comes back with its size.
   const Bytes has = lease.resize ? lease.resize->vram - state.need(lease, device.reading.uuid) : Bytes{};
   if (nearest.free > Bytes{} && !lease.parking)
     helps.push_back("ask for " + format_size_down(has + nearest.free) + " or less" +

@@ -57,10 +57,10 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
 // standing wait for it.
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now);
 
-// What ends its program, for whoever may: "`sublet stop lease-3`"; of one that Sublet did not start, and does not end
-// while it holds VRAM or is parked, "`kill 4711`".
+// The command that ends the program of the lease: "`sublet stop lease-3`". The command is "`kill 4711`" for a program
+// that Sublet did not start, and does not end while it holds VRAM or is parked.
 std::string end_command(const State& state, const Lease& lease);
-// What to do about one that is parked and is to run; "" for any other.
+// Advice for a paused lease that is to run again; "" for any other lease.
 std::string back_hint(const State& state, const Lease& lease);
 
 // For which lease before it memory is reserved where this lease would fit: arguments of the fragment "reserved", none
@@ -74,7 +74,7 @@ std::string safe_mode_hint(const SafeMode& safe);
 // what they say is implausible. "" while that is not asked, or can be told.
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// What would help the lease, in plain words, best first; for `sublet why`.
+// Advice that would help the lease, in plain words, the best first; for `sublet why`.
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 }  // namespace sublet::core

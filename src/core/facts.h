@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to the core. The engine observes and turns each event into one of these values; the core
-// never looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core
+// The facts that can happen to the core. The engine observes events and turns each of them into one of these values;
+// the core never looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core
 // decides.
 #pragma once
 
@@ -63,7 +63,7 @@ struct Release {
   std::optional<std::uint32_t> asked_by = {};  // the user on whose word it is
 };
 
-// What the machine can still take of parked bytes.
+// Host memory that the machine still has for parked bytes.
 struct HostMemory {
   Bytes available;                      // MemAvailable
   std::optional<Bytes> headroom;        // of the cgroup that would be charged; unset: it has no limit
@@ -122,8 +122,8 @@ struct MeasuredWhileLocked {
   HostMemory host = {};
 };
 
-// What came of the action Park. Not done: whatever was begun has to be undone, unless it is `undone` already: nothing
-// is locked or parked by it, and all run on as before.
+// The result of the action Park. A pause that is not done has to be undone. If `undone` is set, nothing is locked or
+// parked by the pause, and all processes run on.
 struct Parked {
   LeaseId lease;
   bool done = false;
@@ -137,8 +137,8 @@ struct Parked {
   std::string hint = {};                    // what can be done about it; "": nothing is known
 };
 
-// What came of the action Unpark. `host`: what the machine can take now, if another method is to be tried; none is
-// tried without.
+// The result of the action Unpark. `host`: host memory at this moment, for another pause method. Without it no other
+// method is tried.
 struct Unparked {
   LeaseId lease;
   enum class How { runs, not_yet, never } how = How::runs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What order and room may change for those who ask, over random requests. SEED=n replays one run.
+// Random requests show how queue order and free memory may change the result of others. SEED=n replays one run.
 #include "core/testing/world.h"
 
 #include <cstdlib>

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t waiters_followed = 200;
 // Where room is held in the forecast for one that takes any device is sought on so many of the roomiest.
 constexpr std::size_t rooms_tried = 16;
-// Of the ends that make its room so many are named: the last.
+// An estimate names this many of the ends that free its memory, the last ones.
 constexpr std::size_t ends_told = 2;
 
 }  // namespace
@@ -89,8 +89,8 @@ class Forecast {
     std::size_t count;
     Time aged_at;
     bool possible = true;
-    // Of one that holds some already: what its own end gave back, in each of the rooms. Others may have that; it asks
-    // for when it gets more, if it still runs then, and has that still.
+    // For a waiter that holds memory already: bytes that its own end gave back, in each room. Others may take these
+    // bytes. The estimate holds if the waiter still runs then, and still has these bytes.
     std::map<std::size_t, Bytes> gave_back = {};
   };
   // Room that is held for the first that has waited long.
@@ -103,7 +103,7 @@ class Forecast {
 
   // ------------------------------------------------------------------------------ what there is
 
-  // What happens next; false: nothing more does, as far as is known.
+  // Plays the next event; false: no further event is known.
   bool play() {
     std::vector<std::size_t> opened;
     if (!std::exchange(prepared_, true)) {
@@ -114,7 +114,7 @@ class Forecast {
     } else {
       if (ends_.empty()) return false;
       at_ = ends_.top().at;
-      // What ends at one moment is free at once: a lease on several devices gives all of them back together.
+      // All ends of one moment free memory together: a lease on several devices gives all of them back at once.
       for (; !ends_.empty() && ends_.top().at == at_; ends_.pop()) {
         const End& end = ends_.top().end;
         Place& place = rooms_[end.room];
@@ -175,7 +175,7 @@ class Forecast {
 
   // ------------------------------------------------------------------------------ whose turn it is
 
-  // Who waits and fits takes it, in order; only the opened rooms can have become wide enough.
+  // Waiters that fit take memory in order; only the opened rooms can have become large enough.
   void place_waiting(const std::vector<std::size_t>& opened) {
     hold_room();
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
@@ -370,8 +370,8 @@ class Forecast {
                                                : "by the ends that are known its room is not there";
   }
 
-  // Of the rotation only the next turn is announced: who comes in by a later one is told that, at least. "": it takes
-  // none there.
+  // Only the next time slice is announced. A waiter that enters with a later slice is told at least so much. "": it has
+  // no time slice there.
   std::string after_a_slice(const Lease& waiter, const Device& device) const {
     const auto slice = state_.slices().find(device.reading.uuid);
     if (slice == state_.slices().end() || slice->second.enters.empty()) return {};

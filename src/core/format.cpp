@@ -169,7 +169,7 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
     if (nearest.device != nullptr) nearest.free = state.effective_free(*nearest.device, rules, now);
     return nearest;
   }
-  // What is too small for it however much of it is free comes near nothing.
+  // A device with too little capacity for the lease is never the nearest, however much of it is free.
   const auto serves = [&](const std::string& uuid) -> const Device* {
     const Device* device = known(uuid);
     return device != nullptr && State::capacity(*device, rules) >= lease.least() ? device : nullptr;
@@ -177,7 +177,7 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
   int wanted = lease.device_count;
   for (auto room = state.rooms().rbegin(); room != state.rooms().rend(); ++room) {
     if (serves(room->device) == nullptr || --wanted > 0) continue;
-    // Of those with as much room, the one that would be named first.
+    // Among devices with the same free memory, the first in the order of devices.
     auto first = state.rooms().lower_bound(DeviceFree{room->free, INT_MIN, {}, 0});
     while (serves(first->device) == nullptr) ++first;
     return {serves(first->device), room->free};

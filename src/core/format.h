@@ -34,7 +34,7 @@ ReasonArgs capacity_args(const Device& device, const Rules& rules);  // of the f
 
 // "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
 std::string gone_text(const Device& device, Time now);
-// Of one that waits: that no device which is there can ever hold it, and which ones that are gone could; "" otherwise.
+// Says that no present device can ever hold the waiting lease, and which missing devices could; "" otherwise.
 std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 bool may_use(const Lease& lease, const Device& device);
@@ -48,10 +48,10 @@ struct Nearest {
 };
 Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// Who but the one that asks holds the device, the largest first, `limit` of them at most.
+// The holders of the device without the asking lease, the largest first, at most `limit`.
 std::vector<Holder> holders_of(const State& state, const Device& device, const Lease& asking, std::size_t limit);
 
-// What the lease needs and lacks, and who holds that: arguments of the fragment "shortage", and its sentence.
+// The bytes that the lease needs and lacks, and their holders: arguments of the fragment "shortage", and its sentence.
 ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& lease, Time now);
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 

@@ -41,11 +41,12 @@ enum class OwnerKind { connection, process, token };
 enum class PauseMethod { cooperative, interposer, driver };
 // How a program that yields by itself is told to: it asks for its orders, is called by HTTP, or gets a signal.
 enum class CooperationWay { poll, webhook, signal };
-// Whom the driver does not park: with this driver only on its owner's word; or never, for it uses what none can park.
+// unvouched: this driver parks the program only with its owner's consent. never: the program uses features that the
+// driver cannot park.
 enum class Unfit { unvouched, never };
-// What was in the way of a pause although its consumer would have yielded: something that may be over at any moment; or
-// what lasts until somebody changes it: the driver may not be asked about this program, it parks nobody's on this
-// machine, or what is parked may be written to a swap device.
+// An obstacle to a pause that says nothing about the consumer. `passing` may be over at any moment, and the others last
+// until somebody changes them. `program`: the driver may not be asked about this program. `driver`: the driver parks no
+// program on this machine. `swap`: parked bytes may be written to a swap device.
 enum class Hindrance { passing, program, driver, swap };
 
 std::string_view to_string(LeaseState state);
@@ -69,7 +70,7 @@ std::optional<Unfit> parse_unfit(std::string_view text);
 inline constexpr int tenant_priority_limit = 100;
 inline constexpr int admin_priority_limit = 1000;
 
-// What was booked to a lease by name, and need not stand below its owner: a process, or the directory of a cgroup.
+// A process or a cgroup directory that was booked to a lease by name. A booked process need not descend from the owner.
 struct Booked {
   ProcessRef process;
   std::string cgroup;
@@ -82,8 +83,8 @@ struct Owner {
   ProcessRef process;       // kind process: the main process of the tree
   ProcessRef keeper;        // its keeper, if it has one: reports the exit status and delivers signals
   std::string exit_record;  // file in which the keeper leaves the exit status; "" without a keeper
-  // Of `process`: the inode of its pidfd, by which a later run of the daemon knows that it is the same one. 0: no
-  // proof, because the kernel gives all pidfds one inode (before 6.9) or the process was gone too soon.
+  // The inode of the pidfd of `process`, by which a later run of the daemon recognizes the process. With 0 there is no
+  // proof: the kernel gives all pidfds one inode (before 6.9), or the process was gone too soon.
   std::uint64_t inode = 0;
   bool operator==(const Owner&) const = default;
 };
@@ -95,7 +96,7 @@ struct Upgrade {
   bool operator==(const Upgrade&) const = default;
 };
 
-// What a program that yields by itself said of how it does.
+// The way in which a cooperative program yields, as the program said.
 struct Cooperation {
   CooperationWay way = CooperationWay::poll;
   Bytes residue;          // it keeps at most this on each of its devices, contexts included
@@ -122,11 +123,11 @@ struct PreemptionRequest {
   bool operator==(const PreemptionRequest&) const = default;
 };
 
-// What the driver keeps of each process that it parked on each card that this held anything of; it is in no list
+// Bytes that the driver keeps of each parked process on each card where that process held memory. No list shows them
 // meanwhile. Measured with driver 580.
 inline constexpr Bytes driver_keeps = 4 * MiB;
 
-// Of a lease that yields, on one of its devices: what has to come back there.
+// The bytes of a paused or pausing lease on one of its devices, which have to come back there.
 struct HeldWhenPaused {
   Bytes all;  // of its processes, when they were asked or locked; all that it may hold, where that was not known
   std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed then
@@ -137,7 +138,7 @@ struct HeldWhenPaused {
   bool operator==(const HeldWhenPaused&) const = default;
 };
 
-// What the ledger has of a lease, and by which method it is parked.
+// The bytes of a lease in the ledger, and the method by which it is parked.
 struct Entered {
   PauseMethod method = PauseMethod::driver;
   Bytes bytes;
@@ -156,26 +157,25 @@ struct Parking {
   bool resume_requested = false;  // wanted back: it waits for its room, or has it
   bool then_stop = false;         // once it runs again its program is to be ended
   bool told = false;              // its program was asked to yield by itself, and has to be told to go on
-  // Whom the driver was allowed to lock, stored before it was: no other process needs it to come back. Unset: parked by
-  // a version that did not note it, so that it may be any.
+  // Processes that the driver was allowed to lock, stored before the call: no other process needs the driver to resume.
+  // Unset: an earlier version did not note them, so that any process may be locked.
   std::optional<std::vector<ProcessRef>> locked_processes = std::vector<ProcessRef>{};
   std::vector<HeldWhenPaused> held_when_paused = {};  // on each of the lease's devices, in their order
-  // What it was before the driver was to park on top what it took while it was paused, until it is known what came of
-  // that; `host_bytes` has all that it might take.
+  // The entry before the driver was to park memory allocated while paused, until the result is known; `host_bytes` has
+  // all that the driver might park.
   std::optional<Entered> before_top = {};
   std::optional<Time> orphaned_since = {};  // its owner is a token, and nothing of it has been seen to live since
   bool operator==(const Parking&) const = default;
 };
 
-// Whose programs of which name: what is remembered of them is remembered by both, so that nobody's habits are taken for
-// those of another user.
+// A user and a program name. History is kept for both together, so that no user gets the history of another user.
 struct Consumer {
   std::uint32_t uid = 0;
   std::string name;
   auto operator<=>(const Consumer&) const = default;
 };
 
-// What a lease had before it was resized.
+// The size of a lease before it was resized.
 struct Sized {
   Bytes mean;       // on each of its devices, over the time since its grant in which it was not parked
   Time until;       // has had its present size since then
@@ -251,14 +251,14 @@ struct Lease {
   void count_size(Time now);    // active, and about to get another size
   // When it would have begun if it had never been parked: it has run for `now` less this. `now` before its grant.
   Time runs_since(Time now) const { return granted_at ? *granted_at + parked_until(now) : now; }
-  // What it may hold on each of its devices without being listed there, because some of it may be parked: what the
-  // driver keeps of that belongs to no listed process.
+  // Bytes that the lease may hold on each of its devices without a listed process, because some of it may be parked.
+  // The driver's bytes for parked processes belong to no listed process.
   Bytes kept_unseen() const {
     if (!parking || state != LeaseState::pausing) return parking ? parking->residue : Bytes{};
     const std::size_t locked = parking->locked_processes ? parking->locked_processes->size() : 0;
     return std::min(static_cast<std::int64_t>(locked) * driver_keeps, parking->residue);
   }
-  // What it reserves on each of its devices, if it reserves.
+  // The bytes that the lease reserves on each of its devices, if it reserves.
   Bytes reserved_each() const { return parked() ? parking->residue : vram; }
   // The same on all its devices together.
   Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * reserved_each() : Bytes{}; }
@@ -269,7 +269,7 @@ struct Lease {
   // The size that it waits for there, and since when it waits, there or in the queue of those that have nothing yet.
   Bytes wanted_vram() const { return resize ? resize->vram : vram; }
   Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }
-  // What must be free on each of its devices before it is granted.
+  // The bytes that must be free on each of its devices before it is granted.
   Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }
 };
 

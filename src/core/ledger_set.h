@@ -19,7 +19,7 @@ namespace sublet::core {
 std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 
-// That they would have to yield, and why they do not; of those only for whom that is so.
+// Names the victims that would have to be paused and that host memory does not take, with the reason.
 std::string too_many_text(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 

@@ -11,8 +11,8 @@
 namespace sublet::core {
 namespace {
 
-// What the driver may leave on a device of a program that it parked, whatever version it is of: a context that is kept
-// costs more than was measured.
+// Bytes that the driver, whatever its version, may leave on a device of a parked program: a kept context costs more
+// than was measured.
 constexpr Bytes driver_residue = 64 * MiB;
 
 // A program that yields by itself does it better than the driver can, unless it fails as often as not.
@@ -55,7 +55,7 @@ bool lacks_a_grant(const State& state, const Lease& lease) {
   return may && word && lease.owner.kind == OwnerKind::process && pause_methods_of(state, lease).empty();
 }
 
-// Whoever starts a program by `sublet run` has thereby agreed to all of them.
+// A user who starts a program with `sublet run` agrees to all methods by that.
 PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool any =
       lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && mutant(Mutant::pins_do_not_hold));
@@ -108,7 +108,7 @@ Bytes held_by(const State& state, const Lease& lease) {
   return bytes;
 }
 
-// What programs save that yield by themselves nobody knows.
+// The bytes that cooperative programs save in host memory are not known.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters) {
   const Use use = state.use(lease.id);
   if (method != PauseMethod::driver || use.untold) return enters;
@@ -143,7 +143,7 @@ Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uin
   return std::max(left, Bytes{});
 }
 
-// Who is only thought of has no lease yet, and will have one.
+// The user of a preview has no lease yet, and counts as a user who has one.
 Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t preemptor) {
   const Bytes left = ledger_left(state, rules, uid);
   return preemptor == uid ? left : std::max(std::min(left, share_left(state, rules, uid)), Bytes{});
@@ -151,20 +151,20 @@ Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid,
 
 namespace {
 
-// Of the tier spot, and its program is one that Sublet can end, or it has none whose bytes would stay.
+// True for a spot lease if Sublet can end its program, or if it has no program whose bytes would stay.
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
   const Tier most = mutant(Mutant::batch_is_spot) ? Tier::batch : Tier::spot;
   return lease.tier <= most && (ours || !lease.had_process);
 }
 
-// Whatever yields of it, host memory could never take it. What it holds beyond what it was given it may give back: not
-// for that is anybody ended.
+// Host memory could never take the lease, whatever part of it is paused. Only its reserved bytes count: no lease is
+// ended for bytes beyond its size, because it may give them back.
 bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
   return !lease.parking && lease.reserved() > most_parkable(rules, lease, preemptor).bytes;
 }
 
-// Since its grant, or the end of who had registered for it. What it does on its card meanwhile prolongs nothing.
+// Counts from the grant, or from the end of the process that had registered. Use of the card does not prolong the time.
 Time registers_until(const State& state, const Rules& rules, const Lease& lease) {
   return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.spot_unused_after;
 }
@@ -179,8 +179,7 @@ Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
   return std::max({granted, resumed, seen}) + rules.spot_unused_after;
 }
 
-// What was read before its time was over says nothing of the end of that time: a daemon that stood still has readings
-// to catch up with.
+// A reading from before `at` says nothing about `at`: a daemon that stood still has readings to catch up with.
 bool is_read_since(const State& state, const Lease& lease, Time at) {
   return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
     const std::optional<Time>& read = state.devices().at(uuid).read_at;
@@ -194,8 +193,8 @@ bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods&
   return use.used == Bytes{} && !use.untold;
 }
 
-// Nor is there anything that may be its own although it is not listed: then nobody could be asked to give its room, and
-// it keeps it for as long as it likes.
+// True if no hidden or unlisted bytes on its devices may belong to the lease. A lease with such bytes is not ended:
+// nobody could be asked to free them, and their process keeps them for as long as it likes.
 bool idles(const State& state, const Lease& lease) {
   return std::none_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
     return state.charge(lease.id, uuid).hidden > Bytes{} || state.devices().at(uuid).unlisted > unlisted_slack;
@@ -280,7 +279,7 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
   return most;
 }
 
-// Whom the driver was tried on has had its program on a card: it is not waited for any more.
+// A lease whose program the driver was tried on has had that program on a card, so that nothing more is waited for.
 bool may_register(const Lease& lease) {
   const bool comes = lease.owner.kind == OwnerKind::connection && !lease.had_process;
   const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;

@@ -24,11 +24,11 @@ bool lacks_a_grant(const State& state, const Lease& lease);
 // Those of them that nothing is known to be in the way of.
 PauseMethods open_methods_of(const State& state, const Lease& lease, Time now);
 
-// What it keeps, and reserves, on each of its devices while it is paused so.
+// The bytes that the lease keeps, and reserves, on each of its devices while it is paused by this method.
 Bytes residue_of(const State& state, const Lease& lease, PauseMethod method);
 
-// The headroom is for what parked leases keep. What it has left of that is shared among all who are not parked there,
-// so that whoever of them yields, so much of what each keeps is no loss.
+// The part of the headroom that the residue of one more paused lease may take without loss. The headroom is for the
+// residues of parked leases, and its rest is shared among all leases that are not parked there.
 Bytes headroom_share(const State& state, const Device& device);
 
 // How room is made of what a lease holds, as things are with it: whoever asks for it, and whatever the machine has of
@@ -64,11 +64,11 @@ struct WayToYield {
 // `preemptor`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now);
 
-// Of the tier spot, and its program has been told in vain to go on for as long as one may that says nothing at all: it
-// is ended as it is, on its way back, for who is above it.
+// True for a spot lease whose program has not answered resume orders for the longest time that is allowed. The lease is
+// ended during its resume, for a preemptor of a higher tier.
 bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// What is in the way of it, in words; a way of the kind none only.
+// The obstacle in words; only for a way of the kind none.
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now);
 
 // No method is there, and one may still come: nothing has registered yet, or no program has come that the driver could
@@ -83,18 +83,18 @@ struct MostParkable {
 };
 MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor);
 
-// What its processes hold, or may take, on all its devices together.
+// The bytes that its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 
-// What the ledger's own limits leave to the user, or to all, whatever the machine has of host memory; once those who
-// are being parked are entered with no more than they use: before that nobody else is asked.
+// The bytes that the ledger's own limits leave to the user, or to all, whatever host memory the machine has. Leases
+// that are being parked count with no more than they use, because no other lease is asked before that is known.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
 
 // The same of a lease of that user which yields for one of the user `preemptor`, whose wait makes `ledger.user_share`
 // bind.
 Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t preemptor);
 
-// What the ledger is expected to hold of a lease once it is parked, of what it enters.
+// The bytes that the ledger is expected to hold for a lease once it is parked, out of the bytes that it enters.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters);
 
 // Whether there is any ground at all on which somebody else could be given its room; does not change while a lease

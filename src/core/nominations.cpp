@@ -68,7 +68,7 @@ Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, co
   return {std::nullopt, Duration::max()};
 }
 
-// What those behind the waiter may take of the device without any promise to be back.
+// The bytes of the device that leases behind the waiter may take for any time.
 Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const Device& device, const Ends& ends,
               const std::optional<Time>& start, Time now) {
   const Bytes need = state.need(waiter, device.reading.uuid);
@@ -109,8 +109,8 @@ const Nominations::Held* Nominations::held_on(std::uint32_t device) const {
   return found == held_.end() ? nullptr : &*found;
 }
 
-// What is parked there keeps a little of the device until it is back. From those without whom there is not enough for
-// the waiter nothing is held, or they would wait for each other for ever.
+// Paused leases keep a residue on the device until they are back. No memory is reserved against paused leases without
+// whose residue the waiter would not fit: both would wait for each other for ever.
 const Device* Nominations::free_to_hold(const Lease& waiter, const std::string& device) const {
   const auto at = state_.devices().find(device);
   const bool free = at != state_.devices().end() && held_on(at->second.number) == nullptr;
@@ -201,8 +201,8 @@ std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
   return chosen;
 }
 
-// What these need who come in one after the other, as far as they wait. Of who was parked, what it kept in the headroom
-// is lost to those who come after it.
+// The bytes that these waiters need if they enter one after the other, as far as they wait. A paused waiter that
+// returns takes its residue out of the headroom, and the next waiters lose that part.
 Bytes Nominations::kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const {
   Bytes kept, lost;
   for (const LeaseId id : waiters) {
@@ -234,7 +234,7 @@ std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lea
   return beside_all >= need ? beside_all : std::min(room.free - kept_for(before, room.device), need);
 }
 
-// Who is of a higher tier goes ahead; everybody else leaves what is needed for whom room is being made.
+// A lease of a higher tier goes ahead. All other leases leave the memory that the preemption plan needs.
 Bytes Nominations::beside_plan(const Lease& lease, const std::string& device, Bytes room) const {
   const PreemptionPlan* plan = state_.plan_on(device);
   const bool bound = plan != nullptr && lease.tier <= plan->tier;

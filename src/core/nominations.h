@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room that is held for those who have waited long, so that small requests behind them cannot keep them out for ever,
-// and what may go ahead of them all the same. Private to this folder; reads only.
+// Memory that is reserved for leases that have waited long, so that small requests behind them cannot keep them out for
+// ever. Other leases may take some of it all the same. Private to this folder; reads only.
 //
-// The first in the order that have waited for queue.reserve_after have room held: each on the devices that it named or
-// has, and one of those that take any on the devices where it can start first. Whoever stands behind it may take there
-// what it leaves over at its start, or more if it is known to be back by then. Where no known end lets it start, what
-// it leaves over is what it does not need of the whole device, less what others were given there since it has waited so
-// long.
-// Nothing is held where it could not start before somebody is back who is parked there.
+// The first leases in the queue that have waited for queue.reserve_after get a nomination. A lease that named devices,
+// or has some, gets it there. One lease that takes any device gets it where it can start first. Leases behind a
+// nominated lease may take the memory that it leaves over at its start, or more if they end before its start. If no
+// known end lets it start, it leaves over the memory of the whole device that it does not need. Grants there since it
+// has waited so long are taken off. Nothing is reserved where the lease could not start before a lease that is parked
+// there is back.
 #pragma once
 
 #include "core/rules.h"
@@ -44,7 +44,7 @@ class Nominations {
   std::size_t devices() const { return held_.size() + state_.plans().size(); }
 
  private:
-  // Of an entry: worked out when first asked for, because most steps come to the same place on few of the devices.
+  // The terms of an entry, computed on first use, because most steps need few of them.
   struct Terms {
     std::optional<Time> start;
     std::vector<Bytes> left;  // on each of its devices, for those who stand behind

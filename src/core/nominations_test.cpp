@@ -99,7 +99,7 @@ TEST(Nomination, OnOneDeviceLeavesTheOthersAlone) {
   EXPECT_EQ(w.device_of(large), uuid_of(0));
 }
 
-// What it leaves on the device while it is parked is what the large one lacks.
+// The paused lease keeps exactly the bytes on the device that the large lease lacks.
 TEST(Nomination, IsNotHeldFromThoseWhoMustComeBackFirst) {
   Card w;
   w.rules.automatic = false;
@@ -251,7 +251,7 @@ TEST(Nomination, NobodyBehindDelaysWhoHasRoomHeld) {
   EXPECT_GT(promised_starts, 40) << "hardly anybody ever had room held";
 }
 
-// What is left over beside the large one goes to those behind it once, however they come by it.
+// Memory that is left over beside the large lease goes once to the leases behind it, however they get it.
 TEST(Nomination, WhoComesBackOrGrowsTakesOfWhatIsLeftOver) {
   for (const bool back : {true, false}) {
     SCOPED_TRACE(back ? "back from a pause" : "grown");

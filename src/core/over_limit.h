@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who uses more than it leased.
+// Finds leases that use more than their size.
 #pragma once
 
 #include "core/state.h"

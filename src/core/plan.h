@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core decided on one fact: a value that says what to store, what to tell, what to do, and when to
-// wake.
+// The decision of the core on one fact: a value that says what to store, what to tell, what to do, and when to wake.
 #pragma once
 
 #include "core/cost.h"
@@ -51,8 +50,7 @@ struct Unpark {
   Duration give_up{};                                            // as in Park
 };
 
-// What host memory would take of this lease's bytes at this moment is to be found out; answered by the fact
-// HostWeighed.
+// Asks how many bytes of this lease host memory would take at this moment; answered by the fact HostWeighed.
 struct WeighHost {
   LeaseId lease;
 };
@@ -74,7 +72,7 @@ struct Plan {
   std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
   std::vector<Grant> grants;            // given or taken back
   std::vector<Action> actions;          // to start after the commit
-  // What happened to leases, each name once (core/transitions.h): a crash in the middle of any of them is tested.
+  // Names of the transitions of leases, each once (core/transitions.h); tests crash the daemon in the middle of each.
   std::vector<std::string_view> transitions;
   Time wake_at = Time::never();  // call step with a Tick then, at the latest
 };

@@ -99,7 +99,7 @@ struct LeftAlone {
   std::string hint = {};  // what its owner can do about it; "": nothing is known
 };
 
-// What lasts and is in the way of its pauses, as was found out a moment ago.
+// A lasting obstacle to the pauses of a lease, as found a moment ago.
 struct Barred {
   Hindrance by{};
   std::string why;  // one sentence
@@ -127,14 +127,14 @@ struct NextSlice {
   Time said = Time::never();  // what people are told: never later than they were told before of this very turn
 };
 
-// What was said of a turn, of those who leave in it, to whom it brings in.
+// An announced time slice, for the lease that it brings in.
 struct AnnouncedSlice {
   std::vector<LeaseId> leaves;  // by id
   Time said;                    // to begin then, …
   Time first;                   // … for the first time
 };
 
-// What would be done to make room now: for a preview, and for the decision itself.
+// The victims that would be paused now: for a preview, and for the decision itself.
 struct VictimPlan {
   bool found = false;
   NoVictims no_victims;              // not found: why …

@@ -75,7 +75,7 @@ class Storm {
       const auto* park = std::get_if<Park>(&action);
       const auto* unpark = std::get_if<Unpark>(&action);
       if (const auto* relapsed = std::get_if<PauseAgain>(&action)) again_.insert(relapsed->lease);
-      // Whoever may be locked comes back by the driver, whatever happened since.
+      // A lease that may be locked is restored by the driver, whatever happened since.
       if (unpark != nullptr && locked_.contains(unpark->lease)) {
         EXPECT_TRUE(unpark->method == PauseMethod::driver && unpark->locked_processes &&
                     !unpark->locked_processes->empty())
@@ -184,7 +184,7 @@ class Storm {
     return how;
   }
 
-  // What came of an order to park or to unpark, of one that is out.
+  // A result of an order to park or to unpark that is still open.
   Fact carried_out() {
     if (ordered_.empty()) return Tick{};
     const auto [id, park] = *std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
@@ -211,7 +211,7 @@ class Storm {
     return HostWeighed{id, some_host()};
   }
 
-  // Of the lease: often its own, or a little more or less.
+  // A size for the lease: often its own, or a little more or less.
   Bytes some_size() {
     const Lease* lease = state_.find(lease_);
     if (lease == nullptr || chance(50)) return some_bytes();
@@ -321,7 +321,7 @@ class Storm {
     return ClockGap{asleep};
   }
 
-  // What is foretold to all at once is what each is told alone, whatever was asked before.
+  // An estimate for all leases at once equals the estimate for each lease alone, whatever was asked before.
   void compare_estimates() {
     const std::vector<LeaseId> order = state_.queue().in_order();
     std::vector<LeaseId> asked = order;
@@ -369,9 +369,10 @@ class Storm {
     core::step(there, calm, snapshot, now_);
     for (const auto& [uuid, device] : here.devices())
       if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
-    // Measured gone, and kept for the end of its program only: after a restart it is measured once more, and
-    // what its program took since is the lease's again instead of an unleased process's. What a program uses untold
-    // was told before. And whether a program that was asked to end has done so is observed anew.
+    // A restart changes what is known of some ended leases. A lease that was measured gone, and waits for the end of
+    // its program only, is measured once more. Bytes that its program took since belong to the lease again, and not to
+    // an unleased process. A use that the driver does not tell now was told before. The end of a program that was asked
+    // to end is observed anew.
     for (const auto& [id, lease] : there.leases())
       if (lease.ended() && (lease.stop_requested || !state_.use(id).settling || there.use(id).untold)) return;
     if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
@@ -400,7 +401,7 @@ class Storm {
       const Device& twin = without.devices().at(uuid);
       if (!with.known(device, rules_, now_) || !without.known(twin, rules_, now_)) continue;
       EXPECT_GE(device.other, twin.other) << uuid;
-      // What those keep who are parked is in the headroom first: others may be parked here than there.
+      // Residues of parked leases are in the headroom first, and other leases may be parked here than there.
       EXPECT_LE(with.effective_free(device, rules_, now_) + device.charged - with.in_headroom(device.residues),
                 without.effective_free(twin, rules_, now_) + twin.charged - without.in_headroom(twin.residues));
     }

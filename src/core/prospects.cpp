@@ -141,12 +141,12 @@ std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, 
   if (lease.state == LeaseState::resuming) {
     const auto left = time_left(state, lease.id, now);
     if (!left || query.by_request(lease) || query.lease.tier == Tier::critical) return left;
-    // What it was brought back for on somebody's word it keeps for as long as a turn.
+    // A lease that was resumed by a preemption request keeps its memory for as long as a time slice.
     return *left + (lease.preemption_request
                         ? std::max<Duration>(resume_grace, residency(state, rules, lease, lease.devices))
                         : resume_grace);
   }
-  // Whose pause failed may not be able to yield then either.
+  // A lease whose pause failed may not be able to yield then either.
   if (now < state.standing(lease.id).ineligible_until || ineligible.until == Time::never()) return std::nullopt;
   return ineligible.until - now;
 }
@@ -244,7 +244,7 @@ std::string own_text(const State& state, const Rules& rules, const PreemptionQue
   return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
 }
 
-// Of the user's own programs that are not parked without a word: by that they are paused, and need not end.
+// The user's own programs that only lack a pause grant: with the grant they are paused, and need not end.
 std::string grants_text(const State& state, const PreemptionQuery& query, const VictimPlan& plan, std::uint32_t uid) {
   std::set<std::string> consumers;
   for (const std::string& uuid : plan.devices)

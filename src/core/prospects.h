@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to be hoped for where there is no room yet: others who yield already, or with the next turn, or as soon as
-// they may be asked; and what else there is. For people who ask, never for a decision. Private to this folder.
+// Prospects of a lease without free memory: other leases are paused already, with the next time slice, or once they are
+// eligible, and further advice. For answers to users, never for a decision. Private to this folder.
 #pragma once
 
 #include "core/preemption_plan.h"
@@ -19,10 +19,10 @@ struct Sooner {
 };
 Sooner sooner_by_others(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// Who would yield now, or else once they may be asked (`wait`, `wait_for`); not found: `hint` says what else there is.
+// The victims now, or else once they are eligible (`wait`, `wait_for`); not found: `hint` says what else there is.
 VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
 
-// What the waiter's owner could have done for it at once, by a word of the owner's own; "" if nothing.
+// A request with which the waiter's owner could get memory at once; "" if there is none.
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // How a holder's room could be had; "" if not by asking anybody.

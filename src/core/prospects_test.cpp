@@ -220,7 +220,7 @@ TEST(Prospects, ARefusalNamesWhatTheUserCouldGiveUp) {
   EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would make room");
 }
 
-// What Sublet did not start is paused by a word: nobody is advised to end it alone.
+// A program that Sublet did not start is paused with a pause grant: no advice says only to end it.
 TEST(Prospects, ARefusalNamesTheGrantThatIsLacking) {
   Equals w;
   const LeaseId first = w.of(1001, 20 * GiB);

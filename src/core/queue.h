@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits, in the one total order of the queue. A plain value: copying it copies the whole queue.
+// The waiting leases, in the one total order of the queue. A plain value: copying it copies the whole queue.
 #pragma once
 
 #include "core/by_name.h"
@@ -20,7 +20,8 @@ class Queue {
  public:
   Queue() { named_.max_load_factor(names_per_place); }
 
-  // What a point of priority is worth; orders everybody again if it changed. Called before anything else.
+  // Sets the points of priority that a minute of waiting is worth; orders all waiters again if the value changed.
+  // Called before anything else.
   void set_aging(double per_minute);
 
   void insert(const Lease& lease);

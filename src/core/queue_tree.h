@@ -32,9 +32,9 @@ struct QueueKey {
 // served.
 QueueKey queue_key(const Lease& lease, double aging_per_minute);
 
-// A B-tree: its blocks hold what they know of many waiters side by side, so that one among a hundred thousand is found
-// in a few places of memory. Of all that stand below an entry it tells how many they are, the least and the most that
-// one of them asks for, and since when one of them is queued.
+// A B-tree of waiters. Its blocks hold the data of many waiters side by side, so that a lookup among a hundred thousand
+// touches few places of memory. An entry knows the number of waiters below it, the least and the most that one of them
+// asks for, and the longest wait.
 class QueueTree {
  public:
   void insert(const QueueKey& key, Bytes bytes, Time queued_at);

@@ -15,7 +15,7 @@ struct Waiter {
   Time queued_at;
 };
 
-// What the tree must answer: the same of a sorted list.
+// The tree, and a sorted list that must give the same answers.
 struct Both {
   QueueTree tree;
   std::vector<Waiter> list;

@@ -214,7 +214,7 @@ constexpr Fragment fragments[]{
     {"needs.memory", "needs {vram}, and {free:down} is free"},
     {"needs.return", "needs {vram} to resume, and {free:down} is free; it resumes when that memory is free"},
     {"needs.restore", "has {vram} reserved there; its program is restored when that memory is free"},
-    // Of PauseCause, by its word.
+    // Fragments of PauseCause, by its word.
     {"cause", "{@cause}"},
     {"asked", "[, which asked for {asked}[ instead of {asked_from}][ on each of {asked_devices} devices]]"},
     {"cause.owner_request", "its owner asked for it"},

@@ -14,7 +14,7 @@
 namespace sublet::core {
 namespace {
 
-// Whose turn has come has others leave who are of its own standing: that is no plan of victim_plan().
+// A time slice pauses leases of the same tier, which victim_plan() does not plan.
 VictimPlan plan_of(const PreemptionPlan& preemption) {
   VictimPlan room;
   room.found = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What would happen if it were asked for now: for previews and dry runs. Reads only. A rehearsal costs a copy of the
-// state, so it is for people who ask, never for a decision.
+// The effect that a request would have now: for previews and dry runs. Reads only. A rehearsal copies the state, so
+// that it is for answers to users, never for a decision.
 #pragma once
 
 #include "core/explain.h"
@@ -11,12 +11,12 @@
 
 namespace sublet::core {
 
-// Who would yield for a lease that waits, or is only thought of (id none), now or once they may be asked, and at what
-// cost; or why nobody can, and what else there is.
+// The victims for a waiting lease, or for the lease of a preview (id none), now or once they are eligible, with their
+// cost. Without victims: the reason, and what else there is.
 VictimPlan victim_plan(const State& state, const Rules& rules, const Lease& asked,
                        const std::optional<PreemptionRequest>& preemption_request, Time now);
 
-// What is known of the machine's host memory counts too: who is more than it takes at the moment does not yield.
+// Takes the host memory of the machine into account: victims that need more than it takes at the moment are not paused.
 void weigh_host(VictimPlan& room, const State& state, const Rules& rules, std::uint32_t preemptor, HostMemory host);
 
 enum class Would { start, preempt, wait };

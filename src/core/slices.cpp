@@ -29,7 +29,7 @@ Duration moving(const State& state, const Lease& lease, const std::vector<std::s
   return moving(state, lease, devices, move, state.to_move(lease));
 }
 
-// What it is to leave with, as far as can be foretold: who was given its room a moment ago may still be filling it.
+// The bytes that the lease is expected to leave with: a lease that got its memory a moment ago may still be filling it.
 Bytes will_move(const State& state, const Lease& lease, Time now) {
   const bool settled = now - state.standing(lease.id).came_back >= shortest_residency || !lease.reserves();
   const Bytes all{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
@@ -94,7 +94,7 @@ struct Emptied {
   std::vector<Candidate> gives;  // what each of them does
 };
 
-// Whoever is of a lower tier yields to all who take turns, as to anybody above it.
+// A lease of a lower tier is paused for all members of the slice group, as for any lease above it.
 void add_below(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now,
                Emptied& emptied) {
   const PreemptionQuery query{waiter, std::nullopt, /*lists_all=*/false};
@@ -161,14 +161,15 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
   return fits(victims) ? std::optional(std::move(victims)) : std::nullopt;
 }
 
-// Of two that have had as much. A quantum has ended: who has had no more than the others goes on with them.
+// Orders two leases with the same service time: the higher priority first, then a waiter before a resident.
 bool first_of_equal(const Contestant& a, const Contestant& b) {
   if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
   return !a.resident && b.resident;
 }
 
-// Who has the device from then on, if nobody comes or goes until then: those who have it go on having it. None: those
-// of lower tiers who would have to leave cannot. `below`: they leave as far as they are needed.
+// The leases that have the device from then on, if no lease comes or goes until then. Residents keep having it. None:
+// leases of lower tiers would have to leave, and cannot. `below`: leases of lower tiers leave as far as they are
+// needed.
 std::optional<NextSlice> resident_set(const State& state, const Rules& rules, const Emptied& emptied,
                                       const Lease& waiter, const std::string& uuid, Duration then, bool below) {
   std::vector<Contestant> order = emptied.candidates;
@@ -250,7 +251,7 @@ namespace {
 // `bytes`: with how much each leaves.
 template <typename Moved>
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Moved bytes) {
-  // Who leaves several devices, or comes in on several, does so at the pace of the slowest.
+  // A lease that leaves or enters several devices does so at the pace of the slowest device.
   std::vector<std::string> touched = slice.devices;
   for (const LeaseId id : slice.leaves)
     for (const std::string& its : state.find(id)->devices)

@@ -12,9 +12,9 @@
 
 namespace sublet::core {
 
-// Who takes turns on a device with this waiter: leases of its tier that have room there and could yield it, and the
-// first of those that wait for it: itself, and those that want no other device besides, whose turn may come on this
-// one alone.
+// The slice group of this waiter on a device. Residents are leases of its tier that have memory there and can be
+// paused. Waiters are the first leases that wait for the device: the waiter itself, and leases that want no other
+// device.
 struct SliceGroup {
   std::vector<LeaseId> residents, waiters;
 };
@@ -44,9 +44,9 @@ bool among_equals(const State& state, const Lease& waiter, const NextSlice& slic
 // worth to be let in for; on all of its devices together.
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice);
 
-// When people are told that the turn begins, and who leaves then. Who was given its room a moment ago may still be
-// filling it, and more bytes make its quantum longer, and its pause: until it has come to rest it is reckoned with all
-// that it has reserved, so that nobody is told of a turn that comes later.
+// The announced start of the time slice, and the leases that leave then. A lease that got its memory a moment ago may
+// still be filling it, and more bytes make its slice and its pause longer. Until its use has settled, all of its
+// reserved bytes count, so that no slice begins later than announced.
 Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Time now);
 std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice,
                             Time now);

@@ -148,7 +148,8 @@ const Barred* State::barred(LeaseId id, PauseMethod method, Time now) const {
   };
   const auto found = runtime_.find(id);
   if (found != runtime_.end() && holds(found->second.barred)) return &*found->second.barred;
-  // Who is ended for it is not taken at another's word: it is asked itself first.
+  // A spot lease is ended for this obstacle, so that the result for another lease does not count: it is asked itself
+  // first.
   const Lease* lease = find(id);
   const bool may_be_ended = lease != nullptr && lease->tier == Tier::spot;
   return !may_be_ended && holds(driver_barred_) ? &*driver_barred_ : nullptr;
@@ -436,7 +437,7 @@ Time State::deadline(const Lease& lease, const LeaseRuntime& runtime, const Rule
   return due;
 }
 
-// Whoever could not reach the daemon gets rules.reconnect from `now`. True if the lease itself changed by that.
+// An owner that could not reach the daemon gets rules.reconnect from `now`. True if the lease itself changed by that.
 bool State::forgive(Lease& lease, const Rules& rules, Time now) {
   const Time back_by = after(now, rules.reconnect);
   if (LeaseRuntime& runtime = runtime_.at(lease.id); !runtime.held) runtime.grace_until = back_by;

@@ -27,23 +27,22 @@ namespace sublet::core {
 // Figures of one reading are taken one after the other; between them a program may allocate a little.
 inline constexpr Bytes reading_slack = 64 * MiB;
 
-// What a lease charges on one of its devices beyond what it asked: measured use, and what is still settling after
-// its end.
+// The charge of a lease on one of its devices beyond its size: measured use, and bytes that still settle after its end.
 struct Charge {
   Bytes used{};           // of its processes, in the last plausible snapshot
   bool untold = false;    // one of them is listed there without the bytes it uses
   int processes = 0;      // so many of them are listed there
   bool settling = false;  // ended, and not yet measured gone
   bool measured = false;  // settling, and `used` was measured after the end: no more than that counts
-  // What its processes hold here once they are back, where that is more than its size: charged, but for the time while
-  // it is paused, from when they are asked to yield until what they hold is measured again. Of one that can never be
-  // restored what it was charged on its way back, as long.
+  // Bytes that its processes will hold here once they are back, if more than its size. The bytes are charged from the
+  // pause order until the next measurement, except while the lease is paused. For a lease that can never be restored:
+  // the bytes that were charged on its way back.
   Bytes coming{};
   // Its size before it shrank: they may have taken more of that than was measured last. Until they are measured again.
   Bytes shrunk_from{};
   Bytes needed{};  // of that, before it is given its room: no more than the device has beside others that are parked
-  // Of what its processes were listed with: gone from the list, while the device still has it taken. Nobody knows
-  // whether it is theirs; it is no proof that they gave it up.
+  // Bytes of processes that left the list while the device still has them taken. The bytes may belong to others; they
+  // are no proof that the processes freed them.
   Bytes hidden{};
 };
 
@@ -100,7 +99,7 @@ struct Device {
   Bytes settling;                     // the part of `charged` of leases that have ended
   Bytes unleased;                     // Σ of the listed processes without a lease
   Bytes unlisted;  // used, of no listed process, and not what the driver keeps of parked ones or has `arrived`
-  // Of those who reserve here, those on whom others may have a claim, by tier (core/methods.h).
+  // The leases that reserve here and on which others may have a claim, by tier (core/methods.h).
   struct Claimable {
     int leases = 0;
     Bytes charged;
@@ -113,8 +112,8 @@ struct Device {
   Bytes residues_to_come;  // the same of those on their way to yield
   Bytes kept_unseen;       // Σ over leases of what they may hold parked beyond what they are listed with
   Bytes arrived;           // of no listed process yet: what came while leases are brought back here, and is theirs
-  // max(unleased, used − leased_used − kept_unseen − arrived): the hidden and the dying hold bytes too. What is kept
-  // unseen, or has arrived, is part of `charged`, so both together are never less than what is used.
+  // max(unleased, used − leased_used − kept_unseen − arrived): hidden and dying processes hold bytes too. The bytes in
+  // kept_unseen and arrived are part of `charged`, so that `charged` + `other` is never less than `used`.
   Bytes other;
 
   // As it stands in the indices over all devices.
@@ -148,7 +147,7 @@ class State {
   const std::unordered_map<LeaseId, Lease>& leases() const { return leases_; }
   const Queue& queue() const { return queue_; }
   const ConsumerHistory* history(const Consumer& consumer) const;
-  // What the lease charges on one of its devices; nothing where it is not booked.
+  // The charge of the lease on one of its devices; empty where it is not booked.
   const Charge& charge(LeaseId id, std::string_view device) const;
   Use use(LeaseId id) const;
   // All histories by consumer, each with the sequence of its last use.
@@ -169,15 +168,15 @@ class State {
   static bool given_up(const Device& device, const Rules& rules, Time now);
   // The first of its devices that is; null: none.
   const Device* given_up(const Lease& lease, const Rules& rules, Time now) const;
-  // What may still be promised; 0 while not known. May be negative: more is taken than there is.
+  // Bytes that may still be promised; 0 while not known. Negative if more is taken than there is.
   Bytes effective_free(const Device& device, const Rules& rules, Time now) const;
   // The same by the last reading, known or not.
   static Bytes unclaimed(const Device& device, const Rules& rules);
   // The most that one lease could ever get on the device: total − driver's reserve − headroom.
   static Bytes capacity(const Device& device, const Rules& rules);
-  // Of what parked leases may keep on a device, so much is no lease's loss: the headroom is for that first.
+  // The part of these residues that the headroom takes: no lease loses these bytes.
   Bytes in_headroom(Bytes residues) const;
-  // What a parked lease keeps there was in the headroom, and no loss to those who wait: once it is back, it is.
+  // The part of a lease's residue that was in the headroom, and no loss to waiters: a loss once the lease is back.
   Bytes leaves_headroom(const Lease& lease, std::string_view device) const;
   // All that one lease could have there while those that are parked beside it stay so.
   Bytes most_beside_others(const Lease& lease, const Device& device) const;
@@ -196,7 +195,7 @@ class State {
   // So much of what it is charged there it was given after `since`: granted, back from a pause, or by which it grew. A
   // restart forgets the last two.
   Bytes given_since(const Lease& lease, std::string_view device, Time since) const;
-  // Of one that is paused: by so much its return takes more than its size, on that of its devices where it is most.
+  // Bytes that the return of a paused lease takes beyond its size, on the device where that is most.
   Bytes beyond_size(const Lease& lease) const;
   // Devices that were named but never read.
   std::size_t unread() const { return devices_.size() - capacities_.size(); }
@@ -208,7 +207,7 @@ class State {
   // The most of it that may be one user's, unless that one is alone: nobody else has leases.
   static Bytes ledger_share(const Rules& rules);
   bool alone(std::uint32_t uid) const;
-  // What may still be entered: for a program of that user; unset: of whoever may take all.
+  // Bytes that may still be entered for a program of that user; unset: for a user who may take all.
   Bytes ledger_free(const Rules& rules, const HostMemory& host, std::optional<std::uint32_t> uid = {}) const;
 
   // --- yielding, parked, coming back ---
@@ -219,7 +218,7 @@ class State {
   // For how long it has been told to go on, again and again, and does not answer; unset: it may only be a moment.
   std::optional<Duration> told_in_vain(const Lease& lease, Time now) const;
   const std::set<LeaseId>& away() const { return away_; }  // those with Lease::parking
-  // What is being moved between a device and host memory, and how long that should take; nothing while nothing is.
+  // A move between a device and host memory, and its expected time; nothing while nothing is moved.
   struct Moving {
     Move move = Move::pause;  // settle: it has yielded, and is not measured gone yet
     Bytes bytes;              // in all
@@ -227,11 +226,11 @@ class State {
     Prediction takes;  // from `since`
   };
   std::optional<Moving> moving(LeaseId id) const;
-  // The bytes that a pause of it moves, or its way back: what it is seen to use, or what it held when it was asked to
-  // yield. Of one that has no room yet: its size.
+  // The bytes that a pause or a resume moves: measured use, or the bytes held at the pause order. For a lease that has
+  // no memory yet: its size.
   Bytes to_move(const Lease& lease) const;
-  // What has to be free on one of its devices before the driver restores there what it may have parked of it: of all
-  // its processes, and of each, where it is known what that one held when it was asked to yield.
+  // The bytes that must be free on one of its devices before the driver restores there what it may have parked. `all`
+  // is for all processes, `of` for each process whose bytes at the pause order are known.
   struct ToRestore {
     Bytes all;
     std::map<ProcessRef, Bytes> of;
@@ -239,13 +238,14 @@ class State {
   };
   ToRestore to_restore(const Lease& lease, std::string_view device) const;
   bool lacks_room(LeaseId id) const;  // resuming: its last restore was not tried for want of room
-  // Yielding, or coming back: the driver has not returned for longer than it should take. Whoever waits for its room
-  // looks elsewhere; what comes of it is taken into account when it returns.
+  // Pausing or resuming, and the driver has not returned for longer than it should take. Waiters look elsewhere
+  // meanwhile; the result counts when the driver returns.
   bool stuck(LeaseId id) const;
   // Pausing, and their methods say that they have yielded: since then nothing but a measurement is missing.
   const std::set<LeaseId>& verifying() const { return verifying_; }
   std::optional<Time> yielded_at(LeaseId id) const;
-  // Of a pause: its program was told of it, or the driver was to lock some of it. Else there is nothing to undo.
+  // True for a pause if its program was told of it, or the driver was to lock a process. Otherwise nothing has to be
+  // undone.
   bool begun(LeaseId id) const;
   // By how much what no listed process holds of its devices has grown since it was asked to yield, on that of them
   // where it has grown most. All of it may be its own where nothing was read before.
@@ -259,7 +259,7 @@ class State {
   const CostModel& costs() const { return costs_; }
   Standing standing(LeaseId id) const;
   const LeftAlone& left_alone(LeaseId id) const;  // what was in the way of its last pause of which nothing came
-  // What lasts and is in the way of its being paused by this method; null: nothing is known of that.
+  // The lasting obstacle to a pause of the lease by this method; null: none is known.
   const Barred* barred(LeaseId id, PauseMethod method, Time now) const;
   const std::vector<PreemptionPlan>& plans() const { return plans_; }
   const PreemptionPlan* plan_on(std::string_view device) const;  // null: none is made there
@@ -267,7 +267,7 @@ class State {
   // As of the last step that looked for room.
   const Preemptors& preemptors() const { return preemptors_; }
   const std::map<std::string, NextSlice>& slices() const { return slices_; }  // the next on each device, by uuid
-  // Of the turns that are counted on the device at present: how long it had its room there, or is taken to have had it.
+  // The service time of the lease in the slice group that the device has now, counted or assumed.
   Duration had(LeaseId id, const std::string& device) const;
   std::optional<PreemptionRequest> preemption_request(LeaseId waiter) const;  // room for it was ordered
   // Whether anybody of this tier, or of one below it, is there on whom there might be a claim.
@@ -286,13 +286,13 @@ class State {
  private:
   friend class Stepper;
 
-  // Of one who takes turns with its equals on a device: how long it had its room there.
+  // How long a member of a slice group had its memory on a device.
   struct ServiceTime {
     Duration had{};             // up to `since`
     std::optional<Time> since;  // it has its room and counts since then
   };
 
-  // What is known of a lease and needs no store: it is measured or observed again after a restart.
+  // Knowledge about a lease that needs no store: it is measured or observed again after a restart.
   struct LeaseRuntime {
     std::vector<Charge> charges;  // in the order of the lease's devices; none before it was booked
     bool held = false;            // a connection or wait of its owner is open
@@ -366,8 +366,8 @@ class State {
   void set_owner(Lease& lease, Owner owner);
   void set_cooperation(Lease& lease, std::optional<Cooperation> how, Time now);
   void requeue_in_place(const Lease& lease);  // it waits for more where it is; what it needs may have changed
-  // What came of asking its processes to yield: told by the measurements, and believed where it matters. Each changes
-  // `parking`, which is to be the lease's.
+  // These functions note how the processes met a pause order, by the measurements. Each changes `parking`, which
+  // becomes the lease's.
   void note_asked(const Lease& lease, Parking& parking, const Rules& rules, Time now) const;
   void note_yielded(const Lease& lease, Parking& parking) const;
   void note_asked_on_top(const Lease& lease, Parking& parking) const;

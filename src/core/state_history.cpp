@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of consumers, and when leases were given the room that they have.
+// The history of consumers, and the times when leases got their memory.
 #include "core/state.h"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ const MethodRecord* State::record(const Consumer& consumer, PauseMethod method) 
   return found == records_.end() ? nullptr : &found->second;
 }
 
-// What programs did while the daemon stood still it is still to hear of, and to read.
+// The daemon has yet to hear, and to read, what programs did while it stood still.
 void State::stand_still(const Lease& lease, Duration stood_still) {
   LeaseRuntime& runtime = runtime_.at(lease.id);
   const Time granted = lease.granted_at.value_or(Time{});

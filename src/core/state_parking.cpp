@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the state knows of leases that yield, are parked or come back: the ledger, and how far they are.
+// Leases that are pausing, paused or resuming: their ledger entries and their progress.
 #include "core/state.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
     enter(lease, -1);
     lease.parking = std::move(parking);
     lease.state = state;
-    // What its processes have taken again by now is still to be measured.
+    // Bytes that its processes have taken again by now are still to be measured.
     for (std::size_t i = 0; i < had.size(); ++i) runtime_.at(lease.id).charges[i].coming = had[i];
     if (lease.parking && !lease.parked()) expect_all_back(lease);
     enter(lease, 1);
@@ -111,8 +111,8 @@ void State::set_parking(Lease& lease, std::optional<Parking> parking, LeaseState
 
 // -------------------------------------------------------------------------------- what comes back with them
 
-// What was not measured is taken for all that it may hold; what was measured while an earlier method had it half-way is
-// no less than what that one was told.
+// A device without a measurement counts with all that the lease may hold there. A value measured after an earlier
+// method was half done is not less than the value of that method.
 void State::note_asked(const Lease& lease, Parking& parking, const Rules& rules, Time now) const {
   const LeaseRuntime& runtime = runtime_.at(lease.id);
   std::vector<HeldWhenPaused> before = std::exchange(parking.held_when_paused, {});
@@ -136,7 +136,7 @@ void State::note_yielded(const Lease& lease, Parking& parking) const {
     parking.held_when_paused[i].kept = runtime.charges[i].used;
 }
 
-// Of an earlier try that failed, what is no longer on the device may be parked all the same.
+// Bytes that left the device in an earlier attempt that failed may be parked all the same.
 void State::note_asked_on_top(const Lease& lease, Parking& parking) const {
   const LeaseRuntime& runtime = runtime_.at(lease.id);
   for (std::size_t i = 0; i < parking.held_when_paused.size(); ++i) {
@@ -160,7 +160,7 @@ void State::note_beside(const Lease& lease, Parking& parking) const {
     parking.held_when_paused[i].beside = beside(lease, runtime.charges[i], parking.held_when_paused[i]);
 }
 
-// Of what each of its processes held when the driver was to park it on top: so much is not on its device any more.
+// Bytes that the processes held when the driver was to park them on top, and that are not on the device any more.
 Bytes State::gone_since_top(const Lease& lease) const {
   Bytes gone;
   for (std::size_t i = 0; i < lease.parking->held_when_paused.size(); ++i) {
@@ -171,7 +171,7 @@ Bytes State::gone_since_top(const Lease& lease) const {
   return gone;
 }
 
-// Who waits for more than that waits for them, and they may wait for it.
+// A lease that waits for more than this waits for the leases parked there, and they may wait for it.
 Bytes State::most_beside_others(const Lease& lease, const Device& device) const {
   const Bytes residues = device.residues - (lease.parked() ? lease.parking->residue : Bytes{});
   Bytes most = device.reading.total - device.reading.driver_reserved - device.other + in_headroom(residues);
@@ -251,7 +251,8 @@ std::optional<State::Moving> State::moving(LeaseId id) const {
   return now;
 }
 
-// What the driver parked was measured; what others saved of what they gave up says nothing of what they take back.
+// Bytes that the driver parked were measured. Bytes that cooperative programs saved say nothing about the bytes that
+// they take back.
 Bytes State::to_move(const Lease& lease) const {
   if (!lease.reserves()) return lease.vram;
   if (!lease.parking) return use(lease.id).used;

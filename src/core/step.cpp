@@ -14,7 +14,7 @@
 namespace sublet::core {
 namespace {
 
-// Room would be given for it, or taken away, now or later: not in safe mode. What is there is renewed, claimed,
+// True for a fact that gives or takes memory, now or later: refused in safe mode. Existing leases are renewed, claimed,
 // attached and ended as ever.
 bool begins_something(const Fact& fact) {
   return std::holds_alternative<Submit>(fact) || std::holds_alternative<Resize>(fact) ||
@@ -94,7 +94,7 @@ void Stepper::note(std::string_view moment) {
 
 void Stepper::touch_given(const Lease& lease) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
-  // What was touched before may have given room up as well: an offer that lapsed, on another device.
+  // A lease that was touched before may also have freed memory, for example an offer that lapsed on another device.
   one_piece_ = one_piece_ || runtime.touched;
   touch(lease);
   if (!std::exchange(runtime.given, true)) given_.push_back(lease.id);

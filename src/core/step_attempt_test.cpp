@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pause may meet: a word that comes while it is undone, an preemptor who goes, a driver that does not return.
+// Events during a pause: a request while the pause is undone, a preemptor that leaves, a driver call that does not
+// return.
 #include "core/testing/attempt.h"
 #include "core/testing/ideal_executor.h"
 #include "core/victims.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What befalls a lease while it is parked: unleased processes take its place, or nobody is left who could come back.
+// Events while a lease is parked: unleased processes take its memory, or the lease is orphaned.
 #include "core/blocked.h"
 #include "core/format.h"
 #include "core/stepper.h"
@@ -8,8 +8,8 @@
 
 namespace sublet::core {
 
-// Of those that wait in vain although the table has room for them: told once for each unleased process that is in the
-// way most, and once when their card is gone.
+// Notes leases that wait in vain although capacity is free. A lease is told once for each unleased process that holds
+// the most, and once when its card is gone.
 void Stepper::note_blocked() {
   for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
     Lease* lease = find(id);

@@ -202,8 +202,8 @@ TEST(Orphan, TimeAsleepDoesNotCount) {
   EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
 }
 
-// What counts is the time for which nobody is known to have lived: not the pause before, in which somebody did, nor
-// time in which the machine slept, or before a daemon looked.
+// Only time counts for which no process is known to have lived. The pause before, in which one lived, does not count,
+// nor do a sleep of the machine and the time before a daemon looked.
 TEST(Orphan, WhoseLastProcessNobodySawEndCountsFromWhenThatIsSeen) {
   Token w;
   w.pass(50min);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in the way of a pause, and is not its consumer's doing: the machine, its driver, somebody beside it.
+// Obstacles to a pause that are not the consumer's doing: the machine, its driver, a process beside it.
 #include "core/testing/ideal_executor.h"
 #include "core/victims.h"
 
@@ -107,7 +107,7 @@ TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElse) {
   const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
   EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
 
-  // Of the tier spot it would be ended for that: it is asked itself before.
+  // A spot lease would be ended for that, so that it is asked itself before.
   Hindered spot(Tier::batch, Tier::spot);
   spot.weighed();
   spot.refused(Hindrance::driver);
@@ -168,7 +168,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
 }
 
-// That it could not be kept from swap a while ago is no try of what is in the way now.
+// An earlier finding that the lease could not be kept from swap is no attempt against the present obstacle.
 TEST(Barred, WhoWasWeighedForSwapOnceIsAskedTwiceAllTheSame) {
   Hindered w(Tier::spot);
   w.weighed(swapping());

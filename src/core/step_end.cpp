@@ -36,8 +36,8 @@ Result<LeaseId> Stepper::on(const Release& fact) {
         args("state", to_string(lease.state)));
     return lease.id;
   }
-  // Whom its card's loss keeps where it is. A program that nobody here can end is left under its lease where it can
-  // still be told to go on, and where nobody insists.
+  // The device of the lease is lost. A program that nobody here can end stays under its lease if it may still be
+  // resumed, or if no request insists.
   const bool insists = fact.revoke || fact.force;
   const bool gone = state_.given_up(lease, rules_, now_) != nullptr &&
                     (program_may_live(lease) || (insists && !may_be_told_to_go_on(lease)));
@@ -167,8 +167,8 @@ void Stepper::stop_program(Lease& lease) {
   plan_.actions.emplace_back(SignalProgram{lease.id, false, asked_by_});
 }
 
-// It was to end as soon as it ran again: it does now, or its room will never be there. Of whom no program was started
-// here nobody can be asked to end.
+// The lease was to end as soon as its program ran again: it runs now, or its memory will never be there. A lease
+// without a program that was started here ends at once.
 void Stepper::end_as_it_is(Lease& lease) {
   if (!program_may_live(lease)) return end(lease, EndReason::released, ReasonKind::ended_on_resume);
   stop_program(lease);
@@ -176,8 +176,8 @@ void Stepper::end_as_it_is(Lease& lease) {
   touch(lease);
 }
 
-// Only its program is to blame for what it was told and does not answer. What else is in the way (its room, its driver,
-// whoever would tell it) says nothing of it, and what was before that does not count any more.
+// Counts resume orders that the program itself does not answer. Other failures, such as missing memory or a driver
+// call, say nothing about the program, and the count starts again.
 void Stepper::note_unanswered(const Lease& lease, const Unparked& fact) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   if (fact.code == "late" || fact.code == "notify_failed") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets what became free. One order for all devices; a lease is granted where it leaves the least, and on all of its
-// devices at once or on none.
+// Grants memory that became free. One order holds for all devices. A lease is granted where it leaves the least, and on
+// all of its devices at once or on none.
 #include "core/nominations.h"
 
 #include "base/mutants.h"
@@ -76,7 +76,7 @@ void Stepper::grant_waiting() {
     else if (lease.resize) grow(lease);
     else grant(lease, *placement);
     state_.reindex(rules_, now_);
-    // What is back is in nobody's way any more for whom no room was held because of it.
+    // A lease that is back is no obstacle any more to a nomination that was refused because of it.
     if (held && (lease.parking || !held->given(key, lease.devices))) held.reset();
     for (const std::string& device : lease.devices) look_at(device);
   }
@@ -85,13 +85,13 @@ void Stepper::grant_waiting() {
   served_ = state_.queue_.revision();
 }
 
-// Whose turn it is, and where; nobody's if whoever fits must leave the room to somebody who has waited long.
+// The next lease that gets memory, and where; none if all that fit must leave the memory to a nominated lease.
 std::optional<Stepper::Placement> Stepper::next_placement(const NamedFits& named, std::optional<Nominations>& rooms) {
   const QueueKey* next = named.first();
   const auto consider = [&next](const QueueKey* key) {
     if (key != nullptr && (next == nullptr || key->before(*next))) next = key;
   };
-  // Of those that want any devices, with the room on the last of so many of the roomiest.
+  // Calls `act` with the waiters for any N devices, and the free memory on the Nth of the freest devices.
   const auto each_any = [this](const auto& act) {
     auto room = state_.rooms_.rbegin();
     std::size_t place = 1;
@@ -102,7 +102,8 @@ std::optional<Stepper::Placement> Stepper::next_placement(const NamedFits& named
     }
   };
   each_any([&](const QueueTree& waiting, Bytes room, std::size_t) { consider(waiting.first_within(room)); });
-  // Each waits on devices of its own: they may have its room whoever stands before it. Of such there are few.
+  // Each of these leases waits on devices of its own, which may have memory for it whatever stands before it. Such
+  // leases are few.
   std::vector<QueueKey> sets;
   state_.queue_.sets().first(state_.queue_.sets().size(), sets);
   std::erase_if(sets, [this](const QueueKey& key) { return !place(key, nullptr); });

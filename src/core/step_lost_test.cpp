@@ -139,7 +139,7 @@ TEST(LostCard, WhoCannotBeReachedIsNotEndedForThat) {
   EXPECT_EQ(w.signals(w.lease, false), 0);
 }
 
-// Of two cards one is left, and others have taken what it had there.
+// One of two cards is left, and other leases have taken the memory that the lease had there.
 TEST(LostCard, GoesOnBesideOnlyWhereItsRoomIsFree) {
   World w;
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});

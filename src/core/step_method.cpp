@@ -13,11 +13,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a program is given at least, however quick it was before: it may just be busy.
+// The least time that a program gets to yield, however quick it was before: it may just be busy.
 constexpr Duration least_yield_time = 2s;
-// Of the first one: else who answers just before its time is over is given twice as long each time, without end.
+// Limit, as a multiple of the first time. Without it a program that answers just before its time is over gets twice as
+// long each time.
 constexpr int most_yield_times = 4;
-// Of consumer and method; how they went is learned again soon.
+// The limit of records by consumer and method; dropped records are learned again soon.
 constexpr std::size_t records_kept = 8192;
 
 ReasonArgs args_of(const Cooperation& how) {
@@ -82,13 +83,14 @@ bool Stepper::swaps_for_good(const Lease& lease, const HostMemory& host) const {
   return !host.keeper_away && !check_swap(lease, host);
 }
 
-// What it was asked for may be more by now: it allocated before it was locked, or its processes are in other groups
-// than those that were looked at. What it holds beyond its entry is entered, and what each of its processes holds is
-// noted for its way back; what does not fit is not begun.
+// The lease may hold more than at the pause order. It allocated before it was locked, or its processes are in other
+// cgroups than those that were examined. Bytes beyond its entry are entered, and the bytes of each process are noted
+// for its resume. A pause that does not fit is not begun.
 Result<LeaseId> Stepper::on(const MeasuredWhileLocked& fact) {
   Lease* lease = find(fact.lease);
   const bool on_top = lease != nullptr && lease->state == LeaseState::paused;
-  // Of what is parked: weighed when it was asked. A process that came since may be in a group that nobody keeps.
+  // Bytes that are parked on top were weighed at the order. A process that came since may be in a cgroup that is not
+  // kept from swap.
   if (on_top) {
     if (const Status may = check_swap(*lease, fact.host); !may) return may.error();
     return lease->id;
@@ -111,8 +113,8 @@ Result<LeaseId> Stepper::on(const MeasuredWhileLocked& fact) {
   return lease->id;
 }
 
-// It is not asked of the driver again as long as it is the same program, by a later daemon neither: to be asked may
-// destroy it. That its owner has not answered for it yet is no failure of the method.
+// The driver is not asked again about the same program, not even by a later daemon, because the call may destroy the
+// program. A missing consent of the owner is no failure of the method.
 void Stepper::note_unfit(Lease& lease, const Parked& fact) {
   if (!fact.unfit) {
     if (lease.parking->method == PauseMethod::driver) state_.runtime_.at(lease.id).seemed_unfit = false;
@@ -128,12 +130,12 @@ void Stepper::note_unfit(Lease& lease, const Parked& fact) {
 Duration Stepper::yield_time(const Lease& lease) const {
   const auto before = state_.costs_.entries().find({lease.whose(), "", PauseMethod::cooperative, Move::pause});
   if (before == state_.costs_.entries().end()) return rules_.yield_timeout;
-  // Of so few the longest stands for the 99th of a hundred; what it frees says little of how long a program takes to
-  // get to a place where it can stop.
+  // The longest of so few samples stands for the 99th percentile. The freed bytes say little about the time in which a
+  // program gets to a place where it can stop.
   Duration learned = least_yield_time;
   for (const MoveSample& sample : before->second.curve.samples()) learned = std::max(learned, 2 * sample.took);
   learned = std::min(learned, most_yield_times * rules_.yield_timeout);
-  // Who failed last is given the whole time once more.
+  // A consumer whose last attempt failed gets the whole time once more.
   const MethodRecord* record = state_.record(lease.whose(), PauseMethod::cooperative);
   const bool failed = record != nullptr && record->tries > 0 && (record->outcomes & 1) == 0;
   return failed ? std::max(learned, rules_.yield_timeout) : learned;
@@ -170,7 +172,8 @@ bool Stepper::try_next(Lease& lease, Parking parking, const HostMemory& host) {
 
 // -------------------------------------------------------------------------------- paused, and holding again
 
-// What it holds is charged to it, so nothing is granted against it; twice in a row is no slip of the list.
+// The bytes are charged to the paused lease, so that nothing is granted against them. Two readings in a row are no
+// error of the list.
 void Stepper::note_relapses(std::set<LeaseId> holding) {
   for (const LeaseId id : state_.relapsing_) {
     if (holding.contains(id)) continue;
@@ -198,8 +201,8 @@ Time Stepper::top_due(LeaseId id) const {
   return runtime.relapsed && !runtime.on_top ? runtime.top_at : Time::never();
 }
 
-// They still hold it. What was in the way may have passed, and nobody says so; nor does anybody say that an order was
-// lost before it came to anything.
+// These paused leases still hold the bytes. The obstacle may have passed, and the order may have been lost: nobody
+// reports either.
 void Stepper::pause_relapsed_again() {
   for (const LeaseId id : state_.relapsing_) {
     if (top_due(id) > now_) continue;
@@ -242,7 +245,7 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
     }
     const Bytes held = held_by(state_, lease);
     Parking parking = *lease.parking;
-    // Of an earlier try nothing came: no more is entered for it.
+    // After an earlier attempt without a result, the entry from before that attempt stays.
     if (!parking.before_top) parking.before_top = Entered{parking.method, parking.host_bytes, parking.measured};
     runtime.on_top = method;
     state_.note_asked_on_top(lease, parking);
@@ -259,8 +262,8 @@ Result<LeaseId> Stepper::pause_on_top(Lease& lease, const HostMemory& host) {
   return lease.id;
 }
 
-// What is parked, or may be, comes back with the rest of it when it is resumed: by then nobody counts on its room.
-// Where nothing is, it is as if that had never been tried.
+// Bytes that are parked, or may be, come back with the rest on resume: by then no lease counts on the memory. If none
+// are, the attempt leaves no trace.
 Result<LeaseId> Stepper::parked_on_top(Lease& lease, const Parked& fact) {
   const PauseMethod method = *std::exchange(state_.runtime_.at(lease.id).on_top, std::nullopt);
   note_unfit(lease, fact);
@@ -299,8 +302,8 @@ void Stepper::forget_top(Lease& lease) {
   touch(lease);
 }
 
-// Nobody knows what came of it: the daemon was restarted, or a helper ended. What is not on the devices any more was
-// parked, and is what the ledger has to count; the rest may be freed, or parked after all.
+// The results are unknown, because the daemon was restarted or a helper ended. Bytes that are not on the devices any
+// more were parked, and the ledger counts them. The rest may be freed, or parked after all.
 void Stepper::recount_tops(Time began) {
   const std::vector<LeaseId> away(state_.away_.begin(), state_.away_.end());
   for (const LeaseId id : away) {

@@ -40,7 +40,8 @@ TEST(Cooperation, ItsTimeIsWhatItTookBefore) {
   EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it failed: the whole time once more";
 }
 
-// Who answers just before it is over would have twice as long each time, and nobody else is asked meanwhile.
+// A program that answers just before its time is over would get twice as long each time, and no other lease is asked
+// meanwhile.
 TEST(Cooperation, ItsTimeDoesNotGrowWithoutEnd) {
   Cooperating w;
   for (int pauses = 0; pauses < 6; ++pauses) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an owner does with its lease while it lives: claim, attach, renew, come and go.
+// The requests of an owner while its lease lives: claim, attach, renew, connect and disconnect.
 #include "core/stepper.h"
 
 #include "base/mutants.h"
@@ -71,7 +71,7 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     state_.set_owner(*lease, std::move(owner));
     lease->unheld_since.reset();
     ++lease->generation;
-    // Who said how the program yields was one of the program before it.
+    // The process that said how the program yields was a process of the program before.
     if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt, now_);
     state_.runtime_.at(lease->id).program_ended = false;
     const ProcessRef keeper = fact.owner.keeper;
@@ -126,7 +126,7 @@ Result<LeaseId> Stepper::on(const ClockGap& fact) {
     slice.said = slice.said + fact.asleep;
     slice.first = slice.first + fact.asleep;
   }
-  // What was read before says nothing of a machine that has slept since: it is too old, and nothing is granted on it.
+  // Readings from before a sleep of the machine are too old, and nothing is granted on them.
   if (fact.asleep > Duration{}) want_snapshot();
   return LeaseId{};
 }

@@ -203,7 +203,7 @@ Result<LeaseId> Stepper::on(const LockIntent& fact) {
   Parking parking = *lease->parking;
   if (on_top) parking.method = *runtime.on_top;
   if (parking.locked_processes) parking.locked_processes = fact.processes;
-  // Of as many as were not listed yet, or are new.
+  // The residue allows for all processes that are locked, listed or new.
   const Bytes kept = static_cast<std::int64_t>(fact.processes.size()) * driver_keeps;
   parking.residue = std::max(parking.residue, std::min(kept, lease->vram));
   note("lock_intent");

@@ -19,8 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What is given up may let others start, and they may change what is to be done; more often it is put off to the next
-// step.
+// A cancelled plan may let other leases start, and these may change the other plans. More often that is put off to the
+// next step.
 constexpr int rounds = 4;
 // Where more devices than this changed, everything is looked at anew: to ask each of them takes as long.
 constexpr std::size_t few_changes = 8;
@@ -190,7 +190,7 @@ void Stepper::add_parked(std::vector<QueueKey>& keys) const {
   }
 }
 
-// What was kept for those who have no need of it any more, or no hope, is there for all again.
+// Cancels the plans of preemptors that have no need of them any more, or no hope: their memory is free for all again.
 bool Stepper::give_up() {
   bool freed = false;
   for (const PreemptionPlan& old : previous_plans_) {
@@ -211,7 +211,8 @@ void Stepper::look_for_room(const Lease& waiter) {
   if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return;
   const PreemptionQuery query{waiter, preemption_request, /*lists_all=*/false};
   const VictimPlan plan = plan_on_or_elsewhere(query);
-  // It comes by itself, or is there. What comes because others left for it is kept for it: they would have it back.
+  // The memory comes by itself, or is there. Memory that other leases left for the preemptor stays reserved for it, or
+  // they would take it back.
   const bool settles = std::ranges::any_of(
       plan.devices, [this](const std::string& uuid) { return state_.devices_.at(uuid).settling > Bytes{}; });
   const bool for_it =
@@ -255,7 +256,7 @@ bool Stepper::waits_for_reading(const Lease& waiter) {
   return begin_plan(std::move(kept));
 }
 
-// What is on its way is enough for it, and not for those who come in by the same turn.
+// The memory on its way is enough for the waiter, and not for the beneficiaries of the same time slice.
 bool Stepper::others_come_in_with(const Lease& waiter) const {
   const PreemptionPlan* old = started_for(waiter.id);
   if (old == nullptr || !old->by_slice || old->beneficiaries.empty()) return false;
@@ -324,7 +325,7 @@ bool Stepper::begin_plan(PreemptionPlan preemption) {
 // once.
 bool Stepper::advance(const PreemptionPlan& preemption) {
   if (preemption.victims.empty() || somebody_yields(preemption.devices)) return false;
-  // Whose method has just failed is asked by the next one before anybody else is.
+  // A victim whose method has just failed is asked by its next method before any other victim.
   const auto again =
       std::ranges::find_if(preemption.victims, [this](const Victim& its) { return undone_.contains(its.lease); });
   const Victim& first = again == preemption.victims.end() ? preemption.victims.front() : *again;
@@ -342,8 +343,8 @@ bool Stepper::advance(const PreemptionPlan& preemption) {
   return false;
 }
 
-// That it cannot be was seen some time ago, and whoever shared its control group may have gone since: who is to be
-// ended for that is weighed once more.
+// The finding that swap cannot be prevented is some time old, and the other processes of the cgroup may be gone. A
+// lease that is to be ended for swap is weighed once more.
 bool Stepper::swap_may_be_prevented(const Lease& victim) const {
   const std::optional<Barred>& barred = state_.runtime_.at(victim.id).barred;
   return barred && barred->by == Hindrance::swap && barred->until < now_ + barred_for;
@@ -366,7 +367,8 @@ void Stepper::ask_by_next(Lease& victim, const PreemptionPlan& preemption) {
   ask_to_yield(victim, *runtime.next, std::move(parking));
 }
 
-// What was made so far is remembered by those who made it, for the time that nothing more could be.
+// True if a lease on these devices is pausing or paused for the preemptor. Such leases keep the request alive while no
+// more victims are found.
 bool Stepper::yields_on_its_request(LeaseId preemptor, const std::vector<std::string>& devices) const {
   return std::ranges::any_of(devices, [&](const std::string& uuid) {
     return std::ranges::any_of(state_.devices_.at(uuid).leases, [&](LeaseId id) {
@@ -398,7 +400,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     return !of.victims.empty() && of.victims.front().lease == victim->id && !somebody_yields(of.devices);
   });
   if (preemption == state_.plans_.end() || somebody_yields(victim->devices)) {
-    // What is to be done has changed meanwhile. Not at once again: nobody is weighed in turn with another for ever.
+    // The plan has changed meanwhile. The next look is later, so that two leases are not weighed in turn for ever.
     look_again_at(now_ + look_interval);
     return victim->id;
   }
@@ -413,7 +415,8 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
     leave_alone(*victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
     return victim->id;
   }
-  // Nor is the first asked where there is no host memory for the last. Another's control group is not looked at yet.
+  // The first victim is asked only if host memory takes all of them. The cgroups of the other victims are not examined
+  // yet.
   HostMemory host = fact.host;
   host.headroom.reset();
   const std::string beyond = beyond_ledger(state_, rules_, find(preemption->preemptor)->uid, preemption->victims, host);

@@ -282,7 +282,7 @@ TEST(Preemption, ASetThatTheLedgerTakesIsPreferred) {
   EXPECT_EQ(parked(w), 2U);
 }
 
-// What is entered before somebody is asked is settled with what is parked before the next is.
+// The ledger entry of a victim is corrected to its parked bytes before the next victim is asked.
 TEST(Preemption, OneAfterTheOtherMoreThanTheLedgerTakesAtOnce) {
   Card w;
   w.rules.ledger_limit = 13 * GiB;
@@ -303,7 +303,7 @@ TEST(Preemption, HostMemoryIsWeighedForAllWhoAreToYield) {
   EXPECT_EQ(parked(w), 0U) << "11 GiB may be taken, by one of them";
 }
 
-// What a parked lease keeps is in the headroom first: else nobody who has a whole card could make room for another.
+// Residues are in the headroom first: otherwise no lease on a whole card could be paused for another.
 TEST(Preemption, WholeCardsYieldToEachOtherAndComeBack) {
   Card w;
   w.rules.headroom = 256 * MiB;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have others asked to yield: nobody is kept from it by those who want something else, or are many.
+// Which waiters may be preemptors: waiters that want something else, or are many, keep no waiter from it.
 #include "core/testing/slice_helpers.h"
 #include "core/victims.h"
 

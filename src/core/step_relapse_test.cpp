@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a paused program took again, and could not be parked at once, is tried again.
+// Memory allocated while paused that could not be parked at once is parked later.
 #include "core/testing/cooperating.h"
 
 namespace sublet::core::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was made room for on somebody's word keeps it against those whom the word reached.
+// A lease that got its memory by a preemption request keeps it against the leases that the request reached.
 #include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
@@ -37,7 +37,7 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
   }
 }
 
-// Of two who yield on it the first stands above whom they yield for, and the second does not.
+// Two leases are paused for the request: the first stands above the preemptor, the second does not.
 TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
   for (const bool admins : {false, true}) {
     Card w;

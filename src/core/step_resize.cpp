@@ -8,7 +8,8 @@
 namespace sublet::core {
 namespace {
 
-// What comes first. Who only waits loses nothing by asking anew; who has a program is never told to give it up.
+// The step that comes first. A waiting lease loses nothing by a new request; a lease with a program is never told to
+// give it up.
 std::string before_resize(const Lease& lease) {
   const std::string id = to_string(lease.id);
   switch (lease.state) {
@@ -55,7 +56,7 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
   return {};
 }
 
-// What is in use is not given away: nobody could have it.
+// Memory in use is not given away, because no other lease could have it.
 Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   if (state_.snapshot_began_ < state_.runtime_.at(lease.id).restored_at)
     return Error{Code::InUse, "what the processes of " + name_of(lease) + " were just given back is not measured yet",

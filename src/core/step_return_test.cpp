@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comes back of a program that was paused, and what is known of it: after a restart, and after a pause that
-// failed.
+// The return of a paused program, and what is known of it: after a restart, and after a pause that failed.
 #include "core/testing/two_leases.h"
 
 namespace sublet::core::testing {
@@ -327,7 +326,7 @@ TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
   EXPECT_EQ(w.free(0), 2 * GiB);
 }
 
-// Of its processes some may have been restored, before the driver failed another.
+// Some of its processes may have been restored before the driver failed another.
 TEST(Poisoned, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
   for (const Bytes left : {Bytes{}, 4 * GiB}) {
     TwoLeases w;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns among equals: when one comes, those who leave for it are asked as those are who make room for a higher tier
-// (step_preempt.cpp). Who has had how much is counted for as long as there is somebody to share with.
+// Time slices among leases of the same tier. Leases that leave for a slice are asked like victims for a higher tier
+// (step_preempt.cpp). Service time is counted for as long as there is another lease to share with.
 #include "core/format.h"
 #include "core/methods.h"
 #include "core/slices.h"
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Of a turn whose price has changed the same come in another order.
+// A slice whose cost has changed has the same leases in another order.
 template <typename Element>
 std::vector<Element> in_order(std::vector<Element> elements) {
   std::sort(elements.begin(), elements.end());
@@ -59,8 +59,8 @@ void Stepper::wait_for_slice(const Lease& waiter, const std::vector<std::string>
   }
 }
 
-// Who was told of this turn is not put off by what has been learned since: of what the switch costs, or of what those
-// use who leave. It is another turn where one of them was given its room since.
+// An announced slice is not delayed by what was learned since: the cost of the switch, or the use of the leases that
+// leave. A slice is another one if a lease that leaves got its memory since.
 void Stepper::keep_to_what_was_said(const Lease& waiter, NextSlice& slice) const {
   slice.said = announced_at(state_, rules_, waiter, slice, now_);
   const auto before = state_.said_.find({waiter.id, in_order(slice.devices)});
@@ -83,8 +83,8 @@ void Stepper::announce(const NextSlice& slice) {
   }
 }
 
-// Of those who want several devices the turn is found first, and no other begins there before it: on each of them the
-// turns of others end at times of their own, and it would never be the turn of one who waits for all to end at once.
+// Slices on several devices are found first, and no other slice begins there before. On each device other slices end at
+// their own times, and a lease that waits for all devices would never get a slice.
 void Stepper::announce_slices_on_several() {
   for (const LeaseId id : wanting_several()) {
     const Lease& waiter = *find(id);
@@ -99,8 +99,8 @@ void Stepper::announce_slices_on_several() {
   }
 }
 
-// Whose turn has begun comes first; then whoever had least on that of its devices where it had most, and the one of the
-// higher priority of those who had as much.
+// Order: leases whose slice has begun, then the least service time on the device where it is most, then the higher
+// priority.
 std::vector<LeaseId> Stepper::wanting_several() const {
   struct Waiter {
     bool begun;
@@ -227,7 +227,7 @@ bool Stepper::continue_slice(const Lease& waiter) {
                      std::move(victims), old->beneficiaries});
 }
 
-// Who comes to the slice group of a device starts as if it had had as much there as the one who had least.
+// A lease that joins the slice group of a device starts with the service time of the member that has least.
 void Stepper::join_slice_group(const Device& device, const SliceGroup& slice_group) {
   auto& group = state_.slice_groups_[device.reading.uuid];
   std::optional<Duration> least;
@@ -247,8 +247,8 @@ void Stepper::count_time(LeaseId id, State::ServiceTime& service) {
   service.since = lease != nullptr && lease->state == LeaseState::active ? std::optional(now_) : std::nullopt;
 }
 
-// Time with room counts only while somebody else of equal standing waits for it. What was had is remembered while that
-// lasts, whoever is on the way out or in meanwhile.
+// Service time counts only while another lease of the same standing waits. All service times are kept while that lasts,
+// whatever lease leaves or enters meanwhile.
 void Stepper::leave_slice_groups() {
   for (auto& [uuid, group] : state_.slice_groups_) {
     const auto device = state_.devices_.find(uuid);
@@ -258,7 +258,8 @@ void Stepper::leave_slice_groups() {
     });
   }
   std::erase_if(state_.slice_groups_, [](const auto& of) { return of.second.empty(); });
-  // What is not said any more binds nobody: others come before it now, or it has room made on other grounds.
+  // An announcement that is not made any more binds no lease: other leases come first now, or a plan with another cause
+  // serves the waiter.
   std::erase_if(state_.said_, [this](const auto& its) {
     const auto& [waiter, devices] = its.first;
     const PreemptionPlan* plan = state_.plan_for(waiter);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose turn it is, when it begins, and that it is said beforehand.
+// The order of time slices, when they begin, and their announcement.
 #include "core/testing/slice_helpers.h"
 
 namespace sublet::core::testing {
 namespace {
 
-// What is learned of the first who leaves makes the next quantum longer, and not the one that has ended.
+// A measurement of the first lease that leaves makes the next slice longer, and not the slice that has ended.
 TEST(SlicesBegun, AreGoneOnWithWhateverThatTeaches) {
   Card w;
   w.rules.min_residency.reset();
@@ -68,7 +68,7 @@ TEST(SlicesOfSeveral, GoToWhoeverHadLeast) {
   for (const LeaseId id : all) EXPECT_GT(shares.had.at(id), 350s) << to_string(id);
 }
 
-// Whoever came in last has had least, until it draws level: the moment is known all the same.
+// The lease that came in last has had least until it draws level: the moment of the switch is known all the same.
 TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
   Card w;
   w.rules.min_residency = 30s;

@@ -75,8 +75,7 @@ TEST(Slices, ATurnIsNotTakenBackByWhoLeftForIt) {
   for (const LeaseId id : {a, b}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
 }
 
-// Of those who come in by a turn each does: one of them that has had least does not go on waiting for others who stand
-// before it.
+// All leases of a slice enter: a lease with the least service time does not wait for leases that stand before it.
 TEST(Slices, BringInAllWhoseTurnItIs) {
   Card w;
   w.rules.min_residency = 20s;
@@ -102,7 +101,7 @@ TEST(Slices, BringInAllWhoseTurnItIs) {
   EXPECT_EQ(several, 4);
 }
 
-// Whose room takes both an equal's and a spot program's has its turn as well.
+// A lease that needs memory of an equal and of a spot program has its slice as well.
 TEST(Slices, ComeToOneForWhomEqualsAndThoseBelowHaveToLeave) {
   Card w;
   w.rules.min_residency = 20s;
@@ -145,7 +144,7 @@ TEST(Slices, OfThreeBeginWhenTheyWereSaidTo) {
   EXPECT_EQ(kept, 12);
 }
 
-// Who comes new starts level with those who are there, on each card with its own.
+// A new lease starts level with the leases that are there, on each card separately.
 TEST(Slices, AreOfEachCardByItself) {
   Card w;
   w.cards = 2;
@@ -268,8 +267,8 @@ TEST(Slices, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
   EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
 }
 
-// Who has just been given its room holds little yet, and nobody knows yet what the switch takes: what is told then is
-// not overtaken by what it fills it with, and by what is learned.
+// A lease that just got its memory holds little yet, and the time of the switch is not known yet. An announcement made
+// then stays true when the lease fills its memory and the switch is measured.
 TEST(Slices, NobodyIsToldOfASoonerTurnThanComes) {
   Card w;
   w.rules.min_residency = 10s;

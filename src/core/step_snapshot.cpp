@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the devices report: what of it is believed, who is charged for it, what is thereby measured gone.
+// Readings of the devices: which are believed, which lease is charged, and which bytes are measured gone by them.
 #include "core/stepper.h"
 
 #include "base/mutants.h"
@@ -115,8 +115,9 @@ std::string Stepper::implausible(const Device& device, const DeviceReading& read
   return {};
 }
 
-// The driver may list a process that it brings back only once it has all of its bytes. What comes meanwhile beyond what
-// listed processes took is of those, as far as they are to have more; what leaves the list is not, for the ending do.
+// The driver may list a process that it restores only once the process has all of its bytes. New bytes beyond those of
+// listed processes belong to resuming leases, as far as these are to have more. Bytes that only left the list do not,
+// because they belong to ending processes.
 Bytes Stepper::arrived(const Device& device, const DeviceReading& reading) const {
   std::map<LeaseId, Bytes> back;  // what is listed of those who come back
   for (const LeaseId id : device.leases) {
@@ -192,7 +193,8 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
     if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
 }
 
-// Of those that it parked, who are on no list meanwhile. Else many of them would look like somebody who hides.
+// The bytes that the driver keeps of the processes that it parked, which no list shows meanwhile. Without them, many
+// parked processes would look like hidden bytes.
 Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading) const {
   std::vector<const Lease*> away;
   for (const LeaseId id : device.leases)
@@ -219,8 +221,8 @@ Bytes Stepper::kept_by_driver(const Device& device, const DeviceReading& reading
   return parked * driver_keeps;
 }
 
-// What leaves the list without leaving the device: it may be of processes that are just ending, or of ones that the
-// driver does not list for a while.
+// Notes bytes that leave the list without leaving the device. They may be of processes that are just ending, or that
+// the driver does not list for a while.
 void Stepper::note_hidden(const Device& device, const DeviceReading& reading, Bytes unlisted) {
   const Bytes grew = unlisted - device.unlisted;
   if (grew < Bytes{}) {
@@ -321,10 +323,10 @@ void Stepper::give_up_missing() {
   for (const std::string& uuid : forgotten) forget(uuid);
 }
 
-// What is parked is in host memory, and lost nothing with the card: it waits for that as for any room, until the card
-// is forgotten. Then, or where it is to end and nobody here can end its program, who yielded by itself is told to go
-// on, as far as the room that it had beside is free, and its lease ends as of one that runs. What the driver has parked
-// nothing but that card can bring back.
+// Parked bytes are in host memory and are not lost with the card: the lease waits for the card until it is forgotten.
+// Then a cooperative program is resumed, as far as the memory on its other cards is free, and its lease ends like a
+// running one. The same holds if the lease is to end and nobody here can end its program. Only the lost card can bring
+// back what the driver has parked.
 bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
   may_be_blocked_.push_back(lease.id);
   const bool ends = lease.parking->then_stop && !lease.stop_requested;
@@ -350,7 +352,7 @@ bool Stepper::waits_for_card(Lease& lease, const Device& device, bool over) {
   return true;
 }
 
-// Of those whose card is gone. Whoever did not go on when it was told to is not told again.
+// Only for leases whose card is gone. A program that did not answer a resume order is not told again.
 bool Stepper::may_be_told_to_go_on(const Lease& lease) const {
   return lease.parking && lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned &&
          state_.runtime_.at(lease.id).unanswered == 0;

@@ -153,7 +153,7 @@ TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
   EXPECT_EQ(after(10min, Tier::batch).first, EndReason::none) << "nobody else ever is";
 }
 
-// What is used by no listed process may be its own.
+// Bytes of no listed process may be the lease's own.
 TEST(Spot, OneThatMayHoldSomethingUnseenIsNotEnded) {
   OneCard w;
   Lease lease = wish(20 * GiB, "imports");
@@ -243,7 +243,7 @@ TEST(Spot, WhatOneUserMayTakeOfTheLedgerCountsWhileAnotherWaits) {
   EXPECT_FALSE(ends(1000)) << "all of the ledger may be this user's";
 }
 
-// That somebody else has a lease passes; while it is so who is over the share waits, and is not ended.
+// Another user's lease passes: while it is there, a lease over the share waits and is not ended.
 TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
   Card w;
   w.rules.ledger_limit = 24 * GiB;

@@ -173,7 +173,7 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
     asked.lease.wanted_device = device->reading.uuid;
   if (const Status ok = check_size(asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(asked.lease); !ok) return ok.error();
-  // Whose turn has come by time alone is not taken back with a refusal.
+  // Waiters that may start by time alone are granted first: the refusal does not take their grants back.
   if (!asked.may_queue) grant_waiting();
   const Time last_queued_at = state_.last_queued_at_;
   const std::vector<Nomination> nominations = state_.nominations_;

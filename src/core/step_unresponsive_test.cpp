@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever is told to go on and does not answer: its lease can be ended, and it keeps nobody out for ever.
+// Programs that do not answer a resume order: their leases can be ended, and keep nobody out for ever.
 #include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
@@ -120,7 +120,7 @@ TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
     ASSERT_TRUE(w.step(Release{.lease = w.id, .revoke = true}).outcome.has_value());
     w.live(10min, code);
     EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
-    // What was before says nothing of what it does once it is told.
+    // Failures before the resume order say nothing about the program's answer.
     w.live(w.rules.grace - 5s);
     EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
     w.live(1min);
@@ -133,7 +133,7 @@ TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
   EXPECT_EQ(ours.signals(ours.id, false), 0) << "it is parked, and could not save its work";
 }
 
-// Whose own room alone would not be enough.
+// The memory of the lease alone would not be enough.
 TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
   Unresponsive w(OwnerKind::token, Tier::spot);
   Lease beside = wish(10 * GiB, "beside");
@@ -170,7 +170,7 @@ TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
   EXPECT_EQ(w.times_told(w.id, ReasonKind::orphaned), 1);
 }
 
-// What was undone is told to go on as well, and its moment begins with that.
+// A program whose pause was undone is told to resume as well, and its time to answer begins with that.
 TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
   Unresponsive w(OwnerKind::token, Tier::spot);
   w.step(Unparked{w.id});

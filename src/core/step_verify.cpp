@@ -64,8 +64,8 @@ bool Stepper::yields(const Lease& lease, Time began) const {
   return told(lease, began) && !holds_on(lease) && seen;
 }
 
-// What no listed process holds of its devices before it yields, but for what may be its own. Of a device that was not
-// read yet when it was asked it is looked at in its first reading.
+// Notes the bytes that no listed process holds on its devices before the pause, except bytes that may be its own. A
+// device that was not read yet at the pause order is noted with its first reading.
 void Stepper::look_at_unlisted(const Lease& lease) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   runtime.unlisted.resize(lease.devices.size());
@@ -116,7 +116,7 @@ void Stepper::settle_down(Lease& lease) {
   for (const Preemptor& preemptor : state_.preemptors_.in_order()) may_be_blocked_.push_back(preemptor.key.lease);
   state_.reindex(rules_, now_);
   note_blocked();
-  // Who is to end and was stuck, so that it could not be brought back first, is brought back now.
+  // A lease that is to end, and was stuck so that it could not be resumed first, is resumed now.
   if (resume_requested || lease.stop_requested) want_back(lease);
 }
 
@@ -152,7 +152,8 @@ void Stepper::undo(Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Gr
   unpark(lease);
 }
 
-// Who fails again and again is left alone for longer and longer; what was not its own fault is tried again soon.
+// A lease that fails again and again is ineligible for longer and longer; a failure that was not its own is tried again
+// soon.
 void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   const bool failed = why.ground == LeftAlone::Ground::failed;
@@ -165,9 +166,9 @@ void Stepper::leave_alone(Lease& lease, LeftAlone why) {
   look_again_at(runtime.ineligible_until);
 }
 
-// Whom the driver cannot park here it need not be asked to again and again, nobody is promised its room, and one of the
-// tier spot is ended for who is above it: not before it was asked a second time, what was in the way may have been
-// there for a moment only. Its owner may have it tried at any time.
+// The driver cannot park the program here. The lease is not asked again and again, no waiter is promised its memory,
+// and a spot lease is ended for a higher tier. A spot lease is asked a second time before, because the obstacle may
+// have been there for a moment only. Its owner may have a pause tried at any time.
 void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
   if (!by || by == Hindrance::passing) return;
   std::optional<Barred>& before = state_.runtime_.at(lease.id).barred;

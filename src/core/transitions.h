@@ -17,8 +17,8 @@ inline constexpr std::array<std::string_view, 31> transitions{
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
 
-// What else is decided and stored. To people some of it is one of the above, and some of it nothing at all; a crash in
-// the middle of it is another each time.
+// Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
+// all. A crash in the middle of each is a case of its own.
 inline constexpr std::array<std::string_view, 35> within_transitions{
     "booked",                       // processes that do not own it, to a lease
     "named",                        // the device that a waiting lease asked for by its name is there
@@ -56,7 +56,7 @@ inline constexpr std::array<std::string_view, 35> within_transitions{
     "token_revoked",
     "answered"};  // a call that is to be answered the same when it is made again, and changed nothing itself
 
-// Of many leases at once: a later portion of a plan that grants to thousands (core/commit_batches.h).
+// A later batch of a plan that grants to thousands of leases (core/commit_batches.h).
 inline constexpr std::string_view later_portion = "portion";
 
 // All that tests interrupt.

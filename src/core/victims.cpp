@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 // A spot lease that is ended loses all it did, and starts again from nothing.
 constexpr Duration start_again = 60s;
-// What each try that comes to nothing adds to the price, of as many as there will be by how it went before.
+// The price of each attempt that comes to nothing; their number is expected from earlier pauses.
 constexpr Duration futile_try = 10s;
 // An preemptor that takes any device has room made for it on one of so many of the roomiest.
 constexpr std::size_t devices_tried = 16;
@@ -68,7 +68,7 @@ std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::ui
   return givers;
 }
 
-// Of a consumer whose pauses came to something every other time, one try more is to be expected.
+// A consumer whose pauses succeeded every other time is expected to need one more attempt.
 Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
   const MethodRecord* record = state.record(consumer, method);
   const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
@@ -103,7 +103,7 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   return victim;
 }
 
-// Who could yield is more than host memory takes, in all sets that are enough; the cheapest of them says it.
+// All sets that free enough are more than host memory takes; the text names the cheapest of them.
 void over_ledger(const State& state, const Rules& rules, const PreemptionQuery& query, OnDevice& plan,
                  const std::vector<Victim>& candidates) {
   plan.found = false;
@@ -339,7 +339,7 @@ OnDevice best_on(const State& state, const Rules& rules, const PreemptionQuery& 
   return plan;
 }
 
-// Who is on several of the devices may be enough where others were chosen as well: those are left out, the dearest
+// A victim on several of the devices may be enough where others were chosen as well: these are left out, the dearest
 // first.
 void leave_out_needless(const State& state, const Rules& rules, std::uint32_t preemptor,
                         std::span<const OnDevice> plans, std::vector<Victim>& victims, Time now) {
@@ -367,7 +367,7 @@ void leave_out_needless(const State& state, const Rules& rules, std::uint32_t pr
   }
 }
 
-// Of the first `count` of these devices.
+// The plan for the first `count` of these devices.
 VictimPlan put_together(const State& state, const Rules& rules, const PreemptionQuery& query,
                         const std::vector<OnDevice>& plans, std::size_t count, Time now) {
   VictimPlan room;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has to yield for whom: the cheapest set that frees enough, of those who may be asked. Private to this folder;
-// reads only.
+// Chooses victims: the cheapest set of eligible leases that frees enough. Private to this folder; reads only.
 #pragma once
 
 #include "core/methods.h"
@@ -10,7 +9,7 @@
 
 namespace sublet::core {
 
-// Who came back a moment ago is left alone for a moment, by everybody but the critical.
+// A lease that came back a moment ago is no victim for this time, except for critical leases.
 inline constexpr Duration resume_grace = std::chrono::seconds(2);
 
 // So many waiters, the first in the order of those who want the same device, or as many of any, may have others asked
@@ -18,7 +17,7 @@ inline constexpr Duration resume_grace = std::chrono::seconds(2);
 inline constexpr std::size_t preemptors = 8;
 inline constexpr std::size_t parked_preemptors = 4 * preemptors;
 
-// Who asks for room: a waiter, or one that is only thought of (`lease.id` none).
+// A question for victims: by a waiter, or by the lease of a preview (`lease.id` none).
 struct PreemptionQuery {
   const Lease& lease;  // its tier, size and devices
   std::optional<PreemptionRequest> preemption_request{};
@@ -63,7 +62,7 @@ bool passed_over(const State& state, LeaseId id);
 // is undone.
 bool is_leaving(const State& state, const Lease& lease);
 
-// What it would be to have this lease yield on one device, for a lease of the user `preemptor`.
+// The lease as a victim on one device, for a lease of the user `preemptor`.
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor,
                  const Device& device, Time now);
 
@@ -74,10 +73,10 @@ std::vector<Victim> as_victims(const State& state, const Rules& rules, const std
 // The devices on which room may be made for it: those it is to have, else the roomiest first.
 std::vector<const Device*> devices_for(const State& state, const Lease& lease);
 
-// What comes free on the device once all who yield already have done so.
+// The bytes that come free on the device once all pauses in progress are done.
 Bytes being_yielded(const State& state, const Device& device);
 
-// What the preemptor lacks on the device even then; 0 or less: nothing.
+// The bytes that the preemptor lacks on the device even then; 0 or less: nothing.
 Bytes lacking(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now);
 
 // False: the waiter surely cannot have room made for it on this device now, by whatever others might yield there.

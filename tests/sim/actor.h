@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever signals programs and keeps their groups from swap, as one life of the daemon meets it: it comes, is late,
-// refuses, is lost with all that it knew, and comes again.
+// The actor as one life of the daemon meets it: it comes, is late, refuses, is lost with all that it knew, and comes
+// again.
 #pragma once
 
 #include "machine.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What will happen and when, on the simulated CLOCK_MONOTONIC. Two things of one moment happen in the order in which
-// they were put down.
+// Future events and their times, on the simulated CLOCK_MONOTONIC. Two events of one moment happen in the order in
+// which they were entered.
 #pragma once
 
 #include "base/units.h"

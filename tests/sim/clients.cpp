@@ -166,7 +166,7 @@ void Clients::act(Random& random) {
     case LeaseState::pausing:
     case LeaseState::paused:
     case LeaseState::resuming:
-      // Of those that only their token holds, everybody may go.
+      // All processes of a lease that only its token holds may end.
       if (Program* its = world_.program_of(lease->id);
           lease->owner.kind == OwnerKind::token && its != nullptr && random.chance(60))
         return world_.end_program(*its, 0, false);
@@ -301,8 +301,8 @@ void Clients::work(Random& random) {
   const bool asks = client != clients_.end() && client->second.waiting;
   const bool owns = lease != nullptr && is_of(*lease, program) && !lease->ended();
   if (!owns || asks) return;  // its keeper holds it, or nobody does
-  // Who is being ended takes no more, though it may not have been told yet: what is measured gone while a program lives
-  // on is not charged any longer.
+  // A program that is being ended takes no more, though it may not have been told yet. Bytes that are measured gone
+  // while a program lives on are not charged any longer.
   const core::Lease* decided = daemon_ == nullptr ? lease : daemon_->engine().state().find(program.lease);
   if (decided == nullptr || decided->ended()) return;
   const bool active = lease->state == LeaseState::active;
@@ -334,7 +334,7 @@ core::Fact Clients::some_fact(LeaseId lease, std::uint64_t generation, Random& r
   }
 }
 
-// Of any lease, often with a generation that is not its own, in whatever state it is.
+// A wrong call: any lease in any state, often with a generation that is not its own.
 void Clients::blunder(Random& random) {
   if (daemon_ == nullptr) return;
   const std::uint64_t last = daemon_->engine().state().last_id();
@@ -382,7 +382,7 @@ void Clients::wind_down() {
     } else if (lease.parking && lease.state != LeaseState::poisoned) {
       send(&client, core::Resume{lease.id, 0}, false);
     } else if (lives) {
-      // What was not started by Sublet its owner ends.
+      // The owner ends a program that Sublet did not start.
       const bool kept = static_cast<bool>(lease.owner.keeper);
       if (lease.state == LeaseState::poisoned && kept)
         send(&client, core::Release{.lease = lease.id, .stop = true}, false);

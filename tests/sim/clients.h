@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever asks for leases: each wants something, looks at what it was told or could read, and does what comes next, or,
-// now and then, something that it should not.
+// The clients. Each wants a lease, looks at what it was told or could read, and does what comes next, or now and then
+// something wrong.
 #pragma once
 
 #include "daemon.h"

@@ -53,15 +53,15 @@ Config::Config(std::uint64_t with) : seed(with) {
   deaf_programs = some(50, 40);
   cooperative = some(60, 60);
   rude = some(60, 60);
-  // What is not listed can be told from what is gone only where nothing else is hidden.
+  // Unlisted bytes can be told from freed bytes only where nothing else is hidden.
   if (missing > 0 && random.chance(60)) lies = lost_cards = ghosts = 0, liars = std::max(liars, 20.0);
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
   crowd = random.chance(25);
   draw_limits();
 }
 
-// What of the rules limits pauses, and what the machine is like that they are about. Most often it is as it was when
-// nobody thought of it.
+// Draws the rules that limit pauses, and the properties of the machine that these rules are about. Most often both are
+// as they were before such rules existed.
 void Config::draw_limits() {
   Random random(seed * 0x9e6c63d0876a9a35ULL + 5);
   const auto some = [&random](double likely, double most) {
@@ -86,8 +86,8 @@ void Config::draw_limits() {
   old_driver = random.chance(8);
   portion = random.chance(30) ? 1 + random.below(2) : 256;
   slow_commits = some(20, 5);
-  // What is promised of turns is promised of those who can be paused, and where turns are taken.
-  // What a disk does that stands still explains much of what happens to them.
+  // Promises about time slices hold for programs that can be paused, and where time slices are taken. A disk that
+  // stands still explains much of what happens to slices.
   if (!rules.automatic || keeps_from_swap() || old_driver || slow_commits > 0) crowd = false;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of world a run has, drawn from its seed: how many cards, which rules, and which faults how often. A run
-// that has all faults at once hides what one alone would show, so most have a few.
+// The world of a run, drawn from its seed: the number of cards, the rules, and the frequency of each fault. A run with
+// all faults at once hides what one alone would show, so most runs have a few.
 #pragma once
 
 #include "core/rules.h"
@@ -65,7 +65,7 @@ struct Config {
   bool quiet = false;  // no faults are about any more
 
   explicit Config(std::uint64_t seed);
-  // What is parked may be written to the swap device, and must not be: not everybody can be paused.
+  // Parked bytes may be written to the swap device, and must not be: not all programs can be paused.
   bool keeps_from_swap() const { return swap && !rules.allow_swap; }
   static constexpr Duration standing_disk = std::chrono::seconds(30);
   Duration longest_commit() const { return slow_commits > 0 || was_slow ? standing_disk : slowest_commit; }

@@ -59,7 +59,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
   return order;
 }
 
-// Whoever signals programs is away, for moments or for minutes.
+// True while the actor is away, for moments or for minutes.
 bool SimCooperation::nobody_tells() {
   const std::int64_t now = life_->agenda.now_ns();
   if (life_->faults && now >= back_at_ns_ && life_->random.chance(1))

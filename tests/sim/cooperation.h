@@ -18,7 +18,7 @@ class SimCooperation final : public engine::Cooperation {
   void forget(const core::Lease& lease) override { orders_.erase(lease.id); }
   void let_go(LeaseId) override {}
 
-  // What the HTTP edge asks: it is not part of a simulation.
+  // Calls of the HTTP edge, which is not part of a simulation.
   engine::YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override {
     return bad_request("a simulated program answers by itself");

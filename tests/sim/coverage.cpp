@@ -10,7 +10,7 @@
 namespace sublet::sim {
 namespace {
 
-// What cannot happen here, and why.
+// A case that cannot happen here, and why.
 struct Never {
   std::string_view name, why;
 };

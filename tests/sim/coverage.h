@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often each thing was met that can happen to a lease: every transition (core/transitions.h) with the reasons of
-// its end, everything that can come of an order to yield or to come back, and everything for which a pause is refused.
-// What is never met is not tried, whatever the oracles say of it.
+// How often each case of a lease was met: transitions (core/transitions.h) with the end reasons, results of pause and
+// resume orders, refusals of pauses. A case that is never met is not tested, whatever the oracles say.
 #pragma once
 
 #include "core/transitions.h"
@@ -13,7 +12,7 @@
 
 namespace sublet::sim {
 
-// What came of an order where it was not done, by its word (engine::ParkOutcome::code).
+// Codes of orders that were not carried out (engine::ParkOutcome::code).
 inline constexpr std::array<std::string_view, 26> park_failures{
     "gone", "no_right", "not_dumpable", "owner_must_vouch", "traced", "stopped", "unsupported_driver", "no_driver",
     "no_cuda", "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "tree_changing",

@@ -182,7 +182,7 @@ void Daemon::change_tokens(Random& random) {
 void Daemon::decide(const core::Fact& asked, const std::string& key, const Told& told) {
   Answer answer;
   core::Fact fact = asked;
-  // What host memory takes is looked at when it is decided.
+  // Host memory is looked at when the pause is decided.
   if (auto* weighs = std::get_if<core::Pause>(&fact)) weighs->host = engine_->host_memory(engine_->find(weighs->lease));
   const auto* pause = std::get_if<core::Pause>(&fact);
   const auto* resume = std::get_if<core::Resume>(&fact);

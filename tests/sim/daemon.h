@@ -15,7 +15,7 @@
 
 namespace sublet::sim {
 
-// What outlives the daemon: the store's files, or what stands for them; a store in memory.
+// The disk outlives the daemon: the files of the store, or a store in memory in their place.
 class Disk {
  public:
   Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle);

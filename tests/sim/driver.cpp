@@ -55,7 +55,7 @@ void Driver::enter(ProcessRef process, Call call) {
 
 void Driver::begin(ProcessRef process) {
   const Call& call = calls_.at(process).front();
-  // What never returns does so when no fault is about any more.
+  // A call that never returns does so once no faults are active any more.
   const bool hangs = call.hangs && config_.stuck > 0 && !random_.chance(5);
   agenda_.in(hangs ? 30s : call.takes, [this, process, hangs] { hangs ? begin(process) : end(process); });
 }
@@ -180,7 +180,7 @@ void Driver::preflight(const Process& process, const CheckpointCommand& command,
                              CheckpointRefusal::not_dumpable, CheckpointRefusal::wrong_state,
                              CheckpointRefusal::no_driver};
     CheckpointRefusal how = why[random_.below(why.size())];
-    // That is of all programs there are, and lasts: else nobody would be parked in most runs.
+    // This refusal holds for all programs, and lasts: otherwise most runs would park nothing.
     if (how == CheckpointRefusal::unsupported_driver && !random_.chance(15)) how = CheckpointRefusal::traced;
     return refuse(reply, how, "it cannot be parked as it is");
   }

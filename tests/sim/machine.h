@@ -16,7 +16,7 @@
 
 namespace sublet::sim {
 
-// What all parts of one life share. Things on the agenda outlive it and ask whether it is still there.
+// Data that all parts of one life share. Entries of the agenda outlive a life and ask whether it is still there.
 struct Life {
   World& world;
   Agenda& agenda;
@@ -128,7 +128,7 @@ class SimPrograms final : public engine::Programs {
     core::Owner owner;
     int number = 0;  // of the owner
     std::uint32_t uid = 0;
-    // What is said to the actor.
+    // The messages to the actor.
     int introduced_to = 0;                     // it was named to this one …
     bool introduced = false, ordered = false;  // … which knows it; an order to signal is out
     int wanted = 0;                            // the signal that it is to get

@@ -57,7 +57,7 @@ int usage() {
   return 2;
 }
 
-// What failed, and the least that fails in the same way.
+// Prints the failure, and the smallest run that fails in the same way.
 void report(const Arguments& arguments, std::uint64_t seed, std::size_t events, const Outcome& outcome) {
   fmt::print("FAILED: {}: {}\n", outcome.invariant, outcome.detail);
   fmt::print("  seed {}, {} events, after {} steps; world: {}\n", seed, events, outcome.steps, Config(seed).text());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked as it is decided: every change of a lease.
+// Checks of every change of a lease, when it is decided.
 #include "oracle.h"
 
 #include <fmt/format.h>

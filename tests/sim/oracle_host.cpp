@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of the host: its budget for parked memory, its pressure, and its swap device.
+// Checks of the host: its budget for parked memory, its pressure, and its swap device.
 #include "oracle.h"
 
 #include <fmt/format.h>

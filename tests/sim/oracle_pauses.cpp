@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of pauses: which lease may be a victim, by which method, and what proves that it holds nothing more.
+// Checks of pauses: which lease may be a victim, by which method, and what proves that it holds nothing more.
 #include "oracle.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked of memory: what was read, what was promised since, and that both fit together whenever a lease is
-// given memory or its program is restored.
+// Checks of memory: readings, promises since then, and that both fit together whenever a lease is given memory or its
+// program is restored.
 #include "gpu/snapshot.h"
 #include "oracle.h"
 

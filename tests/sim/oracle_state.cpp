@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is checked after every step, what is checked of each end, and what is checked when all is over.
+// Checks after every step, checks of each end, and checks at the end of the run.
 #include "oracle.h"
 
 #include "core/testing/validate.h"
@@ -103,7 +103,7 @@ bool Oracle::somebody_moves(const core::State& state, const std::string& device)
   });
 }
 
-// Of each preemption plan a victim moves, or the plan changes or ends.
+// In each preemption plan a victim moves, or the plan changes or ends.
 void Oracle::check_plans_move(const core::State& state, Time now) {
   if (standing_.empty() && state.plans().empty()) return;
   std::map<LeaseId, Standing> standing;
@@ -215,7 +215,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   ends_[lease.id] = {now, before->parked() ? Bytes{} : lease.vram, lease.devices};
 }
 
-// Of a token's lease while it is paused: since when no process of it lives, on CLOCK_MONOTONIC.
+// The time since which no process of a paused token lease lives, on CLOCK_MONOTONIC.
 std::optional<Time> Oracle::orphaned_since(const Lease& lease) const {
   const auto began = pause_began_.find(lease.id);
   if (lease.owner.kind != core::OwnerKind::token || began == pause_began_.end() || world_.inhabited(lease.id))

@@ -36,8 +36,8 @@ void Orders::begin(LeaseId id, Order order) {
   expect(!out(id), "two-orders", id, [&] { return fmt::format("ordered to {} while an order is out", what); });
   const core::Lease* lease = life_->store.find(id);
   const auto wanted = order.parks ? core::LeaseState::pausing : core::LeaseState::resuming;
-  // What it took while it is paused of its own accord, too; by then it may be decided, and durable with the same
-  // commit, that it comes back after that.
+  // A paused lease is parked again if its processes allocated. By then its resume may be decided, and durable with the
+  // same commit.
   const bool on_top = order.parks && lease != nullptr && lease->parking && lease->parking->told &&
                       (lease->state == core::LeaseState::paused || lease->state == core::LeaseState::resuming);
   expect(on_top || (lease != nullptr && lease->state == wanted), "order-undecided", id, [&] {
@@ -80,7 +80,7 @@ void Orders::forget(LeaseId lease) {
   forgotten_.insert(lease);
 }
 
-// Of all or of none.
+// An order is carried out for all processes, or for none.
 void Orders::end(LeaseId lease, const ParkOutcome& outcome) {
   using Kind = ParkOutcome::Kind;
   const auto found = orders_.extract(lease);
@@ -166,8 +166,9 @@ void Orders::check_lock(LeaseId lease, ProcessRef process) const {
          [&] { return fmt::format("process {} is locked, and that is not stored", process.pid); });
 }
 
-// A restore that is tried without room is the last one. Of what was not measured nobody knows how much it takes. Who
-// come back together share the room that is held; one that answers late comes back by itself.
+// A restore that is tried without free memory is the last one. Nobody knows how much a process takes that was not
+// measured. Processes that are restored together share the memory that is held; a process that answers late is restored
+// alone.
 void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
                         const gpu::CheckpointCommand& command) const {
   const bool together = command.ballast.empty();
@@ -184,7 +185,8 @@ void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
     Bytes sure;
     for (const gpu::BallastWish& wish : together ? order.held.ballast : command.ballast)
       if (wish.uuid == room.uuid) sure = wish.bytes;
-    // What a driver left there and parks after all, once it was weighed how much comes back, makes room for itself.
+    // Bytes that the driver left there and parks after all, once the return was weighed, make room for the process
+    // itself.
     const Config& config = life_->world.config();
     if (room.holds && room.most) sure += config.cards[*card] - config.driver_reserved - *room.most;
     expect(sure >= std::min(needed, room.all), "room-unsure", lease, [&] {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of how leases are parked and brought back: in which order whose driver is asked for what, and that
-// what is said to have come of it is so.
+// The invariants of pauses and resumes: the order of the driver calls, and that each reported result is true.
 #pragma once
 
 #include "driver.h"

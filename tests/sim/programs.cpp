@@ -17,7 +17,7 @@ SimPrograms::SimPrograms(std::shared_ptr<Life> life, SimActor& actor) : life_(st
     check_signal(lease);
     strike(lease, signal);
   });
-  // Whoever comes is told at once of all that is followed.
+  // A new actor is told at once of all leases that are followed.
   actor_.when_come([this] {
     for (const auto& [lease, followed] : followed_) check_introduced(lease, followed);
   });
@@ -141,7 +141,7 @@ void SimPrograms::strike(LeaseId lease, int signal) {
   Program* program = life_->world.program_of(lease);
   if (program == nullptr || !program->lives) return;
   if (signal != SIGKILL && program->deaf) return;
-  // Who sleeps in the kernel ends later.
+  // A process that sleeps in the kernel ends later.
   life_->agenda.in(life_->random.time(0ns, life_->faults && life_->random.chance(5) ? 20s : 300ms),
                    [&world = life_->world, lease] {
                      if (Program* its = world.program_of(lease)) world.end_program(*its, 143, true);
@@ -232,7 +232,7 @@ void SimPrograms::all_are_kept() {
   actor_.order({.verb = actor::Verb::all_named}, {}, [](const actor::Reply&) {});
 }
 
-// What runs again is swapped out as anything else.
+// A program that runs again may be swapped out like any other.
 void SimPrograms::check_let(bool store_is_read) const {
   life_->verdict.expect(!store_is_read || !actor_.waits_for_names(), "never-named", [] {
     return "the actor obeyed all orders, and does not know that whatever else it finds kept from swap is to be let be";
@@ -259,7 +259,7 @@ void SimPrograms::wake_keeper(LeaseId lease, std::uint32_t) {
   strike(lease, SIGTERM);
 }
 
-// What the HTTP edge asks: it is not part of a simulation.
+// A call of the HTTP edge, which is not part of a simulation.
 Result<engine::Programs::Identified> SimPrograms::identify(std::int32_t, std::optional<std::uint32_t>,
                                                            std::int32_t) const {
   return unavailable("a simulated machine has no processes that anybody could name");

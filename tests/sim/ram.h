@@ -33,7 +33,7 @@ class Ram {
   double least_pressure() const;
   void stood_still(Duration d);  // the daemon did, until now
 
-  // Of a program that is started: one of its own, that of its user's session, or another.
+  // The group of a program that is started: one of its own, the group of its user's session, or another.
   std::size_t place(std::uint32_t uid, Random& random);
   std::size_t groups() const { return groups_.size(); }
   Group& group(std::size_t number) { return groups_[number]; }

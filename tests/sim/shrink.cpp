@@ -14,7 +14,7 @@
 namespace sublet::sim {
 namespace {
 
-// What the child says of itself, in memory that both see.
+// The report of the child, in memory that both processes see.
 struct Shared {
   std::uint64_t steps, hash, leases, pauses, lives;
   std::uint64_t met[Coverage::size];

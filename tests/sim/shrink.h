@@ -7,7 +7,7 @@
 
 namespace sublet::sim {
 
-// Forks. What died, by an assertion say, is told as invariant "died".
+// Forks. A child that dies, by an assertion for example, is reported as invariant "died".
 Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool trace = false);
 
 // The events without which the same invariant does not fail any more, as far as `tries` runs can tell.

@@ -8,7 +8,8 @@
 
 namespace sublet::sim {
 
-// What may happen. Each has chance of its own (`salt`), so that leaving one out changes nothing about the others.
+// The kinds of events. Each event has chance of its own (`salt`), so that leaving one out changes nothing about the
+// others.
 enum class Kind {
   next,  // time goes on to what is due
   submit,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run came to: the first thing that must never happen and did, what all was met, and a hash of all that
-// happened.
+// The result of a run: the first violation, the cases that were met, and a hash of all that happened.
 #pragma once
 
 #include "coverage.h"
@@ -13,7 +12,7 @@ namespace sublet::sim {
 
 class Verdict {
  public:
-  // Of the first violation: which invariant, by a short name that does not change, and what was seen.
+  // Keeps the first violation: the invariant, by a short name that does not change, and what was seen.
   void fail(std::string_view invariant, std::string detail) {
     if (failed()) return;
     invariant_ = invariant;

@@ -51,7 +51,7 @@ class WatchedStore final : public store::Store {
     Time now;
   };
   const std::deque<Pending>& pending() const { return pending_; }
-  // Of all that was ever intended, whether or not it became durable.
+  // The highest id that was ever intended, whether or not it became durable.
   std::uint64_t highest_id() const { return highest_id_; }
 
  private:

@@ -411,7 +411,7 @@ void World::heal() {
   list_all();
 }
 
-// It is on no list while it is parked. Of which the driver only says so, it is.
+// A parked process is on no list. A process that the driver only calls parked is listed.
 bool World::put_aside(const Process& process) {
   return process.state == gpu::ParkState::checkpointed &&
          std::ranges::all_of(process.held, [](Bytes bytes) { return bytes <= residue; });

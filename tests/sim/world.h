@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is really there, whatever anybody believes: cards, the processes that hold their bytes, host memory.
+// The true state of the machine, whatever anybody believes: cards, the processes that hold their bytes, host memory.
 #pragma once
 
 #include "agenda.h"
@@ -39,7 +39,7 @@ struct Process {
   Time born = {};                    // on CLOCK_MONOTONIC
 };
 
-// What a program does that is asked to yield by itself.
+// How a cooperative program answers a pause order.
 enum class Manners { honest, refuses, late, deaf, liar, half, again };
 
 // A program that was started for a lease, with its keeper.
@@ -85,16 +85,16 @@ class World {
   void end_all();                                    // the machine is started anew
   bool inhabited(LeaseId lease) const;               // something of it lives
   Time awake() const { return {agenda_.now_ns()}; }  // CLOCK_MONOTONIC: stands while the machine sleeps
-  // What of the program's bytes is on the card, its processes together.
+  // Bytes of the program on the card, its processes together.
   Bytes held_by(LeaseId lease, std::size_t card) const;
   Bytes parked_by(LeaseId lease, std::size_t card) const;  // by the driver, of what was on that card
   Bytes put_away_by(LeaseId lease) const;                  // by itself, of all cards
   bool quiet(LeaseId lease) const;
   bool rests(LeaseId lease) const;                 // it has yielded by itself
   bool waits_for_the_driver(LeaseId lease) const;  // which has locked or parked it
-  // Who knew how it yields has ended: the others run on, without what that one put away.
+  // The process that knew how the program yields has ended: the others run on, without the bytes that it put away.
   void go_on_without(LeaseId lease);
-  // One step in a program's life: takes more, gives back, forks. What fails for want of room is judged: `entitled` is
+  // One step in a program's life: it allocates, frees or forks. A failure for want of memory is judged: `entitled` is
   // what a lease promises it right now on each of its cards.
   void let_work(Program& program, Random& random, bool over_use, std::optional<Bytes> entitled);
 
@@ -106,7 +106,7 @@ class World {
   // at a time, and not one after the other.
   void hide(LeaseId lease, Random& random);
   void list_all();
-  // Of its processes that were listed before, and were not when the card was read last.
+  // Bytes of its processes that were listed before, and were not at the last reading of the card.
   Bytes unseen(LeaseId lease, std::size_t card) const;
   // A driver call of it did not return when it should, or its card is gone: its owner may end it as it is.
   void note_hung(LeaseId lease) { hung_.insert(lease); }
@@ -137,8 +137,8 @@ class World {
   // A program of its own accord, and back; false: as above, and nothing was changed.
   void put_away(LeaseId lease, int percent);
   bool take_back(LeaseId lease);
-  // What it took again while it was parked, or the driver left, leaves no room on a whole card for the rest, or for
-  // what the rest may be as far as anybody can tell.
+  // True if bytes that the program took again while parked, or that the driver left, crowd out the rest. The rest, or
+  // the most that it may be, then has no space even on a whole card.
   bool crowds_itself(LeaseId lease) const;
   // Some of it runs and uses a card. While it is paused it may thereby keep others away who keep it away themselves.
   bool took_again(LeaseId lease) const;
@@ -179,7 +179,7 @@ class World {
   void move_out(Process& process, int percent, Kept kept);
   void move_in(Process& process, Kept kept);
   std::vector<Process*> processes_of(LeaseId lease);
-  // What they have there has room on all cards.
+  // True if all cards have free memory for the bytes that these processes have there.
   bool has_room(const std::vector<Process*>& processes, Kept kept);
   Bytes kept_by(LeaseId lease, std::size_t card, Kept kept) const;
   void free_all(Process& process);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is there beside programs that do their work: processes that the driver does not list, unleased processes, the
-// swap device.
+// Things beside programs that do their work: processes that the driver does not list, unleased processes, the swap
+// device.
 #include "world.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ Bytes World::swapped_of(LeaseId lease) const {
   return sum;
 }
 
-// Of what nobody touches, where nothing keeps it in memory.
+// Writes idle memory to the swap device, where nothing keeps it in memory.
 void World::swap_out() {
   for (auto& [ref, process] : processes_) {
     Bytes rests;

@@ -135,7 +135,7 @@ void Validation::check_device(const Device& device) {
   expect(uuid, "effective free memory", state_.effective_free(device, rules_, now_), known ? free : Bytes{});
 }
 
-// Of the processes that are listed on the device: what belongs to no lease that is charged for it.
+// The bytes of the listed processes on the device that belong to no lease charged there.
 Bytes Validation::unleased_on(const Device& device) const {
   Bytes listed;
   for (const ProcessUse& use : device.reading.processes) listed += use.used.value_or(Bytes{});
