@@ -17,7 +17,7 @@ namespace sublet::core {
 // An unleased process with bytes that a lease needs. pid 0: bytes that belong to no listed process.
 struct UnleasedProcess {
   ProcessRef process;
-  std::string name;    // of its program, as everybody may see it; "" if not known
+  std::string name;    // name of its program that all users may see; "": unknown
   std::string device;  // uuid
   Bytes bytes;
 };
@@ -25,14 +25,14 @@ struct UnleasedProcess {
 // A waiting lease is blocked if capacity is free for it and the device itself is full. A paused lease is also blocked
 // if its device is gone.
 struct Blocked {
-  Code code = Code::External;                          // ResumeBlocked: of one that wants back from a pause
-  std::vector<UnleasedProcess> unleased_processes;     // the largest first, few of many; none where its card is gone
-  ReasonKind kind = ReasonKind::blocked_by_processes;  // the same as a reason …
+  Code code = Code::External;                          // ResumeBlocked for a paused lease that waits to resume
+  std::vector<UnleasedProcess> unleased_processes;     // the largest first, a few of them; empty if its card is gone
+  ReasonKind kind = ReasonKind::blocked_by_processes;  // the block as a reason
   ReasonArgs args = {};
-  std::string text = {};  // … and as its sentence, which begins with the code
+  std::string text = {};  // its sentence, which begins with the code
 };
 
-// Nothing where the lease does not wait, or waits because of other leases, or for a card that is merely not known.
+// Nothing if the lease does not wait, waits because of other leases, or waits for a card that is merely unknown.
 std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 }  // namespace sublet::core

@@ -58,7 +58,7 @@ class ByName {
     return place == places_.end() ? in_order_.end() : const_iterator(place->second);
   }
   bool contains(std::string_view name) const { return places_.contains(name); }
-  Value& at(std::string_view name) { return places_.at(name)->second; }  // of one that is there
+  Value& at(std::string_view name) { return places_.at(name)->second; }  // only for a name that is there
   const Value& at(std::string_view name) const { return places_.at(name)->second; }
 
   std::pair<iterator, bool> try_emplace(const std::string& name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan that changes thousands of leases, in portions that may be stored, and told, one after the other: the first
-// are answered while the last are still being written. Pure functions over values.
+// Splits a plan that changes thousands of leases into batches that are stored and announced one after the other. The
+// first leases are answered while the last are still written. Pure functions over values.
 #pragma once
 
 #include "core/plan.h"

@@ -23,33 +23,33 @@ std::string_view to_string(Move move);
 std::optional<Move> parse_move(std::string_view text);
 
 struct MoveSample {
-  Bytes bytes;  // that were moved
+  Bytes bytes;  // bytes that were moved
   Duration took{};
   bool operator==(const MoveSample&) const = default;
 };
 
-// One that was measured, as it is stored: a restart learns them again in the order of `at`.
+// A measured move as it is stored. A restart learns the moves again in the order of `at`.
 struct LearnedMove {
-  Consumer consumer;  // without a name: nobody knows whose it was
+  Consumer consumer;  // without a name: the consumer is unknown
   PauseMethod method = PauseMethod::driver;
   Move move = Move::pause;
   MoveSample sample;
   Time at;
-  std::string device = {};  // uuid; "": it was on several
+  std::string device = {};  // uuid; "": on several devices
   bool operator==(const LearnedMove&) const = default;
 };
 
-// Which of a consumer's pauses by one method were verified.
+// The results of a consumer's last pauses by one method.
 inline constexpr std::size_t pauses_kept = 16;
 struct MethodRecord {
-  std::uint32_t outcomes = 0;  // of the last `tries`, the newest in the lowest bit: 1 is verified
+  std::uint32_t outcomes = 0;  // a bit for each of the last `tries`, the newest lowest: 1 is verified
   int tries = 0;               // pauses_kept at most
-  // Between 0 and 1; 1 of one that was never tried.
+  // The share of verified pauses, between 0 and 1; 1 without any attempt.
   double reliability() const;
   bool operator==(const MethodRecord&) const = default;
 };
 
-// The same as it is stored. Without tries: it is forgotten.
+// The record as it is stored. Without tries, the stored record is erased.
 struct LearnedRecord {
   Consumer consumer;
   PauseMethod method = PauseMethod::driver;
@@ -58,10 +58,10 @@ struct LearnedRecord {
 };
 
 struct Prediction {
-  Duration likely{};        // as often longer as shorter
-  Duration at_most{};       // 95 of 100 take no longer
-  Duration longest{};       // longer than that is a fault
-  std::size_t samples = 0;  // of this very consumer; 0: as others did there, or assumed
+  Duration likely{};        // median
+  Duration at_most{};       // 95th percentile
+  Duration longest{};       // a move that takes longer is a fault
+  std::size_t samples = 0;  // samples of this consumer; 0: predicted from other consumers, or assumed
 };
 
 // The newest samples of one kind of move, and the line through them: took = fixed + bytes ÷ rate.
@@ -71,15 +71,15 @@ class MoveCurve {
   struct Line {
     double fixed_s = 0;    // seconds
     double s_per_gib = 0;  // seconds for each GiB
-    double spread = 0;     // standard deviation of what was measured, relative to the line
+    double spread = 0;     // standard deviation of the samples, relative to the line
     double at(Bytes bytes) const;
   };
 
   // `expected`: the line that holds without samples. Two samples in a row that are off the line by the factor `far`
   // erase the older samples: the link or the program has changed.
   void add(const MoveSample& sample, const Line& expected, double far);
-  // The line through the samples, drawn to `expected` where they say little: a regularised least-squares fit of
-  // relative errors, the newer counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
+  // The line through the samples, drawn to `expected` if they are few: a regularised least-squares fit of relative
+  // errors, newer samples counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
   Line fit(const Line& expected) const;
   const std::vector<MoveSample>& samples() const { return samples_; }
 
@@ -88,7 +88,7 @@ class MoveCurve {
   Line with_spread(Line line, const Line& expected) const;
 
   std::vector<MoveSample> samples_;  // newest last
-  int off_ = 0;                      // the newest was far above (1) or below (-1) what was expected of it
+  int off_ = 0;                      // the newest sample was far above (1) or far below (-1) the line
 };
 
 // There are three curves: of the consumer, of the device with all consumers, and of the machine with all devices. A
@@ -102,13 +102,13 @@ class CostModel {
   // The bytes that the link of the device carries each way in a second, from the driver; 0: not known. Before the first
   // move on the device, no move is expected to be faster than the link.
   void know_link(const std::string& device, Bytes per_second);
-  // `devices`: of the lease. Where the consumer itself says little, all of it is expected to take as long as on the
-  // slowest of them. None: they are not chosen yet.
+  // `devices`: of the lease; empty: not chosen yet. A consumer with few samples is expected to be as slow as the
+  // slowest of the devices.
   Prediction predict(const Consumer& consumer, const std::vector<std::string>& devices, PauseMethod method, Move move,
                      Bytes bytes) const;
 
   struct Key {
-    Consumer consumer;   // without a name for all, …
+    Consumer consumer;   // without a name: all consumers
     std::string device;  // uuid; "" for the whole machine, and always "" for a named consumer
     PauseMethod method = PauseMethod::driver;
     Move move = Move::pause;
@@ -121,14 +121,14 @@ class CostModel {
   // The knowledge about such moves, for any number of bytes.
   struct Known {
     MoveCurve::Line line;
-    std::size_t samples = 0;  // of this very consumer
+    std::size_t samples = 0;  // samples of this consumer
     Prediction of(Bytes bytes, Move move) const;
   };
   const std::map<Key, Entry>& entries() const { return entries_; }
   MoveCurve::Line line(const Key& key) const;
 
  private:
-  // A Key of which nothing is copied.
+  // A view of a Key, so that a lookup copies nothing.
   struct Asked {
     PauseMethod method;
     Move move;
@@ -150,7 +150,7 @@ class CostModel {
   MoveCurve::Line on_device(const std::string& device, PauseMethod method, Move move) const;
   std::map<Key, Entry> entries_;
   std::map<std::string, Bytes, std::less<>> links_;  // by device
-  mutable std::map<Key, Known, ByParts> known_;      // of a consumer on a device; without a name: of all there
+  mutable std::map<Key, Known, ByParts> known_;      // by consumer and device; without a name: all consumers there
 };
 
 }  // namespace sublet::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cheapest of those who could give something up that together give enough: a knapsack cover.
+// The cheapest set of candidates that frees enough: a knapsack cover.
 #pragma once
 
 #include "base/units.h"
@@ -13,17 +13,17 @@
 namespace sublet::core {
 
 struct Candidate {
-  Bytes frees;      // that it gives up; who gives nothing is never chosen
+  Bytes frees;      // bytes that it frees; a candidate that frees nothing is never chosen
   Duration cost{};  // not negative
   // Bytes of the budget that the candidate takes while it frees its bytes, and afterwards. The chosen candidates free
   // their bytes one after the other, the cheapest first.
   Bytes budget_now = {}, budget_later = {};
   std::uint32_t user = 0;
-  Bytes for_user = Bytes{std::int64_t{1} << 61};  // what there is for all candidates of that user
+  Bytes for_user = Bytes{std::int64_t{1} << 61};  // the budget of all candidates of that user
 };
 
-// Up to so many are searched exhaustively (branch and bound); above, the best of two greedy orders, without whoever
-// turned out not to be needed.
+// Up to this many candidates are searched exhaustively (branch and bound). Above, the better of two greedy orders is
+// taken, without needless candidates.
 inline constexpr std::size_t searched_whole = 20;
 
 // Indices of the chosen candidates, the cheapest first; without any one of them the set frees too little. Between sets

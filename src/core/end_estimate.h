@@ -10,12 +10,12 @@
 
 namespace sublet::core {
 
-// From what the end of a lease is known, or why it is not.
+// The source of an expected end, or why there is none.
 enum class Basis { settling, stopping, stop_overdue, limit, limit_overdue, history, history_overdue, nothing };
 
 struct Expected {
   Basis basis = Basis::nothing;
-  Time at;  // of stopping, limit and history
+  Time at;  // valid for stopping, limit and history
 
   bool known() const { return basis == Basis::stopping || basis == Basis::limit || basis == Basis::history; }
 };
@@ -23,7 +23,7 @@ struct Expected {
 // When a lease gives its bytes back. `start`: when its run began, or would begin.
 Expected expected_end(const State& state, const Rules& rules, const Lease& lease, Time start, Time now);
 
-// The same in words, behind the lease's name.
+// The expected end in words, to stand behind the lease's name.
 std::string expected_text(const State& state, const Lease& lease, Basis basis, Time start, Time now);
 
 }  // namespace sublet::core

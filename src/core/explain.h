@@ -14,25 +14,25 @@
 namespace sublet::core {
 
 struct Holder {
-  LeaseId lease;     // none: processes without a lease, or bytes that nobody is seen to hold
+  LeaseId lease;     // none: unleased processes, or bytes of no listed process
   std::string what;  // "lease-3 (train, ana)", "pid 4711 (python3, without a lease)", "bytes of no listed process"
   Bytes bytes;
 };
 
 struct QueueInfo {
   std::size_t place = 0;                      // 1 = next
-  Bytes short_bytes;                          // missing on the device that comes nearest
+  Bytes short_bytes;                          // bytes missing on the nearest device
   std::string device;                         // uuid of that device, "" if none is known
   std::vector<Holder> holders;                // of that device, largest first
-  std::vector<std::string> reserved_devices;  // uuids of those on which room is held for it
-  LeaseId reserved_for;                       // it would fit, but the room is held for this one; none otherwise
-  std::string held_text;                      // the same as a sentence
-  std::optional<Duration> eta;                // from now; unset = unknown
-  std::string basis;                          // what the estimate rests on, or why there is none
+  std::vector<std::string> reserved_devices;  // uuids of devices with memory reserved for it
+  LeaseId reserved_for;         // the lease for which memory is reserved where this one would fit; none otherwise
+  std::string held_text;        // `reserved_for` as a sentence
+  std::optional<Duration> eta;  // expected wait from now; unset: unknown
+  std::string basis;            // the source of the estimate, or why there is none
 };
 
-// Where waiters stand and when they should start, as of one moment: what is asked of several costs little more than of
-// one. Lives no longer than the state stays as it is.
+// Places and expected starts of waiters at one moment; asking for several costs little more than asking for one. Valid
+// only while the state stays as it is.
 class Forecast;
 class Nominations;
 class Foretold {
@@ -53,8 +53,8 @@ class Foretold {
 
 QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// When a turn takes the lease's room away for a while, from now; unset: none is known. Only while others of equal
-// standing wait for it.
+// The time from now until a time slice pauses the lease; unset: unknown. Set only while leases of the same tier wait
+// for it.
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now);
 
 // The command that ends the program of the lease: "`sublet stop lease-3`". The command is "`kill 4711`" for a program
@@ -63,15 +63,15 @@ std::string end_command(const State& state, const Lease& lease);
 // Advice for a paused lease that is to run again; "" for any other lease.
 std::string back_hint(const State& state, const Lease& lease);
 
-// For which lease before it memory is reserved where this lease would fit: arguments of the fragment "reserved", none
-// where it fits nowhere.
+// The lease for which memory is reserved where this lease would fit: arguments of the fragment "reserved"; empty if it
+// fits nowhere.
 ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
 std::string safe_mode_hint(const SafeMode& safe);
 
-// Why nobody can tell whether the lease has yielded, a moment after its method said so: its devices cannot be read, or
-// what they say is implausible. "" while that is not asked, or can be told.
+// Why a pause cannot be verified a moment after its method reported the bytes freed: a device cannot be read, or its
+// reading is implausible. "" while there is nothing to verify, or it can be verified.
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // Advice that would help the lease, in plain words, the best first; for `sublet why`.

@@ -12,13 +12,13 @@
 
 namespace sublet::core {
 
-// A new lease. `lease` carries what was asked (id, state and times are the core's to fill in). `may_queue`
-// false: refuse with Memory instead of queueing. `held`: a wait or connection of the owner is open.
+// A new lease. `lease` has the request; the core sets id, state and times. `may_queue` false: refuse with Memory
+// instead of queueing. `held`: a wait or connection of the owner is open.
 struct Submit {
   Lease lease;
   bool may_queue = true;
   bool held = false;
-  std::optional<PreemptionRequest> preemption_request = {};  // if it has to wait, room is made for it
+  std::optional<PreemptionRequest> preemption_request = {};  // requests memory for it if it has to wait
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
@@ -27,7 +27,7 @@ struct Claim {
   std::uint64_t generation = 0;
 };
 
-// A process tree becomes the owner (`as_owner`), or what `booked` names is merely booked to the lease.
+// A process tree becomes the owner (`as_owner`), or the process or cgroup in `booked` is booked to the lease.
 struct Attach {
   LeaseId lease;
   std::uint64_t generation = 0;
@@ -42,8 +42,8 @@ struct Renew {
   std::optional<Duration> ttl = {};
 };
 
-// The owner wants another size on each of the lease's devices. Less is given back at once; more is waited for if
-// `may_queue`, and the lease keeps what it has until then. Its present size: it wants no more.
+// The owner wants another size on each of the lease's devices. A smaller size takes effect at once. For a larger one
+// the lease waits if `may_queue`, and keeps its bytes until then. Its present size withdraws an earlier request.
 struct Resize {
   LeaseId lease;
   std::uint64_t generation = 0;
@@ -51,72 +51,70 @@ struct Resize {
   bool may_queue = true;
 };
 
-// The owner, or an admin, gives the lease back. `force`: although processes still hold VRAM (else InUse).
-// `stop`: end the program first; the lease ends when its tree has ended. `revoke`: an admin took it, not the
-// owner.
+// The owner or an admin gives the lease back. `force`: although processes still hold VRAM (otherwise InUse). `stop`:
+// end the program first; the lease ends with its tree. `revoke`: an admin takes the lease, not the owner.
 struct Release {
   LeaseId lease;
   std::uint64_t generation = 0;
   bool force = false;
   bool stop = false;
   bool revoke = false;
-  std::optional<std::uint32_t> asked_by = {};  // the user on whose word it is
+  std::optional<std::uint32_t> asked_by = {};  // the user who requested it
 };
 
 // Host memory that the machine still has for parked bytes.
 struct HostMemory {
   Bytes available;                      // MemAvailable
-  std::optional<Bytes> headroom;        // of the cgroup that would be charged; unset: it has no limit
-  bool may_swap = false;                // what is parked there may be written to a swap device
-  std::optional<double> pressure = {};  // part of the last 10 s for which it kept everybody waiting; unset: not told
-  bool keeper_away = false;             // who could keep it from the swap device is not there at the moment
+  std::optional<Bytes> headroom;        // bytes left in the cgroup that would be charged; unset: no limit
+  bool may_swap = false;                // parked bytes may be written to a swap device
+  std::optional<double> pressure = {};  // part of the last 10 s in which all waited for memory; unset: unknown
+  bool keeper_away = false;             // the actor, which prevents swapping, is not there at the moment
 };
 
-// The lease is to give its VRAM up for a while; its program lives on, parked in host memory. `host` is what the machine
-// can take now.
+// The lease is to be paused: its program lives on, parked in host memory. `host` is host memory now.
 struct Pause {
   LeaseId lease;
   std::uint64_t generation = 0;
-  PauseCause cause;  // who asked for it
+  PauseCause cause;  // why it is paused
   HostMemory host = {};
-  bool again = false;  // nobody's wish: it was seen to hold VRAM while it was paused (PauseAgain)
+  bool again = false;  // answers PauseAgain: the lease held VRAM while it was paused
 };
 
-// A paused lease is wanted back: it waits for its room, reserves it, and only then its program is restored.
+// A resume is requested: the paused lease waits for its memory, reserves it, and only then its program is restored.
 struct Resume {
   LeaseId lease;
   std::uint64_t generation = 0;
 };
 
-// Room is to be made now for one that waits: by pausing whom it costs least, whether of a lower tier or not.
+// Memory is requested for a waiting lease: the cheapest victims are paused, whatever their tier.
 struct Preempt {
   LeaseId lease;
   std::uint64_t generation = 0;
   PreemptionRequest by = {};
 };
 
-// The answer to the action WeighHost.
+// Answers the action WeighHost.
 struct HostWeighed {
   LeaseId lease;
   HostMemory host = {};
 };
 
-// The program of a lease yields by itself from now on, in this way; none: no longer.
+// The program of a lease becomes cooperative in this way; none: no longer.
 struct Cooperate {
   LeaseId lease;
   std::uint64_t generation = 0;
   std::optional<Cooperation> how = {};
 };
 
-// The driver is about to lock processes of a lease for the action Park: all of them so far. Answered by the action
-// Lock.
+// The driver is about to lock processes of a lease for the action Park; `processes` are all so far. Answered by the
+// action Lock.
 struct LockIntent {
   LeaseId lease;
   std::vector<ProcessRef> processes = {};
 };
 
-// All processes of a lease are locked for the action Park, and measured anew since: may they be parked as they are?
-// `host` is what the machine can take now, for the groups that all of them are in. Refused: no more than it said.
+// All processes of a lease are locked for the action Park, and measured since: may they be parked? `host` is host
+// memory now, for the cgroups of all of them. A refusal keeps the earlier limit.
 struct MeasuredWhileLocked {
   LeaseId lease;
   HostMemory host = {};
@@ -127,14 +125,14 @@ struct MeasuredWhileLocked {
 struct Parked {
   LeaseId lease;
   bool done = false;
-  std::string detail = {};          // why not: one sentence
-  std::optional<Bytes> bytes = {};  // of host memory that it took; unset: not known
+  std::string detail = {};          // why it is not done, one sentence
+  std::optional<Bytes> bytes = {};  // host memory that it took; unset: not known
   bool undone = false;
-  std::optional<Unfit> unfit = {};          // then `detail` says why …
-  bool may_be_by_chance = false;            // … and it counts when it is said twice in a row
-  bool stuck = false;                       // a call of the driver was given up, and has not returned
-  std::optional<Hindrance> hindrance = {};  // it was that, and says nothing of how its consumer yields
-  std::string hint = {};                    // what can be done about it; "": nothing is known
+  std::optional<Unfit> unfit = {};          // set if the driver cannot park it; `detail` says why
+  bool may_be_by_chance = false;            // `unfit` counts only if reported twice in a row
+  bool stuck = false;                       // a driver call was given up, and has not returned
+  std::optional<Hindrance> hindrance = {};  // the obstacle, if the consumer is not to blame
+  std::string hint = {};                    // what can be done about it; "": unknown
 };
 
 // The result of the action Unpark. `host`: host memory at this moment, for another pause method. Without it no other
@@ -142,20 +140,20 @@ struct Parked {
 struct Unparked {
   LeaseId lease;
   enum class How { runs, not_yet, never } how = How::runs;
-  std::string detail = {};  // why it does not run: one sentence
+  std::string detail = {};  // why it does not run, one sentence
   std::optional<HostMemory> host = {};
-  bool no_room = false;         // not_yet: what it needs on its devices is not free there, so none was tried
-  std::string code = {};        // not_yet: a word for why, so that the same is not told again each time
-  bool nothing_parked = false;  // never: none of it is in host memory, it is on its devices still
+  bool no_room = false;         // not_yet: its memory was not free, so that no restore was tried
+  std::string code = {};        // not_yet: the code of the failure, so that it is reported once
+  bool nothing_parked = false;  // never: none of it is in host memory, and all is still on its devices
 };
 
-// A call of the driver's has returned that had been given up: what came of it is found out by trying again, at once.
+// A driver call that had been given up has returned: the lease is tried again at once to find its result.
 struct DriverReturned {
   LeaseId lease;
 };
 
-// Whether any process of a lease lives: of its program, or booked to it. Told of leases that are parked and whose owner
-// is a token, each time that it may have changed.
+// Whether any process of a lease lives, of its program or booked to it. Reported for parked leases whose owner is a
+// token, each time that it may have changed.
 struct LivenessReport {
   LeaseId lease;
   bool lives = true;
@@ -190,30 +188,30 @@ struct ProgramFailed {
 
 struct ProcessUse {
   ProcessRef process;
-  std::optional<Bytes> used;  // unset: the driver does not tell
-  LeaseId lease;              // none: without a lease
-  std::string name = {};      // of the program, as everybody may see it; "" if not known
+  std::optional<Bytes> used;  // unset: the driver does not report it
+  LeaseId lease;              // none: an unleased process
+  std::string name = {};      // name of the program that all users may see; "": unknown
 };
 
-// One device at one moment. `problem` non-empty: not usable (erring, implausible); then only uuid counts.
+// A reading of one device. `problem` non-empty: not usable (erring, implausible); then only uuid counts.
 struct DeviceReading {
   std::string uuid;
   std::string name;
   int index = 0;
   std::string pci_bus_id;
   bool simulated = false;
-  Bytes link_per_second = {};  // what its link to the host carries each way; 0: not known
+  Bytes link_per_second = {};  // bytes that its link to the host carries each way; 0: not known
   Bytes total;
   Bytes driver_reserved;  // 0 where the driver counts it as used
-  Bytes used;             // physically, driver_reserved not included
+  Bytes used;             // physically used, without driver_reserved
   std::vector<ProcessUse> processes;
   std::string problem;
-  bool lost = false;  // the driver's own word, `problem` has the rest of it: as good as missing
+  bool lost = false;  // the driver reports the device as lost; `problem` has the details
 };
 
-// A reading of all devices that was begun at `began` and finished at `now`. A device that is missing is lost, unless
-// the driver would not tell which device one of them is (`unnamed`: its error). Those that it would not name because
-// they are lost (`lost`: its error) are among the missing.
+// A reading of all devices, begun at `began` and finished at `now`. A missing device is lost, unless the driver did not
+// name one of its devices (`unnamed`: its error). Devices that it did not name because they are lost (`lost`: its
+// error) count as missing.
 struct Snapshot {
   Time began;
   std::vector<DeviceReading> devices;
@@ -221,16 +219,16 @@ struct Snapshot {
   std::string lost = {};
 };
 
-// No snapshot could be had; the last one only gets older.
+// No snapshot could be taken; the last one gets older.
 struct SnapshotFailed {
   std::string problem;
 };
 
-// The daemon did not run for a while (it was stopped, or its machine was): nobody could renew, claim or hold anything
-// meanwhile, so that time counts against nobody. `asleep`: of it, how long the machine slept, programs and all.
+// The daemon did not run for a while, so that no owner could renew, claim or hold anything. The time counts against no
+// owner. `asleep`: the part in which the machine slept, programs and all.
 struct ClockGap {
   Duration asleep{};
-  Duration stood_still{};  // the daemon alone did not run for so long
+  Duration stood_still{};  // the part in which the daemon alone did not run
 };
 
 // Nothing but time has passed.

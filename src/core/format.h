@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the core speaks of leases, devices and bytes: the parts that its sentences are made of. Private to this
-// folder.
+// The wording of leases, devices and bytes: the parts of the core's sentences. Private to this folder.
 #pragma once
 
 #include "core/explain.h"
@@ -21,7 +20,7 @@ std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 G
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
 
 bool is_admins(const PreemptionRequest& preemption_request,
-               const Lease& lease);  // of that lease: an administrator's, not its owner's
+               const Lease& lease);  // an administrator's request, not the owner's
 std::string requester_text(const PreemptionRequest& preemption_request,
                            const Lease& lease);  // "its owner", "an administrator"
 std::vector<std::string> device_names(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu2"
@@ -40,8 +39,8 @@ std::string hopeless_text(const State& state, const Rules& rules, const Lease& l
 bool may_use(const Lease& lease, const Device& device);
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease);
 
-// Where the lease lacks least: of the as many known devices with the most room as it needs, the one with the least of
-// it, and what is free there; null if not so many are known that can ever hold it.
+// The device where the lease lacks least, and its free memory. For a lease on N devices: the Nth of the freest known
+// devices. Null if fewer known devices can ever hold it.
 struct Nearest {
   const Device* device = nullptr;
   Bytes free;

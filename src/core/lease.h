@@ -19,7 +19,7 @@
 
 namespace sublet::core {
 
-// Closed lists; their text forms are those of the API. Values are stored as text, so their order may change.
+// Closed lists; their text forms are those of the API. Values are stored as text, so that their order may change.
 enum class LeaseState { queued, offered, active, pausing, paused, resuming, poisoned, ended };
 enum class EndReason {
   none,
@@ -39,7 +39,7 @@ inline constexpr std::size_t tier_count = 5;
 enum class Pausable { automatic, cooperative, interposer, driver, no };
 enum class OwnerKind { connection, process, token };
 enum class PauseMethod { cooperative, interposer, driver };
-// How a program that yields by itself is told to: it asks for its orders, is called by HTTP, or gets a signal.
+// How a cooperative program gets its orders: it asks for them, is called by HTTP, or gets a signal.
 enum class CooperationWay { poll, webhook, signal };
 // unvouched: this driver parks the program only with its owner's consent. never: the program uses features that the
 // driver cannot park.
@@ -76,7 +76,7 @@ struct Booked {
   std::string cgroup;
   bool operator==(const Booked&) const = default;
 };
-inline constexpr std::size_t booked_limit = 64;  // of one lease: what is more belongs into a cgroup
+inline constexpr std::size_t booked_limit = 64;  // bookings of one lease; more processes belong into a cgroup
 
 struct Owner {
   OwnerKind kind = OwnerKind::connection;
@@ -89,7 +89,7 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
-// An active lease waits for this size; until then it keeps what it has.
+// The size that an active lease waits for; until then it keeps what it has.
 struct Upgrade {
   Bytes vram;      // on each of its devices, more than it has
   Time queued_at;  // ages from here
@@ -99,27 +99,27 @@ struct Upgrade {
 // The way in which a cooperative program yields, as the program said.
 struct Cooperation {
   CooperationWay way = CooperationWay::poll;
-  Bytes residue;          // it keeps at most this on each of its devices, contexts included
-  ProcessRef process;     // poll, signal: who is told; when it ends, so does this
+  Bytes residue;          // most bytes that it keeps on each of its devices, contexts included
+  ProcessRef process;     // poll, signal: the process that is told; the registration ends with it
   std::string address;    // webhook: the URL that is called
-  int pause_signal = 0;   // signal: what it gets to yield …
-  int resume_signal = 0;  // … and to go on
+  int pause_signal = 0;   // signal: sent for a pause
+  int resume_signal = 0;  // signal: sent for a resume
   bool operator==(const Cooperation&) const = default;
 };
 
-// Why the driver is not to be tried again on a program.
+// Why the driver is not tried again on a program.
 struct UnfitFor {
   Unfit kind = Unfit::never;
   std::string why;  // one sentence
   bool operator==(const UnfitFor&) const = default;
 };
 
-// On whose word room is made for a waiter beyond what its tier and its turn give it. It keeps that room against those
-// whom the word reached, until it is paused itself or asks for more.
+// A request for memory beyond what tier and time slices give the waiter. The lease keeps that memory against the leases
+// that the request reached, until it is paused itself or asks for more.
 struct PreemptionRequest {
   std::uint32_t uid = 0;
-  bool any_user = false;              // others' programs may be asked to yield, not only this user's own
-  std::optional<Time> given_at = {};  // when it was given that room; unset: it still waits for it
+  bool any_user = false;              // programs of all users may be victims, not only this user's own
+  std::optional<Time> given_at = {};  // when it got that memory; unset: it still waits
   bool operator==(const PreemptionRequest&) const = default;
 };
 
@@ -129,12 +129,12 @@ inline constexpr Bytes driver_keeps = 4 * MiB;
 
 // The bytes of a paused or pausing lease on one of its devices, which have to come back there.
 struct HeldWhenPaused {
-  Bytes all;  // of its processes, when they were asked or locked; all that it may hold, where that was not known
-  std::vector<std::pair<ProcessRef, Bytes>> of = {};  // of each that was listed then
-  Bytes kept = {};    // on the device still, when it was measured that they have yielded
-  Bytes on_top = {};  // on the device, when the driver was to park on top what they took while they were paused
-  Bytes tops = {};    // taken since they yielded, and to be parked on top: on the device still, or parked already
-  Bytes beside = {};  // resuming: taken while it was paused, so that its own room has so much less for its restore
+  Bytes all;  // bytes of its processes at the pause order or lock; all that it may hold, if not known
+  std::vector<std::pair<ProcessRef, Bytes>> of = {};  // bytes of each process that was listed then
+  Bytes kept = {};                                    // bytes still on the device when the pause was verified
+  Bytes on_top = {};  // bytes on the device when the driver was to park what was allocated while paused
+  Bytes tops = {};    // bytes allocated while paused that are to be parked, or are parked already
+  Bytes beside = {};  // resuming: bytes allocated while paused, which reduce its memory for the restore
   bool operator==(const HeldWhenPaused&) const = default;
 };
 
@@ -146,17 +146,17 @@ struct Entered {
   bool operator==(const Entered&) const = default;
 };
 
-// From the moment it is asked to yield until it runs again: states pausing, paused, resuming and poisoned.
+// The pause of a lease, from the order until the program runs again: states pausing, paused, resuming and poisoned.
 struct Parking {
   PauseMethod method = PauseMethod::driver;
-  Time since;                     // when it was asked; its wait to come back ages from here
+  Time since;                     // time of the pause order; its wait to resume ages from here
   PauseCause cause;               // why it is paused, or can never run again
-  Bytes host_bytes;               // host memory that the ledger counts for it, from before the asking on
+  Bytes host_bytes;               // host memory that the ledger counts for it, from before the order
   bool measured = false;          // `host_bytes` is what was really parked
-  Bytes residue;                  // what it may keep on each of its devices, and reserves there while it is paused
-  bool resume_requested = false;  // wanted back: it waits for its room, or has it
-  bool then_stop = false;         // once it runs again its program is to be ended
-  bool told = false;              // its program was asked to yield by itself, and has to be told to go on
+  Bytes residue;                  // bytes that it may keep on each device, and reserves there while paused
+  bool resume_requested = false;  // its resume is requested: it waits for its memory, or has it
+  bool then_stop = false;         // its program is ended once it runs again
+  bool told = false;              // its program got a pause order, and needs a resume order
   // Processes that the driver was allowed to lock, stored before the call: no other process needs the driver to resume.
   // Unset: an earlier version did not note them, so that any process may be locked.
   std::optional<std::vector<ProcessRef>> locked_processes = std::vector<ProcessRef>{};
@@ -164,7 +164,7 @@ struct Parking {
   // The entry before the driver was to park memory allocated while paused, until the result is known; `host_bytes` has
   // all that the driver might park.
   std::optional<Entered> before_top = {};
-  std::optional<Time> orphaned_since = {};  // its owner is a token, and nothing of it has been seen to live since
+  std::optional<Time> orphaned_since = {};  // token leases: since when none of its processes is seen to live
   bool operator==(const Parking&) const = default;
 };
 
@@ -177,65 +177,65 @@ struct Consumer {
 
 // The size of a lease before it was resized.
 struct Sized {
-  Bytes mean;       // on each of its devices, over the time since its grant in which it was not parked
-  Time until;       // has had its present size since then
-  Duration parked;  // before that, since its grant
+  Bytes mean;       // average size on each device since its grant, without the time in which it was parked
+  Time until;       // when it got its present size
+  Duration parked;  // time parked before that, since its grant
   bool operator==(const Sized&) const = default;
 };
 
 struct Lease {
   LeaseId id;
-  std::uint64_t generation = 0;  // grows with every grant, claim, attach and end; late actions name an older one
+  std::uint64_t generation = 0;  // grows with each grant, claim, attach and end; late actions name an older one
   LeaseState state = LeaseState::queued;
   EndReason end_reason = EndReason::none;
 
-  // what was asked
+  // the request
   std::uint32_t uid = 0;
   std::string user;
   std::string tenant;
   std::string consumer;
-  // The consumer's name is nobody's choice and says nothing of what runs: how it ran is no guide to the next.
+  // The consumer's name is a default and does not tell the program: its history predicts nothing.
   bool nameless = false;
   std::string tag;
   std::string command;  // what `run` starts; "" for others. Shown to the owner and admins only
   Tier tier = Tier::standard;
   int priority = 0;
   Pausable pausable = Pausable::automatic;
-  Bytes vram;                   // on each of its devices; what was asked until it is granted, then what it got
-  Bytes min_vram;               // as little as this is taken now rather than all of it later; 0: all or nothing
-  int device_count = 1;         // on so many devices at once
+  Bytes vram;                   // on each of its devices: the requested size until the grant, then the granted size
+  Bytes min_vram;               // least size that is taken now instead of `vram` later; 0: all or nothing
+  int device_count = 1;         // number of devices, all at once
   std::string wanted_device;    // uuid of the one device asked for, "" for any
-  std::optional<Duration> ttl;  // runs from the grant, whole again at each renew
+  std::optional<Duration> ttl;  // runs from the grant, and starts again at each renewal
   Owner owner;
   std::string token;  // secret, shown once to the owner
 
-  // where it stands
-  Bytes asked_vram;                        // what `vram` was before the grant
-  std::vector<std::string> devices;        // uuids of those granted, by their indices; none while queued
-  std::optional<Upgrade> resize;           // waits for more
-  std::optional<Sized> sized;              // it had another size before
-  std::optional<Parking> parking;          // it yields, has yielded or comes back
-  std::optional<Cooperation> cooperation;  // its program yields by itself
-  std::optional<UnfitFor> unfit;           // the driver is not tried on this program again
+  // the progress
+  Bytes asked_vram;                  // `vram` before the grant
+  std::vector<std::string> devices;  // uuids of the granted devices, in the order of their indices; empty while queued
+  std::optional<Upgrade> resize;     // set while it waits for a larger size
+  std::optional<Sized> sized;        // set if it had another size before
+  std::optional<Parking> parking;    // set while it is pausing, paused, resuming or poisoned
+  std::optional<Cooperation> cooperation;  // set while its program is cooperative
+  std::optional<UnfitFor> unfit;           // set if the driver is not tried on this program again
   std::optional<PreemptionRequest>
-      preemption_request;    // room for it is made on somebody's word, or was made, and it keeps it
-  bool had_process = false;  // a process was ever booked to it: its end waits for a measurement
+      preemption_request;    // set while memory is requested for it, or while it keeps such memory
+  bool had_process = false;  // true once a process was booked to it: its end waits for a measurement
   int lapsed_offers = 0;
   std::optional<int> exit_status;  // as a shell gives it: 0-255, 128+N by signal
-  bool stop_requested = false;     // its program is being ended: SIGTERM, grace, SIGKILL
+  bool stop_requested = false;     // true while its program is being ended: SIGTERM, grace, SIGKILL
   Time created_at;
   Time queued_at;                     // ages from here
   std::optional<Time> granted_at;     // first grant
-  std::optional<Time> resumed_at;     // its program ran again after the last pause
-  Duration parked_for{};              // until `parked_at`: how long in all, since the grant
-  std::optional<Time> parked_at;      // since when it is: paused, or poisoned
-  std::optional<Time> offer_ends_at;  // state offered
-  std::optional<Time> expires_at;     // ttl
-  std::optional<Time> unheld_since;   // owner connection: no connection or wait is open since
+  std::optional<Time> resumed_at;     // when its program ran again after the last pause
+  Duration parked_for{};              // total time parked since the grant, up to `parked_at`
+  std::optional<Time> parked_at;      // since when it is paused or poisoned
+  std::optional<Time> offer_ends_at;  // end of its claim window; only in state offered
+  std::optional<Time> expires_at;     // end of its time to live
+  std::optional<Time> unheld_since;   // owner connection: since when no connection or wait is open
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
-  Bytes peak_used;             // most its processes were ever seen to use on one of its devices
-  std::vector<Booked> booked;  // each once, in the order in which they came
+  Bytes peak_used;             // most bytes that its processes were seen to use on one device
+  std::vector<Booked> booked;  // each once, in the order of booking
 
   bool operator==(const Lease&) const = default;
   Consumer whose() const { return {uid, consumer}; }
@@ -243,13 +243,13 @@ struct Lease {
   // A lease reserves from `offered` to `resuming`.
   bool reserves() const { return state != LeaseState::queued && state != LeaseState::ended; }
   bool parked() const { return state == LeaseState::paused || state == LeaseState::poisoned; }
-  // Since its grant it did not hold its room for so long: it reserved no more than its residue.
+  // Total time parked since its grant: the lease reserved only its residue.
   Duration parked_until(Time now) const {
     return parked_for + (parked_at ? std::max(now - *parked_at, Duration{}) : Duration{});
   }
-  void count_parked(Time now);  // its state may have changed
-  void count_size(Time now);    // active, and about to get another size
-  // When it would have begun if it had never been parked: it has run for `now` less this. `now` before its grant.
+  void count_parked(Time now);  // call after a change of its state
+  void count_size(Time now);    // call before an active lease gets another size
+  // The start of its run, moved by the time parked: it has run for `now` less this. `now` before its grant.
   Time runs_since(Time now) const { return granted_at ? *granted_at + parked_until(now) : now; }
   // Bytes that the lease may hold on each of its devices without a listed process, because some of it may be parked.
   // The driver's bytes for parked processes belong to no listed process.
@@ -260,13 +260,13 @@ struct Lease {
   }
   // The bytes that the lease reserves on each of its devices, if it reserves.
   Bytes reserved_each() const { return parked() ? parking->residue : vram; }
-  // The same on all its devices together.
+  // The bytes that it reserves on all its devices together.
   Bytes reserved() const { return reserves() ? static_cast<std::int64_t>(devices.size()) * reserved_each() : Bytes{}; }
-  // It waits for more on the devices that it has: to grow, or to come back from a pause.
+  // True if it waits for more on its devices: to grow, or to resume.
   bool waits_in_place() const {
     return resize.has_value() || (state == LeaseState::paused && parking->resume_requested);
   }
-  // The size that it waits for there, and since when it waits, there or in the queue of those that have nothing yet.
+  // The size that it waits for, and since when it waits.
   Bytes wanted_vram() const { return resize ? resize->vram : vram; }
   Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }
   // The bytes that must be free on each of its devices before it is granted.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether host memory takes all of those who would be parked for somebody, not only each alone: a pause of which
-// nothing can come is not begun. Private to this folder; reads only.
+// Checks that host memory takes all victims of a plan together, so that no pause begins for nothing. Private to this
+// folder; reads only.
 #pragma once
 
 #include "core/methods.h"
@@ -14,8 +14,8 @@
 
 namespace sublet::core {
 
-// Why host memory does not take what they hold, one after the other in their order; "" if it does. By the ledger's own
-// limits alone; where it is known what the machine has, by that too.
+// Why host memory does not take these victims, one after the other; "" if it does. By the ledger's own limits, and by
+// host memory if it is known.
 std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host = {});
 

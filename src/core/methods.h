@@ -11,17 +11,17 @@ namespace sublet::core {
 
 using PauseMethods = boost::container::static_vector<PauseMethod, 2>;
 
-// By what it could be paused, the best first: what it supports, its owner allows, and went well before.
+// The methods that could pause it, the best first: those that it supports, its owner allows, and that went well before.
 PauseMethods pause_methods_of(const State& state, const Lease& lease);
 
-// The first of them, or, as PauseUnsafe, why there is none. Says nothing of whether it is the moment: its state, the
-// room in host memory.
+// The first of these methods, or as PauseUnsafe why there is none. Its state and host memory are not examined.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
-// Nothing but its owner's word is lacking for it to be parked: Sublet did not start its program, or before driver 580.
+// True if only its owner's consent is lacking for a pause by the driver: Sublet did not start its program, or the
+// driver is older than 580.
 bool lacks_a_grant(const State& state, const Lease& lease);
 
-// Those of them that nothing is known to be in the way of.
+// The methods without a known lasting obstacle.
 PauseMethods open_methods_of(const State& state, const Lease& lease, Time now);
 
 // The bytes that the lease keeps, and reserves, on each of its devices while it is paused by this method.
@@ -31,37 +31,35 @@ Bytes residue_of(const State& state, const Lease& lease, PauseMethod method);
 // residues of parked leases, and its rest is shared among all leases that are not parked there.
 Bytes headroom_share(const State& state, const Device& device);
 
-// How room is made of what a lease holds, as things are with it: whoever asks for it, and whatever the machine has of
-// host memory at the moment.
+// How the bytes of a lease can be freed as things are with it, for any preemptor and any host memory.
 struct WayToYield {
   enum class Kind {
     park,
-    end,   // spot only: its program is ended with notice, for it can never be parked, or has nothing that could be
-    none,  // not now, or never: `obstacle`
+    end,   // spot only: its program is ended with notice, because it can never be parked, or has nothing to park
+    none,  // not now, or never: see `obstacle`
   };
   enum class Obstacle {
     none,
-    no_method,        // pause_method_of says why
-    barred,           // what is in the way of all its methods lasts, until somebody changes that
-    unregistered,     // nothing has said yet how it yields; from `until` on it may be ended
-    nothing_on_card,  // only the driver could park it, and it has seen nothing of its program: who asked it would wait
-                      // for nothing. From `until` on it may be ended
-    ledger,           // by its own limits the ledger takes no more than `takes` now, which is less than it holds
+    no_method,        // no pause method: pause_method_of() says why
+    barred,           // all its methods have a lasting obstacle
+    unregistered,     // no process has registered how it yields; from `until` on it may be ended
+    nothing_on_card,  // only the driver could park it, and its program uses no card; from `until` on it may be ended
+    ledger,           // the ledger's limits leave only `takes` now, less than it holds
   };
   Kind kind = Kind::none;
-  PauseMethod method{};  // by which it is, or would be, parked
+  PauseMethod method{};  // the method by which it is, or would be, parked
   Obstacle obstacle{};
   Bytes takes{};
   Time until = Time::never();
 
   bool parks() const { return kind == Kind::park; }
   bool ends() const { return kind == Kind::end; }
-  // Its moment over, it may be ended.
+  // True if it may be ended once `until` is over.
   bool ends_later() const {
     return (obstacle == Obstacle::unregistered || obstacle == Obstacle::nothing_on_card) && until != Time::never();
   }
 };
-// `preemptor`: the user for whose lease it would yield. Another user's wait makes `ledger.user_share` bind.
+// `preemptor`: the user of the lease that needs memory. Another user's wait makes `ledger.user_share` bind.
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now);
 
 // True for a spot lease whose program has not answered resume orders for the longest time that is allowed. The lease is
@@ -71,15 +69,15 @@ bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, 
 // The obstacle in words; only for a way of the kind none.
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now);
 
-// No method is there, and one may still come: nothing has registered yet, or no program has come that the driver could
-// park.
+// True if it has no method and may still get one: no process has registered, or no program that the driver could park
+// has come.
 bool may_register(const Lease& lease);
 
-// The most that could be parked of it for this preemptor if nothing else were in host memory: for another user's lease
-// no more than one user's share, for as long as that one waits its user is not alone.
+// The most of it that could be parked for this preemptor with empty host memory. For another user's lease that is one
+// user's share at most, because the lease's user is not alone while the preemptor waits.
 struct MostParkable {
   Bytes bytes;
-  std::string_view bound;  // by what, in words
+  std::string_view bound;  // the limit that binds, in words
 };
 MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor);
 
@@ -90,15 +88,15 @@ Bytes held_by(const State& state, const Lease& lease);
 // that are being parked count with no more than they use, because no other lease is asked before that is known.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);
 
-// The same of a lease of that user which yields for one of the user `preemptor`, whose wait makes `ledger.user_share`
+// The bytes left for a victim of user `uid` and a preemptor of user `preemptor`, whose wait makes `ledger.user_share`
 // bind.
 Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid, std::uint32_t preemptor);
 
 // The bytes that the ledger is expected to hold for a lease once it is parked, out of the bytes that it enters.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters);
 
-// Whether there is any ground at all on which somebody else could be given its room; does not change while a lease
-// keeps its owner and its program's word that it yields by itself.
+// True if any cause could make the lease a victim. Constant while the lease keeps its owner and its program's
+// registration.
 bool might_yield(const Lease& lease);
 
 inline unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }

@@ -29,18 +29,18 @@ class Nominations {
   };
 
   const std::vector<Entry>& entries() const { return entries_; }
-  // Another was given room on these devices; it stood at that place in the queue. False: it was one of those who were
-  // looked at, so that all of this is to be worked out anew.
+  // Another lease got memory on these devices; `key` is its place in the queue. False: it was one of the leases
+  // examined here, so that all of this has to be computed anew.
   bool given(const QueueKey& key, const std::vector<std::string>& devices);
-  // When the waiter of one of these entries can start, by the known ends; unset: unknown.
+  // The expected start of the entry's waiter; unset: unknown.
   std::optional<Time> start(const Entry& entry) const {
     return terms(static_cast<std::size_t>(&entry - entries_.data())).start;
   }
-  // How much of what is free on a device a waiter may take there.
+  // The part of a device's free memory that a waiter may take there.
   Bytes allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room) const;
-  // The least that anybody may take there, however far behind and for however long.
+  // The part that any lease may take there, however far behind and however long it stays.
   Bytes open_room(const DeviceFree& room) const;
-  // On so many devices something is held, or made for somebody.
+  // The number of devices with nominations or preemption plans.
   std::size_t devices() const { return held_.size() + state_.plans().size(); }
 
  private:
@@ -50,8 +50,8 @@ class Nominations {
     std::vector<Bytes> left;  // on each of its devices, for those who stand behind
   };
   struct Held {
-    std::uint32_t device;      // its number
-    std::size_t entry, place;  // the device's among those of the entry
+    std::uint32_t device;      // number of the device
+    std::size_t entry, place;  // `place`: its place among the devices of the entry
   };
 
   const Terms& terms(std::size_t entry) const;
@@ -63,14 +63,14 @@ class Nominations {
   std::vector<LeaseId> come_in(const PreemptionPlan& plan) const;
   std::optional<Bytes> comes_in(const PreemptionPlan& plan, const Lease& lease, const DeviceFree& room) const;
   Bytes beside_plan(const Lease& lease, const std::string& device, Bytes room) const;
-  const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: it is not
-  const Held* held_on(std::uint32_t device) const;                                   // null: nothing is
+  const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: none can be reserved
+  const Held* held_on(std::uint32_t device) const;                                   // null: none is reserved
 
   const State& state_;
   const Rules& rules_;
   const Time now_;
-  bool any_ = false;              // one of those that take any device has its room
-  std::optional<QueueKey> last_;  // of those who were looked at
+  bool any_ = false;              // one waiter for any device has a nomination
+  std::optional<QueueKey> last_;  // the last waiter that was examined
   std::vector<Entry> entries_;
   mutable std::vector<std::optional<Terms>> terms_;  // of the entries
   std::vector<Held> held_;

@@ -8,9 +8,8 @@
 
 namespace sublet::core {
 
-// By how much the processes of a lease were last seen to use more than its size, on one of its devices or on all of
-// them together. Nothing while it is parked or on the way, and nothing for a difference that is no more than what
-// readings of one driver differ by.
+// The bytes that the processes of a lease use beyond its size by the last reading, on one of its devices or on all
+// together. Zero while it is pausing, paused or resuming, and for differences within the error of readings.
 inline constexpr Bytes over_slack = 64 * MiB;
 Bytes over_size(const State& state, const Lease& lease, std::string_view device);
 Bytes over_size(const State& state, const Lease& lease);

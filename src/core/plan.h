@@ -14,40 +14,41 @@
 
 namespace sublet::core {
 
-// Take a snapshot as soon as possible: something settles or changed.
+// Take a snapshot as soon as possible: a lease settles, or something changed.
 struct TakeSnapshot {};
 
-// The program of a lease is to end: first SIGTERM, after the grace SIGKILL, to its whole tree. Delivered by
-// its keeper while that lives (it sees stop_requested), else by the daemon as far as it has proof and right.
+// Ends the program of a lease: first SIGTERM, after the grace SIGKILL, to its whole tree. The keeper delivers the
+// signal while it lives (it sees stop_requested), else the daemon, as far as it has proof and right.
 struct SignalProgram {
   LeaseId lease;
   bool kill = false;
-  std::optional<std::uint32_t> asked_by = {};  // the user who wants it so; unset: the rules of this daemon
+  std::optional<std::uint32_t> asked_by = {};  // the user who requested it; unset: the daemon's rules
 };
 
-// The processes of a lease are to give up their VRAM; answered by the fact Parked. Never while an Unpark of the same
+// The processes of a lease are to free their VRAM; answered by the fact Parked. Never ordered while an Unpark of the
 // lease is not answered, and the other way round.
 struct Park {
   LeaseId lease;
   PauseMethod method = PauseMethod::driver;
-  Duration at_most{};  // its program has this time to answer; the driver should not need longer, else it is stuck
-  Duration give_up{};  // a call of the driver that has not returned by then is not waited for any more
+  Duration at_most{};  // time for the program to answer; a driver call that takes longer is stuck
+  Duration give_up{};  // time after which a driver call is given up
 };
 
-// It is stored whom the driver locks for the last Park: the answer to the fact LockIntent. Or what each of them holds
-// that it has locked: to MeasuredWhileLocked.
+// Answers LockIntent: the processes that the driver locks for the last Park are stored. Answers MeasuredWhileLocked:
+// the bytes of each locked process are stored.
 struct Lock {
   LeaseId lease;
 };
 
-// They are to be as if they had never been parked, however far that had come; answered by the fact Unparked.
+// The processes are to run as if they had never been parked, however far that had come; answered by the fact Unparked.
 struct Unpark {
   LeaseId lease;
-  PauseMethod method = PauseMethod::driver;  // the last that was tried; the driver's is undone before …
-  bool told = false;                         // … its program is told to go on
-  Duration at_most{};                        // it has this time to answer, and may answer later
-  std::optional<std::vector<ProcessRef>> locked_processes = {};  // as in Parking: of these alone it is the driver's
-  Duration give_up{};                                            // as in Park
+  PauseMethod method = PauseMethod::driver;  // the last method that was tried; the driver's is undone first
+  bool told = false;                         // then its program gets a resume order
+  Duration at_most{};                        // time for the program to answer; it may answer later
+  std::optional<std::vector<ProcessRef>> locked_processes =
+      {};              // as in Parking: only these may be locked by the driver
+  Duration give_up{};  // as in Park
 };
 
 // Asks how many bytes of this lease host memory would take at this moment; answered by the fact HostWeighed.
@@ -55,7 +56,7 @@ struct WeighHost {
   LeaseId lease;
 };
 
-// A paused one holds VRAM again: its pause is to be asked for once more (the fact Pause), with what host memory takes.
+// A paused lease holds VRAM again: its pause is ordered once more (the fact Pause) with the host memory of that time.
 struct PauseAgain {
   LeaseId lease;
 };
@@ -63,18 +64,19 @@ struct PauseAgain {
 using Action = std::variant<TakeSnapshot, SignalProgram, Park, Lock, Unpark, WeighHost, PauseAgain>;
 
 struct Plan {
-  Result<LeaseId> outcome = LeaseId{};  // of the request that the fact was; a LeaseId of 0 for other facts
-  std::vector<Lease> changed;           // new values, each lease once; to store first, then to announce
-  std::size_t givers = 0;               // so many come first in `changed`; the others were given room, in that order
-  std::vector<Reason> reasons;          // to store with them
-  std::vector<LearnedMove> learned;     // how long moves took, to store: State::load() gets them again
-  std::vector<LearnedRecord> records;   // how pauses went, to store: the same
-  std::vector<LeaseId> settled;         // ended leases that had a process and are now measured gone: out of the state
-  std::vector<Grant> grants;            // given or taken back
-  std::vector<Action> actions;          // to start after the commit
+  Result<LeaseId> outcome = LeaseId{};  // of a fact that is a request; a LeaseId of 0 for other facts
+  std::vector<Lease> changed;           // new values, each lease once: stored first, then announced
+  std::size_t givers =
+      0;  // number of leases at the start of `changed` that got no memory; the others did, in that order
+  std::vector<Reason> reasons;         // stored with `changed`
+  std::vector<LearnedMove> learned;    // durations of moves, stored for State::load()
+  std::vector<LearnedRecord> records;  // results of pauses, stored for State::load()
+  std::vector<LeaseId> settled;        // ended leases with processes that are now measured gone, and left the state
+  std::vector<Grant> grants;           // pause grants that were given or removed
+  std::vector<Action> actions;         // started after the commit
   // Names of the transitions of leases, each once (core/transitions.h); tests crash the daemon in the middle of each.
   std::vector<std::string_view> transitions;
-  Time wake_at = Time::never();  // call step with a Tick then, at the latest
+  Time wake_at = Time::never();  // when to call step with a Tick, at the latest
 };
 
 }  // namespace sublet::core

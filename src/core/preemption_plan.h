@@ -12,21 +12,21 @@
 
 namespace sublet::core {
 
-// On what ground others have to make room: they are of a lower tier; it is the preemptor's turn among equals; or
-// somebody who may has ordered it.
+// Why victims are paused: they are of a lower tier, the preemptor's time slice begins, or a user or admin requested
+// memory.
 enum class Cause { tier, slice, request };
 
-// Somebody who yields, or would.
+// A victim of a preemption plan or preview.
 struct Victim {
   LeaseId lease;
   bool ends = false;  // a spot lease that cannot be paused: it is ended, with notice
   PauseMethod method = PauseMethod::driver;
-  Bytes gain;                // on the devices where room is made
-  Bytes bytes;               // that are moved, on all of its devices
-  Bytes enters, stays;       // of the ledger: from when it is asked, and once it is parked, as far as that is known
-  Prediction pause, resume;  // what it takes; nothing where it ends
-  Duration cost{};           // pause and resume, or what is lost with its end, and what its unreliability adds
-  // The cheapest first; nobody is ended before all others have yielded.
+  Bytes gain;                // bytes freed on the devices of the plan
+  Bytes bytes;               // bytes moved, on all of its devices
+  Bytes enters, stays;       // ledger bytes: at the pause order, and once it is parked, as far as known
+  Prediction pause, resume;  // expected times; zero if it ends
+  Duration cost{};           // pause and resume, or the loss by its end, plus the risk of a failed attempt
+  // The cheapest first; victims that end come after all others.
   bool operator<(const Victim& other) const {
     if (ends != other.ends) return other.ends;
     return cost != other.cost ? cost < other.cost : lease < other.lease;
@@ -52,7 +52,7 @@ enum class IneligibleCode {
 struct Ineligible {
   LeaseId lease;
   IneligibleCode code{};
-  Time until = Time::never();  // then it may be a victim, by time alone
+  Time until = Time::never();  // when it may be a victim by time alone
   std::string why = {};        // one sentence; set by put_in_words()
 };
 
@@ -73,89 +73,88 @@ struct NoVictims {
   std::size_t known = 0;
 };
 
-// One waiter's room, for as long as it is made: what is free on these devices is kept for it meanwhile.
+// A preemption in progress for one waiter: free memory on these devices is reserved for it meanwhile.
 struct PreemptionPlan {
   LeaseId preemptor;
-  Tier tier =
-      Tier::standard;  // of the preemptor, or of who yields for it on somebody's word: who is above is not kept out
+  Tier tier = Tier::standard;  // of the preemptor, or of a victim of its request; higher tiers are not kept out
   Cause cause = Cause::tier;
-  bool by_slice = false;  // with that it began; it is gone on with as that, whoever else yields for it in the end
-  bool started = false;   // somebody was asked to leave for it, in this turn
-  std::vector<std::string> devices;    // uuids
-  std::vector<Victim> victims;         // still to be asked, the cheapest first; none: all that is needed is under way
-  std::vector<LeaseId> beneficiaries;  // who else comes in by the same turn: what they need is kept for them as well
+  bool by_slice = false;             // it began as a time slice, and continues as one whatever its victims are
+  bool started = false;              // a victim was asked in this plan
+  std::vector<std::string> devices;  // uuids
+  std::vector<Victim> victims;  // victims still to pause, the cheapest first; empty: all needed pauses are in progress
+  std::vector<LeaseId> beneficiaries;  // other leases that enter by the same slice; their need is reserved as well
 };
 
-// Why a lease is not asked to yield for a while.
+// Why a lease is ineligible for a while.
 struct LeftAlone {
   enum class Ground {
-    failed,   // its pause failed by all methods that there are: it is trusted less
-    undone,   // its pause was undone, and that is not its own fault: it could not be measured, a debugger or a restart
-              // came between
-    refused,  // it was not asked at all: host memory does not take what it holds, say
+    failed,   // its pause failed by all methods: the lease is trusted less
+    undone,   // its pause was undone by no fault of its own: no measurement, a debugger, a restart
+    refused,  // it was not asked at all, for example because host memory is too small
   } ground = Ground::failed;
-  ReasonKind kind = ReasonKind::note;  // what was in the way: a kind of undone pause, or a note
+  ReasonKind kind = ReasonKind::note;  // the obstacle: a kind of undone pause, or a note
   ReasonArgs args = {};
-  std::string hint = {};  // what its owner can do about it; "": nothing is known
+  std::string hint = {};  // what its owner can do about it; "": unknown
 };
 
 // A lasting obstacle to the pauses of a lease, as found a moment ago.
 struct Barred {
   Hindrance by{};
   std::string why;  // one sentence
-  Time until;       // then it is looked at again
+  Time until;       // when the obstacle is examined again
 };
 
-// How a lease stands as one that may be asked to yield.
+// The data that decide whether a lease is a good victim.
 struct Standing {
-  Time restored;          // back from a pause
-  Time came_back;         // since then it has its room: granted, grown on somebody's word, or back from a pause
-  Time used_until;        // nothing of it has been seen on a device since, if nothing is
-  Time tried_at;          // no pause came of it then …
-  Time ineligible_until;  // … and none is tried before this
-  int failures = 0;       // of its pauses, in a row
-  std::optional<PauseMethod> next;  // the method that it would be asked by now: another one has just failed
-  Bytes parked;                     // what the driver had parked of it the last time
-  Time silent_since;                // nothing has said how it yields since, if nothing has
+  Time restored;                    // when it came back from a pause
+  Time came_back;                   // since when it has its memory: by grant, by growth on request, or by resume
+  Time used_until;                  // when something of it was last seen on a device
+  Time tried_at;                    // when its last pause failed
+  Time ineligible_until;            // no pause is tried before this
+  int failures = 0;                 // failed pauses in a row
+  std::optional<PauseMethod> next;  // the method to try next, after another method just failed
+  Bytes parked;                     // bytes that the driver parked in its last pause
+  Time silent_since;                // since when no process has registered how it yields
 };
 
-// The next turn on a device, or on several at once for a lease that wants so many: who leaves, and who comes in for it.
+// The next time slice on a device, or on several at once for a lease that wants several: the leases that leave and
+// enter.
 struct NextSlice {
   std::vector<std::string> devices;  // uuids
-  Time at;                           // the quantum of those who leave ends
+  Time at;                           // when the slice of the leases that leave ends
   std::vector<LeaseId> enters, leaves;
-  Time said = Time::never();  // what people are told: never later than they were told before of this very turn
+  Time said = Time::never();  // the announced time, never later than an earlier announcement of this slice
 };
 
 // An announced time slice, for the lease that it brings in.
 struct AnnouncedSlice {
   std::vector<LeaseId> leaves;  // by id
-  Time said;                    // to begin then, …
-  Time first;                   // … for the first time
+  Time said;                    // the announced start
+  Time first;                   // the first announced start
 };
 
 // The victims that would be paused now: for a preview, and for the decision itself.
 struct VictimPlan {
   bool found = false;
-  NoVictims no_victims;              // not found: why …
-  std::string why_not;               // … and as one sentence; set by put_in_words()
-  std::vector<std::string> devices;  // found: where; not found: where least is lacking, if anywhere
-  std::vector<Victim> victims;       // the cheapest first; none: nobody has to yield any more …
-  bool in_progress = false;          // … or others are yielding there already
-  Duration pause{};                  // until the room is there, the victims one after the other
+  NoVictims no_victims;              // not found: why
+  std::string why_not;               // not found: why, one sentence; set by put_in_words()
+  std::vector<std::string> devices;  // found: uuids of its devices; not found: where the least is lacking
+  std::vector<Victim> victims;       // the cheapest first; empty: no further victim is needed
+  bool in_progress = false;          // other leases are being paused there already
+  Duration pause{};                  // time until the memory is free, the victims one after the other
   Duration cost{};
-  // Found, but only once one of them may be asked: how long that takes (unset: not known), and why; one sentence.
+  // Found, but only once a victim is eligible: the time until then (unset: unknown), and why, one sentence.
   std::optional<Duration> wait = Duration{};
   std::string wait_for;
-  // Told to people: how long those stay away who are parked for it, from when they have yielded (unset: not known), and
-  // from what that is known, or why not; one clause.
+  // For previews: how long the victims stay paused (unset: unknown), and the source of that or why it is unknown, one
+  // clause.
   std::optional<Duration> paused_for = {};
   std::string paused_for_basis;
-  Time again = Time::never();          // not found: by time alone it may be from then on
-  bool beyond_ledger = false;          // not found: those who could yield are more together than host memory takes
-  Bytes short_bytes;                   // not found: lacking there although all yield who may
-  std::string hint;                    // not found, and asked by people: what else there is
-  std::vector<Ineligible> ineligible;  // those on these devices who are not asked
+  Time again = Time::never();          // not found: when time alone may change that
+  bool beyond_ledger = false;          // not found: the eligible victims need more host memory than there is
+  Bytes short_bytes;                   // not found: bytes lacking there with all eligible victims paused
+  std::string hint;                    // not found, in a preview: what else there is
+  std::vector<Ineligible> ineligible;  // ineligible leases on these devices
 };
 
 }  // namespace sublet::core

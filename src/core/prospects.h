@@ -11,8 +11,8 @@
 
 namespace sublet::core {
 
-// When a waiter has its room because others yield, from now, and by what that is known; `in` unset: nobody knows, and
-// `basis` says why. Without a basis: nobody yields for it, as far as can be foreseen.
+// The time until a waiter gets memory from pauses, and the source of that. `in` unset: unknown, and `basis` says why.
+// Without a basis no pause for it can be foreseen.
 struct Sooner {
   std::optional<Duration> in;
   std::string basis;
@@ -25,7 +25,7 @@ VictimPlan plan_now_or_later(const State& state, const Rules& rules, const Preem
 // A request with which the waiter's owner could get memory at once; "" if there is none.
 std::string owners_word(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-// How a holder's room could be had; "" if not by asking anybody.
+// How the memory of a holder could be freed; "" if no request can.
 std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter, Time now);
 
 }  // namespace sublet::core

@@ -14,8 +14,8 @@
 
 namespace sublet::core {
 
-// All waiters: a tree for each device that was asked for by name, one for each number of devices that is asked for
-// without names, and one of all of them.
+// All waiters: a tree for each device asked for by name, a tree for each number of devices asked for without names, and
+// a tree of all.
 class Queue {
  public:
   Queue() { named_.max_load_factor(names_per_place); }
@@ -25,11 +25,11 @@ class Queue {
   void set_aging(double per_minute);
 
   void insert(const Lease& lease);
-  // A lease that waits for more where it is: `need` bytes more on that of its devices where it is most.
+  // A lease that waits for more on its devices: `need` more bytes on the device where that is most.
   void insert_in_place(const Lease& lease, Bytes need);
   void erase(LeaseId lease);
 
-  // Grows with every change of who waits.
+  // Grows with every change of the waiters.
   std::uint64_t revision() const { return revision_; }
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
@@ -38,9 +38,10 @@ class Queue {
 
   std::size_t place(LeaseId lease) const;                             // 1 = next; 0 = does not wait
   std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;  // the first `limit`
-  // Waiters are found by how many devices they want (any, each with so many bytes), or by the one they want.
+  // Waiters are found by the number of devices that they want (any, with so many bytes on each), or by the device that
+  // they name.
   const std::map<int, QueueTree>& any() const { return any_; }
-  const QueueTree* named(const std::string& device) const;  // null: nobody wants it by name
+  const QueueTree* named(const std::string& device) const;  // null: no waiter names it
   const QueueTree& sets() const { return sets_; }           // leases on several devices that wait for more on each
   const QueueTree& all() const { return all_; }
   const QueueKey* key(LeaseId lease) const;  // null: does not wait
@@ -52,7 +53,7 @@ class Queue {
     Time queued_at;
     Bytes bytes;
     Bytes total;
-    int count = 1;       // 0: it wants more on each of the several devices that it has
+    int count = 1;       // 0: it wants more on each of its several devices
     std::string device;  // "" for any
   };
 
@@ -61,7 +62,7 @@ class Queue {
 
   double aging_ = 1.0;
   std::unordered_map<std::string, QueueTree, NameHash> named_;  // none is ever empty
-  std::map<int, QueueTree> any_;  // by the number of devices; only that of one device is ever empty
+  std::map<int, QueueTree> any_;  // by the number of devices; only the tree of one device is ever empty
   QueueTree sets_;
   QueueTree all_;
   std::unordered_map<LeaseId, Entry> entries_;

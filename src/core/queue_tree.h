@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one total order of those who wait, and a tree of waiters in it. Plain values: copying a tree copies all of it.
+// The one total order of waiters, and a tree of waiters in it. Plain values: copying a tree copies all of it.
 #pragma once
 
 #include "core/lease.h"
@@ -11,14 +11,13 @@
 
 namespace sublet::core {
 
-// Where a lease stands in the order. Waiting raises every waiter's priority at the same rate, so the
-// difference of two waiters never changes, and neither does the key: nothing is sorted again as time passes.
-// Quotas are still to come, and have their place here: a tenant's phase (under its guarantee or over it) before the
-// tier, its fair share after `since`, then compared in whole minutes. Both change while somebody waits: then all who
-// wait under that tenant are taken out and put back with a new key (0028).
+// The place of a lease in the order. Waiting raises all priorities at the same rate, so that keys never change: nothing
+// is sorted again as time passes. Quotas will have their place here: the tenant's phase before the tier, and its fair
+// share after `since`, in whole minutes. If these change, all waiters of the tenant are taken out and put back with a
+// new key (0028).
 struct QueueKey {
   Tier tier = Tier::standard;  // higher first
-  bool fixed = false;          // it waits for certain devices: those that it named or has; no part of the order
+  bool fixed = false;          // it waits for certain devices, named or its own; not compared
   int points = 0;              // higher first; the priority where nothing ages, else 0
   std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
   LeaseId lease;               // lower first
@@ -27,9 +26,8 @@ struct QueueKey {
   bool before(const QueueKey& other) const;
 };
 
-// The key under `aging_per_minute` points of priority a minute. An ageing slower than a point in 52 days
-// counts as that (it keeps the arithmetic in 64 bits); zero or less: priority alone, then first come, first
-// served.
+// The key with `aging_per_minute` points of priority a minute. An aging slower than a point in 52 days counts as that
+// (it keeps the arithmetic in 64 bits). Zero or less: priority alone, then first come, first served.
 QueueKey queue_key(const Lease& lease, double aging_per_minute);
 
 // A B-tree of waiters. Its blocks hold the data of many waiters side by side, so that a lookup among a hundred thousand
@@ -38,19 +36,19 @@ QueueKey queue_key(const Lease& lease, double aging_per_minute);
 class QueueTree {
  public:
   void insert(const QueueKey& key, Bytes bytes, Time queued_at);
-  void erase(const QueueKey& key);  // of one that was inserted
+  void erase(const QueueKey& key);  // only for a key that was inserted
   std::size_t size() const { return all_.count; }
   std::size_t before(const QueueKey& key) const;   // how many stand before it
-  const QueueKey* first_within(Bytes room) const;  // first that asks for `room` at most
-  const QueueKey* first_above(Bytes bytes) const;  // first that asks for more than `bytes`
+  const QueueKey* first_within(Bytes room) const;  // the first that asks for `room` at most
+  const QueueKey* first_above(Bytes bytes) const;  // the first that asks for more than `bytes`
   void first(std::size_t limit, std::vector<QueueKey>& out) const;
-  // The first `limit` of those that ask for `room` at most, or are queued since `then` or longer.
+  // The first `limit` waiters that ask for `room` at most, or that have been queued since `then` or longer.
   void within(Bytes room, std::size_t limit, std::vector<QueueKey>& out) const;
   void queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const;
 
  private:
   using Index = std::uint32_t;  // of a block
-  // A waiter; or, above the lowest blocks, all those of the block below.
+  // A waiter; or, above the lowest blocks, the sum of all waiters of the block below.
   struct Entry {
     QueueKey key;  // of the first of them
     Bytes least, most;
@@ -59,7 +57,7 @@ class QueueTree {
     Index below = 0;
 
     void add(const Entry& fresh);
-    bool needs(const Entry& gone) const;  // without it, the entry would say something else than one less
+    bool needs(const Entry& gone) const;  // true if removing `gone` changes more than the count
   };
   static constexpr std::size_t width = 32;
   struct Block {
@@ -70,13 +68,13 @@ class QueueTree {
     const Entry* end() const { return entries.data() + size; }
     void put(std::size_t place, const Entry& entry);
     void cut(std::size_t place);
-    std::size_t place_of(const QueueKey& key) const;  // of the first that does not stand before it
-    std::size_t above(const QueueKey& key) const;     // of the one below which it is, or would be
+    std::size_t place_of(const QueueKey& key) const;  // place of the first entry that does not stand before the key
+    std::size_t above(const QueueKey& key) const;     // place of the entry below which the key is, or would be
   };
 
   Entry sum(Index at) const;
   Index fresh_block();
-  std::optional<Entry> insert(Index at, int height, const Entry& fresh);  // what had to be split off to the right
+  std::optional<Entry> insert(Index at, int height, const Entry& fresh);  // the part that was split off to the right
   Entry erase(Index at, int height, const QueueKey& key);
   void join(Block& parent, std::size_t left);
   template <typename Wanted>

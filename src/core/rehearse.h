@@ -24,14 +24,14 @@ std::string_view to_string(Would would);
 
 struct Rehearsal {
   Would would = Would::wait;
-  Lease lease;      // as it would be, under the id that it would get
-  QueueInfo queue;  // place 0: it would not have to wait
-  VictimPlan room;  // who would yield; where it would start at once, nobody
+  Lease lease;      // the lease after the request, with its future id
+  QueueInfo queue;  // place 0: it would start at once
+  VictimPlan room;  // the victims; empty if it would start at once
 };
 
-// The refusal, or what would come of it.
+// The refusal, or the result of the request.
 Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, Time now);
-// The same on a machine whose host memory takes so much: where that is too little, nobody yields.
+// The result with this host memory: no victim is paused that needs more.
 Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit& fact, const HostMemory& host,
                            Time now);
 

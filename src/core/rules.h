@@ -9,9 +9,9 @@
 
 namespace sublet::core {
 
-// The daemon has crashed again and again: what is there goes on, and nothing new begins (docs/decisions/0025).
+// The daemon crashed several times: it keeps everything as it is, and begins nothing (docs/decisions/0025).
 struct SafeMode {
-  Time until;       // as the wall clock has it
+  Time until;       // by the wall clock
   std::string why;  // one sentence
 };
 
@@ -26,7 +26,7 @@ struct Rules {
   Duration max_age = std::chrono::seconds(15);         // gpu.max_age
   Bytes ledger_limit = 32 * GiB;                       // ledger.limit: parked bytes in host memory
   Bytes ledger_reserve = 2 * GiB;                      // ledger.reserve: host memory that parking leaves free
-  std::optional<Bytes> host_memory;                    // what the machine has of it; unset: nobody knows
+  std::optional<Bytes> host_memory;                    // host memory of the machine; unset: unknown
   double ledger_user_share = 0.75;                     // ledger.user_share: of the limit, that one user may take
   double ledger_max_pressure = 0.1;                    // ledger.max_pressure: of HostMemory, above it nobody is paused
   bool allow_swap = false;                             // ledger.allow_swap: park although it may be swapped out

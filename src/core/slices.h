@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases of equal standing that do not fit together take turns: at the end of a quantum those that had least of the
-// device come first, then whoever still fits; who stays is not paused. Private to this folder; reads only.
+// Leases of the same tier that do not fit together share a device in time slices. At the end of a slice the leases with
+// the least service time come first, then other leases that still fit. Leases that stay are not paused. Private to this
+// folder; reads only.
 #pragma once
 
 #include "core/preemption_plan.h"
@@ -20,28 +21,28 @@ struct SliceGroup {
 };
 SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
 
-// Whether it waits for room on this device, alone or among others.
+// True if it waits for memory on this device, alone or among others.
 bool waits_for(const Lease& lease, const Device& device);
 
-// On how many devices it waits for room, on all at once.
+// The number of devices that it waits for, all at once.
 std::size_t devices_wanted(const Lease& lease);
 
-// The turn that brings this waiter in on this device: the next one, or the one that is due; with whoever has to leave,
-// of its equals, and of lower tiers where those alone are not enough. `begun`: what is under way for it, if its turn
-// has begun: then it is due, whatever was learned since, as long as nobody else has to leave. None: others come before
-// it for as long as can be foreseen.
+// The time slice in which this waiter enters this device: the next one, or the one that is due, with the leases that
+// leave. Leases of lower tiers leave if they alone are not enough. `begun`: its plan, if its slice has begun: then the
+// slice is due as long as no other lease has to leave. None: others come first for as long as can be foreseen.
 std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
                                   const SliceGroup& slice_group, const PreemptionPlan* begun, Time now);
 
-// When it is due that has begun: at once, or when those leave who were not to leave then.
+// When a slice that has begun is due: at once, or when leases leave that were not to leave then.
 Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextSlice slice, const PreemptionPlan& begun,
              Time now);
 
-// Whether an equal of the waiter leaves in it: else it is no turn, and room is made as for anybody above.
+// True if a lease of the waiter's tier leaves in the slice. Otherwise it is no slice, and victims are paused as for any
+// higher tier.
 bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice);
 
-// When those of the waiter's equals who leave in this turn have had what it costs to switch, and those who enter are
-// worth to be let in for; on all of its devices together.
+// When the leases of the waiter's tier that leave have had enough time for the cost of the switch, and the entering
+// leases are worth that cost; on all of its devices together.
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice);
 
 // The announced start of the time slice, and the leases that leave then. A lease that got its memory a moment ago may
@@ -51,7 +52,7 @@ Time announced_at(const State& state, const Rules& rules, const Lease& waiter, c
 std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice,
                             Time now);
 
-// How long a lease has its room on these devices before a turn takes it away again: see pause.min_residency.
+// The time that a lease keeps its memory on these devices before a time slice may take it: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);
 
 }  // namespace sublet::core

@@ -9,9 +9,8 @@
 
 namespace sublet::core {
 
-// Applies one fact to the state at `now` (never less than at the call before) and returns what follows from
-// it. A refused request changes nothing and says why in plan.outcome; somebody whose turn has come by time alone may be
-// granted with it.
+// Applies one fact to the state at `now` (never less than at the call before) and returns the plan. A refused request
+// changes nothing and says why in plan.outcome; waiters that can start by time alone may be granted with it.
 Plan step(State& state, const Rules& rules, const Fact& fact, Time now);
 
 }  // namespace sublet::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of step(): one object for one step. Each kind of fact has its own on(); what they share, and
-// what time and free bytes bring about by themselves, stands below. Private to this folder.
+// The inside of step(): one object for one step. Each kind of fact has its own on(). The functions that they share, and
+// that follow from time and free bytes alone, stand below. Private to this folder.
 #pragma once
 
 #include "core/plan.h"
@@ -14,17 +14,17 @@
 
 namespace sublet::core {
 
-// Between two looks at what is verified, or may have changed by itself.
+// The interval between two looks at pauses under verification, and at plans.
 inline constexpr Duration look_interval = std::chrono::milliseconds(20);
 
-// Beyond what a move should take by the driver: a program may have this long to finish the work it has submitted.
+// The time beyond the expected move: a program may need it to finish submitted work.
 inline constexpr Duration driver_grace = std::chrono::seconds(10);
-// Whatever is predicted, so much is the most that a move should take by the driver.
+// The most time that a move by the driver should take, whatever is predicted.
 inline constexpr Duration driver_limit = std::chrono::hours(1);
-// After so many times what a move may take nobody waits for a call of the driver any more: never under half a minute.
+// A driver call is given up after this multiple of the time that a move may take, and never under half a minute.
 inline constexpr int given_up_after = 3;
-inline constexpr int most_doublings = 6;  // of the time for which one is left alone whose pauses fail
-inline constexpr Duration barred_for = std::chrono::minutes(2);  // whoever mends what is in the way need not say so
+inline constexpr int most_doublings = 6;                         // of the cooldown of a lease whose pauses fail
+inline constexpr Duration barred_for = std::chrono::minutes(2);  // an obstacle may end without notice
 
 class Nominations;
 class NamedFits;
@@ -74,7 +74,7 @@ class Stepper {
   void announce_wait(Lease& lease);
   ReasonArgs place_args(const Lease& lease) const;
 
-  // Granting: whoever fits, in order (step_grant.cpp).
+  // Granting: waiters that fit, in order (step_grant.cpp).
   void grant_waiting();
   struct Placement {
     LeaseId lease;
@@ -97,7 +97,7 @@ class Stepper {
   void grow(Lease& lease);
   void withdraw_resize(Lease& lease, ReasonKind kind, ReasonArgs args = {});
 
-  // Yielding (what is verified: step_verify.cpp) and coming back (step_pause.cpp).
+  // Pausing (verification: step_verify.cpp) and resuming (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;
   Status check_swap(const Lease& lease, const HostMemory& host) const;
   bool swaps_for_good(const Lease& lease, const HostMemory& host) const;
@@ -131,7 +131,7 @@ class Stepper {
   bool orphaned(const Lease& lease) const;
   void end_orphan(Lease& lease);
 
-  // Making room by having others yield (step_preempt.cpp).
+  // Preemption plans (step_preempt.cpp).
   void preempt();
   bool room_stale();
   bool change_matters(const std::vector<std::string>& changed) const;
@@ -162,16 +162,16 @@ class Stepper {
   void note_started(const PreemptionPlan& preemption);
   bool yields_on_its_request(LeaseId preemptor, const std::vector<std::string>& devices) const;
   void settle_undone();
-  // On somebody's word (step_request.cpp).
+  // Preemption requests (step_request.cpp).
   Error cannot_make_room(const Lease& lease, const VictimPlan& plan) const;
   void request_preemption(Lease& lease, const PreemptionRequest& by);
   Tier keeps_out(const PreemptionQuery& query, const VictimPlan& plan) const;
   void keep_request(Lease& lease);
   void drop_request(Lease& lease);
-  // Among equals (step_slices.cpp).
+  // Time slices (step_slices.cpp).
   void wait_for_slice(const Lease& waiter, const std::vector<std::string>& barred);
-  const PreemptionPlan* started_for(LeaseId preemptor) const;  // null: nobody was asked for it before this step
-  const PreemptionPlan* begun(LeaseId waiter, const std::string& uuid) const;  // null: its turn there has not
+  const PreemptionPlan* started_for(LeaseId preemptor) const;  // null: no victim was asked before this step
+  const PreemptionPlan* begun(LeaseId waiter, const std::string& uuid) const;  // null: its slice there has not begun
   void announce_slices_on_several();
   std::vector<LeaseId> wanting_several() const;
   std::optional<NextSlice> slice_on(const Lease& waiter, const Device& device, const std::vector<std::string>& barred);
@@ -189,7 +189,7 @@ class Stepper {
   void leave_slice_groups();
   bool contends(LeaseId id, const Device& device) const;
   bool contested() const;
-  // By which method (step_method.cpp).
+  // Pause methods (step_method.cpp).
   bool try_next(Lease& lease, Parking parking, const HostMemory& host);
   Duration yield_time(const Lease& lease) const;
   void note_unfit(Lease& lease, const Parked& fact);
@@ -204,7 +204,7 @@ class Stepper {
   void forget_top(Lease& lease);
   void recount_tops(Time began);
 
-  // Ending and everything that time alone does (step_end.cpp).
+  // Ends, and changes by time alone (step_end.cpp).
   void end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args = {});
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
@@ -239,7 +239,7 @@ class Stepper {
   Lease* find(LeaseId id);
   Result<Lease*> find_for(LeaseId id, std::uint64_t generation);  // refuses the unknown and the outdated
   void touch(const Lease& lease);
-  void touch_given(const Lease& lease);  // the same, of one that was given room
+  void touch_given(const Lease& lease);  // touches a lease that got memory
   void repeat_signals();
   void explain(const Lease& lease, ReasonKind kind, ReasonArgs args = {});
   void note(std::string_view moment);
@@ -252,23 +252,23 @@ class Stepper {
   const Time now_;
   Plan plan_;
   std::vector<LeaseId> touched_;
-  std::vector<LeaseId> given_;           // those of them that were given room, in that order
-  bool one_piece_ = false;               // one of those may have given room up before
-  std::vector<LeaseId> ended_;           // may have nothing left to wait for
-  std::set<LeaseId> relapsing_;          // as State::relapsing_, of the snapshot of this step
-  std::optional<std::uint64_t> served_;  // of the queue: its revision when nobody in it could be given room any more
-  LeaseId submitted_;                    // its request is open: a grant within this step needs no claim
-  std::vector<LeaseId> may_be_blocked_;  // by unleased processes: to be looked at when all is decided
-  // Their pause for somebody else was undone in this step, and another method is left: if their room is still wanted
-  // they are asked by that one at once.
+  std::vector<LeaseId> given_;           // the touched leases that got memory, in that order
+  bool one_piece_ = false;               // a lease that got memory may have freed some before
+  std::vector<LeaseId> ended_;           // ended leases that may have nothing left to wait for
+  std::set<LeaseId> relapsing_;          // as State::relapsing_, for the snapshot of this step
+  std::optional<std::uint64_t> served_;  // revision of the queue when no waiter could be granted any more
+  LeaseId submitted_;                    // the lease of the open request: a grant in this step needs no claim
+  std::vector<LeaseId> may_be_blocked_;  // leases to examine for blocking processes at the end of the step
+  // Victims whose pause was undone in this step and that have another method left: if their memory is still wanted, the
+  // next method is ordered at once.
   struct Undone {
     Parking parking;
     HostMemory host;
   };
   std::map<LeaseId, Undone> undone_;
-  std::vector<PreemptionPlan> previous_plans_;  // what was being done when it was looked at what is to be done now
+  std::vector<PreemptionPlan> previous_plans_;  // the plans before this step made new ones
   bool snapshot_wanted_ = false;
-  std::optional<std::uint32_t> asked_by_;  // on whose word a program ends, while a request is decided
+  std::optional<std::uint32_t> asked_by_;  // the user whose request ends a program, while it is decided
 };
 
 }  // namespace sublet::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every transition of a lease by its name: what is explained to people and what events tell, and what tests interrupt.
+// The names of all transitions of a lease, for reasons and events, and for tests that interrupt the daemon.
 #pragma once
 
 #include <algorithm>
@@ -20,46 +20,46 @@ inline constexpr std::array<std::string_view, 31> transitions{
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
 inline constexpr std::array<std::string_view, 35> within_transitions{
-    "booked",                       // processes that do not own it, to a lease
+    "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
-    "exited",                       // how the program ended, of a lease that does not end with it
-    "deadlines_extended",           // the machine, or the daemon, stood still: what runs out moves along
-    "deadlines_extended_at_start",  // the same, found when the store is opened
-    "preemption_requested",         // room for one that waits, on somebody's word
-    "request_kept",                 // it has that room, and keeps it
-    "grown",                        // resized: to more, when it was its turn
+    "exited",                       // the program ended, and its lease did not
+    "deadlines_extended",           // clock gap: deadlines moved
+    "deadlines_extended_at_start",  // clock gap, found when the store was opened
+    "preemption_requested",         // memory was requested for a waiting lease
+    "request_kept",                 // the lease got that memory, and keeps it
+    "grown",                        // resized: to more, after a wait
     "resize_withdrawn",             // resized: it wants no more, and keeps what it has
     "cooperation_withdrawn",        // cooperates: no longer
     "grant_given",                  // a consumer's programs may be paused although Sublet did not start them
-    "grant_removed",                // no longer
-    "lock_intent",                  // whom the driver is about to lock
-    "bytes_parked",                 // what it parked in host memory, before it is verified
+    "grant_removed",                // the grant was removed
+    "lock_intent",                  // the processes that the driver is about to lock
+    "bytes_parked",                 // the bytes parked in host memory, before verification
     "undone",                       // resuming: a pause that was not verified
     "next_method",                  // pausing: by another method than the one that failed
-    "resume_requested_early",       // wanted back before it has yielded
+    "resume_requested_early",       // a resume was requested before the pause was verified
     "resume_queued",                // queued: to come back
     "stays_paused",                 // paused: it waits no longer to come back
     "not_yet",                      // resuming: it does not run yet
-    "tried_again",                  // to let it run, when it did not, or the daemon was away meanwhile
+    "tried_again",                  // the resume order was repeated, after a failure or a restart
     "resumed_to_end",               // resumed: only to be ended
-    "deferred",                     // stopping: as soon as it runs again
-    "parking_again",                // allocated_while_paused: what it took while it was paused is to be parked too
-    "parked_again",                 // it is
-    "parking_again_failed",         // allocated_while_paused: it cannot be
-    "parking_again_dropped",        // nothing came of it
-    "parked_again_measured",        // what came of it is measured: nobody could tell
-    "liveness_changed",             // nothing of it lives while it is parked, or something does again
-    "orphaned",                     // expired: paused, and nobody is left who could come back
-    "spot_ended",                   // revoked: one of the tier spot, that could not be paused
-    "device_gone",                  // failed: with its device
-    "token_made",                   // to let somebody in over TCP
+    "deferred",                     // stopping: the program is ended once it runs again
+    "parking_again",                // allocated_while_paused: that memory is being parked too
+    "parked_again",                 // that memory is parked
+    "parking_again_failed",         // allocated_while_paused: that memory cannot be parked
+    "parking_again_dropped",        // the attempt was dropped
+    "parked_again_measured",        // the result was unknown, and is measured
+    "liveness_changed",             // parked: no process lives any more, or one does again
+    "orphaned",                     // expired: paused, and no process is left to resume
+    "spot_ended",                   // revoked: a spot lease that could not be paused
+    "device_gone",                  // failed: its device is gone
+    "token_made",                   // an access token was made
     "token_revoked",
-    "answered"};  // a call that is to be answered the same when it is made again, and changed nothing itself
+    "answered"};  // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).
 inline constexpr std::string_view later_portion = "portion";
 
-// All that tests interrupt.
+// All transitions that tests interrupt.
 inline constexpr auto interruptible = [] {
   std::array<std::string_view, transitions.size() + within_transitions.size() + 1> all{};
   auto end = std::copy(transitions.begin(), transitions.end(), all.begin());
