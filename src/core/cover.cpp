@@ -31,7 +31,7 @@ void cheapest_first(std::span<const Candidate> candidates, Chosen& chosen) {
   });
 }
 
-// Whether there is place for each when its turn comes. A part of a set for which there is has place, too.
+// True if each candidate fits the budget when its time comes. Then each part of the set fits, too.
 bool has_place(std::span<const Candidate> candidates, const Chosen& chosen, Bytes place) {
   Bytes taken;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -46,9 +46,9 @@ bool has_place(std::span<const Candidate> candidates, const Chosen& chosen, Byte
   return true;
 }
 
-// Depth first over the candidates, those that give most for their cost first; a branch is left when what is still to
-// come cannot give enough, or when it costs as much as the best that is known already: with what is lacking, too, at
-// the price of the next of them, which is the least.
+// Searches depth first, the candidates that free most for their cost first. A branch is left when the rest cannot free
+// enough, or when it costs as much as the best set. The missing bytes count at the price of the next candidate, which
+// is the least.
 class Search {
  public:
   Search(std::span<const Candidate> candidates, Chosen order, Bytes need, std::optional<Bytes> place)
@@ -109,7 +109,7 @@ class Search {
   int tried_ = 0;
 };
 
-// Those of them for whom there is place at once, in their order, whatever they leave of it again.
+// The candidates that fit the budget at once, in their order, whatever they give back later.
 Chosen with_place(std::span<const Candidate> candidates, const Chosen& order, Bytes place) {
   Chosen chosen;
   Bytes taken;
@@ -125,7 +125,7 @@ Chosen with_place(std::span<const Candidate> candidates, const Chosen& order, By
   return chosen;
 }
 
-// Takes them in order until it is enough, then leaves out, the dearest first, whoever is not needed.
+// Takes candidates in order until they free enough, then leaves out needless ones, the dearest first.
 Chosen greedy(std::span<const Candidate> candidates, const Chosen& order, Bytes need) {
   Chosen chosen;
   Bytes gained;
@@ -157,14 +157,14 @@ Bytes gain_of(std::span<const Candidate> candidates, const Chosen& chosen) {
   return gain;
 }
 
-// The better of two ways to take them.
+// The better of two greedy orders.
 Chosen best_greedy(std::span<const Candidate> candidates, const Chosen& order, Bytes need) {
   const Chosen chosen = greedy(candidates, order, need);
   Chosen largest = order;
   std::stable_sort(largest.begin(), largest.end(),
                    [&](std::size_t a, std::size_t b) { return candidates[a].frees > candidates[b].frees; });
   Chosen other = greedy(candidates, largest, need);
-  // One that is enough alone may be cheaper than any sum.
+  // One candidate that is enough alone may be cheaper than any sum.
   for (const std::size_t i : order)
     if (candidates[i].frees >= need && candidates[i].cost < cost_of(candidates, other)) other = {i};
   return cost_of(candidates, other) < cost_of(candidates, chosen) ? other : chosen;

@@ -18,17 +18,16 @@ namespace {
 
 // An estimate that depends on more waiters than this would be a guess, and would cost too much to make.
 constexpr std::size_t waiters_followed = 200;
-// Where room is held in the forecast for one that takes any device is sought on so many of the roomiest.
+// In the forecast, a nomination for any device is sought on this many of the freest devices.
 constexpr std::size_t rooms_tried = 16;
 // An estimate names this many of the ends that free its memory, the last ones.
 constexpr std::size_t ends_told = 2;
 
 }  // namespace
 
-// Plays the known ends forward, with all who wait taking what they fit into as granting does: in order, small ones past
-// a large one until that has waited so long that room is held for it. `sublet queue` asks this for every waiter: it is
-// played once, and no further than somebody asks; what is done per end and waiter is a comparison of numbers, words
-// come last.
+// Plays the known ends forward. Waiters take memory as in granting: in order, small ones past a large one until that
+// gets a nomination. `sublet queue` asks for every waiter, so the forecast is played once, and no further than asked.
+// Each end and waiter costs a comparison of numbers; texts come last.
 class Forecast {
  public:
   Forecast(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
@@ -65,7 +64,7 @@ class Forecast {
       return at != other.at ? at > other.at : number > other.number;  // on top of a heap
     }
   };
-  // When a waiter starts, and by which ends there is room for it: the last of them.
+  // The start of a waiter, and the last of the ends that free its memory.
   struct Start {
     Time at;
     std::vector<End> last;
@@ -93,7 +92,7 @@ class Forecast {
     // bytes. The estimate holds if the waiter still runs then, and still has these bytes.
     std::map<std::size_t, Bytes> gave_back = {};
   };
-  // Room that is held for the first that has waited long.
+  // Memory reserved for the first lease that has waited long.
   struct Held {
     std::size_t waiter;
     std::vector<std::size_t> rooms;
@@ -160,7 +159,7 @@ class Forecast {
     }
   }
 
-  // `given`: when it got the bytes, `start`: since when it runs, its pauses left out; `runs`: it does, and is not
+  // `given`: when it got the bytes. `start`: since when it runs, without its pauses. `runs`: it is active and not
   // parked.
   void expect(const Lease& lease, std::size_t room, Bytes bytes, Time given, Time start, bool runs) {
     const Expected end = expected_end(state_, rules_, lease, start, now_);
@@ -191,7 +190,7 @@ class Forecast {
     }
   }
 
-  // Its own end is none that it waits for.
+  // A waiter does not wait for its own end.
   void note_start(const Lease& lease, const std::vector<End>& because) {
     Start& start = starts_[lease.id];
     start.at = at_;
@@ -217,7 +216,7 @@ class Forecast {
     }
   }
 
-  // As many rooms as the waiter needs, those that it leaves the least of; none if it does not fit.
+  // As many rooms as the waiter needs, with the least left over; empty if it does not fit.
   std::vector<std::size_t> choose_rooms(std::size_t index, const std::vector<std::size_t>& opened) const {
     const Waiter& waiter = waiting_[index];
     const auto fits = [&](std::size_t room) { return allowance(index, room) >= need(*waiter.lease, room); };
@@ -386,7 +385,7 @@ class Forecast {
            ", which begins in about " + format_duration(std::max(slice->second.said - now_, Duration{}));
   }
 
-  // The first of the others there whose end nobody knows, and why; "": there is none.
+  // The first other lease there whose end is unknown, and why; "": there is none.
   std::string without_end(const Lease& waiter, const Device& device) const {
     for (const ChargedLease& entry : device.by_charge) {
       if (entry.lease == waiter.id) continue;

@@ -15,10 +15,11 @@ namespace {
 // than was measured.
 constexpr Bytes driver_residue = 64 * MiB;
 
-// A program that yields by itself does it better than the driver can, unless it fails as often as not.
+// A cooperative program yields better than the driver can park it, unless it fails as often as not.
 constexpr double trusted = 0.5;
 
-// Bytes of a device that are used by no listed process may be of one that is not listed; below this they are nobody's.
+// Used bytes of a device without a listed process may belong to an unlisted process; below this limit they count as
+// nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;
 
 // Why there is none, in the order in which something can be done about it.

@@ -11,14 +11,14 @@
 namespace sublet::core {
 namespace {
 
-// How many of those who have waited long are looked at, and for how many room is held.
+// The number of long waiters that are examined, and the number of nominations.
 constexpr std::size_t looked_at = 32;
 constexpr std::size_t held_for = 8;
-// Where one that takes any device could start is sought on so many of the roomiest; on twice as many at each new try.
+// A start on any device is sought on this many of the freest devices, and on twice as many at each new choice.
 constexpr int devices_tried = 16;
 constexpr int most_tries = 8;
 
-// When the waiter could start on one device, and what it leaves over there.
+// The expected start of the waiter on one device, and the memory that it leaves over there.
 struct Shadow {
   std::optional<Time> start;  // by the known ends; unset: unknown
   Duration stay{};            // unknown: what is in the way has been there for so long, and may stay as long again
@@ -103,7 +103,7 @@ bool Nominations::given(const QueueKey& key, const std::vector<std::string>& dev
   return true;
 }
 
-// They are few: to look at all of them takes less than anything else.
+// A walk over all of them is the fastest search, because they are few.
 const Nominations::Held* Nominations::held_on(std::uint32_t device) const {
   const auto found = std::find_if(held_.begin(), held_.end(), [device](const Held& h) { return h.device == device; });
   return found == held_.end() ? nullptr : &*found;
@@ -160,8 +160,8 @@ const Nominations::Terms& Nominations::terms(std::size_t entry) const {
   return *terms;
 }
 
-// Those it has stay until it should have started there: what frees up on them is not to be given away for a better
-// chance elsewhere. Each new choice looks at more devices and is kept for longer, so that one that can be had is found.
+// A nomination stays on its devices until the expected start: memory that becomes free there is not given away for a
+// better chance elsewhere. Each new choice examines more devices and is kept longer, so that a possible one is found.
 std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
   Nomination chosen{waiter.id, {}, {}, 0};
   for (const Nomination& old : state_.nominations()) {
@@ -219,8 +219,8 @@ std::vector<LeaseId> Nominations::come_in(const PreemptionPlan& plan) const {
   return all;
 }
 
-// Others yielded so that these can have it, and would have done so for nobody: the preemptor, and who comes in by the
-// same turn. Each has what the others leave of it; if that does not do any more, they come one after the other.
+// Victims were paused for these leases alone: the preemptor and its beneficiaries. Each may take what the others leave.
+// If that is not enough any more, they enter one after the other.
 std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lease& lease,
                                            const DeviceFree& room) const {
   std::vector<LeaseId> others = come_in(plan);
@@ -256,7 +256,7 @@ Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const Devi
   return std::min(free, left_over(*held, room) - state_.leaves_headroom(lease, room.device));
 }
 
-// By the one for whom it is held and, where those are others, by those for whom room is made there.
+// The memory left over by the nominated waiter, and by preemptors on this device if these are other leases.
 Bytes Nominations::left_over(const Held& held, const DeviceFree& room) const {
   const PreemptionPlan* plan = state_.plan_on(room.device);
   if (plan == nullptr) return left(held);

@@ -28,12 +28,12 @@ std::vector<LeaseId> leases_of(const std::vector<Victim>& victims) {
   return leases;
 }
 
-// "its pause takes about 4 s"; of several one comes after the other.
+// "its pause takes about 4 s"; several pauses come one after the other.
 std::string takes_text(std::size_t count, Duration takes) {
   return (count == 1 ? "its pause takes about " : "their pauses take about ") + format_duration(takes);
 }
 
-// A program has its time to end, and nobody knows how much of it that takes.
+// True if a program has to end: it has its grace, and nobody knows how much of that it takes.
 bool any_has_to_end(const State& state, const std::vector<Victim>& victims) {
   return std::any_of(victims.begin(), victims.end(),
                      [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; });
@@ -81,7 +81,7 @@ void add_left(std::optional<Duration>& left, std::optional<Duration> more) {
   else if (left) *left += *more;
 }
 
-// Those who yield on these devices already, for whomever.
+// The leases that are pausing on these devices already, for any preemptor.
 Yielding yielding_on(const State& state, const std::vector<std::string>& devices, Time now) {
   Yielding yielding;
   yielding.left = Duration{};
@@ -134,7 +134,7 @@ std::optional<Sooner> by_slice_of(const State& state, const Rules& rules, LeaseI
 
 // ------------------------------------------------------------------------------ they may be asked a little later
 
-// How long until the victim may be asked, unless something else comes of it; unset: nobody knows.
+// The time until the victim is eligible, if nothing else changes; unset: unknown.
 std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, const PreemptionQuery& query,
                                         const Ineligible& ineligible, Time now) {
   const Lease& lease = *state.find(ineligible.lease);
@@ -151,7 +151,7 @@ std::optional<Duration> may_be_asked_in(const State& state, const Rules& rules, 
   return ineligible.until - now;
 }
 
-// For people: the sentences of a plan.
+// Sets the sentences of a plan.
 void put_in_words(VictimPlan& room, const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
   room.why_not = no_victims_text(state, rules, query, room.no_victims);
   for (Ineligible& its : room.ineligible) its.why = ineligible_text(state, rules, query, its, now);
@@ -179,7 +179,7 @@ VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQu
   return room;
 }
 
-// Whether somebody who stands before it may take the room that others make there.
+// True if no lease that stands before it may take the memory that others free there.
 bool is_first_there(const State& state, const Lease& lease, const std::vector<std::string>& devices) {
   const std::size_t place = state.queue().place(lease.id);
   if (place > parked_preemptors) return false;
@@ -221,8 +221,7 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
 
 // ------------------------------------------------------------------------------ what else there is
 
-// The fewest of the user's own leases that are enough wherever something is lacking, of those that do not yield
-// already.
+// The fewest of the user's own leases that are enough on all devices, without those that are pausing already.
 std::string own_text(const State& state, const Rules& rules, const PreemptionQuery& query, const VictimPlan& plan,
                      std::uint32_t uid, Time now) {
   std::vector<LeaseId> own;

@@ -86,7 +86,8 @@ struct Contestant {
   Victim yields;  // a resident, when it leaves
 };
 
-// A device of which those who take turns there have left, and everybody below them: nothing that follows changes it.
+// A device without its slice group and without the leases of lower tiers: the basis of a new slice, which nothing that
+// follows changes.
 struct Emptied {
   std::vector<Contestant> candidates;
   Bytes room;                    // without those below
@@ -130,8 +131,8 @@ Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, con
   return all;
 }
 
-// Those of lower tiers who leave with these equals, one after the other, so that so much more is there. None: they
-// cannot, or host memory does not take all of them.
+// The leases of lower tiers that leave with these members, one after the other, so that so much more is free. None:
+// they cannot leave, or host memory does not take all of them.
 std::optional<std::vector<Victim>> with_below(const State& state, const Rules& rules, const Lease& waiter,
                                               const Emptied& emptied, const std::vector<Victim>& equals, Bytes need) {
   const auto all = [&](const std::vector<std::size_t>& chosen) {
@@ -147,7 +148,7 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
   if (!chosen) return std::nullopt;
   if (auto victims = all(*chosen); fits(victims)) return victims;
   if (chosen->empty()) return std::nullopt;
-  // Others, for whom there is place whatever the equals leave of what they take.
+  // The other candidates fit the budget whatever the members leave of it.
   std::vector<Candidate> gives = emptied.gives;
   Bytes place = ledger_left(state, rules, {});
   for (const Victim& equal : equals) {
@@ -197,8 +198,8 @@ std::optional<NextSlice> resident_set(const State& state, const Rules& rules, co
   return slice;
 }
 
-// None: others come before the waiter. If those of lower tiers cannot leave with the equals, it is between the equals
-// alone.
+// None: other leases come before the waiter. If leases of lower tiers cannot leave with the members, only the members
+// share the device.
 std::optional<NextSlice> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
                                const std::string& uuid, Duration then) {
   auto slice = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/true);
@@ -208,8 +209,8 @@ std::optional<NextSlice> built(const State& state, const Rules& rules, const Emp
   return comes ? slice : std::nullopt;
 }
 
-// The moments, in order, from which one of those who have the device comes after one of those who wait for it: between
-// them nobody's place changes. Where there are too many of them, those at which it comes after this waiter.
+// The moments, in order, at which a resident's service time passes a waiter's: between them the order does not change.
+// If there are too many, only the moments of this waiter count.
 std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
   const auto against = [&emptied](const auto& counts) {
     std::vector<Duration> moments;
@@ -229,7 +230,8 @@ std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
   return against([&waiter](const Contestant& candidate) { return candidate.lease->id == waiter.id; });
 }
 
-// No turn of this waiter begins sooner: whoever leaves has had its room for as long as whose turn it is is worth.
+// The earliest start of a slice of this waiter: each leaving lease has had its memory for as long as the switch is
+// worth.
 Time first_quantum(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
                    const std::string& uuid) {
   Time first = Time::never();
@@ -248,7 +250,7 @@ bool among_equals(const State& state, const Lease& waiter, const NextSlice& slic
 
 namespace {
 
-// `bytes`: with how much each leaves.
+// `bytes`: the bytes with which each lease leaves.
 template <typename Moved>
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Moved bytes) {
   // A lease that leaves or enters several devices does so at the pace of the slowest device.
@@ -315,8 +317,8 @@ std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const 
     if (slice) slice->at = goes_on(state, rules, waiter, *slice, *begun, now);
     return slice;
   }
-  // The first moment at which those who then have to leave have had their quantum. Before any of them can have had it
-  // none of its equals leaves.
+  // The first moment at which the leases that then have to leave have had their time. Before that none of the members
+  // leaves.
   const std::vector<Duration> moments = moments_of(all, waiter);
   const Duration any_has = first_quantum(state, rules, all, waiter, uuid) - now;
   Duration then{};

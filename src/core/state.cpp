@@ -201,7 +201,7 @@ void State::drop(LeaseId id) {
   verifying_.erase(id);
   std::erase_if(said_, [id](const auto& its) { return its.first.first == id; });
   requested_.erase(id);  // the number of one that was refused is given again
-  // One that was ended to make room may go before the next look at who else is to yield.
+  // A lease that was ended for a preemptor may go before the next choice of victims.
   for (PreemptionPlan& plan : plans_) {
     std::erase_if(plan.victims, [id](const Victim& of) { return of.lease == id; });
     std::erase(plan.beneficiaries, id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a lease yields its VRAM and gets it back, in two phases each: it is asked, and then it is verified; its room is
-// reserved, and then it is restored. Whatever goes wrong on the way is undone by a resume, repeated until its program
-// is known to run: "not verified" never means "active".
+// Pauses and resumes of a lease, in two phases each: it gets a pause order, and then the pause is verified; its memory
+// is reserved, and then it is restored. A failure on the way is undone by a resume, repeated until the program is known
+// to run: "not verified" never means "active".
 #include "core/methods.h"
 #include "core/stepper.h"
 
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 constexpr Duration first_retry = 1s;  // of a resume that did not come through; doubled each time
 constexpr Duration longest_retry = 30s;
 
-// Somebody else's parked bytes could go; where there are none, what it leased and does not use.
+// Advice for a full ledger: free other parked bytes or, if there are none, give back the unused part of the size.
 std::string ledger_hint(const State& state, const Lease& lease, Bytes free, Bytes entered, const std::string& parked,
                         const std::string& keys) {
   if (entered > Bytes{}) return "resume or end what is " + parked + ", or raise " + keys;
@@ -43,7 +43,7 @@ ReasonArgs args_of(const PauseCause& cause) {
   return all;
 }
 
-// Its lease promises it so much and no more: memory that it allocated while paused stands in its own way.
+// The lease promises its size and no more: memory that it allocated while paused stands in its own way.
 ReasonArgs resume_failed_args(const Lease& lease, const std::string& detail) {
   Bytes beside;
   for (const HeldWhenPaused& its : lease.parking->held_when_paused) beside += its.beside;
@@ -94,7 +94,7 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   text += "; " + format_size(host.available) + " is available, " + format_size(rules_.ledger_reserve) +
           " of it is kept free";
   if (host.headroom) text += "; the control group that is charged takes " + format_size(*host.headroom) + " more";
-  // Whatever leaves least is in the way, and the hint is about that.
+  // The limit that leaves least is the obstacle, and the hint is about that limit.
   std::string hint = "end something that takes host memory, or lower ledger.reserve";
   if (free >= limit_left) hint = ledger_hint(state_, lease, free, state_.ledger_entries(), "parked", "ledger.limit");
   else if (shares && free >= share_left)
@@ -132,7 +132,7 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
   return lease.id;
 }
 
-// `returns`: it waits to come back as soon as it has yielded.
+// `resume_requested`: it waits to resume as soon as it is paused.
 void Stepper::begin_pause(Lease& lease, PauseCause cause, bool resume_requested) {
   if (lease.resize) withdraw_resize(lease, ReasonKind::resize_withdrawn_by_pause);
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
@@ -149,7 +149,7 @@ void Stepper::begin_pause(Lease& lease, PauseCause cause, bool resume_requested)
   ask_to_yield(lease, open.empty() ? *pause_method_of(state_, lease) : open.front(), std::move(parking));
 }
 
-// `parking`: since when, why, and what was entered and told before.
+// `parking`: the start, the cause, and the entries and orders of earlier attempts.
 void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   const bool cooperative = method == PauseMethod::cooperative;
   const Bytes held = held_by(state_, lease);
@@ -191,7 +191,7 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
   touch(lease);
 }
 
-// Noted before the driver locks any of them: after a restart that is all there is to say who may have been parked.
+// Stored before the driver locks any process: after a restart only this note tells which processes may be parked.
 Result<LeaseId> Stepper::on(const LockIntent& fact) {
   Lease* lease = find(fact.lease);
   if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
@@ -291,7 +291,7 @@ void Stepper::want_back(Lease& lease) {
   if (lease.state == LeaseState::paused) explain(lease, ReasonKind::return_queued, place_args(lease));
 }
 
-// Its turn: the room is its own before anything is restored into it.
+// The memory is its own before anything is restored into it.
 void Stepper::bring_back(Lease& lease) {
   bring_back(
       lease, ReasonKind::resuming,
@@ -315,7 +315,7 @@ void Stepper::bring_back(Lease& lease, ReasonKind kind, ReasonArgs args) {
   touch_given(lease);
 }
 
-// It yields for somebody else, or was wanted back, and now its owner has it paused.
+// It was paused for another lease, or its resume was requested, and now its owner pauses it.
 void Stepper::stay_paused(Lease& lease) {
   Parking parking = *lease.parking;
   parking.resume_requested = false;
@@ -324,7 +324,7 @@ void Stepper::stay_paused(Lease& lease) {
   touch(lease);
 }
 
-// It waits no more to resume; one that is to end as soon as it runs is ended as it is.
+// Withdraws the wait to resume. A lease that is to end as soon as it runs is ended as it is.
 void Stepper::withdraw_return(Lease& lease, ReasonKind kind, ReasonArgs args) {
   state_.queue_.erase(lease.id);
   Parking parking = *lease.parking;
@@ -357,7 +357,7 @@ Result<LeaseId> Stepper::on(const DriverReturned& fact) {
   if (lease == nullptr || lease->state != LeaseState::resuming)
     return not_found(to_string(fact.lease) + " is not being resumed");
   State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
-  // How long a late call took is learned like any other: a link that is slow is given the time it takes the next time.
+  // The time of a late call is learned like any other: a slow link gets that time the next time.
   if (const auto since = std::exchange(runtime.late_since, std::nullopt))
     learn(*lease, Move::pause, runtime.moved, std::min(now_ - *since, driver_limit));
   if (!runtime.acting) look_again(*lease);
@@ -398,7 +398,7 @@ Result<LeaseId> Stepper::on(const Unparked& fact) {
   if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) runtime.next.reset();
   const bool on_a_word = !parking.resume_requested;
   if (runtime.next && on_a_word && try_next(*lease, parking, *fact.host)) return lease->id;
-  // Not as one that is parked: what it holds on its devices is still to be measured.
+  // The lease does not end as a parked one: what it holds on its devices is still to be measured.
   if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(*lease)) {
     end(*lease, EndReason::released, ReasonKind::ended_unrestorable, args("detail", fact.detail));
     return lease->id;
@@ -446,14 +446,14 @@ void Stepper::runs_again(Lease& lease, const Parking& parking) {
 
 // -------------------------------------------------------------------------------- time
 
-// Longer than that it never took, and never should.
+// The longest time that such a move should ever take.
 Duration Stepper::driver_time(const Lease& lease, Move move) const {
   const Bytes bytes = std::max(state_.runtime_.at(lease.id).moved, lease.parking ? lease.parking->host_bytes : Bytes{});
   const Prediction takes = state_.costs_.predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes);
   return std::min(takes.longest, driver_limit) + driver_grace;
 }
 
-// The driver may return at any time, and what it did then is what counts; until then nobody counts on it.
+// The driver may return at any time, and its result counts then; no plan counts on it before.
 void Stepper::mark_overdue(Lease& lease) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   const Duration allowed = runtime.overdue_at - runtime.acting_since;
@@ -468,13 +468,13 @@ void Stepper::mark_overdue(Lease& lease) {
   state_.room_stale_ = true;
 }
 
-// The daemon, or its store, was away in the middle of it: nobody knows what had been ordered, and what was carried out.
+// The daemon or its store failed in the middle of a move: nobody knows which orders were given and carried out.
 void Stepper::finish_half_done() {
   for (const LeaseId id : std::exchange(state_.half_done_, {})) {
     Lease* lease = find(id);
     if (lease == nullptr || !lease->parking) continue;
     if (lease->parked()) {
-      // Before the driver was to lock any of it, that was stored, and with it that it is parked by the driver.
+      // Before the driver locked any process, the lock was stored, and with it that the driver parks the lease.
       const auto& before = lease->parking->before_top;
       const bool locked = before && before->method != lease->parking->method;
       if (before && !locked && lease->state == LeaseState::paused) forget_top(*lease);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making room: who waits and may ask others to yield has them asked, the cheapest first and one after the other, and
-// what is free there is kept for it meanwhile. Nothing of this is stored: it is decided anew, from how things are, each
-// time that they have changed, so that a set that cannot be completed any more is given up by itself, and those who
-// yielded for it come back by their place in the queue.
+// Preemption plans: victims are paused for a preemptor, the cheapest first and one after the other, and free memory
+// there is reserved for it. Plans are not stored but made anew after each change. A plan that cannot be completed any
+// more ends by itself, and its victims come back by their place in the queue.
 #include "base/mutants.h"
 #include "core/format.h"
 #include "core/ledger_set.h"
@@ -22,9 +21,10 @@ using namespace std::chrono_literals;
 // A cancelled plan may let other leases start, and these may change the other plans. More often that is put off to the
 // next step.
 constexpr int rounds = 4;
-// Where more devices than this changed, everything is looked at anew: to ask each of them takes as long.
+// If more devices than this changed, all devices are examined anew, which takes no longer.
 constexpr std::size_t few_changes = 8;
-// Where others might yield on more devices than this, only the first of all waiters ask: each step would take too long.
+// If possible victims are on more devices than this, only the first of all waiters are preemptors: each step would take
+// too long.
 constexpr std::size_t most_spread = 64;
 constexpr Duration settling_pause = 1s;
 
@@ -49,7 +49,7 @@ void Stepper::preempt() {
   }
 }
 
-// Once the one has come in for whom a turn has begun, it goes on for the others who come in by it.
+// Once the lease for which a slice began has entered, the plan goes on for its beneficiaries.
 void Stepper::pass_on(PreemptionPlan& preemption) const {
   const Lease* preemptor = state_.find(preemption.preemptor);
   const bool came_in = preemptor != nullptr && preemptor->reserves() && !state_.queue_.contains(preemption.preemptor);
@@ -60,8 +60,8 @@ void Stepper::pass_on(PreemptionPlan& preemption) const {
   preemption.beneficiaries.erase(preemption.beneficiaries.begin());
 }
 
-// In the order of the queue; but what was begun on somebody's word, or because it is somebody's turn, is gone on with
-// before those begin who would not go ahead of it: else whoever yielded would yield for them, or for its own return.
+// Preemptors in the order of the queue. A plan that began by request or slice goes on before preemptors begin that
+// would not go ahead of it: else its victims would be paused for those, or for their own return.
 std::vector<LeaseId> Stepper::preemptors_in_order() const {
   std::vector<const PreemptionPlan*> gone_on_with;
   for (const PreemptionPlan& preemption : previous_plans_)
@@ -79,7 +79,7 @@ std::vector<LeaseId> Stepper::preemptors_in_order() const {
   return found;
 }
 
-// Before anybody has yielded it does not matter whom it would have yield: that depends on who goes ahead of it.
+// Before a victim was asked, its choice of victims does not matter: that depends on the preemptors ahead of it.
 bool Stepper::goes_ahead(LeaseId preemptor, const PreemptionPlan& preemption) const {
   const bool word = preemption.cause != Cause::request && state_.requested_.contains(preemptor);
   return word || state_.find(preemptor)->tier >
@@ -91,8 +91,8 @@ bool Stepper::is_gone_on_with(const PreemptionPlan& preemption) const {
   return preemption.by_slice && state_.preemptors_.contains(preemption.preemptor);
 }
 
-// Where room is held for somebody before it, to whom it would not leave again what it was given, in its turn: nobody
-// yields there for such a one, unless on somebody's word.
+// The devices with memory reserved for a lease ahead of this waiter to which it would not give the memory back in time.
+// No victim is paused there for it, except by request.
 std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
   const QueueKey* key = state_.queue_.key(waiter.id);
   std::vector<std::string> devices;
@@ -104,7 +104,7 @@ std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
   return devices;
 }
 
-// Whether anything has changed that matters here: a device, or who the first waiters are, or it is time to look.
+// True if something changed that matters to plans: a device, the first waiters, or the time to look again.
 bool Stepper::room_stale() {
   std::vector<Preemptor> query = list_preemptors();
   state_.reindex(rules_, now_);
@@ -128,8 +128,7 @@ bool Stepper::room_stale() {
   return true;
 }
 
-// Where nothing is under way and nothing was found before, nothing can be found now unless on one of the devices that
-// changed.
+// Without a plan in progress and without one found before, only the devices that changed can give a plan now.
 bool Stepper::change_matters(const std::vector<std::string>& changed) const {
   const bool in_progress = !state_.plans_.empty() || !state_.slices_.empty() || contested();
   if (in_progress || !state_.requested_.empty() || changed.size() > few_changes) return !changed.empty();
@@ -141,7 +140,8 @@ bool Stepper::change_matters(const std::vector<std::string>& changed) const {
   });
 }
 
-// The first that wait; whoever wants to come back; and those for whom room was ordered, wherever they stand.
+// The preemptors: the first waiters, leases that wait to resume, and leases with a preemption request, wherever they
+// stand.
 std::vector<Preemptor> Stepper::list_preemptors() {
   std::vector<QueueKey> by_rule;
   if (rules_.automatic || mutant(Mutant::nothing_is_manual)) {
@@ -165,7 +165,8 @@ std::vector<Preemptor> Stepper::list_preemptors() {
   return all;
 }
 
-// Nobody keeps those waiting who want something else: as many for each device, and for each number of them.
+// Adds the first waiters for each device, and for each number of devices: waiters for other things keep none of them
+// out.
 void Stepper::add_first_waiters(std::vector<QueueKey>& keys) const {
   const Queue& queue = state_.queue_;
   queue.all().first(preemptors, keys);
@@ -225,7 +226,7 @@ void Stepper::look_for_room(const Lease& waiter) {
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && plan.victims.empty() && others_come_in_with(waiter) && continue_slice(waiter)) return;
   if (plan.found && may) {
-    // It goes on being its turn while those who leave for it are on their way out.
+    // The slice goes on while its victims are being paused.
     const auto old = std::ranges::find_if(previous_plans_, [&waiter](const PreemptionPlan& preemption) {
       return preemption.preemptor == waiter.id && preemption.by_slice;
     });
@@ -237,11 +238,11 @@ void Stepper::look_for_room(const Lease& waiter) {
   }
   look_again_at(plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(ineligible.until);
-  // A word whose victims cannot yield any more takes no right away.
+  // A request whose victims cannot be paused any more takes no right away.
   if (may_ask(state_, rules_, waiter)) wait_for_slice(waiter, barred);
 }
 
-// Nothing is decided while the last reading of where room is made for it is too old; what was made so far is kept.
+// No decision is made while the last reading of the plan's devices is too old; the plan so far is kept.
 bool Stepper::waits_for_reading(const Lease& waiter) {
   const PreemptionPlan* old = started_for(waiter.id);
   if (old == nullptr || !state_.queue_.contains(waiter.id)) return false;
@@ -273,7 +274,7 @@ bool Stepper::others_come_in_with(const Lease& waiter) const {
   });
 }
 
-// Room is made for it in one place at a time.
+// A lease has one plan at a time.
 const PreemptionPlan* Stepper::started_for(LeaseId preemptor) const {
   const auto found = std::ranges::find_if(previous_plans_, [preemptor](const PreemptionPlan& preemption) {
     return preemption.preemptor == preemptor && preemption.started;
@@ -281,8 +282,8 @@ const PreemptionPlan* Stepper::started_for(LeaseId preemptor) const {
   return found == previous_plans_.end() ? nullptr : &*found;
 }
 
-// Where others have yielded for it already, room goes on being made for it, whatever another device would cost by now:
-// else those would have yielded for nothing.
+// If victims were paused for it already, the plan goes on there, whatever another device would cost by now: else their
+// pause would be for nothing.
 VictimPlan Stepper::plan_on_or_elsewhere(PreemptionQuery query) const {
   if (const PreemptionPlan* before = started_for(query.lease.id)) {
     query.on = before->devices;
@@ -292,8 +293,8 @@ VictimPlan Stepper::plan_on_or_elsewhere(PreemptionQuery query) const {
   return plan_victims(state_, rules_, query, now_);
 }
 
-// The room is there, and if it is not the waiter's that is because it is held for somebody else: whoever yields there
-// does not yield for this one.
+// True if the memory is free. If the waiter does not get it, it is reserved for another lease, and no victim there is
+// paused for this waiter.
 bool Stepper::is_free(const Lease& waiter, const std::vector<std::string>& devices) const {
   return std::all_of(devices.begin(), devices.end(), [&](const std::string& uuid) {
     const Device& device = state_.devices_.at(uuid);
@@ -321,7 +322,7 @@ bool Stepper::begin_plan(PreemptionPlan preemption) {
 
 // -------------------------------------------------------------------------------- doing it
 
-// One after the other: the next is asked when the one before has yielded, or could not. True: room may be there at
+// Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
 // once.
 bool Stepper::advance(const PreemptionPlan& preemption) {
   if (preemption.victims.empty() || somebody_yields(preemption.devices)) return false;
@@ -350,7 +351,7 @@ bool Stepper::swap_may_be_prevented(const Lease& victim) const {
   return barred && barred->by == Hindrance::swap && barred->until < now_ + barred_for;
 }
 
-// The method before it was undone a moment ago, and what host memory takes was told with that.
+// The earlier method was undone a moment ago, and host memory was reported with that.
 void Stepper::ask_by_next(Lease& victim, const PreemptionPlan& preemption) {
   const auto undone = undone_.find(victim.id);
   State::LeaseRuntime& runtime = state_.runtime_.at(victim.id);
@@ -383,19 +384,20 @@ void Stepper::note_started(const PreemptionPlan& preemption) {
   for (PreemptionPlan& its : state_.plans_) its.started |= its.preemptor == preemption.preemptor;
 }
 
-// For whomever they were asked, their room is not wanted any more, or not theirs.
+// Victims whose memory is not wanted any more, or that have it no more, are settled.
 void Stepper::settle_undone() {
   for (const auto& [id, undone] : std::exchange(undone_, {}))
     if (Lease* lease = find(id); lease != nullptr && lease->state == LeaseState::active)
       runs_again(*lease, undone.parking);
 }
 
-// Only now is it known what host memory takes, and a moment has passed: everything is looked at again.
+// Host memory is known only now, and a moment has passed: the plan is examined again.
 Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   Lease* victim = find(fact.lease);
   if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
   state_.runtime_.at(victim->id).weighed = false;
-  // The driver may have returned to one that was passed over, say: what that leaves is looked at first.
+  // The driver may have returned meanwhile, for example for a victim that was passed over: the result is examined
+  // first.
   const auto preemption = std::find_if(state_.plans_.begin(), state_.plans_.end(), [&](const PreemptionPlan& of) {
     return !of.victims.empty() && of.victims.front().lease == victim->id && !somebody_yields(of.devices);
   });
@@ -430,11 +432,12 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   return victim->id;
 }
 
-// Told while the victim is paused, when the preemptor may be over: what that lease asked for, and not how things are.
+// The cause is shown while the victim is paused, when the preemptor may be gone: so it has the request of the
+// preemptor, and not the present state.
 PauseCause Stepper::cause_of(const PreemptionPlan& preemption, const Lease& victim) const {
   const Lease& preemptor = *state_.find(preemption.preemptor);
   PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
-  // In a time slice those may have to leave who are below the leases that share it.
+  // In a time slice, leases of lower tiers may have to leave as well.
   const bool below = preemption.cause == Cause::slice && victim.tier < preemptor.tier;
   if (preemption.cause == Cause::tier || below) {
     cause.kind = PauseCauseKind::tier;
@@ -480,8 +483,8 @@ ReasonKind Stepper::why_unpausable(const Lease& lease, const Lease& preemptor, R
   return lease.pausable == Pausable::driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered;
 }
 
-// Without the one that takes most of it there may be a set that fits; who is being parked may leave more of it free in
-// a moment.
+// Without the victim that takes most host memory there may be a set that fits. Leases that are being parked may leave
+// more of it free in a moment.
 void Stepper::refuse_set(const PreemptionPlan& preemption, const std::string& beyond) {
   const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
   Lease& victim = *find(most->lease);

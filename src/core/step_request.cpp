@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room that is made on somebody's word: who may be asked on it, who is kept out meanwhile, and who keeps it afterwards.
+// Preemption requests: possible victims, leases that are kept out meanwhile, and leases that keep the memory
+// afterwards.
 #include "core/explain.h"
 #include "core/format.h"
 #include "core/prospects.h"
@@ -45,8 +46,8 @@ void Stepper::request_preemption(Lease& lease, const PreemptionRequest& by) {
   state_.room_stale_ = true;
 }
 
-// Up to which tier others are kept out. Those who yield on somebody's word, and stand above the preemptor, wait to come
-// back as soon as they have yielded: not into the room that they have just made, until the last of them has made his.
+// The tier up to which other leases are kept out. Victims above the preemptor wait to resume as soon as they are
+// paused: they may not take the memory back before the last victim has freed its own.
 Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) const {
   Tier tier = query.lease.tier;
   const auto consider = [&](const Lease& lease) {
@@ -63,7 +64,7 @@ Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) co
   return tier;
 }
 
-// It has the room that was made for it, and keeps it: who yielded for it would otherwise take it back at once.
+// The lease has the requested memory, and keeps it: its victims would otherwise take it back at once.
 void Stepper::keep_request(Lease& lease) {
   for (const LeaseId id : state_.away_)
     if (LeaseId& whom = state_.runtime_.at(id).yields_for; whom == lease.id) whom = {};
@@ -76,7 +77,7 @@ void Stepper::keep_request(Lease& lease) {
   touch(lease);
 }
 
-// Somebody's word is about what its lease wanted when it was said.
+// A preemption request covers only the size that the lease wanted at that time.
 void Stepper::drop_request(Lease& lease) {
   lease.preemption_request.reset();
   state_.requested_.erase(lease.id);

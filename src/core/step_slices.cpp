@@ -24,7 +24,7 @@ std::vector<Element> in_order(std::vector<Element> elements) {
 
 }  // namespace
 
-// Its turn has begun on this device: others left for it, or are leaving.
+// The plan, if the slice of the waiter has begun on this device: victims left for it, or are leaving.
 const PreemptionPlan* Stepper::begun(LeaseId waiter, const std::string& uuid) const {
   const PreemptionPlan* plan = started_for(waiter);
   const bool here = plan != nullptr && plan->by_slice &&
@@ -74,7 +74,7 @@ bool Stepper::binds(const AnnouncedSlice& said, const NextSlice& slice) const {
          std::ranges::all_of(slice.leaves, [&](LeaseId id) { return state_.standing(id).came_back <= said.first; });
 }
 
-// To all who come in by it.
+// Announces the slice to all leases that enter by it.
 void Stepper::announce(const NextSlice& slice) {
   for (const LeaseId id : slice.enters) {
     const auto [its, fresh] = state_.said_.try_emplace({id, in_order(slice.devices)});
@@ -129,7 +129,7 @@ std::vector<LeaseId> Stepper::wanting_several() const {
   return ids;
 }
 
-// On one device, whoever else may take turns there; none while they are not known, or barred.
+// The next slice on one device; none while its slice group is not known, or the waiter is barred there.
 std::optional<NextSlice> Stepper::slice_on(const Lease& waiter, const Device& device,
                                            const std::vector<std::string>& barred) {
   const std::string& uuid = device.reading.uuid;
@@ -137,7 +137,7 @@ std::optional<NextSlice> Stepper::slice_on(const Lease& waiter, const Device& de
   if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
   SliceGroup slice_group = slice_group_on(state_, rules_, waiter, device, now_);
   if (!slice_group.residents.empty()) join_slice_group(device, slice_group);
-  // Nobody yields to them there, whatever they have had: they take no turn from others.
+  // No lease is paused for these waiters there, so they take no slice from others.
   std::erase_if(slice_group.waiters, [&](LeaseId id) {
     if (id == waiter.id) return false;
     const auto others = barred_from(*find(id));
@@ -146,7 +146,7 @@ std::optional<NextSlice> Stepper::slice_on(const Lease& waiter, const Device& de
   return slice_of(state_, rules_, waiter, device, slice_group, begun(waiter.id, uuid), now_);
 }
 
-// Where its turn comes first. It begins when that of the last of those who leave has ended.
+// The slice on the devices where it comes first. It begins when the last of the leaving leases has had its time.
 std::optional<NextSlice> Stepper::slice_on_several(const Lease& waiter, const std::vector<std::string>& barred) {
   std::vector<NextSlice> slices;
   for (const Device* device : devices_for(state_, waiter)) {
@@ -166,14 +166,14 @@ std::optional<NextSlice> Stepper::slice_on_several(const Lease& waiter, const st
       if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
   }
   if (!among_equals(state_, waiter, all)) return std::nullopt;
-  // One after the other they leave all of these devices: what that costs counts as a whole.
+  // The leases leave all of these devices one after the other: the cost of that counts as a whole.
   if (in_progress != nullptr) all.at = std::max(all.at, goes_on(state_, rules_, waiter, all, *in_progress, now_));
   else all.at = std::max(all.at, quantum_ends(state_, rules_, waiter, all));
   return all;
 }
 
-// Whether the room is there by itself before that, or so soon after it that nobody need leave for it: the wait that is
-// saved would be shorter than what it costs.
+// True if the memory is free by itself before the slice, or so soon after it that the saved wait is shorter than the
+// cost.
 bool Stepper::comes_before(const Lease& waiter, const NextSlice& slice) const {
   Duration price{};
   for (const Victim& victim : as_victims(state_, rules_, slice.leaves, waiter.uid, slice.devices, now_))
@@ -193,8 +193,8 @@ bool Stepper::take_slice(const Lease& waiter, const NextSlice& slice) {
                      std::move(victims), std::move(with)});
 }
 
-// Once it has begun, those who were to leave then do, as long as they are enough: who had how much changes all the
-// time, and a turn that is made up anew from that could be put off, and what has been freed for it be kept for nobody.
+// A slice that has begun keeps its victims as long as they are enough. Service times change all the time: a slice that
+// is made anew could be put off, and memory freed for it would be reserved for nothing.
 bool Stepper::continue_slice(const Lease& waiter) {
   const PreemptionPlan* old = started_for(waiter.id);
   if (old == nullptr || !old->by_slice) return false;
@@ -240,7 +240,7 @@ void Stepper::join_slice_group(const Device& device, const SliceGroup& slice_gro
     for (const LeaseId id : *members) count_time(id, group.try_emplace(id, level).first->second);
 }
 
-// How long it had its room, up to now.
+// Adds the time up to now to its service time.
 void Stepper::count_time(LeaseId id, State::ServiceTime& service) {
   if (service.since) service.had += now_ - *service.since;
   const Lease* lease = find(id);
@@ -280,7 +280,7 @@ bool Stepper::contends(LeaseId id, const Device& device) const {
                              [&](LeaseId other) { return other != id && state_.find(other)->tier == lease->tier; });
 }
 
-// On one of them somebody is on the way out, or is about to be asked.
+// True if a lease on one of these devices is leaving, or is about to be asked.
 bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
   return std::ranges::any_of(devices, [this](const std::string& uuid) {
     return std::ranges::any_of(state_.devices_.at(uuid).leases, [this](LeaseId id) {
@@ -289,7 +289,7 @@ bool Stepper::somebody_yields(const std::vector<std::string>& devices) const {
   });
 }
 
-// Whether any of those who take turns has its room: else they all only wait.
+// True if any member of a slice group has its memory: else all of them only wait.
 bool Stepper::contested() const {
   return std::any_of(state_.slice_groups_.begin(), state_.slice_groups_.end(), [this](const auto& of) {
     return std::any_of(of.second.begin(), of.second.end(), [this](const auto& one) {

@@ -306,8 +306,7 @@ void Stepper::give_up_missing() {
                                     [](const auto& entry) { return entry.second.read_at && !entry.second.lost; });
   for (auto& [uuid, device] : state_.devices_) {
     if (!State::given_up(device, rules_, now_)) continue;
-    // One that was there may have been taken out to be mended; while none at all is left, somebody is at work on the
-    // machine.
+    // A missing device may have been removed for repair. While all devices are missing, the machine is being worked on.
     const bool over = any_left && now_ - *device.missing_since >= rules_.forget_after;
     const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());
     for (const LeaseId id : here) {
@@ -317,7 +316,7 @@ void Stepper::give_up_missing() {
       if (device.leases.contains(id)) state_.unbook(lease, device);
       ended_.push_back(id);
     }
-    // Known by name only, and nobody had anything there: there is no such device.
+    // The device is known by name only, and no lease had memory there: there is no such device.
     if (device.leases.empty() && (!device.read_at || over)) forgotten.push_back(uuid);
   }
   for (const std::string& uuid : forgotten) forget(uuid);
@@ -370,8 +369,8 @@ void Stepper::end_with(Lease& lease, const Device& device) {
   end(lease, EndReason::failed, ReasonKind::device_gone, std::move(why));
 }
 
-// From now on it is as if the device had never been there: those who asked for it by name are told, and whoever only it
-// could have served is seen to be hopeless.
+// Forgets the device, as if it had never been there. Leases that asked for it by name are told, and leases that only it
+// could serve count as hopeless.
 void Stepper::forget(const std::string& uuid) {
   const Device& device = state_.devices_.at(uuid);
   const std::string gone = device.read_at ? gone_text(device, now_) : "there is no device '" + uuid + "'";

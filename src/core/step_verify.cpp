@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a lease that says it has yielded really did, and what follows when it did not, or when nobody can tell: its
-// pause is undone.
+// Verifies that a paused lease really freed its bytes. A pause that is disproved, or that nobody can verify, is undone.
 #include "core/methods.h"
 #include "core/stepper.h"
 
@@ -16,15 +15,15 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int proofs_needed = 2;  // snapshots in a row that show the bytes gone
-// A lease counts as one that lied no sooner than this after it said that it has yielded: drivers measure now and then.
+// A report counts as false no sooner than this after it was made: drivers measure now and then.
 constexpr Duration liar_at_least = 2s;
-// At the end of the time for it the newest snapshot speaks for the moment, if it began no longer ago than this: none
-// begins at the very end.
+// At the end of the time to verify, the newest snapshot counts if it began no longer ago than this: no snapshot begins
+// at the very end.
 constexpr Duration newest_snapshot = 1s;
 
 }  // namespace
 
-// In every plausible snapshot that was begun after it yielded: does it hold no more than it promised?
+// Checks each plausible snapshot that began after the report: does the lease hold no more than its residue?
 void Stepper::verify_yielding(Time began) {
   const std::vector<LeaseId> all(state_.verifying_.begin(), state_.verifying_.end());
   for (const LeaseId id : all) {
@@ -43,7 +42,7 @@ void Stepper::verify_yielding(Time began) {
   }
 }
 
-// Whether the snapshot that was begun then says of all its devices what it holds there.
+// True if the snapshot that began then tells what the lease holds on all its devices.
 bool Stepper::told(const Lease& lease, Time began) const {
   return std::all_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
     const Device& device = state_.devices_.at(uuid);
@@ -51,7 +50,7 @@ bool Stepper::told(const Lease& lease, Time began) const {
   });
 }
 
-// It is listed with more than it promised to keep.
+// True if it is listed with more than its residue.
 bool Stepper::holds_on(const Lease& lease) const {
   return std::any_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
     return state_.charge(lease.id, uuid).used > lease.parking->residue;
@@ -59,7 +58,7 @@ bool Stepper::holds_on(const Lease& lease) const {
 }
 
 bool Stepper::yields(const Lease& lease, Time began) const {
-  // It is no longer listed, and that proves nothing while as much is used there by nobody who is.
+  // A lease that left the list proves nothing while as many unlisted bytes are in use there.
   const bool seen = state_.unlisted_since_asked(lease) <= reading_slack || mutant(Mutant::unlisted_is_gone);
   return told(lease, began) && !holds_on(lease) && seen;
 }
@@ -76,7 +75,7 @@ void Stepper::look_at_unlisted(const Lease& lease) {
   }
 }
 
-// Longer than the bytes of this consumer ever took to be measured gone.
+// A time longer than the bytes of this consumer ever took to be measured gone.
 Duration Stepper::liar_after(const Lease& lease) const {
   const Bytes bytes = state_.runtime_.at(lease.id).moved;
   const Prediction takes =
@@ -112,7 +111,7 @@ void Stepper::settle_down(Lease& lease) {
   runtime.look_at = Time::never();
   state_.schedule(lease, rules_);
   touch(lease);
-  // If that does not make the room that somebody waits for, it is not this one who is to blame.
+  // If a waiter still lacks memory after that, this lease is not to blame.
   for (const Preemptor& preemptor : state_.preemptors_.in_order()) may_be_blocked_.push_back(preemptor.key.lease);
   state_.reindex(rules_, now_);
   note_blocked();
@@ -120,8 +119,8 @@ void Stepper::settle_down(Lease& lease) {
   if (resume_requested || lease.stop_requested) want_back(lease);
 }
 
-// The method failed: its consumer is trusted less with it, but for what was no doing of its own; and the next one is
-// tried once this one is undone, if the pause is wanted then.
+// The method failed: its consumer is trusted less with it, unless an obstacle was to blame. The next method is tried
+// once this one is undone, if the pause is wanted then.
 void Stepper::fail(Lease& lease, ReasonKind kind, ReasonArgs args, std::optional<Hindrance> hindrance) {
   const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
@@ -135,7 +134,7 @@ void Stepper::fail(Lease& lease, ReasonKind kind, ReasonArgs args, std::optional
   undo(lease, kind, std::move(args), hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
 }
 
-// Not verified is not active: what was begun may still take effect, so it is taken back until the program runs.
+// A pause that is not verified may still take effect, so it is undone until the program runs.
 void Stepper::undo(Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Ground ground) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   state_.verifying_.erase(lease.id);
@@ -182,7 +181,7 @@ void Stepper::bar(const Lease& lease, std::optional<Hindrance> by, const std::st
   look_again_at(its.until);
 }
 
-// The next proof, or the next try.
+// Schedules the next proof, or the next attempt.
 void Stepper::look_again(Lease& lease) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
   if (lease.state == LeaseState::resuming) return note("tried_again"), unpark(lease);

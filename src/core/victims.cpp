@@ -19,13 +19,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A spot lease that is ended loses all it did, and starts again from nothing.
+// A spot lease that is ended loses its work and starts again from nothing.
 constexpr Duration start_again = 60s;
 // The price of each attempt that comes to nothing; their number is expected from earlier pauses.
 constexpr Duration futile_try = 10s;
-// An preemptor that takes any device has room made for it on one of so many of the roomiest.
+// For a preemptor that takes any device, victims are sought on this many of the freest devices.
 constexpr std::size_t devices_tried = 16;
-// Once there is a place for it, no more devices are looked at than hold so many: it is to be decided in a moment.
+// Once a plan is found, no more devices are examined than hold this many leases: the decision must be quick.
 constexpr std::size_t leases_looked_at = 1000;
 
 struct OnDevice {
@@ -43,7 +43,7 @@ struct OnDevice {
   Time again = Time::never();
 };
 
-// Those who yield for the same preemptor on other devices, and what they enter in the ledger.
+// Victims for the same preemptor on other devices, and the bytes that they enter in the ledger.
 struct Taken {
   std::set<LeaseId> leases;
   Bytes all;
@@ -75,7 +75,7 @@ Duration futile(const State& state, const Consumer& consumer, PauseMethod method
   return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
 }
 
-// On one of its devices.
+// The lease as a victim on one of its devices.
 Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now) {
   Victim victim;
   victim.lease = lease.id;
@@ -137,7 +137,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
     gain += std::max(candidates.back().gain, Bytes{});
   }
   const Bytes place = ledger_left(state, rules, {}) - taken.all;
-  // None of them where nothing is lacking.
+  // If nothing is lacking, no victim is chosen.
   auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates, taken), lacks, place);
   if (!chosen && gain >= lacks) {
     over_ledger(state, rules, query, plan, candidates);
@@ -168,7 +168,8 @@ void weigh_wait(const State& state, const Rules& rules, const PreemptionQuery& q
   const auto by_itself = room_by_itself(state, rules, query.lease, *plan.device, now);
   const auto ends = [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; };
   const bool ended = std::any_of(plan.victims.begin(), plan.victims.end(), ends);
-  // A higher tier does not wait for what it costs others to come back, or to start again; who is ended has its grace.
+  // A higher tier does not wait to save others the cost of a resume or a new start. A victim that is ended has its
+  // grace.
   const Duration price = plan.pause + (ended ? rules.grace : Duration{});
   if (!by_itself || *by_itself - now > price) return;
   plan.found = false;
@@ -182,7 +183,7 @@ std::size_t tried_for(const Lease& lease) {
   return std::max(devices_tried, static_cast<std::size_t>(lease.device_count));
 }
 
-// Whether it is one of its devices_for(): in every step asked of the devices that have changed.
+// True if it is one of the lease's devices_for(); asked in every step of the devices that have changed.
 bool among_its_devices(const State& state, const Lease& lease, const Device& device) {
   const std::string& uuid = device.reading.uuid;
   if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
@@ -326,7 +327,8 @@ namespace {
 
 OnDevice best_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
                  const Taken& taken, Time now) {
-  // A user's word reaches that user's own programs. Others yield as far as they would have to without it.
+  // A user's request reaches the user's own programs. Other leases are victims only as they would be without the
+  // request.
   const bool own_first = query.preemption_request && !query.preemption_request->any_user;
   if (own_first) {
     PreemptionQuery word = query;
@@ -397,8 +399,8 @@ VictimPlan put_together(const State& state, const Rules& rules, const Preemption
   return room;
 }
 
-// Those who are cheapest on each device are too much together for host memory: on each in turn, those for whom there is
-// place beside those before them; where nobody is left for whom there is, that device comes first.
+// The cheapest victims of all devices together need too much host memory. So victims are chosen device by device,
+// beside those chosen before. A device without a possible set comes first.
 std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const PreemptionQuery& query,
                                  const std::vector<OnDevice>& plans, std::size_t count, Time now) {
   std::vector<const Device*> devices;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core that pause one program, whatever it meets.
+// Helper for tests that pause one program under all circumstances.
 #pragma once
 
 #include "core/testing/world.h"
@@ -10,7 +10,7 @@
 
 namespace sublet::core::testing {
 
-// One card of 24 GiB, a program that uses 9 of its 10 GiB and yields by itself, and an urgent one that may come.
+// One card of 24 GiB, a cooperative program that uses 9 of its 10 GiB, and a critical lease that may come.
 struct Attempt : World {
   LeaseId victim, urgent;
   Attempt() {
@@ -26,7 +26,7 @@ struct Attempt : World {
   }
   void measure(Bytes used, Bytes unlisted = {}) {
     now = now + 20ms;
-    std::vector<ProcessUse> processes{uses(99, 100 * MiB)};  // without any the list itself is not believed
+    std::vector<ProcessUse> processes{uses(99, 100 * MiB)};  // an empty list is not believed
     if (used > Bytes{}) processes.push_back(uses(7, used, victim));
     snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core with a program that yields by itself.
+// Helper for tests of the core with a cooperative program.
 #pragma once
 
 #include "core/testing/world.h"
@@ -11,7 +11,7 @@
 
 namespace sublet::core::testing {
 
-// One card of 24 GiB and a program that uses 9 of its 10 GiB and yields by itself, all but 32 MiB.
+// One card of 24 GiB and a cooperative program that uses 9 of its 10 GiB, with a residue of 32 MiB.
 struct Cooperating : World {
   LeaseId victim;
   Cooperating() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core that make room: one card whose programs do what they are told.
+// Helper for tests with preemption: one card whose programs obey their orders.
 #pragma once
 
 #include "core/testing/world.h"
@@ -10,12 +10,12 @@
 
 namespace sublet::core::testing {
 
-// Cards of 24 GiB whose programs do what they are told: they yield when they are asked, and come back.
+// Cards of 24 GiB whose programs obey: they yield on a pause order, and resume on a resume order.
 struct Card : World {
-  std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and what it uses
+  std::map<LeaseId, std::pair<int, Bytes>> programs;  // pid and used bytes
   std::set<LeaseId> yielded;
-  std::set<LeaseId> refusing;  // to yield by themselves
-  std::size_t obeyed = 0;      // of `actions`
+  std::set<LeaseId> refusing;  // programs that refuse to yield
+  std::size_t obeyed = 0;      // number of `actions` that were carried out
   int next_pid = 100;
   unsigned cards = 1;
 
@@ -55,7 +55,7 @@ struct Card : World {
     if (lease == nullptr) return uuid == uuid_of(0);  // an unleased process
     return std::find(lease->devices.begin(), lease->devices.end(), uuid) != lease->devices.end();
   }
-  // Carries out what was ordered, at the speed of 2 GiB/s, until nothing is ordered any more.
+  // Carries out all orders, at the speed of 2 GiB/s, until there are no more.
   void obey(HostMemory host = plenty, int orders = 200) {
     for (int order = 0; order < orders && obeyed < actions.size(); ++order) {
       const Action action = actions[obeyed++];
@@ -87,7 +87,7 @@ struct Card : World {
     measure();
     obey();
   }
-  // Lets time pass as the daemon does, with everything that is ordered meanwhile.
+  // Lets time pass as in the daemon, and carries out the orders meanwhile.
   void live(Duration d) {
     const Time until = now + d;
     while (now < until) {

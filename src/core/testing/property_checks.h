@@ -19,7 +19,7 @@ class PropertyChecks {
   void before(const State& state, Time now);
   void after(const State& state, const Fact& fact, const Plan& plan, Time now);
 
-  // The leases that a store would hold: all that plans said was to be stored, and nothing else.
+  // The leases that a store would hold: all leases that plans stored, and nothing else.
   std::vector<Lease> stored() const;
   std::uint64_t last_id() const { return last_id_; }
   // After State::load: owners have time to come back, so that deadlines move.
@@ -40,7 +40,7 @@ class PropertyChecks {
   std::set<LeaseId> forgotten_;  // ended and settled; never to be stored again
   std::uint64_t last_id_ = 0;
 
-  // As it was before the step.
+  // The state before the step.
   std::map<LeaseId, Lease> leases_before_;
   std::map<std::string, Bytes> free_before_;
   Time wake_before_ = Time::never();

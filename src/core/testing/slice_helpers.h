@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of turns: who had how much of the cards.
+// Helpers for tests of time slices: the service time of each lease.
 #pragma once
 
 #include "core/testing/ideal_executor.h"
@@ -28,7 +28,7 @@ inline Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
   return shares;
 }
 
-// One lease on both of two cards, and whoever else wants one of them.
+// One lease on both of two cards, and other leases that want one of them.
 struct Several : Card {
   LeaseId both;
   explicit Several(Duration residency) {

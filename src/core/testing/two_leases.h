@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core that pause: a program with its lease, and one that waits for its room.
+// Helper for tests of pauses: a program with its lease, and a lease that waits for its memory.
 #pragma once
 
 #include "core/testing/world.h"
 
 namespace sublet::core::testing {
 
-// One card of 24 GiB, a program that uses 9 of its 10 GiB, and one that waits for 20.
+// One card of 24 GiB, a program that uses 9 of its 10 GiB, and a lease that waits for 20 GiB.
 struct TwoLeases : World {
   LeaseId victim, waiter;
   TwoLeases() {

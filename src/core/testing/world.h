@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of the core: a state, its rules and a clock that the test moves, with short words for what
-// happens.
+// Helper for tests of the core: a state, its rules, a clock that the test moves, and short names for events.
 #pragma once
 
 #include "core/explain.h"
@@ -36,7 +35,7 @@ inline Lease wish(Bytes vram, std::string consumer = "train") {
   return lease;
 }
 
-// The consumer of such a wish.
+// The consumer of a lease made by wish().
 inline Consumer anas(std::string name) { return {1000, std::move(name)}; }
 
 inline ProcessRef process(int pid) { return {pid, static_cast<std::uint64_t>(pid) * 10}; }
@@ -47,7 +46,7 @@ inline Owner kept_process(int pid) {
 
 inline std::string uuid_of(int index) { return "GPU-" + std::to_string(index); }
 
-// A plausible reading: what the processes use, and `hidden` that is in no list.
+// A plausible reading: the use of the processes, and `hidden` bytes of no listed process.
 inline DeviceReading gpu(int index, Bytes total, std::vector<ProcessUse> processes = {}, Bytes hidden = {}) {
   DeviceReading reading;
   reading.uuid = uuid_of(index);
@@ -62,7 +61,7 @@ inline DeviceReading gpu(int index, Bytes total, std::vector<ProcessUse> process
 
 inline ProcessUse uses(int pid, Bytes used, LeaseId lease = {}) { return {process(pid), used, lease}; }
 
-// Whether tests can interrupt what is to be stored: see core/transitions.h.
+// True if the plan stores nothing, or names a transition that tests can interrupt: see core/transitions.h.
 inline bool has_name(const Plan& plan) {
   const bool stores = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() ||
                       !plan.records.empty();
@@ -92,7 +91,7 @@ struct World {
     return last;
   }
 
-  // Lets time pass, waking the core when it asked for it, as the daemon does.
+  // Lets time pass and wakes the core at wake_at, as the daemon does.
   void pass(Duration d) {
     const Time until = now + d;
     while (last.wake_at <= until) {
@@ -137,7 +136,7 @@ struct World {
   bool gone(LeaseId id) const { return state.find(id) == nullptr; }
   LeaseState state_of(LeaseId id) const { return at(id).state; }
 
-  // The value of a lease in the last plan; that is how an end is seen of a lease that left the state with it.
+  // The value of a lease in the last plan. So the end of a lease is seen that left the state with that plan.
   const Lease& told(LeaseId id) const {
     static const Lease none;
     for (const Lease& lease : last.changed)
