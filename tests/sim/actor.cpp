@@ -125,7 +125,7 @@ void SimActor::let(LeaseId lease) {
   if (all_named_) give_back();
 }
 
-// Whatever is written down and is for nobody, whoever did it.
+// Gives back all stored limits that no lease needs any more, whatever actor set them.
 void SimActor::give_back() {
   Ram& ram = life_->world.ram();
   for (std::size_t number = 0; number < ram.groups(); ++number) {

@@ -24,12 +24,14 @@ class SimActor final : public engine::Actor {
   const actor::Reply& introduction() const override { return said_; }
   void fetch(actor::Order order, std::span<const int> descriptors, Fetched done) override;
 
-  // Which of them it is; 0: there never was one.
+  // The number of the present actor; 0: there never was one.
   int number() const { return number_; }
-  // It has obeyed all that it was told, and was not told that all who are parked were named.
+  // True if it has obeyed all orders, and was not told that all parked leases were named.
   bool waits_for_names() const { return ready_ && waiting_.empty() && !all_named_; }
-  void when_come(std::function<void()> told) { told_ = std::move(told); }  // and the engine knows that
-  // `strike`: how a signal ends a program.
+  void when_come(std::function<void()> told) {
+    told_ = std::move(told);
+  }  // called when the actor has come and the engine knows that
+  // `strike`: ends a program by a signal.
   void when_signalled(std::function<void(LeaseId, int)> strike) { strike_ = std::move(strike); }
 
  private:
@@ -50,12 +52,12 @@ class SimActor final : public engine::Actor {
   std::function<void(LeaseId, int)> strike_;
   bool ready_ = false, stopped_ = false;
   int number_ = 0;
-  std::int64_t free_at_ns_ = 0;  // one order after the other
+  std::int64_t free_at_ns_ = 0;  // when it is free for the next order
   std::uint64_t last_ = 0;
   std::list<Waiting> waiting_;
-  std::set<LeaseId> known_;                        // introduced to this one
-  std::map<std::size_t, std::set<LeaseId>> kept_;  // groups, for whom
-  bool all_named_ = false;                         // all that are to be kept
+  std::set<LeaseId> known_;                        // leases introduced to this actor
+  std::map<std::size_t, std::set<LeaseId>> kept_;  // leases for which each group is kept from swap
+  bool all_named_ = false;                         // all leases that are to be kept were named
   std::string problem_;
   actor::Reply said_;
 };

@@ -14,7 +14,7 @@ namespace sublet::sim {
 
 class Agenda {
  public:
-  using Id = std::pair<std::int64_t, std::uint64_t>;  // when, and a number of its own; {} is none
+  using Id = std::pair<std::int64_t, std::uint64_t>;  // the time and a unique number; {}: none
 
   std::int64_t now_ns() const { return now_ns_; }
   Id in(Duration from_now, std::function<void()> what) {
@@ -25,7 +25,7 @@ class Agenda {
   void cancel(Id id) { entries_.erase(id); }
 
   std::int64_t next_ns() const { return entries_.empty() ? INT64_MAX : entries_.begin()->first.first; }
-  // Time goes on to the next entry, unless it is there already, and what is written there happens.
+  // Moves time to the next entry, unless that is due already, and runs the entry.
   bool happen() {
     if (entries_.empty()) return false;
     const auto entry = entries_.extract(entries_.begin());
@@ -33,9 +33,9 @@ class Agenda {
     entry.mapped()();
     return true;
   }
-  // Time goes on and nothing happens, not even what is due: nobody runs.
+  // Moves time without running any entry, not even a due one.
   void stand_still(Duration d) { now_ns_ += d.count(); }
-  // The machine sleeps: this clock stands, and the wall clock goes on.
+  // The machine sleeps: this clock stands still, and the wall clock goes on.
   void sleep(Duration d) { slept_ += d, ++now_ns_; }
   Duration slept() const { return slept_; }
 

@@ -188,7 +188,7 @@ void Clients::preempt(Client& client, Random& random) {
   send(&client, core::Preempt{client.lease, 0, {.uid = uid, .any_user = random.chance(50)}}, random.chance(30));
 }
 
-// It is still on its way to where it says how it yields: its program is only importing, or it has none yet.
+// True if the program may still register how it yields: it is only importing, or does not exist yet.
 bool Clients::silent(Client& client, const core::Lease& lease, Random& random) {
   if (config_.late_words <= 0 || lease.tier != core::Tier::spot || lease.cooperation) return false;
   if (!client.speaks_after) client.speaks_after = random.time(0s, 2 * config_.rules.spot_unused_after);
@@ -249,7 +249,7 @@ void Clients::attach(Client& client, const core::Lease& lease, Random& random) {
   send(&client, attach, random.chance(50));
 }
 
-// It says that it yields by itself; or, now and then, that it does so no more.
+// Registers the program as cooperative, or now and then withdraws that.
 void Clients::cooperate(Client& client, const core::Lease& lease, const Program& program, Random& random) {
   if (lease.cooperation) return send(&client, core::Cooperate{lease.id, lease.generation, {}}, random.chance(30));
   core::Cooperation how;

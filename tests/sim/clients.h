@@ -15,40 +15,40 @@ class Clients {
   Clients(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk)
       : config_(config), world_(world), agenda_(agenda), verdict_(verdict), oracle_(oracle), disk_(disk) {}
 
-  // The daemon is there, or gone (null): what was under way then is not answered by anybody.
+  // Sets the daemon, or null when it is gone: open calls are then never answered.
   void serve(Daemon* daemon);
 
   void submit(Random& random);
-  void act(Random& random);    // one of those who have a lease does something
-  void work(Random& random);   // one of the programs does
-  void retry(Random& random);  // a call is made again that was made before
+  void act(Random& random);    // one client with a lease does something
+  void work(Random& random);   // one of the programs does something
+  void retry(Random& random);  // repeats an earlier call
   void blunder(Random& random);
   void lose_keeper(Random& random);
 
-  // For the end of a run: those who have been parked come back, everybody else goes, programs that have outlived their
-  // leases, too.
+  // For the end of a run: parked leases resume, all other leases end, and so do programs that have outlived their
+  // leases.
   void wind_down();
 
-  // Programs that want more than there is: they come all at once, take all that they are given, and stay.
+  // Starts programs that want more memory than there is: they come all at once, take all that they are given, and stay.
   void gather(Random& random);
   void keep_company();
 
  private:
   struct Client {
     LeaseId lease;
-    std::uint64_t session = 0;                  // holds it
-    bool waiting = false;                       // for an answer
-    std::optional<Duration> speaks_after = {};  // so long after its grant it says how it yields, if it ever does
+    std::uint64_t session = 0;                  // number of the connection that holds the lease
+    bool waiting = false;                       // waits for an answer
+    std::optional<Duration> speaks_after = {};  // time from the grant until it registers how it yields; unset: never
   };
   struct Call {
     std::string key;
     core::Fact fact;
-    std::optional<std::string> body;  // as answered, and durable
+    std::optional<std::string> body;  // the answer, once durable
   };
   struct Guest {
     LeaseId lease;
-    std::optional<Bytes> keeps;  // it yields by itself, and keeps that
-    bool settled = false;        // has all that it will ever take
+    std::optional<Bytes> keeps;  // cooperative: its residue
+    bool settled = false;        // has all the memory that it will ever take
   };
   LeaseId invite(core::Lease lease);
   void settle(Guest& guest, Client& client, const core::Lease& lease);
@@ -76,7 +76,7 @@ class Clients {
   Disk& disk_;
   Daemon* daemon_ = nullptr;
   std::map<LeaseId, Client> clients_;
-  std::deque<Call> calls_;  // the newest ones with a key
+  std::deque<Call> calls_;  // the newest calls with a key
   std::vector<Guest> guests_;
   std::uint64_t last_session_ = 0;
   std::uint64_t last_key_ = 0;

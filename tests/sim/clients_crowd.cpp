@@ -14,7 +14,8 @@ using core::OwnerKind;
 
 namespace {
 
-// Rarely do they fit together, and host memory takes all of them: who could not be parked takes no turns.
+// The programs rarely fit together, and host memory takes all of them: a program that cannot be parked takes no time
+// slices.
 std::vector<Bytes> some_sizes(const Config& config, Bytes card, Random& random) {
   const Bytes all = card - config.driver_reserved - config.rules.headroom;
   const Bytes host{(config.host_memory - config.rules.ledger_reserve).count / (config.headroom_known ? 4 : 1)};

@@ -22,7 +22,7 @@ ParkOutcome failed(std::string code, std::string detail) {
 
 // ------------------------------------------------------------------------------------------------ told
 
-// None before it is durable that the lease is on that way, and none while somebody waits for another.
+// No order comes before the state of the lease is durable, and none while another waits for its result.
 SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind, Duration at_most, Done done) {
   Order& order = orders_[lease.id];
   const auto says = [&](std::string_view what) {
@@ -30,7 +30,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
       return fmt::format("{} is told to {}: {}", to_string(lease.id), engine::to_string(kind), what);
     };
   };
-  // To go on it may be told at any time: what it was told before is then nobody's order any more.
+  // A resume order may come at any time, and replaces the order before.
   life_->verdict.expect(!order.done || kind == Kind::resume, "two-orders", says("another order is out"));
   const core::Lease* durable = life_->store.find(lease.id);
   const auto wanted = kind == Kind::yield ? core::LeaseState::pausing : core::LeaseState::resuming;
@@ -52,7 +52,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
   later(life_, at_most, [this, id = lease.id, wait = order.wait] {
     const auto found = orders_.find(id);
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
-    // Nobody waits for its yield any more; for its going on somebody always does.
+    // No caller waits for its yield any more, but a resume order always has a caller.
     if (found->second.kind == Kind::yield) found->second.answered = true;
     finish(found->second, failed("late", "it has not answered in time"));
   });
@@ -167,7 +167,7 @@ void SimCooperation::hear_resume(LeaseId lease, Order& order) {
   events_.runs_late(lease);
 }
 
-// It is on its way there, whatever is wanted of it meanwhile, and whoever wants it.
+// The order is on its way, whatever other orders come meanwhile.
 void SimCooperation::yield_late(LeaseId lease, Program& program, Duration after) {
   program.busy_until_ns = life_->agenda.now_ns() + after.count();
   program.yields_late = true;

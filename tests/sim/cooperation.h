@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that yield by themselves, as one life of the daemon meets them: honest ones, and those that lie, do it by
-// halves, late or never, or take again what they gave.
+// Cooperative programs as one life of the daemon meets them: honest programs, and programs that lie, free half, answer
+// late or never, or allocate again.
 #pragma once
 
 #include "machine.h"
@@ -31,11 +31,11 @@ class SimCooperation final : public engine::Cooperation {
     Kind kind = Kind::none;
     std::uint64_t number = 0;
     bool answered = true;
-    bool sent = false;    // it is told of it, now or soon
-    bool untold = false;  // to yield, and never was
-    ProcessRef told;      // none: by a call
+    bool sent = false;    // the program is told of it, now or soon
+    bool untold = false;  // a pause order that never reached the program
+    ProcessRef told;      // the process that was told; none: by a call
     Duration at_most{};
-    Done done;  // who waits for what comes of it
+    Done done;  // called with the result
     std::uint64_t wait = 0;
   };
   Order& begin(const core::Lease& lease, Kind kind, Duration at_most, Done done);
@@ -57,7 +57,7 @@ class SimCooperation final : public engine::Cooperation {
   Events events_;
   std::map<LeaseId, Order> orders_;
   std::uint64_t last_ = 0, last_wait_ = 0;
-  std::int64_t back_at_ns_ = 0;  // who tells them is away before that
+  std::int64_t back_at_ns_ = 0;  // the actor is away before that
 };
 
 }  // namespace sublet::sim

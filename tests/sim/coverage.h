@@ -17,10 +17,10 @@ inline constexpr std::array<std::string_view, 26> park_failures{
     "gone", "no_right", "not_dumpable", "owner_must_vouch", "traced", "stopped", "unsupported_driver", "no_driver",
     "no_cuda", "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "tree_changing",
     "failed", "withdrawn", "host_memory", "measure_timeout", "shared_memory",
-    // of a program that yields by itself
+    // of a cooperative program
     "refused", "late", "unreachable", "swap"};
 
-// Why nobody was asked at all, by the words of the refusal.
+// Refusals before any pause order, by a part of their text.
 struct PauseRefusal {
   std::string_view name, words;
 };
@@ -46,15 +46,15 @@ class Coverage {
   static constexpr std::size_t size = core::interruptible.size() + park_failures.size() + pause_refusals.size();
   using Counts = std::array<std::uint64_t, size>;
 
-  void happened(std::string_view transition);  // by its name
-  void failed(std::string_view code);          // of an order
-  void refused(std::string_view words);        // a pause
+  void happened(std::string_view transition);  // by the transition's name
+  void failed(std::string_view code);          // by the code of a failed order
+  void refused(std::string_view words);        // by the text of a refused pause
   const Counts& counts() const { return counts_; }
   void add(const Coverage& other);
   void set(std::span<const std::uint64_t, size> counts);
 
   void print() const;
-  // All that was never met is named; false: something of it should have been, in as many runs as make a campaign.
+  // Prints all cases that were never met. False: one of them should have been met in a campaign of so many runs.
   bool complete() const;
 
  private:

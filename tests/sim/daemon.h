@@ -21,11 +21,11 @@ class Disk {
   Disk(const Config& config, Agenda& agenda, Verdict& verdict, Oracle& oracle);
   ~Disk();
   Disk(const Disk&) = delete;
-  static void remove_files_of(pid_t process);  // that died with them
+  static void remove_files_of(pid_t process);  // for a process that died before it removed them
 
   WatchedStore& store() { return *watched_; }
   void crash();
-  // The next commit fails, and is kept all the same or lost.
+  // Makes the next commit fail; it is kept all the same, or lost.
   void fail_next(Random& random);
   void heal();
   void pump();
@@ -50,24 +50,24 @@ class Daemon {
          std::uint64_t seed, Time wall, const std::string& boot_id);
   ~Daemon();
 
-  // Runs whatever became ready.
+  // Runs all handlers that became ready.
   void turn();
   void no_more_faults();
 
-  // As the edge does it: an answer that was given is given again; else it is decided, and `told` says, once that is
-  // known, whether the answer is durable.
+  // Calls the engine like the HTTP edge. A remembered answer is given again; otherwise the call is decided, and `told`
+  // says whether the answer is durable once that is known.
   struct Answer {
     int status = 0;
     std::string body;  // the lease, or the error's code
     LeaseId lease;
     std::uint64_t generation = 0;
     bool durable = false;
-    bool again = false;  // as remembered
+    bool again = false;  // a remembered answer
   };
   using Told = std::function<void(const Answer&)>;
   void call(const core::Fact& fact, const std::string& key, Told told);
-  void grant(const core::Grant& grant);  // as above; nobody waits for what comes of it
-  void change_tokens(Random& random);    // to let people in over TCP: one is made, or revoked, or a call only answered
+  void grant(const core::Grant& grant);  // like call(), without an answer
+  void change_tokens(Random& random);    // access tokens: one is made or revoked, or a call is only answered
 
   engine::Engine& engine() { return *engine_; }
   const SimPrograms& programs() const { return *parts_.programs; }

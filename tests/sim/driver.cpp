@@ -23,7 +23,7 @@ void refuse(CheckpointReply& reply, CheckpointRefusal refusal, std::string detai
   reply.detail = std::move(detail);
 }
 
-// The driver's own word.
+// A refusal with the code of the driver.
 void refuse(CheckpointReply& reply, CudaCode code, ParkState state) {
   reply.code = static_cast<int>(code);
   reply.name = fmt::format("code {}", reply.code);
@@ -91,7 +91,7 @@ Driver::Call Driver::call_for(const Helper& helper, CheckpointCall call) {
 // ------------------------------------------------------------------------------------------------ helpers
 
 void Driver::ask(const std::shared_ptr<Helper>& helper, CheckpointCommand command, Answered answered) {
-  // Before the driver is asked, while it is at work, or before it is said what came of it.
+  // The helper may end before the driver is asked, while the driver works, or before the result is reported.
   const auto dies = random_.chance(config_.unknowns / 3) ? std::optional(random_.below(3)) : std::nullopt;
   if (dies == 0) {
     helper->dead = true;
@@ -252,7 +252,7 @@ bool Driver::hold(const CheckpointCommand& command, CheckpointReply& reply) cons
   return true;
 }
 
-// Tried without room it fails, once and for all.
+// A restore without free memory fails for good.
 void Driver::restore(Helper& helper, const Process& process, const CheckpointCommand& command, CheckpointReply& reply) {
   reply.state = process.state;
   world_.end_restore(process.ref);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver that parks processes, and what asks it: helpers, each a process of its own. Both outlive the daemon: a
-// call is carried out, whoever has gone meanwhile, and those of one process come one after the other.
+// The driver that parks processes, and its helpers, each a process of its own. Both outlive the daemon: a call is
+// carried out even if its caller has gone. Calls for one process are carried out one after the other.
 #pragma once
 
 #include "world.h"
@@ -19,19 +19,19 @@ namespace sublet::sim {
 // One `sublet-gpu checkpoint`.
 struct Helper {
   ProcessRef target;
-  bool waits_for_us = false;  // the process is locked by it, and by nobody else
+  bool waits_for_us = false;  // this helper alone has locked the process
   bool at_work = false;       // inside the driver
-  bool left_alone = false;    // nobody is at the other end any more: it ends once it is not at work
-  bool dead = false;          // it was killed: what it locked stays so
+  bool left_alone = false;    // its caller has gone: it ends once it is not at work
+  bool dead = false;          // it was killed; its process stays locked
 };
 
 class Driver {
  public:
-  // None: the helper has ended; after an answer, too.
+  // Called with the reply; without one if the helper has ended, even after a reply.
   using Answered = std::function<void(std::optional<gpu::CheckpointReply>)>;
 
   Driver(World& world, Agenda& agenda, const Config& config);
-  // Answered at once, or later, or never.
+  // Answers at once, later or never.
   void ask(const std::shared_ptr<Helper>& helper, gpu::CheckpointCommand command, Answered answered);
   void leave_alone(Helper& helper);
   Bytes resident(ProcessRef process) const;
@@ -65,7 +65,7 @@ class Driver {
   Agenda& agenda_;
   const Config& config_;
   Random random_;
-  std::map<ProcessRef, std::deque<Call>> calls_;  // under way the first of each
+  std::map<ProcessRef, std::deque<Call>> calls_;  // the first of each is in progress
 };
 
 }  // namespace sublet::sim

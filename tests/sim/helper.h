@@ -17,7 +17,7 @@ namespace sublet::sim {
 
 class SimHelper final : public engine::CheckpointHelper, public std::enable_shared_from_this<SimHelper> {
  public:
-  // `let_go`: as if somebody else had started it, it ends when it rests.
+  // `let_go`: the helper ends when it rests, as if another process had started it.
   SimHelper(boost::asio::io_context& io, std::shared_ptr<Life> life, std::shared_ptr<Orders> orders, LeaseId lease,
             ProcessRef target, bool let_go);
   ~SimHelper() override;
@@ -43,7 +43,7 @@ class SimHelper final : public engine::CheckpointHelper, public std::enable_shar
   bool let_go_;
   boost::asio::steady_timer wake_;
   Agenda::Id give_up_{};
-  std::shared_ptr<Helper> helper_;  // none: it has not been started
+  std::shared_ptr<Helper> helper_;  // null: not started
   gpu::CheckpointCall last_call_{};
   bool asked_ = false, stuck_ = false, failed_for_good_ = false, dismissed_ = false;
   std::optional<gpu::CheckpointReply> reply_;

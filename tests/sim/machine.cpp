@@ -178,13 +178,14 @@ void SimProbe::answer(gpu::GpuSnapshot reading, std::int64_t asked_ns) {
     return events_.problem(problem_);
   }
   problem_.clear();
-  // One that was asked for before the machine slept looks newer than it is: nothing may rest on it.
+  // A reading that was asked for before the machine slept looks newer than it is: no decision may rest on it.
   const bool noticed = life_->noticed_sleep == life_->agenda.slept() && asked_ns >= life_->woke_at_ns;
   if (slept_ == life_->agenda.slept() && noticed) life_->reading(reading, asked_ns);
   events_.snapshot(std::move(reading), asked_ns);
 }
 
-// Never plausible, never less: what nobody could tell from the truth is no lie that anybody answers for.
+// False readings are always implausible, and never less than the truth: no part of the daemon could recognize other
+// lies.
 void SimProbe::spoil(gpu::GpuSnapshot& reading) {
   if (reading.devices.empty()) return;
   Random& random = life_->random;

@@ -22,22 +22,22 @@ struct Life {
   Agenda& agenda;
   Verdict& verdict;
   const WatchedStore& store;
-  Random random;  // what this life meets
+  Random random;  // chance in this life
   bool faults = true;
-  Duration noticed_sleep{};     // of the machine, by the engine, the last time …
-  std::int64_t woke_at_ns = 0;  // … then
-  bool reconciled = false;      // the store was opened anew: what was ordered before may still be under way
-  // A reading is about to be told.
+  Duration noticed_sleep{};     // the last sleep of the machine that the engine noticed
+  std::int64_t woke_at_ns = 0;  // when it was noticed
+  bool reconciled = false;      // the store was opened anew; earlier orders may still be in progress
+  // Called before a reading is reported.
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
-  // A program is about to be restored by the driver, with so much made sure of first.
+  // Called before the driver restores a program, with the memory that was made sure of.
   std::function<void(LeaseId, const std::vector<engine::Room>&)> restores;
-  // As was decided last.
+  // The state by the last decision.
   std::function<std::optional<core::LeaseState>(LeaseId)> state_of;
-  // A program is told to yield; or these processes of it were weighed, and may be parked as they are.
+  // Called when a program gets a pause order, or when these processes were weighed and may be parked.
   std::function<void(LeaseId, std::span<const ProcessRef> weighed)> parks;
 };
 
-// On the agenda, if the life it belongs to still goes on by then.
+// Puts an entry on the agenda that runs only if its life still goes on.
 template <typename What>
 Agenda::Id later(const std::shared_ptr<Life>& life, Duration from_now, What what) {
   return life->agenda.in(from_now, [weak = std::weak_ptr<Life>(life), what = std::move(what)] {
@@ -56,7 +56,7 @@ struct Parts {
   SimPrograms* programs;
 };
 
-// `wall`: what the wall clock says when this life begins.
+// `wall`: the wall clock at the start of this life.
 Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall);
 
 class SimProbe final : public engine::Probe {
@@ -79,14 +79,14 @@ class SimProbe final : public engine::Probe {
   std::shared_ptr<Life> life_;
   Events events_;
   Agenda::Id next_{};
-  Duration slept_{};  // by the time when it was asked
+  Duration slept_{};  // sleep of the machine before the reading was asked
   bool asked_ = false, busy_ = true, wanted_ = false, stopped_ = false;
   std::string none_, problem_;
 };
 
 class SimPrograms final : public engine::Programs {
  public:
-  // Refers to `actor`.
+  // Keeps a reference to `actor`.
   SimPrograms(std::shared_ptr<Life> life, SimActor& actor);
   ~SimPrograms() override;
   Status open(Events events) override;
@@ -116,7 +116,7 @@ class SimPrograms final : public engine::Programs {
   const proc::ProcRoot& root() const override;
   bool lives(ProcessRef process) const override;
 
-  void check_let(bool store_is_read) const;  // between two steps of the daemon
+  void check_let(bool store_is_read) const;  // call between two steps of the daemon
 
  private:
   void look_soon(LeaseId lease, int number);
@@ -126,12 +126,12 @@ class SimPrograms final : public engine::Programs {
 
   struct Followed {
     core::Owner owner;
-    int number = 0;  // of the owner
+    int number = 0;  // number of the owner
     std::uint32_t uid = 0;
     // The messages to the actor.
-    int introduced_to = 0;                     // it was named to this one …
-    bool introduced = false, ordered = false;  // … which knows it; an order to signal is out
-    int wanted = 0;                            // the signal that it is to get
+    int introduced_to = 0;                     // number of the actor that it was named to
+    bool introduced = false, ordered = false;  // the actor knows it; an order to signal is open
+    int wanted = 0;                            // the signal to send
   };
   void introduce(LeaseId lease, Followed& followed);
   void check_introduced(LeaseId lease, const Followed& followed) const;
@@ -140,8 +140,8 @@ class SimPrograms final : public engine::Programs {
   std::shared_ptr<Life> life_;
   SimActor& actor_;
   Events events_;
-  std::set<LeaseId> booked_;          // with processes of their own in the world
-  std::set<LeaseId> kept_from_swap_;  // as far as was ordered
+  std::set<LeaseId> booked_;          // leases with processes of their own in the world
+  std::set<LeaseId> kept_from_swap_;  // leases that were ordered to be kept from swap
   std::map<LeaseId, Followed> followed_;
   std::map<ProcessRef, proc::Member> members_;
   int last_number_ = 0;

@@ -13,10 +13,10 @@ namespace sublet::sim {
 
 struct MutantInfo {
   Mutant mutant;
-  std::string_view name;  // by which it is asked for
+  std::string_view name;  // for `--mutant`
   const char* where;      // "core", "engine" or "store"
   const char* what;
-  // In what worlds it can show at all; in others it is not looked for. Unset: in all.
+  // True for worlds in which the mutant can show; unset: all worlds.
   bool (*can_show)(const Config&) = nullptr;
 };
 

@@ -27,7 +27,7 @@ void Oracle::check_displaced(const Lease& lease) {
   });
 }
 
-// Asked just now, or by the next method.
+// True if the pause order came just now, or by the next method.
 void Oracle::check_method(const Lease* before, const Lease& lease) {
   using P = core::Pausable;
   const auto says = [&lease](const char* what) {
@@ -44,7 +44,7 @@ void Oracle::check_method(const Lease* before, const Lease& lease) {
                   says("its owner wants it back, and nobody else needs its memory"));
 }
 
-// Whether another lease there came, went or moved since this one was asked.
+// True if another lease there came, went or moved since the pause order of this one.
 bool Oracle::others_move(const Lease& lease, const std::string& device) const {
   return std::any_of(leases_.begin(), leases_.end(), [&](const auto& entry) {
     const Lease& other = entry.second;

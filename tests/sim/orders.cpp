@@ -156,7 +156,7 @@ void Orders::answered(LeaseId lease, ProcessRef process, const gpu::CheckpointRe
   if (reply.call == CheckpointCall::hold && !reply.ok()) found->second.held = {};
 }
 
-// None before it is durable who is: a daemon that comes back knows nobody else.
+// No process is locked before its name is durable: a restarted daemon knows no other processes.
 void Orders::check_lock(LeaseId lease, ProcessRef process) const {
   const core::Lease* durable = life_->store.find(lease);
   const bool known = durable != nullptr && durable->parking && durable->parking->locked_processes;

@@ -18,7 +18,7 @@ class Orders {
  public:
   explicit Orders(std::shared_ptr<Life> life) : life_(std::move(life)) {}
 
-  // One order at a time, and none before it is durable that the lease is on that way.
+  // One order at a time, and none before the state of the lease is durable.
   void begin_park(LeaseId lease, Duration give_up);
   void begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room);
   void weighing(LeaseId lease, const std::vector<ProcessRef>& processes);
@@ -27,7 +27,7 @@ class Orders {
   void forget(LeaseId lease);
   bool out(LeaseId lease) const { return orders_.contains(lease); }
 
-  // By the helpers.
+  // Called by the helpers.
   void starts(LeaseId lease, const std::shared_ptr<Helper>& helper);
   void asks(LeaseId lease, ProcessRef process, const gpu::CheckpointCommand& command, Duration patience);
   void answered(LeaseId lease, ProcessRef process, const gpu::CheckpointReply& reply);
@@ -37,27 +37,27 @@ class Orders {
     bool parks;
     Duration give_up;
     std::vector<engine::Room> room{};
-    std::set<ProcessRef> not_running{};  // before it began
-    std::set<ProcessRef> aside{};        // used no CUDA when they were asked; what they begin after that nobody sees
-    std::set<ProcessRef> weighed{};      // lived when all were locked
-    std::vector<ProcessRef> locked{};    // and weighed
-    bool refused = false;                // one of them cannot be parked
-    bool may = false;                    // be parked as they were weighed
-    std::set<ProcessRef> parked{};       // as the driver said of them
-    gpu::CheckpointCommand held{};       // fitted
-    std::set<ProcessRef> back{};         // asked for in the room that is held
+    std::set<ProcessRef> not_running{};  // processes that did not run before the order
+    std::set<ProcessRef> aside{};        // processes without CUDA when asked; nobody sees what they begin later
+    std::set<ProcessRef> weighed{};      // processes that lived when all were locked
+    std::vector<ProcessRef> locked{};    // processes that were locked and weighed
+    bool refused = false;                // a process cannot be parked
+    bool may = false;                    // they may be parked as weighed
+    std::set<ProcessRef> parked{};       // processes that the driver reported as parked
+    gpu::CheckpointCommand held{};       // the memory held for the restore
+    std::set<ProcessRef> back{};         // processes restored into the memory that is held
   };
   void begin(LeaseId lease, Order order);
   void check_lock(LeaseId lease, ProcessRef process) const;
   void check_room(LeaseId lease, const Order& order, ProcessRef process, const gpu::CheckpointCommand& command) const;
   std::vector<const Process*> processes_of(LeaseId lease) const;
-  bool is(ProcessRef process, gpu::ParkState state) const;  // or is gone
+  bool is(ProcessRef process, gpu::ParkState state) const;  // true also if the process is gone
   template <typename What>
   void expect(bool holds, const char* invariant, LeaseId lease, const What& what) const;
 
   std::shared_ptr<Life> life_;
   std::map<LeaseId, Order> orders_;
-  std::map<ProcessRef, std::shared_ptr<Helper>> helpers_;  // the last one of each
+  std::map<ProcessRef, std::shared_ptr<Helper>> helpers_;  // the last helper of each process
   std::set<LeaseId> forgotten_;
 };
 

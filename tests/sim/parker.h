@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parker that is shipped, over simulated helpers; what it is asked for and what it says is checked.
+// The shipped parker over simulated helpers; its calls and results are checked.
 #pragma once
 
 #include "orders.h"

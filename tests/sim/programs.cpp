@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of leases as one life of the daemon sees them, and what is said of them to whoever signals.
+// The programs of leases as one life of the daemon sees them, and the messages about them to the actor.
 #include "actor.h"
 #include "machine.h"
 
@@ -106,8 +106,8 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
   return tree;
 }
 
-// Nobody is ended but whose end was decided, durably; and never while it is parked, unless the driver takes too long,
-// its card is gone, or whoever wants it ended will not wait for that.
+// A program is ended only if its end was decided, durably. It is never ended while parked, unless the driver takes too
+// long, its card is gone, or a request for its end does not wait.
 void SimPrograms::check_signal(LeaseId id) const {
   const core::Lease* lease = life_->store.find(id);
   const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chance that is the same everywhere: a seed gives one sequence, with any compiler and library.
+// Random numbers that are the same everywhere: a seed gives one sequence, with any compiler and library.
 #pragma once
 
 #include "base/units.h"

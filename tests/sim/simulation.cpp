@@ -69,7 +69,8 @@ void Simulation::start_daemon(std::uint64_t seed) {
   daemon_->turn();
 }
 
-// Killed at any moment: what was queued for the store may have been written and told to nobody, or not written at all.
+// The daemon is killed at any moment: batches queued for the store may have been written and reported to nobody, or not
+// written at all.
 void Simulation::crash(Random& random) {
   if (!daemon_) return;
   if (random.chance(30)) disk_.pump();
@@ -169,7 +170,7 @@ bool Simulation::run_until(const std::function<bool()>& done, Duration at_most) 
   return false;
 }
 
-// The faults stop, and everybody lets go: first of what would keep those away who were parked, then of everything.
+// The faults stop and all clients give up: first of all that would block parked leases, then of everything.
 void Simulation::wind_down() {
   config_.calm();
   world_.heal();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run: a world, a daemon in it, and what happens, step by step. The same seed and steps give the same run.
+// One run: a world, a daemon in it, and their events, step by step. The same seed and events give the same run.
 #pragma once
 
 #include "clients.h"
@@ -11,7 +11,7 @@ namespace sublet::sim {
 // The kinds of events. Each event has chance of its own (`salt`), so that leaving one out changes nothing about the
 // others.
 enum class Kind {
-  next,  // time goes on to what is due
+  next,  // time moves to the next entry of the agenda
   submit,
   act,
   work,
@@ -38,7 +38,7 @@ std::vector<Event> draw_events(const Config& config, std::size_t count);
 
 struct Outcome {
   std::string invariant, detail;  // "" = nothing was violated
-  std::size_t steps = 0;          // until then, what happened after the last event included
+  std::size_t steps = 0;          // number of steps until the end, those after the last event included
   std::uint64_t hash = 0;
   std::uint64_t leases = 0, pauses = 0, lives = 0;
   Coverage met;
@@ -47,12 +47,12 @@ struct Outcome {
 
 class Simulation {
  public:
-  // `trace`: every step, and why everything happened, on standard output.
+  // `trace`: prints each step and its reason on standard output.
   Simulation(std::uint64_t seed, bool trace);
   ~Simulation();
   Outcome run(const std::vector<Event>& events);
   const Config& config() const { return config_; }
-  // How many steps were made so far, for whoever watches from another process; may be null.
+  // Counts the steps in `counter`, for a reader in another process; may be null.
   void count_in(std::uint64_t* counter) { counter_ = counter; }
 
  private:

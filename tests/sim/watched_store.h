@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store as the engine sees it, with somebody who remembers what it was given: what is durable, what may be, and
-// whether a store that is opened again holds what it was told to keep.
+// The store as the engine sees it, with a record of all batches: durable ones, open ones, and a check that a store that
+// is opened again holds what it was told to keep.
 #pragma once
 
 #include "store/store.h"
@@ -15,7 +15,7 @@ namespace sublet::sim {
 
 class WatchedStore final : public store::Store {
  public:
-  // `seen`: a batch was intended, with the leases as they stood in the batches before.
+  // `seen`: called for each intended batch, with the leases as of the batches before.
   using Seen = std::function<void(const store::Batch&)>;
   WatchedStore(store::Store& inner, Verdict& verdict, Seen seen)
       : inner_(inner), verdict_(verdict), seen_(std::move(seen)) {}
@@ -29,7 +29,7 @@ class WatchedStore final : public store::Store {
     return inner_.maybe_remembered(uid, key);
   }
 
-  // Called at each open, with what is durable by then, and the latest time that is.
+  // Called at each open, when all durable leases are loaded, with their latest time.
   void when_opened(std::function<void(Time)> opened) { opened_ = std::move(opened); }
 
   struct Row {
@@ -37,12 +37,12 @@ class WatchedStore final : public store::Store {
     bool settled = false;
   };
   using Rows = std::map<LeaseId, Row>;
-  // Certainly durable: as of the last commit that was told.
+  // The leases that are certainly durable, as of the last reported commit.
   const Rows& durable() const { return durable_; }
   const core::Lease* find(LeaseId id) const;
-  bool ended(LeaseId id) const { return ended_.contains(id); }  // durably, at any time
+  bool ended(LeaseId id) const { return ended_.contains(id); }  // ended durably, at any time
   std::uint64_t durable_sequence() const { return durable_sequence_; }
-  std::uint64_t last_event() const { return last_event_; }  // highest number that is durable
+  std::uint64_t last_event() const { return last_event_; }  // highest durable number
   struct Pending {
     std::uint64_t sequence;
     std::vector<core::Lease> changed;
@@ -68,8 +68,8 @@ class WatchedStore final : public store::Store {
   store::Events events_;
   Rows durable_;
   std::set<LeaseId> ended_;
-  std::map<std::string, LeaseId> made_by_;  // what a call with a key has made, durably: one lease
-  std::deque<Pending> pending_;             // not known to be durable
+  std::map<std::string, LeaseId> made_by_;  // the one lease that a call with this key has made, durably
+  std::deque<Pending> pending_;             // batches not known to be durable
   std::uint64_t durable_sequence_ = 0;
   std::uint64_t last_event_ = 0;
   std::uint64_t highest_id_ = 0;

@@ -116,7 +116,7 @@ void World::end_program(Program& program, std::optional<int> status, bool by_sig
   for (const ProcessRef ref : all) end_process(ref);
 }
 
-// By a signal that is nobody's we know; the whole of it, or one of its processes.
+// Kills a program by a foreign signal: the whole of it, or one of its processes.
 void World::kill_some_program(Random& random) {
   std::vector<ProcessRef> all;
   for (const auto& [ref, process] : processes_) {
