@@ -78,8 +78,9 @@ class MoveCurve {
   // `expected`: the line that holds without samples. Two samples in a row that are off the line by the factor `far`
   // erase the older samples: the link or the program has changed.
   void add(const MoveSample& sample, const Line& expected, double far);
-  // The line through the samples, drawn to `expected` if they are few: a regularised least-squares fit of relative
-  // errors, newer samples counting more (Bishop, Pattern Recognition and Machine Learning, 2006, eq. 3.28).
+  // The line through the samples, drawn to `expected` if they are few. It is a regularised least-squares fit of
+  // relative errors, with newer samples counting more (Bishop, Pattern Recognition and Machine Learning, 2006,
+  // equation 3.28).
   Line fit(const Line& expected) const;
   const std::vector<MoveSample>& samples() const { return samples_; }
 

@@ -70,8 +70,8 @@ ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& le
 std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
 std::string safe_mode_hint(const SafeMode& safe);
 
-// Why a pause cannot be verified a moment after its method reported the bytes freed: a device cannot be read, or its
-// reading is implausible. "" while there is nothing to verify, or it can be verified.
+// Why a pause cannot be verified a moment after its method reported the bytes freed. Either a device cannot be read, or
+// its reading is implausible. "" while there is nothing to verify, or it can be verified.
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 // Advice that would help the lease, in plain words, the best first; for `sublet why`.

@@ -17,7 +17,7 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 // The first of these methods, or as PauseUnsafe why there is none. Its state and host memory are not examined.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
 
-// True if only its owner's consent is lacking for a pause by the driver: Sublet did not start its program, or the
+// True if only its owner's consent is lacking for a pause by the driver. Sublet did not start its program, or the
 // driver is older than 580.
 bool lacks_a_grant(const State& state, const Lease& lease);
 

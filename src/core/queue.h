@@ -14,8 +14,8 @@
 
 namespace sublet::core {
 
-// All waiters: a tree for each device asked for by name, a tree for each number of devices asked for without names, and
-// a tree of all.
+// All waiters, in several trees. There is a tree for each device asked for by name, a tree for each number of devices
+// asked for without names, and a tree of all.
 class Queue {
  public:
   Queue() { named_.max_load_factor(names_per_place); }

@@ -41,8 +41,8 @@ Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextSl
 // higher tier.
 bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice);
 
-// When the leases of the waiter's tier that leave have had enough time for the cost of the switch, and the entering
-// leases are worth that cost; on all of its devices together.
+// When the slice of the leaving leases of the waiter's tier ends, on all devices together. By then they have had enough
+// time for the cost of the switch, and the entering leases are worth it.
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice);
 
 // The announced start of the time slice, and the leases that leave then. A lease that got its memory a moment ago may

@@ -42,8 +42,7 @@ struct Charge {
   // The size before it shrank, until its processes are measured again: they may have taken more than the last
   // measurement.
   Bytes shrunk_from{};
-  Bytes needed{};  // the part of `coming` that must be free before it resumes, at most what parked leases leave of the
-                   // device
+  Bytes needed{};  // the part of `coming` that must be free before its resume
   // Bytes of processes that left the list while the device still has them taken. The bytes may belong to others; they
   // are no proof that the processes freed them.
   Bytes hidden{};
@@ -132,7 +131,7 @@ struct Device {
 // The history of a consumer, the basis of estimates.
 inline constexpr std::size_t runs_kept = 16;
 struct ConsumerHistory {
-  std::vector<Duration> runs;
+  std::vector<Duration> runs;  // durations of its last runs, the newest last
   Bytes peak_used;
   Time last_used = {};                  // for load(): the history with the oldest use is dropped first
   std::optional<Duration> median = {};  // of `runs`; kept up to date by the state
@@ -321,10 +320,9 @@ class State {
     Time moving_since;                    // when Park or Unpark was ordered
     std::optional<Time> late_since = {};  // when a Park was ordered whose driver call was given up
     std::optional<Time> held_at;          // when the last snapshot that shows it holding its bytes began
-    std::vector<std::optional<Bytes>>
-        unlisted;                       // unlisted bytes of each device before the pause, which are not its own
-    Time overdue_at = Time::never();    // when Park or Unpark should have been answered
-    bool overdue = false;               // that time passed without an answer
+    std::vector<std::optional<Bytes>> unlisted;  // unlisted bytes of each device before the pause, not its own
+    Time overdue_at = Time::never();             // when Park or Unpark should have been answered
+    bool overdue = false;                        // that time passed without an answer
     bool seemed_unfit = false;          // the driver's last attempt failed as for a program that it cannot park
     bool unverified = false;            // this pause was reported as unverified
     bool begun = true;                  // this pause: its program was told, or a process was locked

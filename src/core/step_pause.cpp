@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pauses and resumes of a lease, in two phases each: it gets a pause order, and then the pause is verified; its memory
-// is reserved, and then it is restored. A failure on the way is undone by a resume, repeated until the program is known
-// to run: "not verified" never means "active".
+// Pauses and resumes of a lease, in two phases each. A pause is ordered, and then it is verified. For a resume the
+// memory is reserved, and then the program is restored. A failure on the way is undone by a resume, repeated until the
+// program is known to run: "not verified" never means "active".
 #include "core/methods.h"
 #include "core/stepper.h"
 

@@ -61,7 +61,7 @@ void Stepper::pass_on(PreemptionPlan& preemption) const {
 }
 
 // Preemptors in the order of the queue. A plan that began by request or slice goes on before preemptors begin that
-// would not go ahead of it: else its victims would be paused for those, or for their own return.
+// would not go ahead of it. Otherwise its victims would be paused for those preemptors, or for their own return.
 std::vector<LeaseId> Stepper::preemptors_in_order() const {
   std::vector<const PreemptionPlan*> gone_on_with;
   for (const PreemptionPlan& preemption : previous_plans_)
@@ -282,8 +282,8 @@ const PreemptionPlan* Stepper::started_for(LeaseId preemptor) const {
   return found == previous_plans_.end() ? nullptr : &*found;
 }
 
-// If victims were paused for it already, the plan goes on there, whatever another device would cost by now: else their
-// pause would be for nothing.
+// If victims were paused for it already, the plan goes on there, whatever another device would cost by now. Otherwise
+// their pause would be for nothing.
 VictimPlan Stepper::plan_on_or_elsewhere(PreemptionQuery query) const {
   if (const PreemptionPlan* before = started_for(query.lease.id)) {
     query.on = before->devices;
@@ -432,7 +432,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   return victim->id;
 }
 
-// The cause is shown while the victim is paused, when the preemptor may be gone: so it has the request of the
+// The cause is shown while the victim is paused, when the preemptor may be gone. So it has the request of the
 // preemptor, and not the present state.
 PauseCause Stepper::cause_of(const PreemptionPlan& preemption, const Lease& victim) const {
   const Lease& preemptor = *state_.find(preemption.preemptor);

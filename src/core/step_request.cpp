@@ -47,7 +47,7 @@ void Stepper::request_preemption(Lease& lease, const PreemptionRequest& by) {
 }
 
 // The tier up to which other leases are kept out. Victims above the preemptor wait to resume as soon as they are
-// paused: they may not take the memory back before the last victim has freed its own.
+// paused. They may not take the memory back before the last victim has freed its own.
 Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) const {
   Tier tier = query.lease.tier;
   const auto consider = [&](const Lease& lease) {

@@ -193,7 +193,7 @@ bool Stepper::take_slice(const Lease& waiter, const NextSlice& slice) {
                      std::move(victims), std::move(with)});
 }
 
-// A slice that has begun keeps its victims as long as they are enough. Service times change all the time: a slice that
+// A slice that has begun keeps its victims as long as they are enough. Service times change all the time. A slice that
 // is made anew could be put off, and memory freed for it would be reserved for nothing.
 bool Stepper::continue_slice(const Lease& waiter) {
   const PreemptionPlan* old = started_for(waiter.id);

@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 constexpr int proofs_needed = 2;  // snapshots in a row that show the bytes gone
 // A report counts as false no sooner than this after it was made: drivers measure now and then.
 constexpr Duration liar_at_least = 2s;
-// At the end of the time to verify, the newest snapshot counts if it began no longer ago than this: no snapshot begins
-// at the very end.
+// At the end of the time to verify, the newest snapshot counts if it is no older than this. No snapshot begins at the
+// very end.
 constexpr Duration newest_snapshot = 1s;
 
 }  // namespace

@@ -259,7 +259,7 @@ class Stepper {
   std::optional<std::uint64_t> served_;  // revision of the queue when no waiter could be granted any more
   LeaseId submitted_;                    // the lease of the open request: a grant in this step needs no claim
   std::vector<LeaseId> may_be_blocked_;  // leases to examine for blocking processes at the end of the step
-  // Victims whose pause was undone in this step and that have another method left: if their memory is still wanted, the
+  // Victims whose pause was undone in this step and that have another method left. If their memory is still wanted, the
   // next method is ordered at once.
   struct Undone {
     Parking parking;

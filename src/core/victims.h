@@ -12,8 +12,8 @@ namespace sublet::core {
 // A lease that came back a moment ago is no victim for this time, except for critical leases.
 inline constexpr Duration resume_grace = std::chrono::seconds(2);
 
-// Number of waiters that may be preemptors without a request: the first in the queue for the same device, or for the
-// same number of any devices. Paused leases that wait to resume count among more.
+// Number of waiters that may be preemptors without a request, among those for the same device or the same number of any
+// devices. The first in the queue count. Paused leases that wait to resume count among more.
 inline constexpr std::size_t preemptors = 8;
 inline constexpr std::size_t parked_preemptors = 4 * preemptors;
 
@@ -58,7 +58,7 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims);  // 
 // True if it is pausing and the driver does not return, so that no plan counts on it.
 bool passed_over(const State& state, LeaseId id);
 
-// True if it leaves and plans count on it: it got a pause order, or gets one by its next method once the one before is
+// True if it leaves and plans count on it. It got a pause order, or gets one by its next method once the one before is
 // undone.
 bool is_leaving(const State& state, const Lease& lease);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs simulations in processes of their own, so that a crash is a finding like any other, and finds the smallest run
-// that fails in the same way.
+// Runs simulations in processes of their own, so that a crash is a finding like any other. Finds the smallest run that
+// fails in the same way.
 #pragma once
 
 #include "simulation.h"

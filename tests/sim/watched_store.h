@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store as the engine sees it, with a record of all batches: durable ones, open ones, and a check that a store that
-// is opened again holds what it was told to keep.
+// The store as the engine sees it, with a record of all batches, durable or open. It checks that a store that is opened
+// again holds what it was told to keep.
 #pragma once
 
 #include "store/store.h"
