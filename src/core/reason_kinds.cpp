@@ -217,8 +217,8 @@ constexpr Fragment fragments[]{
     // Fragments of PauseCause, by its word.
     {"cause", "{@cause}"},
     {"asked", "[, which asked for {asked}[ instead of {asked_from}][ on each of {asked_devices} devices]]"},
-    {"cause.owner_request", "its owner asked for it"},
-    {"cause.admin_request", "an administrator asked for it"},
+    {"cause.owner_request", "requested by its owner"},
+    {"cause.admin_request", "requested by an admin"},
     {"cause.tier", "preempted for {preemptor} of the tier {tier}{#asked}"},
     {"cause.slice", "time slice of {preemptor}{#asked}"},
     {"cause.owner_preemption", "its owner requested memory for {preemptor}{#asked}"},

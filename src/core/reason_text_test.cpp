@@ -95,7 +95,7 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
        "free "
        "up to 4.0 GiB on gpu0; the park ledger reserves host memory for them"},
       {K::pausing_by_program, args("cause", "owner_request", "bytes", 3 * GiB, "devices", Names{"gpu0"}, "within", 30s),
-       "its owner asked for it: its program is asked to free up to 3.0 GiB on gpu0 within 30 s; the park ledger "
+       "requested by its owner: its program is asked to free up to 3.0 GiB on gpu0 within 30 s; the park ledger "
        "reserves host memory for them"},
       {K::pause_failed, args("detail", "a debugger is attached to pid 4711", "begun", true, "next", "driver"),
        "the pause is undone: a debugger is attached to pid 4711; the driver is tried next"},

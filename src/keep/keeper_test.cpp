@@ -177,7 +177,7 @@ TEST_F(KeeperTest, TellsWhyItWasNotPaused) {
   FakeServer server(path, [&](const FakeRequest& r) {
     if (!r.line().starts_with("GET")) return usual(r);
     wait_until_ready();
-    const json reasons{{{"code", "pausing"}, {"text", "its owner asked for it"}},
+    const json reasons{{{"code", "pausing"}, {"text", "requested by its owner"}},
                        {{"code", "resuming"},
                         {"kind", "pause_failed"},
                         {"text", "the lease is not paused: process 7 is being traced"},

@@ -42,7 +42,7 @@ def check(system):
         said = system.cli(uid, "run", "--name", "train", "--dry-run", "--", "true", check=0)
         size = f"{rows[uid]['peak_used_bytes'] / MIB / 1024:.1f} GiB" if uid == ANA else \
             f"{rows[uid]['peak_used_bytes'] // MIB} MiB"
-        assert f"'train' used at most {size} before" in said.stderr + said.stdout, said
+        assert f"'train' used at most {size} so far" in said.stderr + said.stdout, said
     said = system.cli(CAROL, "run", "--name", "train", "--dry-run", "--", "true", check=0)
     assert "'train' has not run before" in said.stderr + said.stdout, said
 

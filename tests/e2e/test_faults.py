@@ -100,7 +100,7 @@ def test_hanging_helpers_are_abandoned_and_their_number_is_bounded(start_daemon)
     starts = sorted(tried.values())
     assert starts[-1] - starts[-2] > starts[1] - starts[0], "the next is waited for longer and longer"
     told = wait_until(lambda: next((w["text"] for w in warnings(daemon) if w["code"] == "gpu"), ""), "a warning")
-    assert "not answered" in told
+    assert "did not answer" in told
     daemon.ctl("clear")
     wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["state"] == "ok", "it answers again")
 

@@ -129,7 +129,7 @@ def test_every_size_counts_for_as_long_as_it_was(daemon):
     before = held()
     assert api.post(f"/v1/leases/{lease['id']}/resize", {"vram_bytes": MIB}).status == 200
     why = daemon.cli("why", lease["id"], check=0).stdout
-    assert "has held 1.0 MiB on gpu0 since it was resized" in why and "in all" in why
+    assert "has held 1.0 MiB on gpu0 since it was resized" in why and "in total" in why
     assert held() >= before
     daemon.restart()
     assert daemon.api().post(f"/v1/leases/{lease['id']}/release", {}).status == 200

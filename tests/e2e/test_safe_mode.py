@@ -42,7 +42,7 @@ def test_three_crashes_within_a_minute(daemon, by):
     assert api.get("/healthz").status == 200 and safe_mode(daemon) is None
     end_three_times(daemon, by)
     safe = safe_mode(daemon)
-    assert f"crashed 3 times within 1 min, the last time by {by.name}" in safe["why"]
+    assert f"crashed 3 times within 1 min, last by {by.name}" in safe["why"]
     assert f"safe mode until {safe['until']}" in daemon.log()
     health = daemon.get("/healthz")
     assert health.status == 503 and "safe mode" in health["status"]

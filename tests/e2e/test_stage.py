@@ -17,7 +17,7 @@ def play(script, *arguments):
 
 def test_the_demo_plays_to_its_end():
     said = play("tools/demo.py")
-    for word in ("third", "without a lease", "kill -9", "exit status 143", "That is the main job"):
+    for word in ("third", "unleased", "kill -9", "exit status 143", "That is the main job"):
         assert word in said
 
 

@@ -137,7 +137,7 @@ def test_time_asleep_is_held_or_paused_as_any_other(start_daemon, machine):
         assert HOURS - 1 <= row["held_mib_seconds"] / 1024 < HOURS + 300
         assert paused <= row["paused_mib_seconds"] / 1024 < paused + 300
         why = daemon.cli("why", "parked", check=0).stdout
-        assert "It has held 1.0 GiB on gpu0 for 3 h" in why and "not counting 6 h" in why
+        assert "It has held 1.0 GiB on gpu0 for 3 h" in why and "plus 6 h paused" in why
     finally:
         hook.close()
 

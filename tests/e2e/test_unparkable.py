@@ -110,7 +110,7 @@ def test_a_driver_that_undoes_a_pause_is_tried_once(stage, kind):
     its = stage("2x4GiB,driver_version=13000" if kind == "peer" else "1x4GiB,driver_version=13000")
     program = its.program(kind, *(["--gpus", "2"] if kind == "peer" else []))
     preemptor = its.preemptor()
-    wait_until(lambda: "uses what the driver cannot park" in its.why(), "it is asked, and cannot")
+    wait_until(lambda: "memory that the driver cannot park" in its.why(), "it is asked, and cannot")
     wait_until(lambda: "managed memory, memory shared with other processes" in its.why("preemptor"),
                "the preemptor is told so")
     until(its.daemon, "it", "active")
@@ -195,7 +195,7 @@ def test_a_program_with_a_wrong_owner_claim_is_kept(stage):
     assert its.daemon.cli("doctor").stdout.count("only programs that their owner vouches for") == 1
 
 
-@pytest.mark.parametrize("version, kind, says", [(13000, "managed", "uses what the driver cannot park"),
+@pytest.mark.parametrize("version, kind, says", [(13000, "managed", "memory that the driver cannot park"),
                                                  (12090, "plain", "it is unknown whether")])
 def test_a_restart_does_not_repeat_the_attempt(stage, version, kind, says):
     its = stage(f"1x4GiB,driver_version={version}")

@@ -49,7 +49,7 @@ def test_a_missing_resume_order_ends_no_program(system):
     system.cli(ANA, "pause", "hers", check=0)
     lose_the_actor(system)
     back = system.begin(ANA, "resume", "hers")
-    wait_until(lambda: "cannot be told to go on" in why(system, "hers"), "it is told why")
+    wait_until(lambda: "cannot get the order to resume" in why(system, "hers"), "it is told why")
     urgent = system.run(BEN, "his", "true", vram="3GiB", more=("--tier", "interactive"))
     wait_until(lambda: system.lease("his").get("state") == "queued", "somebody above it waits")
     # The daemon would have ended an unresponsive program by now, and so would the stop.
