@@ -54,7 +54,7 @@ def test_a_missing_resume_order_ends_no_program(system):
     wait_until(lambda: system.lease("his").get("state") == "queued", "somebody above it waits")
     # The daemon would have ended an unresponsive program by now, and so would the stop.
     told = system.begin(ANA, "stop", "hers")
-    wait_until(lambda: system.log().count("its program does not run again") >= 4, "all of its moments are over")
+    wait_until(lambda: system.log().count("its program is not running again") >= 4, "all of its moments are over")
     assert system.lease("hers")["state"] == "resuming" and program.poll() is None, why(system, "hers")
     system.start_actor()
     assert back.wait(60) == 0, back.communicate()
