@@ -32,12 +32,12 @@ std::string left_alone_text(const Standing& standing, const LeftAlone& left_alon
   const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + why_text(left_alone);
   const std::string until = format_duration(standing.ineligible_until - now);
   switch (left_alone.ground) {
-    case LeftAlone::Ground::failed: return "a pause of it failed " + ago + ", and it is left alone for " + until + why;
+    case LeftAlone::Ground::failed: return "its last pause failed " + ago + ", so it is ineligible for " + until + why;
     case LeftAlone::Ground::undone:
-      return "a pause of it was undone " + ago + ", and the next one is tried in " + until + why;
+      return "its last pause was undone " + ago + ", and the next pause is possible in " + until + why;
     case LeftAlone::Ground::refused: break;
   }
-  return "it could not be asked " + ago + ", and that is looked at again in " + until + why;
+  return "its pause could not begin " + ago + ", and the next pause is possible in " + until + why;
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
       return obstacle_text(state, lease, way_to_yield(state, rules, lease, query.lease.uid, now), now);
     case IneligibleCode::not_requesters: return "it is not the program of the user who requested memory";
     case IneligibleCode::tier:
-      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which does not yield to " +
+      return "it is of the tier " + std::string(to_string(lease.tier)) + ", which is not paused for the tier " +
              std::string(to_string(query.lease.tier));
     case IneligibleCode::ends_for_higher_tier:
       return "it cannot be paused, and is ended for a higher tier only: " + end_command(state, lease) + " ends it";
@@ -112,7 +112,7 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
     case IneligibleCode::backoff: return left_alone_text(state.standing(lease.id), state.left_alone(lease.id), now);
     case IneligibleCode::just_resumed: break;
   }
-  return "it came back from a pause a moment ago";
+  return "it resumed from a pause less than 2 s ago";
 }
 
 std::string no_victims_text(const State& state, const Rules& rules, const PreemptionQuery& query,

@@ -38,7 +38,7 @@ std::string expected_text(const State& state, const Lease& lease, Basis basis, T
   switch (basis) {
     case Basis::settling: return "has ended, and its bytes are not measured gone yet";
     case Basis::stopping: return "is being stopped, at the latest by force";
-    case Basis::stop_overdue: return "was told to stop and still lives";
+    case Basis::stop_overdue: return "is being stopped and still lives";
     case Basis::limit: return "ends at its time limit";
     case Basis::limit_overdue: return "is past its time limit";
     case Basis::history: return "by " + median_text(state, lease);

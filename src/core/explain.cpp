@@ -104,14 +104,14 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (lease.device_count > 1 && !lease.waits_in_place())
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");
   if (!lease.wanted_device.empty() && !lease.waits_in_place() && state.devices().size() > 1)
-    helps.push_back("any device instead of " + name_of(device) + " alone may have room sooner");
+    helps.push_back("another device than " + name_of(device) + " may have free memory sooner");
   if (rules.automatic && state.plan_for(lease.id) == nullptr) {
     const PreemptionQuery asking{lease, state.preemption_request(lease.id)};
     const VictimPlan plan = plan_victims(state, rules, asking, now);
     for (const Ineligible& ineligible : plan.ineligible)
       if (const Lease& other = *state.find(ineligible.lease); other.tier < lease.tier)
         helps.push_back(name_of(other) +
-                        " is not asked to yield: " + ineligible_text(state, rules, asking, ineligible, now));
+                        " is not paused for it: " + ineligible_text(state, rules, asking, ineligible, now));
   }
   const auto untold_on = [&](const std::vector<std::string>& devices, const Lease& victim) {
     const bool there = std::ranges::any_of(
@@ -121,19 +121,21 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (const PreemptionPlan* preemption = state.plan_for(lease.id); preemption != nullptr && preemption->started)
     for (const LeaseId victim : state.verifying())
       if (const std::string untold = untold_on(preemption->devices, *state.find(victim)); !untold.empty())
-        helps.push_back(name_of(*state.find(victim)) + " says that it has yielded, and nobody can tell: " + untold);
+        helps.push_back(name_of(*state.find(victim)) +
+                        " reports that it freed its memory, but no reading can confirm that: " + untold);
   const std::size_t place = state.queue().place(lease.id);
   if (place > 1)
-    helps.push_back(std::to_string(place - 1) + (place == 2 ? " stands" : " stand") +
-                    " before it: a higher priority or tier would move it up");
+    helps.push_back(std::to_string(place - 1) + (place == 2 ? " lease is" : " leases are") +
+                    " before it in the queue: a higher priority or tier would move it up");
   return helps;
 }
 
 // Its restore failed, and is tried again. Room that is not there comes by itself; what else is in the way may stay.
 std::vector<std::string> help_coming_back(const State& state, const Lease& lease) {
   constexpr std::size_t named = 8;
-  std::vector<std::string> helps{"it comes back by itself once this is over, and is tried again every 30 s at least: " +
-                                 state.not_back(lease.id)};
+  std::vector<std::string> helps{
+      "the daemon tries again at least every 30 s, and resumes the program once this is over: " +
+      state.not_back(lease.id)};
   const auto& locked_processes = lease.parking->locked_processes;
   if (state.lacks_room(lease.id) || !locked_processes || locked_processes->empty()) return helps;
   std::string pids;
@@ -170,7 +172,7 @@ std::vector<std::string> help_otherwise(const State& state, const Lease& lease, 
   const std::string id = to_string(lease.id);
   if (const auto slice = leaves_in(state, lease.id, now))
     return {"next time slice in about " + format_duration(*slice) +
-            ": it yields its room then, and comes back in its time slice"};
+            ": the lease is paused then, and resumes in its own time slice"};
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
     return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
             id + "`"};
@@ -284,7 +286,8 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::resuming && !state.not_back(lease.id).empty()) return help_coming_back(state, lease);
   if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
   if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->resume_requested)
-    return {"`sublet resume " + id + "`, of its owner or an admin: it stays paused until then, room or not"};
+    return {"`sublet resume " + id +
+            "` by its owner or an admin: the lease stays paused until then, even if memory is free"};
   std::vector<std::string> helps = help_otherwise(state, lease, now);
   const std::string& hint = state.left_alone(lease.id).hint;
   if (lease.state == LeaseState::active && !hint.empty()) helps.insert(helps.begin(), "to pause it: " + hint);

@@ -298,7 +298,7 @@ TEST(Helps, NamesWhatWouldMakeRoom) {
   const LeaseId id = w.submit(6 * GiB);
   const auto helps = what_would_help(w.state, w.rules, w.at(id), w.now);
   ASSERT_EQ(helps.size(), 3u);
-  EXPECT_SAYS(helps[0], "its owner's word is enough: `sublet preempt lease-2` has lease-1 (train, ana)");
+  EXPECT_SAYS(helps[0], "a request by its owner is enough: `sublet preempt lease-2` pauses lease-1 (train, ana)");
   EXPECT_SAYS(helps[1], "ask for 4.0 GiB or less");
   EXPECT_SAYS(helps[2],
               "the end of lease-1 (train, ana) would free 20.0 GiB, which is enough; it is the same user's, who can "

@@ -365,8 +365,8 @@ class Forecast {
     if (waiter.device_count > 1)
       for (const auto& [uuid, device] : state_.devices())
         if (std::string open = may_use(waiter, device) ? without_end(waiter, device) : ""; !open.empty()) return open;
-    return state_.queue().place(waiter.id) > 1 ? "what stands before it in the queue has no known end"
-                                               : "by the ends that are known its room is not there";
+    return state_.queue().place(waiter.id) > 1 ? "the leases before it in the queue have no known end"
+                                               : "the known ends of other leases do not free enough";
   }
 
   // Only the next time slice is announced. A waiter that enters with a later slice is told at least so much. "": it has

@@ -36,7 +36,7 @@ std::string too_many_text(const State& state, const Rules& rules, std::uint32_t 
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::string names;
   for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*state.find(victim.lease));
-  return names + " would have to yield, but " + beyond_ledger(state, rules, preemptor, victims, host);
+  return names + " would have to be paused, but " + beyond_ledger(state, rules, preemptor, victims, host);
 }
 
 }  // namespace sublet::core

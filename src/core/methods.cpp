@@ -29,23 +29,23 @@ Error no_method(const Lease& lease) {
   };
   if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
   if (lease.pausable == Pausable::interposer)
-    return unsafe("it asked for the method interposer, which this version has not",
+    return unsafe("it asked for the method interposer, which this version does not have",
                   "start it with --pausable auto or driver");
   if (lease.pausable == Pausable::cooperative)
-    return unsafe("it asked for the method cooperative, and its program has not said how it yields",
-                  "`sublet cooperate`, the C library and POST /v1/leases/{id}/cooperate say it");
+    return unsafe("it asked for the method cooperative, but its program has not registered",
+                  "register with `sublet cooperate`, the C library or POST /v1/leases/{id}/cooperate");
   if (lease.owner.kind != OwnerKind::process)
-    return unsafe("it has no program of its own that could be parked, and none has said that it yields by itself",
-                  "programs under `sublet run` have, and `sublet cooperate` says how one yields");
+    return unsafe("it has no program that the driver could park, and no cooperative program has registered",
+                  "start the program with `sublet run`, or register it with `sublet cooperate`");
   if (lease.unfit && lease.unfit->kind == Unfit::unvouched)
-    return unsafe("the driver parks it on its owner's word only: " + lease.unfit->why,
-                  "if it uses none of that: sublet pause --grant " + lease.consumer +
-                      " (or start it with --pausable driver); else let it yield by itself (`sublet cooperate`)");
+    return unsafe("the driver parks it only if its owner vouches for it: " + lease.unfit->why,
+                  "if it uses none of these: sublet pause --grant " + lease.consumer +
+                      " (or start it with --pausable driver); else make it cooperative (`sublet cooperate`)");
   if (lease.unfit)
     return unsafe("the driver cannot park it: " + lease.unfit->why,
-                  "it can yield by itself: `sublet cooperate` says how");
-  return unsafe("Sublet did not start its program, and nobody granted that it be parked",
-                "its owner can: sublet pause --grant " + lease.consumer);
+                  "make the program cooperative: see `sublet cooperate --help`");
+  return unsafe("Sublet did not start its program, and its owner has not allowed to park it",
+                "its owner allows it with: sublet pause --grant " + lease.consumer);
 }
 
 }  // namespace
@@ -254,12 +254,12 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
         if (const Barred* bar = state.barred(lease.id, method, now)) return "it cannot be paused: " + bar->why;
       break;
     case WayToYield::Obstacle::unregistered:
-      return (lease.pausable == Pausable::driver ? "its program has not come yet, and still may"
-                                                 : "nothing has said yet how it yields, and it may still register") +
+      return (lease.pausable == Pausable::driver ? "its program has not started yet, and still may"
+                                                 : "its program has not registered as cooperative yet, and still may") +
              ends;
     case WayToYield::Obstacle::nothing_on_card:
-      return "nothing of its program is on a card that could be parked" +
-             (way.until == Time::never() ? "" : ", and it has a moment to take something there" + ends);
+      return "its program holds no memory on a card that could be parked" +
+             (way.until == Time::never() ? "" : ", and it still has time to take some" + ends);
     case WayToYield::Obstacle::ledger: {
       const auto [holds, takes] = format_sizes_apart(held_by(state, lease), way.takes);
       return "host memory takes no more than " + takes +

@@ -93,7 +93,7 @@ Yielding yielding_on(const State& state, const std::vector<std::string>& devices
       const Duration since = now - other.parking->since;
       yielding.who.push_back(id);
       yielding.takes += since + left.value_or(Duration{});
-      if (!left) yielding.slow = name_of(other) + " was asked to yield " + format_duration(since) + " ago";
+      if (!left) yielding.slow = name_of(other) + " is being paused since " + format_duration(since);
       add_left(yielding.left, left);
     }
   return yielding;
@@ -107,7 +107,7 @@ Sooner by_plan(const State& state, const Rules& rules, const PreemptionPlan& pre
     add_left(yielding.left, victim.ends ? std::nullopt : std::optional(yields_in(state, victim)));
   }
   if (yielding.who.empty()) return {};
-  Sooner sooner{yielding.left, "room is being made for it by " + names_of(state, yielding.who)};
+  Sooner sooner{yielding.left, "memory is being freed for it by pausing " + names_of(state, yielding.who)};
   if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
   else if (any_ends(preemption.victims)) sooner.basis += ": " + takes_text(state, preemption.victims);
   else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
@@ -126,8 +126,8 @@ std::optional<Sooner> by_slice_of(const State& state, const Rules& rules, LeaseI
   const auto leaves = leaving(state, rules, *state.find(lease), slice, now);
   const Duration takes = yields_in(state, leaves);
   Sooner sooner{std::max(slice.said - now, Duration{}) + takes,
-                "its time slice comes then: " + names_of(state, slice.leaves) +
-                    (slice.leaves.size() == 1 ? " yields, and " : " yield, and ") +
+                "its time slice begins then: " + names_of(state, slice.leaves) +
+                    (slice.leaves.size() == 1 ? " is paused, and " : " are paused, and ") +
                     takes_text(slice.leaves.size(), takes)};
   return unless_beyond_ledger(std::move(sooner), state, rules, state.find(lease)->uid, leaves);
 }
@@ -202,8 +202,9 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
         const bool with =
             std::find(other->beneficiaries.begin(), other->beneficiaries.end(), lease.id) != other->beneficiaries.end();
         return {{},
-                "room is made on " + names_of_devices(state, {device}) + " for " +
-                    name_of(*state.find(other->preemptor)) + (with ? ", and for it by the same time slice" : " first")};
+                "memory on " + names_of_devices(state, {device}) + " is being freed for " +
+                    name_of(*state.find(other->preemptor)) +
+                    (with ? " and for this lease, in the same time slice" : " first")};
       }
     return {};
   }
@@ -240,7 +241,7 @@ std::string own_text(const State& state, const Rules& rules, const PreemptionQue
   if (own.empty()) return {};
   std::string words;
   for (const LeaseId id : own) words += (words.empty() ? "" : ", ") + end_command(state, *state.find(id));
-  return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would make room";
+  return words + (own.size() == 1 ? " ends a lease" : " end leases") + " of the same user, which would free enough";
 }
 
 // The user's own programs that only lack a pause grant: with the grant they are paused, and need not end.
@@ -266,8 +267,7 @@ std::string others_text(const State& state, const Rules& rules, const Preemption
   admins.preemption_request = PreemptionRequest{uid, true};
   const VictimPlan plan = plan_victims(state, rules, admins, now);
   if (!plan.found || plan.victims.empty()) return {};
-  std::string text =
-      "an administrator's word would have " + names_of(state, leases_of(plan.victims)) + " yield, and so can ";
+  std::string text = "a request by an admin would pause " + names_of(state, leases_of(plan.victims)) + ", and so can ";
   if (plan.victims.size() > 1) return text + "their owners";
   const bool ends = plan.victims.front().ends;
   return text + "its owner: `sublet " + (ends ? "stop " : "pause ") + to_string(plan.victims.front().lease) + "`";
@@ -286,7 +286,7 @@ std::string what_else(const State& state, const Rules& rules, const PreemptionQu
   if (ways.empty())
     ways.emplace_back(query.lease.id ? "`sublet why " + to_string(query.lease.id) + "` says what would help"
                                      : "`sublet ps` shows who holds what; `sublet run` and `sublet hold` wait for "
-                                       "room, and take turns with their equals");
+                                       "free memory or a time slice");
   std::string text;
   for (const std::string& way : ways) text += (text.empty() ? "" : "; ") + way;
   return text;
@@ -318,14 +318,14 @@ std::string owners_word(const State& state, const Rules& rules, const Lease& lea
   if (!room.found || room.victims.empty()) return {};
   for (const Victim& victim : room.victims)
     if (state.find(victim.lease)->uid != lease.uid) return {};
-  return "its owner's word is enough: `sublet preempt " + to_string(lease.id) + "` has " +
-         names_of(state, leases_of(room.victims)) + ", of the same user, yield for it; " +
-         takes_text(state, room.victims) + (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
+  return "a request by its owner is enough: `sublet preempt " + to_string(lease.id) + "` pauses " +
+         names_of(state, leases_of(room.victims)) + " of the same user for it; " + takes_text(state, room.victims) +
+         (room.wait_for.empty() ? "" : ", once it may be: " + room.wait_for);
 }
 
 std::string how_to_have_it(const State& state, const Rules& rules, const Lease& holder, const Lease& waiter, Time now) {
   const std::string id = to_string(holder.id);
-  if (holder.stop_requested) return "its program has been told to end";
+  if (holder.stop_requested) return "its program is being ended";
   const std::string stop = "end it (" + end_command(state, holder) + ")";
   const bool can_pause =
       holder.state == LeaseState::active && way_to_yield(state, rules, holder, waiter.uid, now).parks();

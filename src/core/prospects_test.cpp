@@ -74,7 +74,7 @@ TEST(Prospects, OfAHigherTierWhoseVictimCameBackAMomentAgo) {
   const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
   ASSERT_EQ(w.state.plan_for(next), nullptr);
   const QueueInfo info = w.info(next);
-  EXPECT_SAYS(info.basis, "it came back from a pause a moment ago; then its pause takes about ");
+  EXPECT_SAYS(info.basis, "it resumed from a pause less than 2 s ago; then its pause takes about ");
   ASSERT_TRUE(info.eta);
   const Duration real = w.until_started(next);
   EXPECT_GT(*info.eta, real / 2);
@@ -95,7 +95,7 @@ TEST(Prospects, WhosePauseFailedPromisesNothing) {
   w.obey(HostMemory{4 * GiB, std::nullopt}, 1);  // there is no host memory for it
   const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
   EXPECT_FALSE(info.eta);
-  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): it could not be asked");
+  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): its pause could not begin");
 }
 
 TEST(Prospects, WhoTakesLongerThanItEverShouldPromisesNothing) {
@@ -103,7 +103,7 @@ TEST(Prospects, WhoTakesLongerThanItEverShouldPromisesNothing) {
   const LeaseId batch = w.start(20 * GiB, Tier::batch);
   const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
   const auto info = [&] { return queue_info(w.state, w.rules, w.at(urgent), w.now); };
-  EXPECT_SAYS(info().basis, "room is being made for it by lease-1 (train, ana): its pause takes about ");
+  EXPECT_SAYS(info().basis, "memory is being freed for it by pausing lease-1 (train, ana): its pause takes about ");
   const Duration before = *info().eta;
   w.step(HostWeighed{batch, plenty});
   ASSERT_EQ(w.state_of(batch), LeaseState::pausing);
@@ -207,9 +207,9 @@ TEST(Prospects, ARefusalBetweenEqualsSaysWhenTheTurnComesAndWhoElseCan) {
   const Error refusal = w.refused(next);
   EXPECT_EQ(refusal.code, Code::CannotPreempt);
   EXPECT_SAYS(refusal.hint, "it waits for about ");
-  EXPECT_SAYS(refusal.hint, ": its time slice comes then: lease-1 (train, ana) yields");
+  EXPECT_SAYS(refusal.hint, ": its time slice begins then: lease-1 (train, ana) is paused");
   EXPECT_SAYS(refusal.hint,
-              "an administrator's word would have lease-1 (train, ana) yield, and so can its owner: `sublet pause "
+              "a request by an admin would pause lease-1 (train, ana), and so can its owner: `sublet pause "
               "lease-1`");
 }
 
@@ -217,7 +217,7 @@ TEST(Prospects, ARefusalNamesWhatTheUserCouldGiveUp) {
   Equals w;
   w.of(1001, 20 * GiB, Pausable::no);
   const LeaseId next = w.of(1001, 10 * GiB);
-  EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would make room");
+  EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would free enough");
 }
 
 // A program that Sublet did not start is paused with a pause grant: no advice says only to end it.
@@ -261,8 +261,8 @@ TEST(Prospects, WhyOffersTheOwnersOwnWord) {
   const LeaseId next = w.of(1001, 10 * GiB);
   const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
   EXPECT_SAYS(helps.at(0),
-              "its owner's word is enough: `sublet preempt lease-2` has lease-1 (train, ben), of the same "
-              "user, yield for it; its pause takes about ");
+              "a request by its owner is enough: `sublet preempt lease-2` pauses lease-1 (train, ben) of the same "
+              "user for it; its pause takes about ");
   EXPECT_SAYS(helps.at(2), "it is the same user's, who can pause it (`sublet pause lease-1`) or end it");
   w.step(Preempt{next, 0, {1001, false}});
   EXPECT_FALSE(contains(what_would_help(w.state, w.rules, w.at(next), w.now).at(0), "word is enough"))

@@ -52,7 +52,7 @@ VictimPlan with_time_away(VictimPlan room, const State& state, const Rules& rule
   const bool by_limit = end.basis == Basis::limit || end.basis == Basis::stopping;
   if (asked.owner.kind == OwnerKind::token && asked.nameless && asked.ttl) {
     room.paused_for = *asked.ttl;
-    room.paused_for_basis = "for as long as the room is held, unless that is renewed";
+    room.paused_for_basis = "until the time limit of this lease, if it is not renewed";
   } else if (end.known()) {
     room.paused_for = end.at - now;
     room.paused_for_basis =
@@ -123,8 +123,7 @@ Result<Rehearsal> rehearse(const State& state, const Rules& rules, const Submit&
     if (const Lease* its = after.find(victim.lease); !victim.ends || (its != nullptr && !its->ended())) continue;
     found.would = Would::preempt;
     found.queue.eta.reset();
-    found.queue.basis =
-        "room is made for it: " + name_of(*state.find(victim.lease)) + " is ended, and has its time to end";
+    found.queue.basis = name_of(*state.find(victim.lease)) + " is ended for it, and has its grace time to end";
     return found;
   }
   if (const PreemptionPlan* preemption = after.plan_for(found.lease.id)) {

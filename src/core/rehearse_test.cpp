@@ -149,7 +149,7 @@ TEST(Rehearse, WhoseProgramWouldBeEndedHasItsTimeAndNothingIsSaidToHaveEnded) {
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_TRUE(found.room.victims[0].ends);
   EXPECT_FALSE(found.queue.eta);
-  EXPECT_SAYS(found.queue.basis, "is ended, and has its time to end");
+  EXPECT_SAYS(found.queue.basis, "is ended for it, and has its grace time to end");
   EXPECT_EQ(w.state_of(id), LeaseState::active);
 }
 
@@ -158,7 +158,7 @@ TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {
   const LeaseId equal = w.program(20 * GiB, 100, Tier::standard);
   const auto found = w.would(w.asking(10 * GiB));
   EXPECT_EQ(found.would, Would::wait);
-  EXPECT_SAYS(found.queue.basis, "its time slice comes then");
+  EXPECT_SAYS(found.queue.basis, "its time slice begins then");
   ASSERT_TRUE(found.room.found);
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_EQ(found.room.victims[0].lease, equal);

@@ -78,7 +78,7 @@ TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
     w.weighed();
     ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing) << times;
     w.refused(Hindrance::passing);
-    EXPECT_SAYS(w.info().basis, "the next one is tried in 10 s: process 102 is in the way");
+    EXPECT_SAYS(w.info().basis, "the next pause is possible in 10 s: process 102 is in the way");
     w.wait(w.rules.cooldown + 1s);
   }
 }
@@ -147,7 +147,7 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     w.weighed();
     w.refused(by);
     w.wait(w.rules.cooldown + 1s);
-    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it may still register, and yield by itself";
+    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "has not registered as cooperative yet, and yield by itself";
     const bool swaps = by == Hindrance::swap;
     if (!swaps) {
       w.wait(w.rules.spot_unused_after);

@@ -64,7 +64,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (lease.parking && !fact.stop && !fact.revoke)
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) + " is " + std::string(to_string(lease.state)) +
-                     ": without its lease nobody would let it run again",
+                     ": without its lease the program would never be resumed",
                  "resume it first (`sublet resume " + to_string(lease.id) + "`), or stop it"};
   if (fact.stop && program_may_live(lease)) {
     if (!lease.stop_requested) {

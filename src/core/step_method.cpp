@@ -43,7 +43,7 @@ Result<LeaseId> Stepper::on(const Cooperate& fact) {
   if (!fact.how && lease.parking && lease.parking->told)
     return Error{Code::PauseUnsafe,
                  name_of(lease) + " is " + std::string(to_string(lease.state)) +
-                     ": nobody else could be told that its program may go on",
+                     ": only this registration can deliver its resume order",
                  "resume it first (`sublet resume " + to_string(lease.id) + "`)"};
   state_.set_cooperation(lease, fact.how, now_);
   if (fact.how) explain(lease, ReasonKind::cooperates, args_of(*fact.how));
@@ -96,7 +96,7 @@ Result<LeaseId> Stepper::on(const MeasuredWhileLocked& fact) {
     return lease->id;
   }
   if (lease == nullptr || lease->state != LeaseState::pausing)  // any more: it comes back, by a store read anew
-    return not_found(to_string(fact.lease) + " is not asked to yield");
+    return not_found(to_string(fact.lease) + " has no yield order");
   const Bytes entered = lease->parking->host_bytes;
   state_.enter(*lease, -1);  // what is there beside it
   const Status takes = check_host(*lease, fact.host);

@@ -107,7 +107,7 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
 
 Error Stepper::never_runs_again(const Lease& lease) const {
   return {Code::PauseUnsafe, name_of(lease) + " is poisoned: " + text_of(lease.parking->cause),
-          lease.stop_requested ? "its program has been told to end"
+          lease.stop_requested ? "its program is being ended"
                                : end_command(state_, lease) + " ends it; nothing makes its program run again"};
 }
 
@@ -194,12 +194,12 @@ void Stepper::ask_to_yield(Lease& lease, PauseMethod method, Parking parking) {
 // Stored before the driver locks any process: after a restart only this note tells which processes may be parked.
 Result<LeaseId> Stepper::on(const LockIntent& fact) {
   Lease* lease = find(fact.lease);
-  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not asked to yield");
+  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not being paused");
   const State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
   const bool on_top = lease->state == LeaseState::paused && runtime.on_top;
   const bool asked = lease->state == LeaseState::pausing && runtime.acting;
   if (!on_top && (!asked || lease->parking->method == PauseMethod::cooperative))
-    return not_found(to_string(fact.lease) + " is not asked to yield");
+    return not_found(to_string(fact.lease) + " is not being paused");
   Parking parking = *lease->parking;
   if (on_top) parking.method = *runtime.on_top;
   if (parking.locked_processes) parking.locked_processes = fact.processes;
@@ -219,7 +219,7 @@ Result<LeaseId> Stepper::on(const Parked& fact) {
   if (lease != nullptr && lease->state == LeaseState::paused && state_.runtime_.at(lease->id).on_top)
     return parked_on_top(*lease, fact);
   if (lease == nullptr || lease->state != LeaseState::pausing)
-    return not_found(to_string(fact.lease) + " is not asked to yield");
+    return not_found(to_string(fact.lease) + " is not being paused");
   State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
   runtime.acting = false;
   runtime.overdue = fact.stuck;

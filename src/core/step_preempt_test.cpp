@@ -12,7 +12,7 @@ TEST(Preemption, AHigherTierHasALowerOneYieldAndThatComesBack) {
   EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
   ASSERT_NE(w.state.plan_for(urgent), nullptr);
   const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
-  EXPECT_SAYS(info.basis, "room is being made for it by " + to_string(batch));
+  EXPECT_SAYS(info.basis, "memory is being freed for it by pausing " + to_string(batch));
   EXPECT_LT(info.eta, 20s);
   w.obey();
   EXPECT_EQ(w.state_of(batch), LeaseState::paused);
@@ -256,7 +256,7 @@ TEST(Preemption, ASetThatTheLedgerDoesNotTakeIsNotBegun) {
   EXPECT_EQ(w.state_of(a), LeaseState::active);
   EXPECT_EQ(w.state_of(b), LeaseState::active);
   EXPECT_SAYS(queue_info(w.state, w.rules, w.at(urgent), w.now).basis,
-              "would have to yield, but host memory takes no more than 12.0 GiB of parked bytes now, and they hold "
+              "would have to be paused, but host memory takes no more than 12.0 GiB of parked bytes now, and they hold "
               "18.0 GiB");
   w.rules.ledger_limit = 18 * GiB;
   w.live(2s);

@@ -161,8 +161,8 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   Silent w(OwnerKind::token);
   w.pass(30s);
   EXPECT_SAYS(w.helps(),
-              "lease-1 (crawl, ana) is not asked to yield: nothing has said yet how it yields, and it may still "
-              "register; it may be ended in about 1 min 30 s");
+              "lease-1 (crawl, ana) is not paused for it: its program has not registered as cooperative yet, and "
+              "still may; it may be ended in about 1 min 30 s");
   const QueueInfo info = queue_info(w.state, w.rules, w.at(w.urgent), w.now);
   ASSERT_TRUE(info.eta);
   EXPECT_NEAR(std::chrono::duration<double>(*info.eta).count(), 90, 1);
@@ -170,7 +170,7 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   const VictimPlan plan = victim_plan(w.state, w.rules, w.at(w.urgent), {}, w.now);
   EXPECT_TRUE(plan.found);
   EXPECT_EQ(plan.wait, 90s);
-  EXPECT_SAYS(plan.wait_for, "it may still register");
+  EXPECT_SAYS(plan.wait_for, "has not registered as cooperative yet");
 }
 
 TEST(Register, WhoseProgramHasItsTimeToEndEndsNobodyKnowsWhen) {

@@ -18,7 +18,8 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
   if (!state_.queue_.contains(lease.id)) {
     if (lease.state == LeaseState::active || lease.state == LeaseState::offered) return lease.id;
     return Error{Code::Stale,
-                 "room is made for who waits; " + name_of(lease) + " is " + std::string(to_string(lease.state)),
+                 "memory is freed only for a waiting lease, and " + name_of(lease) + " is " +
+                     std::string(to_string(lease.state)),
                  back_hint(state_, lease)};
   }
   PreemptionRequest by = fact.by;
@@ -33,7 +34,8 @@ Result<LeaseId> Stepper::on(const Preempt& fact) {
 }
 
 Error Stepper::cannot_make_room(const Lease& lease, const VictimPlan& plan) const {
-  std::string text = "no room can be made for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
+  std::string text =
+      "no memory can be freed for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
   for (const Ineligible& ineligible : plan.ineligible)
     text += "; " + name_of(*state_.find(ineligible.lease)) + ": " + ineligible.why;
   return Error{Code::CannotPreempt, std::move(text), plan.hint};

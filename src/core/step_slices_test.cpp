@@ -216,7 +216,7 @@ TEST(Slices, ThatOfOneOnSeveralCardsIsAnnouncedOnAllOfThem) {
     EXPECT_EQ(slice.devices.size(), 2u);
   }
   EXPECT_GT(leaves_in(w.state, a, w.now), 0s);
-  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.both), w.now).basis, "its time slice comes then: ");
+  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.both), w.now).basis, "its time slice begins then: ");
 }
 
 // On all of its cards or on none.
@@ -339,7 +339,7 @@ TEST(Slices, TheNextOneIsAnnounced) {
   EXPECT_EQ(leaves_in(w.state, b, w.now), std::nullopt);
   const QueueInfo info = queue_info(w.state, w.rules, w.at(b), w.now);
   EXPECT_GT(info.eta, slice.at - w.now) << "the pause takes time";
-  EXPECT_SAYS(info.basis, "its time slice comes then: " + to_string(a));
+  EXPECT_SAYS(info.basis, "its time slice begins then: " + to_string(a));
 }
 
 TEST(Slices, WhoWantsToGrowIsNotPausedForItself) {

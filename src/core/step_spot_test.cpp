@@ -276,7 +276,7 @@ TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
   const LeaseId above = w.start(10 * GiB, Tier::batch, "infer");
   const auto helps = what_would_help(w.state, w.rules, w.at(above), w.now);
   const std::string all = std::accumulate(helps.begin(), helps.end(), std::string());
-  EXPECT_SAYS(all, "`sublet preempt " + to_string(above) + "` has " + to_string(spot));
+  EXPECT_SAYS(all, "`sublet preempt " + to_string(above) + "` pauses " + to_string(spot));
   EXPECT_SAYS(all, to_string(spot) + " (crawl, ana) cannot be paused, and is ended: it has its time to end");
   EXPECT_EQ(all.find("its pause takes"), std::string::npos) << all;
 }

@@ -201,7 +201,7 @@ TEST(Unverified, IsToldToWhoWaitsForIt) {
     for (const std::string& one : what_would_help(w.state, w.rules, w.at(w.urgent), w.now)) all += one + "\n";
     return all;
   };
-  EXPECT_SAYS(helps(), "says that it has yielded, and nobody can tell: gpu0 was last read 2 s ago");
+  EXPECT_SAYS(helps(), "reports that it freed its memory, but no reading can confirm that: gpu0 was last read 2 s ago");
   w.step(ProgramEnded{w.victim, 0, false});
   ASSERT_EQ(w.state_of(w.victim), LeaseState::ended);
   EXPECT_FALSE(w.state.verifying().contains(w.victim));
