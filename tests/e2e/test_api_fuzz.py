@@ -12,7 +12,7 @@ from tests.support import contract
 from tests.support.events import Stream
 from tests.support.sublet import GIB, MIB
 
-SECONDS = float(os.environ.get("SUBLET_FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("SUBLET_FUZZ_SECONDS", "8"))
 STRANGE = ["", "x", "\x00", "é", "\U0001f600", "' OR 1=1 --", "../../etc/passwd", "%00", "a" * 5000, "null", "NaN",
            "-1", "1e400", "lease-0", "lease-99999999999999999999", "\ud800"]
 # No wait, and no endless stream: else a wrong word.

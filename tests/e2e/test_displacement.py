@@ -65,7 +65,7 @@ def test_pinned_and_equal_leases_are_not_paused(daemon):
     pinned = filled(daemon, "pinned", "3GiB", "1GiB", "--tier", "batch", "--pausable", "no")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
     until(daemon, "urgent", "queued")
-    wait_until(lambda: "is not asked to yield" in helps(daemon, "urgent"), "it says why")
+    wait_until(lambda: "is not paused for it" in helps(daemon, "urgent"), "it says why")
     assert "pinned" in helps(daemon, "urgent")
     assert lease_of(daemon, "pinned")["state"] == "active"
     assert daemon.cli("stop", "pinned").returncode == 0
@@ -88,7 +88,8 @@ def test_host_memory_for_one_of_two_victims_pauses_neither(start_daemon):
     daemon = start_parking(start_daemon, '[ledger]\nlimit = "2GiB"\n')
     batches = {tag: filled(daemon, tag, "1800MiB", "1GiB", "--tier", "batch") for tag in ("one", "two")}
     urgent = run(daemon, "urgent", "3600MiB", "1GiB", "--tier", "interactive", seconds=1)
-    told = "would have to yield, but host memory takes no more than 2.0 GiB of parked bytes now, and they hold 3.5 GiB"
+    told = ("would have to be paused, but host memory takes no more than 2.0 GiB of parked bytes now, "
+            "and they hold 3.5 GiB")
     wait_until(lambda: told in str(daemon.get("/v1/leases/urgent/why").body), "it says why not")
     preview = daemon.cli("preempt", "urgent", "--preview").stdout
     assert told in preview, preview
@@ -105,7 +106,7 @@ def test_an_idle_spot_program_is_ended_with_notice(start_daemon):
     spot = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "spot", "--tier", "spot", "--", "sleep", "600")
     until(daemon, "spot", "active")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", "--tier", "critical", seconds=1)
-    wait_until(lambda: "nothing of its program is on a card" in helps(daemon, "urgent"), "it says why not")
+    wait_until(lambda: "its program holds no memory on a card" in helps(daemon, "urgent"), "it says why not")
     assert lease_of(daemon, "spot")["state"] == "active", "it may only be importing"
     assert urgent.wait(timeout=90) == 0, urgent.communicate()
     assert until(daemon, "spot", "ended")["end_reason"] == "revoked"
@@ -132,7 +133,7 @@ def test_a_spot_program_that_registers_late_is_paused_and_not_ended(daemon):
     spot = late(daemon, "spot", "3GiB", "2GiB")
     until(daemon, "spot", "active")
     urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)
-    until_when = "it may still register; it may be ended in about"
+    until_when = "has not registered as cooperative yet, and still may; it may be ended in about"
     wait_until(lambda: until_when in helps(daemon, "urgent"), "it says until when")
     preview = daemon.cli("run", "--dry-run", "--vram", "2GiB", "--", "true").stdout
     assert until_when in preview, preview
@@ -148,7 +149,7 @@ def test_a_token_spot_lease_has_time_to_register(daemon):
     api = daemon.api()
     spot = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tier": "spot"})
     urgent = run(daemon, "urgent", "2GiB", "1GiB", seconds=1)
-    wait_until(lambda: "it may still register" in helps(daemon, "urgent"), "it is asked for")
+    wait_until(lambda: "has not registered as cooperative yet" in helps(daemon, "urgent"), "it is asked for")
     with webhook() as how:
         assert api.post(f"/v1/leases/{spot['id']}/cooperate", how).status == 200
         assert urgent.wait(timeout=60) == 0, urgent.communicate()

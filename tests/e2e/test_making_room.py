@@ -113,7 +113,7 @@ def test_ineligible_leases_are_named_with_the_reason(daemon):
     assert (refused.status, refused["code"]) == (409, "CannotPreempt")
     assert "pinned" in refused["detail"] and lease_of(daemon, "pinned")["id"] in refused["detail"]
     done = daemon.cli("preempt", "new")
-    assert done.returncode == 1 and "no room can be made" in done.stderr and "pinned" in done.stderr, done.stderr
+    assert done.returncode == 1 and "no memory can be freed" in done.stderr and "pinned" in done.stderr, done.stderr
     preview = daemon.cli("preempt", "new", "--preview")
     assert preview.returncode == 1 and "Memory cannot be freed on gpu0: no lease" in preview.stdout, preview.stdout
     assert "is no victim: " in preview.stdout and "missing" in preview.stdout

@@ -273,7 +273,7 @@ def registers_late(stage):
     spot = stage.ask(3, tier="spot")
     stage.begins()
     preemptor = stage.preemptor()
-    wait_until(lambda: "it may still register" in str(stage.get("/v1/leases/preemptor/why").body),
+    wait_until(lambda: "has not registered as cooperative yet" in str(stage.get("/v1/leases/preemptor/why").body),
                "it is told until when")
     stage.hook(spot)
     stage.done(preemptor)

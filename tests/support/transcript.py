@@ -53,6 +53,7 @@ class Transcript:
         text = re.sub(r"(sublet|subletd) \d+\.\d+\.\d+", r"\1 VERSION", text)
         text = re.sub(r"\b\d+(\.\d+)? ?(ms|s|min|m|h)\b( \d+ ?(s|min)\b)?", "TIME", text)
         # The database step that meets the fault first depends on chance.
+        text = text.replace(", plus TIME paused", "")  # shown only if the pause took a second or more
         text = re.sub(r"store\.db: [^\n]*?\(SQLite code \d+\)", "store.db: REASON", text)
         text = re.sub(r"(?m)^ +(?=PID )", "", text)  # the column width depends on the longest number
         return re.sub(r"(?<=\S) {2,}(?=\S)", "  ", text)
