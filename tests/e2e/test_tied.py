@@ -146,7 +146,7 @@ def test_the_rate_of_a_slow_link_is_remembered(start_daemon):
 
     def yields():
         """A pause for a preemptor, over a link that needs longer than the default time of the driver."""
-        daemon.ctl("fault", "bandwidth", "--bandwidth", "66MiB/s")
+        daemon.ctl("fault", "bandwidth", "--bandwidth", "55MiB/s")
         preemptor = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "preemptor", "--tier", "interactive", "--",
                              "simgpu-load", "--alloc", "64MiB", "--seconds", "0")
         until(daemon, "it", "paused")
