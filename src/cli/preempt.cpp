@@ -20,11 +20,13 @@ struct PreemptFlags {
   bool preview = false;
 };
 
-// It has what it waited for, or never will.
+// It has what it waited for, or never will. The owner of a token is told of the offer, since it may be whoever waits
+// here; all others claim at once.
 bool settled(const json& lease) {
   const std::string state = text_at(lease, "state");
+  if (state == "offered") return text_at(member(lease, "owner"), "kind") == "token";
   if (state == "active") return !member(lease, "resize").is_object();
-  return state == "offered" || state == "ended" || state == "poisoned" ||
+  return state == "ended" || state == "poisoned" ||
          (state == "paused" && !flag_at(member(lease, "pause"), "resume_requested"));
 }
 

@@ -13,12 +13,13 @@
 namespace sublet::core {
 
 // A new lease. `lease` has the request; the core sets id, state and times. `may_queue` false: refuse with Memory
-// instead of queueing. `held`: a wait or connection of the owner is open.
+// instead of queueing. `held`: a wait or connection of the owner is open. `waiter`: pid of its process; 0: unknown.
 struct Submit {
   Lease lease;
   bool may_queue = true;
   bool held = false;
   std::optional<PreemptionRequest> preemption_request = {};  // requests memory for it if it has to wait
+  std::int32_t waiter = 0;
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
@@ -166,10 +167,12 @@ struct Grant {
   bool given = true;
 };
 
-// The number of open waits and connections of the owner rose from or fell to zero.
+// The number of open waits and connections of the owner rose from or fell to zero. `waiter`: pid of the process that
+// opened one; 0: unknown.
 struct HeldChanged {
   LeaseId lease;
   bool held = false;
+  std::int32_t waiter = 0;
 };
 
 // The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal.

@@ -20,8 +20,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::attached, "attached", "attached", "attached",
      "owned by the process tree of pid {pid}[; its keeper is pid {keeper}]"},
     {K::lapsed, "lapsed", "lapsed", "lapsed",
-     "the offer was not claimed within {window}; queued again at place {place}, behind equal leases; the next offer is "
-     "the last"},
+     "[pid {waiter}, which waits for the lease, does not answer: ]the offer was not claimed within {window}; queued "
+     "again at place {place}, behind equal leases; the next offer is the last"},
     {K::capacity_reserved, "capacity_reserved", "capacity_reserved", "capacity_reserved",
      "has waited {waited}: memory that becomes free on {devices} is reserved for the lease; leases behind it start "
      "first only if they do not delay it[; it should start in {starts}]"},
@@ -138,7 +138,9 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::time_over, "time_over", "ended", "", "{end}: its time of {ttl} is over{#ended}"},
     {K::owner_disconnected, "owner_disconnected", "ended", "",
      "{end}: its owner has had no connection open for {gone}{#ended}"},
-    {K::unclaimed, "unclaimed", "ended", "", "{end}: two offers were not claimed within {window}{#ended}"},
+    {K::unclaimed, "unclaimed", "ended", "",
+     "{end}: [pid {waiter}, which waited for the lease, does not answer: ]two offers were not claimed within "
+     "{window}{#ended}"},
     {K::orphaned, "orphaned", "ended", "orphaned",
      "{end}: it has been paused for {paused}, and none of its processes has lived for {empty}: none is left to "
      "resume{#ended}"},
@@ -194,7 +196,8 @@ constexpr Fragment fragments[]{
      "keeps {driver_keeps} and {headroom} is headroom][there are only {present} devices][{gone}; the devices are "
      "{known}]"},
     {"grant",
-     "{vram}[ of the {asked} asked for] on {devices:each}, where {free:down} was free, after waiting {waited}"},
+     "{vram}[ of the {asked} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
+     "before)], after waiting {waited}"},
     {"status", "[with status {status}][{!status}with an unknown status]"},
     {"left",
      "[{?stays_parked}; its program stays parked: Sublet did not start it and does not end it][{?not_back}; its "

@@ -240,6 +240,7 @@ class State {
     Bytes beside;  // bytes allocated while paused, which reduce the free memory of the lease
   };
   ToRestore to_restore(const Lease& lease, std::string_view device) const;
+  bool held(LeaseId id) const;        // a connection or wait of its owner is open
   bool lacks_room(LeaseId id) const;  // resuming: its last restore was not tried, because memory was not free
   // Pausing or resuming, and the driver has not returned for longer than it should take. Waiters look elsewhere
   // meanwhile; the result counts when the driver returns.
@@ -298,6 +299,7 @@ class State {
   struct LeaseRuntime {
     std::vector<Charge> charges;  // in the order of the lease's devices; empty before it is booked
     bool held = false;            // a connection or wait of its owner is open
+    std::int32_t waiter = 0;      // pid of the process that opened the last one; 0: unknown
     Time grace_until;             // after a restart or a clock gap: no owner counts as gone before this
     bool killed = false;          // SIGKILL was ordered
     bool program_ended = false;   // the program of its keeper is known to have ended

@@ -287,6 +287,11 @@ const std::string& State::not_back(LeaseId id) const {
   return runtime == runtime_.end() ? none : runtime->second.not_back;
 }
 
+bool State::held(LeaseId id) const {
+  const auto found = runtime_.find(id);
+  return found != runtime_.end() && found->second.held;
+}
+
 bool State::lacks_room(LeaseId id) const {
   const auto runtime = runtime_.find(id);
   return runtime != runtime_.end() && runtime->second.no_room;

@@ -295,11 +295,18 @@ void Stepper::kill(const Lease& lease) {
   explain(lease, ReasonKind::killing, args("asked", now_ - *lease.stop_at));
 }
 
+// The process that waits for the lease by an open connection, and does not claim its offer: stopped, for example.
+std::optional<std::int32_t> Stepper::silent_waiter(const Lease& lease) const {
+  const State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
+  return runtime.held && runtime.waiter != 0 ? std::optional(runtime.waiter) : std::nullopt;
+}
+
 // Once it queues again behind its equals; who lets it pass twice is not there.
 void Stepper::lapse(Lease& lease) {
   ++lease.lapsed_offers;
   if (lease.lapsed_offers >= 2) {
-    end(lease, EndReason::unclaimed, ReasonKind::unclaimed, args("window", rules_.claim_window));
+    end(lease, EndReason::unclaimed, ReasonKind::unclaimed,
+        args("waiter", silent_waiter(lease), "window", rules_.claim_window));
     return;
   }
   state_.unbook(lease);
@@ -311,7 +318,8 @@ void Stepper::lapse(Lease& lease) {
   drop_request(lease);
   ++lease.generation;
   enqueue(lease);
-  explain(lease, ReasonKind::lapsed, args("window", rules_.claim_window, "place", state_.queue_.place(lease.id)));
+  explain(lease, ReasonKind::lapsed,
+          args("waiter", silent_waiter(lease), "window", rules_.claim_window, "place", state_.queue_.place(lease.id)));
 }
 
 }  // namespace sublet::core

@@ -229,27 +229,30 @@ void Stepper::grant(Lease& lease, const Placement& placement) {
   lease.devices = placement.devices;
   if (mutant(Mutant::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
   std::optional<Bytes> free;  // on that of them where it is least
+  Time read_at = now_;        // of that of them which was read first
   for (const std::string& uuid : lease.devices) {
-    const Bytes room = state_.devices_.at(uuid).indexed.room->free;
-    free = std::min(free.value_or(room), room);
+    const Device& device = state_.devices_.at(uuid);
+    free = std::min(free.value_or(device.indexed.room->free), device.indexed.room->free);
+    read_at = std::min(read_at, device.read_at.value_or(now_));
   }
   const Duration waited = now_ - lease.created_at;
   state_.queue_.erase(lease.id);
   lease.vram = placement.vram;
   lease.granted_at = now_;
   ++lease.generation;
-  // A connection owner without a connection has nobody to tell, even in the step that brought it.
-  const bool asking = lease.id == submitted_ && lease.owner.kind != OwnerKind::connection;
-  const bool open = asking || state_.runtime_.at(lease.id).held;
+  // A waiter proves by its claim that it is still there: an open connection may belong to a stopped process. A
+  // connection owner without a connection has nobody to tell, even in the step that brought it.
+  const bool connected = lease.owner.kind != OwnerKind::connection || state_.runtime_.at(lease.id).held;
+  const bool open = lease.id == submitted_ && connected;
   lease.state = open ? LeaseState::active : LeaseState::offered;
   state_.book(lease);
   if (open) start_ttl(lease);
   else lease.offer_ends_at = now_ + rules_.claim_window;
-  explain(
-      lease, open ? ReasonKind::granted : ReasonKind::offered,
-      args("vram", lease.vram, "asked", lease.vram < lease.asked_vram ? std::optional(lease.asked_vram) : std::nullopt,
-           "devices", device_names(state_, lease.devices), "free", *free, "waited", waited, "window",
-           open ? std::nullopt : std::optional(rules_.claim_window)));
+  const auto asked = lease.vram < lease.asked_vram ? std::optional(lease.asked_vram) : std::nullopt;
+  const auto window = open ? std::nullopt : std::optional(rules_.claim_window);
+  explain(lease, open ? ReasonKind::granted : ReasonKind::offered,
+          args("vram", lease.vram, "asked", asked, "devices", device_names(state_, lease.devices), "free", *free,
+               "look", now_ - read_at, "waited", waited, "window", window));
   state_.schedule(lease, rules_);
   touch_given(lease);
 }

@@ -139,6 +139,7 @@ Result<LeaseId> Stepper::on(const HeldChanged& fact) {
   State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
   runtime.held = fact.held;
   if (fact.held) runtime.grace_until = {};
+  if (fact.waiter != 0) runtime.waiter = fact.waiter;
   if (lease->owner.kind == OwnerKind::connection) {
     if (fact.held) {
       lease->unheld_since.reset();

@@ -133,6 +133,7 @@ LeaseId Stepper::admit(const Submit& fact) {
   if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
   Lease& kept = state_.add(std::move(lease));
   state_.runtime_.at(kept.id).held = fact.held;
+  state_.runtime_.at(kept.id).waiter = fact.waiter;
   if (fact.preemption_request) request_preemption(kept, *fact.preemption_request);
   enqueue(kept);
   return kept.id;

@@ -217,6 +217,7 @@ class Stepper {
   void fire(Lease& lease);
   void kill(const Lease& lease);
   void lapse(Lease& lease);
+  std::optional<std::int32_t> silent_waiter(const Lease& lease) const;
 
   // Measuring (step_snapshot.cpp).
   void read_device(const DeviceReading& reading, Time began, bool twice);

@@ -94,13 +94,17 @@ class Engine {
   void remember(const Remember& remember, const Answered& answer);
 
   // --- waiting ---
-  void hold(LeaseId lease, SessionId session);    // the connection holds the lease until it closes or calls unhold()
+  // The connection of process `pid` (0: unknown) holds the lease until it closes or calls unhold().
+  void hold(LeaseId lease, SessionId session, std::int32_t pid = 0);
   void unhold(LeaseId lease, SessionId session);  // ends hold()
   // The connection showed the access token of this number. `revoked` is called if the token is revoked while the
   // connection is open.
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
+  // Returns once a snapshot that was requested after the call is decided on, or the devices could not be read. One
+  // snapshot serves all callers.
+  boost::asio::awaitable<void> look();
   // Returns a timer that is cancelled at each durable change of the lease, until unwatch().
   using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;
   Watchers::iterator watch(LeaseId lease);
@@ -297,6 +301,12 @@ class Engine {
   std::uint64_t last_token_ = 0;
   EventLog log_;
   Meter meter_;
+  struct Look {
+    std::int64_t since_ns;  // CLOCK_MONOTONIC
+    std::shared_ptr<boost::asio::steady_timer> done;
+  };
+  void looked(std::int64_t asked_ns);  // a snapshot requested at that time is decided on
+  std::list<Look> looks_;              // callers of look(), oldest first
   std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
   bool life_stored_ = false;
   bool told_start_ = false;

@@ -157,6 +157,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
     nothing_weighed(judged.problem);
+    looked(asked_ns);
     tell_changes();
     return;
   }
@@ -176,11 +177,29 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   measure_weighed(began);
   watch_away();
   watch_sizes();
+  looked(asked_ns);
   for (const auto& [uuid, index] : lost) {
     if (!state_.devices().contains(uuid))
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
+}
+
+asio::awaitable<void> Engine::look() {
+  const auto done = std::make_shared<asio::steady_timer>(io_, asio::steady_timer::time_point::max());
+  const Look look{monotonic_ns(), done};
+  if (stopping_ || !probe_.problem().empty()) co_return;
+  looks_.push_back(look);
+  probe_.take_now();
+  while (std::ranges::any_of(looks_, [&](const Look& other) { return other.done == done; }))
+    co_await done->async_wait(quiet);
+}
+
+void Engine::looked(std::int64_t asked_ns) {
+  while (!looks_.empty() && looks_.front().since_ns <= asked_ns) {
+    looks_.front().done->cancel();
+    looks_.pop_front();
+  }
 }
 
 // Counts leases that begin to use more than they leased.
@@ -210,11 +229,11 @@ void Engine::keep_ended(const core::Lease& lease) {
 
 // --- connections that hold leases ---
 
-void Engine::hold(LeaseId lease, SessionId session) {
+void Engine::hold(LeaseId lease, SessionId session, std::int32_t pid) {
   auto& sessions = holders_[lease];
   sessions.insert(session);
   held_by_[session].insert(lease);
-  if (sessions.size() == 1 && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true});
+  if (sessions.size() == 1 && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true, pid});
 }
 
 void Engine::unhold(LeaseId lease, SessionId session) {

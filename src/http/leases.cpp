@@ -127,6 +127,7 @@ Result<Asked> read_request(Call& call, bool& dry_run) {
   asked.token = new_secret(call.request);
   lease.token = store::hash_secret(asked.token.text);
   asked.submit.held = true;
+  asked.submit.waiter = peer.pid;
   return asked;
 }
 
@@ -231,7 +232,7 @@ Reply submit(Call& call, Asked asked) {
   });
   if (!answered) return problem(answered.error());
   const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;
-  if (by_connection) engine.hold(id, call.request.session);
+  if (by_connection) engine.hold(id, call.request.session, peer.pid);
   if (asked.wait <= Duration::zero() || answered->status == 201) {
     if (!by_connection) engine.not_held(id);
     Response response = as_json(answered->status, std::move(shown), location_of(id));
@@ -263,7 +264,7 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   if (lease == nullptr || lease->ended()) return same;
   const bool by_connection = lease->owner.kind == core::OwnerKind::connection;
   if (by_connection) {
-    call.engine.hold(*id, call.request.session);
+    call.engine.hold(*id, call.request.session, call.request.peer.pid);
     lease = call.engine.find(*id);  // a moment has passed for it, which may have been its last
     if (lease == nullptr || lease->ended()) return same;
   }
@@ -308,7 +309,7 @@ Reply get_lease(Call& call) {
         const bool by_connection = found.owner.kind == core::OwnerKind::connection;
         const Lease* now = &found;
         if (owner && by_connection && !found.ended()) {
-          engine.hold(id, request.session);
+          engine.hold(id, request.session, request.peer.pid);
           now = engine.find(id);  // a moment has passed for it: if that was its last, `found` is gone
           if (now == nullptr) return get_lease(again);
         }

@@ -76,7 +76,7 @@ struct WaitForLease {
   bool was_stopping = false;
   bool resizing = false;            // wait until the resize is done or cancelled
   std::function<bool()> news = {};  // replaces these conditions: wait until it is true or the lease has ended
-  bool hold = false;                // the owner's wait: while it is open, a grant goes straight to `active`
+  bool hold = false;                // the owner's wait, which holds the lease while it is open
   bool release_hold = false;        // the hold ends with the wait, not with the connection
   bool submitted = false;           // this call created the lease and must report it even if it cannot wait
   Duration at_most{};

@@ -110,6 +110,7 @@ Result<FreeWish> read_free(Call& call) {
   wish.asked.token = new_secret(call.request);
   lease.token = store::hash_secret(wish.asked.token.text);
   wish.asked.submit.held = true;
+  wish.asked.submit.waiter = call.request.peer.pid;
   wish.asked.submit.preemption_request = requested_by(peer, peer.uid);
   return wish;
 }

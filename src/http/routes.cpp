@@ -199,6 +199,22 @@ Response refused_method(std::string_view path, std::string_view method) {
   return response;
 }
 
+bool may_be_granted(const Request& request, const engine::Engine& engine) {
+  if (request.method != Method::post || request.peer.role < Role::user || !request.body.is_object()) return false;
+  if (request.path.ends_with("/resize")) return true;
+  if (request.path.ends_with("/release")) return engine.state().queue().size() > 0;
+  if (request.path != "/v1/leases" && request.path != "/v1/free") return false;
+  const auto bytes = [&](const char* field) {
+    const auto found = request.body.find(field);
+    return found != request.body.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  };
+  const std::int64_t least = bytes("min_vram_bytes") > 0 ? bytes("min_vram_bytes") : bytes("vram_bytes");
+  const core::State& state = engine.state();
+  return std::ranges::any_of(state.devices(), [&](const auto& device) {
+    return state.effective_free(device.second, engine.rules(), engine.now()).count >= least;
+  });
+}
+
 Reply dispatch(const Request& request, engine::Engine& engine) {
   for (const Route& route : table) {
     auto args = match(route.path, request.path);

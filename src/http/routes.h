@@ -26,6 +26,10 @@ std::span<const Route> routes();
 // 405 with the allowed methods, or 404 if the path does not exist. `method`: as it came.
 Response refused_method(std::string_view path, std::string_view method);
 
+// True for a call that may give memory at once to the caller or to a waiter, as far as the last snapshot tells: a new
+// snapshot must be taken first.
+bool may_be_granted(const Request& request, const engine::Engine& engine);
+
 // Finds the route and calls it, with role check, 404, 405 and idempotent replays.
 Reply dispatch(const Request& request, engine::Engine& engine);
 

@@ -188,6 +188,7 @@ class Session {
       co_return refused_method(parse_target(to_text(message.target())).path, to_text(message.method_string()));
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
+    if (may_be_granted(*request, context_.engine)) co_await context_.engine.look();
     Reply reply = dispatch(*request, context_.engine);
     // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};
@@ -277,7 +278,7 @@ class Session {
       wait.at_most = Duration::zero();
     }
     std::optional<Waiting> waiting(context_.usage);
-    if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id);
+    if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id, context_.peer.pid);
     if (wait.at_most > Duration::zero() && !is_news(engine.find(wait.lease), wait)) {
       const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
       const auto watcher = engine.watch(wait.lease);

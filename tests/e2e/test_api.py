@@ -139,7 +139,7 @@ def test_a_lease_without_a_program_cannot_be_paused(daemon):
 
 # --- waiting, offers, owners ---
 
-def test_a_held_wait_goes_active_and_an_unheld_one_is_offered(start_daemon):
+def test_whoever_waited_claims_the_offer(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()
     first = token_lease(api, 3 * GIB)
@@ -151,7 +151,8 @@ def test_a_held_wait_goes_active_and_an_unheld_one_is_offered(start_daemon):
     assert unheld.status == 202 and unheld["queue"]["place"] == 2
     api.post(f"/v1/leases/{first['id']}/release", {})
     waiter.join(60)
-    assert replies["held"].status == 201 and replies["held"]["state"] == "active"
+    assert replies["held"].status == 201 and replies["held"]["state"] == "offered"
+    assert api.post(f"/v1/leases/{replies['held']['id']}/claim", {})["state"] == "active"
     api.post(f"/v1/leases/{replies['held']['id']}/release", {})
     offered = api.lease(unheld["id"])
     assert offered["state"] == "offered" and offered["offer_ends_at"]

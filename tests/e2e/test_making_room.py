@@ -359,6 +359,7 @@ def test_victims_resume_when_the_time_is_over(daemon):
     reply = daemon.api().post("/v1/free", {"vram_bytes": 2 * GIB, "device": "gpu0", "hold_seconds": 1,
                                            "wait_seconds": 60})
     assert reply.status == 201 and reply["preemption"]["victims"][0]["lease"] == "lease-1" and reply["token"]
+    assert daemon.api().post(f"/v1/leases/{reply['id']}/claim", {})["state"] == "active"
     until(daemon, "first", "active")
     assert lease_of(daemon, reply["id"])["end_reason"] == "expired"
 

@@ -58,7 +58,7 @@ def test_all_are_answered(crowd):
     daemon, holder, waiters = crowd
     assert daemon.api().post(f"/v1/leases/{holder['id']}/release", {}).status == 200
     answers = [read_answer(raw) for raw in waiters]
-    assert all(answer["state"] == "active" and answer["devices"] for answer in answers)
+    assert all(answer["state"] == "offered" and answer["devices"] for answer in answers)
     assert len({answer["id"] for answer in answers}) == WAITERS
     # The oldest requests are granted first.
     assert [a["granted_at"] for a in answers] == sorted(a["granted_at"] for a in answers)
@@ -75,5 +75,5 @@ def test_a_kill_loses_no_reported_grant(crowd):
     wait_until(lambda: daemon.get("/v1/status")["leases"]["queued"] == 0, "the others get theirs after all")
     leases = {lease["id"]: lease for lease in daemon.leases()}
     assert len(leases) == WAITERS, "none is lost, none doubled"
-    assert all(leases[answer["id"]]["state"] == "active" for answer in told)
+    assert all(leases[answer["id"]]["state"] == "offered" for answer in told)
     assert sum(lease["reserved_bytes"] for lease in leases.values()) == WAITERS * MIB <= 4 * GIB

@@ -5,7 +5,10 @@ import re
 import signal
 import subprocess
 
+import pytest
+
 from tests.support.keeping import SUBLET, daemon, ended, full, lease, queued  # noqa: F401
+from tests.support.sublet import GIB, wait_until
 
 
 # ------------------------------------------------------------------------------------------- the queue
@@ -49,6 +52,55 @@ def test_killed_in_the_queue(daemon, full):
     run.kill()
     run.wait(timeout=60)
     assert ended(daemon, "gone")["end_reason"] == "cancelled"
+
+
+@pytest.mark.parametrize("verb", ["run", "hold"])
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP])
+def test_stopped_in_the_queue(start_daemon, verb, stop):
+    """An open connection is no proof of a living owner: the grant of a stopped waiter goes to the next."""
+    daemon = start_daemon(config="[queue]\nclaim_window = \"1s\"\n")
+    full = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "full")
+    wait_until(lambda: lease(daemon, "full").get("state") == "active", "the card is full")
+    command = ["--", "true"] if verb == "run" else []
+    stopped = daemon.spawn("sublet", verb, "--vram", "3GiB", "--tag", "stopped", *command)
+    queued(daemon, "stopped")
+    behind = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "behind")
+    queued(daemon, "behind")
+    stopped.send_signal(stop)
+    wait_until(lambda: stat_of(stopped.pid) == "T", "it is stopped")
+    full.terminate()
+    wait_until(lambda: lease(daemon, "behind")["state"] == "active", "the next one is granted")
+    assert lease(daemon, "stopped")["state"] == "queued"
+    assert f"pid {stopped.pid}, which waits for the lease, does not answer" in daemon.cli("why", "stopped").stdout
+    stopped.send_signal(signal.SIGCONT)
+    behind.terminate()
+    if verb == "run":
+        assert stopped.wait(timeout=60) == 0
+    else:
+        wait_until(lambda: lease(daemon, "stopped")["state"] == "active", "it has its lease after all")
+        stopped.terminate()
+
+
+def stat_of(pid):
+    """The state of a process: R, S, T …"""
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(") ", 1)[1][0]
+
+
+def test_what_was_taken_since_the_last_reading_is_not_granted(start_daemon):
+    daemon = start_daemon(config="[gpu]\nmax_age = \"20m\"\ninterval_idle = \"5m\"\ninterval_busy = \"1m\"\n")
+    api = daemon.api()
+    first = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
+    api.post(f"/v1/leases/{first['id']}/release", {})
+    daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: sum(at["bytes"] for one in daemon.cards()["processes"] for at in one["devices"]) >= 2 * GIB,
+               "somebody without a lease took the memory")
+    asked = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "queue": False})
+    assert (asked.status, asked["code"]) == (409, "External"), asked.body
+    small = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
+    assert small["state"] == "active"
+    assert "measured " in daemon.cli("why", small["id"], check=0).stdout
+    assert api.post(f"/v1/leases/{small['id']}/resize", {"vram_bytes": 3 * GIB, "queue": False}).status == 409
 
 
 def test_gives_up_or_does_not_wait(daemon, full):

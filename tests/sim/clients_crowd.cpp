@@ -81,6 +81,7 @@ void Clients::keep_company() {
     const core::Lease* lease = guest.settled ? nullptr : seen(guest.lease);
     const auto client = clients_.find(guest.lease);
     if (lease == nullptr || client == clients_.end() || client->second.waiting) continue;
+    if (lease->state == LeaseState::offered) send(&client->second, core::Claim{lease->id, lease->generation}, false);
     if (lease->state == LeaseState::active) settle(guest, client->second, *lease);
   }
 }

@@ -92,8 +92,11 @@ class Retrying:
         return self.post(path, method="DELETE")
 
     def ask(self, size=1, **more):
-        """Requests a lease and waits until it is granted."""
-        return self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})["id"]
+        """Requests a lease, waits until it is granted, and claims it if it had to wait."""
+        lease = self.post("/v1/leases", {"vram_bytes": size * GIB, "ttl_seconds": 600, "wait_seconds": 60, **more})
+        if lease["state"] == "offered":
+            self.act(lease["id"], "claim", {})
+        return lease["id"]
 
     def queue(self, size=1, **more):
         return self.ask(size, wait_seconds=0, **more)

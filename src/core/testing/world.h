@@ -72,22 +72,45 @@ inline bool has_name(const Plan& plan) {
 inline constexpr std::size_t validated_leases = 200;
 
 struct World {
+ private:
+  Plan decide(const Fact& fact) {
+    Plan plan = core::step(state, rules, fact, now);
+    EXPECT_TRUE(has_name(plan)) << "nothing can be interrupted that has no name";
+    if (state.leases().size() <= validated_leases)
+      for (const std::string& violation : validate(state, rules, now)) ADD_FAILURE() << violation;
+    reasons.insert(reasons.end(), plan.reasons.begin(), plan.reasons.end());
+    actions.insert(actions.end(), plan.actions.begin(), plan.actions.end());
+    return plan;
+  }
+
+  // Adds the plans of the claims to the last plan.
+  void claim_offers() {
+    std::vector<LeaseId> offered;
+    for (const Lease& lease : last.changed)
+      if (lease.state == LeaseState::offered && state.held(lease.id)) offered.push_back(lease.id);
+    for (const LeaseId id : offered) {
+      const Plan claim = decide(Claim{id});
+      last.changed.insert(last.changed.end(), claim.changed.begin(), claim.changed.end());
+      last.reasons.insert(last.reasons.end(), claim.reasons.begin(), claim.reasons.end());
+      last.actions.insert(last.actions.end(), claim.actions.begin(), claim.actions.end());
+      last.wake_at = claim.wake_at;
+    }
+  }
+
+ public:
   State state;
   Rules rules;
   Time now{1'000'000'000'000'000'000};
   Plan last;
   std::vector<Reason> reasons;  // of all steps
   std::vector<Action> actions;
+  bool claims = true;  // those who hold a connection claim their offers at once
 
   World() { rules.headroom = {}; }
 
   Plan& step(const Fact& fact) {
-    last = core::step(state, rules, fact, now);
-    EXPECT_TRUE(has_name(last)) << "nothing can be interrupted that has no name";
-    if (state.leases().size() <= validated_leases)
-      for (const std::string& violation : validate(state, rules, now)) ADD_FAILURE() << violation;
-    reasons.insert(reasons.end(), last.reasons.begin(), last.reasons.end());
-    actions.insert(actions.end(), last.actions.begin(), last.actions.end());
+    last = decide(fact);
+    if (claims) claim_offers();
     return last;
   }
 
