@@ -104,6 +104,13 @@ bool is_printable(std::string_view text) {
   return true;
 }
 
+bool is_label(std::string_view text) {
+  constexpr std::ptrdiff_t most = 64;
+  const auto characters =
+      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; });
+  return !text.empty() && characters <= most && is_printable(text) && text.find('/') == std::string_view::npos;
+}
+
 std::string nearest(std::string_view word, std::span<const std::string_view> known) {
   if (word.size() > 64) return {};         // too long for a typing error
   std::size_t best = word.size() / 3 + 2;  // a greater distance means another word

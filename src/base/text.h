@@ -18,6 +18,9 @@ std::string printable(std::string_view text);
 // Whether visible() returns the text unchanged.
 bool is_printable(std::string_view text);
 
+// Whether the text can name a consumer or a lease: 1 to 64 printable characters of UTF-8, none of them '/'.
+bool is_label(std::string_view text);
+
 // Returns the character of a valid UTF-8 sequence, which must not be empty.
 char32_t decode_utf8(std::string_view sequence);
 

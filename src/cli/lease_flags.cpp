@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
+#include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
 
@@ -41,15 +42,16 @@ std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client
   return std::nullopt;
 }
 
-std::string plain(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 64)) {
-    out +=
-        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-:+").find(c) != std::string_view::npos
-            ? c
-            : '_';
-  }
-  return out.empty() ? "program" : out;
+// The name of a program as a consumer's name. The name is a key, so two names never become one: what cannot be a
+// label gets a hash of all its bytes (64 bits of FNV-1a).
+std::string label_of(std::string_view text) {
+  if (text.empty()) return "program";
+  if (is_label(text)) return std::string(text);
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
+  std::string start;
+  for (const char c : text.substr(0, 32)) start += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return fmt::format("{}~{:016x}", start, hash);
 }
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -189,10 +191,10 @@ std::string consumer_name(const std::vector<std::string>& command) {
   const std::string program = base_name(words.front());
   if (is_interpreter(program) && words.size() > 1 && !words[1].empty()) {
     // A script or a module says more than what runs it. Behind another flag (-c) there may be anything.
-    if (words[1][0] != '-') return plain(base_name(words[1]));
-    if (program.starts_with("python") && words[1] == "-m" && words.size() > 2) return plain(words[2]);
+    if (words[1][0] != '-') return label_of(base_name(words[1]));
+    if (program.starts_with("python") && words[1] == "-m" && words.size() > 2) return label_of(words[2]);
   }
-  return plain(program);
+  return label_of(program);
 }
 
 }  // namespace sublet::cli

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
+#include "base/text.h"
 #include "client/fake_server.h"
 
 #include <gtest/gtest.h>
+
+#include <set>
 
 namespace sublet::cli {
 namespace {
@@ -93,9 +96,22 @@ TEST(ConsumerName, IsTheProgramsOrTheScripts) {
   EXPECT_EQ(consumer_name({"env", "A=1", "B=", "python3", "train.py"}), "train.py");
   EXPECT_EQ(consumer_name({"env", "-i", "train"}), "env");
   EXPECT_EQ(consumer_name({"env", "A=1"}), "env");
-  EXPECT_EQ(consumer_name({"we ird\n"}), "we_ird_");
-  EXPECT_EQ(consumer_name({std::string(100, 'x')}).size(), 64u);
+  EXPECT_EQ(consumer_name({"x y"}), "x y");
+  EXPECT_EQ(consumer_name({"/opt/训练"}), "训练");
   EXPECT_EQ(consumer_name({"/"}), "program");
+}
+
+TEST(ConsumerName, IsAnotherForEachProgram) {
+  const std::string longest(64, 'x');
+  const std::vector<std::string> programs{"x y",          "x_y",         "x\ny",      "x\ty",        "训练",   "推理",
+                                          longest + "ab", longest + "a", longest,     "bad\xff",     "bad_",  "bad\xfe",
+                                          "ünïcode",      "unicode",     "a\u202eb", "a\u202db"};
+  std::set<std::string> names;
+  for (const std::string& program : programs) {
+    const std::string name = consumer_name({program});
+    EXPECT_TRUE(is_label(name)) << name;
+    EXPECT_TRUE(names.insert(name).second) << program << " shares the name " << name;
+  }
 }
 
 TEST(LeaseBody, HoldsWhatWasSaidAndNothingElse) {

@@ -22,6 +22,7 @@ enum class ReasonKind : std::uint8_t {
   // waiting and getting memory
   queued,
   preemption_requested,
+  preemption_obstructed,
   granted,
   offered,
   claimed,

@@ -14,6 +14,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::queued, "queued", "queued", "queued", "queued at place {place} of {waiting}: {#shortage}"},
     {K::preemption_requested, "preemption_requested", "queued", "preemption_requested",
      "{requester} requested memory for the lease: other leases are paused for it[ later: {later}]"},
+    {K::preemption_obstructed, "preemption_obstructed", "queued", "queued",
+     "no lease is paused for it now: {obstacles}"},
     {K::granted, "granted", "granted", "granted", "granted {#grant}"},
     {K::offered, "offered", "offered", "offered", "offered {#grant}; claim the offer within {window}"},
     {K::claimed, "claimed", "claimed", "claimed", "claimed {after} after the offer"},

@@ -236,6 +236,7 @@ void Stepper::look_for_room(const Lease& waiter) {
                 by_slice && old->devices == plan.devices ? old->beneficiaries : std::vector<LeaseId>()});
     return;
   }
+  note_obstacles(waiter, query, plan);
   look_again_at(plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(ineligible.until);
   // A request whose victims cannot be paused any more takes no right away.

@@ -68,12 +68,23 @@ std::optional<std::string> Body::text(std::string_view name, std::size_t max_len
   return result;
 }
 
-std::optional<std::string> Body::name(std::string_view field, bool may_be_empty) {
+std::optional<std::string> Body::label(std::string_view field, bool may_be_empty) {
   const auto* value = this->field(field);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) {
     auto text = value->get<std::string>();
-    if (plain_name(text) || (may_be_empty && text.empty())) return text;
+    if (is_label(text) || (may_be_empty && text.empty())) return text;
+  }
+  fail(field, "1 to 64 printable characters without '/'", *value);
+  return std::nullopt;
+}
+
+std::optional<std::string> Body::name(std::string_view field) {
+  const auto* value = this->field(field);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) {
+    auto text = value->get<std::string>();
+    if (plain_name(text)) return text;
   }
   fail(field, "1 to 64 letters, digits and . _ - / : +", *value);
   return std::nullopt;

@@ -34,9 +34,9 @@ json render_grants(const engine::Engine& engine) {
 
 Reply post_grant(Call& call) {
   if (auto none = Body(call.request.body).finish(); !none) return problem(none.error());
-  if (!plain_name(call.args[0])) {
+  if (!is_label(call.args[0])) {
     return problem(bad_request(fmt::format("'{}' is not a consumer's name", printable(call.args[0])),
-                               "use 1 to 64 letters, digits and . _ - / : +"));
+                               "use 1 to 64 printable characters without '/'"));
   }
   const auto& grants = call.engine.state().grants();
   const std::uint32_t uid = call.request.peer.uid;

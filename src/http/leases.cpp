@@ -46,12 +46,12 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   lease.uid = peer.uid;
   lease.user = peer.user;
   lease.tenant = body.name("tenant").value_or(peer.user);
-  const auto consumer = body.name("consumer");
+  const auto consumer = body.label("consumer");
   lease.consumer = consumer.value_or("unnamed");
   lease.nameless = !body.boolean("remember").value_or(consumer.has_value());
-  lease.tag = body.name("tag", true).value_or("");
+  lease.tag = body.label("tag", true).value_or("");
   lease.command = body.text("command", 4096).value_or("");
-  // A tag is an argument of verbs and a part of paths: it must not look like a flag, a path or an id.
+  // A tag is an argument of verbs: it must not look like a flag, a path or an id.
   if (lease.tag.starts_with('-') || lease.tag == "." || lease.tag == ".." || parse_lease_id(lease.tag)) {
     return bad_request(fmt::format("tag is \"{}\"; a tag must not look like a flag, a path or a lease's id", lease.tag),
                        "begin the tag with a letter");

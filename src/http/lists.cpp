@@ -177,11 +177,12 @@ Reply get_queue(Call& call) {
 Reply get_why(Call& call) {
   return with_lease(call, call.args[0], [&engine = call.engine, peer = call.request.peer](const Lease& lease) -> Reply {
     JsonText body;
+    core::Foretold foretold(engine.state(), engine.rules(), engine.now());
     body.begin_object().key("lease");
-    write_lease(body, lease, engine, peer, false);
+    write_lease(body, lease, engine, peer, true, &foretold);
     body.key("queue");
     if (engine.state().queue().contains(lease.id)) {
-      write_queue_info(body, core::queue_info(engine.state(), engine.rules(), lease, engine.now()));
+      write_queue_info(body, foretold.of(lease));
     } else {
       body.value(nullptr);
     }

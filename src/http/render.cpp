@@ -195,8 +195,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   } else {
     out.value(nullptr);
   }
-  const bool may_be_blocked = detailed || lease.parking;
-  write_blocked(out, may_be_blocked ? core::what_blocks(state, engine.rules(), lease, engine.now()) : std::nullopt);
+  write_blocked(out, core::what_blocks(state, engine.rules(), lease, engine.now()));
   write_parking(out, lease, engine, *foretold);
   const auto slice = core::leaves_in(state, lease.id, engine.now());
   out.field("next_slice_seconds", slice ? std::optional(whole_seconds(*slice)) : std::nullopt);

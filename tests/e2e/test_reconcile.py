@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import time
+import urllib.parse
 
 from tests.support.sublet import GIB, living, name_of, pidfds_have_inodes, state_of, wait_until
 
@@ -195,14 +196,19 @@ def test_a_retry_on_another_connection_holds_the_lease(start_daemon):
     assert watcher.get(f"/v1/leases/{lease['id']}?wait=30s&since=active")["state"] == "ended"
 
 
-def test_a_tag_with_a_slash_and_a_long_command_are_fine(start_daemon):
+def test_names_in_any_alphabet_and_a_long_command_are_fine(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()
     command = "python " + "é" * 300
-    lease = api.post("/v1/leases", dict(ASK, tag="team/job", command=command))
+    tag = "训练 № 1"
+    lease = api.post("/v1/leases", dict(ASK, tag=tag, consumer="ü" * 64, command=command))
     assert lease.status == 201
-    assert api.lease("team%2Fjob")["command"] == command
-    assert daemon.cli("release", "team/job", check=0)
+    assert api.lease(urllib.parse.quote(tag))["command"] == command
+    assert tag in daemon.cli("ps", check=0).stdout
+    assert daemon.cli("release", tag, check=0)
+    for field in ("tag", "consumer"):
+        for bad in ("team/job", "ü" * 65, "a\nb", "a\u202eb"):
+            assert api.post("/v1/leases", dict(ASK, **{field: bad})).status == 400, (field, bad)
     escape = api.post("/v1/leases", dict(ASK, command="x" * 300 + "\x1b[31m"))
     assert escape.status == 400
 

@@ -31,11 +31,11 @@ def test_a_waiting_run_is_announced_and_starts(daemon, full, tmp_path):
 
 
 def test_a_refusal_names_the_flag(daemon):
-    done = daemon.cli("run", "--vram", "1GiB", "--name", "bad name", "--", "true")
-    assert done.stderr.startswith('sublet: --name is "bad name"; it must be '), done.stderr
+    done = daemon.cli("run", "--vram", "1GiB", "--name", "bad/name", "--", "true")
+    assert done.stderr.startswith('sublet: --name is "bad/name"; it must be '), done.stderr
     assert "hint: see: sublet run --help" in done.stderr
-    done = daemon.cli("hold", "--vram", "1GiB", "--tag", "bad tag", "--dry-run")
-    assert done.stderr.startswith('sublet: --tag is "bad tag"; ') and "sublet hold --help" in done.stderr, done.stderr
+    done = daemon.cli("hold", "--vram", "1GiB", "--tag", "bad/tag", "--dry-run")
+    assert done.stderr.startswith('sublet: --tag is "bad/tag"; ') and "sublet hold --help" in done.stderr, done.stderr
 
 
 def test_ctrl_c_leaves_the_queue(daemon, full):

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Notes for a waiter why the leases that its tier or request reaches cannot be paused for it. The note stays in its
+// history when the obstacle is gone.
+#include "core/format.h"
+#include "core/stepper.h"
+#include "core/victims.h"
+
+namespace sublet::core {
+namespace {
+
+constexpr std::size_t obstacles_named = 3;
+
+std::string_view word_for(IneligibleCode code) {
+  return code == IneligibleCode::backoff ? "backoff" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
+}
+
+bool is_obstacle(IneligibleCode code) {
+  return code == IneligibleCode::obstacle || code == IneligibleCode::backoff || code == IneligibleCode::stuck;
+}
+
+}  // namespace
+
+void Stepper::note_obstacles(const Lease& waiter, const PreemptionQuery& query, const VictimPlan& plan) {
+  std::vector<std::string> leases, codes;
+  std::vector<std::string> texts;
+  Bytes bytes;
+  for (const Ineligible& ineligible : plan.ineligible) {
+    const Lease& lease = *state_.find(ineligible.lease);
+    if (!is_obstacle(ineligible.code) || !query.reaches(lease)) continue;
+    leases.push_back(to_string(lease.id));
+    codes.emplace_back(word_for(ineligible.code));
+    bytes += lease.reserved();
+    if (texts.size() < obstacles_named)
+      texts.push_back(name_of(lease) + ": " + ineligible_text(state_, rules_, query, ineligible, now_));
+  }
+  if (plan.no_victims.code == NoVictims::Code::beyond_ledger) {
+    codes.emplace_back("ledger");
+    texts.push_back(no_victims_text(state_, rules_, query, plan.no_victims));
+  }
+  State::LeaseRuntime& runtime = state_.runtime_.at(waiter.id);
+  if (codes.empty() || (runtime.obstacle_leases == leases && runtime.obstacle_codes == codes)) return;
+  runtime.obstacle_leases = leases;
+  runtime.obstacle_codes = codes;
+  std::string obstacles = texts.front();
+  for (std::size_t i = 1; i < texts.size(); ++i) obstacles += "; " + texts[i];
+  explain(waiter, ReasonKind::preemption_obstructed,
+          args("obstacles", std::move(obstacles), "leases", std::move(leases), "codes", std::move(codes), "held", bytes,
+               "needs", state_.find(waiter.id)->least()));
+}
+
+}  // namespace sublet::core
