@@ -40,10 +40,14 @@ TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgainOrEnds) {
     EXPECT_EQ(w.told(w.victim).parked_until(w.now), 0s) << "on the way out it holds its room";
     w.now = w.now + 10min;
     if (ends) {
-      w.step(ProgramEnded{w.victim, 0});
-      ASSERT_TRUE(w.told(w.victim).ended());
+      w.step(ProgramEnded{w.victim, 137, true});
+      EXPECT_EQ(w.told(w.victim).end_reason, EndReason::owner_gone);
       EXPECT_EQ(w.told(w.victim).parked_for, 10min);
       EXPECT_EQ(w.told(w.victim).parked_until(w.now + 1h), 10min);
+      EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+      w.measure({});
+      EXPECT_EQ(w.free(0), 4 * GiB) << "and its residue";
+      EXPECT_TRUE(w.gone(w.victim));
       continue;
     }
     w.restart();
@@ -348,17 +352,6 @@ TEST(Pause, AStopWaitsForTheResumeUnlessByForce) {
     EXPECT_EQ(w.at(w.victim).end_reason, EndReason::released);
     EXPECT_EQ(w.state.ledger_entries(), Bytes{});
   }
-}
-
-TEST(Pause, DyingWhileParkedFreesLedgerAndResidue) {
-  TwoLeases w;
-  w.settle();
-  w.step(ProgramEnded{w.victim, 137, true});
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
-  EXPECT_EQ(w.told(w.victim).end_reason, EndReason::owner_gone);
-  w.measure({});
-  EXPECT_EQ(w.free(0), 4 * GiB);
-  EXPECT_TRUE(w.gone(w.victim));
 }
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {

@@ -128,15 +128,6 @@ struct Refusal : Card {
   }
 };
 
-TEST(Preemption, WhoseFirstMethodFailsIsAskedByTheNextAndNobodyComesBackMeanwhile) {
-  Refusal w;
-  w.live(30s);
-  EXPECT_EQ(w.states(w.urgent), "active");
-  EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);
-  EXPECT_EQ(w.times_told(w.first, ReasonKind::paused), 1);
-  EXPECT_EQ(w.times_told(w.first, ReasonKind::resumed), 0);
-}
-
 TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
   for (const bool late : {false, true}) {
     Refusal w;
@@ -158,6 +149,11 @@ TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
     ASSERT_EQ(w.states(w.second), "pausing");
     ASSERT_EQ(w.state.plans().size(), 1u);
     EXPECT_TRUE(w.state.plans().front().started);
+    w.live(30s);
+    EXPECT_EQ(w.states(w.urgent), "active");
+    EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);
+    EXPECT_EQ(w.times_told(w.first, ReasonKind::paused), 1);
+    EXPECT_EQ(w.times_told(w.first, ReasonKind::resumed), 0) << "nobody comes back meanwhile";
   }
 }
 

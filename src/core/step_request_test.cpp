@@ -51,40 +51,33 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
 }
 
 TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
-  for (const bool admins : {false, true}) {
-    TwoYield w(admins);
+  enum class Between { nothing, admins, late_reading, restart };
+  for (const Between between : {Between::nothing, Between::admins, Between::late_reading, Between::restart}) {
+    SCOPED_TRACE(static_cast<int>(between));
+    TwoYield w(between == Between::admins);
+    if (between == Between::late_reading) {
+      // Its next victim ends just then, and what that held is not measured gone.
+      w.let_first_yield();
+      w.now = w.now + w.rules.max_age + 1s;
+      w.step(Tick{});
+      w.measure();
+      w.step(ProgramEnded{w.equal, 0, false});
+      EXPECT_EQ(w.states(w.above), "paused");
+      w.programs.erase(w.equal);
+    }
+    if (between == Between::restart) {
+      w.let_first_yield();
+      w.restart();
+      w.step(HeldChanged{w.meant, true});
+      w.measure();
+    }
     w.live(60s);
     EXPECT_EQ(w.states(w.meant), "active");
-    EXPECT_EQ(w.times_told(w.above, ReasonKind::paused), 1);
-    EXPECT_EQ(w.times_told(w.above, ReasonKind::resumed), 0) << "not into the room that it has made";
-    EXPECT_EQ(w.times_told(w.equal, ReasonKind::paused), 1);
+    EXPECT_GE(w.times_told(w.above, ReasonKind::paused), 1);
+    // Not into the room that it has made; after a restart once.
+    EXPECT_LE(w.times_told(w.above, ReasonKind::resumed), between == Between::restart ? 1 : 0);
+    EXPECT_TRUE(between > Between::admins || w.times_told(w.equal, ReasonKind::paused) == 1);
   }
-}
-
-// Its next victim ends just then, and what that held is not measured gone.
-TEST(Word, WhatWasMadeOnItIsKeptWhileAReadingIsLate) {
-  TwoYield w;
-  w.let_first_yield();
-  w.now = w.now + w.rules.max_age + 1s;
-  w.step(Tick{});
-  w.measure();
-  w.step(ProgramEnded{w.equal, 0, false});
-  EXPECT_EQ(w.states(w.above), "paused");
-  w.programs.erase(w.equal);
-  w.live(60s);
-  EXPECT_EQ(w.states(w.meant), "active");
-  EXPECT_EQ(w.times_told(w.above, ReasonKind::resumed), 0);
-}
-
-TEST(Word, WhoYieldedOnItIsLetInAtMostOnceByARestart) {
-  TwoYield w;
-  w.let_first_yield();
-  w.restart();
-  w.step(HeldChanged{w.meant, true});
-  w.measure();
-  w.live(60s);
-  EXPECT_EQ(w.states(w.meant), "active");
-  EXPECT_LE(w.times_told(w.above, ReasonKind::resumed), 1);
 }
 
 TEST(Word, AnAdministratorsIsNotMadeLessByItsOwners) {
