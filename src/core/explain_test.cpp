@@ -145,18 +145,27 @@ struct ParkedMeanwhile : TwoLeases {
 
 TEST(Estimate, TheTimeThatAHolderWasParkedIsNoneThatItHasRun) {
   ParkedMeanwhile w;
-  w.pass(5s);
+  const Consumer consumer = w.at(w.victim).whose();
+  w.pass(3s);
+  w.measure(9 * GiB);
+  w.park_meanwhile();
+  w.pass(2s);
+  ASSERT_EQ(w.state.history(consumer), nullptr);
   w.end();
+  ASSERT_NE(w.state.history(consumer), nullptr);
+  const Duration ran = w.state.history(consumer)->median.value();
+  EXPECT_GE(ran, 5s);
+  EXPECT_LT(ran, 6s);
+
   w.snapshot({gpu(0, 24 * GiB)});
   w.victim = w.run(10 * GiB, 7);
   w.pass(2s);
   w.measure(9 * GiB);
   w.park_meanwhile();
-  const LeaseId id = w.submit(20 * GiB);
-  const QueueInfo info = w.info(id);
+  const QueueInfo info = w.info(w.submit(20 * GiB));
   ASSERT_TRUE(info.eta) << info.basis;
-  EXPECT_GT(*info.eta, 2s) << info.basis;
-  EXPECT_LE(*info.eta, 3s) << info.basis;
+  EXPECT_GT(*info.eta, ran - 3s) << info.basis;
+  EXPECT_LE(*info.eta, ran - 2s) << info.basis;
 }
 
 TEST(Estimate, OfWhoGrowsDoesNotGoByItsOwnEnd) {

@@ -71,25 +71,18 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   EXPECT_EQ(w.states(w.lease), "active");
 }
 
-TEST(LostCard, IsToldAgainWhenItIsLostAgainAndWaitedForByALaterDaemon) {
-  Lost w;
-  w.settle();
-  w.gone_for(1min);
-  w.there();
-  w.gone_for(1min);
-  EXPECT_EQ(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
-  w.restart();
-  w.gone_for(1min);
-  EXPECT_EQ(w.states(w.lease), "paused");
-  EXPECT_GE(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
-  w.gone_for(w.rules.forget_after);
-  EXPECT_EQ(w.signals(w.lease, false), 1);
-  EXPECT_EQ(w.state.devices().size(), 1U);
-}
-
 TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
   Lost w;
   w.settle();
+  for (int times = 1; times <= 2; ++times) {
+    w.there();
+    w.gone_for(1min);
+    EXPECT_EQ(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), times) << "told again when lost again";
+  }
+  w.restart();
+  w.gone_for(1min);
+  EXPECT_EQ(w.states(w.lease), "paused") << "a later daemon waits for it too";
+  EXPECT_GE(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
   w.gone_for(w.rules.forget_after);
   EXPECT_EQ(w.state.devices().size(), 1U);
   EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
@@ -103,35 +96,34 @@ TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
   EXPECT_TRUE(w.gone(w.lease));
 }
 
-TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
-  Lost w(/*by_itself=*/true);
-  w.settle();
-  w.gone_for(w.rules.forget_after - 10s);
-  EXPECT_EQ(w.ordered<Unpark>(), 0);
-  w.gone_for(10s);
-  EXPECT_EQ(w.ordered<Unpark>(), 1);
-  EXPECT_EQ(w.reason(w.lease, ReasonKind::resuming_without_device).text("device"), "gpu1");
-  w.gone_for(10s);
-  ASSERT_EQ(w.states(w.lease), "resuming") << "it has its time to answer";
-  w.step(Unparked{w.lease});
-  EXPECT_EQ(w.states(w.lease), "active");
-  w.gone_for(5s);
-  EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
-  EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
-}
-
 // Out of reach it was never told, and is once whoever would tell it is there again.
-TEST(LostCard, WhoeverDoesNotGoOnIsEndedUnlessItIsOutOfReach) {
-  for (const std::string code : {"late", "unreachable"}) {
+TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
+  for (const std::string answer : {"runs", "late", "unreachable"}) {
+    SCOPED_TRACE(answer);
     Lost w(/*by_itself=*/true);
     w.settle();
-    w.gone_for(w.rules.forget_after);
-    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, code});
-    w.gone_for(code == "late" ? 5s : 1min);
-    EXPECT_EQ(w.states(w.lease), code == "late" ? "ended" : "resuming");
-    EXPECT_EQ(w.at(w.lease).end_reason, code == "late" ? EndReason::failed : EndReason::none);
-    EXPECT_EQ(w.signals(w.lease, false), code == "late" ? 1 : 0);
-    EXPECT_GE(w.ordered<Unpark>(), code == "late" ? 1 : 2);
+    w.gone_for(w.rules.forget_after - 10s);
+    EXPECT_EQ(w.ordered<Unpark>(), 0);
+    w.gone_for(10s);
+    EXPECT_EQ(w.ordered<Unpark>(), 1);
+    EXPECT_EQ(w.reason(w.lease, ReasonKind::resuming_without_device).text("device"), "gpu1");
+    w.gone_for(10s);
+    ASSERT_EQ(w.states(w.lease), "resuming") << "it has its time to answer";
+    if (answer == "runs") {
+      w.step(Unparked{w.lease});
+      EXPECT_EQ(w.states(w.lease), "active");
+      w.gone_for(5s);
+      EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
+      EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
+      continue;
+    }
+    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, answer});
+    const bool late = answer == "late";
+    w.gone_for(late ? 5s : 1min);
+    EXPECT_EQ(w.at(w.lease).end_reason, late ? EndReason::failed : EndReason::none);
+    EXPECT_EQ(w.states(w.lease), late ? "ended" : "resuming");
+    EXPECT_EQ(w.signals(w.lease, false), late ? 1 : 0);
+    EXPECT_GE(w.ordered<Unpark>(), late ? 1 : 2);
   }
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/format.h"
 #include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {

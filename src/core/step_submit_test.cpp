@@ -74,6 +74,15 @@ TEST(Submit, TheSizeOfAHintIsTakenAsItIsPrinted) {
   Lease least = wish(odd);
   least.min_vram = odd + Bytes{1};
   EXPECT_GE(told(w.ask(least).error().hint), least.min_vram);
+
+  // Free memory is never said to be more than it is.
+  World other;
+  other.snapshot({gpu(0, 24 * GiB)});
+  other.submit(24 * GiB - odd);
+  EXPECT_SAYS(other.ask(wish(10 * GiB), false).error().detail, "3.6 GiB is free");
+  Lease wants = wish(4 * GiB);
+  wants.min_vram = GiB;
+  EXPECT_EQ(format_size_down(other.reason(other.submit(wants), ReasonKind::granted).bytes("free")), "3.6 GiB");
 }
 
 TEST(Submit, ADeviceMayBeAskedForByItsName) {

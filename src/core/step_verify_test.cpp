@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether who says so has yielded: bytes that vanish from the list without going, cards that cannot be read, and who is
 // to blame when nothing comes of a pause.
+#include "core/format.h"
 #include "core/testing/attempt.h"
 #include "core/victims.h"
 
@@ -27,20 +28,41 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   EXPECT_EQ(w.state.record(anas("serve"), PauseMethod::driver), nullptr);
 }
 
+// The readings before the program yields, and the bytes that no listed process may then use.
 TEST(Unlisted, WhatNobodyIsListedWithBeforeIsNotHeldAgainstIt) {
-  Attempt w;
-  w.measure(9 * GiB, 3 * GiB);
-  w.pause();
-  w.parked();
-  w.measure(Bytes{}, 3 * GiB + 64 * MiB), w.measure(Bytes{}, 3 * GiB + 64 * MiB);
-  EXPECT_EQ(w.states(w.victim), "paused");
-
-  Attempt more;
-  more.measure(9 * GiB, 3 * GiB);
-  more.pause();
-  more.parked();
-  for (int i = 0; i < 3; ++i) more.measure(Bytes{}, 3 * GiB + 65 * MiB);
-  EXPECT_EQ(more.states(more.victim), "pausing");
+  struct Reading {
+    Bytes used, unlisted;
+  };
+  const struct {
+    const char* name;
+    bool restart;
+    std::vector<Reading> before, between;  // the order to yield; the answer
+    Bytes too_much, enough;                // unlisted
+  } rows[] = {
+      {"it is compared with the first reading after the order", true, {}, {{9 * GiB, 2 * GiB}}, 11 * GiB, 2 * GiB},
+      {"without a reading it may hold all of it", true, {}, {}, 9 * GiB, {}},
+      {"it vanished before it was asked", false, {{{}, 9 * GiB}}, {}, 9 * GiB, {}},
+      {"they were there before", false, {{9 * GiB, 3 * GiB}}, {}, 3 * GiB + 65 * MiB, 3 * GiB + 64 * MiB},
+      {"those of a process that ended were gone before",
+       false,
+       {{4 * GiB, 5 * GiB}, {4 * GiB, {}}, {4 * GiB, 2 * GiB}},
+       {},
+       7 * GiB,
+       2 * GiB},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    if (row.restart) w.restart();
+    for (const Reading& reading : row.before) w.measure(reading.used, reading.unlisted);
+    w.pause();
+    for (const Reading& reading : row.between) w.measure(reading.used, reading.unlisted);
+    w.parked();
+    for (int i = 0; i < 5; ++i) w.measure({}, row.too_much);
+    EXPECT_EQ(w.states(w.victim), "pausing");
+    w.measure({}, row.enough), w.measure({}, row.enough);
+    EXPECT_EQ(w.states(w.victim), "paused");
+  }
 }
 
 // -------------------------------------------------------------------------------- who is to blame
@@ -58,6 +80,7 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
     ASSERT_TRUE(spares);
     EXPECT_EQ(spares->code, IneligibleCode::backoff);
     EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
+    EXPECT_SAYS(why_text(w.state.left_alone(w.victim)), "host memory takes 2.0 GiB more");
     EXPECT_TRUE(w.state.plans().empty()) << "a set that cannot be had holds nothing";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);
@@ -131,20 +154,40 @@ TEST(Unverified, IsToldToWhoWaitsForIt) {
 
 // As long as whoever lies is given at the least, and no snapshot begins at the very end of it.
 TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
-  Attempt w;
-  w.rules.verify_timeout = 1s;
-  w.pause();
-  w.parked();
-  for (int i = 0; i < 9; ++i) {
-    w.pass(90ms);
-    w.measure(9 * GiB);
-    ASSERT_EQ(w.states(w.victim), "pausing");
+  const struct {
+    const char* name;
+    Duration timeout, step;
+    int readings, failures;
+  } rows[] = {
+      {"to the end", 1s, 90ms, 9, 1},
+      {"long before the end", 2s, 100ms, 1, 0},
+      {"never measured", 30s, {}, 0, 0},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    w.rules.verify_timeout = row.timeout;
+    w.pause();
+    w.parked();
+    const Time until = w.now + row.timeout;
+    for (int i = 0; i < row.readings; ++i) {
+      w.pass(row.step);
+      w.measure(9 * GiB);
+      ASSERT_EQ(w.states(w.victim), "pausing");
+    }
+    w.pass(until - w.now + 10ms);
+    ASSERT_EQ(w.states(w.victim), "resuming");
+    EXPECT_EQ(w.times_told(w.victim, ReasonKind::pause_disproved), row.failures);
+    if (row.failures == 1) {
+      EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 0) << "it is seen to hold on";
+      EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
+    }
+    w.runs();
+    EXPECT_EQ(w.standing().failures, row.failures);
+    if (row.failures == 1) continue;
+    EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
+    EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
   }
-  w.pass(20ms);
-  ASSERT_EQ(w.states(w.victim), "resuming");
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
-  w.runs();
-  EXPECT_EQ(w.standing().failures, 1);
 }
 
 TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
