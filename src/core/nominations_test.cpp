@@ -33,55 +33,41 @@ struct Waited : World {
 TEST(Nomination, OnlyWhatIsLeftOverGoesToThoseBehind) {
   Waited w({});
   const LeaseId much = w.small(5 * GiB);
-  EXPECT_EQ(w.state_of(much), LeaseState::queued) << "it fits, and would keep the large one out";
+  EXPECT_EQ(w.states(much), "queued") << "it fits, and would keep the large one out";
   EXPECT_EQ(w.reason(much, ReasonKind::queued).bytes("free"), 14 * GiB);
   EXPECT_EQ(w.reason(much, ReasonKind::queued).text("reserved_for"), "lease-2 (large, ana)");
   EXPECT_GE(w.reason(much, ReasonKind::queued).duration("reserved_since"), 6min - 1s);
   EXPECT_GE(w.reason(w.large, ReasonKind::capacity_reserved).duration("waited"), 6min - 1s);
   EXPECT_EQ(w.reason(w.large, ReasonKind::capacity_reserved).list("devices"), std::vector<std::string>{"gpu0"});
-  EXPECT_EQ(w.state_of(w.small(4 * GiB)), LeaseState::active) << "so much is left over beside 20 GiB";
-  EXPECT_EQ(w.state_of(w.small(1 * GiB)), LeaseState::queued) << "and now nothing is";
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(much), w.now);
-  EXPECT_EQ(info.reserved_for, w.large);
-  EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.large), w.now).reserved_devices, std::vector{uuid_of(0)});
-  const auto helps = what_would_help(w.state, w.rules, w.at(much), w.now);
-  ASSERT_FALSE(helps.empty());
-  EXPECT_SAYS(helps.front(), "reserved for lease-2");
+  EXPECT_EQ(w.ask(limited(5 * GiB, {}), false, true).error().code, Code::Memory);
+  EXPECT_SAYS(w.ask(limited(5 * GiB, {}), false, true).error().detail, "is reserved for lease-2 (large, ana)");
+  EXPECT_EQ(w.states(w.small(4 * GiB)), "active") << "so much is left over beside 20 GiB";
+  EXPECT_EQ(w.states(w.small(1 * GiB)), "queued") << "and now nothing is";
+  EXPECT_EQ(w.info(much).reserved_for, w.large);
+  EXPECT_EQ(w.info(w.large).reserved_devices, std::vector{uuid_of(0)});
+  EXPECT_SAYS(w.helps(much), "reserved for lease-2");
   w.step(Release{w.holder});
-  EXPECT_EQ(w.state_of(w.large), LeaseState::active);
+  EXPECT_EQ(w.states(w.large), "active");
   EXPECT_TRUE(w.state.nominations().empty());
+
+  for (const bool off : {false, true}) {
+    Waited ahead({});
+    if (off) ahead.rules.reserve_after = {};
+    Lease urgent = limited(8 * GiB, {});
+    if (!off) urgent.tier = Tier::interactive;
+    EXPECT_EQ(ahead.states(ahead.submit(urgent, true)), "active") << "switched off, or who stands before";
+  }
 }
 
 TEST(Nomination, WhoIsBackByItsStartGoesAhead) {
   Waited w(30min);
-  EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.large), w.now).eta, 24min);
-  EXPECT_EQ(w.state_of(w.small(5 * GiB, 24min)), LeaseState::active) << "back at that very moment";
-  EXPECT_EQ(w.state_of(w.small(5 * GiB, 25min)), LeaseState::queued);
+  EXPECT_EQ(w.info(w.large).eta, 24min);
+  EXPECT_EQ(w.states(w.small(5 * GiB, 24min), w.small(5 * GiB, 25min)), "active queued") << "back at that very moment";
   Lease renewable = wish(5 * GiB);
   renewable.ttl = 1min;
-  EXPECT_EQ(w.state_of(w.submit(renewable, true)), LeaseState::queued) << "its owner may renew it for ever";
-  EXPECT_EQ(w.state_of(w.small(5 * GiB)), LeaseState::queued) << "no end is known";
-  EXPECT_EQ(queue_info(w.state, w.rules, w.at(w.large), w.now).eta, 24min) << "nobody made it later";
-}
-
-TEST(Nomination, ARefusalSaysForWhomItIsHeld) {
-  Waited w({});
-  const auto refused = w.ask(limited(5 * GiB, {}), false, true);
-  EXPECT_EQ(refused.error().code, Code::Memory);
-  EXPECT_SAYS(refused.error().detail, "is reserved for lease-2 (large, ana)");
-}
-
-TEST(Nomination, IsNotHeldFromThoseWhoStandBefore) {
-  Waited w({});
-  Lease urgent = limited(8 * GiB, {});
-  urgent.tier = Tier::interactive;
-  EXPECT_EQ(w.state_of(w.submit(urgent, true)), LeaseState::active);
-}
-
-TEST(Nomination, IsNeverHeldWhenSwitchedOff) {
-  Waited w({});
-  w.rules.reserve_after = {};
-  EXPECT_EQ(w.state_of(w.small(14 * GiB)), LeaseState::active);
+  EXPECT_EQ(w.states(w.submit(renewable, true)), "queued") << "its owner may renew it for ever";
+  EXPECT_EQ(w.states(w.small(5 * GiB)), "queued") << "no end is known";
+  EXPECT_EQ(w.info(w.large).eta, 24min) << "nobody made it later";
 }
 
 TEST(Nomination, OnOneDeviceLeavesTheOthersAlone) {
@@ -93,51 +79,41 @@ TEST(Nomination, OnOneDeviceLeavesTheOthersAlone) {
   for (int i = 0; i < 36; ++i) w.pass(10s), w.snapshot(cards);
   const LeaseId first = w.submit(limited(3 * GiB, {}), true), second = w.submit(limited(3 * GiB, {}), true);
   EXPECT_EQ(w.device_of(first), uuid_of(1)) << "gpu0 is free first, so it is the one that is held";
-  EXPECT_EQ(w.state_of(second), LeaseState::queued);
+  EXPECT_EQ(w.states(second), "queued");
   EXPECT_EQ(w.state.nominations().at(0).devices, std::vector{uuid_of(0)});
   for (int i = 0; i < 24; ++i) w.pass(10s), w.snapshot(cards);
   EXPECT_EQ(w.device_of(large), uuid_of(0));
 }
 
-// The paused lease keeps exactly the bytes on the device that the large lease lacks.
+// The paused lease keeps exactly the bytes on the device that the large lease lacks. As soon as that one is back the
+// large one has its room held, also from those who are looked at in the same step.
 TEST(Nomination, IsNotHeldFromThoseWhoMustComeBackFirst) {
-  Card w;
-  w.rules.automatic = false;
-  const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
-  const Device& device = w.state.devices().at(uuid_of(0));
-  const LeaseId large = w.submit(w.want(State::capacity(device, w.rules), Tier::standard, "large"), true);
-  w.live(400s);
-  ASSERT_TRUE(w.step(Pause{small, 0, {}, plenty}).outcome.has_value());
-  w.obey();
-  ASSERT_EQ(w.state_of(small), LeaseState::paused);
-  ASSERT_EQ(w.state_of(large), LeaseState::queued) << "a little is still taken";
-  w.step(Resume{small});
-  w.obey();
-  EXPECT_EQ(w.state_of(small), LeaseState::active);
-  w.quit(small);
-  EXPECT_EQ(w.state_of(large), LeaseState::active);
-}
-
-// As soon as that one is back the large one has its room held, also from those who are looked at in the same step.
-TEST(Nomination, IsHeldOnceThoseAreBackWhoHadToBeFirst) {
-  Card w;
-  w.rules.automatic = false;
-  const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
-  const Bytes all = State::capacity(w.state.devices().at(uuid_of(0)), w.rules);
-  const LeaseId large = w.submit(w.want(all, Tier::standard, "large"), true);
-  w.live(400s);
-  ASSERT_TRUE(w.step(Pause{small, 0, {}, plenty}).outcome.has_value());
-  w.obey();
-  ASSERT_EQ(w.state_of(small), LeaseState::paused);
-  w.now = w.now + 20ms;
-  w.snapshot({gpu(0, 24 * GiB, {uses(99, all)})});
-  w.step(Resume{small});
-  const LeaseId behind = w.submit(w.want(2 * GiB, Tier::standard, "behind"), true);
-  ASSERT_EQ(w.state_of(small), LeaseState::paused);
-  w.measure();
-  EXPECT_EQ(w.state_of(small), LeaseState::resuming);
-  EXPECT_EQ(w.state_of(behind), LeaseState::queued) << "it would keep the large one out";
-  EXPECT_EQ(w.state_of(large), LeaseState::queued);
+  for (const bool others : {false, true}) {
+    Card w;
+    w.rules.automatic = false;
+    const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
+    const Bytes all = State::capacity(w.state.devices().at(uuid_of(0)), w.rules);
+    const LeaseId large = w.queue(all, Tier::standard, "large");
+    w.live(400s);
+    ASSERT_TRUE(w.accepts(Pause{small, 0, {}, plenty}));
+    w.obey();
+    ASSERT_EQ(w.states(small, large), "paused queued") << "a little is still taken";
+    if (others) {
+      w.now = w.now + 20ms;
+      w.snapshot({gpu(0, 24 * GiB, {uses(99, all)})});
+      w.step(Resume{small});
+      const LeaseId behind = w.queue(2 * GiB, Tier::standard, "behind");
+      ASSERT_EQ(w.states(small), "paused");
+      w.measure();
+      EXPECT_EQ(w.states(small, behind, large), "resuming queued queued") << "behind would keep the large one out";
+      continue;
+    }
+    w.step(Resume{small});
+    w.obey();
+    EXPECT_EQ(w.states(small), "active");
+    w.quit(small);
+    EXPECT_EQ(w.states(large), "active");
+  }
 }
 
 // One that cannot be paused and one that can, a large one that has waited for long, and one behind it that would fit in
@@ -145,14 +121,11 @@ TEST(Nomination, IsHeldOnceThoseAreBackWhoHadToBeFirst) {
 struct Behind : Card {
   LeaseId pinned, runs, large, behind;
   explicit Behind(Pausable pausable) {
-    Lease lease = want(8 * GiB, Tier::standard, "pinned");
-    lease.pausable = Pausable::no;
-    pinned = submit(lease, true);
-    attach(pinned);
+    pinned = Card::pinned(8 * GiB, Tier::standard, "pinned");
     runs = start(10 * GiB, Tier::standard, "runs");
-    large = submit(want(20 * GiB, Tier::standard, "large"), true);
+    large = queue(20 * GiB, Tier::standard, "large");
     live(310s);
-    lease = want(10 * GiB, Tier::standard, "behind");
+    Lease lease = want(10 * GiB, Tier::standard, "behind");
     lease.pausable = pausable;
     behind = submit(lease, true);
   }
@@ -171,36 +144,33 @@ TEST(Nomination, WhatIsMadeForOneByTurnsIsNotHeldFromIt) {
     ASSERT_TRUE(has || w.state_of(w.runs) == LeaseState::active) << "the card is left to nobody, after " << second;
   }
   EXPECT_GE(switches, 2);
-  EXPECT_EQ(w.state_of(w.large), LeaseState::queued);
+  EXPECT_EQ(w.states(w.large), "queued");
   w.quit(w.pinned);
   w.live(300s);
-  EXPECT_EQ(w.state_of(w.large), LeaseState::active) << "they leave for it when their turns are over";
+  EXPECT_EQ(w.states(w.large), "active") << "they leave for it when their turns are over";
 }
 
 TEST(Nomination, NobodyYieldsByTurnsForOneBehindWhoWouldNotLeaveAgain) {
   Behind w(Pausable::no);
   w.live(600s);
-  EXPECT_EQ(w.state_of(w.behind), LeaseState::queued);
-  EXPECT_EQ(w.state_of(w.runs), LeaseState::active) << "it is not paused for nothing";
+  EXPECT_EQ(w.states(w.behind, w.runs), "queued active") << "it is not paused for nothing";
 }
 
 // It has enough that is free, and is not its own: nobody yields for it.
 TEST(Nomination, WhoYieldsForNobodyMakesNoRoomForThoseBehind) {
   Card c;
-  Lease pinned = c.want(8 * GiB, Tier::standard, "pinned");
-  pinned.pausable = Pausable::no;
-  c.attach(c.submit(pinned, true));
+  c.pinned(8 * GiB, Tier::standard, "pinned");
   const LeaseId yields = c.start(6 * GiB, Tier::standard, "yields"), grows = c.start(2 * GiB, Tier::standard, "grows");
   const LeaseId large = c.start(20 * GiB, Tier::standard, "large");
   c.live(360s);
   c.step(Resize{grows, 0, 8 * GiB});
   ASSERT_EQ(c.at(grows).vram, 2 * GiB) << "8 GiB are free, and held for the large one";
   c.step(Pause{yields, 0, {}, plenty});
-  ASSERT_EQ(c.state_of(yields), LeaseState::pausing);
+  ASSERT_EQ(c.states(yields), "pausing");
   EXPECT_EQ(c.at(grows).vram, 2 * GiB);
   c.obey();
   EXPECT_EQ(c.at(grows).vram, 2 * GiB);
-  EXPECT_EQ(c.state_of(large), LeaseState::queued);
+  EXPECT_EQ(c.states(large), "queued");
 }
 
 // With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
@@ -256,19 +226,17 @@ TEST(Nomination, WhoComesBackOrGrowsTakesOfWhatIsLeftOver) {
   for (const bool back : {true, false}) {
     SCOPED_TRACE(back ? "back from a pause" : "grown");
     Card c;
-    Lease pinned = c.want(8 * GiB, Tier::standard, "pinned");
-    pinned.pausable = Pausable::no;
-    const LeaseId holder = c.submit(pinned, true), early = c.start((back ? 3 : 1) * GiB, Tier::standard);
-    c.attach(holder);
+    c.pinned(8 * GiB, Tier::standard, "pinned");
+    const LeaseId early = c.start((back ? 3 : 1) * GiB, Tier::standard);
     const LeaseId large = c.start(20 * GiB, Tier::standard, "large");
     if (back) c.step(Pause{early, 0, {}, plenty}), c.obey();
     c.live(360s);
     ASSERT_EQ(c.state_of(early), back ? LeaseState::paused : LeaseState::active);
     if (back) c.step(Resume{early}), c.obey();
     else c.step(Resize{early, 0, 3 * GiB});
-    ASSERT_EQ(c.state_of(early), LeaseState::active);
+    ASSERT_EQ(c.states(early), "active");
     ASSERT_EQ(c.at(early).vram, 3 * GiB);
-    ASSERT_EQ(c.state_of(large), LeaseState::queued);
+    ASSERT_EQ(c.states(large), "queued");
     const Bytes more = (back ? 2 : 3) * GiB;  // the large one needs 20 of 24
     EXPECT_EQ(c.state_of(c.submit(limited(more, {}), true)), LeaseState::queued) << "it would keep the large one out";
     EXPECT_EQ(c.state_of(c.submit(limited(more - 1 * GiB, {}), true)), LeaseState::active);

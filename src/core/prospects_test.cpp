@@ -24,7 +24,7 @@ TEST(Prospects, AreTheSameWhereManyAreEndedAtOnce) {
     EXPECT_EQ(thought->would, Would::preempt);
     const LeaseId asks = w.submit(large, true);
     for (int i = 0; i < 3 && w.state_of(asks) == LeaseState::queued; ++i) {
-      EXPECT_NE(queue_info(w.state, w.rules, w.at(asks), w.now).basis, "");
+      EXPECT_NE(w.info(asks).basis, "");
       w.live(1s);
     }
     EXPECT_EQ(w.state_of(asks), LeaseState::active) << count;
@@ -46,99 +46,75 @@ struct OnItsWay : Card {
     measure();
     EXPECT_EQ(state_of(back), LeaseState::resuming);
   }
-  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
-  Duration until_started(LeaseId id) {
+  // The estimate is about what then happens.
+  void expect_estimate(LeaseId id) {
+    const std::optional<Duration> eta = info(id).eta;
+    ASSERT_TRUE(eta);
     const Time from = now;
     while (state_of(id) == LeaseState::queued && now < from + 10min) live(100ms);
-    return now - from;
+    EXPECT_EQ(states(id), "active");
+    EXPECT_GT(*eta, (now - from) / 2);
+    EXPECT_LT(*eta, (now - from) * 2);
   }
 };
 
-TEST(Prospects, OfAHigherTierWhoseVictimIsOnlyJustComingBack) {
+TEST(Prospects, OfAHigherTierWhoseVictimIsOnlyJustComingBackOrBackForAMoment) {
+  for (const bool back : {false, true}) {
+    OnItsWay w;
+    if (back) w.obey();
+    ASSERT_EQ(w.states(w.back), back ? "active" : "resuming");
+    const LeaseId next = w.queue(10 * GiB, Tier::interactive, "next");
+    EXPECT_EQ(w.state.plan_for(next), nullptr);
+    const std::string basis = w.info(next).basis;
+    EXPECT_SAYS(basis, back ? "it resumed from a pause less than 2 s ago" : "it is resuming, for about ");
+    EXPECT_SAYS(basis, "; then its pause takes about ");
+    w.expect_estimate(next);
+  }
   OnItsWay w;
-  const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
-  const QueueInfo info = w.info(next);
-  ASSERT_TRUE(info.eta);
-  EXPECT_SAYS(info.basis, "lease-1 (back, ana): it is resuming, for about ");
-  EXPECT_SAYS(info.basis, "; then its pause takes about ");
-  const Duration real = w.until_started(next);
-  EXPECT_EQ(w.state_of(next), LeaseState::active);
-  EXPECT_GT(*info.eta, real / 2) << "foreseen is what then happens";
-  EXPECT_LT(*info.eta, real * 2);
+  w.queue(10 * GiB, Tier::interactive, "first");
+  EXPECT_FALSE(w.info(w.queue(10 * GiB, Tier::interactive, "second")).eta) << "the first may take the room";
 }
 
-TEST(Prospects, OfAHigherTierWhoseVictimCameBackAMomentAgo) {
-  OnItsWay w;
-  w.obey();
-  ASSERT_EQ(w.state_of(w.back), LeaseState::active);
-  const LeaseId next = w.submit(w.want(10 * GiB, Tier::interactive, "next"), true);
-  ASSERT_EQ(w.state.plan_for(next), nullptr);
-  const QueueInfo info = w.info(next);
-  EXPECT_SAYS(info.basis, "it resumed from a pause less than 2 s ago; then its pause takes about ");
-  ASSERT_TRUE(info.eta);
-  const Duration real = w.until_started(next);
-  EXPECT_GT(*info.eta, real / 2);
-  EXPECT_LT(*info.eta, real * 2);
-}
-
-TEST(Prospects, WhoStandsBeforeItMayTakeTheRoomAndNothingIsPromised) {
-  OnItsWay w;
-  w.submit(w.want(10 * GiB, Tier::interactive, "first"), true);
-  const LeaseId second = w.submit(w.want(10 * GiB, Tier::interactive, "second"), true);
-  EXPECT_FALSE(w.info(second).eta);
-}
-
-TEST(Prospects, WhosePauseFailedPromisesNothing) {
+TEST(Prospects, WhosePauseFailedOrWhoseProgramIsEndedPromisesNothing) {
   Card w;
-  const LeaseId batch = w.start(20 * GiB, Tier::batch);
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
   w.obey(HostMemory{4 * GiB, std::nullopt}, 1);  // there is no host memory for it
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(urgent), w.now);
-  EXPECT_FALSE(info.eta);
-  EXPECT_SAYS(info.basis, to_string(batch) + " (train, ana): its pause could not begin");
+  EXPECT_FALSE(w.info(urgent).eta);
+  EXPECT_SAYS(w.info(urgent).basis, to_string(batch) + " (train, ana): its pause could not begin");
+
+  Card spot;
+  spot.pinned(20 * GiB, Tier::spot, "crawl");
+  EXPECT_FALSE(spot.info(spot.start(10 * GiB, Tier::batch)).eta) << "it has its time";
 }
 
 TEST(Prospects, WhoTakesLongerThanItEverShouldPromisesNothing) {
   Card w;
-  const LeaseId batch = w.start(20 * GiB, Tier::batch);
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
-  const auto info = [&] { return queue_info(w.state, w.rules, w.at(urgent), w.now); };
-  EXPECT_SAYS(info().basis, "memory is being freed for it by pausing lease-1 (train, ana): its pause takes about ");
-  const Duration before = *info().eta;
+  const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  EXPECT_SAYS(w.info(urgent).basis, "by pausing lease-1 (train, ana): its pause takes about ");
+  const Duration before = *w.info(urgent).eta;
   w.step(HostWeighed{batch, plenty});
-  ASSERT_EQ(w.state_of(batch), LeaseState::pausing);
+  ASSERT_EQ(w.states(batch), "pausing");
   w.now = w.now + 2s;
-  EXPECT_LE(*info().eta, before - 2s) << "what is over is not to come any more";
+  EXPECT_LE(*w.info(urgent).eta, before - 2s) << "what is over is not to come any more";
   w.now = w.now + 10min;
-  EXPECT_FALSE(info().eta);
-  EXPECT_SAYS(info().basis, "longer than it should");
-}
-
-TEST(Prospects, ASpotLeaseThatIsEndedHasItsTime) {
-  Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
+  EXPECT_FALSE(w.info(urgent).eta);
+  EXPECT_SAYS(w.info(urgent).basis, "longer than it should");
 }
 
 TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
   Card w;
   w.rules.ledger_limit = 12 * GiB;
-  const LeaseId batch = w.start(20 * GiB, Tier::batch);
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
   EXPECT_EQ(w.state.plans().size(), 0U) << "nobody is asked in vain";
-  EXPECT_FALSE(queue_info(w.state, w.rules, w.at(urgent), w.now).eta);
-  const VictimPlan room = victim_plan(w.state, w.rules, w.at(urgent), PreemptionRequest{w.at(urgent).uid, true}, w.now);
+  EXPECT_FALSE(w.info(urgent).eta);
+  const PreemptionRequest by{1000, true};
+  const VictimPlan room = victim_plan(w.state, w.rules, w.at(urgent), by, w.now);
   EXPECT_FALSE(room.found);
   ASSERT_EQ(room.ineligible.size(), 1U);
   EXPECT_EQ(room.ineligible[0].lease, batch);
   EXPECT_EQ(room.ineligible[0].code, IneligibleCode::obstacle);
   EXPECT_SAYS(room.ineligible[0].why, "12.0 GiB");
-  EXPECT_FALSE(w.step(Preempt{urgent, 0, PreemptionRequest{w.at(urgent).uid, true}}).outcome.has_value())
-      << "no word is taken for it";
+  EXPECT_FALSE(w.accepts(Preempt{urgent, 0, by})) << "no word is taken for it";
   w.rules.ledger_limit = 20 * GiB;
   EXPECT_TRUE(victim_plan(w.state, w.rules, w.at(urgent), {}, w.now).found);
 }
@@ -146,8 +122,8 @@ TEST(Prospects, WhomHostMemoryCannotTakeNobodyCountsOn) {
 TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
   OnItsWay w(Tier::standard);
   w.rules.automatic = false;
-  const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
-  const PreemptionRequest by{w.at(next).uid, false};
+  const LeaseId next = w.queue(10 * GiB, Tier::standard, "next");
+  const PreemptionRequest by{1000, false};
   const VictimPlan room = victim_plan(w.state, w.rules, w.at(next), by, w.now);
   ASSERT_TRUE(room.found);
   EXPECT_EQ(room.victims.front().lease, w.back);
@@ -155,30 +131,27 @@ TEST(Prospects, AWordIsTakenWhileTheVictimIsComingBack) {
   EXPECT_SAYS(room.wait_for, "lease-1 (back, ana): it is resuming, for about ");
   ASSERT_TRUE(room.wait);
   EXPECT_GT(*room.wait, Duration{});
-  ASSERT_TRUE(w.step(Preempt{next, 0, by}).outcome);
+  ASSERT_TRUE(w.accepts(Preempt{next, 0, by}));
   EXPECT_SAYS(w.reason(next, ReasonKind::preemption_requested).text("later"), "lease-1");
-  EXPECT_EQ(w.state_of(next), LeaseState::queued);
+  EXPECT_EQ(w.states(next), "queued");
   w.obey();
-  EXPECT_EQ(w.state_of(next), LeaseState::active);
-  EXPECT_EQ(w.state_of(w.back), LeaseState::paused);
+  EXPECT_EQ(w.states(next, w.back), "active paused");
 }
 
 TEST(Prospects, AWordIsTakenWhileTheVictimIsLeftAlone) {
   Card w;
   w.rules.automatic = false;
-  const LeaseId first = w.start(20 * GiB, Tier::standard, "first");
-  const LeaseId next = w.submit(w.want(10 * GiB, Tier::standard, "next"), true);
-  const PreemptionRequest by{w.at(next).uid, false};
+  const LeaseId first = w.start(20 * GiB, Tier::standard, "first"), next = w.queue(10 * GiB, Tier::standard, "next");
+  const PreemptionRequest by{1000, false};
   w.step(Preempt{next, 0, by});
   w.obey(HostMemory{4 * GiB, std::nullopt}, 1);
   const VictimPlan room = victim_plan(w.state, w.rules, w.at(next), by, w.now);
   EXPECT_TRUE(room.found);
   EXPECT_FALSE(room.wait) << "who says that it can then?";
   EXPECT_SAYS(room.wait_for, "host memory");
-  EXPECT_TRUE(w.step(Preempt{next, 0, by}).outcome);
+  EXPECT_TRUE(w.accepts(Preempt{next, 0, by}));
   w.live(15s);
-  EXPECT_EQ(w.state_of(next), LeaseState::active);
-  EXPECT_EQ(w.state_of(first), LeaseState::paused);
+  EXPECT_EQ(w.states(next, first), "active paused");
 }
 
 // Two users of equal standing.
@@ -193,31 +166,29 @@ struct Equals : Card {
     if (state_of(id) == LeaseState::active) attach(id);
     return id;
   }
-  Error refused(LeaseId id) {
-    const Result<LeaseId> outcome = step(Preempt{id, 0, {at(id).uid, false}}).outcome;
-    EXPECT_FALSE(outcome);
-    return outcome ? Error{} : outcome.error();
-  }
+  Error refused(LeaseId id) { return refusal(Preempt{id, 0, {at(id).uid, false}}); }
 };
 
-TEST(Prospects, ARefusalBetweenEqualsSaysWhenTheTurnComesAndWhoElseCan) {
-  Equals w;
-  w.of(1000, 20 * GiB);
-  const LeaseId next = w.of(1001, 10 * GiB);
-  const Error refusal = w.refused(next);
-  EXPECT_EQ(refusal.code, Code::CannotPreempt);
-  EXPECT_SAYS(refusal.hint, "it waits for about ");
-  EXPECT_SAYS(refusal.hint, ": its time slice begins then: lease-1 (train, ana) is paused");
-  EXPECT_SAYS(refusal.hint,
-              "a request by an admin would pause lease-1 (train, ana), and so can its owner: `sublet pause "
-              "lease-1`");
-}
-
-TEST(Prospects, ARefusalNamesWhatTheUserCouldGiveUp) {
-  Equals w;
-  w.of(1001, 20 * GiB, Pausable::no);
-  const LeaseId next = w.of(1001, 10 * GiB);
-  EXPECT_EQ(w.refused(next).hint, "`sublet stop lease-1` ends a lease of the same user, which would free enough");
+TEST(Prospects, ARefusalSaysWhatElseCanBeDone) {
+  const struct {
+    std::uint32_t holder;
+    Pausable pausable;
+    std::vector<std::string> hints;
+  } rows[] = {
+      {1000,
+       Pausable::automatic,
+       {"it waits for about ", ": its time slice begins then: lease-1 (train, ana) is paused",
+        "a request by an admin would pause lease-1 (train, ana), and so can its owner: `sublet pause lease-1`"}},
+      {1001, Pausable::no, {"`sublet stop lease-1` ends a lease of the same user, which would free enough"}},
+      {1000, Pausable::no, {"`sublet why lease-2` says what would help"}},
+  };
+  for (const auto& row : rows) {
+    Equals w;
+    w.of(row.holder, 20 * GiB, row.pausable);
+    const Error refusal = w.refused(w.of(1001, 10 * GiB));
+    EXPECT_EQ(refusal.code, Code::CannotPreempt);
+    for (const std::string& hint : row.hints) EXPECT_SAYS(refusal.hint, hint);
+  }
 }
 
 // A program that Sublet did not start is paused with a pause grant: no advice says only to end it.
@@ -226,21 +197,18 @@ TEST(Prospects, ARefusalNamesTheGrantThatIsLacking) {
   const LeaseId first = w.of(1001, 20 * GiB);
   Attach attach{first, 0, w.at(first).owner, true, {}};
   attach.owner.keeper = {};
-  ASSERT_TRUE(w.step(attach).outcome.has_value());
+  ASSERT_TRUE(w.accepts(attach));
   const LeaseId next = w.of(1001, 10 * GiB);
   EXPECT_SAYS(w.refused(next).hint, "`sublet pause --grant train` lets its programs be parked; `kill ");
-  const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
-  EXPECT_TRUE(std::ranges::any_of(helps, [](const std::string& help) {
-    return contains(help, "who can let it be parked (`sublet pause --grant train`) or end it");
-  }));
+  EXPECT_SAYS(w.helps(next), "who can let it be parked (`sublet pause --grant train`) or end it");
   w.step(Grant{w.at(first).uid, w.at(first).consumer});
-  EXPECT_TRUE(w.step(Preempt{next, 0, {1001, false}}).outcome) << "as the hint says";
+  EXPECT_TRUE(w.accepts(Preempt{next, 0, {1001, false}})) << "as the hint says";
 }
 
 TEST(Prospects, NobodyIsToldToResumeWhatNeverRunsAgain) {
   Equals w;
   const LeaseId first = w.of(1001, 20 * GiB);
-  ASSERT_TRUE(w.step(Pause{first, 0, {}, plenty}).outcome.has_value());
+  ASSERT_TRUE(w.accepts(Pause{first, 0, {}, plenty}));
   w.obey();
   EXPECT_SAYS(w.refused(first).hint, "`sublet resume lease-1`");
   w.step(Resume{first});
@@ -248,30 +216,19 @@ TEST(Prospects, NobodyIsToldToResumeWhatNeverRunsAgain) {
   EXPECT_SAYS(w.refused(first).hint, "`sublet stop lease-1` ends it");
 }
 
-TEST(Prospects, ARefusalWithoutAnyWayOutSaysWhereToLook) {
-  Equals w;
-  w.of(1000, 20 * GiB, Pausable::no);
-  const LeaseId next = w.of(1001, 10 * GiB);
-  EXPECT_EQ(w.refused(next).hint, "`sublet why lease-2` says what would help");
-}
-
 TEST(Prospects, WhyOffersTheOwnersOwnWord) {
-  Equals w;
-  w.of(1001, 20 * GiB);
-  const LeaseId next = w.of(1001, 10 * GiB);
-  const auto helps = what_would_help(w.state, w.rules, w.at(next), w.now);
-  EXPECT_SAYS(helps.at(0),
-              "a request by its owner is enough: `sublet preempt lease-2` pauses lease-1 (train, ben) of the same "
-              "user for it; its pause takes about ");
-  EXPECT_SAYS(helps.at(2), "it is the same user's, who can pause it (`sublet pause lease-1`) or end it");
-  w.step(Preempt{next, 0, {1001, false}});
-  EXPECT_FALSE(contains(what_would_help(w.state, w.rules, w.at(next), w.now).at(0), "word is enough"))
-      << "it was said already";
-  Equals v;
-  v.of(1000, 20 * GiB);
-  const LeaseId other = v.of(1001, 10 * GiB);
-  for (const std::string& help : what_would_help(v.state, v.rules, v.at(other), v.now))
-    EXPECT_FALSE(contains(help, "sublet preempt")) << help;
+  for (const std::uint32_t holder : {1001U, 1000U}) {
+    Equals w;
+    w.of(holder, 20 * GiB);
+    const LeaseId next = w.of(1001, 10 * GiB);
+    const bool own = holder == 1001;
+    EXPECT_EQ(contains(w.helps(next), "`sublet preempt lease-2` pauses lease-1 (train, ben) of the same user"), own);
+    EXPECT_EQ(contains(w.helps(next), "who can pause it (`sublet pause lease-1`) or end it"), own);
+    EXPECT_EQ(contains(w.helps(next), "sublet preempt"), own);
+    if (!own) continue;
+    w.step(Preempt{next, 0, {1001, false}});
+    EXPECT_FALSE(contains(w.helps(next), "is enough: `sublet preempt")) << "it was said already";
+  }
 }
 
 }  // namespace

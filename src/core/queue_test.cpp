@@ -21,23 +21,23 @@ Lease waiter(std::uint64_t id, int priority, std::int64_t at_ns, Bytes vram = Gi
   return lease;
 }
 
-TEST(QueueOrder, TierComesBeforeEverything) {
+TEST(QueueOrder, IsByTierThenByPriorityAndWaiting) {
   Lease late = waiter(2, -100, 100 * second);
   late.tier = Tier::interactive;
-  EXPECT_TRUE(queue_key(late, 1).before(queue_key(waiter(1, 100, 0), 1)));
-}
-
-TEST(QueueOrder, AMinuteOfWaitingIsWorthOnePoint) {
-  const Lease old = waiter(1, 0, 0);
-  EXPECT_TRUE(queue_key(old, 1).before(queue_key(waiter(2, 1, 61 * second), 1)));
-  EXPECT_TRUE(queue_key(waiter(2, 1, 59 * second), 1).before(queue_key(old, 1)));
-  EXPECT_TRUE(queue_key(old, 1).before(queue_key(waiter(2, 1, 60 * second), 1))) << "of equals the older lease";
-}
-
-TEST(QueueOrder, WithoutAgeingPriorityIsNeverCaughtUp) {
-  const QueueKey old = queue_key(waiter(1, 0, 0), 0), urgent = queue_key(waiter(2, 1, 1'000'000 * second), 0);
-  EXPECT_TRUE(urgent.before(old));
-  EXPECT_TRUE(queue_key(waiter(1, 5, 0), 0).before(queue_key(waiter(2, 5, 1), 0)));
+  const struct {
+    const char* name;
+    Lease first, second;
+    double aging;
+  } rows[] = {
+      {"tier comes before everything", late, waiter(1, 100, 0), 1},
+      {"a minute of waiting is worth one point", waiter(1, 0, 0), waiter(2, 1, 61 * second), 1},
+      {"less than a minute is not", waiter(2, 1, 59 * second), waiter(1, 0, 0), 1},
+      {"of equals the older lease", waiter(1, 0, 0), waiter(2, 1, 60 * second), 1},
+      {"without ageing priority is never caught up", waiter(2, 1, 1'000'000 * second), waiter(1, 0, 0), 0},
+      {"without ageing the older lease of equals", waiter(1, 5, 0), waiter(2, 5, 1), 0},
+  };
+  for (const auto& row : rows)
+    EXPECT_TRUE(queue_key(row.first, row.aging).before(queue_key(row.second, row.aging))) << row.name;
 }
 
 TEST(QueueOrder, ExtremeSettingsStayOrdered) {

@@ -46,34 +46,28 @@ TEST(Rehearse, RefusesAsTheRealOneIsRefused) {
   for (const Bytes size : {Bytes{}, 100 * GiB}) {
     const auto refused = rehearse(w.state, w.rules, w.asking(size), w.now);
     ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().detail, w.step(w.asking(size)).outcome.error().detail);
+    EXPECT_EQ(refused.error().detail, w.refusal(w.asking(size)).detail);
   }
 }
 
 TEST(Rehearse, WhatTheMachineHasOfHostMemoryCountsToo) {
   Rehearsed w;
   w.program(10 * GiB, 100, Tier::batch), w.program(10 * GiB, 102, Tier::batch);
+  const Submit fact = w.asking(20 * GiB, Tier::interactive);
   const auto room = [&](Bytes available) {
-    VictimPlan plan = w.would(w.asking(20 * GiB, Tier::interactive)).room;
+    VictimPlan plan = w.would(fact).room;
     EXPECT_TRUE(plan.found);
     weigh_host(plan, w.state, w.rules, 1000, {available, Bytes{}});
     return plan;
   };
+  const auto would = [&](Bytes available) { return *rehearse(w.state, w.rules, fact, {available, Bytes{}}, w.now); };
   EXPECT_EQ(room(22 * GiB).victims.size(), 2u) << "2 GiB are kept free";
+  EXPECT_EQ(would(22 * GiB).would, Would::preempt);
   const VictimPlan none = room(21 * GiB);
   EXPECT_FALSE(none.found);
   EXPECT_TRUE(none.victims.empty());
   EXPECT_EQ(none.no_victims.code, NoVictims::Code::beyond_ledger);
   EXPECT_SAYS(none.why_not, "20.0 GiB");
-}
-
-TEST(Rehearse, WhomHostMemoryDoesNotTakeNobodyCountsOn) {
-  Rehearsed w;
-  w.program(10 * GiB, 100, Tier::batch), w.program(10 * GiB, 102, Tier::batch);
-  const auto would = [&](Bytes available) {
-    return *rehearse(w.state, w.rules, w.asking(20 * GiB, Tier::interactive), {available, Bytes{}}, w.now);
-  };
-  EXPECT_EQ(would(22 * GiB).would, Would::preempt);
   const Rehearsal waits = would(21 * GiB);
   EXPECT_EQ(waits.would, Would::wait);
   EXPECT_EQ(waits.queue.place, 1u);
@@ -106,7 +100,7 @@ TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
   ASSERT_EQ(found.room.victims.size(), 1u);
   EXPECT_EQ(found.room.victims[0].lease, batch);
   EXPECT_GT(found.room.pause, Duration{});
-  EXPECT_EQ(w.state_of(batch), LeaseState::active);
+  EXPECT_EQ(w.states(batch), "active");
   EXPECT_EQ(w.state.plan_for(found.lease.id), nullptr);
   EXPECT_FALSE(found.room.paused_for);
   EXPECT_SAYS(found.room.paused_for_basis, "it has no known end");
@@ -120,37 +114,24 @@ TEST(Rehearse, NamesThoseWhoWouldYieldAndLeavesThemAlone) {
   EXPECT_EQ(w.would(w.asking(10 * GiB)).would, Would::wait);
 }
 
-TEST(Rehearse, WhoWouldBeEndedAtOnceIsNamedToo) {
-  Rehearsed w;
-  Lease spot = wish(20 * GiB, "spot");
-  spot.tier = Tier::spot;
-  spot.pausable = Pausable::no;
-  spot.owner.kind = OwnerKind::token;
-  spot.ttl = 10min;
-  const LeaseId id = w.submit(std::move(spot), true);
-  ASSERT_EQ(w.state_of(id), LeaseState::active);
-  const auto found = w.would(w.asking(10 * GiB));
-  EXPECT_EQ(found.would, Would::preempt);
-  ASSERT_EQ(found.room.victims.size(), 1u);
-  EXPECT_TRUE(found.room.victims[0].ends);
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
-}
-
-TEST(Rehearse, WhoseProgramWouldBeEndedHasItsTimeAndNothingIsSaidToHaveEnded) {
-  Rehearsed w;
-  Lease spot = wish(20 * GiB, "spot");
-  spot.tier = Tier::spot;
-  spot.pausable = Pausable::no;
-  spot.owner.kind = OwnerKind::connection;
-  const LeaseId id = w.submit(std::move(spot), true);
-  w.step(Attach{id, 0, kept_process(7), true, {}});
-  const auto found = w.would(w.asking(10 * GiB));
-  EXPECT_EQ(found.would, Would::preempt);
-  ASSERT_EQ(found.room.victims.size(), 1u);
-  EXPECT_TRUE(found.room.victims[0].ends);
-  EXPECT_FALSE(found.queue.eta);
-  EXPECT_SAYS(found.queue.basis, "is ended for it, and has its grace time to end");
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
+TEST(Rehearse, WhoWouldBeEndedIsNamedTooAndItsProgramHasItsTime) {
+  for (const bool ours : {false, true}) {
+    Rehearsed w;
+    Lease spot = wish(20 * GiB, "spot");
+    spot.tier = Tier::spot;
+    spot.pausable = Pausable::no;
+    spot.owner.kind = ours ? OwnerKind::connection : OwnerKind::token;
+    const LeaseId id = w.submit(std::move(spot), true);
+    if (ours) w.step(Attach{id, 0, kept_process(7), true, {}});
+    const auto found = w.would(w.asking(10 * GiB));
+    EXPECT_EQ(found.would, Would::preempt);
+    ASSERT_EQ(found.room.victims.size(), 1u);
+    EXPECT_TRUE(found.room.victims[0].ends);
+    EXPECT_EQ(w.states(id), "active");
+    if (!ours) continue;
+    EXPECT_FALSE(found.queue.eta);
+    EXPECT_SAYS(found.queue.basis, "is ended for it, and has its grace time to end");
+  }
 }
 
 TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {

@@ -9,13 +9,12 @@ TEST(Load, ChargesEveryLeaseBeforeAnythingIsMeasuredAndGrantsNothing) {
   OneCard w;
   const LeaseId id = w.run(20 * GiB, 100), waiter = w.submit(6 * GiB);
   w.restart();
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
-  EXPECT_EQ(w.state_of(waiter), LeaseState::queued);
+  EXPECT_EQ(w.states(id, waiter), "active queued");
   EXPECT_EQ(w.state.devices().at(uuid_of(0)).charged, 20 * GiB);
   EXPECT_EQ(w.free(0), Bytes{}) << "unknown until read";
   w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, id)})});
   EXPECT_EQ(w.free(0), 4 * GiB);
-  EXPECT_EQ(w.state_of(waiter), LeaseState::queued);
+  EXPECT_EQ(w.states(waiter), "queued");
   EXPECT_EQ(w.submit(GiB).number, 3u) << "ids go on";
 }
 
@@ -27,30 +26,21 @@ TEST(Load, GivesOwnersTimeToComeBack) {
   lease.owner.kind = OwnerKind::token;
   lease.ttl = 10s;
   const LeaseId token = w.submit(lease);
+  const LeaseId holder = w.submit(18 * GiB), offered = w.submit(6 * GiB);
+  w.step(Release{holder});
+  w.pass(w.rules.claim_window - 1s);
   w.restart();
-  w.pass(w.rules.reconnect - 1s);
-  EXPECT_EQ(w.state_of(hold), LeaseState::active);
-  EXPECT_EQ(w.state_of(token), LeaseState::active);
+  w.pass(w.rules.claim_window - 1s);
+  EXPECT_EQ(w.states(offered), "offered") << "for a fresh window";
+  EXPECT_TRUE(w.accepts(Claim{offered}));
+  w.pass(w.rules.reconnect - w.rules.claim_window);
+  EXPECT_EQ(w.states(hold, token), "active active");
   w.step(HeldChanged{hold, true});
   w.pass(1s);
-  EXPECT_EQ(w.state_of(hold), LeaseState::active);
-  EXPECT_TRUE(w.gone(other));
-  EXPECT_TRUE(w.gone(token));
+  EXPECT_EQ(w.states(hold, other, token), "active gone gone");
   w.step(HeldChanged{hold, false});
   w.pass(w.rules.linger);
   EXPECT_TRUE(w.gone(hold)) << "who was back has the usual linger";
-}
-
-TEST(Load, GivesAnOfferAFreshWindow) {
-  OneCard w;
-  const LeaseId holder = w.submit(24 * GiB), id = w.submit(6 * GiB);
-  w.step(Release{holder});
-  EXPECT_EQ(w.state_of(id), LeaseState::offered);
-  w.pass(9s);
-  w.restart();
-  w.pass(9s);
-  EXPECT_EQ(w.state_of(id), LeaseState::offered);
-  EXPECT_TRUE(w.step(Claim{id}).outcome.has_value());
 }
 
 TEST(Load, GoesOnSettlingWhatWasNotMeasured) {

@@ -10,97 +10,80 @@ namespace {
 
 // -------------------------------------------------------------------------------- whose word is the last
 
-TEST(Attempt, AResumeWhileItIsUndoneIsTheLastWord) {
-  Attempt w;
-  w.cooperate();
-  w.pause();
-  w.refused();
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_TRUE(w.step(Resume{w.victim}).outcome.has_value());
-  EXPECT_TRUE(w.parking().resume_requested);
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method is tried";
-  EXPECT_EQ(w.parks(), 1);
-}
-
-TEST(Attempt, AResumeBeforeItFailedIsTheLastWordToo) {
-  Attempt w;
-  w.cooperate();
-  w.pause();
-  w.step(Resume{w.victim});
-  w.refused();
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+TEST(Attempt, AResumeBeforeOrAfterItFailedIsTheLastWord) {
+  for (const bool before : {false, true}) {
+    Attempt w;
+    w.cooperate();
+    w.pause();
+    if (before) w.step(Resume{w.victim});
+    w.refused();
+    ASSERT_EQ(w.states(w.victim), "resuming");
+    EXPECT_TRUE(before || w.accepts(Resume{w.victim}));
+    EXPECT_TRUE(w.parking().resume_requested);
+    w.runs();
+    EXPECT_EQ(w.states(w.victim), "active") << "no other method is tried";
+    EXPECT_EQ(w.ordered<Park>(), 1);
+  }
 }
 
 TEST(Attempt, APauseAfterThatIsTheLastWord) {
   Attempt w;
   w.ask();
   w.weighed();
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  ASSERT_EQ(w.states(w.victim), "pausing");
   EXPECT_TRUE(w.parking().resume_requested);
   EXPECT_TRUE(w.pause().has_value());
   EXPECT_FALSE(w.parking().resume_requested) << "its owner wants it to stay";
-  w.parked();
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-  EXPECT_EQ(w.state_of(w.urgent), LeaseState::active);
+  w.yields();
+  EXPECT_EQ(w.states(w.victim, w.urgent), "paused active");
   w.step(Release{.lease = w.urgent, .force = true});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.measure({});
+  EXPECT_EQ(w.states(w.victim), "paused");
 }
 
 // -------------------------------------------------------------------------------- whose room it is for
 
-TEST(Attempt, TheNextMethodIsTriedForWhoStillWaits) {
-  Attempt w;
-  w.cooperate();
-  w.ask();
-  w.weighed();
-  ASSERT_EQ(w.parking().method, PauseMethod::cooperative);
-  w.refused();
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next_if_wanted"), "driver");
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "at once";
-  EXPECT_EQ(w.parking().method, PauseMethod::driver);
-  EXPECT_TRUE(w.parking().resume_requested);
-  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
-  w.parked();
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.urgent), LeaseState::active);
-  EXPECT_EQ(w.standing().failures, 0);
-}
-
-TEST(Attempt, NothingMoreIsTriedForOneWhoHasGone) {
-  Attempt w;
-  w.cooperate();
-  w.ask();
-  w.weighed();
-  w.refused();
-  w.step(Release{.lease = w.urgent});
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-  EXPECT_EQ(w.parks(), 1);
-  EXPECT_TRUE(w.reason(w.victim, ReasonKind::resumed).has("after"));
-  EXPECT_EQ(w.standing().failures, 1);
-  EXPECT_GE(w.standing().ineligible_until, w.now + w.rules.cooldown);
-}
-
-TEST(Attempt, EachMethodIsTriedOnce) {
-  Attempt w;
-  w.cooperate();
-  w.ask();
-  w.weighed();
-  w.refused();
-  w.runs();
-  w.refused();
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-  EXPECT_EQ(w.parks(), 2);
-  w.pass(w.rules.cooldown / 2);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "it is left alone";
+TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
+  const struct {
+    const char* name;
+    bool gone, fails;  // the preemptor leaves; the next method fails as well
+  } rows[] = {
+      {"the next method works", false, false}, {"the preemptor is gone", true, false}, {"both fail", false, true}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    w.cooperate();
+    w.ask();
+    w.weighed();
+    ASSERT_EQ(w.parking().method, PauseMethod::cooperative);
+    w.refused();
+    EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next_if_wanted"), "driver");
+    if (row.gone) w.step(Release{.lease = w.urgent});
+    w.runs();
+    EXPECT_EQ(w.ordered<Park>(), row.gone ? 1 : 2);
+    if (row.gone) {
+      EXPECT_EQ(w.states(w.victim), "active");
+      EXPECT_TRUE(w.reason(w.victim, ReasonKind::resumed).has("after"));
+      EXPECT_EQ(w.standing().failures, 1);
+      EXPECT_GE(w.standing().ineligible_until, w.now + w.rules.cooldown);
+      continue;
+    }
+    EXPECT_EQ(w.states(w.victim), "pausing") << "at once";
+    EXPECT_EQ(w.parking().method, PauseMethod::driver);
+    EXPECT_TRUE(w.parking().resume_requested);
+    EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
+    if (row.fails) {
+      w.refused();
+      w.runs();
+      w.pass(w.rules.cooldown / 2);
+      EXPECT_EQ(w.states(w.victim), "active") << "it is left alone";
+      EXPECT_EQ(w.ordered<Park>(), 2);
+      continue;
+    }
+    w.yields();
+    EXPECT_EQ(w.states(w.urgent), "active");
+    EXPECT_EQ(w.standing().failures, 0);
+  }
 }
 
 // -------------------------------------------------------------------------------- a driver that does not return
@@ -116,13 +99,17 @@ struct Hanging : Card {
     obeyed = actions.size();
     EXPECT_EQ(state_of(first), LeaseState::pausing);
   }
-  Park order() const {
-    Park newest;
-    for (const Action& action : actions)
-      if (const auto* park = std::get_if<Park>(&action)) newest = *park;
-    return newest;
+  Duration allowed() const { return newest<Park>()->at_most; }
+  // The driver's call is given up, and has not returned.
+  void give_up() {
+    Parked given_up{first, false, "the driver has not returned"};
+    given_up.stuck = true;
+    step(given_up);
+    EXPECT_EQ(states(first), "resuming");
+    EXPECT_TRUE(state.stuck(first)) << "nobody counts on it meanwhile";
+    step(Unparked{.lease = first, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
+    EXPECT_TRUE(state.stuck(first));
   }
-  Duration allowed() const { return order().at_most; }
   void hang() {
     const Time until = now + allowed();
     while (now < until) now = now + 1s, step(Tick{}), measure();
@@ -141,13 +128,12 @@ TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   EXPECT_EQ(w.state.plan_for(w.urgent)->victims.size(), 0U) << "it is counted on";
   w.hang();
   EXPECT_TRUE(w.state.stuck(w.first));
-  EXPECT_EQ(w.state_of(w.first), LeaseState::pausing);
+  EXPECT_EQ(w.states(w.first), "pausing");
   EXPECT_EQ(w.times_told(w.first, ReasonKind::pausing_stuck), 1);
   EXPECT_EQ(w.at(w.first).reserved(), 10 * GiB) << "it keeps its room …";
   EXPECT_EQ(w.state.ledger_of(1000), 10 * GiB) << "… and its entry";
   w.obey();
-  EXPECT_EQ(w.state_of(w.second), LeaseState::paused);
-  EXPECT_EQ(w.state_of(w.urgent), LeaseState::active);
+  EXPECT_EQ(w.states(w.second, w.urgent), "paused active");
 }
 
 TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
@@ -157,17 +143,16 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   w.yielded.insert(w.first);
   w.step(Parked{w.first, true, {}, 10 * GiB});
   EXPECT_FALSE(w.state.stuck(w.first));
-  w.measure();
-  w.measure();
-  EXPECT_EQ(w.state_of(w.first), LeaseState::paused);
+  w.measure(), w.measure();
+  EXPECT_EQ(w.states(w.first), "paused");
 
   Hanging undone;
   undone.hang();
   undone.obey();
   undone.step(Parked{undone.first, false, "it timed out"});
-  EXPECT_EQ(undone.state_of(undone.first), LeaseState::resuming);
+  EXPECT_EQ(undone.states(undone.first), "resuming");
   undone.obey();
-  EXPECT_EQ(undone.state_of(undone.first), LeaseState::active);
+  EXPECT_EQ(undone.states(undone.first), "active");
 }
 
 // The driver returns to one that was passed over while host memory is weighed for the next: one at a time.
@@ -182,28 +167,21 @@ TEST(Stuck, TheNextIsNotAskedWhenTheDriverHasJustReturned) {
   w.yielded.insert(first);
   w.step(Parked{first, true, {}, 4 * GiB});
   w.step(HostWeighed{second, plenty});
-  EXPECT_EQ(w.state_of(second), LeaseState::active);
-  for (int proof = 0; proof < 2; ++proof) w.measure();
-  EXPECT_EQ(w.state_of(first), LeaseState::paused);
+  EXPECT_EQ(w.states(second), "active");
+  w.measure(), w.measure();
+  EXPECT_EQ(w.states(first), "paused");
   w.obey();
-  EXPECT_EQ(w.state_of(second), LeaseState::paused);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.states(second, urgent), "paused active");
 }
 
 TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
   Hanging w;
-  EXPECT_EQ(w.order().give_up, 3 * w.allowed()) << "by then it was passed over for long";
+  EXPECT_EQ(w.newest<Park>()->give_up, 3 * w.allowed()) << "by then it was passed over for long";
   w.hang();
-  Parked given_up{w.first, false, "the driver has not returned"};
-  given_up.stuck = true;
-  w.step(given_up);
-  EXPECT_EQ(w.state_of(w.first), LeaseState::resuming);
-  EXPECT_TRUE(w.state.stuck(w.first)) << "nobody counts on it meanwhile";
-  w.step(Unparked{.lease = w.first, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
-  EXPECT_TRUE(w.state.stuck(w.first));
+  w.give_up();
   w.obey();
   w.step(Unparked{w.first});
-  EXPECT_EQ(w.state_of(w.first), LeaseState::active);
+  EXPECT_EQ(w.states(w.first), "active");
   EXPECT_FALSE(w.state.stuck(w.first));
 }
 
@@ -214,16 +192,14 @@ TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
       w.pause();
       w.now = w.now + took;
       w.step(Parked{w.victim, true, {}, used});
-      w.measure(Bytes{});
-      w.measure(Bytes{});
+      w.measure({}), w.measure({});
       w.step(Resume{w.victim});
       w.runs();
       w.measure(used);
     }
     w.measure(used);
     w.pause();
-    return std::get<Park>(*std::find_if(w.actions.rbegin(), w.actions.rend(),
-                                        [](const Action& action) { return std::holds_alternative<Park>(action); }));
+    return *w.newest<Park>();
   };
   const Park never_seen = allowed({}, 9 * GiB);
   EXPECT_GT(never_seen.at_most, 15s) << "at the rate of a slow link";
@@ -240,14 +216,14 @@ TEST(Stuck, ARestoreThatHangsIsToldAndDoneWhenItReturns) {
   const LeaseId it = w.start(10 * GiB, Tier::batch);
   w.step(Pause{it, 0, {}, plenty});
   w.obey();
-  ASSERT_EQ(w.state_of(it), LeaseState::paused);
+  ASSERT_EQ(w.states(it), "paused");
   w.step(Resume{it});
-  ASSERT_EQ(w.state_of(it), LeaseState::resuming);
+  ASSERT_EQ(w.states(it), "resuming");
   for (int i = 0; i < 60; ++i) w.now = w.now + 1s, w.step(Tick{}), w.measure();
   EXPECT_TRUE(w.state.stuck(it));
   EXPECT_EQ(w.times_told(it, ReasonKind::resuming_stuck), 1);
   w.obey();
-  EXPECT_EQ(w.state_of(it), LeaseState::active);
+  EXPECT_EQ(w.states(it), "active");
   EXPECT_FALSE(w.state.stuck(it));
 }
 
@@ -262,17 +238,13 @@ TEST(Stuck, ItCanBeEndedAsItIs) {
 }
 
 TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
-  Attempt w;
-  w.pause();
+  Hanging w;
   w.pass(60s);
-  Parked given_up{w.victim, false, "stuck"};
-  given_up.stuck = true;
-  w.step(given_up);
-  w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "stuck", .code = "stuck"});
+  w.give_up();
   w.now = w.now + 3h;
   w.step(ClockGap{.asleep = 3h});
   w.now = w.now + 5s;
-  w.step(DriverReturned{w.victim});
+  w.step(DriverReturned{w.first});
   ASSERT_EQ(w.last.learned.size(), 1U);
   EXPECT_LE(w.last.learned[0].sample.took, 2min);
 }

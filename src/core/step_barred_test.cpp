@@ -43,15 +43,14 @@ struct Hindered : Card {
       measure();
     }
   }
-  std::size_t weighings() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(actions, [](const Action& action) { return std::holds_alternative<WeighHost>(action); }));
+  void weighed_and_refused(Hindrance by) {
+    weighed();
+    ASSERT_EQ(states(holds), "pausing");
+    refused(by);
   }
-  double reliability() const {
-    const MethodRecord* record = state.record(at(holds).whose(), PauseMethod::driver);
-    return record == nullptr ? 1.0 : record->reliability();
-  }
-  QueueInfo info() { return queue_info(state, rules, at(urgent), now); }
+  int weighings() const { return ordered<WeighHost>(); }
+  QueueInfo told() const { return info(urgent); }
+  bool parks(LeaseId id) const { return way_to_yield(state, rules, at(id), 1000, now).parks(); }
   std::string ineligible_for() {
     const PreemptionQuery asking{at(urgent), std::nullopt};
     const auto plan = plan_victims(state, rules, asking, now);
@@ -60,110 +59,88 @@ struct Hindered : Card {
   }
 };
 
-TEST(Barred, NoneOfThemCountsAgainstItsConsumer) {
-  for (const Hindrance by : {Hindrance::passing, Hindrance::program, Hindrance::driver, Hindrance::swap}) {
+constexpr Hindrance lasting[] = {Hindrance::program, Hindrance::driver, Hindrance::swap};
+
+TEST(Barred, WhatLastsPromisesNobodyItsRoomAndCountsAgainstNobody) {
+  for (const Hindrance by : lasting) {
     Hindered w;
-    w.weighed();
-    ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
-    w.refused(by);
-    EXPECT_EQ(w.state_of(w.holds), LeaseState::active);
+    ASSERT_TRUE(w.told().eta.has_value());
+    w.weighed_and_refused(by);
     EXPECT_EQ(w.state.standing(w.holds).failures, 0);
-    EXPECT_EQ(w.reliability(), 1.0);
+    EXPECT_EQ(w.trust("train"), 1.0);
+    EXPECT_FALSE(w.told().eta.has_value()) << w.told().basis;
+    EXPECT_SAYS(w.ineligible_for(), "process 102 is in the way");
+    const int before = w.weighings();
+    w.wait(1min);
+    EXPECT_EQ(w.weighings(), before) << "nor is it asked to again and again";
+    EXPECT_EQ(w.states(w.holds), "active") << "only of the tier spot somebody is ended for that";
+    w.wait(2min);
+    EXPECT_GT(w.weighings(), before) << "somebody may have changed it";
   }
 }
 
 TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
   Hindered w;
   for (int times = 0; times < 4; ++times) {
-    w.weighed();
-    ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing) << times;
-    w.refused(Hindrance::passing);
-    EXPECT_SAYS(w.info().basis, "the next pause is possible in 10 s: process 102 is in the way");
+    w.weighed_and_refused(Hindrance::passing);
+    EXPECT_SAYS(w.told().basis, "the next pause is possible in 10 s: process 102 is in the way");
+    EXPECT_EQ(w.state.standing(w.holds).failures, 0);
+    EXPECT_EQ(w.trust("train"), 1.0);
     w.wait(w.rules.cooldown + 1s);
   }
 }
 
-TEST(Barred, WhatLastsPromisesNobodyItsRoom) {
-  for (const Hindrance by : {Hindrance::program, Hindrance::driver, Hindrance::swap}) {
-    Hindered w;
-    ASSERT_TRUE(w.info().eta.has_value());
-    w.weighed();
-    w.refused(by);
-    EXPECT_FALSE(w.info().eta.has_value()) << w.info().basis;
-    EXPECT_SAYS(w.ineligible_for(), "it cannot be paused: process 102 is in the way");
-    const std::size_t before = w.weighings();
-    w.wait(1min);
-    EXPECT_EQ(w.weighings(), before) << "nor is it asked to again and again";
-    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "only of the tier spot somebody is ended for that";
-    w.wait(2min);
-    EXPECT_GT(w.weighings(), before) << "somebody may have changed it";
-  }
-}
-
-TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElse) {
+TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElseUnlessItsOwnerWants) {
   Hindered w;
-  w.weighed();
-  w.refused(Hindrance::driver);
+  w.weighed_and_refused(Hindrance::driver);
   const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
   EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
+  EXPECT_TRUE(w.accepts(Pause{w.holds, 0, {}, plenty}));
+  EXPECT_EQ(w.states(w.holds), "pausing");
 
   // A spot lease would be ended for that, so that it is asked itself before.
   Hindered spot(Tier::batch, Tier::spot);
-  spot.weighed();
-  spot.refused(Hindrance::driver);
+  spot.weighed_and_refused(Hindrance::driver);
   spot.wait(1min);
-  EXPECT_TRUE(way_to_yield(spot.state, spot.rules, spot.at(spot.beside), 1000, spot.now).parks());
+  EXPECT_TRUE(spot.parks(spot.beside));
 
   Hindered one;
-  one.weighed();
-  one.refused(Hindrance::program);
-  EXPECT_TRUE(way_to_yield(one.state, one.rules, one.at(one.beside), 1000, one.now).parks());
-}
-
-TEST(Barred, ItsOwnerMayHaveItTriedAtAnyTime) {
-  Hindered w;
-  w.weighed();
-  w.refused(Hindrance::driver);
-  EXPECT_TRUE(w.step(Pause{w.holds, 0, {}, plenty}).outcome.has_value());
-  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing);
+  one.weighed_and_refused(Hindrance::program);
+  EXPECT_TRUE(one.parks(one.beside));
 }
 
 TEST(Barred, ByTheDriverItYieldsByItself) {
   Hindered w;
-  w.weighed();
-  w.refused(Hindrance::program);
+  w.weighed_and_refused(Hindrance::program);
   Cooperation how;
   how.process = w.at(w.holds).owner.process;
   w.step(Cooperate{w.holds, 0, how});
   w.wait(w.rules.cooldown + 1s);
   w.weighed();
-  ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
+  ASSERT_EQ(w.states(w.holds), "pausing");
   EXPECT_EQ(w.at(w.holds).parking->method, PauseMethod::cooperative);
 }
 
 TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
-  for (const Hindrance by : {Hindrance::program, Hindrance::driver, Hindrance::swap}) {
+  for (const Hindrance by : lasting) {
     Hindered w(Tier::spot);
-    w.weighed();
-    w.refused(by);
+    w.weighed_and_refused(by);
     w.wait(w.rules.cooldown + 1s);
-    EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "has not registered as cooperative yet, and yield by itself";
+    EXPECT_EQ(w.states(w.holds), "active") << "has not registered as cooperative yet, and yield by itself";
     const bool swaps = by == Hindrance::swap;
-    if (!swaps) {
+    if (swaps) {
+      w.weighed(swapping());
+    } else {
       w.wait(w.rules.spot_unused_after);
-      EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it is asked once more before it is ended for that";
-      w.weighed();
-      ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
-      w.refused(by);
+      EXPECT_EQ(w.states(w.holds), "active") << "it is asked once more before it is ended for that";
+      w.weighed_and_refused(by);
       w.wait(w.rules.cooldown + 1s);
     }
-    if (swaps) w.weighed(swapping());
     EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
     EXPECT_SAYS(w.reason(w.holds, ReasonKind::spot_obstructed).text("obstacle"), swaps ? "swap" : "process 102");
   }
   Hindered w(Tier::spot);
-  w.weighed();
-  w.refused(Hindrance::passing);
+  w.weighed_and_refused(Hindrance::passing);
   w.wait(1min);
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
 }
@@ -174,24 +151,12 @@ TEST(Barred, WhoWasWeighedForSwapOnceIsAskedTwiceAllTheSame) {
   w.weighed(swapping());
   w.wait(w.rules.cooldown + 1s);
   w.weighed();
-  w.weighed();
-  ASSERT_EQ(w.state_of(w.holds), LeaseState::pausing);
-  w.refused(Hindrance::program);
+  w.weighed_and_refused(Hindrance::program);
   w.wait(w.rules.cooldown - 1s);
-  EXPECT_EQ(w.state_of(w.holds), LeaseState::active);
+  EXPECT_EQ(w.states(w.holds), "active");
   w.wait(w.rules.spot_unused_after);
   w.weighed();
-  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing) << "it is asked once more before it is ended for that";
-}
-
-TEST(Barred, WhomNobodyElseIsBesideAnyMoreIsPausedAndNotEnded) {
-  HostMemory swaps = swapping();
-  Hindered w(Tier::spot);
-  w.weighed(swaps);
-  w.wait(w.rules.cooldown + 1s);
-  w.weighed();
-  w.weighed();
-  EXPECT_EQ(w.state_of(w.holds), LeaseState::pausing);
+  EXPECT_EQ(w.states(w.holds), "pausing") << "it is asked once more before it is ended for that";
 }
 
 TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
@@ -199,7 +164,7 @@ TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
   Hindered w(Tier::spot);
   w.weighed(swaps);
   w.wait(w.rules.cooldown + 1s);
-  EXPECT_EQ(w.state_of(w.holds), LeaseState::active) << "it is weighed once more before it is ended for that";
+  EXPECT_EQ(w.states(w.holds), "active") << "it is weighed once more before it is ended for that";
   w.weighed(swaps);
   EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked) << "nobody can keep it from that";
 
@@ -207,13 +172,13 @@ TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
   Hindered away(Tier::spot);
   away.weighed(swaps);
   away.wait(30s);
-  EXPECT_EQ(away.state_of(away.holds), LeaseState::active) << "who can is back in a moment";
+  EXPECT_EQ(away.states(away.holds), "active") << "who can is back in a moment";
 
   swaps.keeper_away = false;
   Hindered allowed(Tier::spot);
   allowed.rules.allow_swap = true;
   allowed.weighed(swaps);
-  EXPECT_EQ(allowed.state_of(allowed.holds), LeaseState::pausing);
+  EXPECT_EQ(allowed.states(allowed.holds), "pausing");
 }
 
 }  // namespace

@@ -8,7 +8,10 @@ namespace {
 
 TEST(Release, WithoutAProcessIsFreeAtOnce) {
   OneCard w;
-  const LeaseId id = w.submit(6 * GiB);
+  const LeaseId id = w.submit(6 * GiB), queued = w.submit(20 * GiB);
+  w.step(Release{queued});
+  EXPECT_EQ(w.told(queued).end_reason, EndReason::cancelled);
+  EXPECT_TRUE(w.state.queue().empty());
   w.step(Release{id});
   EXPECT_EQ(w.told(id).end_reason, EndReason::released);
   EXPECT_TRUE(w.last.settled.empty()) << "nothing had to settle";
@@ -16,70 +19,49 @@ TEST(Release, WithoutAProcessIsFreeAtOnce) {
   EXPECT_EQ(w.free(0), 24 * GiB);
 }
 
-TEST(Release, OfAnEndedLeaseIsFineAndChangesNothing) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  const std::uint64_t generation = w.at(id).generation;
-  w.step(Release{id, generation});
-  const Lease before = w.at(id);
-  EXPECT_TRUE(before.ended());
-  EXPECT_TRUE(w.step(Release{id, generation}).outcome.has_value());
-  EXPECT_TRUE(w.last.changed.empty());
-  EXPECT_EQ(w.at(id).generation, before.generation);
-}
-
 TEST(Release, WhileProcessesHoldVramIsInUseUnlessForced) {
   OneCard w;
   const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({{process(100), std::nullopt, id}}, 5 * GiB);
+  EXPECT_EQ(w.refusal(Release{id}).code, Code::InUse) << "its use is untold";
+  EXPECT_EQ(w.free(0), 13 * GiB) << "its bytes cannot be told from an unleased process's";
   w.measure({uses(100, 5 * GiB, id)});
-  const auto refused = w.step(Release{id}).outcome;
-  EXPECT_EQ(refused.error().code, Code::InUse);
-  EXPECT_SAYS(refused.error().detail, "5.0 GiB on gpu0");
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
-  EXPECT_TRUE(w.step(Release{id, 0, true}).outcome.has_value());
+  EXPECT_EQ(w.refusal(Release{id}).code, Code::InUse);
+  EXPECT_SAYS(w.refusal(Release{id}).detail, "5.0 GiB on gpu0");
+  EXPECT_EQ(w.states(id), "active");
+  const std::uint64_t generation = w.at(id).generation;
+  EXPECT_TRUE(w.accepts(Release{id, generation, true}));
   EXPECT_EQ(w.at(id).end_reason, EndReason::released);
   EXPECT_EQ(w.signals(id, false), 0) << "giving back is not an order to end the program";
   EXPECT_EQ(w.free(0), 18 * GiB) << "charged until measured";
-}
-
-TEST(Release, AProcessWhoseUseIsUntoldCountsAsUse) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  w.measure({{process(100), std::nullopt, id}}, 5 * GiB);
-  EXPECT_EQ(w.step(Release{id}).outcome.error().code, Code::InUse);
-  EXPECT_EQ(w.free(0), 13 * GiB) << "its bytes cannot be told from an unleased process's";
-}
-
-TEST(Release, OfAQueuedLeaseLeavesTheQueue) {
-  OneCard w;
-  w.submit(24 * GiB);
-  const LeaseId id = w.submit(6 * GiB);
-  w.step(Release{id});
-  EXPECT_EQ(w.told(id).end_reason, EndReason::cancelled);
-  EXPECT_TRUE(w.state.queue().empty());
+  const std::uint64_t ended = w.at(id).generation;
+  EXPECT_TRUE(w.accepts(Release{id, generation})) << "of an ended lease it is fine";
+  EXPECT_TRUE(w.last.changed.empty());
+  EXPECT_EQ(w.at(id).generation, ended);
 }
 
 // -------------------------------------------------------------------------------- stop
 
-TEST(Stop, AsksThenKillsAndEndsWithTheProgram) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  w.step(Release{id, 0, false, true});
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
-  EXPECT_TRUE(w.at(id).stop_requested);
-  EXPECT_EQ(w.at(id).stop_at, w.now);
-  EXPECT_EQ(w.signals(id, false), 1);
-  w.step(Release{id, 0, false, true});
-  EXPECT_EQ(w.signals(id, false), 1) << "once is enough";
-  w.pass(w.rules.grace - 1s);
-  EXPECT_EQ(w.signals(id, true), 0);
-  w.pass(1s);
-  EXPECT_EQ(w.signals(id, true), 1);
-  w.pass(10min);
-  EXPECT_EQ(w.signals(id, true), 1);
-  w.step(ProgramEnded{id, 137, true});
-  EXPECT_EQ(w.at(id).end_reason, EndReason::released) << "the signal was ours";
-  EXPECT_EQ(w.at(id).exit_status, 137);
+TEST(Stop, AsksThenKillsAndEndsWithTheProgramUnlessRevoked) {
+  for (const bool revoke : {false, true}) {
+    OneCard w;
+    const LeaseId id = w.run(6 * GiB, 100);
+    w.measure({uses(100, 5 * GiB, id)});
+    for (int i = 0; i < 2; ++i) w.step(Release{id, 0, false, !revoke, revoke});
+    EXPECT_EQ(w.states(id), revoke ? "ended" : "active");
+    EXPECT_TRUE(w.at(id).stop_requested);
+    EXPECT_EQ(w.at(id).stop_at, w.now);
+    EXPECT_EQ(w.signals(id, false), 1) << "once is enough";
+    w.pass(w.rules.grace - 1s);
+    EXPECT_EQ(w.signals(id, true), 0);
+    w.pass(1s);
+    EXPECT_EQ(w.signals(id, true), 1);
+    w.pass(10min);
+    EXPECT_EQ(w.signals(id, true), 1);
+    w.step(ProgramEnded{id, 137, true});
+    EXPECT_EQ(w.told(id).end_reason, revoke ? EndReason::revoked : EndReason::released) << "the signal was ours";
+    EXPECT_EQ(w.told(id).exit_status, 137);
+  }
 }
 
 TEST(Stop, OfALeaseWithoutAProgramOfOursJustEndsIt) {
@@ -87,55 +69,33 @@ TEST(Stop, OfALeaseWithoutAProgramOfOursJustEndsIt) {
   Lease lease = wish(6 * GiB);
   lease.owner = {OwnerKind::process, process(100), {}, ""};
   const LeaseId id = w.submit(lease);
-  EXPECT_EQ(w.state_of(id), LeaseState::active);
+  EXPECT_EQ(w.states(id), "active");
   w.step(Release{id, 0, false, true});
   EXPECT_EQ(w.at(id).end_reason, EndReason::released);
   EXPECT_EQ(w.signals(id, false), 0) << "what Sublet did not start is never signalled";
 }
 
-TEST(Revoke, EndsAtOnceAndEndsTheProgramThatSubletStarted) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  w.measure({uses(100, 5 * GiB, id)});
-  w.step(Release{id, 0, false, false, true});
-  EXPECT_EQ(w.at(id).end_reason, EndReason::revoked);
-  EXPECT_EQ(w.signals(id, false), 1);
-  w.pass(w.rules.grace);
-  EXPECT_EQ(w.signals(id, true), 1);
-  w.step(ProgramEnded{id, 137, true});
-  EXPECT_EQ(w.told(id).exit_status, 137);
-  EXPECT_EQ(w.told(id).end_reason, EndReason::revoked);
-}
-
 // -------------------------------------------------------------------------------- the program
 
-TEST(Program, ExitingByItselfReleasesWhateverTheStatus) {
-  for (const int status : {0, 1, 139}) {
+TEST(Program, ItsEndReleasesUnlessItWasKilledByOthers) {
+  const struct {
+    std::optional<int> status;
+    bool killed;
+    EndReason end;
+  } rows[] = {{0, false, EndReason::released},
+              {1, false, EndReason::released},
+              {139, false, EndReason::released},
+              {std::nullopt, false, EndReason::released},  // its keeper was killed
+              {137, true, EndReason::owner_gone}};
+  for (const auto& row : rows) {
     OneCard w;
     const LeaseId id = w.run(6 * GiB, 100);
-    w.step(ProgramEnded{id, status, false});
-    EXPECT_EQ(w.at(id).end_reason, EndReason::released);
-    EXPECT_EQ(w.at(id).exit_status, status);
+    w.step(ProgramEnded{id, row.status, row.killed});
+    EXPECT_EQ(w.at(id).end_reason, row.end);
+    EXPECT_EQ(w.at(id).exit_status, row.status);
+    for (const int later : {3, 4}) w.step(ProgramEnded{id, later, false});
+    EXPECT_EQ(w.at(id).exit_status, row.status.value_or(3)) << "a record found later is still taken, but only one";
   }
-}
-
-TEST(Program, KilledByASignalThatWasNotOursIsOwnerGone) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  w.step(ProgramEnded{id, 137, true});
-  EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
-}
-
-TEST(Program, WhoseKeeperWasKilledEndsWithAnUnknownStatus) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100);
-  w.step(ProgramEnded{id, std::nullopt, false});
-  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
-  EXPECT_FALSE(w.at(id).exit_status);
-  w.step(ProgramEnded{id, 3, false});
-  EXPECT_EQ(w.at(id).exit_status, 3) << "a record found later is still taken";
-  w.step(ProgramEnded{id, 4, false});
-  EXPECT_EQ(w.at(id).exit_status, 3) << "but only one";
 }
 
 TEST(Program, ThatCouldNotStartFails) {
@@ -162,45 +122,42 @@ TEST(Program, EndingWhileItsLeaseIsQueuedCancelsIt) {
 // -------------------------------------------------------------------------------- time limits
 
 TEST(TimeLimit, OfAProgramThatSubletStartedEndsItInTwoSteps) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100, "train", 60s);
-  w.measure({uses(100, 5 * GiB, id)});
-  w.pass(60s);
-  EXPECT_EQ(w.at(id).end_reason, EndReason::expired);
-  EXPECT_TRUE(w.at(id).stop_requested);
-  EXPECT_EQ(w.signals(id, false), 1);
-  w.measure({uses(100, 5 * GiB, id)});
-  EXPECT_EQ(w.free(0), 18 * GiB) << "in its grace it may allocate whatever it was granted";
-  w.measure();
-  EXPECT_EQ(w.free(0), 18 * GiB) << "again, too";
-  w.pass(w.rules.grace);
-  EXPECT_EQ(w.signals(id, true), 1);
-  w.now = w.now + 1s;
-  w.measure({uses(100, 5 * GiB, id)});
-  EXPECT_EQ(w.free(0), 19 * GiB) << "what it is measured to hold after it was killed, no more";
-  w.measure();
-  EXPECT_EQ(w.free(0), 24 * GiB);
-  EXPECT_FALSE(w.gone(id)) << "its program is not known to have ended";
-  w.step(ProgramEnded{id, 137, true});
-  EXPECT_EQ(w.told(id).exit_status, 137);
-  EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
-  EXPECT_TRUE(w.gone(id));
-}
-
-TEST(TimeLimit, NothingOfItIsFreeBeforeAReadingThatWasBegunAfterItsProgramEnded) {
-  OneCard w;
-  const LeaseId id = w.run(6 * GiB, 100, "train", 60s);
-  w.measure({uses(100, 5 * GiB, id)});
-  w.pass(60s);
-  const Time before = w.now;
-  w.pass(1s);
-  w.step(ProgramEnded{id, 143, false});
-  EXPECT_FALSE(w.gone(id));
-  w.step(Snapshot{before, {gpu(0, 24 * GiB)}});
-  EXPECT_EQ(w.free(0), 18 * GiB) << "it was begun while the program lived";
-  w.measure();
-  EXPECT_TRUE(w.gone(id));
-  EXPECT_EQ(w.free(0), 24 * GiB);
+  for (const bool lives : {true, false}) {
+    OneCard w;
+    const LeaseId id = w.run(6 * GiB, 100, "train", 60s);
+    w.measure({uses(100, 5 * GiB, id)});
+    w.pass(60s);
+    EXPECT_EQ(w.at(id).end_reason, EndReason::expired);
+    EXPECT_TRUE(w.at(id).stop_requested);
+    EXPECT_EQ(w.signals(id, false), 1);
+    w.measure({uses(100, 5 * GiB, id)});
+    EXPECT_EQ(w.free(0), 18 * GiB) << "in its grace it may allocate whatever it was granted";
+    w.measure();
+    EXPECT_EQ(w.free(0), 18 * GiB) << "again, too";
+    const Time before = w.now;
+    if (!lives) {
+      w.pass(1s);
+      w.step(ProgramEnded{id, 143, false});
+      w.step(Snapshot{before, {gpu(0, 24 * GiB)}});
+      EXPECT_EQ(w.free(0), 18 * GiB) << "it was begun while the program lived";
+      w.measure();
+      EXPECT_TRUE(w.gone(id));
+      EXPECT_EQ(w.free(0), 24 * GiB);
+      continue;
+    }
+    w.pass(w.rules.grace);
+    EXPECT_EQ(w.signals(id, true), 1);
+    w.now = w.now + 1s;
+    w.measure({uses(100, 5 * GiB, id)});
+    EXPECT_EQ(w.free(0), 19 * GiB) << "what it is measured to hold after it was killed, no more";
+    w.measure();
+    EXPECT_EQ(w.free(0), 24 * GiB);
+    EXPECT_FALSE(w.gone(id)) << "its program is not known to have ended";
+    w.step(ProgramEnded{id, 137, true});
+    EXPECT_EQ(w.told(id).exit_status, 137);
+    EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
+    EXPECT_TRUE(w.gone(id));
+  }
 }
 
 TEST(TimeLimit, OfAProcessThatSubletDidNotStartSignalsNobody) {

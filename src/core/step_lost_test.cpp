@@ -41,17 +41,13 @@ struct Lost : World {
     for (const Time until = now + d; now < until; pass(5s)) snapshot({gpu(0, 8 * GiB)});
     snapshot({gpu(0, 8 * GiB)});
   }
-  template <typename Kind>
-  auto ordered() const {
-    return std::ranges::count_if(actions, [](const Action& action) { return std::holds_alternative<Kind>(action); });
-  }
 };
 
 TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   Lost w;
   w.settle();
   w.gone_for(1min);
-  ASSERT_EQ(w.state_of(w.lease), LeaseState::paused);
+  ASSERT_EQ(w.states(w.lease), "paused");
   EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
   EXPECT_EQ(w.signals(w.lease, false), 0);
   EXPECT_EQ(w.reason(w.lease, ReasonKind::blocked_by_missing_device).text("problem"), "ResumeBlocked");
@@ -63,30 +59,30 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   EXPECT_EQ(blocked->args.duration("forget_after"), w.rules.forget_after);
   EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.lease), w.now).front(), "the device's return");
 
-  ASSERT_TRUE(w.step(Resume{w.lease}).outcome.has_value());
+  ASSERT_TRUE(w.accepts(Resume{w.lease}));
   EXPECT_SAYS(w.reason(w.lease, ReasonKind::return_queued).text("unknown"), "gpu1 (GPU-1)");
   w.gone_for(30s);
   EXPECT_TRUE(what_blocks(w.state, w.rules, w.at(w.lease), w.now)->args.flag("will_resume"));
   EXPECT_EQ(w.ordered<Unpark>(), 0);
   w.there();
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.lease), "resuming");
   EXPECT_FALSE(what_blocks(w.state, w.rules, w.at(w.lease), w.now));
   w.step(Unparked{w.lease});
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
-}
-
-TEST(LostCard, IsToldAgainWhenItIsLostAgain) {
-  Lost w;
-  w.settle();
-  w.gone_for(1min);
-  w.there();
-  w.gone_for(1min);
-  EXPECT_EQ(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
+  EXPECT_EQ(w.states(w.lease), "active");
 }
 
 TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
   Lost w;
   w.settle();
+  for (int times = 1; times <= 2; ++times) {
+    w.there();
+    w.gone_for(1min);
+    EXPECT_EQ(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), times) << "told again when lost again";
+  }
+  w.restart();
+  w.gone_for(1min);
+  EXPECT_EQ(w.states(w.lease), "paused") << "a later daemon waits for it too";
+  EXPECT_GE(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
   w.gone_for(w.rules.forget_after);
   EXPECT_EQ(w.state.devices().size(), 1U);
   EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
@@ -100,43 +96,35 @@ TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
   EXPECT_TRUE(w.gone(w.lease));
 }
 
+// Out of reach it was never told, and is once whoever would tell it is there again.
 TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
-  Lost w(/*by_itself=*/true);
-  w.settle();
-  w.gone_for(w.rules.forget_after - 10s);
-  EXPECT_EQ(w.ordered<Unpark>(), 0);
-  w.gone_for(10s);
-  EXPECT_EQ(w.ordered<Unpark>(), 1);
-  EXPECT_EQ(w.reason(w.lease, ReasonKind::resuming_without_device).text("device"), "gpu1");
-  w.gone_for(10s);
-  ASSERT_EQ(w.state_of(w.lease), LeaseState::resuming) << "it has its time to answer";
-  w.step(Unparked{w.lease});
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
-  w.gone_for(5s);
-  EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
-  EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
-}
-
-TEST(LostCard, WhoeverDoesNotGoOnIsEnded) {
-  Lost w(/*by_itself=*/true);
-  w.settle();
-  w.gone_for(w.rules.forget_after);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
-  w.gone_for(5s);
-  EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
-  EXPECT_EQ(w.signals(w.lease, false), 1);
-}
-
-// It was never told, and is once whoever would tell it is there again.
-TEST(LostCard, WhoCannotBeReachedIsNotEndedForThat) {
-  Lost w(/*by_itself=*/true);
-  w.settle();
-  w.gone_for(w.rules.forget_after);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "the actor is not there", plenty, false, "unreachable"});
-  w.gone_for(1min);
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
-  EXPECT_GT(w.ordered<Unpark>(), 1);
-  EXPECT_EQ(w.signals(w.lease, false), 0);
+  for (const std::string answer : {"runs", "late", "unreachable"}) {
+    SCOPED_TRACE(answer);
+    Lost w(/*by_itself=*/true);
+    w.settle();
+    w.gone_for(w.rules.forget_after - 10s);
+    EXPECT_EQ(w.ordered<Unpark>(), 0);
+    w.gone_for(10s);
+    EXPECT_EQ(w.ordered<Unpark>(), 1);
+    EXPECT_EQ(w.reason(w.lease, ReasonKind::resuming_without_device).text("device"), "gpu1");
+    w.gone_for(10s);
+    ASSERT_EQ(w.states(w.lease), "resuming") << "it has its time to answer";
+    if (answer == "runs") {
+      w.step(Unparked{w.lease});
+      EXPECT_EQ(w.states(w.lease), "active");
+      w.gone_for(5s);
+      EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
+      EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
+      continue;
+    }
+    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, answer});
+    const bool late = answer == "late";
+    w.gone_for(late ? 5s : 1min);
+    EXPECT_EQ(w.at(w.lease).end_reason, late ? EndReason::failed : EndReason::none);
+    EXPECT_EQ(w.states(w.lease), late ? "ended" : "resuming");
+    EXPECT_EQ(w.signals(w.lease, false), late ? 1 : 0);
+    EXPECT_GE(w.ordered<Unpark>(), late ? 1 : 2);
+  }
 }
 
 // One of two cards is left, and other leases have taken the memory that the lease had there.
@@ -152,17 +140,17 @@ TEST(LostCard, GoesOnBesideOnlyWhereItsRoomIsFree) {
   w.step(Pause{id, 0, {}, plenty});
   w.step(Parked{id, true, {}, 9 * GiB});
   for (int i = 0; i < 2; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
-  ASSERT_EQ(w.state_of(id), LeaseState::paused);
+  ASSERT_EQ(w.states(id), "paused");
   const LeaseId other = w.submit(20 * GiB);
   ASSERT_EQ(w.device_of(other), uuid_of(0));
   const auto pass = [&w](Duration d) {
     for (const Time until = w.now + d; w.now < until; w.pass(5s)) w.snapshot({gpu(0, 24 * GiB)});
   };
   pass(w.rules.forget_after + 1min);
-  EXPECT_EQ(w.state_of(id), LeaseState::paused);
+  EXPECT_EQ(w.states(id), "paused");
   w.step(Release{.lease = other, .force = true});
   pass(5s);
-  EXPECT_EQ(w.state_of(id), LeaseState::resuming);
+  EXPECT_EQ(w.states(id), "resuming");
   EXPECT_EQ(w.free(0), 14 * GiB) << "it has its room there";
 }
 
@@ -170,38 +158,33 @@ TEST(LostCard, WhatWasBeingParkedIsUndoneAndTriedUntilItIsBack) {
   Lost w;
   w.pause();
   w.gone_for(1min);
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::pausing);
+  EXPECT_EQ(w.states(w.lease), "pausing");
   w.step(Parked{w.lease, true, {}, 9 * GiB});
   w.gone_for(w.rules.verify_timeout);
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming) << "nobody can measure that it has yielded";
+  EXPECT_EQ(w.states(w.lease), "resuming") << "nobody can measure that it has yielded";
   for (int i = 0; i < 5; ++i) {
     w.step(Unparked{w.lease, Unparked::How::not_yet, "the card does not answer"});
     w.gone_for(30s);
   }
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.lease), "resuming");
   w.there();
   w.step(Unparked{w.lease});
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::active);
+  EXPECT_EQ(w.states(w.lease), "active");
 }
 
 TEST(LostCard, WhoIsStoppedMeanwhileIsEndedAsItIs) {
-  Lost w;
-  w.settle();
-  w.gone_for(1min);
-  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
-  EXPECT_EQ(w.signals(w.lease, false), 1) << "it may never run again";
-  w.step(ProgramEnded{w.lease, 143, true});
-  EXPECT_EQ(w.times_told(w.lease, ReasonKind::program_stopped), 1);
-}
-
-TEST(LostCard, WhoWasToEndOnceItRunsIsEndedAsItIs) {
-  Lost w;
-  w.settle();
-  w.snapshot({gpu(0, 8 * GiB)});
-  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
-  EXPECT_EQ(w.signals(w.lease, false), 0);
-  w.gone_for(20s);
-  EXPECT_EQ(w.signals(w.lease, false), 1);
+  for (const bool at_once : {true, false}) {  // else before it is known that the card is lost
+    Lost w;
+    w.settle();
+    if (at_once) w.gone_for(1min);
+    else w.snapshot({gpu(0, 8 * GiB)});
+    ASSERT_TRUE(w.accepts(Release{.lease = w.lease, .stop = true}));
+    EXPECT_EQ(w.signals(w.lease, false), at_once ? 1 : 0) << "it may never run again";
+    w.gone_for(20s);
+    EXPECT_EQ(w.signals(w.lease, false), 1);
+    w.step(ProgramEnded{w.lease, 143, true});
+    EXPECT_EQ(w.times_told(w.lease, ReasonKind::program_stopped), 1);
+  }
 }
 
 // Nobody here can end its program: its lease is all there is to take, and only whoever insists takes it.
@@ -210,12 +193,12 @@ TEST(LostCard, WhoWasNotStartedHereKeepsItsLeaseUntilSomebodyInsists) {
     Lost w(/*by_itself=*/false, /*ours=*/false);
     w.settle();
     w.gone_for(1min);
-    ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
+    ASSERT_TRUE(w.accepts(Release{.lease = w.lease, .stop = true}));
     w.gone_for(1min);
-    EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
+    EXPECT_EQ(w.states(w.lease), "paused");
     EXPECT_FALSE(w.reason(w.lease, ReasonKind::stop_deferred).flag("signalled"));
     const Release insists{.lease = w.lease, .force = !revoke, .stop = !revoke, .revoke = revoke};
-    ASSERT_TRUE(w.step(insists).outcome.has_value());
+    ASSERT_TRUE(w.accepts(insists));
     const ReasonKind kind = revoke ? ReasonKind::revoked_by_admin : ReasonKind::released_by_owner;
     EXPECT_TRUE(w.reason(w.lease, kind).flag("stays_parked"));
     EXPECT_EQ(w.at(w.lease).end_reason, revoke ? EndReason::revoked : EndReason::released);
@@ -225,42 +208,27 @@ TEST(LostCard, WhoWasNotStartedHereKeepsItsLeaseUntilSomebodyInsists) {
 }
 
 TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseEnds) {
-  Lost w(/*by_itself=*/true, /*ours=*/false);
-  w.settle();
-  w.gone_for(1min);
-  ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());
-  w.gone_for(5s);
-  EXPECT_EQ(w.times_told(w.lease, ReasonKind::resuming_to_end), 1);
-  ASSERT_EQ(w.ordered<Unpark>(), 1);
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
-  w.gone_for(1min);
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::resuming);
-  ASSERT_TRUE(w.step(Release{.lease = w.lease, .revoke = true}).outcome.has_value());
-  EXPECT_EQ(w.at(w.lease).end_reason, EndReason::revoked);
-}
-
-TEST(LostCard, WhoWasNotStartedHereEndsItsLeaseOnceItGoesOn) {
-  Lost w(/*by_itself=*/true, /*ours=*/false);
-  w.settle();
-  w.gone_for(1min);
-  ASSERT_TRUE(w.step(Release{.lease = w.lease, .stop = true}).outcome.has_value());
-  w.gone_for(5s);
-  w.step(Unparked{w.lease});
-  EXPECT_EQ(w.times_told(w.lease, ReasonKind::ended_on_resume), 1);
-  EXPECT_EQ(w.signals(w.lease, false), 0);
-}
-
-TEST(LostCard, IsWaitedForByALaterDaemonToo) {
-  Lost w;
-  w.settle();
-  w.snapshot({gpu(0, 8 * GiB)});
-  w.restart();
-  w.gone_for(1min);
-  EXPECT_EQ(w.state_of(w.lease), LeaseState::paused);
-  EXPECT_GE(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 1);
-  w.gone_for(w.rules.forget_after);
-  EXPECT_EQ(w.signals(w.lease, false), 1);
-  EXPECT_EQ(w.state.devices().size(), 1U);
+  for (const bool answers : {true, false}) {
+    Lost w(/*by_itself=*/true, /*ours=*/false);
+    w.settle();
+    w.gone_for(1min);
+    const Release ends{.lease = w.lease, .stop = answers, .revoke = !answers};
+    ASSERT_TRUE(w.accepts(ends));
+    w.gone_for(5s);
+    EXPECT_EQ(w.times_told(w.lease, ReasonKind::resuming_to_end), 1);
+    ASSERT_EQ(w.ordered<Unpark>(), 1);
+    if (answers) {
+      w.step(Unparked{w.lease});
+      EXPECT_EQ(w.times_told(w.lease, ReasonKind::ended_on_resume), 1);
+      EXPECT_EQ(w.signals(w.lease, false), 0);
+      continue;
+    }
+    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
+    w.gone_for(1min);
+    EXPECT_EQ(w.states(w.lease), "resuming");
+    ASSERT_TRUE(w.accepts(ends));
+    EXPECT_EQ(w.at(w.lease).end_reason, EndReason::revoked);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/testing/cooperating.h"
-#include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -13,17 +12,18 @@ TEST(Cooperation, IsPreferredAndKeepsWhatItDeclared) {
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::cooperative);
   EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it never yielded before";
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
-  w.parked(Bytes{});
+  w.parked();
   EXPECT_EQ(w.state.ledger_entries(), Bytes{}) << "it copied nothing";
-  w.measure(20 * MiB);
-  w.measure(20 * MiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.measure(20 * MiB), w.measure(20 * MiB);
+  EXPECT_EQ(w.states(w.victim), "paused");
   EXPECT_EQ(w.at(w.victim).reserved(), 32 * MiB);
   w.step(Resume{w.victim});
   EXPECT_TRUE(w.newest<Unpark>()->told);
   w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.states(w.victim), "active");
   EXPECT_EQ(w.ordered<Park>(), 1);
+  w.step(Attach{w.victim, 0, kept_process(9), true, {}});
+  EXPECT_FALSE(w.at(w.victim).cooperation) << "it ends with the program that said it";
 }
 
 TEST(Cooperation, ItsTimeIsWhatItTookBefore) {
@@ -49,10 +49,8 @@ TEST(Cooperation, ItsTimeDoesNotGrowWithoutEnd) {
     const Duration given = w.newest<Park>()->at_most;
     EXPECT_LE(given, 4 * w.rules.yield_timeout);
     w.now = w.now + given - 1s;
-    w.parked(Bytes{});
-    w.measure({});
-    w.measure({});
-    ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
+    w.yields();
+    ASSERT_EQ(w.states(w.victim), "paused");
     w.step(Resume{w.victim});
     w.runs();
     w.measure(10 * GiB);
@@ -67,56 +65,38 @@ TEST(Cooperation, WhoeverFailsIsUndoneAndTheDriverIsTried) {
   Cooperating w;
   w.pause();
   w.refused("pid 7 did not answer within 30 s");
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.victim), "resuming");
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next"), "driver");
   EXPECT_EQ(w.at(w.victim).reserved(), 10 * GiB);
-  EXPECT_LT(w.trust(), 1);
+  EXPECT_LT(w.trust("serve", PauseMethod::cooperative), 1);
   w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  EXPECT_EQ(w.states(w.victim), "pausing");
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
   EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "entered once, and anew";
-  w.parked(9 * GiB);
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.yields(9 * GiB);
+  EXPECT_EQ(w.states(w.victim), "paused");
   EXPECT_FALSE(w.at(w.victim).parking->told);
   EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
 }
 
-TEST(Cooperation, ALiarIsCaughtByWhatIsMeasured) {
+TEST(Cooperation, NothingElseIsTriedAfterAnUndoThatTookLongOrWithoutHostMemory) {
+  for (const bool late : {true, false}) {
+    Cooperating w;
+    w.pause();
+    w.refused("it is deaf");
+    if (late) w.not_yet(), w.pass(2s);  // the preemptor may be gone
+    w.runs(late ? plenty : HostMemory{4 * GiB, std::nullopt});
+    EXPECT_EQ(w.states(w.victim), "active");
+    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  }
   Cooperating w;
   w.pause();
-  w.parked();
-  for (int i = 0; i < 4; ++i) w.measure(9 * GiB);
-  w.pass(2s);
-  w.measure(9 * GiB);
-  w.pass(20ms);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
+  w.restart();
+  EXPECT_EQ(w.states(w.victim), "resuming");
   EXPECT_TRUE(w.newest<Unpark>()->told);
   w.runs();
-  EXPECT_EQ(w.method(), PauseMethod::driver);
-  w.refused("pid 7 is traced");
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "each method once";
-}
-
-TEST(Cooperation, NothingElseIsTriedWhenTheUndoTookLong) {
-  Cooperating w;
-  w.pause();
-  w.refused("it is deaf");
-  w.not_yet();
-  w.pass(2s);
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "whoever wanted the room may be gone";
-}
-
-TEST(Cooperation, NothingElseIsTriedWithoutHostMemoryForIt) {
-  Cooperating w;
-  w.pause();
-  w.refused("no");
-  w.runs(HostMemory{4 * GiB, std::nullopt});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.states(w.victim), "active") << "nor after a restart";
+  EXPECT_EQ(w.state.standing(w.victim).failures, 0) << "which is nobody's failure";
 }
 
 TEST(Cooperation, WhoFailsAgainAndAgainIsAskedSecond) {
@@ -125,24 +105,23 @@ TEST(Cooperation, WhoFailsAgainAndAgainIsAskedSecond) {
     w.pause();
     w.refused("no");
     w.runs(std::nullopt);
-    ASSERT_EQ(w.state_of(w.victim), LeaseState::active);
+    ASSERT_EQ(w.states(w.victim), "active");
   }
   w.pause();
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
 }
 
 TEST(Cooperation, OnlyThatIfItsOwnerSaysSo) {
-  World w;
-  w.snapshot({gpu(0, 24 * GiB)});
+  OneCard w;
   Lease only = wish(GiB);
   only.pausable = Pausable::cooperative;
   const LeaseId id = w.submit(only);
-  EXPECT_EQ(w.step(Pause{id, 0, {}, plenty}).outcome.error().code, Code::PauseUnsafe);
+  EXPECT_EQ(w.refusal(Pause{id, 0, {}, plenty}).code, Code::PauseUnsafe);
   w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value()) << "a token's lease, too";
+  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty})) << "a token's lease, too";
   w.step(Parked{id, false, "no"});
   w.step(Unparked{id, Unparked::How::runs, {}, plenty});
-  EXPECT_EQ(w.state_of(id), LeaseState::active) << "the driver is not for it";
+  EXPECT_EQ(w.states(id), "active") << "the driver is not for it";
 }
 
 TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
@@ -156,17 +135,17 @@ TEST(Cooperation, WhoHoldsAgainWhilePausedIsParkedByTheDriverOnTop) {
   EXPECT_EQ(w.reason(w.victim, ReasonKind::allocated_while_paused).bytes("holds"), 5 * GiB);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::allocated_while_paused).bytes("residue"), 32 * MiB);
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
-  EXPECT_LT(w.trust(), 1);
+  EXPECT_LT(w.trust("serve", PauseMethod::cooperative), 1);
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.method(), PauseMethod::cooperative) << "nobody is locked yet";
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "its room is not its own";
+  EXPECT_EQ(w.states(w.victim), "paused") << "its room is not its own";
   EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
   w.touching();
   EXPECT_EQ(w.told(w.victim).parking->method, PauseMethod::driver) << "stored before it locks";
   w.parked(5 * GiB);
   EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 5 * GiB) << "the rest is for its program to take";
-  w.measure(Bytes{});
+  w.measure({});
   EXPECT_EQ(w.free(0), free) << "given back";
   w.step(Resume{w.victim});
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver);
@@ -180,15 +159,13 @@ TEST(Cooperation, ALateOrderToParkOnTopIsNobodysWish) {
   w.run(20 * GiB, 9, "other");
   w.step(Resume{w.victim});
   ASSERT_TRUE(w.at(w.victim).parking->resume_requested) << "there is no room for it";
-  w.measure(5 * GiB);
-  w.measure(5 * GiB);
+  w.measure(5 * GiB), w.measure(5 * GiB);
   ASSERT_EQ(w.ordered<PauseAgain>(), 1);
-  w.measure(Bytes{});
-  ASSERT_TRUE(w.step(Pause{w.victim, 0, {PauseCauseKind::allocated_while_paused}, plenty, true}).outcome.has_value());
+  w.measure({});
+  ASSERT_TRUE(w.accepts(Pause{w.victim, 0, {PauseCauseKind::allocated_while_paused}, plenty, true}));
   EXPECT_TRUE(w.at(w.victim).parking->resume_requested) << "it waits to come back as before";
   EXPECT_EQ(w.ordered<Park>(), 1);
-  w.measure(5 * GiB);
-  w.measure(5 * GiB);
+  w.measure(5 * GiB), w.measure(5 * GiB);
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_FALSE(w.at(w.victim).parking->resume_requested) << "its owner's word counts, whatever it holds";
   EXPECT_EQ(w.ordered<Park>(), 2);
@@ -196,24 +173,24 @@ TEST(Cooperation, ALateOrderToParkOnTopIsNobodysWish) {
 
 // Nobody can be asked to end, and its owner cannot keep it from ending.
 TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
-  World w;
-  w.snapshot({gpu(0, 24 * GiB)});
+  OneCard w;
+  const auto read_twice = [&w] {
+    for (int i = 0; i < 2; ++i) w.pass(20ms), w.measure();
+  };
   Lease only = wish(10 * GiB);
   only.pausable = Pausable::cooperative;
   const LeaseId id = w.submit(only);
   w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
+  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
   w.step(Parked{id, true, {}, 9 * GiB});
-  for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
-  ASSERT_EQ(w.state_of(id), LeaseState::paused);
+  read_twice();
   const LeaseId other = w.run(20 * GiB, 9, "other");
   w.step(Release{.lease = id, .revoke = true});
-  ASSERT_EQ(w.state_of(id), LeaseState::paused) << "it waits for its room";
-  const auto refused = w.step(Pause{id, 0, {}, plenty}).outcome;
-  EXPECT_EQ(refused.error().code, Code::PauseUnsafe) << refused.error().detail;
+  ASSERT_EQ(w.states(id), "paused") << "it waits for its room";
+  EXPECT_EQ(w.refusal(Pause{id, 0, {}, plenty}).code, Code::PauseUnsafe);
   w.step(Release{.lease = other, .force = true});
-  for (int i = 0; i < 2; ++i) w.pass(20ms), w.snapshot({gpu(0, 24 * GiB)});
-  ASSERT_EQ(w.state_of(id), LeaseState::resuming);
+  read_twice();
+  ASSERT_EQ(w.states(id), "resuming");
   w.step(Unparked{id, Unparked::How::runs, {}, plenty});
   const Lease* left = w.state.find(id);
   EXPECT_TRUE(left == nullptr || left->ended());
@@ -221,20 +198,23 @@ TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
 
 TEST(Cooperation, WhatCannotBeParkedOnTopTakesNobodysRoom) {
   Cooperating w;
-  w.settle();
-  w.measure(5 * GiB);
-  w.measure(5 * GiB);
+  w.relapse(5 * GiB);
   const Bytes free = w.free(0);
   ASSERT_TRUE(w.pause().has_value());
   w.touching();
   EXPECT_EQ(w.free(0), free) << "others may have been given the rest of its room";
-  w.step(Parked{w.victim, false, "its work was not done in time"});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "it comes back when there is room for all of it";
+  // A child that came while it was paused is in a group of its own, say.
+  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  HostMemory swaps = plenty;
+  swaps.may_swap = true;
+  EXPECT_FALSE(w.accepts(MeasuredWhileLocked{w.victim, swaps}));
+  w.refused("its work was not done in time");
+  EXPECT_EQ(w.states(w.victim), "paused") << "it comes back when there is room for all of it";
   EXPECT_EQ(w.free(0), free);
   EXPECT_EQ(w.ordered<Unpark>(), 0);
   EXPECT_EQ(w.times_told(w.victim, ReasonKind::parking_again_failed), 1);
   w.step(Resume{w.victim});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.victim), "resuming");
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver) << "nobody knows how far that came";
 }
 
@@ -244,110 +224,87 @@ TEST(Cooperation, AParkOnTopThatIsUndoneLeavesNothingBehind) {
     w.settle();
     Parking before = *w.at(w.victim).parking;
     before.held_when_paused[0].of.clear();  // none of them is the driver's
-    w.measure(5 * GiB);
-    w.measure(5 * GiB);
-    ASSERT_TRUE(w.pause().has_value());
-    ASSERT_TRUE(w.pause().has_value());
+    w.measure(5 * GiB), w.measure(5 * GiB);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(w.pause().has_value());
     EXPECT_EQ(w.ordered<Park>(), 2) << "asked twice it is parked once";
     if (locked) w.touching();
     w.step(Parked{w.victim, false, "the driver cannot park", {}, true});
-    EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+    EXPECT_EQ(w.states(w.victim), "paused");
     EXPECT_EQ(*w.told(w.victim).parking, before) << "method and ledger are as they were";
     EXPECT_EQ(w.state.ledger_entries(), before.host_bytes);
-    EXPECT_LT(w.trust(PauseMethod::driver), 1);
+    EXPECT_LT(w.trust("serve"), 1);
     w.restart();
-    w.measure(Bytes{});
+    w.measure({});
     w.step(Resume{w.victim});
     EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::cooperative) << "it need not be asked of the driver";
     w.runs();
-    EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+    EXPECT_EQ(w.states(w.victim), "active");
   }
 }
 
-// A child that came while it was paused is in a group of its own, say.
-TEST(Cooperation, WhatCouldBeSwappedOutIsNotParkedOnTop) {
-  for (const bool swaps : {false, true}) {
+TEST(Cooperation, AParkOnTopThatIsInterruptedIsTheDriversOnlyOnceItLocks) {
+  const struct {
+    const char* name;
+    bool locked, restart;
+  } rows[] = {{"restart before", false, true}, {"restart", true, true}, {"the helper ended", true, false}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
     Cooperating w;
-    w.settle();
-    w.measure(5 * GiB);
-    w.measure(5 * GiB);
+    w.relapse(5 * GiB);
     ASSERT_TRUE(w.pause().has_value());
-    w.touching();
-    HostMemory host = plenty;
-    host.may_swap = swaps;
-    EXPECT_EQ(w.step(MeasuredWhileLocked{w.victim, host}).outcome.has_value(), !swaps);
-  }
-}
-
-TEST(Cooperation, AParkOnTopThatARestartInterruptsIsTheDriversOnlyOnceItLocks) {
-  for (const bool locked : {false, true}) {
-    Cooperating w;
-    w.settle();
-    w.measure(5 * GiB);
-    w.measure(5 * GiB);
-    ASSERT_TRUE(w.pause().has_value());
-    if (locked) w.touching();
-    w.restart();
-    EXPECT_EQ(w.state.ledger_entries(), locked ? 5 * GiB : Bytes{}) << "nothing is entered for what was not begun";
-    w.measure(Bytes{});
-    w.step(Resume{w.victim});
-    EXPECT_EQ(w.newest<Unpark>()->method, locked ? PauseMethod::driver : PauseMethod::cooperative);
-    EXPECT_TRUE(w.newest<Unpark>()->told);
-  }
-}
-
-TEST(Cooperation, WhatCameOfAParkOnTopThatNobodyKnowsOfIsMeasured) {
-  for (const bool restart : {false, true}) {
-    Cooperating w;
-    w.settle();
-    w.measure(5 * GiB);
-    w.measure(5 * GiB);
-    ASSERT_TRUE(w.pause().has_value());
-    w.touching();
-    if (restart) w.restart();
+    if (row.locked) w.touching();
+    if (row.restart) w.restart();
     else w.refused("the helper ended");
-    EXPECT_EQ(w.state.ledger_entries(), 5 * GiB);
-    w.measure(4 * GiB);
-    EXPECT_EQ(w.state.ledger_entries(), GiB) << "four are on the device still";
-    EXPECT_EQ(w.told(w.victim).parking->host_bytes, GiB) << "and so it is stored";
-    w.measure(Bytes{});
-    EXPECT_EQ(w.state.ledger_entries(), 5 * GiB) << "the driver had not ended";
-    w.measure(2 * GiB);
-    w.measure(2 * GiB);
-    EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 5 * GiB);
+    EXPECT_EQ(w.state.ledger_entries(), row.locked ? 5 * GiB : Bytes{}) << "nothing is entered for what was not begun";
+    if (row.locked) {
+      // The result is measured.
+      w.measure(4 * GiB);
+      EXPECT_EQ(w.state.ledger_entries(), GiB) << "four are on the device still";
+      EXPECT_EQ(w.told(w.victim).parking->host_bytes, GiB) << "and so it is stored";
+      w.measure({});
+      EXPECT_EQ(w.state.ledger_entries(), 5 * GiB) << "the driver had not ended";
+      w.measure(2 * GiB), w.measure(2 * GiB);
+      EXPECT_EQ(w.state.to_restore(w.at(w.victim), uuid_of(0)).all, 5 * GiB);
+    } else {
+      w.measure({});
+    }
     w.step(Resume{w.victim});
+    EXPECT_EQ(w.newest<Unpark>()->method, row.locked ? PauseMethod::driver : PauseMethod::cooperative);
+    EXPECT_TRUE(w.newest<Unpark>()->told);
     w.runs();
     EXPECT_EQ(w.state.ledger_entries(), Bytes{});
   }
 }
 
-TEST(Cooperation, WhatAMethodHadHalfWayIsNoMeasureForTheNext) {
+TEST(Cooperation, ALiarIsCaughtByWhatIsMeasured) {
   Cooperating w;
   ASSERT_TRUE(w.pause().has_value());
   w.parked();
   for (int i = 0; i < 200; ++i) w.measure(4 * GiB);
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming) << "it lied";
+  ASSERT_EQ(w.states(w.victim), "resuming") << "it lied";
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 4 * GiB);
+  EXPECT_TRUE(w.newest<Unpark>()->told);
   w.runs();
   ASSERT_EQ(w.method(), PauseMethod::driver);
   const auto room = w.state.to_restore(w.at(w.victim), uuid_of(0));
-  EXPECT_EQ(room.all, 9 * GiB) << "it holds again what it did";
+  EXPECT_EQ(room.all, 9 * GiB) << "it holds again what it did: the half way is no measure for the next method";
   EXPECT_EQ(room.of, (std::map<ProcessRef, Bytes>{{process(7), 9 * GiB}}));
+  w.refused("pid 7 is traced");
+  w.runs();
+  EXPECT_EQ(w.states(w.victim), "active") << "each method once";
 }
 
 TEST(Cooperation, WantedBackWhileItIsParkedOnTopItComesBackAfterwards) {
   Cooperating w;
-  w.settle();
-  w.measure(5 * GiB);
-  w.measure(5 * GiB);
+  w.relapse(5 * GiB);
   ASSERT_TRUE(w.pause().has_value());
   w.step(Resume{w.victim});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
   EXPECT_EQ(w.ordered<Unpark>(), 1) << "carried out after the other";
-  EXPECT_FALSE(w.step(LockIntent{w.victim, {process(7)}}).outcome.has_value()) << "too late to lock anybody";
-  w.step(Parked{w.victim, true, {}, 5 * GiB});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_FALSE(w.accepts(LockIntent{w.victim, {process(7)}})) << "too late to lock anybody";
+  w.parked(5 * GiB);
+  EXPECT_EQ(w.states(w.victim), "resuming");
   w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.states(w.victim), "active");
 }
 
 TEST(Cooperation, ARelapseThatNothingCanBeDoneAboutIsTold) {
@@ -355,64 +312,43 @@ TEST(Cooperation, ARelapseThatNothingCanBeDoneAboutIsTold) {
   w.step(Cooperate{w.victim, 0, std::nullopt});
   w.pause();
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
-  w.parked(9 * GiB);
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  w.measure(GiB);
-  w.measure(GiB);
+  w.yields(9 * GiB);
+  w.measure(GiB), w.measure(GiB);
+  EXPECT_EQ(w.times_told(w.victim, ReasonKind::allocated_while_paused), 1);
   w.pause();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  EXPECT_EQ(w.states(w.victim), "paused");
   EXPECT_EQ(w.ordered<Park>(), 1);
 }
 
-TEST(Cooperation, ARestartTellsItToGoOn) {
-  Cooperating w;
-  w.pause();
-  w.restart();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_TRUE(w.newest<Unpark>()->told);
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active) << "no other method: the preemptor is gone";
-}
-
-TEST(Cooperation, EndsWithTheProgramThatSaidIt) {
-  Cooperating w;
-  w.step(Attach{w.victim, 0, kept_process(9), true, {}});
-  EXPECT_FALSE(w.at(w.victim).cooperation);
-}
-
 TEST(Grants, LetWhatSubletDidNotStartBeParked) {
-  World w;
-  w.snapshot({gpu(0, 24 * GiB)});
+  OneCard w;
   Lease lease = wish(GiB, "ollama");
   lease.owner = kept_process(7);
   lease.owner.keeper = {};
-  const LeaseId id = w.submit(lease);
-  const auto refused = w.step(Pause{id, 0, {}, plenty}).outcome.error();
-  EXPECT_SAYS(refused.hint, "sublet pause --grant ollama");
+  const Pause pause{w.submit(lease), 0, {}, plenty};
+  EXPECT_SAYS(w.refusal(pause).hint, "sublet pause --grant ollama");
   w.step(Grant{1001, "ollama"});
-  EXPECT_FALSE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value()) << "somebody else's word";
-  w.step(Grant{1000, "ollama"});
-  EXPECT_EQ(w.last.grants.size(), 1U);
-  w.step(Grant{1000, "ollama"});
-  EXPECT_TRUE(w.last.grants.empty());
-  EXPECT_TRUE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
-  w.step(Parked{id, false, "no"});
-  w.step(Unparked{id});
+  EXPECT_FALSE(w.accepts(pause)) << "somebody else's word";
+  for (const std::size_t stored : {1U, 0U}) {
+    w.step(Grant{1000, "ollama"});
+    EXPECT_EQ(w.last.grants.size(), stored);
+  }
+  EXPECT_TRUE(w.accepts(pause));
+  w.step(Parked{pause.lease, false, "no"});
+  w.step(Unparked{pause.lease});
   w.step(Grant{1000, "ollama", false});
-  EXPECT_FALSE(w.step(Pause{id, 0, {}, plenty}).outcome.has_value());
+  EXPECT_FALSE(w.accepts(pause));
 }
 
 // Its order is of before the store was read anew: it comes back, and is not parked first.
 TEST(MeasuredWhileLocked, WhoComesBackIsNotParked) {
-  Card w;
-  const LeaseId id = w.start(4 * GiB, Tier::standard);
-  w.step(Pause{id, 0, {}, plenty});
-  EXPECT_TRUE(w.step(MeasuredWhileLocked{id, plenty}).outcome.has_value());
+  Cooperating w;
+  w.pause();
+  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
   w.restart();
-  w.measure();
-  ASSERT_EQ(w.state_of(id), LeaseState::resuming);
-  EXPECT_FALSE(w.step(MeasuredWhileLocked{id, plenty}).outcome.has_value());
+  w.measure(9 * GiB);
+  ASSERT_EQ(w.states(w.victim), "resuming");
+  EXPECT_FALSE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
 }
 
 }  // namespace

@@ -22,30 +22,61 @@ struct TwoFullCards : Card {
     if (state_of(id) == LeaseState::active) attach(id);
     return id;
   }
+  LeaseId on_both(Bytes vram, Tier tier) {
+    Lease lease = want(vram, tier, "both");
+    lease.device_count = 2;
+    const LeaseId id = submit(lease, true);
+    if (state_of(id) == LeaseState::active) attach(id);
+    return id;
+  }
+  std::vector<LeaseId> weighed() const {
+    std::vector<LeaseId> all;
+    for (const Action& action : actions)
+      if (const auto* weigh = std::get_if<WeighHost>(&action)) all.push_back(weigh->lease);
+    return all;
+  }
   int count = 0;
 };
 
-TEST(Preemptors, ManyWhoWantOneCardKeepNobodyFromAskingOnAnother) {
+TEST(Preemption, OneAtATimeOnAnyDeviceOfAVictim) {
   TwoFullCards w;
-  w.on_card(0, 20 * GiB, Tier::standard, Pausable::no);
-  const LeaseId low = w.on_card(1, 20 * GiB, Tier::batch);
-  for (int i = 0; i < 40; ++i) w.on_card(0, 10 * GiB, Tier::interactive);
-  const LeaseId last = w.on_card(1, 10 * GiB, Tier::standard);
-  w.live(10s);
-  EXPECT_EQ(w.state_of(low), LeaseState::paused);
-  EXPECT_EQ(w.state_of(last), LeaseState::active);
+  w.on_both(12 * GiB, Tier::batch);
+  w.on_card(0, 12 * GiB, Tier::batch);
+  w.on_card(0, 9 * GiB, Tier::standard);   // needs only the lease on one card
+  w.on_card(1, 21 * GiB, Tier::standard);  // needs the lease on both
+  EXPECT_EQ(w.weighed().size(), 1U);
 }
 
-TEST(Preemptors, ThoseWhoTakeAnyCardKeepNobodyFromAskingOnOne) {
+TEST(Preemption, ForTwoWhoWaitRoomIsMadeOnTwoCards) {
   TwoFullCards w;
-  w.on_card(0, 20 * GiB, Tier::standard, Pausable::no);
-  w.on_card(1, 8 * GiB, Tier::standard, Pausable::no);
-  const LeaseId low = w.on_card(1, 12 * GiB, Tier::batch);
-  for (int i = 0; i < 10; ++i) w.submit(w.want(20 * GiB, Tier::interactive), true);
-  const LeaseId last = w.on_card(1, 10 * GiB, Tier::standard);
-  w.live(10s);
-  EXPECT_EQ(w.state_of(low), LeaseState::paused);
-  EXPECT_EQ(w.state_of(last), LeaseState::active);
+  const LeaseId cheap = w.on_card(0, 12 * GiB, Tier::batch), dear = w.on_card(1, 18 * GiB, Tier::batch);
+  for (int i = 0; i < 2; ++i) w.queue(18 * GiB, Tier::standard);
+  EXPECT_EQ(w.weighed(), (std::vector{cheap, dear})) << "what is made for the first is not the second's";
+}
+
+TEST(Preemption, WhoYieldsOnOneCardForAGangSparesOthersOnTheOther) {
+  TwoFullCards w;
+  w.on_card(1, 3 * GiB, Tier::standard, Pausable::no);
+  const LeaseId both = w.on_both(15 * GiB, Tier::batch);
+  w.on_card(0, 9 * GiB, Tier::batch);
+  w.on_both(7680 * MiB, Tier::standard);
+  EXPECT_EQ(w.weighed(), std::vector{both}) << "on the second card nobody else could, and on the first it is enough";
+}
+
+TEST(Preemptors, ManyWhoWantSomethingElseKeepNobodyFromAsking) {
+  for (const bool any_card : {false, true}) {
+    TwoFullCards w;
+    w.on_card(0, 20 * GiB, Tier::standard, Pausable::no);
+    if (any_card) w.on_card(1, 8 * GiB, Tier::standard, Pausable::no);
+    const LeaseId low = w.on_card(1, any_card ? 12 * GiB : 20 * GiB, Tier::batch);
+    for (int i = 0; i < (any_card ? 10 : 40); ++i) {
+      if (any_card) w.queue(20 * GiB, Tier::interactive);
+      else w.on_card(0, 10 * GiB, Tier::interactive);
+    }
+    const LeaseId last = w.on_card(1, 10 * GiB, Tier::standard);
+    w.live(10s);
+    EXPECT_EQ(w.states(low, last), "paused active");
+  }
 }
 
 TEST(Preemptors, OfManyWhoAreParkedOnACardEachHasItsTurn) {
@@ -116,8 +147,7 @@ TEST(SlicesMixed, NoneBeginsThatHostMemoryDoesNotTakeAsAWhole) {
   w.start(20 * GiB, Tier::standard, "c");
   for (int second = 0; second < 200; ++second) {
     w.live(1s);
-    ASSERT_EQ(w.state_of(equal), LeaseState::active);
-    ASSERT_EQ(w.state_of(low), LeaseState::active);
+    ASSERT_EQ(w.states(equal, low), "active active");
   }
   EXPECT_TRUE(std::ranges::none_of(w.actions, [](const Action& a) { return std::holds_alternative<WeighHost>(a); }));
 }
@@ -137,10 +167,7 @@ TEST(Preemption, AGangHasOthersYieldWhereTheCheapestAreTooMuchTogether) {
   lease.uid = 1002;
   const LeaseId gang = w.submit(lease, true);
   w.live(30s);
-  EXPECT_EQ(w.state_of(gang), LeaseState::active);
-  EXPECT_EQ(w.state_of(only), LeaseState::paused);
-  EXPECT_EQ(w.state_of(dear), LeaseState::paused);
-  EXPECT_EQ(w.state_of(cheap), LeaseState::active);
+  EXPECT_EQ(w.states(gang, only, dear, cheap), "active paused paused active");
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include "core/rehearse.h"
 #include "core/testing/ideal_executor.h"
 
-#include <numeric>
-
 namespace sublet::core::testing {
 namespace {
 
@@ -24,6 +22,13 @@ struct Silent : Card {
   // Whatever may have ended it until then has happened.
   void pass_until(Time at) { pass(at - now), step(Tick{}); }
   Time granted() const { return *at(spot).granted_at; }
+  // The moment is counted from there.
+  void expect_end_after(Time from) {
+    pass_until(from + rules.spot_unused_after - 1ms);
+    EXPECT_TRUE(lives());
+    pass_until(from + rules.spot_unused_after);
+    EXPECT_FALSE(lives());
+  }
   Result<LeaseId> registers() {
     Cooperation how;
     how.way = CooperationWay::webhook;
@@ -34,10 +39,6 @@ struct Silent : Card {
     return std::ranges::any_of(last.actions, [](const Action& of) { return std::holds_alternative<WeighHost>(of); });
   }
   bool lives() const { return state.find(spot) != nullptr && !state.find(spot)->ended(); }
-  std::string helps() const {
-    const auto helps = what_would_help(state, rules, at(urgent), now);
-    return std::accumulate(helps.begin(), helps.end(), std::string());
-  }
 };
 
 // A script that registers once it has imported; who asked for a lease by HTTP, and cannot before it knows its id; who
@@ -48,37 +49,26 @@ const std::vector<std::pair<OwnerKind, Pausable>> who_may{
     {OwnerKind::connection, Pausable::driver},
 };
 
-TEST(Register, WhoMayStillDoItIsNotEndedBefore) {
+TEST(Register, WhoMayStillDoItHasItsMomentAndIsEndedAfterIt) {
   for (const auto& [owner, pausable] : who_may) {
+    SCOPED_TRACE(std::string(to_string(owner)) + " " + std::string(to_string(pausable)));
     Silent w(owner, pausable);
-    w.pass_until(w.granted() + w.rules.spot_unused_after - 1ms);
-    EXPECT_TRUE(w.lives()) << static_cast<int>(owner) << " " << to_string(pausable);
-    EXPECT_EQ(w.last.wake_at, w.granted() + w.rules.spot_unused_after)
-        << "when it is over is looked at then, and not before";
-  }
-}
-
-TEST(Register, WhoNeverDoesIsEndedOnceItsMomentIsOver) {
-  for (const auto& [owner, pausable] : who_may) {
-    Silent w(owner, pausable);
-    w.pass_until(w.granted() + w.rules.spot_unused_after);
-    EXPECT_FALSE(w.lives()) << static_cast<int>(owner) << " " << to_string(pausable);
+    const Time over = w.granted() + w.rules.spot_unused_after;
+    w.pass_until(over - 1ms);
+    EXPECT_TRUE(w.lives());
+    EXPECT_EQ(w.last.wake_at, over) << "when it is over is looked at then, and not before";
+    w.pass_until(over);
+    EXPECT_FALSE(w.lives());
     const bool by_driver = pausable == Pausable::driver;
-    const ReasonArgs& why =
-        w.reason(w.spot, by_driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered);
-    EXPECT_EQ(why.duration("idle"), w.rules.spot_unused_after);
-  }
-}
-
-TEST(Register, WhoDoesItInTimeIsAskedAtOnce) {
-  for (const auto& [owner, pausable] : who_may) {
-    if (pausable == Pausable::driver) continue;
-    Silent w(owner, pausable);
-    w.pass(w.rules.spot_unused_after - 1s);
-    ASSERT_TRUE(w.registers().has_value());
-    EXPECT_TRUE(w.asked()) << static_cast<int>(owner) << " " << to_string(pausable);
-    w.step(HostWeighed{w.spot, plenty});
-    EXPECT_EQ(w.state_of(w.spot), LeaseState::pausing);
+    const auto kind = by_driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered;
+    EXPECT_EQ(w.reason(w.spot, kind).duration("idle"), w.rules.spot_unused_after);
+    if (by_driver) continue;
+    Silent speaks(owner, pausable);
+    speaks.pass(speaks.rules.spot_unused_after - 1s);
+    ASSERT_TRUE(speaks.registers().has_value());
+    EXPECT_TRUE(speaks.asked()) << "at once";
+    speaks.step(HostWeighed{speaks.spot, plenty});
+    EXPECT_EQ(speaks.states(speaks.spot), "pausing");
   }
 }
 
@@ -98,7 +88,7 @@ TEST(Register, WhomHostMemoryCouldNeverTakeGainsNothingByIt) {
 TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
   Silent w(OwnerKind::process);
   w.step(HostWeighed{w.spot, plenty});
-  ASSERT_EQ(w.state_of(w.spot), LeaseState::pausing);
+  ASSERT_EQ(w.states(w.spot), "pausing");
   w.step(Parked{.lease = w.spot, .detail = "it uses memory of others", .unfit = Unfit::never});
   w.step(Unparked{w.spot, Unparked::How::runs, {}, plenty});
   w.pass(w.rules.cooldown);
@@ -106,64 +96,43 @@ TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
   EXPECT_EQ(w.at(w.spot).end_reason, EndReason::revoked) << "its program is there, and registered nothing";
 }
 
-TEST(Register, WhatItDoesOnItsCardProlongsNothing) {
-  Silent w(OwnerKind::process, Pausable::cooperative);
-  const Time ends = w.granted() + w.rules.spot_unused_after;
-  for (Bytes uses = 20 * GiB; w.now + 10s < ends; uses -= 1 * GiB) {
-    w.programs[w.spot].second = uses;
-    w.pass(9s);
-    w.measure();
+TEST(Register, ItsMomentBeginsAnewOnlyByWhatKeptItFromRegistering) {
+  Silent works(OwnerKind::process, Pausable::cooperative);
+  for (Bytes uses = 20 * GiB; works.now + 10s < works.granted() + works.rules.spot_unused_after; uses -= 1 * GiB) {
+    works.programs[works.spot].second = uses;
+    works.pass(9s);
+    works.measure();
   }
-  w.pass_until(ends);
-  EXPECT_FALSE(w.lives());
-}
+  works.expect_end_after(works.granted());  // what it does on its card prolongs nothing
 
-// The next program of a script may register as the one before did.
-TEST(Register, ItHasAnotherMomentFromTheEndOfWhoHadRegistered) {
-  Silent w(OwnerKind::process, Pausable::cooperative, /*asked=*/false);
-  w.registers();
-  w.pass(10min);
-  w.step(Cooperate{w.spot, 0, {}});
-  const Time ended = w.now;
-  w.ask();
-  w.pass_until(ended + w.rules.spot_unused_after - 1ms);
-  EXPECT_TRUE(w.lives());
-  w.pass_until(ended + w.rules.spot_unused_after);
-  EXPECT_FALSE(w.lives());
-}
+  // The program that had registered ended, and the next one of a script may register as well.
+  Silent registered(OwnerKind::process, Pausable::cooperative, /*asked=*/false);
+  registered.registers();
+  registered.pass(10min);
+  registered.step(Cooperate{registered.spot, 0, {}});
+  registered.ask();
+  registered.expect_end_after(registered.now);
 
-TEST(Register, TimeAsleepIsNoTimeInWhichAnybodyCould) {
-  Silent w(OwnerKind::token);
-  const Time ends = w.granted() + w.rules.spot_unused_after + 10min;
-  w.now = w.now + 10min;
-  w.step(ClockGap{10min});
-  w.measure();
-  w.pass_until(ends - 1ms);
-  EXPECT_TRUE(w.lives());
-  w.pass_until(ends);
-  EXPECT_FALSE(w.lives());
-}
+  Silent asleep(OwnerKind::token);
+  asleep.now = asleep.now + 10min;
+  asleep.step(ClockGap{10min});
+  asleep.measure();
+  asleep.expect_end_after(asleep.granted() + 10min);
 
-TEST(Register, ARestartIsAsTheGrant) {
-  Silent w(OwnerKind::token);
-  w.pass(1min);
-  w.state = State::load({w.at(w.spot), w.at(w.urgent)}, {}, w.urgent.number, w.rules, w.now);
-  w.step(HeldChanged{w.urgent, true});
-  w.measure();
-  const Time restarted = w.now - 20ms;
-  w.pass_until(restarted + w.rules.spot_unused_after - 1ms);
-  EXPECT_TRUE(w.lives());
-  w.pass_until(restarted + w.rules.spot_unused_after);
-  EXPECT_FALSE(w.lives());
+  Silent restarted(OwnerKind::token);
+  restarted.pass(1min);
+  const std::vector<Lease> stored{restarted.at(restarted.spot), restarted.at(restarted.urgent)};
+  restarted.state = State::load(stored, {}, restarted.urgent.number, restarted.rules, restarted.now);
+  restarted.step(HeldChanged{restarted.urgent, true});
+  restarted.measure();
+  restarted.expect_end_after(restarted.now - 20ms);
 }
 
 TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   Silent w(OwnerKind::token);
   w.pass(30s);
-  EXPECT_SAYS(w.helps(),
-              "lease-1 (crawl, ana) is not paused for it: its program has not registered as cooperative yet, and "
-              "still may; it may be ended in about 1 min 30 s");
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(w.urgent), w.now);
+  EXPECT_SAYS(w.helps(w.urgent), "still may; it may be ended in about 1 min 30 s");
+  const QueueInfo info = w.info(w.urgent);
   ASSERT_TRUE(info.eta);
   EXPECT_NEAR(std::chrono::duration<double>(*info.eta).count(), 90, 1);
   EXPECT_SAYS(info.basis, "it may be ended in about 1 min 30 s; then lease-1 (crawl, ana) cannot be paused");
@@ -171,15 +140,10 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   EXPECT_TRUE(plan.found);
   EXPECT_EQ(plan.wait, 90s);
   EXPECT_SAYS(plan.wait_for, "has not registered as cooperative yet");
-}
 
-TEST(Register, WhoseProgramHasItsTimeToEndEndsNobodyKnowsWhen) {
-  Silent w(OwnerKind::process, Pausable::cooperative);
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(w.urgent), w.now);
-  EXPECT_FALSE(info.eta);
-  EXPECT_SAYS(info.basis,
-              "it may be ended in about 2 min; then lease-1 (crawl, ana) cannot be paused, and is ended: "
-              "it has its time to end");
+  Silent ours(OwnerKind::process, Pausable::cooperative);
+  EXPECT_FALSE(ours.info(ours.urgent).eta) << "its program has its time to end";
+  EXPECT_SAYS(ours.info(ours.urgent).basis, "and is ended: it has its time to end");
 }
 
 // A daemon that stood still heard nothing: as after a restart, everybody has the whole of it again.
@@ -198,7 +162,7 @@ TEST(Register, WhatADaemonThatStoodStillCouldNotHearCountsAgainstNobody) {
     w.now = w.now + 40s;
     w.step(ClockGap{.stood_still = 40s});
     w.measure(), w.measure();
-    EXPECT_EQ(w.state_of(spot), LeaseState::active);
+    EXPECT_EQ(w.states(spot), "active");
     w.live(w.rules.spot_unused_after + 2s);
     EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
   }

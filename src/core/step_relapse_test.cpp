@@ -7,9 +7,7 @@ namespace {
 
 struct Relapsed : Cooperating {
   Relapsed() {
-    settle();
-    hold();
-    hold();
+    relapse(4 * GiB);
     EXPECT_EQ(asked(), 1);
   }
   void hold() { measure(4 * GiB); }
@@ -42,30 +40,24 @@ TEST(Relapse, WhatPassesIsTriedAgainAfterTheCooldown) {
     w.live(2s);
     EXPECT_EQ(w.asked(), tries + 1);
   }
-  EXPECT_EQ(w.trust(PauseMethod::driver), 1) << "it is nobody's fault";
+  EXPECT_EQ(w.trust("serve"), 1) << "it is nobody's fault";
   ASSERT_TRUE(w.again().has_value());
   w.touching();
   w.parked(4 * GiB);
-  w.measure(Bytes{});
+  w.measure({});
   w.pass(1h);
   EXPECT_EQ(w.asked(), 4) << "nothing is left to park";
 }
 
-TEST(Relapse, TheCoreWakesForIt) {
+TEST(Relapse, TheCoreWakesForItAndGivesALostOrderAgain) {
   Relapsed w;
   w.again();
   w.fails(Hindrance::passing);
   EXPECT_LE(w.last.wake_at, w.now + w.rules.cooldown);
   w.pass(w.rules.cooldown);  // without a reading
   EXPECT_EQ(w.asked(), 2);
-}
-
-TEST(Relapse, AnOrderThatWasLostIsGivenAgain) {
-  Relapsed w;
   w.live(w.rules.cooldown + 1s);
-  EXPECT_EQ(w.asked(), 2);
-  w.live(w.rules.cooldown + 1s);
-  EXPECT_EQ(w.asked(), 3);
+  EXPECT_EQ(w.asked(), 3) << "the order was lost";
 }
 
 TEST(Relapse, AShortHostIsAskedAgain) {
@@ -93,30 +85,31 @@ TEST(Relapse, WhatLastsIsLookedAtLater) {
     w.live(1min + 1s);
     EXPECT_EQ(w.asked(), 2);
   }
+  for (const bool back : {false, true}) {
+    Relapsed w;
+    w.again();
+    Parked fails{w.victim, false, "the driver cannot park it", {}, true};
+    if (back) fails.hindrance = Hindrance::passing;
+    else fails.unfit = Unfit::never;
+    w.step(fails);
+    if (back) w.step(Resume{w.victim});
+    w.live(back ? w.rules.cooldown + 1s : 10min);
+    EXPECT_EQ(w.asked(), 1) << (back ? "it is back" : "nothing else can park it");
+    EXPECT_EQ(w.states(w.victim), back ? "resuming" : "paused");
+  }
 }
 
 TEST(Relapse, WhoFailsAgainAndAgainIsLeftAloneForLonger) {
   Relapsed w;
-  w.again();
-  w.fails(std::nullopt);
-  w.live(w.rules.cooldown + 1s);
-  ASSERT_EQ(w.asked(), 2);
-  w.again();
-  w.fails(std::nullopt);
-  w.live(w.rules.cooldown + 1s);
+  for (int times = 1; times <= 2; ++times) {
+    ASSERT_EQ(w.asked(), times);
+    w.again();
+    w.fails(std::nullopt);
+    w.live(w.rules.cooldown + 1s);
+  }
   EXPECT_EQ(w.asked(), 2);
   w.live(w.rules.cooldown);
   EXPECT_EQ(w.asked(), 3);
-}
-
-TEST(Relapse, WhereNothingElseCanParkItNobodyIsAsked) {
-  Relapsed w;
-  w.again();
-  Parked never{w.victim, false, "the driver cannot park it", {}, true};
-  never.unfit = Unfit::never;
-  w.step(never);
-  w.live(10min);
-  EXPECT_EQ(w.asked(), 1);
 }
 
 TEST(Relapse, ARestartTriesItAgain) {
@@ -124,21 +117,10 @@ TEST(Relapse, ARestartTriesItAgain) {
   w.again();
   w.fails(Hindrance::passing);
   w.restart();
-  w.hold();
-  w.hold();
+  w.hold(), w.hold();
   EXPECT_EQ(w.asked(), 2);
   w.again();
   EXPECT_EQ(w.ordered<Park>(), 3);
-}
-
-TEST(Relapse, NobodyIsAskedForOneThatIsBack) {
-  Relapsed w;
-  w.again();
-  w.fails(Hindrance::passing);
-  w.step(Resume{w.victim});
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  w.live(w.rules.cooldown + 1s);
-  EXPECT_EQ(w.asked(), 1);
 }
 
 // It was locked, and the helper ended.
@@ -150,7 +132,7 @@ TEST(Relapse, WhoMayBeLockedComesBackBeforeItIsAskedAgain) {
   w.live(10min);
   EXPECT_EQ(w.asked(), 1);
   w.step(Resume{w.victim});
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  ASSERT_EQ(w.states(w.victim), "resuming");
   EXPECT_EQ(w.newest<Unpark>()->method, PauseMethod::driver);
   EXPECT_EQ(w.newest<Unpark>()->locked_processes, (std::vector<ProcessRef>{process(7)}));
 }

@@ -24,11 +24,11 @@ TEST(SafeMode, RefusesWhatIsNewAndLetsGoOnWhatIsThere) {
   refused(w.resume());
   refused(w.step(Resize{w.victim, 0, 12 * GiB}).outcome);
   refused(w.step(Preempt{w.waiter}).outcome);
-  EXPECT_TRUE(w.step(Renew{token, 0, 5min}).outcome.has_value());
+  EXPECT_TRUE(w.accepts(Renew{token, 0, 5min}));
   EXPECT_EQ(w.at(token).expires_at, w.now + 5min);
-  EXPECT_TRUE(w.step(Release{token}).outcome.has_value());
+  EXPECT_TRUE(w.accepts(Release{token}));
   EXPECT_TRUE(w.gone(token));
-  EXPECT_TRUE(w.step(Release{.lease = w.victim, .stop = true}).outcome.has_value());
+  EXPECT_TRUE(w.accepts(Release{.lease = w.victim, .stop = true}));
   EXPECT_EQ(w.signals(w.victim, false), 1) << "stopping works";
   w.step(ProgramEnded{w.victim, 0, false});
   EXPECT_EQ(w.told(w.victim).state, LeaseState::ended);
@@ -39,25 +39,24 @@ TEST(SafeMode, WhoWaitsKnowsWhyAndHasItsTurnAfterwards) {
   TwoLeases w;
   w.rules.safe_mode = safe;
   w.step(ProgramEnded{w.victim, 0, false});
-  w.measure(Bytes{});
+  w.measure({});
   w.pass(1min);
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.waiter), LeaseState::queued) << "although there is room";
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(w.waiter), w.now);
+  w.measure({});
+  EXPECT_EQ(w.states(w.waiter), "queued") << "although there is room";
+  const QueueInfo info = w.info(w.waiter);
   EXPECT_SAYS(info.basis, "in safe mode until");
   EXPECT_FALSE(info.eta);
   EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.waiter), w.now).front(), "try again after");
   w.rules.safe_mode.reset();
   w.step(Tick{});
-  EXPECT_EQ(w.state_of(w.waiter), LeaseState::active);
+  EXPECT_EQ(w.states(w.waiter), "active");
 }
 
 TEST(SafeMode, NobodyYieldsOrComesBack) {
   Card w;
-  const LeaseId batch = w.start(20 * GiB, Tier::batch);
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
+  const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
   w.obey();
-  ASSERT_EQ(w.state_of(batch), LeaseState::paused);
+  ASSERT_EQ(w.states(batch), "paused");
   w.attach(urgent);
   Lease wanted = w.want(20 * GiB, Tier::critical, "alarm");
   wanted.owner.kind = OwnerKind::token;  // it waits over a restart, too
@@ -66,14 +65,14 @@ TEST(SafeMode, NobodyYieldsOrComesBack) {
   w.restart();  // the orders of before are forgotten
   w.obeyed = w.actions.size();
   w.live(2min);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active) << "nobody makes room";
+  EXPECT_EQ(w.states(urgent), "active") << "nobody makes room";
   w.quit(urgent);
   w.live(1min);
-  EXPECT_EQ(w.state_of(batch), LeaseState::paused) << "what is parked stays so";
+  EXPECT_EQ(w.states(batch), "paused") << "what is parked stays so";
   EXPECT_EQ(w.state.ledger_entries(), 20 * GiB);
   w.rules.safe_mode.reset();
   w.live(5s);
-  EXPECT_EQ(w.state_of(critical), LeaseState::offered);
+  EXPECT_EQ(w.states(critical), "offered");
 }
 
 TEST(SafeMode, AMoveThatWasInterruptedIsTakenBackAfterwards) {
@@ -83,13 +82,13 @@ TEST(SafeMode, AMoveThatWasInterruptedIsTakenBackAfterwards) {
   w.restart();
   w.pass(1min);
   w.measure(9 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "it may be what the daemon falls over";
+  EXPECT_EQ(w.states(w.victim), "pausing") << "it may be what the daemon falls over";
   EXPECT_EQ(w.ordered<Unpark>(), 0);
   w.rules.safe_mode.reset();
   w.step(Tick{});
   EXPECT_EQ(w.ordered<Unpark>(), 1);
   w.unparked();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+  EXPECT_EQ(w.states(w.victim), "active");
 }
 
 }  // namespace

@@ -11,18 +11,17 @@ TEST(SlicesBegun, AreGoneOnWithWhateverThatTeaches) {
   w.rules.min_residency.reset();
   const LeaseId a = w.start(10 * GiB, Tier::standard, "a"), b = w.start(10 * GiB, Tier::standard, "b");
   const LeaseId c = w.start(20 * GiB, Tier::standard, "c");
-  const auto foretold = queue_info(w.state, w.rules, w.at(c), w.now).eta;
+  const auto foretold = w.info(c).eta;
   ASSERT_TRUE(foretold);
   for (int second = 0; second < 300 && w.state_of(c) != LeaseState::active; ++second) {
     w.live(1s);
     ASSERT_FALSE(w.state_of(a) == LeaseState::resuming || w.state_of(b) == LeaseState::resuming) << "for nothing";
   }
-  EXPECT_EQ(w.state_of(c), LeaseState::active);
+  EXPECT_EQ(w.states(c), "active");
 }
 
 TEST(SlicesMixed, ThoseBelowLeaveWithAnEqualWhereTheseAloneAreNotEnough) {
-  Card w;
-  w.rules.min_residency = 20s;
+  Sharing w(20s);
   const LeaseId equal = w.start(11 * GiB, Tier::standard, "equal"), low = w.start(11 * GiB, Tier::batch, "low");
   const LeaseId c = w.start(20 * GiB, Tier::standard, "c");
   const Shares shares = share(w, {equal, low, c}, 600s);
@@ -35,11 +34,7 @@ TEST(SlicesMixed, ThoseBelowLeaveWithAnEqualWhereTheseAloneAreNotEnough) {
 }
 
 TEST(SlicesMixed, OneOnSeveralCardsHasAnEqualLeaveOneAndWhoIsBelowTheOther) {
-  Card w;
-  w.cards = 2;
-  w.measure();
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 128 * GiB;
+  Sharing w(20s, 128 * GiB, 2);
   const LeaseId equal = w.start(14 * GiB, Tier::standard, "equal"), low = w.start(14 * GiB, Tier::batch, "low");
   Lease lease = w.want(14 * GiB, Tier::standard, "both");
   lease.device_count = 2;
@@ -51,11 +46,7 @@ TEST(SlicesMixed, OneOnSeveralCardsHasAnEqualLeaveOneAndWhoIsBelowTheOther) {
 
 // Priority breaks ties and displaces nobody: of those who want several cards, too.
 TEST(SlicesOfSeveral, GoToWhoeverHadLeast) {
-  Card w;
-  w.cards = 2;
-  w.measure();
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 256 * GiB;
+  Sharing w(20s, 256 * GiB, 2);
   std::vector<LeaseId> all;
   for (const int priority : {50, 50, 0}) {
     Lease lease = w.want(14 * GiB, Tier::standard, "gang" + std::to_string(all.size()));
@@ -70,8 +61,7 @@ TEST(SlicesOfSeveral, GoToWhoeverHadLeast) {
 
 // The lease that came in last has had least until it draws level: the moment of the switch is known all the same.
 TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
-  Card w;
-  w.rules.min_residency = 30s;
+  Sharing w(30s);
   const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
   int looks = 0;
   std::map<LeaseId, Time> foretold;  // when it should have its room again
@@ -85,7 +75,7 @@ TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
         foretold.erase(id);
       }
       if (w.state_of(id) != LeaseState::paused || w.state_of(other) != LeaseState::active) continue;
-      const auto eta = queue_info(w.state, w.rules, w.at(id), w.now).eta;
+      const auto eta = w.info(id).eta;
       ASSERT_TRUE(eta) << to_string(id) << " at " << second << " s";
       ASSERT_TRUE(leaves_in(w.state, other, w.now)) << to_string(other) << " at " << second << " s";
       foretold.try_emplace(id, w.now + *eta);
@@ -97,11 +87,7 @@ TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
 
 // The first in the queue wait for another card, where nobody yields: that keeps nobody from coming back.
 TEST(SlicesOfOne, GoOnWhateverWaitsForAnother) {
-  Card w;
-  w.cards = 2;
-  w.measure();
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 128 * GiB;
+  Sharing w(20s, 128 * GiB, 2);
   const auto on = [&w](unsigned card, const std::string& name, Tier tier) {
     Lease lease = w.want(14 * GiB, tier, name);
     lease.wanted_device = uuid_of(card);

@@ -6,20 +6,17 @@ namespace sublet::core::testing {
 namespace {
 
 TEST(Slices, TwoThatDoNotFitTogetherShareTheCardEqually) {
-  Card w;
-  w.rules.min_residency = 20s;
+  Sharing w(20s);
   const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
   Shares shares = share(w, {a, b}, 1200s);
   EXPECT_GT(shares.switches, 6);
-  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
-  EXPECT_LE(difference, 200s) << "a quantum";
+  EXPECT_LE(shares.apart(a, b), 200s) << "a quantum";
   EXPECT_GE(shares.had[a] + shares.had[b], 1200s * 85 / 100) << "the rest is spent on switching";
 }
 
 // Nobody had the card while the machine slept, and nobody's quantum is over by that.
 TEST(Slices, SleepIsNoTimeWithTheCard) {
-  Card w;
-  w.rules.min_residency = 60s;
+  Sharing w(60s);
   const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
   const auto doze = [&w] {
     w.now = w.now + 1h;
@@ -29,22 +26,19 @@ TEST(Slices, SleepIsNoTimeWithTheCard) {
   w.live(10s);
   doze();
   w.live(45s);
-  EXPECT_EQ(w.state_of(a), LeaseState::active) << "it has had it for less than a minute";
+  EXPECT_EQ(w.states(a), "active") << "it has had it for less than a minute";
   w.live(30s);
-  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_EQ(w.states(b), "active");
   w.attach(b);
   share(w, {a, b}, 600s);
   doze();
   Shares shares = share(w, {a, b}, 1200s);
-  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
-  EXPECT_LE(difference, 200s) << "a quantum";
+  EXPECT_LE(shares.apart(a, b), 200s) << "a quantum";
 }
 
 // Priority orders the queue, and so who waits to come back stands before whose turn it is.
 TEST(Slices, PriorityOrdersOnlyThoseWhoHadAsMuch) {
-  Card w;
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 64 * GiB;  // all three, for a moment
+  Sharing w(20s, 64 * GiB);  // all three, for a moment
   Lease dear = w.want(14 * GiB, Tier::standard, "a");
   dear.priority = 10;
   const LeaseId a = w.submit(dear, true);
@@ -77,9 +71,7 @@ TEST(Slices, ATurnIsNotTakenBackByWhoLeftForIt) {
 
 // All leases of a slice enter: a lease with the least service time does not wait for leases that stand before it.
 TEST(Slices, BringInAllWhoseTurnItIs) {
-  Card w;
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 64 * GiB;
+  Sharing w(20s, 64 * GiB);
   std::vector<LeaseId> all;
   for (const auto& [size, priority] : {std::pair{10400, 0}, {10700, 30}, {15200, 10}, {9900, 0}}) {
     Lease lease = w.want(size * MiB, Tier::standard, "train");
@@ -103,21 +95,17 @@ TEST(Slices, BringInAllWhoseTurnItIs) {
 
 // A lease that needs memory of an equal and of a spot program has its slice as well.
 TEST(Slices, ComeToOneForWhomEqualsAndThoseBelowHaveToLeave) {
-  Card w;
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 64 * GiB;
+  Sharing w(20s, 64 * GiB);
   const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), spot = w.start(6 * GiB, Tier::spot, "spot");
   const LeaseId c = w.start(19 * GiB, Tier::standard, "c"), b = w.start(12 * GiB, Tier::standard, "b");
-  ASSERT_EQ(w.state_of(spot), LeaseState::active);
+  ASSERT_EQ(w.states(spot), "active");
   Shares shares = share(w, {a, b, c}, 1200s);
   for (const LeaseId id : {a, b, c}) EXPECT_GT(shares.had[id], 250s) << to_string(id);
 }
 
 // With three it is known as well when the next turn begins.
 TEST(Slices, OfThreeBeginWhenTheyWereSaidTo) {
-  Card w;
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 64 * GiB;
+  Sharing w(20s, 64 * GiB);
   std::vector<LeaseId> all;
   for (const auto& [name, size] : {std::pair{"a", 14 * GiB}, {"b", 9 * GiB}, {"c", 15 * GiB}, {"d", 6 * GiB}})
     all.push_back(w.start(size, Tier::standard, name));
@@ -146,11 +134,7 @@ TEST(Slices, OfThreeBeginWhenTheyWereSaidTo) {
 
 // A new lease starts level with the leases that are there, on each card separately.
 TEST(Slices, AreOfEachCardByItself) {
-  Card w;
-  w.cards = 2;
-  w.measure();
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 128 * GiB;
+  Sharing w(20s, 128 * GiB, 2);
   const auto on = [&w](unsigned card, const char* name, int priority) {
     Lease lease = w.want(14 * GiB, Tier::standard, name);
     lease.wanted_device = uuid_of(card);
@@ -174,20 +158,16 @@ TEST(Slices, AreOfEachCardByItself) {
   for (const LeaseId id : {a, b, c, d, any}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
 }
 
-TEST(Slices, OneOnSeveralCardsTakesThemWithThoseOfEach) {
-  Several w(20s);
-  const LeaseId a = w.on_card(0, "a"), b = w.on_card(1, "b");
-  ASSERT_EQ(w.state_of(a), LeaseState::queued);
-  Shares shares = share(w, {w.both, a, b}, 2400s);
-  EXPECT_GT(shares.switches, 12);
-  for (const LeaseId id : {w.both, a, b}) EXPECT_GT(shares.had[id], 900s) << to_string(id);
-}
-
-TEST(Slices, OneOnSeveralCardsLeavesForWhoWantsOne) {
-  Several w(20s);
-  const LeaseId a = w.on_card(0, "a");
-  Shares shares = share(w, {w.both, a}, 1200s);
-  for (const LeaseId id : {w.both, a}) EXPECT_GT(shares.had[id], 450s) << to_string(id);
+TEST(Slices, OneOnSeveralCardsTakesThemWithThoseOfEachAndLeavesForWhoWantsOne) {
+  for (const bool both : {true, false}) {
+    Several w(20s);
+    std::vector<LeaseId> all{w.both, w.on_card(0, "a")};
+    if (both) all.push_back(w.on_card(1, "b"));
+    ASSERT_EQ(w.states(all[1]), "queued");
+    Shares shares = share(w, all, both ? 2400s : 1200s);
+    EXPECT_GT(shares.switches, both ? 12 : 2);
+    for (const LeaseId id : all) EXPECT_GT(shares.had[id], both ? 900s : 450s) << to_string(id);
+  }
 }
 
 // The turns on its cards end at times of their own: it waits for the last, and nobody comes in before it meanwhile.
@@ -216,19 +196,13 @@ TEST(Slices, ThatOfOneOnSeveralCardsIsAnnouncedOnAllOfThem) {
     EXPECT_EQ(slice.devices.size(), 2u);
   }
   EXPECT_GT(leaves_in(w.state, a, w.now), 0s);
-  EXPECT_SAYS(queue_info(w.state, w.rules, w.at(w.both), w.now).basis, "its time slice begins then: ");
+  EXPECT_SAYS(w.info(w.both).basis, "its time slice begins then: ");
 }
 
 // On all of its cards or on none.
 TEST(Slices, NobodyLeavesOneCardWhereThereIsNoTurnOnTheOther) {
-  Card w;
-  w.cards = 2;
-  w.measure();
-  w.rules.min_residency = 20s;
-  w.rules.ledger_limit = 128 * GiB;
-  Lease pinned = w.want(14 * GiB, Tier::standard, "pinned");
-  pinned.pausable = Pausable::no;
-  w.attach(w.submit(pinned, true));
+  Sharing w(20s, 128 * GiB, 2);
+  w.pinned(14 * GiB, Tier::standard, "pinned");
   const LeaseId other = w.start(14 * GiB, Tier::standard, "other");
   Lease lease = w.want(14 * GiB, Tier::standard, "both");
   lease.device_count = 2;
@@ -238,31 +212,25 @@ TEST(Slices, NobodyLeavesOneCardWhereThereIsNoTurnOnTheOther) {
 }
 
 TEST(Slices, WhoAlwaysFitsIsNeverPaused) {
-  Card w;
-  w.rules.min_residency = 15s;
+  Sharing w(15s);
   const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b"),
                 c = w.start(8 * GiB, Tier::standard, "c");
   Shares shares = share(w, {a, b, c}, 1200s);
   EXPECT_GE(shares.had[c], 1190s) << "60, 50 and 35 % of the card: the third fits with either";
-  const auto difference = shares.had[a] > shares.had[b] ? shares.had[a] - shares.had[b] : shares.had[b] - shares.had[a];
-  EXPECT_LE(difference, 200s);
+  EXPECT_LE(shares.apart(a, b), 200s);
 }
 
 TEST(Slices, AWorkingSetThatFitsIsNeverRotated) {
-  Card w;
-  w.rules.min_residency = 1s;
+  Sharing w(1s);
   const LeaseId a = w.start(12 * GiB, Tier::standard, "a"), b = w.start(12 * GiB, Tier::standard, "b");
   EXPECT_EQ(share(w, {a, b}, 300s).switches, 0);
 }
 
 TEST(Slices, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
-  Card w;
-  w.rules.min_residency = 20s;
-  const LeaseId early = w.submit(w.want(20 * GiB, Tier::standard, "imports"), true);
-  w.step(Attach{early, 0, kept_process(50), true, {}});
-  const LeaseId other = w.start(20 * GiB, Tier::standard, "other");
+  Sharing w(20s);
+  const LeaseId early = w.imports(20 * GiB, Tier::standard), other = w.start(20 * GiB, Tier::standard, "other");
   w.live(300s);
-  EXPECT_EQ(w.state_of(early), LeaseState::active);
+  EXPECT_EQ(w.states(early), "active");
   w.programs[early] = {50, 6 * GiB};
   EXPECT_GT(share(w, {early, other}, 300s).switches, 0) << "and then they do";
 }
@@ -270,17 +238,15 @@ TEST(Slices, NobodyTakesTurnsWithWhoHasNothingOnTheCardYet) {
 // A lease that just got its memory holds little yet, and the time of the switch is not known yet. An announcement made
 // then stays true when the lease fills its memory and the switch is measured.
 TEST(Slices, NobodyIsToldOfASoonerTurnThanComes) {
-  Card w;
-  w.rules.min_residency = 10s;
-  const LeaseId a = w.start(20 * GiB, Tier::standard, "a");
-  const LeaseId c = w.start(2 * GiB, Tier::interactive, "c");
+  Sharing w(10s);
+  const LeaseId a = w.start(20 * GiB, Tier::standard, "a"), c = w.start(2 * GiB, Tier::interactive, "c");
   w.programs[a].second = GiB;
   w.measure();
   const LeaseId b = w.start(20 * GiB, Tier::standard, "b");
   w.measure();
   ASSERT_EQ(w.state.slices().size(), 1u);
   const NextSlice slice = w.state.slices().begin()->second;
-  const auto told = queue_info(w.state, w.rules, w.at(b), w.now).eta;
+  const auto told = w.info(b).eta;
   ASSERT_TRUE(told);
   EXPECT_GT(slice.said, slice.at + 60s) << "a quantum of 20 GiB, not of one";
   EXPECT_GT(leaves_in(w.state, a, w.now), slice.at - w.now + 60s);
@@ -293,19 +259,18 @@ TEST(Slices, NobodyIsToldOfASoonerTurnThanComes) {
   w.yielded.insert(c);
   w.step(Parked{c, true, {}, 2 * GiB});
   w.measure(), w.measure();
-  ASSERT_EQ(w.state_of(c), LeaseState::paused);
+  ASSERT_EQ(w.states(c), "paused");
   w.obeyed = w.actions.size();
   EXPECT_EQ(w.state.slices().begin()->second.said, slice.said);
   while (w.state_of(b) == LeaseState::queued && w.now < promised + 60s) w.live(1s);
-  EXPECT_EQ(w.state_of(b), LeaseState::active);
+  EXPECT_EQ(w.states(b), "active");
   EXPECT_GT(w.now, promised - 30s) << "it is no empty promise";
   EXPECT_LE(w.state.standing(b).came_back, promised);
 }
 
 // Whatever their prices become meanwhile: those who leave come in another order then.
 TEST(Slices, WhatWasSaidOfTwoWhoLeaveBindsWhicheverIsTheDearer) {
-  Card w;
-  w.rules.min_residency = 10s;
+  Sharing w(10s);
   const LeaseId a = w.start(10 * GiB, Tier::standard, "a"), b = w.start(10 * GiB, Tier::standard, "b");
   const LeaseId big = w.start(22 * GiB, Tier::standard, "big");
   w.programs[a].second = GiB;
@@ -325,10 +290,8 @@ TEST(Slices, WhatWasSaidOfTwoWhoLeaveBindsWhicheverIsTheDearer) {
 }
 
 TEST(Slices, TheNextOneIsAnnounced) {
-  Card w;
-  w.rules.min_residency = 100s;
-  const LeaseId a = w.start(14 * GiB, Tier::standard, "a");
-  const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
+  Sharing w(100s);
+  const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
   ASSERT_EQ(w.state.slices().size(), 1u);
   const NextSlice& slice = w.state.slices().begin()->second;
   EXPECT_EQ(slice.leaves, std::vector<LeaseId>{a});
@@ -337,14 +300,13 @@ TEST(Slices, TheNextOneIsAnnounced) {
   EXPECT_LE(slice.at, w.now + 130s);
   EXPECT_GT(leaves_in(w.state, a, w.now), 90s);
   EXPECT_EQ(leaves_in(w.state, b, w.now), std::nullopt);
-  const QueueInfo info = queue_info(w.state, w.rules, w.at(b), w.now);
+  const QueueInfo info = w.info(b);
   EXPECT_GT(info.eta, slice.at - w.now) << "the pause takes time";
   EXPECT_SAYS(info.basis, "its time slice begins then: " + to_string(a));
 }
 
 TEST(Slices, WhoWantsToGrowIsNotPausedForItself) {
-  Card w;
-  w.rules.min_residency = 1s;
+  Sharing w(1s);
   w.start(6 * GiB, Tier::standard, "a");
   const LeaseId b = w.start(14 * GiB, Tier::standard, "b");
   w.step(Resize{b, 0, 22 * GiB});

@@ -3,108 +3,93 @@
 #include "core/rehearse.h"
 #include "core/testing/ideal_executor.h"
 
-#include <numeric>
-
 namespace sublet::core::testing {
 namespace {
 
 TEST(Spot, OneThatCannotBePausedIsEndedWithNotice) {
   Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+  const LeaseId spot = w.pinned(20 * GiB, Tier::spot, "crawl"), urgent = w.start(10 * GiB, Tier::batch);
   EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
   EXPECT_EQ(w.signals(spot, false), 1) << "SIGTERM first";
   EXPECT_EQ(w.signals(spot, true), 0);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued) << "its bytes are not measured gone";
+  EXPECT_EQ(w.states(urgent), "queued") << "its bytes are not measured gone";
   w.live(31s);
   EXPECT_EQ(w.signals(spot, true), 1) << "its grace is over";
   w.quit(spot);
   w.live(1s);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.states(urgent), "active");
 }
 
 TEST(Spot, OneIsNotEndedForAWaitThatIsShorterThanItsGrace) {
   Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
+  const LeaseId spot = w.pinned(20 * GiB, Tier::spot, "crawl");
   w.step(Renew{spot, 0, 20s});
   const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  EXPECT_EQ(w.state_of(spot), LeaseState::active);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  EXPECT_EQ(w.states(spot, urgent), "active queued");
   w.step(Renew{spot, 0, 10min});
   w.live(1s);
   EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked);
 }
 
 TEST(Spot, OneWhoseProgramIsOnlyBeingStartedIsNotEndedForThat) {
-  Card w;
-  const LeaseId spot = w.submit(w.want(20 * GiB, Tier::spot, "crawl"), true);
-  const LeaseId urgent = w.start(10 * GiB, Tier::batch);
-  ASSERT_EQ(w.state_of(spot), LeaseState::active) << "in a moment it is one that can be paused";
-  w.attach(spot);
-  w.live(1s);
-  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-
-  Card never;
-  const LeaseId held = never.submit(never.want(20 * GiB, Tier::spot, "crawl"), true);
-  const LeaseId waits = never.start(10 * GiB, Tier::batch);
-  never.live(115s);
-  EXPECT_EQ(never.state_of(held), LeaseState::active);
-  never.live(6s);
-  EXPECT_TRUE(never.gone(held)) << "no program came";
-  EXPECT_TRUE(never.at(waits).reserves());
-}
-
-TEST(Spot, OneThatCanBePausedIsPaused) {
-  Card w;
-  const LeaseId spot = w.start(20 * GiB, Tier::spot, "crawl");
-  w.start(10 * GiB, Tier::standard);
-  w.obey();
-  EXPECT_EQ(w.state_of(spot), LeaseState::paused);
+  for (const bool comes : {true, false}) {
+    Card w;
+    const LeaseId spot = w.queue(20 * GiB, Tier::spot, "crawl"), urgent = w.start(10 * GiB, Tier::batch);
+    ASSERT_EQ(w.states(spot), "active") << "in a moment it is one that can be paused";
+    if (comes) {
+      w.attach(spot);
+      w.live(1s);
+      EXPECT_EQ(w.states(spot, urgent), "paused active");
+      continue;
+    }
+    w.live(115s);
+    EXPECT_EQ(w.states(spot), "active");
+    w.live(6s);
+    EXPECT_EQ(w.states(spot, urgent), "gone active") << "no program came";
+  }
 }
 
 TEST(Spot, OneThatHostMemoryCouldNeverTakeIsEnded) {
-  const auto ends = [](Bytes limit, std::optional<Bytes> machine, Tier tier = Tier::spot) {
-    Card w;
-    w.rules.ledger_limit = limit;
-    w.rules.host_memory = machine;
-    const LeaseId held = w.start(20 * GiB, tier, "crawl");
-    w.start(10 * GiB, Tier::standard);
-    return w.at(held).end_reason == EndReason::revoked;
+  const struct {
+    const char* name;
+    Bytes limit;                   // of the ledger
+    std::optional<Bytes> machine;  // host memory of the machine
+    Bytes leased, used;
+    Tier tier;
+    std::uint32_t waiter;  // user who waits; the lease is of 1000
+    bool ends;
+  } rows[] = {
+      {"less than it leased", 19 * GiB, {}, 20 * GiB, 20 * GiB, Tier::spot, 1000, true},
+      {"as much as it leased", 20 * GiB, {}, 20 * GiB, 20 * GiB, Tier::spot, 1000, false},
+      {"2 GiB of the machine's are kept free", 32 * GiB, 21 * GiB, 20 * GiB, 20 * GiB, Tier::spot, 1000, true},
+      {"the machine has enough", 32 * GiB, 22 * GiB, 20 * GiB, 20 * GiB, Tier::spot, 1000, false},
+      {"only spot leases are ended", 19 * GiB, {}, 20 * GiB, 20 * GiB, Tier::batch, 1000, false},
+      {"holds too much for a moment", 15 * GiB, {}, 12 * GiB, 18 * GiB, Tier::spot, 1000, false},
+      {"nothing is on the card", 15 * GiB, {}, 20 * GiB, {}, Tier::spot, 1000, true},
+      {"a user's share counts while another waits", 24 * GiB, {}, 20 * GiB, 20 * GiB, Tier::spot, 1001, true},
+      {"alone the user may take all", 24 * GiB, {}, 20 * GiB, 20 * GiB, Tier::spot, 1000, false},
   };
-  EXPECT_TRUE(ends(19 * GiB, {}));
-  EXPECT_FALSE(ends(20 * GiB, {}));
-  EXPECT_TRUE(ends(32 * GiB, 21 * GiB)) << "2 GiB of the machine's are kept free";
-  EXPECT_FALSE(ends(32 * GiB, 22 * GiB));
-  EXPECT_FALSE(ends(19 * GiB, {}, Tier::batch)) << "nobody else ever is";
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Card w;
+    w.rules.ledger_limit = row.limit;
+    w.rules.host_memory = row.machine;
+    const LeaseId held = w.imports(row.leased, row.tier, row.used);
+    Lease urgent = w.want(10 * GiB, Tier::standard);
+    urgent.uid = row.waiter;
+    const LeaseId waits = w.submit(urgent, true);
+    EXPECT_EQ(w.at(held).end_reason, row.ends ? EndReason::revoked : EndReason::none);
+    EXPECT_EQ(w.states(waits), "queued");
+  }
 }
 
 TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
   Card w;
   w.rules.host_memory = 21 * GiB;
-  const LeaseId first = w.start(20 * GiB, Tier::spot, "first");
-  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
+  const LeaseId first = w.start(20 * GiB, Tier::spot, "first"), second = w.start(10 * GiB, Tier::spot, "second");
   w.live(10min);
-  EXPECT_EQ(w.state_of(first), LeaseState::active);
-  EXPECT_EQ(w.state_of(second), LeaseState::queued);
+  EXPECT_EQ(w.states(first, second), "active queued");
   EXPECT_TRUE(w.state.slices().empty());
-}
-
-TEST(Spot, OneThatHoldsTooMuchForAMomentIsNotEnded) {
-  Card w;
-  w.rules.ledger_limit = 15 * GiB;
-  const LeaseId over = w.start(12 * GiB, Tier::spot, "over");
-  w.programs.at(over).second = 18 * GiB;
-  w.measure();
-  const LeaseId urgent = w.start(10 * GiB, Tier::standard);
-  EXPECT_EQ(w.state_of(over), LeaseState::active) << "of what it was given, host memory takes all";
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
 }
 
 TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
@@ -113,13 +98,11 @@ TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
   const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
   w.start(12 * GiB, Tier::standard);
   w.obey();
-  ASSERT_EQ(w.state_of(first), LeaseState::paused);
   const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
-  ASSERT_EQ(w.state_of(second), LeaseState::active);
+  ASSERT_EQ(w.states(first, second), "paused active");
   const LeaseId urgent = w.start(10 * GiB, Tier::interactive);
   w.obey();
-  EXPECT_EQ(w.state_of(second), LeaseState::active) << "15 of 20 GiB are taken, and come free again";
-  EXPECT_EQ(w.state_of(urgent), LeaseState::queued);
+  EXPECT_EQ(w.states(second, urgent), "active queued") << "15 of 20 GiB are taken, and come free again";
 }
 
 TEST(Spot, OneThatUsedTheCardAMomentAgoIsNotEnded) {
@@ -130,27 +113,23 @@ TEST(Spot, OneThatUsedTheCardAMomentAgoIsNotEnded) {
   w.measure();
   const LeaseId urgent = w.start(10 * GiB, Tier::interactive, "infer");
   w.live(115s);
-  EXPECT_EQ(w.state_of(spot), LeaseState::active);
+  EXPECT_EQ(w.states(spot), "active");
   w.programs[spot].second = 20 * GiB;
   w.live(10s);
-  EXPECT_EQ(w.state_of(spot), LeaseState::paused) << "it is paused once it uses its card again";
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
+  EXPECT_EQ(w.states(spot, urgent), "paused active") << "it is paused once it uses its card again";
 }
 
 TEST(Spot, OneWithNothingOnTheCardHasAMomentToTakeSomething) {
   const auto after = [](Duration waits, Tier tier) {
     Card w;
-    const LeaseId early = w.submit(w.want(20 * GiB, tier, "imports"), true);
-    w.step(Attach{early, 0, kept_process(50), true, {}});
+    const LeaseId early = w.imports(20 * GiB, tier);
     w.start(10 * GiB, Tier::interactive, "infer");
     w.live(waits);
     return std::pair(w.at(early).end_reason, w.times_told(early, ReasonKind::spot_unused));
   };
-  EXPECT_EQ(after(115s, Tier::spot).first, EndReason::none) << "it may only be importing";
-  const auto [end, times_told] = after(125s, Tier::spot);
-  EXPECT_EQ(end, EndReason::revoked) << "else it would keep its room for ever";
-  EXPECT_EQ(times_told, 1);
-  EXPECT_EQ(after(10min, Tier::batch).first, EndReason::none) << "nobody else ever is";
+  EXPECT_EQ(after(115s, Tier::spot), std::pair(EndReason::none, 0L)) << "it may only be importing";
+  EXPECT_EQ(after(125s, Tier::spot), std::pair(EndReason::revoked, 1L)) << "else it would keep its room for ever";
+  EXPECT_EQ(after(10min, Tier::batch), std::pair(EndReason::none, 0L)) << "nobody else ever is";
 }
 
 // Bytes of no listed process may be the lease's own.
@@ -166,22 +145,15 @@ TEST(Spot, OneThatMayHoldSomethingUnseenIsNotEnded) {
     w.pass(1s);
     w.measure({}, 1 * GiB);
   }
-  EXPECT_EQ(w.state_of(early), LeaseState::active);
+  EXPECT_EQ(w.states(early), "active");
 }
 
 TEST(Spot, NobodysWordEndsAnEqual) {
   Card w;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId pinned = w.submit(lease, true);
-  w.attach(pinned);
-  const LeaseId equal = w.start(10 * GiB, Tier::spot, "infer");
-  for (const bool any_user : {false, true}) {
-    const auto refused = w.step(Preempt{equal, 0, PreemptionRequest{1000, any_user}}).outcome;
-    ASSERT_FALSE(refused.has_value());
-    EXPECT_SAYS(refused.error().detail, "it cannot be paused, and is ended for a higher tier only");
-  }
-  EXPECT_EQ(w.state_of(pinned), LeaseState::active);
+  const LeaseId pinned = w.pinned(20 * GiB, Tier::spot, "crawl"), equal = w.start(10 * GiB, Tier::spot, "infer");
+  for (const bool any_user : {false, true})
+    EXPECT_EQ(w.refusal(Preempt{equal, 0, PreemptionRequest{1000, any_user}}).code, Code::CannotPreempt);
+  EXPECT_EQ(w.states(pinned), "active");
 }
 
 TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
@@ -208,39 +180,15 @@ TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
 // A daemon that stood still looks at its timers before it has read what happened meanwhile.
 TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
   Card w;
-  const LeaseId idle = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
-  w.step(Attach{idle, 0, kept_process(50), true, {}});
+  const LeaseId idle = w.imports(20 * GiB, Tier::spot);
   const Time over = *w.at(idle).granted_at + w.rules.spot_unused_after;
   w.live(w.rules.spot_unused_after - 5s);
-  w.submit(w.want(10 * GiB, Tier::standard), true);
+  w.queue(10 * GiB, Tier::standard);
   w.now = over + 2s;
   w.step(Tick{});
-  EXPECT_EQ(w.state_of(idle), LeaseState::active);
+  EXPECT_EQ(w.states(idle), "active");
   w.measure();
   EXPECT_EQ(w.at(idle).end_reason, EndReason::revoked);
-}
-
-TEST(Spot, OneThatCouldNeverBeParkedIsEndedWithNothingOnTheCardToo) {
-  Card w;
-  w.rules.ledger_limit = 15 * GiB;
-  const LeaseId idle = w.submit(w.want(20 * GiB, Tier::spot, "imports"), true);
-  w.step(Attach{idle, 0, kept_process(50), true, {}});
-  w.start(10 * GiB, Tier::standard);
-  EXPECT_EQ(w.at(idle).end_reason, EndReason::revoked) << "else it would keep its room for ever";
-}
-
-TEST(Spot, WhatOneUserMayTakeOfTheLedgerCountsWhileAnotherWaits) {
-  const auto ends = [](std::uint32_t waiter) {
-    Card w;
-    w.rules.ledger_limit = 24 * GiB;  // 18 of it are one user's share
-    const LeaseId held = w.start(20 * GiB, Tier::spot, "crawl");
-    Lease urgent = w.want(10 * GiB, Tier::standard);
-    urgent.uid = waiter;
-    w.submit(urgent, true);
-    return w.at(held).end_reason == EndReason::revoked;
-  };
-  EXPECT_TRUE(ends(1001)) << "for as long as it waits";
-  EXPECT_FALSE(ends(1000)) << "all of the ledger may be this user's";
 }
 
 // Another user's lease passes: while it is there, a lease over the share waits and is not ended.
@@ -248,37 +196,27 @@ TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
   Card w;
   w.rules.ledger_limit = 24 * GiB;
   const LeaseId held = w.start(20 * GiB, Tier::spot, "crawl");
-  Lease other = w.want(1 * GiB, Tier::standard);
-  other.uid = 1001;
-  const LeaseId passing = w.submit(other, true);
-  const LeaseId urgent = w.submit(w.want(10 * GiB, Tier::standard), true);
+  const LeaseId passing = w.theirs(1001, 1 * GiB, Tier::standard, "passing");
+  const LeaseId urgent = w.queue(10 * GiB, Tier::standard);
   w.live(30s);
-  EXPECT_EQ(w.state_of(held), LeaseState::active);
+  EXPECT_EQ(w.states(held), "active");
   const VictimPlan plan = victim_plan(w.state, w.rules, w.at(urgent), {}, w.now);
-  const auto is_it = [&](const Ineligible& ineligible) { return ineligible.lease == held; };
-  const auto ineligible = std::find_if(plan.ineligible.begin(), plan.ineligible.end(), is_it);
+  const auto ineligible = std::ranges::find(plan.ineligible, held, &Ineligible::lease);
   ASSERT_NE(ineligible, plan.ineligible.end());
   EXPECT_EQ(ineligible->code, IneligibleCode::obstacle);
   EXPECT_SAYS(ineligible->why, "18.0 GiB");
-  w.step(Release{passing});
+  w.quit(passing);
   w.live(60s);
-  EXPECT_EQ(w.state_of(urgent), LeaseState::active);
-  EXPECT_EQ(w.state_of(held), LeaseState::paused);
+  EXPECT_EQ(w.states(urgent, held), "active paused");
 }
 
 TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {
   Card w;
   w.rules.automatic = false;
-  Lease lease = w.want(20 * GiB, Tier::spot, "crawl");
-  lease.pausable = Pausable::no;
-  const LeaseId spot = w.submit(lease, true);
-  w.attach(spot);
-  const LeaseId above = w.start(10 * GiB, Tier::batch, "infer");
-  const auto helps = what_would_help(w.state, w.rules, w.at(above), w.now);
-  const std::string all = std::accumulate(helps.begin(), helps.end(), std::string());
-  EXPECT_SAYS(all, "`sublet preempt " + to_string(above) + "` pauses " + to_string(spot));
-  EXPECT_SAYS(all, to_string(spot) + " (crawl, ana) cannot be paused, and is ended: it has its time to end");
-  EXPECT_EQ(all.find("its pause takes"), std::string::npos) << all;
+  w.pinned(20 * GiB, Tier::spot, "crawl");
+  const std::string helps = w.helps(w.start(10 * GiB, Tier::batch, "infer"));
+  EXPECT_SAYS(helps, "lease-1 (crawl, ana) cannot be paused, and is ended: it has its time to end");
+  EXPECT_FALSE(contains(helps, "its pause takes")) << helps;
 }
 
 }  // namespace

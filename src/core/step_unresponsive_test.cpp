@@ -37,6 +37,13 @@ struct Unresponsive : World {
     now = now + 20ms;
     snapshot({gpu(0, 24 * GiB)});
   }
+  // A lease that needs more than is free beside the unresponsive one.
+  LeaseId urge() {
+    Lease urgent = wish(20 * GiB, "chat");
+    urgent.tier = Tier::critical;
+    return submit(urgent, true);
+  }
+  bool stop(bool force = false) { return accepts(Release{.lease = id, .force = force, .stop = true}); }
   // As long as it does not answer, or what the code says is in the way.
   void live(Duration d, const std::string& code = "late") {
     for (const Time until = now + d; now < until;) {
@@ -53,82 +60,79 @@ TEST(UnresponsiveReturn, CanBeEndedByWhoeverInsists) {
   for (const bool revoke : {false, true}) {
     Unresponsive w(OwnerKind::token);
     w.live(1min);
-    ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
-    ASSERT_TRUE(
-        w.step(Release{.lease = w.id, .force = !revoke, .stop = !revoke, .revoke = revoke}).outcome.has_value());
+    ASSERT_EQ(w.states(w.id), "resuming");
+    ASSERT_TRUE(w.accepts(Release{.lease = w.id, .force = !revoke, .stop = !revoke, .revoke = revoke}));
     EXPECT_TRUE(w.gone(w.id));
     w.measure();
     EXPECT_EQ(w.free(0), 24 * GiB - w.rules.headroom);
   }
-}
-
-TEST(UnresponsiveReturn, OfAProgramOfOursIsEndedAsItIsByForce) {
-  Unresponsive w(OwnerKind::process);
-  ASSERT_TRUE(w.step(Release{.lease = w.id, .force = true, .stop = true}).outcome.has_value());
-  EXPECT_EQ(w.signals(w.id, false), 1);
-  w.live(w.rules.grace + 1s);
-  EXPECT_EQ(w.signals(w.id, true), 1);
+  Unresponsive ours(OwnerKind::process);
+  ASSERT_TRUE(ours.stop(/*force=*/true));
+  EXPECT_EQ(ours.signals(ours.id, false), 1);
+  ours.live(ours.rules.grace + 1s);
+  EXPECT_EQ(ours.signals(ours.id, true), 1);
 }
 
 TEST(UnresponsiveReturn, WhoIsToEndThenIsEndedOnceItHadTheTimeToSaveItsWork) {
   Unresponsive w(OwnerKind::process);
-  ASSERT_TRUE(w.step(Release{.lease = w.id, .stop = true}).outcome.has_value());
+  ASSERT_TRUE(w.stop());
   w.live(5s);
   EXPECT_EQ(w.signals(w.id, false), 0);
   w.live(w.rules.grace + 1min);
   EXPECT_EQ(w.signals(w.id, false), 1);
 
   Unresponsive others(OwnerKind::token);
-  ASSERT_TRUE(others.step(Release{.lease = others.id, .stop = true}).outcome.has_value());
+  ASSERT_TRUE(others.stop());
   others.live(others.rules.grace + 1min);
   EXPECT_TRUE(others.gone(others.id));
 }
 
 TEST(UnresponsiveReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
-  for (const Tier tier : {Tier::spot, Tier::batch}) {
-    Unresponsive w(OwnerKind::token, tier);
-    Lease urgent = wish(20 * GiB, "chat");
-    urgent.tier = Tier::critical;
-    const LeaseId preemptor = w.submit(urgent, true);
+  const struct {
+    const char* name;
+    Tier tier;
+    bool beside, asked, ends;
+  } rows[] = {
+      {"its room is enough", Tier::spot, false, true, true},
+      {"nothing but spot leases is ended for others", Tier::batch, false, true, false},
+      {"nobody waits", Tier::spot, false, false, false},
+      {"its room would not help", Tier::spot, true, true, false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Unresponsive w(OwnerKind::token, row.tier);
+    EXPECT_TRUE(!row.beside || w.at(w.submit(wish(10 * GiB, "beside"))).reserves());
+    const LeaseId preemptor = row.asked ? w.urge() : LeaseId{};
     w.live(w.rules.spot_unused_after - 5s);
-    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
-    w.live(2min);
-    if (tier == Tier::batch) {
-      EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "nothing but spot leases is ended for others";
-      continue;
-    }
+    EXPECT_EQ(w.states(w.id), "resuming");
+    w.live(row.ends ? 2min : 8min);
+    EXPECT_EQ(w.states(w.id), row.ends ? "gone" : "resuming");
+    if (!row.ends) continue;
     EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("end"), "revoked");
     EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("cause"), "tier");
     EXPECT_TRUE(w.at(preemptor).reserves());
   }
 }
 
-TEST(UnresponsiveReturn, OfTheTierSpotIsKeptWhereNobodyWaits) {
-  Unresponsive w(OwnerKind::token, Tier::spot);
-  w.live(10min);
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
-}
-
 // Its room, its driver, or whoever would tell it.
 TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
   for (const std::string code : {"no_room", "no_driver", "traced", "unreachable"}) {
+    SCOPED_TRACE(code);
     Unresponsive w(OwnerKind::token, Tier::spot);
-    Lease urgent = wish(20 * GiB, "chat");
-    urgent.tier = Tier::critical;
-    w.submit(urgent, true);
+    w.urge();
     w.live(10min, code);
-    ASSERT_TRUE(w.step(Release{.lease = w.id, .revoke = true}).outcome.has_value());
+    ASSERT_TRUE(w.accepts(Release{.lease = w.id, .revoke = true}));
     w.live(10min, code);
-    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    EXPECT_EQ(w.states(w.id), "resuming");
     // Failures before the resume order say nothing about the program's answer.
     w.live(w.rules.grace - 5s);
-    EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << code;
+    EXPECT_EQ(w.states(w.id), "resuming");
     w.live(1min);
-    EXPECT_TRUE(w.gone(w.id)) << code;
+    EXPECT_TRUE(w.gone(w.id));
   }
   Unresponsive ours(OwnerKind::process);
   ours.live(10min, "no_room");
-  ASSERT_TRUE(ours.step(Release{.lease = ours.id, .stop = true, .revoke = true}).outcome.has_value());
+  ASSERT_TRUE(ours.accepts(Release{.lease = ours.id, .stop = true, .revoke = true}));
   ours.live(10min, "no_room");
   EXPECT_EQ(ours.signals(ours.id, false), 0) << "it is parked, and could not save its work";
 }
@@ -143,19 +147,17 @@ TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
   ASSERT_TRUE(w.at(yields).reserves());
   Cooperation how;
   how.way = CooperationWay::poll;
-  ASSERT_TRUE(w.step(Cooperate{yields, 0, how}).outcome.has_value());
-  Lease urgent = wish(20 * GiB, "chat");
-  urgent.tier = Tier::critical;
-  const LeaseId preemptor = w.submit(urgent, true);
+  ASSERT_TRUE(w.accepts(Cooperate{yields, 0, how}));
+  const LeaseId preemptor = w.urge();
   w.live(w.rules.spot_unused_after - 5s);
-  EXPECT_EQ(w.state_of(yields), LeaseState::active) << "its room alone is not enough";
+  EXPECT_EQ(w.states(yields), "active") << "its room alone is not enough";
   w.live(1min);
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "who can be paused is asked first";
+  EXPECT_EQ(w.states(w.id), "resuming") << "who can be paused is asked first";
   w.step(HostWeighed{yields, plenty});
-  ASSERT_EQ(w.state_of(yields), LeaseState::pausing);
+  ASSERT_EQ(w.states(yields), "pausing");
   w.step(Parked{yields, true, {}, Bytes{}});
   w.measure(), w.measure(), w.measure();
-  EXPECT_EQ(w.state_of(yields), LeaseState::paused);
+  EXPECT_EQ(w.states(yields), "paused");
   EXPECT_EQ(w.times_told(w.id, ReasonKind::spot_unresponsive), 1);
   EXPECT_TRUE(w.at(preemptor).reserves());
 }
@@ -165,7 +167,7 @@ TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
   w.live(1min, "unreachable");
   w.now = w.now + w.rules.orphan_after;
   w.live(1min, "unreachable");
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming) << "it could not even be told";
+  EXPECT_EQ(w.states(w.id), "resuming") << "it could not even be told";
   w.live(1min);
   EXPECT_EQ(w.times_told(w.id, ReasonKind::orphaned), 1);
 }
@@ -174,40 +176,24 @@ TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
 TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
   Unresponsive w(OwnerKind::token, Tier::spot);
   w.step(Unparked{w.id});
-  ASSERT_EQ(w.state_of(w.id), LeaseState::active);
   w.live(1h);
-  ASSERT_TRUE(w.step(Pause{w.id, 0, {}, plenty}).outcome.has_value());
+  ASSERT_TRUE(w.accepts(Pause{w.id, 0, {}, plenty}));
   w.step(Parked{w.id, false, "it refuses"});
-  ASSERT_EQ(w.state_of(w.id), LeaseState::resuming);
-  Lease urgent = wish(20 * GiB, "chat");
-  urgent.tier = Tier::critical;
-  w.submit(urgent, true);
+  w.urge();
   w.live(w.rules.spot_unused_after - 10s);
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.id), "resuming");
   w.live(1min);
   EXPECT_EQ(w.reason(w.id, ReasonKind::spot_unresponsive).text("cause"), "tier");
 }
 
 TEST(UnresponsiveReturn, WhatTheDaemonCouldNotHearCountsAgainstNobody) {
   Unresponsive w(OwnerKind::token, Tier::spot);
-  Lease urgent = wish(20 * GiB, "chat");
-  urgent.tier = Tier::critical;
-  w.submit(urgent, true);
+  w.urge();
   w.live(1min);
   w.now = w.now + w.rules.spot_unused_after;
   w.step(ClockGap{.stood_still = w.rules.spot_unused_after});
   w.live(30s);
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
-}
-
-TEST(UnresponsiveReturn, OfTheTierSpotIsKeptWhereItsRoomWouldNotHelp) {
-  Unresponsive w(OwnerKind::token, Tier::spot);
-  ASSERT_TRUE(w.at(w.submit(wish(10 * GiB, "beside"))).reserves());
-  Lease urgent = wish(20 * GiB, "chat");
-  urgent.tier = Tier::critical;
-  w.submit(urgent, true);
-  w.live(10min);
-  EXPECT_EQ(w.state_of(w.id), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.id), "resuming");
 }
 
 }  // namespace

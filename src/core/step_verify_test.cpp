@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether who says so has yielded: bytes that vanish from the list without going, cards that cannot be read, and who is
 // to blame when nothing comes of a pause.
+#include "core/format.h"
 #include "core/testing/attempt.h"
 #include "core/victims.h"
 
@@ -13,87 +14,55 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   Attempt w;
   w.pause();
   w.parked();
-  for (int i = 0; i < 5; ++i) w.measure(Bytes{}, 9 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "the card has as much used as before";
+  for (int i = 0; i < 5; ++i) w.measure({}, 9 * GiB);
   for (Duration passed{}; passed < w.rules.verify_timeout; passed += 1s) {
-    EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing) << "nobody can tell whether it lied";
+    EXPECT_EQ(w.states(w.victim), "pausing") << "as much is used as before, and nobody can tell whether it lied";
     w.pass(1s);
-    w.measure(Bytes{}, 9 * GiB);
+    w.measure({}, 9 * GiB);
   }
   w.pass(1s);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::resuming);
+  EXPECT_EQ(w.states(w.victim), "resuming");
   EXPECT_SAYS(w.reason(w.victim, ReasonKind::pause_unmeasured).text("problem"), "9.0 GiB");
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_TRUE(w.reason(w.victim, ReasonKind::pause_unmeasured).has("problem"));
   EXPECT_EQ(w.state.record(anas("serve"), PauseMethod::driver), nullptr);
 }
 
-TEST(Unlisted, WhoIsAskedBeforeACardWasReadIsComparedWithItsFirstReading) {
-  Attempt w;
-  w.restart();
-  w.pause();
-  w.measure(9 * GiB, 2 * GiB);
-  w.parked();
-  w.measure(Bytes{}, 11 * GiB);
-  w.measure(Bytes{}, 11 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  w.measure(Bytes{}, 2 * GiB);
-  w.measure(Bytes{}, 2 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused) << "those 2 GiB were there before it yielded";
-}
-
-TEST(Unlisted, WhoYieldsBeforeACardWasReadMayHaveAllThatNobodyListedHolds) {
-  Attempt w;
-  w.restart();
-  w.pause();
-  w.parked();
-  for (int i = 0; i < 5; ++i) w.measure(Bytes{}, 9 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-}
-
-TEST(Unlisted, ItMayHaveVanishedBeforeItWasAsked) {
-  Attempt w;
-  w.measure(Bytes{}, 9 * GiB);
-  w.pause();
-  w.parked();
-  for (int i = 0; i < 5; ++i) w.measure(Bytes{}, 9 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-}
-
+// The readings before the program yields, and the bytes that no listed process may then use.
 TEST(Unlisted, WhatNobodyIsListedWithBeforeIsNotHeldAgainstIt) {
-  Attempt w;
-  w.measure(9 * GiB, 3 * GiB);
-  w.pause();
-  w.parked();
-  w.measure(Bytes{}, 3 * GiB + 64 * MiB);
-  w.measure(Bytes{}, 3 * GiB + 64 * MiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-
-  Attempt more;
-  more.measure(9 * GiB, 3 * GiB);
-  more.pause();
-  more.parked();
-  for (int i = 0; i < 3; ++i) more.measure(Bytes{}, 3 * GiB + 65 * MiB);
-  EXPECT_EQ(more.state_of(more.victim), LeaseState::pausing);
-}
-
-TEST(Unlisted, AProcessThatEndedBeforeIsForgottenWhenItsBytesAreGone) {
-  Attempt w;
-  w.measure(4 * GiB, 5 * GiB);  // off the list before its bytes are gone
-  w.measure(4 * GiB);
-  w.measure(4 * GiB, 2 * GiB);  // of somebody who is not listed
-  w.pause();
-  w.parked();
-  w.measure(Bytes{}, 2 * GiB);
-  w.measure(Bytes{}, 2 * GiB);
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
+  struct Reading {
+    Bytes used, unlisted;
+  };
+  const struct {
+    const char* name;
+    bool restart;
+    std::vector<Reading> before, between;  // the order to yield; the answer
+    Bytes too_much, enough;                // unlisted
+  } rows[] = {
+      {"it is compared with the first reading after the order", true, {}, {{9 * GiB, 2 * GiB}}, 11 * GiB, 2 * GiB},
+      {"without a reading it may hold all of it", true, {}, {}, 9 * GiB, {}},
+      {"it vanished before it was asked", false, {{{}, 9 * GiB}}, {}, 9 * GiB, {}},
+      {"they were there before", false, {{9 * GiB, 3 * GiB}}, {}, 3 * GiB + 65 * MiB, 3 * GiB + 64 * MiB},
+      {"those of a process that ended were gone before",
+       false,
+       {{4 * GiB, 5 * GiB}, {4 * GiB, {}}, {4 * GiB, 2 * GiB}},
+       {},
+       7 * GiB,
+       2 * GiB},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    if (row.restart) w.restart();
+    for (const Reading& reading : row.before) w.measure(reading.used, reading.unlisted);
+    w.pause();
+    for (const Reading& reading : row.between) w.measure(reading.used, reading.unlisted);
+    w.parked();
+    for (int i = 0; i < 5; ++i) w.measure({}, row.too_much);
+    EXPECT_EQ(w.states(w.victim), "pausing");
+    w.measure({}, row.enough), w.measure({}, row.enough);
+    EXPECT_EQ(w.states(w.victim), "paused");
+  }
 }
 
 // -------------------------------------------------------------------------------- who is to blame
@@ -101,24 +70,23 @@ TEST(Unlisted, AProcessThatEndedBeforeIsForgottenWhenItsBytesAreGone) {
 TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   Attempt w;
   w.ask();
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     w.weighed(HostMemory{4 * GiB, std::nullopt});
-    EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
+    EXPECT_EQ(w.states(w.victim), "active");
     EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown) << "no longer each time";
+    EXPECT_EQ(w.standing().failures, 0);
+    const auto spares = ineligible(w.state, w.rules, PreemptionQuery{w.at(w.urgent)}, w.at(w.victim),
+                                   way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
+    ASSERT_TRUE(spares);
+    EXPECT_EQ(spares->code, IneligibleCode::backoff);
+    EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
+    EXPECT_SAYS(why_text(w.state.left_alone(w.victim)), "host memory takes 2.0 GiB more");
+    EXPECT_TRUE(w.state.plans().empty()) << "a set that cannot be had holds nothing";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);
   }
-  EXPECT_EQ(w.standing().failures, 0);
-  w.weighed(HostMemory{4 * GiB, std::nullopt});
-  const auto spares = ineligible(w.state, w.rules, PreemptionQuery{w.at(w.urgent)}, w.at(w.victim),
-                                 way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
-  ASSERT_TRUE(spares);
-  EXPECT_EQ(spares->code, IneligibleCode::backoff);
-  EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
-  w.pass(w.rules.cooldown);
-  w.measure(9 * GiB);
   w.weighed();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  EXPECT_EQ(w.states(w.victim), "pausing");
 }
 
 TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
@@ -128,51 +96,33 @@ TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
     w.step(Parked{.lease = w.victim, .detail = "it is not spoken of", .unfit = Unfit::never, .may_be_by_chance = true});
     w.runs();
     w.pass(10min);
+    return w.at(w.victim).unfit.has_value();
   };
-  fail();
-  EXPECT_FALSE(w.at(w.victim).unfit);
+  EXPECT_FALSE(fail());
   w.pause();
-  w.parked();
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::paused);
+  w.yields();
   w.step(Resume{w.victim});
   w.runs();
   w.measure(9 * GiB);
-  fail();
-  EXPECT_FALSE(w.at(w.victim).unfit) << "it was paused in between";
+  EXPECT_FALSE(fail()) << "it was paused in between";
   w.pause();
   w.step(Parked{.lease = w.victim, .detail = "its work was not done in time"});
   w.runs();
   w.pass(10min);
-  fail();
-  EXPECT_FALSE(w.at(w.victim).unfit) << "it failed for another reason in between";
+  EXPECT_FALSE(fail()) << "it failed for another reason in between";
   w.step(Attach{w.victim, 0, kept_process(70), true, {}});
   w.pass(10min);
-  fail();
-  EXPECT_FALSE(w.at(w.victim).unfit) << "another program";
-  fail();
-  EXPECT_TRUE(w.at(w.victim).unfit);
-}
-
-TEST(Blame, WhatCouldNotBeMeasuredIsNobodysFailure) {
-  Attempt w;
-  w.pause();
-  w.parked();
-  w.pass(w.rules.verify_timeout);
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  w.runs();
-  EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
-  EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
+  EXPECT_FALSE(fail()) << "another program";
+  EXPECT_TRUE(fail());
 }
 
 TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
   Attempt w;
+  const auto told = [&w] { return unverified_text(w.state, w.rules, w.at(w.victim), w.now); };
   w.pause();
   w.parked();
   w.pass(900ms);
-  EXPECT_EQ(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "") << "the next reading may come in time";
+  EXPECT_EQ(told(), "") << "the next reading may come in time";
   w.pass(200ms);
   EXPECT_SAYS(w.reason(w.victim, ReasonKind::unverified).text("problem"), "gpu0");
   DeviceReading reading = gpu(0, 24 * GiB);
@@ -180,14 +130,13 @@ TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
   w.now = w.now + 1s;
   w.snapshot({reading});
   w.pass(1s);
-  EXPECT_SAYS(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "gpu0: the driver answers: Unknown Error");
+  EXPECT_SAYS(told(), "gpu0: the driver answers: Unknown Error");
   w.ask();
-  EXPECT_EQ(w.state_of(w.urgent), LeaseState::queued) << "nothing is granted of it meanwhile";
+  EXPECT_EQ(w.states(w.urgent), "queued") << "nothing is granted of it meanwhile";
   EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 1);
-  w.measure(Bytes{});
-  w.measure(Bytes{});
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::paused);
-  EXPECT_EQ(unverified_text(w.state, w.rules, w.at(w.victim), w.now), "");
+  w.measure({}), w.measure({});
+  EXPECT_EQ(w.states(w.victim), "paused");
+  EXPECT_EQ(told(), "");
 }
 
 TEST(Unverified, IsToldToWhoWaitsForIt) {
@@ -196,86 +145,69 @@ TEST(Unverified, IsToldToWhoWaitsForIt) {
   w.weighed();
   w.parked();
   w.pass(2s);
-  const auto helps = [&w] {
-    std::string all;
-    for (const std::string& one : what_would_help(w.state, w.rules, w.at(w.urgent), w.now)) all += one + "\n";
-    return all;
-  };
-  EXPECT_SAYS(helps(), "reports that it freed its memory, but no reading can confirm that: gpu0 was last read 2 s ago");
+  EXPECT_SAYS(w.helps(w.urgent), "no reading can confirm that: gpu0 was last read 2 s ago");
   w.step(ProgramEnded{w.victim, 0, false});
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::ended);
+  ASSERT_EQ(w.states(w.victim), "ended");
   EXPECT_FALSE(w.state.verifying().contains(w.victim));
-  EXPECT_EQ(helps().find("says that it has yielded"), std::string::npos);
-}
-
-TEST(Unverified, IsNotSaidOfOneThatIsSeenToHoldOn) {
-  Attempt w;
-  w.pause();
-  w.parked();
-  for (int i = 0; i < 15; ++i) {
-    w.pass(100ms);
-    w.measure(9 * GiB);
-  }
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
-  EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 0);
+  EXPECT_FALSE(contains(w.helps(w.urgent), "no reading can confirm"));
 }
 
 // As long as whoever lies is given at the least, and no snapshot begins at the very end of it.
 TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
-  Attempt w;
-  w.rules.verify_timeout = 1s;
-  w.pause();
-  w.parked();
-  for (int i = 0; i < 9; ++i) {
-    w.pass(90ms);
-    w.measure(9 * GiB);
-    ASSERT_EQ(w.state_of(w.victim), LeaseState::pausing);
+  const struct {
+    const char* name;
+    Duration timeout, step;
+    int readings, failures;
+  } rows[] = {
+      {"to the end", 1s, 90ms, 9, 1},
+      {"long before the end", 2s, 100ms, 1, 0},
+      {"never measured", 30s, {}, 0, 0},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    w.rules.verify_timeout = row.timeout;
+    w.pause();
+    w.parked();
+    const Time until = w.now + row.timeout;
+    for (int i = 0; i < row.readings; ++i) {
+      w.pass(row.step);
+      w.measure(9 * GiB);
+      ASSERT_EQ(w.states(w.victim), "pausing");
+    }
+    w.pass(until - w.now + 10ms);
+    ASSERT_EQ(w.states(w.victim), "resuming");
+    EXPECT_EQ(w.times_told(w.victim, ReasonKind::pause_disproved), row.failures);
+    if (row.failures == 1) {
+      EXPECT_EQ(w.times_told(w.victim, ReasonKind::unverified), 0) << "it is seen to hold on";
+      EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
+    }
+    w.runs();
+    EXPECT_EQ(w.standing().failures, row.failures);
+    if (row.failures == 1) continue;
+    EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
+    EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
   }
-  w.pass(20ms);
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_disproved).bytes("holds"), 9 * GiB);
-  w.runs();
-  EXPECT_EQ(w.standing().failures, 1);
-}
-
-TEST(Blame, WhoWasSeenToHoldOnLongBeforeTheEndOfItsTimeMayHaveYielded) {
-  Attempt w;
-  w.rules.verify_timeout = 2s;
-  w.pause();
-  w.parked();
-  w.pass(100ms);
-  w.measure(9 * GiB);
-  w.pass(1900ms);
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  w.runs();
-  EXPECT_EQ(w.standing().failures, 0) << "nothing was measured since";
-}
-
-TEST(Blame, ARestartIsNobodysFailure) {
-  Attempt w;
-  w.pause();
-  w.restart();
-  ASSERT_EQ(w.state_of(w.victim), LeaseState::resuming);
-  w.runs();
-  EXPECT_EQ(w.state_of(w.victim), LeaseState::active);
-  EXPECT_EQ(w.standing().failures, 0);
 }
 
 TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   Attempt w;
-  const Duration trusted =
-      as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
+  const auto cost = [&w] {
+    return as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
+  };
+  const Duration trusted = cost();
   w.pause();
   w.refused();
+  ASSERT_EQ(w.last.records.size(), 1U);
+  const LearnedRecord learned = w.last.records[0];
+  EXPECT_EQ(learned, (LearnedRecord{anas("serve"), PauseMethod::driver, {0, 1}}));
   w.runs();
-  const Duration once =
-      as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
+  const Duration once = cost();
   EXPECT_EQ(once - trusted, 10s) << "one of one came to nothing";
-  const LearnedRecord learned{anas("serve"), PauseMethod::driver, *w.state.record(anas("serve"), PauseMethod::driver)};
   w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, {}, {learned});
   w.step(Tick{});
   w.measure(9 * GiB);
-  EXPECT_EQ(as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost, once);
+  EXPECT_EQ(cost(), once);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include "core/testing/world.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -40,9 +39,10 @@ struct Attempt : World {
   void refused() { step(Parked{victim, false, "it refuses"}); }
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
   void runs() { step(Unparked{victim, Unparked::How::runs, {}, plenty}); }
-  int parks() const {
-    return static_cast<int>(
-        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Park>(a); }));
+  // Yields, and is measured to hold nothing.
+  void yields() {
+    parked();
+    measure({}), measure({});
   }
   const Parking& parking() const { return *at(victim).parking; }
   Standing standing() const { return state.standing(victim); }

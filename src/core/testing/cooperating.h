@@ -4,7 +4,6 @@
 
 #include "core/testing/world.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,22 +37,16 @@ struct Cooperating : World {
   void touching() { ASSERT_TRUE(step(LockIntent{victim, {process(7)}}).outcome.has_value()); }
   void runs(std::optional<HostMemory> host = plenty) { step(Unparked{victim, Unparked::How::runs, {}, host}); }
   void not_yet() { step(Unparked{victim, Unparked::How::not_yet, "it does not answer"}); }
-  template <typename Kind>
-  const Kind* newest() const {
-    const Kind* found = nullptr;
-    for (const Action& action : actions)
-      if (const auto* kind = std::get_if<Kind>(&action)) found = kind;
-    return found;
-  }
-  template <typename Kind>
-  int ordered() const {
-    return static_cast<int>(
-        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Kind>(a); }));
-  }
   PauseMethod method() const { return at(victim).parking->method; }
-  double trust(PauseMethod by = PauseMethod::cooperative) const {
-    const MethodRecord* record = state.record(anas("serve"), by);
-    return record == nullptr ? 1 : record->reliability();
+  // Yields, and is measured to hold so much.
+  void yields(Bytes parked_bytes = {}, Bytes left = {}) {
+    parked(parked_bytes);
+    measure(left), measure(left);
+  }
+  // Is paused, and seen to hold so much again.
+  void relapse(Bytes used) {
+    settle();
+    measure(used), measure(used);
   }
   void settle() {
     ASSERT_TRUE(pause().has_value());

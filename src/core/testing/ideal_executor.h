@@ -32,6 +32,33 @@ struct Card : World {
     if (state_of(id) == LeaseState::active) attach(id);
     return id;
   }
+  LeaseId queue(Bytes vram, Tier tier, std::string consumer = "train") {
+    return submit(want(vram, tier, std::move(consumer)), true);
+  }
+  // A running lease that cannot be paused.
+  LeaseId pinned(Bytes vram, Tier tier, std::string consumer) {
+    Lease lease = want(vram, tier, std::move(consumer));
+    lease.pausable = Pausable::no;
+    const LeaseId id = submit(lease, true);
+    attach(id);
+    return id;
+  }
+  // A running lease of another user.
+  LeaseId theirs(std::uint32_t uid, Bytes vram, Tier tier, std::string consumer) {
+    Lease lease = want(vram, tier, std::move(consumer));
+    lease.uid = uid;
+    const LeaseId id = submit(lease, true);
+    attach(id);
+    return id;
+  }
+  // A lease whose program has allocated so much when it is attached.
+  LeaseId imports(Bytes vram, Tier tier, Bytes used = {}) {
+    const LeaseId id = queue(vram, tier, "imports");
+    step(Attach{id, 0, kept_process(50), true, {}});
+    if (used > Bytes{}) programs[id] = {50, used};
+    measure();
+    return id;
+  }
   void attach(LeaseId id) {
     const int pid = next_pid += 2;
     step(Attach{id, 0, kept_process(pid), true, {}});

@@ -9,6 +9,17 @@ namespace sublet::core::testing {
 struct Shares {
   std::map<LeaseId, Duration> had;
   int switches = 0;
+  Duration apart(LeaseId a, LeaseId b) { return std::chrono::abs(had[a] - had[b]); }
+};
+
+// Cards whose leases share them in turn.
+struct Sharing : Card {
+  explicit Sharing(Duration residency, std::optional<Bytes> ledger = {}, unsigned count = 1) {
+    cards = count;
+    measure();
+    rules.min_residency = residency;
+    rules.ledger_limit = ledger.value_or(rules.ledger_limit);
+  }
 };
 
 inline Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
@@ -29,13 +40,9 @@ inline Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
 }
 
 // One lease on both of two cards, and other leases that want one of them.
-struct Several : Card {
+struct Several : Sharing {
   LeaseId both;
-  explicit Several(Duration residency) {
-    cards = 2;
-    measure();
-    rules.min_residency = residency;
-    rules.ledger_limit = 128 * GiB;
+  explicit Several(Duration residency) : Sharing(residency, 128 * GiB, 2) {
     Lease lease = want(14 * GiB, Tier::standard, "both");
     lease.device_count = 2;
     both = submit(lease, true);

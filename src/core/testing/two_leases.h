@@ -28,25 +28,20 @@ struct TwoLeases : World {
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
   void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
   Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
-  const Unpark& newest_unpark() const {
-    const Unpark* found = nullptr;
-    for (const Action& action : actions)
-      if (const auto* unpark = std::get_if<Unpark>(&action)) found = unpark;
-    return *found;
-  }
-  template <typename Kind>
-  int ordered() const {
-    int count = 0;
-    for (const Action& action : actions) count += std::holds_alternative<Kind>(action);
-    return count;
+  // Yields, and is measured to hold nothing.
+  void yields() {
+    parked();
+    measure({}), measure({});
   }
   void settle() {
     ASSERT_TRUE(pause().has_value());
-    parked();
-    measure(Bytes{});
-    measure(Bytes{});
+    yields();
     ASSERT_EQ(state_of(victim), LeaseState::paused);
   }
+  // The lease that waits leaves, so that all of the card is there for the victim.
+  void leave() { step(Release{.lease = waiter, .force = true}); }
+  void settle_alone() { settle(), leave(); }
+  State::ToRestore room() const { return state.to_restore(at(victim), uuid_of(0)); }
 };
 
 }  // namespace sublet::core::testing

@@ -137,6 +137,13 @@ struct World {
     return id.has_value() ? *id : LeaseId{};
   }
   LeaseId submit(Bytes vram) { return submit(wish(vram)); }
+  bool accepts(const Fact& fact) { return step(fact).outcome.has_value(); }
+  // The error of a fact that must be refused.
+  Error refusal(const Fact& fact) {
+    const Result<LeaseId> outcome = step(fact).outcome;
+    EXPECT_FALSE(outcome.has_value()) << "it is not refused";
+    return outcome.has_value() ? Error{} : outcome.error();
+  }
 
   // A lease whose program runs under a keeper.
   LeaseId run(Bytes vram, int pid, std::string consumer = "train", std::optional<Duration> ttl = {}) {
@@ -154,6 +161,14 @@ struct World {
     const Lease* lease = state.find(id);
     EXPECT_NE(lease, nullptr) << to_string(id) << " has left the state";
     return lease == nullptr ? none : *lease;
+  }
+  // The states of the leases in words, such as "active paused"; "gone" for a lease that has left the state.
+  template <typename... Ids>
+  std::string states(Ids... ids) const {
+    std::string all;
+    for (const LeaseId id : {ids...})
+      all += (all.empty() ? "" : " ") + std::string(gone(id) ? "gone" : to_string(state_of(id)));
+    return all;
   }
   std::string device_of(LeaseId id) const { return at(id).devices.empty() ? "" : at(id).devices.front(); }
   bool gone(LeaseId id) const { return state.find(id) == nullptr; }
@@ -191,6 +206,31 @@ struct World {
       if (const auto* signal = std::get_if<SignalProgram>(&action))
         count += signal->lease == id && signal->kill == kill;
     return count;
+  }
+  // The number of actions of the kind, and the newest of them.
+  template <typename Kind>
+  int ordered() const {
+    return static_cast<int>(
+        std::count_if(actions.begin(), actions.end(), [](const Action& a) { return std::holds_alternative<Kind>(a); }));
+  }
+  template <typename Kind>
+  const Kind* newest() const {
+    const Kind* found = nullptr;
+    for (const Action& action : actions)
+      if (const auto* kind = std::get_if<Kind>(&action)) found = kind;
+    return found;
+  }
+  // The reliability of the method for a program of wish().
+  double trust(std::string consumer, PauseMethod by = PauseMethod::driver) const {
+    const MethodRecord* record = state.record(anas(std::move(consumer)), by);
+    return record == nullptr ? 1 : record->reliability();
+  }
+  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
+  // Everything that would help the lease, one line for each advice.
+  std::string helps(LeaseId id) const {
+    std::string all;
+    for (const std::string& help : what_would_help(state, rules, at(id), now)) all += help + "\n";
+    return all;
   }
   bool wants_snapshot() const {
     return std::any_of(last.actions.begin(), last.actions.end(),
