@@ -305,6 +305,22 @@ TEST(Helps, NamesWhatWouldMakeRoom) {
               "pause it (`sublet pause lease-1`) or end it (`sublet stop lease-1`)");
 }
 
+TEST(Helps, CountsTheFreeMemoryWithTheMemoryOfAHolder) {
+  Explained w;
+  w.run(20 * GiB, 100);
+  const auto helps = what_would_help(w.state, w.rules, w.at(w.submit(22 * GiB)), w.now);
+  EXPECT_SAYS(helps.at(1), "would free 20.0 GiB, which is enough together with the 4.0 GiB that is free now; it is");
+}
+
+TEST(Helps, DoesNotAdviseToEndALeaseThatIsBeingPaused) {
+  TwoLeases w;
+  ASSERT_TRUE(w.pause().has_value());
+  std::string all;
+  for (const std::string& text : what_would_help(w.state, w.rules, w.at(w.waiter), w.now)) all += text + "\n";
+  EXPECT_SAYS(all, "wait for the pause of lease-1 (train, ana), which is under way: it frees memory");
+  EXPECT_EQ(all.find("would free"), std::string::npos) << all;
+}
+
 TEST(Helps, OneOfSeveralDevicesIsToldWhatIsEnoughThere) {
   World w;
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});

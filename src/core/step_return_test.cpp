@@ -135,6 +135,15 @@ TEST(Pause, WhatWasNotMeasuredMayBeAllOfItsLease) {
   EXPECT_EQ(room(back).all, 10 * GiB);
 }
 
+// The residue that it keeps meanwhile is part of the request.
+TEST(Pause, WhoComesBackRequestsItsWholeSize) {
+  TwoLeases w;
+  w.settle();
+  ASSERT_TRUE(w.resume().has_value());
+  ASSERT_GT(w.state.queue().place(w.victim), 0U);
+  EXPECT_EQ(w.state.queue().waiting_bytes(), 10 * GiB);
+}
+
 TEST(Pause, WhoHeldMoreThanItsLeaseNeedsItAllToComeBack) {
   TwoLeases w;
   w.measure(12 * GiB);
