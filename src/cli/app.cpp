@@ -63,6 +63,12 @@ class Formatter final : public CLI::Formatter {
     label("REQUIRED", "(required)");
     column_width(34);
   }
+  // CLI11 puts two empty lines between some groups.
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    std::string help = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (std::size_t at; (at = help.find("\n\n\n")) != std::string::npos;) help.erase(at, 1);
+    return help;
+  }
   std::string make_usage(const CLI::App* app, std::string) const override { return usage_line(*app) + "\n"; }
 
   std::string make_description(const CLI::App* app) const override {
@@ -84,7 +90,7 @@ class Formatter final : public CLI::Formatter {
     std::vector<std::string> names;
     for (const CLI::Option* other : option->get_excludes()) names.push_back(other->get_name());
     std::sort(names.begin(), names.end());
-    return fmt::format("{}{} {}", text.substr(0, text.rfind(label)), label, fmt::join(names, " "));
+    return fmt::format("{} (not with {})", text.substr(0, text.rfind(label)), fmt::join(names, ", "));
   }
 };
 
@@ -198,7 +204,7 @@ void add_verb(Program& program, const Verb& verb) {
 
 void add_help(Program& program) {
   CLI::App* sub = program.app.add_subcommand("help", "Print the help of a verb");
-  sub->group("Govern");
+  sub->group("Set up");
   CLI::Option* verb = sub->add_option("VERB")->description("The verb, and its own verb after it");
   Option(verb, sub).offers(Offer::Of::verbs);
   program.actions["help"] = [] {

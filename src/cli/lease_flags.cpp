@@ -82,7 +82,8 @@ bool device_matches(const json& device, const std::string& wanted) {
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
   command.size("-m,--vram", flags.vram,
-               "VRAM to lease (default: the remembered peak plus a tenth, else a whole device)");
+               "VRAM to lease (default: the most that earlier runs of the program used, plus a tenth; a whole device "
+               "if there was no earlier run)");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
   command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
@@ -96,7 +97,8 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
               "Priority inside the tier, higher first: -100 to 100, for admins -1000 to 1000")
       .type("N")
       .between(-1000, 1000);
-  command.option("--tenant", flags.tenant, "Tenant to charge (default: your user)").type("NAME");
+  command.option("--tenant", flags.tenant, "Account that the lease counts for in `sublet report` (default: your user)")
+      .type("NAME");
   command.option("--name", flags.name, "Consumer name, under which sizes and times are remembered")
       .type("CONSUMER")
       .offers(Offer::Of::consumers);
@@ -104,8 +106,9 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command
       .option("--pausable", flags.pausable,
               "How the program may be paused: auto, cooperative, driver or no (auto). With auto, a cooperative program "
-              "yields by itself, and the driver parks other programs. Before CUDA 13.0, driver means that you vouch "
-              "for a program without managed memory, CUDA IPC and NCCL")
+              "yields by itself, and the driver parks other programs. Before driver 580 (CUDA 13.0), a failed "
+              "attempt destroys a program that the driver cannot park. With driver you confirm that the program uses "
+              "no managed memory, CUDA IPC, NCCL or peer access")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");

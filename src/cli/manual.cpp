@@ -70,7 +70,7 @@ Page verb_page(const CLI::App& verb) {
 }
 
 void verbs_section(ManPage& page, const CLI::App& app) {
-  for (const char* group : {"Work", "Look", "Govern"}) {
+  for (const char* group : {"Work", "Look", "Set up"}) {
     page.heading(fmt::format("VERBS: {}", group));
     for (const CLI::App* verb : app.get_subcommands({})) {
       if (verb->get_group() != group) continue;

@@ -111,7 +111,7 @@ std::string reference_page() {
       "| exit code | meaning |\n"
       "| --- | --- |\n";
   for (const ExitCode& code : exit_codes()) out += fmt::format("| {} | {} |\n", code.code, code.meaning);
-  for (const char* group : {"Work", "Look", "Govern"}) {
+  for (const char* group : {"Work", "Look", "Set up"}) {
     out += fmt::format("\n## {}\n", group);
     for (const CLI::App* verb : program->app.get_subcommands({})) {
       if (verb->get_group() == group) out += section(*verb, "sublet " + verb->get_name());

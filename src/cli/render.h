@@ -11,7 +11,7 @@
 namespace sublet::cli {
 
 Result<std::string> render_leases(const nlohmann::json& leases, const Common& common, const Look& look);
-// The reason of a lease in one line; for a waiting lease, with the holders of its memory.
+// The whole reason of a lease, with the preemptor's request and the holders of its memory. A table cell is shorter.
 std::string whole_reason(const nlohmann::json& lease, const Look& look);
 Result<std::string> render_queue(const nlohmann::json& queue, const Common& common, const Look& look);
 Result<std::string> render_devices(const nlohmann::json& devices, const Common& common, const Look& look);
@@ -26,13 +26,15 @@ std::string render_status(const nlohmann::json& status, const nlohmann::json& le
 std::string counts_phrase(const nlohmann::json& counts);
 // "4.0 GiB of 32.0 GiB parked in host memory"; "" if nothing is parked. `status`: the reply of /v1/status.
 std::string parked_phrase(const nlohmann::json& status);
+// "2.0 GiB" of a device that are leased, without the residue of paused programs.
+std::string leased_size(const nlohmann::json& device);
 // "[###===xx...  ]" with `columns` characters inside; every non-zero part gets at least one. "" without a size.
 std::string device_bar(const nlohmann::json& device, std::size_t columns);
 
 std::string render_why(const nlohmann::json& why, const Look& look);
 
 // no_device_phrase(): why no device is named; "" if one is. queue_phrase(): "place 2, 4.0 GiB short on gpu0; starts in
-// about 5 min".
+// about 5 min"; of a paused lease "resumes in".
 std::string no_device_phrase(const nlohmann::json& queue);
 std::string queue_phrase(const nlohmann::json& lease, const Look& look);
 // "ResumeBlocked: pid 9 (game) holds 2.0 GiB on gpu0", "ResumeBlocked: its device is gone"; "" if nothing blocks the

@@ -69,20 +69,27 @@ Cell pid_cell(const json& row, const Look&) {
   return {pid ? fmt::format("{}", *pid) : "-", Paint::none};
 }
 
-// "595 MiB parked by itself": a program that yields does so on its own.
-std::string parked_by(const json& row, const json& pause) {
+// "595 MiB parked by the driver". A table cell leaves the method out.
+std::string parked_by(const json& row, const json& pause, bool whole) {
   const std::string method = text_at(pause, "method");
+  if (!whole) return size_at(row, "parked_bytes") + " parked";
   return fmt::format("{} parked by {}", size_at(row, "parked_bytes"),
                      method == "cooperative" ? "the program" : "the " + method);
 }
 
 std::string held_by(const json& row) {
   const std::string holders = holders_phrase(member(row, "queue"));
-  return holders.empty() ? "" : "; held by " + holders;
+  return holders.empty() ? "" : "; the memory is held by " + holders;
 }
 
-// The reason of a lease in a few words.
-Cell reason_cell(const json& row, const Look& look) {
+// "for lease-2" in a table cell; else the whole sentence of the daemon.
+std::string cause_of(const json& pause, bool whole) {
+  const std::string preemptor = text_at(pause, "preemptor");
+  return whole || preemptor.empty() ? text_at(pause, "reason") : "for " + preemptor;
+}
+
+// The reason of a lease: in a few words for a table cell, or whole.
+Cell reason_of(const json& row, const Look& look, bool whole) {
   const std::string state = text_at(row, "state");
   if (state == "ended") {
     const auto status = number_at(row, "exit_status");
@@ -99,15 +106,16 @@ Cell reason_cell(const json& row, const Look& look) {
             Paint::cyan};
   }
   if (const json& pause = member(row, "pause"); pause.is_object()) {
-    const std::string reason = text_at(pause, "reason");
+    const std::string reason = cause_of(pause, whole || state == "poisoned");
     if (state == "paused" || state == "poisoned") {
-      const std::string parked = fmt::format("{}: {}", parked_by(row, pause), reason);
+      const std::string_view mark = reason.starts_with("for ") ? " " : ": ";
+      const std::string parked = parked_by(row, pause, whole).append(mark).append(reason);
       if (state == "poisoned") return {number_at(row, "parked_bytes").value_or(0) > 0 ? parked : reason, Paint::red};
       if (!flag_at(pause, "resume_requested") && blocked.empty()) return {parked, Paint::cyan};
       // The lease's memory may be held by another lease than the preemptor.
       if (!flag_at(pause, "resume_requested")) return {fmt::format("{}; {}", parked, blocked), Paint::yellow};
       if (!blocked.empty()) return {fmt::format("{}; {}", parked, place), Paint::yellow};
-      return {fmt::format("{}; waits to resume, {}{}", parked, place, held_by(row)), Paint::yellow};
+      return {fmt::format("{}; {}", parked, place), Paint::yellow};
     }
     if (!blocked.empty()) return {blocked, Paint::red};
     if (const std::string problem = problem_phrase(row); !problem.empty()) return {problem, Paint::red};
@@ -126,6 +134,8 @@ Cell reason_cell(const json& row, const Look& look) {
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }
+
+Cell reason_cell(const json& row, const Look& look) { return reason_of(row, look, false); }
 
 constexpr Column lease_columns[] = {
     {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
@@ -270,13 +280,13 @@ std::string queue_phrase(const json& lease, const Look& look) {
     if (device.is_string()) out += " on " + device_name(device.get<std::string>(), look);
   }
   const auto eta = number_at(queue, "eta_seconds");
-  out += eta ? "; starts " + coming(std::chrono::seconds(*eta)) : "; start unknown";
-  return out;
+  const bool returns = member(lease, "pause").is_object();
+  if (!eta) return out + (returns ? "; resume time unknown" : "; start unknown");
+  return out + (returns ? "; resumes " : "; starts ") + coming(std::chrono::seconds(*eta));
 }
 
 std::string whole_reason(const json& lease, const Look& look) {
-  const bool said = text_at(lease, "state") == "paused";
-  return reason_cell(lease, look).text + (said ? "" : held_by(lease));
+  return reason_of(lease, look, true).text + held_by(lease);
 }
 
 Result<std::string> render_leases(const json& leases, const Common& common, const Look& look) {

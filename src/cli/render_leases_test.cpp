@@ -41,22 +41,25 @@ TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
 TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   json lease = {
       {"state", "poisoned"}, {"parked_bytes", 2048}, {"pause", {{"method", "driver"}, {"reason", "it failed"}}}};
-  EXPECT_EQ(reason_of(lease), "REASON\n2.0 KiB parked by the driver: it failed\n");
+  EXPECT_EQ(reason_of(lease), "REASON\n2.0 KiB parked: it failed\n");
   lease["parked_bytes"] = 0;
   EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
 }
 
 // The holder may be another lease than the preemptor.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
-  const json pause = {{"method", "driver"}, {"reason", "for the time slice of lease-5"}, {"resume_requested", true}};
+  const json pause = {{"method", "driver"},
+                      {"reason", "time slice of lease-5 (chat, ana), which asked for 1.0 KiB"},
+                      {"preemptor", "lease-5"},
+                      {"resume_requested", true}};
   const json queue = {
       {"place", 1}, {"device", "GPU-1"}, {"holders", {{{"what", "lease-6 (train, ana)"}, {"bytes", 1024}}}}};
   const json lease = {{"state", "paused"}, {"parked_bytes", 2048}, {"pause", pause}, {"queue", queue}};
   EXPECT_EQ(reason_of(lease),
-            "REASON\n2.0 KiB parked by the driver: for the time slice of lease-5; waits to resume, place 1; start "
-            "unknown; held "
-            "by lease-6 (train, ana) 1.0 KiB\n");
-  EXPECT_EQ("REASON\n" + whole_reason(lease, Look{}) + "\n", reason_of(lease)) << "once is enough";
+            "REASON\n2.0 KiB parked for lease-5; place 1; resume time unknown\n");
+  EXPECT_EQ(whole_reason(lease, Look{}),
+            "2.0 KiB parked by the driver: time slice of lease-5 (chat, ana), which asked for 1.0 KiB; place 1; resume "
+            "time unknown; the memory is held by lease-6 (train, ana) 1.0 KiB");
 }
 
 }  // namespace

@@ -18,7 +18,14 @@ std::int64_t bytes(const json& object, const char* key) {
   return std::max<std::int64_t>(0, number_at(object, key).value_or(0));
 }
 
+// Without the residue of paused programs, which the headroom takes first.
+std::int64_t leased_bytes(const json& device) {
+  return std::max<std::int64_t>(0, bytes(device, "leased_bytes") - bytes(device, "residue_bytes"));
+}
+
 }  // namespace
+
+std::string leased_size(const json& device) { return format_size(Bytes{leased_bytes(device)}); }
 
 std::string counts_phrase(const json& counts) {
   static constexpr const char* order[] = {"active", "offered", "queued", "pausing", "paused", "resuming", "poisoned"};
@@ -40,7 +47,7 @@ std::string device_bar(const json& device, std::size_t columns) {
   const std::int64_t total = bytes(device, "total_bytes");
   if (total == 0) return {};
   const std::int64_t other = bytes(device, "other_bytes");
-  const std::int64_t leased = bytes(device, "leased_bytes");
+  const std::int64_t leased = leased_bytes(device);
   const std::int64_t used = std::min(leased, std::max<std::int64_t>(0, bytes(device, "used_bytes") - other));
   const std::int64_t free = bytes(device, "effective_free_bytes");
   std::string out;
@@ -78,7 +85,9 @@ std::string device_lines(const json& device, const Look& look) {
   if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));
   out +=
       fmt::format("  free {}   leased {}   used {}", known ? size_at_most(device, "effective_free_bytes") : "unknown",
-                  size_at(device, "leased_bytes"), known ? size_at(device, "used_bytes") : "unknown");
+                  leased_size(device), known ? size_at(device, "used_bytes") : "unknown");
+  if (bytes(device, "residue_bytes") > 0)
+    out += fmt::format("   kept for paused programs {}", size_at(device, "residue_bytes"));
   if (bytes(device, "other_bytes") > 0) {
     out += paint(fmt::format("   unleased {}", size_at(device, "other_bytes")), Paint::yellow, look);
   }
@@ -115,10 +124,10 @@ std::string unleased_line(const json& process, const Look& look) {
 // The three limits, whichever of them is the least now.
 std::string ledger_limits(const json& ledger) {
   const Bytes left{std::max<std::int64_t>(bytes(ledger, "limit_bytes") - bytes(ledger, "parked_bytes"), 0)};
-  std::string out = fmt::format("  ledger.limit leaves {}, the machine {}, ", format_size_down(left),
-                                size_at_most(ledger, "host_bytes"));
-  if (!number_at(ledger, "cgroup_bytes")) return out + "and no control group sets a limit\n";
-  return out + size_at_most(ledger, "cgroup_bytes") + " the control groups\n";
+  const std::string out = fmt::format("  the least of: {} until ledger.limit, {} available on the machine",
+                                      format_size_down(left), size_at_most(ledger, "host_bytes"));
+  if (!number_at(ledger, "cgroup_bytes")) return out + "; no control group sets a limit\n";
+  return out + fmt::format(", {} in the control groups\n", size_at_most(ledger, "cgroup_bytes"));
 }
 
 // The entries of the park ledger; "" without entries.
@@ -166,7 +175,7 @@ std::string render_status(const json& status, const json& leases, const Look& lo
   const auto& devices = list_at(status, "devices");
   for (const auto& device : devices) out += fmt::format("\n{}", device_lines(device, look));
   if (devices.empty()) out += fmt::format("\n{}\n", paint("the daemon knows no device", Paint::yellow, look));
-  else out += "  # used by leases   = leased, not used yet   x unleased   . free\n";
+  else out += "  # leased, used  = leased, unused  x unleased  . free  blank: driver, headroom\n";
   const std::string counts = counts_phrase(member(status, "leases"));
   out += counts.empty() ? "\nno leases" : "\nleases: " + counts;
   if (bytes(status, "waiting_bytes") > 0)

@@ -90,7 +90,8 @@ TEST(Ps, SaysWhoParkedIt) {
   for (const auto& [method, whom] : {std::pair("driver", "the driver"), std::pair("cooperative", "the program")}) {
     lease["pause"] = {{"method", method}, {"reason", "requested by its owner"}};
     EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()),
-              std::string("REASON\n595 MiB parked by ") + whom + ": requested by its owner\n");
+              "REASON\n595 MiB parked: requested by its owner\n");
+    EXPECT_EQ(whole_reason(lease, at_noon()), std::string("595 MiB parked by ") + whom + ": requested by its owner");
   }
 }
 
@@ -221,11 +222,23 @@ TEST(Status, TheWholeAtAGlance) {
             "gpu0  Card (simulated)  24.0 GiB  (simulated)\n"
             "  [#############====xx.............................. ]\n"
             "  free 14.2 GiB   leased 8.0 GiB   used 7.0 GiB   unleased 1.0 GiB\n"
-            "  # used by leases   = leased, not used yet   x unleased   . free\n"
+            "  # leased, used  = leased, unused  x unleased  . free  blank: driver, headroom\n"
             "\n"
             "leases: 2 active, 1 queued, 4.0 GiB requested by waiting leases\n"
             "ID       NAME   USER  STATE   TIER      PRIO  GPU      VRAM     USED  AGE  REASON\n"
             "lease-1  train  ana   active  standard     0  gpu0  8.0 GiB  6.0 GiB   1h  expires in 5m\n");
+}
+
+TEST(Status, LeasedIsWithoutWhatPausedProgramsKeep) {
+  json reply = status_reply();
+  reply["devices"][0]["leased_bytes"] = (2LL << 30) + (64LL << 20);
+  reply["devices"][0]["residue_bytes"] = 64LL << 20;
+  const std::string text = render_status(reply, json(), at_noon());
+  const char* sizes = "leased 2.0 GiB   used 7.0 GiB   kept for paused programs 64.0 MiB   unleased";
+  EXPECT_NE(text.find(sizes), std::string::npos) << text;
+  Common common;
+  common.columns = {"leased", "residue"};
+  EXPECT_EQ(*render_devices(reply, common, at_noon()), " LEASED   RESIDUE\n2.0 GiB  64.0 MiB\n");
 }
 
 TEST(Status, WhatIsWrongIsLoudAndLast) {

@@ -103,9 +103,9 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
 std::string ending(const json& lease, const Look& look) {
   const std::string reason = text_at(lease, "end_reason");
   std::string out = fmt::format(" {}", ago(lease, "ended_at", look));
-  if (!reason.empty()) out += ": " + reason;
+  if (!reason.empty()) out += fmt::format(" ({})", reason);
   const auto status = number_at(lease, "exit_status");
-  if (status) out += fmt::format(", its program's exit status was {}", *status);
+  if (status) out += fmt::format("; its program's exit status was {}", *status);
   out += ".";
   if (flag_at(lease, "settling")) out += " The memory that its processes held stays charged until it is measured free.";
   return out;
@@ -137,7 +137,7 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string name =
       fmt::format("{} ({}, {})", paint(id, Paint::bold, look), text_at(lease, "consumer"), text_at(lease, "user"));
   if (state == "ended")
-    return fmt::format("{} has {},{}", name, paint(state, Paint::yellow, look), ending(lease, look));
+    return fmt::format("{} {}{}", name, paint(state, Paint::yellow, look), ending(lease, look));
   std::string out =
       fmt::format("{} is {}.", name, paint(state, state == "active" ? Paint::green : Paint::yellow, look));
   if (state == "queued") {

@@ -49,7 +49,7 @@ TEST(Why, OtherStates) {
             "lease-3 (web, ana) is offered. 1.0 GiB on gpu0 are reserved for it; its owner must claim them within 8 s: "
             "sublet claim "
             "lease-3");
-  EXPECT_EQ(first_line(3), "lease-4 (old, ana) has ended, 1 d 23 h ago: released, its program's exit status was 3.");
+  EXPECT_EQ(first_line(3), "lease-4 (old, ana) ended 1 d 23 h ago (released); its program's exit status was 3.");
 }
 
 // The first line that `why` says of the lease.

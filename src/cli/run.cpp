@@ -155,8 +155,8 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
-  talk.say(fmt::format("{}: {}{}{} (this version does not enforce the limit)", lease.id, format_size(lease.vram), where,
-                       after));
+  talk.say(fmt::format("{}: {}{}{} (a program that uses more is reported, not stopped)", lease.id,
+                       format_size(lease.vram), where, after));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 
@@ -202,7 +202,7 @@ Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
   add_lease_flags(command, flags->lease);
   command.size("--memory", flags->lease.memory,
-               "Ceiling of the program; this version does not enforce it and takes it as --vram");
+               "The same as --vram: a limit that stops a program does not exist yet");
   command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
   add_json(command, common, "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout");

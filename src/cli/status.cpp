@@ -7,6 +7,10 @@ namespace sublet::cli {
 Action add_status(Command command, Common& common) {
   add_json(command, common);
   add_watch(command, common);
+  command.footer(
+      "The bar of a device: # leased and used, = leased and not used yet, x used\n"
+      "without a lease, . free to be leased. The blank rest belongs to the driver and\n"
+      "the headroom, which also covers the bytes kept for paused programs.");
   return [&common] {
     return show(common, "/v1/status", [&](const auto& body, auto& client) -> Result<std::string> {
       Look look = look_for(common);

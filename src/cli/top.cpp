@@ -236,7 +236,9 @@ int top(const Common& common, Duration every) {
 Action add_top(Command command, Common& common) {
   auto every = std::make_shared<std::optional<Duration>>();
   command.duration("--every", *every, "Time between two refreshes (2 s)");
-  command.footer("Keys: q quits, arrows or j and k move, s sorts, h lists all keys.");
+  command.footer(
+      "Keys: q quits, arrows or j and k move, s sorts by another column,\n"
+      "h lists all keys.");
   return [&common, every] { return top(common, every->value_or(2s)); };
 }
 

@@ -57,7 +57,7 @@ void devices(Lines& out, const json& status, std::size_t columns) {
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
   }
   if (list_at(status, "devices").empty()) out.push_back({"the daemon knows no device", Paint::yellow});
-  else out.push_back({"      # used   = leased, not used yet   x unleased   . free", Paint::dim});
+  else out.push_back({"  # leased, used  = leased, unused  x unleased  . free  blank: driver, headroom", Paint::dim});
 }
 
 std::int64_t number(const json& row, const char* key) { return number_at(row, key).value_or(0); }
@@ -132,7 +132,7 @@ Lines help() {
   Lines out{{"sublet top: devices, leases, the queue, and unleased processes", Paint::bold}, {}};
   for (const char* line :
        {"q            quit", "up, k        previous row", "down, j      next row", "PgUp, PgDn   a page",
-        "Home, End    first and last row", "s            next sort order: order, vram, used, age, user",
+        "Home, End    first and last row", "s            sort by the next column: id, vram, used, age, user",
         "space, r     refresh now", "h, ?         this help; any key closes it"}) {
     out.push_back({std::string("  ") + line});
   }
@@ -147,7 +147,7 @@ void fit(Lines& lines, const Window& window) {
 }  // namespace
 
 std::string_view to_string(TopSort sort) {
-  static constexpr std::string_view names[] = {"order", "vram", "used", "age", "user"};
+  static constexpr std::string_view names[] = {"id", "vram", "used", "age", "user"};
   return names[static_cast<std::size_t>(sort)];
 }
 
@@ -183,7 +183,8 @@ std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Windo
   const std::string below =
       first + room < rows.size() ? fmt::format("   {} more below", rows.size() - first - room) : "";
   if (window.rows > 0 && out.size() >= window.rows) out.resize(window.rows - 1);
-  out.push_back({fmt::format("q quit   h help   s sort: {}{}", to_string(state.sort), below), Paint::dim});
+  const std::string keys = fmt::format("q quit   h help   s sort by another column (now {})", to_string(state.sort));
+  out.push_back({keys + below, Paint::dim});
   fit(out, window);
   return out;
 }

@@ -88,7 +88,7 @@ TEST(TopView, ItTellsOfWhoIsParkedAndWhere) {
   std::string all;
   for (const TopLine& line : top_lines(seen, state, {30, 160}, {})) all += line.text + "\n";
   for (const char* part : {"1 active, 1 paused   3.0 GiB requested", "1.0 GiB of 32.0 GiB parked in host memory",
-                           "1.0 GiB parked by the driver: requested by its owner", "50 B free of 100 B, 10 B unleased"})
+                           "1.0 GiB parked: requested by its owner", "50 B free of 100 B, 10 B unleased"})
     EXPECT_NE(all.find(part), std::string::npos) << part << "\n" << all;
   seen.status["devices"][0]["state"] = "unknown";
   EXPECT_NE(top_lines(seen, state, {30, 160}, {})[3].text.find("] unknown"), std::string::npos);
@@ -127,7 +127,8 @@ TEST(TopView, WhyTheSelectedOrTheFirstOneWaitsIsReadWhole) {
     }
     return out;
   };
-  const char* lines = "lease-3: place 1, 5 B short; start unknown; held by lease-2|(job, ben) 40.0 GiB|q quit";
+  const char* lines =
+      "lease-3: place 1, 5 B short; start unknown; the memory is|held by lease-2 (job, ben) 40.0 GiB|q quit";
   EXPECT_TRUE(foot().starts_with(lines)) << foot();
   state.selected = 3;
   EXPECT_TRUE(foot().starts_with("lease-4: place 2")) << foot();

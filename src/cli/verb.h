@@ -47,7 +47,7 @@ using Action = std::function<int()>;  // runs the verb and returns the exit code
 
 struct Verb {
   std::string_view name;
-  std::string_view group;    // heading in --help: "Work", "Look" or "Govern"
+  std::string_view group;    // heading in --help: "Work", "Look" or "Set up"
   std::string_view summary;  // one line, no full stop
   Action (*add)(Command command, Common& common);
 };
@@ -58,7 +58,7 @@ std::span<const std::string_view> verbs_not_yet();  // planned verbs, which this
 // The common flags besides --host, -q, -v and --color, which every verb takes.
 void add_common(Command command, Common& common);  // called for every verb
 // --json
-void add_json(Command command, Common& common, const char* text = "Print the API's reply unchanged, also a refusal");
+void add_json(Command command, Common& common, const char* text = "Print the daemon's answer or error as JSON");
 void add_watch(Command command, Common& common);        // --watch [EVERY]
 void add_table_flags(Command command, Common& common);  // --json, --watch, --no-header, -o COLS
 

@@ -40,7 +40,7 @@ constexpr Verb kVerbs[] = {
     {"run", "Work", "Run a program under a lease, once its memory is free", add_run},
     {"hold", "Work", "Hold a lease while this command or a process lives", add_hold},
     {"attach", "Work", "Add running processes to a lease", add_attach},
-    {"claim", "Work", "Accept the memory that a lease was offered", add_claim},
+    {"claim", "Work", "Take the memory that the daemon offers to a waiting lease", add_claim},
     {"release", "Work", "End a lease", add_release},
     {"renew", "Work", "Extend a lease that has a time to live", add_renew},
     {"resize", "Work", "Change the size of a lease", add_resize},
@@ -62,9 +62,9 @@ constexpr Verb kVerbs[] = {
     {"events", "Look", "Follow events of leases, devices and warnings", add_events},
     {"report", "Look", "Report held memory and waiting times by user, consumer or tenant", add_report},
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
-    {"token", "Govern", "Create, list and revoke access tokens for callers over TCP", add_token},
-    {"config", "Govern", "Check or show the daemon's configuration", add_config},
-    {"completion", "Govern", "Print a script that makes a shell complete verbs, flags and leases", add_completion},
+    {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
+    {"config", "Set up", "Check or show the daemon's configuration", add_config},
+    {"completion", "Set up", "Print a script that makes a shell complete verbs, flags and leases", add_completion},
 };
 
 constexpr std::string_view kNotYet[] = {

@@ -6,6 +6,7 @@
 #include "core/methods.h"
 #include "core/nominations.h"
 #include "core/prospects.h"
+#include "core/victims.h"
 
 #include <algorithm>
 
@@ -62,6 +63,27 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
   return helps;
 }
 
+// "wait for the pause of lease-1 (train, ana), which is under way": no advice to end a lease that leaves already.
+std::string already_leaving(const State& state, const Lease& waiter, const Holder& holder) {
+  if (!holder.lease) return {};
+  const Lease& lease = *state.find(holder.lease);
+  if (is_leaving(state, lease)) return "wait for the pause of " + holder.what + ", which is under way: it frees memory";
+  const PreemptionPlan* plan = state.plan_for(waiter.id);
+  if (plan == nullptr) return {};
+  const auto victim = std::ranges::find(plan->victims, holder.lease, &Victim::lease);
+  if (victim == plan->victims.end()) return {};
+  return "wait for the " + std::string(victim->ends ? "end" : "pause") + " of " + holder.what +
+         ", which the daemon has planned for this lease";
+}
+
+// Whether the memory of one holder suffices, alone or with the free memory.
+std::string enough_text(const Lease& waiter, Bytes holds, Bytes lacking, Bytes free) {
+  if (holds < lacking) return ", which is not enough alone";
+  const std::string there = waiter.device_count > 1 ? " there" : "";
+  if (free <= Bytes{} || holds >= lacking + free) return ", which is enough" + there;
+  return ", which is enough" + there + " together with the " + format_size_down(free) + " that is free now";
+}
+
 std::vector<std::string> help_waiting(const State& state, const Rules& rules, const Lease& lease, Time now) {
   std::vector<std::string> helps;
   if (rules.safe_mode) helps.push_back(safe_mode_text(*rules.safe_mode) + "; " + safe_mode_hint(*rules.safe_mode));
@@ -94,12 +116,14 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
                     name_of(device) + " now");
   for (const Holder& holder : holders_of(state, device, lease, 3)) {
     if (holder.lease && state.find(holder.lease)->ended()) continue;
-    const bool enough = holder.bytes >= lacking;
+    if (std::string wait = already_leaving(state, lease, holder); !wait.empty()) {
+      helps.push_back(std::move(wait));
+      continue;
+    }
     const std::string how =
         holder.lease ? "; " + how_to_have_it(state, rules, *state.find(holder.lease), lease, now) : "";
     helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
-                    (enough ? ", which is enough" : ", which is not enough alone") +
-                    (enough && lease.device_count > 1 ? " there" : "") + how);
+                    enough_text(lease, holder.bytes, lacking, nearest.free) + how);
   }
   if (lease.device_count > 1 && !lease.waits_in_place())
     helps.push_back("fewer than " + std::to_string(lease.device_count) + " devices at once may be free sooner");

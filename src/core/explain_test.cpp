@@ -242,6 +242,22 @@ TEST(Helps, NamesWhatWouldMakeRoom) {
   EXPECT_SAYS(two.helps(two.submit(gang)), "which is enough there");
 }
 
+TEST(Helps, CountsTheFreeMemoryWithTheMemoryOfAHolder) {
+  Explained w;
+  w.run(20 * GiB, 100);
+  const auto helps = what_would_help(w.state, w.rules, w.at(w.submit(22 * GiB)), w.now);
+  EXPECT_SAYS(helps.at(1), "would free 20.0 GiB, which is enough together with the 4.0 GiB that is free now; it is");
+}
+
+TEST(Helps, DoesNotAdviseToEndALeaseThatIsBeingPaused) {
+  TwoLeases w;
+  ASSERT_TRUE(w.pause().has_value());
+  std::string all;
+  for (const std::string& text : what_would_help(w.state, w.rules, w.at(w.waiter), w.now)) all += text + "\n";
+  EXPECT_SAYS(all, "wait for the pause of lease-1 (train, ana), which is under way: it frees memory");
+  EXPECT_EQ(all.find("would free"), std::string::npos) << all;
+}
+
 TEST(Estimate, OfAGangIsWhenTheLastOfItsDevicesIsFree) {
   World w;
   w.rules.automatic = false;

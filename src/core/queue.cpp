@@ -49,7 +49,9 @@ void Queue::insert_in_place(const Lease& lease, Bytes need) {
   like.priority = lease.priority;
   like.queued_at = lease.waits_since();
   const bool several = lease.devices.size() > 1;
-  const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * need;
+  // A paused lease requests its size, although it keeps its residue meanwhile; a growing lease requests the rest.
+  const Bytes requested = lease.parking ? std::max(lease.vram, need) : need;
+  const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * requested;
   insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1,
                          several ? "" : lease.devices.front()});
 }

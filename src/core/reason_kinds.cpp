@@ -20,7 +20,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::offered, "offered", "offered", "offered", "offered {#grant}; claim the offer within {window}"},
     {K::claimed, "claimed", "claimed", "claimed", "claimed {after} after the offer"},
     {K::attached, "attached", "attached", "attached",
-     "owned by the process tree of pid {pid}[; its keeper is pid {keeper}]"},
+     "its program is pid {pid} with all processes that pid {pid} starts[; the program's parent, pid {keeper}, is its "
+     "keeper and keeps its exit status]"},
     {K::lapsed, "lapsed", "lapsed", "lapsed",
      "[pid {waiter}, which waits for the lease, does not answer: ]the offer was not claimed within {window}; queued "
      "again at place {place}, behind equal leases; the next offer is the last"},
@@ -51,13 +52,14 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::cooperation_withdrawn, "cooperation_withdrawn", "cooperates", "cooperation_withdrawn",
      "its program no longer frees its memory itself"},
     {K::pausing_by_program, "pausing_by_program", "pausing", "pausing",
-     "{#cause}: its program is asked to free up to {bytes} on {devices:each} within {within}; the park ledger reserves "
-     "host memory for them"},
+     "{#cause}: its program is asked to free up to {bytes} on {devices:each} within {within}; host memory for "
+     "these bytes is set aside in the park ledger"},
     {K::pausing_by_driver, "pausing_by_driver", "pausing", "pausing",
-     "{#cause}: the driver is asked to free up to {bytes} on {devices:each}; the park ledger reserves host memory for "
-     "them"},
+     "{#cause}: the driver is asked to free up to {bytes} on {devices:each}; host memory for these bytes is set aside "
+     "in the park ledger"},
     {K::pausing_holds_more, "pausing_holds_more", "pausing", "pausing",
-     "its program holds {bytes}, {more} more than when the pause began; the park ledger reserves host memory for them"},
+     "its program holds {bytes}, {more} more than when the pause began; host memory for these bytes is set aside in "
+     "the park ledger"},
     {K::pausing_stuck, "pausing_stuck", "pausing", "pausing",
      "stuck: the driver should have parked its program within {allowed} and has not returned; the lease keeps its "
      "memory, and others are paused in its place"},
@@ -67,8 +69,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "Unverified: its memory is said to be free, and no measurement confirms it: {problem}; the pause is undone "
      "{timeout} after it was said unless a measurement confirms it before"},
     {K::paused, "paused", "paused", "paused",
-     "its memory is measured free {settled} after it was freed and {took} after the pause began[; {parked} are parked "
-     "in host memory]"},
+     "the pause took {took}: its program gave the memory up, and readings of the card showed {settled} later that this "
+     "memory is free[; {parked} are parked in host memory]"},
     {K::pause_failed, "pause_failed", "resuming", "undone", "{#undone}: {#pause_failed}{#next_method}"},
     {K::pause_disproved, "pause_disproved", "resuming", "undone", "{#undone}: {#pause_disproved}{#next_method}"},
     {K::pause_unmeasured, "pause_unmeasured", "resuming", "undone", "{#undone}: {#pause_unmeasured}"},
@@ -78,8 +80,7 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "memory"},
     {K::parking_again, "parking_again", "allocated_while_paused", "parking_again",
      "the {method} is asked to park up to {bytes} on {devices:each} that its program allocated while it was paused; "
-     "the "
-     "park ledger reserves host memory for them"},
+     "host memory for these bytes is set aside in the park ledger"},
     {K::parking_again_failed, "parking_again_failed", "allocated_while_paused", "parking_again_failed",
      "the memory that its program allocated while it was paused could not be parked: {detail}"},
 
@@ -88,7 +89,7 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::return_withdrawn, "return_withdrawn", "paused", "stays_paused", "stays paused: its owner asked for it"},
     {K::return_hopeless, "return_hopeless", "paused", "stays_paused", "stays paused: {#hopeless}"},
     {K::resuming, "resuming", "resuming", "resuming",
-     "has {vram} on {devices:each} again after {away}: its program is restored"},
+     "has {vram} on {devices:each} again, {away} after the pause began; the restore of its program begins"},
     {K::resuming_without_device, "resuming_without_device", "resuming", "resuming",
      "its device {device} is gone for good: its program is resumed without it"},
     {K::resuming_to_end, "resuming_to_end", "resuming", "resuming",
@@ -167,7 +168,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "{end}: {#unpausable}: no program said for {idle} how it frees its memory (`pause.spot_unused_after`){#ended}"},
     {K::spot_unpausable, "spot_unpausable", "ended", "spot_ended", "{end}: {#unpausable}{#ended}"},
 
-    {K::settled, "settled", "settled", "settled", "its memory on {device} is measured free {after} after its end"},
+    {K::settled, "settled", "settled", "settled",
+     "a reading of {device} showed {after} after its end that its memory is free again"},
 }};
 
 constexpr bool in_order() {
@@ -185,9 +187,8 @@ constexpr Fragment fragments[]{
     {"shortage",
      "{#need}[ and {beyond} more that its processes hold above its size][; {free:down} is free on {device}][; nothing "
      "is "
-     "free on {full_device}: {over} more is taken than may be promised][ ({problem})][, held by {holders}][; free "
-     "memory "
-     "is unknown: {unknown}][; {no_device}][; {#reserved}]"},
+     "free on {full_device}: {over} more is taken than may be promised][ ({problem})][; memory is held by {holders}]"
+     "[; free memory is unknown: {unknown}][; {no_device}][; {#reserved}]"},
     {"reserved",
      "free memory on {reserved_on} is reserved for {reserved_for}, which has waited {reserved_since} and needs "
      "{reserved_bytes}[; it should start in {reserved_start}][{!reserved_start}; its start is unknown]"},

@@ -79,8 +79,8 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
       {K::queued,
        args("place", 1, "waiting", 2, "vram", 20 * GiB, "min", 5 * GiB, "devices_each", 2, "free", 4 * GiB, "device",
             "gpu0", "holders", Parts{{"lease-1 (train, ana)", 16 * GiB}, {"pid 7 (without a lease)", GiB}}),
-       "queued at place 1 of 2: needs 20.0 GiB or at least 5.0 GiB on each of 2 devices; 4.0 GiB is free on gpu0, held "
-       "by lease-1 (train, ana) 16.0 GiB; pid 7 (without a lease) 1.0 GiB"},
+       "queued at place 1 of 2: needs 20.0 GiB or at least 5.0 GiB on each of 2 devices; 4.0 GiB is free on gpu0; "
+       "memory is held by lease-1 (train, ana) 16.0 GiB; pid 7 (without a lease) 1.0 GiB"},
       {K::queued, args("place", 1, "waiting", 1, "vram", GiB, "unknown", "no device was read yet"),
        "queued at place 1 of 1: needs 1.0 GiB; free memory is unknown: no device was read yet"},
       {K::queued,
@@ -93,10 +93,20 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
             4 * GiB, "devices", Names{"gpu0"}),
        "preempted for lease-2 (chat, ana) of the tier interactive, which asked for 3.0 GiB: the driver is asked to "
        "free "
-       "up to 4.0 GiB on gpu0; the park ledger reserves host memory for them"},
+       "up to 4.0 GiB on gpu0; host memory for these bytes is set aside in the park ledger"},
       {K::pausing_by_program, args("cause", "owner_request", "bytes", 3 * GiB, "devices", Names{"gpu0"}, "within", 30s),
-       "requested by its owner: its program is asked to free up to 3.0 GiB on gpu0 within 30 s; the park ledger "
-       "reserves host memory for them"},
+       "requested by its owner: its program is asked to free up to 3.0 GiB on gpu0 within 30 s; host memory for these "
+       "bytes is set aside in the park ledger"},
+      {K::attached, args("pid", 7, "keeper", 6),
+       "its program is pid 7 with all processes that pid 7 starts; the program's parent, pid 6, is its keeper and "
+       "keeps its exit status"},
+      {K::paused, args("settled", 26ms, "took", 2s, "parked", GiB),
+       "the pause took 2 s: its program gave the memory up, and readings of the card showed 26 ms later that this "
+       "memory is free; 1.0 GiB are parked in host memory"},
+      {K::resuming, args("vram", 3 * GiB, "devices", Names{"gpu0"}, "away", 8s),
+       "has 3.0 GiB on gpu0 again, 8 s after the pause began; the restore of its program begins"},
+      {K::settled, args("device", "gpu0", "after", 1s),
+       "a reading of gpu0 showed 1 s after its end that its memory is free again"},
       {K::pause_failed, args("detail", "a debugger is attached to pid 4711", "begun", true, "next", "driver"),
        "the pause is undone: a debugger is attached to pid 4711; the driver is tried next"},
       {K::pause_unmeasured, args("timeout", 30s),

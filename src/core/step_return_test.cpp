@@ -122,6 +122,15 @@ TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
   EXPECT_GT(w.newest<Park>()->at_most, given_up) << "and is no longer stuck before it can be done";
 }
 
+// The residue that it keeps meanwhile is part of the request.
+TEST(Pause, WhoComesBackRequestsItsWholeSize) {
+  TwoLeases w;
+  w.settle();
+  ASSERT_TRUE(w.resume().has_value());
+  ASSERT_GT(w.state.queue().place(w.victim), 0U);
+  EXPECT_EQ(w.state.queue().waiting_bytes(), 10 * GiB);
+}
+
 TEST(Pause, WhatAProgramHeldBeyondItsLeaseComesBackToo) {
   for (const bool restart : {false, true}) {
     TwoLeases w;

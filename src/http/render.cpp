@@ -229,6 +229,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"driver_reserved_bytes", reading.driver_reserved.count},
           {"used_bytes", reading.used.count},
           {"leased_bytes", device.charged.count},
+          {"residue_bytes", device.residues.count},
           {"other_bytes", device.other.count},
           {"capacity_bytes", std::max(core::State::capacity(device, engine.rules()), Bytes{}).count},
           {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},

@@ -161,7 +161,8 @@ def test_one_user_does_not_fill_the_ledger_for_all(start_daemon):
     assert entry["settled"] and entry["class"] == "parked" and status["users"][0]["bytes"] == entry["bytes"]
     shown = daemon.cli("status", check=0).stdout
     assert re.search(r"in host memory: \S+ \S+ of 3.0 GiB", shown) and "  parked" in shown, shown
-    assert re.search(r"ledger.limit leaves \S+ \S+, the machine \S+ \S+, .* control group", shown), shown
+    limits = r"the least of: \S+ \S+ until ledger.limit, \S+ \S+ available on the machine.* control group"
+    assert re.search(limits, shown), shown
     metrics = daemon.get("/metrics")
     assert 'sublet_ledger_bytes{state="limit"}' in str(metrics.body)
 

@@ -54,8 +54,10 @@ def test_the_pause_reason_stays_true_after_the_preemptor(daemon):
     ends_well(daemon, "first", first)
     until_filled(daemon, "second", "1GiB")
     (row,) = [line for line in daemon.cli("ps", COLUMNS="400").stdout.splitlines() if " batch " in line]
-    assert re.search(r"preempted for lease-2 \(first, .+\) of the tier interactive, which asked for 2.0 GiB;", row)
-    assert re.search(r"held by lease-3 \(second, .+\) 3.0 GiB", row), row
+    assert re.search(r"parked for lease-2; place 1, .+; resume", row), row
+    why = daemon.cli("why", "batch").stdout
+    assert re.search(r"preempted for lease-2 \(first, .+\) of the tier interactive, which asked for 2.0 GiB\.", why)
+    assert re.search(r"The memory is held by lease-3 \(second, .+\) 3.0 GiB\.", why), why
     ends_well(daemon, "second", second)
     until(daemon, "batch", "active")
     ends_well(daemon, "batch", batch)

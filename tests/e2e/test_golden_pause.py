@@ -20,7 +20,8 @@ class Parked(Transcript):
     def normal(self, text):
         text = re.sub(r"(?m)^.*(of [^ ]+ [KMG]iB (parked|restored),).*\n", "", text)
         text = re.sub(r"[^ ]+ [KMG]iB is available", "SIZE is available", text)
-        text = re.sub(r"the machine \S+ [KMGT]iB, .* control group.*", "the machine SIZE, groups LIMIT", text)
+        machine = r"\S+ [KMGT]iB available on the machine.* control group.*"
+        text = re.sub(machine, "SIZE on the machine, groups LIMIT", text)
         return super().normal(text)
 
 
