@@ -56,6 +56,7 @@ class Run {
   client::Client client_;
   std::string consumer_;
   json status_;
+  std::vector<keep::Limit> limits_;  // of the caller, for the program
 
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
@@ -130,6 +131,7 @@ int Run::run_under_lease(Talk& talk) {
     return kNotAllowed;
   }
   wanted.at_most = flags_.lease.wait;
+  limits_ = keep::raise_limits();
   keep::Signals signals;
   keep::Events events;
   client_.set_interrupt(events.interrupt());
@@ -164,7 +166,8 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
   const keep::Launch launch{
-      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env"))};
+      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env")),
+      limits_};
   keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);
   talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});

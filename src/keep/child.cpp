@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -76,6 +77,11 @@ std::optional<ExecFailure> find_program(const std::string& program) {
   }
 }
 
+std::string describe_end(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
 Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping grouping) {
   int gate[2], exec[2];
   if (::pipe2(gate, O_CLOEXEC) != 0) return from_errno("cannot create a pipe for the program", errno);
@@ -93,6 +99,7 @@ Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping
     if (grouping == Grouping::own) ::setpgid(0, 0);
     child.gate_.reset();  // else the child would never see the end of its parent
     signals.restore();
+    set_limits(launch.limits);
     become(arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
   }
   child.pid_ = pid;

@@ -129,6 +129,40 @@ TEST_F(ChildTest, GetsNeitherOurDescriptorsNorOurSignals) {
   EXPECT_EQ(under_us, count());
 }
 
+TEST_F(ChildTest, GetsTheLimitsOfTheCaller) {
+  const std::string out = dir.path() + "/limits";
+  launch.arguments = {"sh", "-c", "cat /proc/self/limits > '" + out + "'"};
+  const rlimit low{4096, 65536};
+  const pid_t caller = ::fork();  // lowered hard limits cannot be raised again
+  if (caller == 0) {
+    ::setrlimit(RLIMIT_FSIZE, &low);
+    const std::string ours = read_all("/proc/self/limits");
+    launch.limits = raise_limits();
+    rlimit raised{};
+    if (::getrlimit(RLIMIT_FSIZE, &raised) != 0 || raised.rlim_cur < low.rlim_max) ::_exit(1);
+    auto child = fork();
+    if (!child) ::_exit(2);
+    child->let_go();
+    wait_status(child->pid());
+    ::_exit(read_all(out) == ours ? 0 : 3);
+  }
+  EXPECT_EQ(WEXITSTATUS(wait_status(caller)), 0);
+}
+
+TEST(SignalsTest, LetWritesFailAtALimit) {
+  const ScratchDir dir;
+  const pid_t limited = ::fork();
+  if (limited == 0) {
+    Signals signals;
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    ::raise(SIGXCPU);
+    std::ofstream file(dir.path() + "/file");
+    ::_exit(file << "x" << std::flush ? 1 : 0);
+  }
+  EXPECT_EQ(wait_status(limited), 0);
+}
+
 TEST(TreeTest, ReachesWhatIsBelowAndSparesWhatWasThereBefore) {
   const pid_t foreign = ::fork();
   if (foreign == 0) {

@@ -19,10 +19,12 @@
 
 namespace sublet::keep {
 
-// Receives the keeper's messages: `say` lines for people, `note` changes of state for machines.
+// Receives the keeper's messages: `say` progress for people, `note` changes of state for machines, `fail` errors for
+// people, which --quiet does not silence.
 struct Listener {
   std::function<void(const std::string& line)> say;
   std::function<void(const char* event, const nlohmann::json& fields)> note;
+  std::function<void(const std::string& line)> fail = say;
 };
 
 // Returns the waiting rules of clients, with messages while the daemon is away.
@@ -86,7 +88,7 @@ class Keeper {
 
   void on_signal(const Signal& signal);
   void pass_on(const Signal& signal);
-  void tell_unheard(const char* signal);
+  void tell_unheard(const std::string& signal);
   void on_stopped(int signal);
   void continue_program();
   void on_exec();

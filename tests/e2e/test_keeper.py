@@ -3,6 +3,7 @@
 
 The programs are shell scripts: a keeper's work does not depend on its program.
 """
+import ctypes
 import os
 import pathlib
 import signal
@@ -69,6 +70,35 @@ def test_environment(daemon):
     assert "SUBLET_SOCKET" not in values
     for name, value in daemon.api().get("/v1/status")["program_env"].items():
         assert values[name].split(":")[0] == value.split(":")[0]
+
+
+def unprivileged():
+    """Makes this process one that cannot raise its hard limits."""
+    cap_sys_resource, pr_capbset_drop = 24, 24
+    ctypes.CDLL(None).prctl(pr_capbset_drop, cap_sys_resource)
+
+
+@pytest.mark.parametrize("limit", ["-f 0", "-n 32", "-s 256", "-t 1", "-u 8000"])
+def test_limits_are_the_programs(daemon, limit):
+    script = "ulimit -S -a; ulimit -H -a; exit 7"
+    plain = subprocess.run(["sh", "-c", f"ulimit {limit}; {script}"], preexec_fn=unprivileged, capture_output=True,
+                           text=True)
+    run = daemon.spawn("sh", "-c", f'ulimit {limit}; exec sublet run --vram 64MiB --tag it -- sh -c "{script}"',
+                       preexec_fn=unprivileged)
+    stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 7, stderr
+    assert stdout == plain.stdout
+    assert lease(daemon, "it")["exit_status"] == 7
+    assert ("cannot write the exit record" in stderr) == (limit == "-f 0"), stderr
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "3>/dev/full"])
+def test_streams_that_cannot_be_written(daemon, stream):
+    script = f'exec sublet run --vram 64MiB {"--status-fd 3" if stream == "3>/dev/full" else ""} -- sh -c "exit 7"'
+    run = daemon.spawn("sh", "-c", f"{script} {stream}")
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 7
+    assert stderr.count("--status-fd 3 cannot be written: No space left on device") == (stream == "3>/dev/full")
 
 
 def test_refusals(daemon, tmp_path):
@@ -158,7 +188,7 @@ def test_time_to_live_ends_the_tree(daemon, tmp_path):
     pids = tmp_path / "pids"
     script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 0.05; done' & " \
              f"echo $$ >> {pids}; while :; do sleep 0.05; done"
-    done = daemon.cli("run", "--vram", "64MiB", "--ttl", "1s", "--tag", "ttl", "--", "sh", "-c", script)
+    done = daemon.cli("run", "-q", "--vram", "64MiB", "--ttl", "1s", "--tag", "ttl", "--", "sh", "-c", script)
     assert done.returncode == 128 + signal.SIGKILL, done.stderr
     assert "expired" in done.stderr
     for pid in pids.read_text().split():
@@ -217,7 +247,7 @@ def test_program_ends_without_daemon_and_record(daemon, tmp_path):
     daemon.kill()
     record.parent.rename(record.parent.with_suffix(".gone"))
     go.touch()
-    read_until(run.stderr, "cannot write the exit record")
+    read_until(run.stderr, "cannot open the directory of the exit record")
     read_until(run.stderr, "waiting up to a minute")
     run.send_signal(signal.SIGINT)
     assert "will not know the exit status" in read_until(run.stderr, "was not reported")
