@@ -126,11 +126,28 @@ TEST(Program, KilledByASignalThatWasNotOursIsOwnerGone) {
   EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
 }
 
+TEST(Program, EndedByAForwardedSignalNamesTheSignal) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, 143, true, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
+  EXPECT_SAYS(w.reason(id, ReasonKind::program_signalled).text("signal"), "SIGTERM");
+}
+
+TEST(Program, WithoutAKeeperHasNoStatusToReport) {
+  OneCard w;
+  Lease lease = wish(6 * GiB);
+  lease.owner = {OwnerKind::process, process(100), {}, ""};
+  const LeaseId id = w.submit(lease);
+  w.step(ProgramEnded{id, std::nullopt, false});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+}
+
 TEST(Program, WhoseKeeperWasKilledEndsWithAnUnknownStatus) {
   OneCard w;
   const LeaseId id = w.run(6 * GiB, 100);
   w.step(ProgramEnded{id, std::nullopt, false});
-  EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+  EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
   EXPECT_FALSE(w.at(id).exit_status);
   w.step(ProgramEnded{id, 3, false});
   EXPECT_EQ(w.at(id).exit_status, 3) << "a record found later is still taken";

@@ -163,6 +163,7 @@ void LocalPrograms::check(const std::shared_ptr<Program>& program) {
     if (record && record->lease == program->lease) {
       ended.exit_status = record->signal ? 128 + *record->signal : record->exit_status;
       ended.by_signal = record->signal.has_value();
+      ended.forwarded = record->forwarded;
     } else if (program->keeper && !proc::is_dead(program->keeper.get())) {
       const std::int64_t now = monotonic_ns();
       if (program->gone_since_ns == 0) program->gone_since_ns = now;

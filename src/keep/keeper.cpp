@@ -228,6 +228,7 @@ void Keeper::on_signal(const Signal& signal) {
 
 void Keeper::pass_on(const Signal& signal) {
   const int number = signal.number;
+  forwarded_.insert(number);
   if (phase_ == Phase::main_ended) {
     // The terminal has already sent the signal to our whole group.
     if (number != SIGWINCH) (void)tree_->signal(number, signal.from_kernel);

@@ -104,6 +104,8 @@ void Keeper::report() {
   record.ended_at = SystemClock().now();
   if (WIFSIGNALED(main_status_)) body["signal"] = *(record.signal = WTERMSIG(main_status_));
   else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
+  record.forwarded = record.signal && forwarded_.contains(*record.signal);
+  if (record.forwarded) body["forwarded"] = true;
   if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
   bool recorded = false;
   // A program that could not be started has no exit status. A record would tell the daemon that it ran.

@@ -140,6 +140,19 @@ def test_signals_are_passed_on_once(daemon, tmp_path):
     assert out.read_text().split() == names
 
 
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
+def test_a_forwarded_signal_is_named(daemon, tmp_path, name):
+    ready = tmp_path / "ready"
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "told", "--", "sh", "-c",
+                       f"echo > {ready}; exec sleep 1000")
+    wait_file(ready)
+    number = getattr(signal, "SIG" + name)
+    run.send_signal(number)
+    assert run.wait(timeout=60) == 128 + number
+    assert lease(daemon, "told")["exit_status"] == 128 + number
+    assert f"ended by the SIG{name} that `sublet run` got and forwarded" in daemon.cli("why", "told").stdout
+
+
 def test_ignored_signals_stay_ignored(daemon, tmp_path):
     ready = tmp_path / "ready"
     run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--", "sh", "-c",
@@ -266,4 +279,6 @@ def test_keeper_killed(daemon, tmp_path):
     assert os.path.exists(f"/proc/{pid}")
     assert lease(daemon, "orphan")["state"] == "active"
     go.touch()
-    assert ended(daemon, "orphan")["exit_status"] is None
+    gone = ended(daemon, "orphan")
+    assert (gone["exit_status"], gone["end_reason"]) == (None, "owner_gone")
+    assert "its keeper did not report the exit status" in daemon.cli("why", "orphan").stdout
