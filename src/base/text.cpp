@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -124,6 +125,11 @@ std::string nearest(std::string_view word, std::span<const std::string_view> kno
     }
   }
   return found;
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {

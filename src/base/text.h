@@ -27,6 +27,9 @@ char32_t decode_utf8(std::string_view sequence);
 // Returns the entry of `known` nearest to `word` by edit distance, or "" if no entry is near enough.
 std::string nearest(std::string_view word, std::span<const std::string_view> known);
 
+// Returns the name of a signal: "SIGTERM", or "signal 40" if the number has no name.
+std::string signal_name(int number);
+
 // Returns " – did you mean 'queue'?", or "".
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 

@@ -13,6 +13,11 @@ namespace {
 
 using namespace std::string_literals;
 
+TEST(SignalName, IsTheShellsWithItsPrefix) {
+  EXPECT_EQ(signal_name(15), "SIGTERM");
+  EXPECT_EQ(signal_name(40), "signal 40");
+}
+
 TEST(Printable, KeepsTextAndShowsTheRestAsHex) {
   EXPECT_EQ(printable("train.py --lr=0.1"), "train.py --lr=0.1");
   EXPECT_EQ(printable("Zoë → 模型 🙂"), "Zoë → 模型 🙂");

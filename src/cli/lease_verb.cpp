@@ -23,6 +23,10 @@ void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, 
   const Option lease =
       command.option("LEASE", verb.lease, "Id or tag of the lease").not_empty().type("LEASE").offers(offer);
   if (required) lease.required();
+  add_token(command, common, verb);
+}
+
+void add_token(Command command, Common& common, LeaseVerb& verb) {
   command.option("--token-file", verb.token_file, "File with the lease's token (default: SUBLET_LEASE_TOKEN_FILE)")
       .type("FILE")
       .offers(Offer::Of::files);
@@ -95,7 +99,7 @@ client::Answer<Ended> wait_for_end(const Common& common, client::Client& client,
     if (!lease) return lease.error();
     if (lease->ended()) return Ended{std::move(*lease), std::move(*reply)};
     // It does not end by itself.
-    if (lease->state == "poisoned" && !lease->stopping && !std::exchange(told, true)) talk.say(keep::news(*lease));
+    if (lease->state == "poisoned" && !lease->stopping && !std::exchange(told, true)) talk.fail(keep::news(*lease));
     const std::string call = fmt::format("?wait=60s&since={}", client::encode(lease->state));
     reply = client.insist({"GET", lease_target({lease->id, {}}, call), {}, {}, token}, keep::patience(listener), 90s);
   }

@@ -5,6 +5,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
 #include "cli/nested.h"
+#include "cli/start_check.h"
 #include "cli/talk.h"
 #include "keep/environment.h"
 
@@ -27,8 +28,17 @@ struct RunFlags {
   std::optional<int> status_fd;
 };
 
+// Prints why exec fails, and returns the exit status as of a shell.
+int refuse_program(const std::string& program) {
+  auto failure = keep::find_program(program);
+  if (!failure) return 0;
+  print_error(failure->detail(program),
+              failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint);
+  return failure->status();
+}
+
 // A failure of `sublet run` must not look like the program's own exit status.
-int our_code(int code) { return code == kFailed ? ours : code; }
+int our_code(int code) { return code == kFailed || code == kNotFound ? ours : code; }
 
 std::string shown_command(const std::vector<std::string>& command) {
   std::string text = visible(fmt::format("{}", fmt::join(command, " ")));
@@ -56,9 +66,11 @@ class Run {
   client::Client client_;
   std::string consumer_;
   json status_;
+  std::vector<keep::Limit> limits_;  // of the caller, for the program
 
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
+  Status may_start() const;
   int run_under_lease(Talk& talk);
   int supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired);
   void say_granted(Talk& talk, const Acquired& acquired) const;
@@ -110,6 +122,15 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   return failure.status();
 }
 
+Status Run::may_start() const {
+  if (const auto caller = check_caller(client_); !caller) return caller;
+  const auto& devices = list_at(status_, "devices");
+  const bool real = std::any_of(devices.begin(), devices.end(), [&](const json& device) {
+    return !flag_at(device, "simulated") && device_matches(device, flags_.lease.gpu);
+  });
+  return real ? check_device_files("/dev") : Status();
+}
+
 int Run::run_under_lease(Talk& talk) {
   const auto size = choose_size(flags_.lease, consumer_, status_, client_);
   if (!size) return our_code(fail(size.error()));
@@ -123,13 +144,12 @@ int Run::run_under_lease(Talk& talk) {
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
-  if (client_.endpoint().tcp()) {
-    print_error("a program cannot be started under a lease over TCP: the daemon cannot verify the process",
-                "use the daemon's Unix socket: --host unix://PATH or SUBLET_HOST");
-    talk.note("refused", {{"code", to_string(Code::Denied)}, {"detail", "a program cannot be started over TCP"}});
-    return kNotAllowed;
+  if (const auto may = may_start(); !may) {
+    talk.note("refused", {{"code", to_string(may.error().code)}, {"detail", may.error().detail}});
+    return our_code(fail(may.error()));
   }
   wanted.at_most = flags_.lease.wait;
+  limits_ = keep::raise_limits();
   keep::Signals signals;
   keep::Events events;
   client_.set_interrupt(events.interrupt());
@@ -164,7 +184,8 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
   const keep::Launch launch{
-      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env"))};
+      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env")),
+      limits_};
   keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);
   talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});
@@ -186,11 +207,9 @@ int run(const Common& common, const RunFlags& flags) {
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
-  // A program that does not exist must not wait in the queue.
-  if (const auto failure = keep::find_program(common.command->front())) {
-    print_error(failure->detail(common.command->front()), "put the program and its arguments after '--'");
-    return failure->status();
-  }
+  // A program that cannot start must not wait in the queue.
+  if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
+  if (const int code = refuse_program(common.command->front()); code != 0) return code;
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
   return Run(common, flags, std::move(*client)).go();

@@ -97,11 +97,11 @@ void Screen::draw(std::string_view text) {
     out += picture.substr(at, end - at) + "\x1b[K";
     at = end + 1;
   }
-  write_all(fd_, out + "\x1b[J\x1b[?2026l");
+  (void)write_all(fd_, out + "\x1b[J\x1b[?2026l");
 }
 
 void Screen::leave() {
-  if (std::exchange(entered_, false)) write_all(fd_, "\x1b[?25h\x1b[?1049l");
+  if (std::exchange(entered_, false)) (void)write_all(fd_, "\x1b[?25h\x1b[?1049l");
 }
 
 }  // namespace sublet::cli

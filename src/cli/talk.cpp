@@ -16,11 +16,16 @@ Talk::Talk(const Common& common, int status_fd, bool json_on_stderr, Look look)
 
 keep::Listener Talk::listener() {
   return {[this](const std::string& text) { say(text); },
-          [this](const char* event, const nlohmann::json& fields) { note(event, fields); }};
+          [this](const char* event, const nlohmann::json& fields) { note(event, fields); },
+          [this](const std::string& text) { fail(text); }};
 }
 
 void Talk::say(const std::string& line) {
-  if (common_.quiet || json_on_stderr_) return;
+  if (!common_.quiet && !json_on_stderr_) fail(line);
+}
+
+void Talk::fail(const std::string& line) {
+  if (json_on_stderr_) return note("error", {{"detail", line}});
   line_.clear();
   write_stderr(fmt::format("sublet: {}\n", visible(line)));
 }
@@ -30,8 +35,11 @@ void Talk::note(const char* event, nlohmann::json fields) {
   fields["event"] = event;
   fields["at"] = format_rfc3339(SystemClock().now());
   const std::string line = client::to_text(fields) + "\n";
-  if (status_fd_ >= 0) write_all(status_fd_, line);
-  if (json_on_stderr_) write_all(STDERR_FILENO, line);
+  if (json_on_stderr_) (void)write_all(STDERR_FILENO, line);
+  if (status_fd_ < 0 || write_all(status_fd_, line)) return;
+  const Error error = from_errno(fmt::format("--status-fd {} cannot be written", status_fd_), errno);
+  status_fd_ = -1;
+  fail(error.detail);
 }
 
 Status check_status_fd(int fd) {

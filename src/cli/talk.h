@@ -18,13 +18,14 @@ class Talk {
   // The listener refers to this object.
   keep::Listener listener();
 
-  void say(const std::string& line);  // "sublet: …", unless -q
+  void say(const std::string& line);   // "sublet: …", unless -q
+  void fail(const std::string& line);  // like say(), also with -q
   void note(const char* event, nlohmann::json fields);
   WaitLine& line() { return line_; }
 
  private:
   const Common& common_;
-  int status_fd_;
+  int status_fd_;  // -1: none, or it cannot be written
   bool json_on_stderr_;
   WaitLine line_;
 };

@@ -67,13 +67,14 @@ std::string fit(std::string_view text, std::size_t width) {
   return out + "…";
 }
 
-void write_all(int fd, std::string_view text) {
+bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
+    if (n <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(n));
   }
+  return true;
 }
 
 void write_stderr(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }

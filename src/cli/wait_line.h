@@ -21,8 +21,8 @@ std::string fit(std::string_view text, std::size_t width);
 // Writes to stderr, best effort. Unlike fmt::print it never throws: a closed pipe must not end a program's keeper.
 void write_stderr(std::string_view text);
 
-// Writes all of `text` to the descriptor, unbuffered. A reader that is gone misses it.
-void write_all(int fd, std::string_view text);
+// Writes all of `text` to the descriptor, unbuffered. False: it cannot be written, and errno is set.
+bool write_all(int fd, std::string_view text);
 
 class WaitLine {
  public:

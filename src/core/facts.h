@@ -175,11 +175,13 @@ struct HeldChanged {
   std::int32_t waiter = 0;
 };
 
-// The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal.
+// The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal. `forwarded`: its
+// keeper had got this signal and forwarded it.
 struct ProgramEnded {
   LeaseId lease;
   std::optional<int> exit_status;
   bool by_signal = false;
+  bool forwarded = false;
 };
 
 // The program could not be started (executable missing, keeper failed before exec).

@@ -3,6 +3,7 @@
 #include "core/stepper.h"
 
 #include "base/mutants.h"
+#include "base/text.h"
 #include "core/format.h"
 #include "core/methods.h"
 #include "core/slices.h"
@@ -116,7 +117,13 @@ Result<LeaseId> Stepper::on(const ProgramEnded& fact) {
   } else if (lease->stop_requested) {
     end(*lease, EndReason::released, ReasonKind::program_stopped, status_args(fact.exit_status));
   } else if (fact.by_signal) {
-    end(*lease, EndReason::owner_gone, ReasonKind::program_killed, status_args(fact.exit_status));
+    const bool named = fact.forwarded && fact.exit_status;
+    ReasonArgs killed = status_args(fact.exit_status);
+    if (named) killed.add("signal", signal_name(*fact.exit_status - 128));
+    end(*lease, EndReason::owner_gone, named ? ReasonKind::program_signalled : ReasonKind::program_killed,
+        std::move(killed));
+  } else if (!fact.exit_status && lease->owner.keeper) {
+    end(*lease, EndReason::owner_gone, ReasonKind::program_lost);
   } else {
     end(*lease, EndReason::released, ReasonKind::program_exited, status_args(fact.exit_status));
   }

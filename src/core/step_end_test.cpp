@@ -85,7 +85,7 @@ TEST(Program, ItsEndReleasesUnlessItWasKilledByOthers) {
   } rows[] = {{0, false, EndReason::released},
               {1, false, EndReason::released},
               {139, false, EndReason::released},
-              {std::nullopt, false, EndReason::released},  // its keeper was killed
+              {std::nullopt, false, EndReason::owner_gone},  // its keeper was killed
               {137, true, EndReason::owner_gone}};
   for (const auto& row : rows) {
     OneCard w;
@@ -96,6 +96,14 @@ TEST(Program, ItsEndReleasesUnlessItWasKilledByOthers) {
     for (const int later : {3, 4}) w.step(ProgramEnded{id, later, false});
     EXPECT_EQ(w.at(id).exit_status, row.status.value_or(3)) << "a record found later is still taken, but only one";
   }
+}
+
+TEST(Program, EndedByAForwardedSignalNamesTheSignal) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, 143, true, true});
+  EXPECT_EQ(w.at(id).end_reason, EndReason::owner_gone);
+  EXPECT_SAYS(w.reason(id, ReasonKind::program_signalled).text("signal"), "SIGTERM");
 }
 
 TEST(Program, ThatCouldNotStartFails) {

@@ -187,6 +187,7 @@ Reply post_release(Call& call) {
         const bool stop = body.boolean("stop").value_or(false);
         const auto exit_status = body.integer("exit_status", 0, 255);
         const auto signal = body.integer("signal", 1, 64);
+        const bool forwarded = body.boolean("forwarded").value_or(false);
         const auto failed = body.text("failed", 1024);
         const bool reported = failed || exit_status || signal;
         if (reported && generation != 0 && generation != lease.generation && !lease.ended()) {
@@ -204,7 +205,7 @@ Reply post_release(Call& call) {
                                "leave exit_status and signal out to release the lease");
           }
           const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
-          return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value()});
+          return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value(), forwarded});
         }
         if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
             !engine.programs().can_signal(lease.id)) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "keep/limits.h"
 #include "keep/signals.h"
 #include "keep/terminal.h"
 
@@ -18,17 +19,24 @@ namespace sublet::keep {
 struct Launch {
   std::vector<std::string> arguments;    // [0] is looked up in PATH unless it contains a slash
   std::vector<std::string> environment;  // "NAME=value"
+  std::vector<Limit> limits = {};        // set in the child; empty: it inherits ours
 };
 
 // The failure of exec(2).
 struct ExecFailure {
   int errnum = 0;
-  int status() const;  // exit status as in a shell: 127 not found, 126 not executable
+  std::string why = {};   // of an existing file: what is wrong with its interpreter; "": the text of `errnum`
+  std::string hint = {};  // "": none
+  int status() const;     // exit status as in a shell: 127 not found, 126 not executable
   std::string detail(const std::string& program) const;
 };
 
-// Looks the program up as exec does, so that a lease does not wait in the queue for a missing program.
+// Looks the program and its interpreter up as exec does, so that a lease does not wait in the queue for a program that
+// cannot start.
 std::optional<ExecFailure> find_program(const std::string& program);
+
+// Describes a status of waitpid: "exit status 7", or "signal 9 (Killed)".
+std::string describe_end(int status);
 
 class Child {
  public:

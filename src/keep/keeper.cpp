@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "keep/keeper.h"
 
-#include "base/clock.h"
 #include "base/text.h"
-#include "proc/exit_record.h"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cstring>
 
 namespace sublet::keep {
 namespace {
@@ -20,15 +16,6 @@ using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
 constexpr Duration heard_in = 500ms;  // a process without a handler for the signal has ended by then
-
-std::string describe(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
-  return fmt::format("exit status {}", WEXITSTATUS(status));
-}
-
-const char* name_of(int signal) {
-  return signal == SIGINT ? "SIGINT" : signal == SIGQUIT ? "SIGQUIT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
-}
 
 // Whether the end reason also ends a living program that Sublet started. After other reasons the program runs on.
 bool ends_program(const std::string& reason) {
@@ -94,7 +81,7 @@ Outcome Keeper::run(const Launch& launch) {
   if (!book()) {
     child_->abandon();
     if (phase_ == Phase::tree_ended)
-      return give_up(fmt::format("the program ended before it was started ({})", describe(main_status_)), 125);
+      return give_up(fmt::format("the program ended before it was started ({})", describe_end(main_status_)), 125);
     ::waitpid(child_->pid(), nullptr, 0);
     Outcome left = give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
     if (leave_by_key_) left.interrupted_by = leave_by_;
@@ -110,7 +97,7 @@ Outcome Keeper::run(const Launch& launch) {
 
 // No program was started: the lease is released.
 Outcome Keeper::give_up(const std::string& why, int code) {
-  if (!why.empty()) listener_.say(why);
+  if (!why.empty()) listener_.fail(why);
   events_.resume();
   client::Patience short_one;
   short_one.limit = 5s;
@@ -131,8 +118,8 @@ bool Keeper::book() {
     return true;
   }
   if (!answer && answer.error().kind != client::FailureKind::cancelled) {
-    listener_.say(fmt::format("{} could not be attached to the program, which was not started: {}", lease_.id,
-                              answer.error().error.detail));
+    listener_.fail(fmt::format("{} could not be attached to the program, which was not started: {}", lease_.id,
+                               answer.error().error.detail));
   }
   return false;
 }
@@ -149,7 +136,8 @@ void Keeper::on_exec() {
   exec_failure_ = child_->exec_result();
   exec_done_ = true;
   if (exec_failure_) {
-    listener_.say(exec_failure_->detail(program_));
+    if (auto known = find_program(program_); known && known->errnum == exec_failure_->errnum) exec_failure_ = known;
+    listener_.fail(exec_failure_->detail(program_));
     return;
   }
   listener_.note("started", {{"pid", child_->pid()}});
@@ -161,7 +149,7 @@ void Keeper::watch_lease() {
     const auto answer = client_.insist(request("GET", call, nullptr), patience(listener_), poll_wait + 30s);
     if (!answer) {
       if (answer.error().kind == client::FailureKind::cancelled) break;
-      listener_.say(
+      listener_.fail(
           fmt::format("{}: {}. The program continues without a lease.", lease_.id, answer.error().error.detail));
       break;
     }
@@ -177,7 +165,8 @@ void Keeper::watch_lease() {
       break;
     }
     if (lease_.ended()) {
-      listener_.say(fmt::format("{} ended ({}). The program continues without a lease.", lease_.id, lease_.end_reason));
+      listener_.fail(
+          fmt::format("{} ended ({}). The program continues without a lease.", lease_.id, lease_.end_reason));
       break;
     }
   }
@@ -198,7 +187,8 @@ void Keeper::tell_state(const std::string& before) {
     }
   }
   listener_.note(lease_.state == "active" ? "resumed" : lease_.state.c_str(), fields);
-  if (!line.empty()) listener_.say(line);
+  if (line.empty()) return;
+  (lease_.state == "poisoned" ? listener_.fail : listener_.say)(line);
 }
 
 // The program runs again, but no pause was seen. The pause may have been too short to be seen.
@@ -223,7 +213,7 @@ void Keeper::on_signal(const Signal& signal) {
         return events_.cancel();
       }
       pass_on(signal);
-      return unheard_timer_.set(heard_in, [this, name = name_of(signal.number)] { tell_unheard(name); });
+      return unheard_timer_.set(heard_in, [this, name = signal_name(signal.number)] { tell_unheard(name); });
     case SIGTSTP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended ||
           (grouping_ == Grouping::shared && signal.from_kernel)) {
@@ -239,6 +229,7 @@ void Keeper::on_signal(const Signal& signal) {
 
 void Keeper::pass_on(const Signal& signal) {
   const int number = signal.number;
+  forwarded_.insert(number);
   if (phase_ == Phase::main_ended) {
     // The terminal has already sent the signal to our whole group.
     if (number != SIGWINCH) (void)tree_->signal(number, signal.from_kernel);
@@ -255,7 +246,7 @@ void Keeper::pass_on(const Signal& signal) {
 }
 
 // A program that handles the signal itself may wait for the driver until it is resumed.
-void Keeper::tell_unheard(const char* signal) {
+void Keeper::tell_unheard(const std::string& signal) {
   if (phase_ != Phase::running || stopping_) return;
   if (lease_.state == "poisoned") return listener_.say(news(lease_));
   if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;
@@ -282,129 +273,6 @@ void Keeper::continue_program() {
   if (phase_ != Phase::running || grouping_ == Grouping::shared) return;
   if (terminal_.foreground() == ::getpgrp()) terminal_.set_foreground(child_->pid());
   ::kill(-child_->pid(), SIGCONT);
-}
-
-// --- the end of the program
-
-void Keeper::reap() {
-  bool children_left = false;
-  for (;;) {
-    int status = 0;
-    const pid_t pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid <= 0) {
-      children_left = pid == 0;
-      break;
-    }
-    if (!child_ || pid != child_->pid()) continue;
-    if (WIFSTOPPED(status)) on_stopped(WSTOPSIG(status));
-    else on_main_ended(status);
-  }
-  if (phase_ == Phase::main_ended) check_tree(children_left);
-}
-
-void Keeper::on_main_ended(int status) {
-  main_status_ = status;
-  // The daemon measures the same grace, and may be first.
-  if (stopping_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) say_killed();
-  if (phase_ == Phase::held) {  // the child was killed before it ran
-    phase_ = Phase::tree_ended;
-    return events_.cancel();
-  }
-  if (!exec_done_) on_exec();
-  phase_ = Phase::main_ended;
-  if (grouping_ == Grouping::own && terminal_ && terminal_.foreground() == child_->pid()) {
-    if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT)) key_pressed_ = true;
-    // The rest of the tree is in the background now. The terminal's keys come to us, and we pass them on.
-    terminal_.set_foreground(::getpgrp());
-  }
-}
-
-void Keeper::check_tree(bool children_left) {
-  if (children_left) {
-    const auto left = tree_->processes();
-    if (!left || !left->empty()) {
-      // Descendants that end within a second need no message.
-      if (!std::exchange(told_, true)) tell_timer_.set(1s, [this] { tell_of_descendants(); });
-      return;
-    }
-  }
-  phase_ = Phase::tree_ended;
-  tell_timer_.clear();
-  unheard_timer_.clear();
-  stop_timer_.clear();
-  events_.cancel();
-}
-
-void Keeper::tell_of_descendants() {
-  const auto left = tree_->processes();
-  if (!left || left->empty()) return;
-  listener_.say(fmt::format("{} has ended ({}); waiting for {} of its processes, among them {} (pid {})",
-                            printable(program_), describe(main_status_), left->size(), printable(left->front().comm),
-                            left->front().ref.pid));
-  listener_.note("main_ended", {{"processes_left", left->size()}});
-}
-
-void Keeper::begin_stop(const std::string& why, Duration grace) {
-  if (std::exchange(stopping_, true)) return;
-  listener_.say(fmt::format("{} is {}: ending the program (SIGTERM, after {} SIGKILL)", lease_.id,
-                            why == "expired" ? "expired" : why, format_duration(grace)));
-  listener_.note("stopping", {{"reason", why}, {"grace_seconds", grace / 1s}});
-  (void)tree_->signal(SIGTERM);
-  (void)tree_->signal(SIGCONT);  // a stopped process could not react to SIGTERM
-  stop_timer_.set(grace, [this] { kill_tree(); });
-}
-
-void Keeper::say_killed() {
-  if (!std::exchange(kill_said_, true))
-    listener_.say(fmt::format("{}: the program did not end after SIGTERM; sending SIGKILL", lease_.id));
-}
-
-void Keeper::kill_tree() {
-  say_killed();
-  // The next pass finds processes that were forked while the table was read.
-  const auto sent = tree_->signal(SIGKILL);
-  stop_timer_.set(sent && *sent > 0 ? 20ms : 500ms, [this] { kill_tree(); });
-}
-
-void Keeper::report() {
-  json body = json::object();
-  proc::ExitRecord record;
-  record.ended_at = SystemClock().now();
-  if (WIFSIGNALED(main_status_)) body["signal"] = *(record.signal = WTERMSIG(main_status_));
-  else body["exit_status"] = *(record.exit_status = WEXITSTATUS(main_status_));
-  if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
-  bool recorded = false;
-  // A program that could not be started has no exit status. A record would tell the daemon that it ran.
-  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_) {
-    record.lease = *id;
-    const auto written = proc::write_exit_record(lease_.exit_record, record);
-    if (written) recorded = true;
-    else listener_.say(fmt::format("cannot write the exit record: {}", written.error().detail));
-  }
-  auto release = request("POST", "/release", body);
-  release.idempotency_key = client::new_idempotency_key();
-  client::Patience brief;
-  brief.limit = 3s;
-  auto answer = client_.insist(release, brief, 10s);
-  if (!answer && answer.error().passing()) {
-    listener_.say(fmt::format("the program has ended ({}); waiting up to a minute for the daemon, to report this",
-                              describe(main_status_)));
-    brief.limit = 57s;
-    answer = client_.insist(release, brief, 10s);
-  }
-  if (answer || answer.error().kind == client::FailureKind::answered) return;
-  listener_.say(fmt::format(
-      "the end of {} was not reported to the daemon: {}{}", lease_.id, answer.error().error.detail,
-      recorded ? "; the daemon reads the exit record when it is back" : "; the daemon will not know the exit status"));
-}
-
-Outcome Keeper::outcome() const {
-  if (exec_failure_) return {exec_failure_->status(), 0};
-  if (!WIFSIGNALED(main_status_)) return {WEXITSTATUS(main_status_), 0};
-  const int signal = WTERMSIG(main_status_);
-  const bool interrupted = terminal_ && key_pressed_ && (signal == SIGINT || signal == SIGQUIT);
-  return {128 + signal, interrupted ? signal : 0};
 }
 
 }  // namespace sublet::keep

@@ -15,14 +15,17 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace sublet::keep {
 
-// Receives the keeper's messages: `say` lines for people, `note` changes of state for machines.
+// Receives the keeper's messages: `say` progress for people, `note` changes of state for machines, `fail` errors for
+// people, which --quiet does not silence.
 struct Listener {
   std::function<void(const std::string& line)> say;
   std::function<void(const char* event, const nlohmann::json& fields)> note;
+  std::function<void(const std::string& line)> fail = say;
 };
 
 // Returns the waiting rules of clients, with messages while the daemon is away.
@@ -69,6 +72,7 @@ class Keeper {
   bool leave_by_key_ = false;       // the signal came from the terminal
   bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, the keeper stops too
   bool key_pressed_ = false;        // an interrupt from the terminal reached us or the program
+  std::set<int> forwarded_;         // signals that we and the program got
   bool was_paused_ = false;         // the lease was seen paused since the last order to pause
   bool stopping_ = false;
   bool kill_said_ = false;
@@ -86,7 +90,7 @@ class Keeper {
 
   void on_signal(const Signal& signal);
   void pass_on(const Signal& signal);
-  void tell_unheard(const char* signal);
+  void tell_unheard(const std::string& signal);
   void on_stopped(int signal);
   void continue_program();
   void on_exec();

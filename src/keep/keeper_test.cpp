@@ -260,6 +260,16 @@ TEST_F(KeeperTest, PassesSignalsOn) {
   FakeServer server(path, [&](const FakeRequest& r) { return usual(r); });
   // The program reports that it is ready by a signal to its keeper, which passes it back.
   EXPECT_EQ(keep("trap 'exit 9' USR2; kill -USR2 $PPID; while :; do sleep 0.05; done").code, 9);
+  EXPECT_EQ(body_of(server, "/release"), (json{{"exit_status", 9}}));
+}
+
+TEST_F(KeeperTest, TellsThatItForwardedTheSignal) {
+  FakeServer server(path, [&](const FakeRequest& r) { return usual(r); });
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1}) {
+    EXPECT_EQ(keep(fmt::format("kill -{} $PPID; while :; do sleep 0.05; done", signal)).code, 128 + signal);
+    EXPECT_EQ(body_of(server, "/release"), (json{{"signal", signal}, {"forwarded", true}}));
+    EXPECT_TRUE(proc::read_exit_record(record, ::getuid())->forwarded);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ namespace sublet::keep {
 namespace {
 
 constexpr int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH, SIGCHLD};
+// A closed pipe and a limit of the caller must not end this process.
+constexpr std::array unwanted = {SIGPIPE, SIGXFSZ, SIGXCPU};
 
 bool ignored(int signal) {
   struct sigaction action {};
@@ -35,7 +37,7 @@ Signals::Signals() {
     if (signal == SIGCHLD || !ignored(signal)) sigaddset(&taken_, signal);
   }
   const auto ignore = plain(SIG_IGN), standard = plain(SIG_DFL);
-  ::sigaction(SIGPIPE, &ignore, &pipe_before_);
+  for (std::size_t i = 0; i < unwanted.size(); ++i) ::sigaction(unwanted[i], &ignore, &ignored_before_[i]);
   ::sigaction(SIGCHLD, &standard, &child_before_);
   ::sigprocmask(SIG_BLOCK, &taken_, &mask_before_);
   fd_ = Fd(::signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -48,7 +50,7 @@ Signals::Signals() {
 Signals::~Signals() { restore(); }
 
 void Signals::restore() const {
-  ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+  for (std::size_t i = 0; i < unwanted.size(); ++i) ::sigaction(unwanted[i], &ignored_before_[i], nullptr);
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include <array>
 #include <functional>
 #include <optional>
 
@@ -19,7 +20,8 @@ struct Signal {
 
 // The constructor blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH and SIGCHLD,
 // and next() reads them. Signals that were ignored before (by nohup, or by a shell for a background job) stay ignored.
-// SIGPIPE is ignored. One object per process, made before any thread. The destructor restores everything.
+// SIGPIPE, SIGXFSZ and SIGXCPU are ignored: a write that fails returns an error. One object per process, made before
+// any thread. The destructor restores everything.
 class Signals {
  public:
   Signals();
@@ -53,7 +55,7 @@ class Signals {
   Fd fd_;
   sigset_t taken_{};
   sigset_t mask_before_{};
-  struct sigaction pipe_before_ {};
+  std::array<struct sigaction, 3> ignored_before_{};
   struct sigaction child_before_ {};
 };
 

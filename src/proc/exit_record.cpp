@@ -79,6 +79,7 @@ std::string encode_exit_record(const ExitRecord& record) {
   json["lease"] = to_string(record.lease);
   json["exit_status"] = record.exit_status ? Json(*record.exit_status) : Json();
   json["signal"] = record.signal ? Json(*record.signal) : Json();
+  if (record.forwarded) json["forwarded"] = true;
   json["ended_at"] = format_rfc3339(record.ended_at);
   return json.dump() + "\n";
 }
@@ -98,6 +99,7 @@ Result<ExitRecord> decode_exit_record(std::string_view text) {
   if (!read_optional(json, "exit_status", 0, 255, record.exit_status)) return not_a_record("exit_status is no status");
   if (!read_optional(json, "signal", 1, 64, record.signal)) return not_a_record("signal is no signal");
   if (record.exit_status && record.signal) return not_a_record("both an exit status and a signal");
+  record.forwarded = record.signal && json.value("forwarded", Json()) == true;
   const auto time = parse_time(ended->get_ref<const std::string&>());
   if (!time) return not_a_record("ended_at is no time");
   record.ended_at = *time;

@@ -20,6 +20,7 @@ struct ExitRecord {
   std::optional<int> exit_status;  // 0 … 255; unset if a signal ended the program, or if the status is not known
   std::optional<int> signal;       // 1 … 64
   Time ended_at;                   // in whole milliseconds
+  bool forwarded = false;          // the keeper had got this signal and forwarded it
   bool operator==(const ExitRecord&) const = default;
 };
 

@@ -13,7 +13,8 @@ const Time some_time{1'795'276'805'123'000'000};  // 2026-11-21T16:00:05.123Z, i
 
 TEST(ExitRecord, GoesThroughText) {
   for (const ExitRecord& record : {ExitRecord{{7}, 0, {}, some_time}, ExitRecord{{8}, 255, {}, some_time},
-                                   ExitRecord{{9}, {}, 9, some_time}, ExitRecord{{10}, {}, {}, some_time}}) {
+                                   ExitRecord{{9}, {}, 9, some_time}, ExitRecord{{10}, {}, {}, some_time},
+                                   ExitRecord{{11}, {}, 15, some_time, true}}) {
     const auto read = decode_exit_record(encode_exit_record(record));
     ASSERT_TRUE(read) << read.error().detail;
     EXPECT_EQ(*read, record);

@@ -3,6 +3,8 @@
 
 The programs are shell scripts: a keeper's work does not depend on its program.
 """
+import ctypes
+import json
 import os
 import pathlib
 import signal
@@ -10,7 +12,7 @@ import subprocess
 
 import pytest
 
-from tests.support.keeping import daemon, ended, lease, read_until, wait_file  # noqa: F401
+from tests.support.keeping import daemon, ended, full, lease, queued, read_until, wait_file  # noqa: F401
 from tests.support.sublet import wait_until
 
 
@@ -39,14 +41,50 @@ def test_commands_that_cannot_be_executed(daemon, tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
-    for program, status in [("no-such-program-here", 127), (str(plain), 126), (str(tmp_path), 126)]:
-        done = daemon.cli("run", "--vram", "64MiB", "--", program)
+    windows = tmp_path / "windows"
+    windows.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
+    windows.chmod(0o755)
+    for program, status, word in [("no-such-program-here", 127, "PATH"), (str(plain), 126, "Permission denied"),
+                                  (str(tmp_path), 126, "Permission denied"),
+                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF")]:
+        done = daemon.cli("run", "-q", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
-        assert program in done.stderr
+        assert program in done.stderr and word in done.stderr
     assert daemon.leases(all=True) == []  # found before any request
-    done = daemon.cli("run", "--vram", "64MiB", "--tag", "broken", "--", str(broken))
-    assert done.returncode == 127, done.stderr
+
+
+def test_what_disappears_in_the_queue_is_named(daemon, full, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    run = daemon.spawn("sublet", "run", "-q", "--vram", "3GiB", "--tag", "broken", "--", script)
+    queued(daemon, "broken")
+    script.write_text("#!/no/such/interpreter\n")
+    full.terminate()
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 127
+    assert "'/no/such/interpreter'" in stderr
     assert lease(daemon, "broken")["end_reason"] == "failed"
+
+
+def test_a_removed_working_directory(daemon, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    run = daemon.spawn("sh", "-c", f"rmdir {gone}; exec sublet run -q --vram 64MiB -- true", cwd=gone)
+    assert "working directory was removed" in run.communicate(timeout=60)[1]
+    assert run.returncode == 125
+    assert daemon.leases(all=True) == []
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-r", "-p", "-f", "true"], capture_output=True).returncode != 0,
+                    reason="needs a new pid namespace")
+def test_another_pid_namespace_is_refused_before_the_queue(daemon, full):
+    options = ["-p", "-f"] if os.getuid() == 0 else ["-r", "-p", "-f"]
+    run = daemon.spawn("unshare", *options, "sublet", "run", "-q", "--vram", "3GiB", "--", "true")
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 77, stderr
+    assert "--pid=host" in stderr and "hold --vram SIZE --pid PID" in stderr
+    assert [row["tag"] for row in daemon.leases(all=True)] == ["blocker"]
 
 
 def test_arguments_and_streams_are_untouched(daemon):
@@ -69,6 +107,35 @@ def test_environment(daemon):
     assert "SUBLET_SOCKET" not in values
     for name, value in daemon.api().get("/v1/status")["program_env"].items():
         assert values[name].split(":")[0] == value.split(":")[0]
+
+
+def unprivileged():
+    """Makes this process one that cannot raise its hard limits."""
+    cap_sys_resource, pr_capbset_drop = 24, 24
+    ctypes.CDLL(None).prctl(pr_capbset_drop, cap_sys_resource)
+
+
+@pytest.mark.parametrize("limit", ["-f 0", "-n 32", "-s 256", "-t 1", "-u 8000"])
+def test_limits_are_the_programs(daemon, limit):
+    script = "ulimit -S -a; ulimit -H -a; exit 7"
+    plain = subprocess.run(["sh", "-c", f"ulimit {limit}; {script}"], preexec_fn=unprivileged, capture_output=True,
+                           text=True)
+    run = daemon.spawn("sh", "-c", f'ulimit {limit}; exec sublet run --vram 64MiB --tag it -- sh -c "{script}"',
+                       preexec_fn=unprivileged)
+    stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 7, stderr
+    assert stdout == plain.stdout
+    assert lease(daemon, "it")["exit_status"] == 7
+    assert ("cannot write the exit record" in stderr) == (limit == "-f 0"), stderr
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "3>/dev/full"])
+def test_streams_that_cannot_be_written(daemon, stream):
+    script = f'exec sublet run --vram 64MiB {"--status-fd 3" if stream == "3>/dev/full" else ""} -- sh -c "exit 7"'
+    run = daemon.spawn("sh", "-c", f"{script} {stream}")
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 7
+    assert stderr.count("--status-fd 3 cannot be written: No space left on device") == (stream == "3>/dev/full")
 
 
 def test_refusals(daemon, tmp_path):
@@ -108,6 +175,19 @@ def test_signals_are_passed_on_once(daemon, tmp_path):
     run.send_signal(signal.SIGUSR2)
     assert run.wait(timeout=60) == 9
     assert out.read_text().split() == names
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
+def test_a_forwarded_signal_is_named(daemon, tmp_path, name):
+    ready = tmp_path / "ready"
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "told", "--", "sh", "-c",
+                       f"echo > {ready}; exec sleep 1000")
+    wait_file(ready)
+    number = getattr(signal, "SIG" + name)
+    run.send_signal(number)
+    assert run.wait(timeout=60) == 128 + number
+    assert lease(daemon, "told")["exit_status"] == 128 + number
+    assert f"ended by the SIG{name} that `sublet run` got and forwarded" in daemon.cli("why", "told").stdout
 
 
 def test_ignored_signals_stay_ignored(daemon, tmp_path):
@@ -158,7 +238,7 @@ def test_time_to_live_ends_the_tree(daemon, tmp_path):
     pids = tmp_path / "pids"
     script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {pids}; while :; do sleep 0.05; done' & " \
              f"echo $$ >> {pids}; while :; do sleep 0.05; done"
-    done = daemon.cli("run", "--vram", "64MiB", "--ttl", "1s", "--tag", "ttl", "--", "sh", "-c", script)
+    done = daemon.cli("run", "-q", "--vram", "64MiB", "--ttl", "1s", "--tag", "ttl", "--", "sh", "-c", script)
     assert done.returncode == 128 + signal.SIGKILL, done.stderr
     assert "expired" in done.stderr
     for pid in pids.read_text().split():
@@ -175,6 +255,37 @@ def test_stop(daemon, tmp_path):
     assert run.wait(timeout=60) == 128 + signal.SIGTERM
     assert lease(daemon, "victim")["state"] == "ended"
     assert daemon.cli("wait", "victim").returncode == 128 + signal.SIGTERM
+
+
+def test_wait_for_several_leases(daemon, tmp_path):
+    def start(tag, status):
+        return daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", tag, "--", "sh", "-c",
+                            f"while [ ! -e {tmp_path / tag} ]; do sleep 0.05; done; exit {status}")
+
+    runs = [start("first", 0), start("second", 5), start("third", 6)]
+    for tag in ("first", "second", "third"):
+        wait_until(lambda tag=tag: any(x["tag"] == tag and x["state"] == "active" for x in daemon.leases()), tag)
+    assert daemon.cli("wait", "first", "no-such-lease").returncode == 4
+    both = daemon.spawn("sublet", "wait", "--json", "first", "third", "second")
+    one = daemon.spawn("sublet", "wait", "--any", "first", "second", "third")
+    (tmp_path / "second").touch()
+    assert one.wait(timeout=60) == 5
+    assert "has ended (released)" in one.stderr.read()
+    assert both.poll() is None
+    for tag in ("first", "third"):
+        (tmp_path / tag).touch()
+    assert both.wait(timeout=60) == 6  # of the first one in the order given that failed
+    assert [json.loads(line)["exit_status"] for line in both.stdout.read().splitlines()] == [0, 6, 5]
+    assert [run.wait(timeout=60) for run in runs] == [0, 5, 6]
+    assert daemon.cli("wait", "--any", "third", "second").returncode == 6
+
+
+def test_an_unknown_lease_has_its_own_status(daemon):
+    for words in (["wait"], ["wait", "--any"], ["why"], ["stop"], ["release"], ["renew"], ["pause"], ["resume"],
+                  ["preempt"], ["resize"], ["events"], ["claim"]):
+        done = daemon.cli(*words, "no-such-lease", *(["1GiB"] if words == ["resize"] else []))
+        assert done.returncode == 4, (words, done.stderr)
+        assert "no-such-lease" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------- restarts
@@ -217,7 +328,7 @@ def test_program_ends_without_daemon_and_record(daemon, tmp_path):
     daemon.kill()
     record.parent.rename(record.parent.with_suffix(".gone"))
     go.touch()
-    read_until(run.stderr, "cannot write the exit record")
+    read_until(run.stderr, "cannot open the directory of the exit record")
     read_until(run.stderr, "waiting up to a minute")
     run.send_signal(signal.SIGINT)
     assert "will not know the exit status" in read_until(run.stderr, "was not reported")
@@ -236,4 +347,8 @@ def test_keeper_killed(daemon, tmp_path):
     assert os.path.exists(f"/proc/{pid}")
     assert lease(daemon, "orphan")["state"] == "active"
     go.touch()
-    assert ended(daemon, "orphan")["exit_status"] is None
+    gone = ended(daemon, "orphan")
+    assert (gone["exit_status"], gone["end_reason"]) == (None, "owner_gone")
+    waited = daemon.cli("wait", "-q", "orphan")
+    assert waited.returncode == 1 and "has ended (owner_gone)" in waited.stderr
+    assert "its keeper did not report the exit status" in daemon.cli("why", "orphan").stdout

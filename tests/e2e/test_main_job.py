@@ -225,7 +225,7 @@ def test_a_killed_keeper_ends_nothing(start_daemon):
     assert lease_of(daemon, "orphan")["state"] == "active"
     assert alive(program)
     ended = wait_for_state(daemon, "orphan", "ended")
-    assert ended["exit_status"] is None and ended["end_reason"] == "released"
+    assert ended["exit_status"] is None and ended["end_reason"] == "owner_gone"
     wait_until(lambda: not alive(program), "it is gone")
 
 
