@@ -113,7 +113,8 @@ int Hold::stay(Talk& talk, keep::Events& events, keep::Signals& signals, const A
     const auto now = client::parse_lease(reply->text);
     if (!now) return fail(common_, now.error());
     if (now->granted() && now->state != lease.state)
-      if (const std::string line = keep::news(*now); !line.empty()) talk.say(line);
+      if (const std::string line = keep::news(*now); !line.empty())
+        now->state == "poisoned" ? talk.fail(line) : talk.say(line);
     lease = *now;
     // There is no program to end: a stop ends the lease.
     if (lease.stopping) break;

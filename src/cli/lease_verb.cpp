@@ -95,7 +95,7 @@ client::Answer<Ended> wait_for_end(const Common& common, client::Client& client,
     if (!lease) return lease.error();
     if (lease->ended()) return Ended{std::move(*lease), std::move(*reply)};
     // It does not end by itself.
-    if (lease->state == "poisoned" && !lease->stopping && !std::exchange(told, true)) talk.say(keep::news(*lease));
+    if (lease->state == "poisoned" && !lease->stopping && !std::exchange(told, true)) talk.fail(keep::news(*lease));
     const std::string call = fmt::format("?wait=60s&since={}", client::encode(lease->state));
     reply = client.insist({"GET", lease_target({lease->id, {}}, call), {}, {}, token}, keep::patience(listener), 90s);
   }

@@ -27,6 +27,15 @@ struct RunFlags {
   std::optional<int> status_fd;
 };
 
+// Prints why exec fails, and returns the exit status as of a shell.
+int refuse_program(const std::string& program) {
+  auto failure = keep::find_program(program);
+  if (!failure) return 0;
+  print_error(failure->detail(program),
+              failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint);
+  return failure->status();
+}
+
 // A failure of `sublet run` must not look like the program's own exit status.
 int our_code(int code) { return code == kFailed ? ours : code; }
 
@@ -189,11 +198,8 @@ int run(const Common& common, const RunFlags& flags) {
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
-  // A program that does not exist must not wait in the queue.
-  if (const auto failure = keep::find_program(common.command->front())) {
-    print_error(failure->detail(common.command->front()), "put the program and its arguments after '--'");
-    return failure->status();
-  }
+  // A program that cannot start must not wait in the queue.
+  if (const int code = refuse_program(common.command->front()); code != 0) return code;
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
   return Run(common, flags, std::move(*client)).go();

@@ -19,7 +19,8 @@ int wait(const Common& common, const LeaseVerb& verb) {
   const client::Lease& lease = ended->lease;
   if (lease.exit_status) return *lease.exit_status;
   if (lease.end_reason == "released") return kOk;
-  if (!common.json) say(common, visible(fmt::format("{} has ended ({})", lease.id, lease.end_reason)));
+  if (!common.json)
+    print_error(visible(fmt::format("{} has ended ({})", lease.id, lease.end_reason)), "see: sublet why " + lease.id);
   return kFailed;
 }
 

@@ -2,10 +2,10 @@
 #include "keep/child.h"
 
 #include "base/text.h"
+#include "keep/interpreter.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,14 +22,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
   out.push_back(nullptr);
   return out;
-}
-
-// Returns 0 if the file can be executed, else the errno of exec.
-int executable(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return errno;
-  if (!S_ISREG(status.st_mode)) return EACCES;
-  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
 }
 
 // Runs in the child between fork and exec. No other thread can hold a lock, because there is only one thread.
@@ -52,27 +44,36 @@ int executable(const std::string& path) {
 int ExecFailure::status() const { return errnum == ENOENT ? 127 : 126; }
 
 std::string ExecFailure::detail(const std::string& program) const {
-  if (errnum == ENOENT && program.find('/') == std::string::npos) {
+  if (errnum == ENOENT && why.empty() && program.find('/') == std::string::npos) {
     return fmt::format("'{}' was not found in PATH", printable(program));
   }
-  return fmt::format("'{}' cannot be executed: {}", printable(program), std::strerror(errnum));
+  return fmt::format("'{}' cannot be executed: {}", printable(program), why.empty() ? std::strerror(errnum) : why);
 }
 
 std::optional<ExecFailure> find_program(const std::string& program) {
   const auto failure = [](int errnum) { return errnum == 0 ? std::nullopt : std::optional(ExecFailure{errnum}); };
   if (program.empty()) return ExecFailure{ENOENT};
-  if (program.find('/') != std::string::npos) return failure(executable(program));
+  if (program.find('/') != std::string::npos) {
+    const int errnum = executable(program);
+    return errnum == 0 ? interpreter_failure(program) : failure(errnum);
+  }
   const char* variable = std::getenv("PATH");
   std::string_view path = variable != nullptr ? variable : "/bin:/usr/bin";
   int found = ENOENT;
+  std::optional<ExecFailure> broken;
   for (;;) {
     const auto colon = path.find(':');
     const std::string_view dir = path.substr(0, colon);
-    const int errnum = executable(dir.empty() ? program : fmt::format("{}/{}", dir, program));
-    if (errnum == 0) return std::nullopt;
+    const std::string file = dir.empty() ? program : fmt::format("{}/{}", dir, program);
+    const int errnum = executable(file);
     // Like exec: continues the search, and reports EACCES if nothing better is found.
     if (errnum == EACCES) found = EACCES;
-    if (colon == std::string_view::npos) return failure(found);
+    if (errnum == 0) {
+      auto failed = interpreter_failure(file);
+      if (!failed) return std::nullopt;
+      if (!broken) broken = std::move(failed);
+    }
+    if (colon == std::string_view::npos) return broken ? broken : failure(found);
     path.remove_prefix(colon + 1);
   }
 }

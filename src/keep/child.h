@@ -25,11 +25,14 @@ struct Launch {
 // The failure of exec(2).
 struct ExecFailure {
   int errnum = 0;
-  int status() const;  // exit status as in a shell: 127 not found, 126 not executable
+  std::string why = {};   // of an existing file: what is wrong with its interpreter; "": the text of `errnum`
+  std::string hint = {};  // "": none
+  int status() const;     // exit status as in a shell: 127 not found, 126 not executable
   std::string detail(const std::string& program) const;
 };
 
-// Looks the program up as exec does, so that a lease does not wait in the queue for a missing program.
+// Looks the program and its interpreter up as exec does, so that a lease does not wait in the queue for a program that
+// cannot start.
 std::optional<ExecFailure> find_program(const std::string& program);
 
 // Describes a status of waitpid: "exit status 7", or "signal 9 (Killed)".

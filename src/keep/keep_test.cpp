@@ -92,6 +92,35 @@ TEST_F(ChildTest, ReportsWhyItCannotExecute) {
   }
 }
 
+TEST_F(ChildTest, NamesTheInterpreterThatFails) {
+  const auto failure = [&](const std::string& text) {
+    const std::string script = dir.path() + "/script";
+    std::ofstream(script) << text;
+    ::chmod(script.c_str(), 0755);
+    return find_program(script);
+  };
+  const auto missing = failure("#! /no/such/interpreter -x\n");
+  ASSERT_TRUE(missing);
+  EXPECT_EQ(missing->status(), 127);
+  EXPECT_NE(missing->detail("script").find("'/no/such/interpreter'"), std::string::npos) << missing->detail("script");
+  EXPECT_EQ(failure("#!/etc/passwd\n")->status(), 126) << "not executable";
+  for (const char* text : {"#!/bin/sh\r\nexit 0\r\n", "#!/usr/bin/env sh\r\n", "#!/bin/sh\r"}) {
+    const auto returns = failure(text);
+    ASSERT_TRUE(returns) << text;
+    EXPECT_EQ(returns->status(), 127);
+    EXPECT_NE(returns->detail("script").find("CRLF"), std::string::npos) << returns->detail("script");
+    EXPECT_NE(returns->hint.find("sed"), std::string::npos);
+  }
+  for (const char* text : {"#!/bin/sh\n", "#!/usr/bin/env sh\n", "#!\n", "exit 0\n", ""})
+    EXPECT_FALSE(failure(text)) << text;
+  std::string binary = read_all("/bin/sh");
+  const std::size_t linker = binary.find("/lib64/ld-linux");
+  if (linker == std::string::npos) return;  // linked statically, or for another machine
+  EXPECT_FALSE(failure(binary));
+  binary[linker + 1] = 'x';
+  EXPECT_NE(failure(binary)->detail("sh").find("dynamic linker '/xib64/ld-linux"), std::string::npos);
+}
+
 TEST_F(ChildTest, IsLookedForAsExecDoes) {
   EXPECT_FALSE(find_program("sh"));
   EXPECT_FALSE(find_program("/bin/sh"));

@@ -136,6 +136,7 @@ void Keeper::on_exec() {
   exec_failure_ = child_->exec_result();
   exec_done_ = true;
   if (exec_failure_) {
+    if (auto known = find_program(program_); known && known->errnum == exec_failure_->errnum) exec_failure_ = known;
     listener_.fail(exec_failure_->detail(program_));
     return;
   }

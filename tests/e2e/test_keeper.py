@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from tests.support.keeping import daemon, ended, lease, read_until, wait_file  # noqa: F401
+from tests.support.keeping import daemon, ended, full, lease, queued, read_until, wait_file  # noqa: F401
 from tests.support.sublet import wait_until
 
 
@@ -40,13 +40,29 @@ def test_commands_that_cannot_be_executed(daemon, tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
-    for program, status in [("no-such-program-here", 127), (str(plain), 126), (str(tmp_path), 126)]:
-        done = daemon.cli("run", "--vram", "64MiB", "--", program)
+    windows = tmp_path / "windows"
+    windows.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
+    windows.chmod(0o755)
+    for program, status, word in [("no-such-program-here", 127, "PATH"), (str(plain), 126, "Permission denied"),
+                                  (str(tmp_path), 126, "Permission denied"),
+                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF")]:
+        done = daemon.cli("run", "-q", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
-        assert program in done.stderr
+        assert program in done.stderr and word in done.stderr
     assert daemon.leases(all=True) == []  # found before any request
-    done = daemon.cli("run", "--vram", "64MiB", "--tag", "broken", "--", str(broken))
-    assert done.returncode == 127, done.stderr
+
+
+def test_what_disappears_in_the_queue_is_named(daemon, full, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    run = daemon.spawn("sublet", "run", "-q", "--vram", "3GiB", "--tag", "broken", "--", script)
+    queued(daemon, "broken")
+    script.write_text("#!/no/such/interpreter\n")
+    full.terminate()
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 127
+    assert "'/no/such/interpreter'" in stderr
     assert lease(daemon, "broken")["end_reason"] == "failed"
 
 
@@ -281,4 +297,6 @@ def test_keeper_killed(daemon, tmp_path):
     go.touch()
     gone = ended(daemon, "orphan")
     assert (gone["exit_status"], gone["end_reason"]) == (None, "owner_gone")
+    waited = daemon.cli("wait", "-q", "orphan")
+    assert waited.returncode == 1 and "has ended (owner_gone)" in waited.stderr
     assert "its keeper did not report the exit status" in daemon.cli("why", "orphan").stdout
