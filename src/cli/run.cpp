@@ -5,6 +5,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
 #include "cli/nested.h"
+#include "cli/start_check.h"
 #include "cli/talk.h"
 #include "keep/environment.h"
 
@@ -69,6 +70,7 @@ class Run {
 
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
+  Status may_start() const;
   int run_under_lease(Talk& talk);
   int supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired);
   void say_granted(Talk& talk, const Acquired& acquired) const;
@@ -120,6 +122,15 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   return failure.status();
 }
 
+Status Run::may_start() const {
+  if (const auto caller = check_caller(client_); !caller) return caller;
+  const auto& devices = list_at(status_, "devices");
+  const bool real = std::any_of(devices.begin(), devices.end(), [&](const json& device) {
+    return !flag_at(device, "simulated") && device_matches(device, flags_.lease.gpu);
+  });
+  return real ? check_device_files("/dev") : Status();
+}
+
 int Run::run_under_lease(Talk& talk) {
   const auto size = choose_size(flags_.lease, consumer_, status_, client_);
   if (!size) return our_code(fail(size.error()));
@@ -133,11 +144,9 @@ int Run::run_under_lease(Talk& talk) {
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
-  if (client_.endpoint().tcp()) {
-    print_error("a program cannot be started under a lease over TCP: the daemon cannot verify the process",
-                "use the daemon's Unix socket: --host unix://PATH or SUBLET_HOST");
-    talk.note("refused", {{"code", to_string(Code::Denied)}, {"detail", "a program cannot be started over TCP"}});
-    return kNotAllowed;
+  if (const auto may = may_start(); !may) {
+    talk.note("refused", {{"code", to_string(may.error().code)}, {"detail", may.error().detail}});
+    return our_code(fail(may.error()));
   }
   wanted.at_most = flags_.lease.wait;
   limits_ = keep::raise_limits();
@@ -199,6 +208,7 @@ int run(const Common& common, const RunFlags& flags) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
   // A program that cannot start must not wait in the queue.
+  if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
   if (const int code = refuse_program(common.command->front()); code != 0) return code;
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));

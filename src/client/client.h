@@ -59,6 +59,9 @@ class Client {
   // Whether a daemon was there at some call, even if it did not answer. If there is none now, it went away.
   bool met() const { return met_; }
 
+  // The daemon's pid in our pid namespace, after an answer. 0: the daemon is in another pid namespace. Unset: unknown.
+  std::optional<pid_t> daemon_pid() const { return connection_.peer_pid(); }
+
   // Waits. False if the interrupt cancelled it.
   bool pause(Duration duration);
 

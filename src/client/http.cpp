@@ -196,6 +196,15 @@ Connection::Connection(Connection&&) noexcept = default;
 Connection& Connection::operator=(Connection&&) noexcept = default;
 
 int Connection::fd() const { return exchange_ ? socket_.get() : -1; }
+
+std::optional<pid_t> Connection::peer_pid() const {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (!socket_ || endpoint_.tcp()) return std::nullopt;
+  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
+  return credentials.pid;
+}
+
 bool Connection::reused() const { return reused_; }
 
 short Connection::events() const {

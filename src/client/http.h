@@ -7,6 +7,8 @@
 #include "client/endpoint.h"
 #include "client/failure.h"
 
+#include <sys/types.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +58,9 @@ class Connection {
 
   // Call it when poll reports the socket. Nothing while the answer is incomplete.
   std::optional<Answer<Reply>> advance();
+
+  // The daemon's pid in our pid namespace; 0: it is in another one. Unset: there is no connection by a Unix socket.
+  std::optional<pid_t> peer_pid() const;
 
   bool reused() const;  // the connection had served a call before the latest
   void close();         // also cancels the call in progress

@@ -70,7 +70,7 @@ Status LocalPrograms::check_pid_namespace(std::int32_t asking_pid) const {
   if (numbers == 1) return {};
   return denied(
       fmt::format("the calling process {} is in another pid namespace: its pids name other processes here", asking_pid),
-      "run the command outside the container, or hold the lease by a connection or a token");
+      "start the container with --pid=host, or hold the lease from outside: sublet hold --vram SIZE --pid PID");
 }
 
 void LocalPrograms::follow(const core::Lease& lease, bool adopted) {

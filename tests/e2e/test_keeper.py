@@ -66,6 +66,26 @@ def test_what_disappears_in_the_queue_is_named(daemon, full, tmp_path):
     assert lease(daemon, "broken")["end_reason"] == "failed"
 
 
+def test_a_removed_working_directory(daemon, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    run = daemon.spawn("sh", "-c", f"rmdir {gone}; exec sublet run -q --vram 64MiB -- true", cwd=gone)
+    assert "working directory was removed" in run.communicate(timeout=60)[1]
+    assert run.returncode == 125
+    assert daemon.leases(all=True) == []
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-r", "-p", "-f", "true"], capture_output=True).returncode != 0,
+                    reason="needs a new pid namespace")
+def test_another_pid_namespace_is_refused_before_the_queue(daemon, full):
+    options = ["-p", "-f"] if os.getuid() == 0 else ["-r", "-p", "-f"]
+    run = daemon.spawn("unshare", *options, "sublet", "run", "-q", "--vram", "3GiB", "--", "true")
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 77, stderr
+    assert "--pid=host" in stderr and "hold --vram SIZE --pid PID" in stderr
+    assert [row["tag"] for row in daemon.leases(all=True)] == ["blocker"]
+
+
 def test_arguments_and_streams_are_untouched(daemon):
     words = ["[1,2]", "", "--json", "a b", "%%", "-m", "ü", "{}"]
     done = daemon.cli("run", "--vram", "64MiB", "--", "sh", "-c", 'cat; printf "%s|" "$@"; echo err >&2', "sh",
