@@ -263,8 +263,8 @@ std::unique_ptr<Program> make_program() {
   add_help(*program);
   app.footer(
       "Help for one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 4\n"
-      "not found, 69 no daemon, 75 would have to wait, 77 not allowed, 78 bad\n"
-      "configuration.");
+      "not found, 69 no daemon, 75 would have to wait, 77 not allowed, 78\n"
+      "bad configuration.");
   return program;
 }
 

@@ -114,7 +114,8 @@ std::variant<nlohmann::json, int> wait_until_settled(const Common& common, clien
   const std::string goes_on = fmt::format("{}: sublet why {}", wait.goes_on, id);
   Leave leave(client);
   while (!wait.settled(lease)) {
-    if (const auto waiting = client::parse_lease(lease)) talk.line().show(*waiting);
+    const auto waiting = client::parse_lease(lease);
+    if (waiting && waiting->state != "offered") talk.line().show(*waiting);  // its owner claims it in a moment
     std::optional<Duration> left = wait.at_most;
     if (left) *left -= Duration(monotonic_ns() - started);
     if (left && *left <= Duration{}) {
