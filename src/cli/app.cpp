@@ -256,8 +256,9 @@ std::unique_ptr<Program> make_program() {
   for (const Verb& verb : verbs()) add_verb(*program, verb);
   add_help(*program);
   app.footer(
-      "Help for one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 69\n"
-      "no daemon, 75 would have to wait, 77 not allowed, 78 bad configuration.");
+      "Help for one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 4\n"
+      "not found, 69 no daemon, 75 would have to wait, 77 not allowed, 78\n"
+      "bad configuration.");
   return program;
 }
 

@@ -129,6 +129,10 @@ Option Command::option(const char* names, std::string& into, const char* text) c
   return {app_->add_option(names, into, text), app_};
 }
 
+Option Command::option(const char* names, std::vector<std::string>& into, const char* text) const {
+  return {app_->add_option(names, into, text), app_};
+}
+
 Option Command::option(const char* names, int& into, const char* text) const {
   return taken(
       names, [&into](const std::string& value) { return take_number(value, into); }, text);

@@ -59,6 +59,7 @@ class Command {
 
   Option flag(const char* names, bool& into, const char* text) const;
   Option option(const char* names, std::string& into, const char* text) const;
+  Option option(const char* names, std::vector<std::string>& into, const char* text) const;  // one or more values
   Option option(const char* names, int& into, const char* text) const;
   Option option(const char* names, std::optional<int>& into, const char* text) const;
   Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE

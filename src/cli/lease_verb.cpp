@@ -23,6 +23,10 @@ void add_lease(Command command, Common& common, LeaseVerb& verb, bool required, 
   const Option lease =
       command.option("LEASE", verb.lease, "Id or tag of the lease").not_empty().type("LEASE").offers(offer);
   if (required) lease.required();
+  add_token(command, common, verb);
+}
+
+void add_token(Command command, Common& common, LeaseVerb& verb) {
   command.option("--token-file", verb.token_file, "File with the lease's token (default: SUBLET_LEASE_TOKEN_FILE)")
       .type("FILE")
       .offers(Offer::Of::files);

@@ -24,6 +24,9 @@ struct LeaseVerb {
 void add_lease(Command command, Common& common, LeaseVerb& verb, bool required = true,
                Offer::Of offer = Offer::Of::leases);
 
+// Declares --token-file and --json alone.
+void add_token(Command command, Common& common, LeaseVerb& verb);
+
 // The token from the named file, or "" without one. A user's own leases need no token.
 Result<std::string> read_token(const LeaseVerb& verb);
 

@@ -110,7 +110,7 @@ TEST(ExitCodes, BelongToTheApisCodes) {
   EXPECT_EQ(exit_code(Code::Denied), 77);
   EXPECT_EQ(exit_code(Code::BadRequest), 2);
   EXPECT_EQ(exit_code(Code::TooLarge), 1);
-  EXPECT_EQ(exit_code(Code::NotFound), 1);
+  EXPECT_EQ(exit_code(Code::NotFound), 4);
 }
 
 }  // namespace

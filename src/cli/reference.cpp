@@ -69,6 +69,7 @@ constexpr ExitCode codes[] = {
     {kOk, "ok"},
     {kFailed, "failed"},
     {kUsage, "wrong usage"},
+    {kNotFound, "not found: no such lease, token or process"},
     {kNoDaemon, "no daemon answers"},
     {kWouldWait, "the lease would have to wait"},
     {kNotAllowed, "not allowed"},

@@ -29,6 +29,7 @@ int exit_code(Code code) {
     case Code::Unverified: return kWouldWait;  // nothing is granted on a guess: it may be known later
     case Code::Denied: return kNotAllowed;
     case Code::BadRequest: return kUsage;
+    case Code::NotFound: return kNotFound;
     default: return kFailed;
   }
 }

@@ -38,7 +38,7 @@ int refuse_program(const std::string& program) {
 }
 
 // A failure of `sublet run` must not look like the program's own exit status.
-int our_code(int code) { return code == kFailed ? ours : code; }
+int our_code(int code) { return code == kFailed || code == kNotFound ? ours : code; }
 
 std::string shown_command(const std::vector<std::string>& command) {
   std::string text = visible(fmt::format("{}", fmt::join(command, " ")));

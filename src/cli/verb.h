@@ -21,6 +21,7 @@ namespace sublet::cli {
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
+inline constexpr int kNotFound = 4;
 inline constexpr int kNoDaemon = 69;
 inline constexpr int kWouldWait = 75;
 inline constexpr int kNotAllowed = 77;

@@ -296,6 +296,6 @@ def test_the_command_line_over_tcp(served, tmp_path):
     assert shown.stdout.startswith("sublet_") and shown.stdout.count("\n") == 1
     served.cli("token", "revoke", "token-1", check=0)
     assert served.cli("status", **over).returncode == 77
-    assert served.cli("token", "revoke", "token-1").returncode == 1
+    assert served.cli("token", "revoke", "token-1").returncode == 4
     assert served.cli("status", **dict(over, SUBLET_HOST="http://192.0.2.1:80")).returncode == 2
     assert served.cli("status", **dict(over, SUBLET_TOKEN_FILE="/nonexistent")).returncode != 0

@@ -267,7 +267,7 @@ def test_wrong_usage_of_cooperate(daemon):
     assert daemon.cli("cooperate", "lease-1", "--signal", "--webhook", "http://127.0.0.1:1/").returncode == 2
     assert daemon.cli("pause").returncode == 2
     assert daemon.cli("pause", "lease-1", "--grants").returncode == 2
-    assert daemon.cli("pause", "--revoke", "nobody").returncode == 1
+    assert daemon.cli("pause", "--revoke", "nobody").returncode == 4
     assert daemon.cli("pause", "--grant", "no such name").returncode == 2
     for flag in ("--grant", "--revoke"):
         nobody = daemon.cli("pause", flag, "")

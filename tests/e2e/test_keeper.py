@@ -4,6 +4,7 @@
 The programs are shell scripts: a keeper's work does not depend on its program.
 """
 import ctypes
+import json
 import os
 import pathlib
 import signal
@@ -254,6 +255,37 @@ def test_stop(daemon, tmp_path):
     assert run.wait(timeout=60) == 128 + signal.SIGTERM
     assert lease(daemon, "victim")["state"] == "ended"
     assert daemon.cli("wait", "victim").returncode == 128 + signal.SIGTERM
+
+
+def test_wait_for_several_leases(daemon, tmp_path):
+    def start(tag, status):
+        return daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", tag, "--", "sh", "-c",
+                            f"while [ ! -e {tmp_path / tag} ]; do sleep 0.05; done; exit {status}")
+
+    runs = [start("first", 0), start("second", 5), start("third", 6)]
+    for tag in ("first", "second", "third"):
+        wait_until(lambda tag=tag: any(x["tag"] == tag and x["state"] == "active" for x in daemon.leases()), tag)
+    assert daemon.cli("wait", "first", "no-such-lease").returncode == 4
+    both = daemon.spawn("sublet", "wait", "--json", "first", "third", "second")
+    one = daemon.spawn("sublet", "wait", "--any", "first", "second", "third")
+    (tmp_path / "second").touch()
+    assert one.wait(timeout=60) == 5
+    assert "has ended (released)" in one.stderr.read()
+    assert both.poll() is None
+    for tag in ("first", "third"):
+        (tmp_path / tag).touch()
+    assert both.wait(timeout=60) == 6  # of the first one in the order given that failed
+    assert [json.loads(line)["exit_status"] for line in both.stdout.read().splitlines()] == [0, 6, 5]
+    assert [run.wait(timeout=60) for run in runs] == [0, 5, 6]
+    assert daemon.cli("wait", "--any", "third", "second").returncode == 6
+
+
+def test_an_unknown_lease_has_its_own_status(daemon):
+    for words in (["wait"], ["wait", "--any"], ["why"], ["stop"], ["release"], ["renew"], ["pause"], ["resume"],
+                  ["preempt"], ["resize"], ["events"], ["claim"]):
+        done = daemon.cli(*words, "no-such-lease", *(["1GiB"] if words == ["resize"] else []))
+        assert done.returncode == 4, (words, done.stderr)
+        assert "no-such-lease" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------- restarts

@@ -131,7 +131,7 @@ def test_a_refusal_is_on_stdout_too_where_json_is_asked_for(daemon, tmp_path):
     for code, problem, *words in (
             (1, "TooLarge", "hold", "--vram", "100GiB"), (75, "Memory", "hold", "--vram", "3GiB", "--no-wait"),
             (125, "TooLarge", "run", "--vram", "100GiB"), (75, "Memory", "run", "--vram", "3GiB", "--no-wait"),
-            (1, "TooLarge", "free", "100GiB"), (1, "NotFound", "renew", "nosuch")):
+            (1, "TooLarge", "free", "100GiB"), (4, "NotFound", "renew", "nosuch")):
         program = ["--", "echo", "it", "runs"] if words[0] == "run" else []
         done = daemon.cli(*words, "--json", *program)
         assert done.returncode == code, (words, done.stderr)
