@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <csignal>
+#include <filesystem>
 
 namespace {
 
@@ -37,8 +38,15 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+// The store may be outside the state directory.
+void note_store(const std::string& path, daemon::StartFiles& files) {
+  files.note_lock(std::filesystem::path(path).replace_extension(".lock"));
+  for (const char* suffix : {"", "-wal", "-shm", ".crashes"}) files.note_own(path + suffix);
+}
+
 int run(const daemon::Options& options) {
-  auto places = daemon::prepare(options);
+  daemon::StartFiles files;
+  auto places = daemon::prepare(options, files);
   if (!places) return refuse(places.error(), 1);
   const config::Loaded loaded =
       options.config.empty() ? config::load(places->config_file) : config::load_named(places->config_file);
@@ -47,6 +55,7 @@ int run(const daemon::Options& options) {
 
   boost::asio::io_context io(1);
   const std::string store_path = config.store.path.empty() ? places->state_dir + "/store.db" : config.store.path;
+  note_store(store_path, files);
   Failpoints failpoints;
   if (!options.failpoint.empty()) {
     if (auto armed = failpoints.arm(options.failpoint, core::interruptible); !armed) return refuse(armed.error(), 2);
@@ -85,6 +94,7 @@ int run(const daemon::Options& options) {
   if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // the terminal of its start was closed
   signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });
   if (auto announced = daemon::announce_ready(options, *places); !announced) return refuse(announced.error(), 1);
+  files.keep();
   const daemon::Watchdog watchdog(io);
   log::info("serving on {}", places->socket);
   io.run();

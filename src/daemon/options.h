@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "daemon/start_files.h"
 
 #include <map>
 #include <string>
@@ -37,8 +38,8 @@ struct Places {
 // Reads the command line. Returns an exit code if the program must end: help was printed, or the usage was wrong.
 int read_options(int argc, char** argv, Options& options);
 
-// Decides the mode, and makes the directories and, with --sim, the simulated cards.
-Result<Places> prepare(const Options& given);
+// Decides the mode, and makes the directories and, with --sim, the simulated cards. Notes all paths in `files`.
+Result<Places> prepare(const Options& given, StartFiles& files);
 
 // Reports that the daemon serves, through --ready-fd, the service manager's socket and DIR/env.
 Status announce_ready(const Options& options, const Places& places);

@@ -118,15 +118,26 @@ Status find_actor(const fs::path& bin, Places& places) {
   return {};
 }
 
+void note_files(const Places& places, const std::string& dir, StartFiles& files) {
+  files.note_directory(dir);
+  files.note_own(places.state_dir);
+  files.note_own(places.exit_dir);
+  files.note_directory(fs::path(places.socket).parent_path());
+  files.note_own(places.socket);
+  files.note_own(places.env_file);
+  if (!dir.empty()) files.note_own(dir + "/simgpu");
+}
+
 }  // namespace
 
-Result<Places> prepare(const Options& given) {
+Result<Places> prepare(const Options& given, StartFiles& files) {
   Options options = given;
   std::error_code failure;
   if (!options.dir.empty()) options.dir = fs::absolute(options.dir).lexically_normal().string();
   while (options.dir.size() > 1 && options.dir.back() == '/') options.dir.pop_back();
   const fs::path bin = fs::read_symlink("/proc/self/exe", failure).parent_path();
   Places places = places_of_mode(options);
+  note_files(places, options.dir, files);
   // Other users may reach the socket and their own exit records. Only this user may read the store.
   const bool shared = places.mode == "system";
   if (!options.dir.empty()) {

@@ -44,6 +44,35 @@ def own_daemon(home, env):
     return daemon
 
 
+def start_fails(home, *arguments):
+    """Starts a daemon that refuses; returns its message and the files that are there afterwards."""
+    before = sorted(home.rglob("*"))
+    done = subprocess.run([BIN / "subletd", *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL)
+    assert done.returncode != 0
+    assert sorted(home.rglob("*")) == before, done.stderr
+    return done.stderr
+
+
+def test_a_failed_start_leaves_nothing(tmp_path):
+    assert "a Unix socket allows" in start_fails(tmp_path, "--dir", tmp_path / ("x" * 100) / "below")
+    assert "a Unix socket allows" in start_fails(tmp_path, "--dir", tmp_path / ("x" * 100), "--sim", "1x1GiB")
+    assert "could not create the cards" in start_fails(tmp_path, "--dir", tmp_path / "d", "--sim", "1xnothing")
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "sublet.toml").write_text("[store]\npath = 7\n")
+    start_fails(tmp_path, "--dir", there)
+
+
+def test_a_second_daemon_leaves_the_first_ones_files(start_daemon):
+    first = start_daemon("1x1GiB")
+    files = {path for path in first.dir.rglob("*") if path.name != "log"}
+    done = subprocess.run([BIN / "subletd", "--dir", first.dir], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "another daemon" in done.stderr
+    assert files <= set(first.dir.rglob("*"))
+    assert first.cli("status").returncode == 0
+
+
 @pytest.mark.parametrize("of_daemon, of_client, socket", [
     ({}, {}, ".local/state/sublet/sublet.sock"),
     ({"XDG_RUNTIME_DIR": "run"}, {"XDG_RUNTIME_DIR": "run"}, "run/sublet/sublet.sock"),

@@ -296,6 +296,8 @@ class Daemon:
 
     def groups(self, lease=""):
         """Returns the control groups that were made for programs of this daemon, or of one lease only."""
+        if not (self.dir / "state").exists():  # the daemon never started
+            return []
         # Other tests make and remove groups meanwhile; this walk tolerates that.
         found = [pathlib.Path(base) / name for mount in unified_mounts() for base, names, _ in os.walk(mount)
                  if pathlib.Path(base).name == self.group_name() for name in names if name.startswith("lease-")]
