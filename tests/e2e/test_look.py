@@ -86,7 +86,7 @@ def test_why_is_a_paragraph_with_numbers_and_help(busy):
     assert "What happened, oldest first:" in text
     text = daemon.cli("why", first["id"], check=0).stdout
     assert "is active. It has held 3.0 GiB on gpu0 for " in text
-    assert daemon.cli("why", "lease-999").returncode == 1
+    assert daemon.cli("why", "lease-999").returncode == 4
     assert "lease-999" in daemon.cli("why", "lease-999").stderr
 
 
