@@ -268,7 +268,7 @@ def test_wrong_usage_of_cooperate(daemon):
     assert daemon.cli("pause").returncode == 2
     assert daemon.cli("pause", "lease-1", "--grants").returncode == 2
     assert daemon.cli("pause", "--revoke", "nobody").returncode == 4
-    assert daemon.cli("pause", "--grant", "no such name").returncode == 2
+    assert daemon.cli("pause", "--grant", "no/such/name").returncode == 2
     for flag in ("--grant", "--revoke"):
         nobody = daemon.cli("pause", flag, "")
         assert nobody.returncode == 2 and f"{flag}: " in nobody.stderr, nobody.stderr

@@ -167,7 +167,7 @@ class Stage(Retrying):
 
 # --- without a fault ---
 
-@drill("pausing", "lock_intent", "bytes_parked", "paused", "granted", "resume_queued", "resuming", "resumed")
+@drill("pausing", "lock_intent", "bytes_parked", "paused", "offered", "claimed", "resume_queued", "resuming", "resumed")
 def makes_room(stage):
     victim = stage.filled("victim")
     stage.begins()
@@ -175,7 +175,7 @@ def makes_room(stage):
     stage.leaves("victim", victim)
 
 
-@drill("pausing", "paused", "granted", "resumed")
+@drill("pausing", "paused", "offered", "claimed", "resumed")
 def two_make_room(stage):
     """Neither victim alone is enough."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}

@@ -106,7 +106,7 @@ def unlock_hangs(stage):
     hangs_on_the_way_back(stage, "unlock")
 
 
-@drill("pausing", "paused", "granted", "resumed")
+@drill("pausing", "paused", "offered", "claimed", "resumed")
 def driver_never_returns(stage):
     """The driver never returns for one of two victims; the other makes room instead."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}

@@ -225,7 +225,9 @@ class Daemon:
 
     # --- programs ---
     def env(self, **more):
-        env = dict(os.environ, SUBLET_HOST=f"unix://{self.socket}", SIMGPU_DIR=str(self.dir / "simgpu"))
+        # Another thread may take a variable away meanwhile.
+        own = {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
+        env = dict(own, SUBLET_HOST=f"unix://{self.socket}", SIMGPU_DIR=str(self.dir / "simgpu"))
         env["LD_LIBRARY_PATH"] = f"{BUILD / 'lib' / 'simgpu'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
         env["PATH"] = f"{BIN}:{env['PATH']}"
         env.pop("SUBLET_LEASE", None)
