@@ -288,6 +288,7 @@ class State {
 
  private:
   friend class Stepper;
+  friend struct StateCorruption;  // validate_test.cpp
 
   // How long a member of a slice group had its memory on a device.
   struct ServiceTime {

@@ -102,8 +102,8 @@ class Engine {
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
-  // Returns once a snapshot that was requested after the call is decided on, or the devices could not be read. One
-  // snapshot serves all callers.
+  // Returns once a snapshot that was requested after the call, or at most 2 ms before it, is decided on, or the devices
+  // could not be read. One snapshot serves all callers.
   boost::asio::awaitable<void> look();
   // Returns a timer that is cancelled at each durable change of the lease, until unwatch().
   using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;
@@ -307,6 +307,7 @@ class Engine {
   };
   void looked(std::int64_t asked_ns);  // a snapshot requested at that time is decided on
   std::list<Look> looks_;              // callers of look(), oldest first
+  std::int64_t looked_ns_ = 0;         // CLOCK_MONOTONIC when the last usable snapshot was requested
   std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
   bool life_stored_ = false;
   bool told_start_ = false;

@@ -18,6 +18,8 @@ namespace asio = boost::asio;
 constexpr std::size_t recently_ended_limit = 1024;
 // Warning limit of free space on the store's disk: with less, it may be full before an admin looks.
 constexpr Bytes little_room = 64 * MiB;
+// A reading takes about as long itself, so one that was requested so long ago is no worse than a new one.
+constexpr Duration as_good_as_now = std::chrono::milliseconds(2);
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
@@ -188,7 +190,8 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
 asio::awaitable<void> Engine::look() {
   const auto done = std::make_shared<asio::steady_timer>(io_, asio::steady_timer::time_point::max());
   const Look look{monotonic_ns(), done};
-  if (stopping_ || !probe_.problem().empty()) co_return;
+  const bool just_looked = look.since_ns - looked_ns_ <= as_good_as_now.count();
+  if (stopping_ || just_looked || !probe_.problem().empty()) co_return;
   looks_.push_back(look);
   probe_.take_now();
   while (std::ranges::any_of(looks_, [&](const Look& other) { return other.done == done; }))
@@ -196,6 +199,7 @@ asio::awaitable<void> Engine::look() {
 }
 
 void Engine::looked(std::int64_t asked_ns) {
+  if (asked_ns != INT64_MAX) looked_ns_ = asked_ns;
   while (!looks_.empty() && looks_.front().since_ns <= asked_ns) {
     looks_.front().done->cancel();
     looks_.pop_front();
