@@ -9,6 +9,7 @@ namespace sublet::core {
 namespace {
 
 constexpr std::size_t obstacles_named = 3;
+constexpr Duration looked_for_every = std::chrono::seconds(1);  // finding them costs as much as a plan
 
 std::string_view word_for(IneligibleCode code) {
   return code == IneligibleCode::backoff ? "backoff" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
@@ -20,7 +21,13 @@ bool is_obstacle(IneligibleCode code) {
 
 }  // namespace
 
-void Stepper::note_obstacles(const Lease& waiter, const PreemptionQuery& query, const VictimPlan& plan) {
+void Stepper::note_obstacles(const Lease& waiter) {
+  State::LeaseRuntime& runtime = state_.runtime_.at(waiter.id);
+  if (now_ < runtime.obstacles_at + looked_for_every) return;
+  runtime.obstacles_at = now_;
+  const PreemptionQuery query{waiter, waiter.preemption_request};
+  const VictimPlan plan = plan_victims(state_, rules_, query, now_);
+  if (plan.found) return;
   std::vector<std::string> leases, codes;
   std::vector<std::string> texts;
   Bytes bytes;
@@ -37,7 +44,6 @@ void Stepper::note_obstacles(const Lease& waiter, const PreemptionQuery& query, 
     codes.emplace_back("ledger");
     texts.push_back(no_victims_text(state_, rules_, query, plan.no_victims));
   }
-  State::LeaseRuntime& runtime = state_.runtime_.at(waiter.id);
   if (codes.empty() || (runtime.obstacle_leases == leases && runtime.obstacle_codes == codes)) return;
   runtime.obstacle_leases = leases;
   runtime.obstacle_codes = codes;

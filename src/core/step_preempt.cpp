@@ -209,7 +209,7 @@ bool Stepper::give_up() {
 void Stepper::look_for_room(const Lease& waiter) {
   if (waits_for_reading(waiter)) return;
   const std::optional<PreemptionRequest>& preemption_request = waiter.preemption_request;
-  if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return;
+  if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return note_obstacles(waiter);
   const PreemptionQuery query{waiter, preemption_request, /*lists_all=*/false};
   const VictimPlan plan = plan_on_or_elsewhere(query);
   // The memory comes by itself, or is there. Memory that other leases left for the preemptor stays reserved for it, or
@@ -236,7 +236,7 @@ void Stepper::look_for_room(const Lease& waiter) {
                 by_slice && old->devices == plan.devices ? old->beneficiaries : std::vector<LeaseId>()});
     return;
   }
-  note_obstacles(waiter, query, plan);
+  note_obstacles(waiter);
   look_again_at(plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(ineligible.until);
   // A request whose victims cannot be paused any more takes no right away.

@@ -144,7 +144,7 @@ class Stepper {
   bool goes_ahead(LeaseId preemptor, const PreemptionPlan& preemption) const;
   bool is_gone_on_with(const PreemptionPlan& preemption) const;
   void look_for_room(const Lease& waiter);
-  void note_obstacles(const Lease& waiter, const PreemptionQuery& query, const VictimPlan& plan);
+  void note_obstacles(const Lease& waiter);
   VictimPlan plan_on_or_elsewhere(PreemptionQuery query) const;
   bool is_free(const Lease& waiter, const std::vector<std::string>& devices) const;
   void look_again_at(Time at);

@@ -218,3 +218,19 @@ def test_hold_by_token(daemon, tmp_path):
     reply = daemon.cli("release", "token", "--json")
     assert json.loads(reply.stdout)["end_reason"] == "released"
     assert daemon.cli("wait", "token").returncode == 0
+
+
+def test_a_lease_and_its_reasons_give_one_answer(start_daemon):
+    daemon = start_daemon()
+    api = daemon.api()
+    daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["other_bytes"] >= 2 * GIB, "the process is seen")
+    asked = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "tag": "it"})
+    assert asked["state"] == "queued"
+    lease = api.lease("it")
+    why = api.get("/v1/leases/it/why")
+    (listed,) = api.get("/v1/leases")["leases"]
+    assert lease["blocked"]["code"] == "External"
+    assert lease["blocked"] == why["lease"]["blocked"] == listed["blocked"]
+    for field in ("place", "short_bytes", "device", "holders"):
+        assert lease["queue"][field] == why["queue"][field] == why["lease"]["queue"][field]
