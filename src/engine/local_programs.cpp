@@ -275,7 +275,7 @@ const proc::Member* LocalPrograms::member(ProcessRef process) const {
 std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
   std::vector<ProcessRef> tree;
   for (const proc::Member& member : lineage_.members) {
-    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(member.process);
+    if (member.lease == lease && proc::may_be_parked(member.link)) tree.push_back(member.process);
   }
   return tree;
 }

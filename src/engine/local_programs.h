@@ -74,6 +74,7 @@ class LocalPrograms final : public Programs {
   void have_actor_look();
 
   boost::asio::io_context& io_;
+  bool is_known_to_actor(const Program& program, ProcessRef process) const;
   Actor& actor_;
   Duration reconnect_;
   Events events_;

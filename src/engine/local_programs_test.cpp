@@ -192,6 +192,27 @@ TEST(Programs, WhatIsKeptFromSwapIsLetByWhoeverIsThere) {
   world.actor.answer(actor::Code::ok);
   world.programs.keep_from_swap(world.lease.id, {}, false, say);
   EXPECT_EQ(world.actor.orders.back().flags, actor::let_swap);
+// The booked process is the parent of the keeper, so that it does not descend from the program.
+TEST(Programs, BookedProcessesAreParkedWithTheProgramAndProvenByTheirUser) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  const ProcessRef main = world.lease.owner.process;
+  const ProcessRef booked = proc::ProcRoot::open()->read(::getppid())->ref;
+  world.lease.booked = {{booked, {}}};
+  world.programs.book(world.lease);
+  world.programs.scan();
+  const auto tree = world.programs.tree(world.lease.id);
+  EXPECT_EQ(std::ranges::count(tree, main), 1);
+  EXPECT_EQ(std::ranges::count(tree, booked), 1);
+  world.programs.start_helper(world.lease.id, booked, false, [](const Result<Fd>&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user) << "the actor does not know it";
+  world.programs.start_helper(world.lease.id, main, false, [](const Result<Fd>&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, 0u);
+  world.programs.keep_from_swap(world.lease.id, booked, true, [](const std::string&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user);
+}
+
   world.actor.answer(actor::Code::lost);
   EXPECT_EQ(said, std::vector<std::string>{""});
   world.programs.all_are_kept();
