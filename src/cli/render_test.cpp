@@ -449,3 +449,13 @@ TEST(Consumers, ShowsWhatPausesTake) {
 
 }  // namespace
 }  // namespace sublet::cli
+  // A consumer whose pauses were all undone has no durations.
+  reply["consumers"][0]["pauses"] = json::parse(
+      R"json([{"method": "driver", "tried": 2, "failed": 2, "penalty_ms": 20000, "reliability_ratio": 0.333}])json");
+  const std::string failed = *render_consumers(reply, Common{}, at_noon());
+  EXPECT_TRUE(failed.starts_with(
+      "CONSUMER           RUNS  MEDIAN     PEAK  METHOD  PAUSES  PAUSE              SETTLE  RESUME  SPREAD  FAILED"
+      "  PENALTY\n"
+      "eval                  0       -      0 B  driver       -  -                  -       -            -  2 of 2"
+      "    20.0s\n"))
+      << failed;
