@@ -22,6 +22,12 @@ struct SignalResult {
   bool may_have_been = false;  // the actor was lost with the order, so the signal may have been sent
 };
 
+// A program that a signal (SIGSTOP, SIGTSTP) or a debugger stopped.
+struct StoppedProgram {
+  LeaseId lease;
+  bool by_debugger = false;
+};
+
 class Programs {
  public:
   struct Events {
@@ -58,6 +64,8 @@ class Programs {
   virtual bool lives(ProcessRef process) const = 0;
   // Whether any process of the lease lives, of its program or booked, by the last scan.
   virtual bool inhabited(LeaseId lease) const = 0;
+  // Returns the leases whose main process is stopped, or all of whose processes are, by the last scan.
+  virtual std::vector<StoppedProgram> stopped_programs() const { return {}; }
   // Returns the short name of any process, which all users may see; "" if it has ended.
   virtual std::string name(ProcessRef process) const = 0;
 
