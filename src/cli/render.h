@@ -42,6 +42,8 @@ std::string queue_phrase(const nlohmann::json& lease, const Look& look);
 std::string blocked_phrase(const nlohmann::json& lease, const Look& look);
 // "1.2 GiB of 3.0 GiB parked, 1.9 GiB/s, about 950ms left"; "" if nothing is being moved.
 std::string progress_phrase(const nlohmann::json& lease);
+// "stopped for 5 min by a signal"; "" if it runs.
+std::string stopped_phrase(const nlohmann::json& lease, const Look& look);
 // "is not running again yet: process 9 is stopped …"; "" if no obstacle is known.
 std::string problem_phrase(const nlohmann::json& lease);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (without a lease) 1.1 GiB": at most three holders, the others counted.

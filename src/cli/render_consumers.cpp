@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -39,6 +40,21 @@ Cell spread_cell(const json& row, const Look&) {
   return {spread.is_number() ? fmt::format("{:.0f} %", 100 * spread.get<double>()) : "-"};
 }
 
+Cell failed_cell(const json& row, const Look&) {
+  const auto tried = number_at(row, "tried");
+  return {tried ? fmt::format("{} of {}", number_at(row, "failed").value_or(0), *tried) : "-"};
+}
+
+Cell penalty_cell(const json& row, const Look&) {
+  const auto penalty = number_at(row, "penalty_ms");
+  return {penalty ? about(std::chrono::milliseconds(*penalty)) : "-"};
+}
+
+Cell reliability_cell(const json& row, const Look&) {
+  const json& ratio = member(row, "reliability_ratio");
+  return {ratio.is_number() ? fmt::format("{:.0f} %", 100 * ratio.get<double>()) : "-"};
+}
+
 constexpr Column consumer_columns[] = {
     {"consumer", "CONSUMER", true, false, +[](const json& r, const Look&) { return text_cell(r, "consumer"); }},
     {"user", "USER", false, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }},
@@ -51,12 +67,17 @@ constexpr Column consumer_columns[] = {
     {"settle", "SETTLE", true, false, +[](const json& r, const Look&) { return move_cell(r, "settle"); }},
     {"resume", "RESUME", true, false, +[](const json& r, const Look&) { return move_cell(r, "resume"); }},
     {"spread", "SPREAD", true, true, spread_cell},
+    {"failed", "FAILED", false, true, failed_cell},
+    {"penalty", "PENALTY", false, true, penalty_cell},
+    {"reliability", "RELIABILITY", false, true, reliability_cell},
 };
 
-// A row for each method by which it was paused; one without any for a consumer that never was.
+// A row for each method by which a pause was tried; one without any for a consumer that was never asked to yield.
 void add_rows(json& rows, const json& consumer, const json& moves) {
   std::map<std::string, json> by_method;
   for (const auto& move : moves) by_method[text_at(move, "method")][text_at(move, "move")] = move;
+  for (const auto& tries : list_at(consumer, "pauses"))
+    if (tries.is_object()) by_method[text_at(tries, "method")].update(tries);
   if (by_method.empty()) rows.push_back(consumer);
   for (const auto& [method, its] : by_method) {
     json row = consumer;
@@ -79,11 +100,14 @@ Result<std::string> render_consumers(const json& reply, const Common& common, co
              list_at(device, "moves"));
   }
   if (!list_at(reply, "moves").empty()) add_rows(rows, json{{"consumer", "(all)"}}, list_at(reply, "moves"));
-  // The USER column is shown if several users have consumers.
+  // The USER column is shown if several users have consumers, the columns of failures if a pause failed.
   std::set<std::string> users;
   for (const auto& consumer : list_at(reply, "consumers")) users.insert(text_at(consumer, "user"));
   auto columns = std::to_array(consumer_columns);
   columns[1].usual = users.size() > 1;
+  const auto failed = [](const json& row) { return number_at(row, "failed").value_or(0) > 0; };
+  if (std::any_of(rows.begin(), rows.end(), failed))
+    for (Column& column : columns) column.usual |= column.name == "failed" || column.name == "penalty";
   return render_table("report --consumers", columns, rows, common, look);
 }
 

@@ -127,6 +127,7 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
     return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
+  if (const std::string stopped = stopped_phrase(row, look); !stopped.empty()) return {stopped, Paint::yellow};
   if (number_at(row, "over_bytes").value_or(0) > 0)
     return {fmt::format("uses {} more than it leased", size_at(row, "over_bytes")), Paint::red};
   if (const auto slice = number_at(row, "next_slice_seconds"))
@@ -237,6 +238,13 @@ std::string blocked_phrase(const json& lease, const Look& look) {
     out += fmt::format(" holds {} on {}", size_at(unleased, "bytes"), device_name(text_at(unleased, "device"), look));
   }
   return out.empty() ? text_at(blocked, "code") + ": its device is gone" : out;
+}
+
+std::string stopped_phrase(const json& lease, const Look& look) {
+  const auto since = time_at(lease, "stopped_since");
+  if (!since) return {};
+  return fmt::format("stopped for {} by a {}", format_duration(std::max<Duration>(look.now - *since, Duration{})),
+                     text_at(lease, "stopped_by"));
 }
 
 std::string progress_phrase(const json& lease) {

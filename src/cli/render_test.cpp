@@ -64,6 +64,17 @@ TEST(Ps, SaysWhoUsesMoreThanItLeased) {
   EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()), "REASON\nuses 1.3 GiB more than it leased\n");
 }
 
+TEST(Ps, SaysThatAProgramIsStopped) {
+  json lease = leases["leases"][0];
+  lease["stopped_since"] = "2026-11-21T11:55:00.000Z";
+  lease["stopped_by"] = "signal";
+  Common common;
+  common.columns = {"reason"};
+  EXPECT_EQ(*render_leases({{"leases", {lease}}}, common, at_noon()), "REASON\nstopped for 5 min by a signal\n");
+  EXPECT_NE(render_why({{"lease", lease}}, at_noon()).find(" Its program is stopped for 5 min by a signal."),
+            std::string::npos);
+}
+
 TEST(Output, WrapsBetweenWordsWhereThereAreSome) {
   EXPECT_EQ(wrapped("one two three", 7), (std::vector<std::string>{"one two", "three"}));
   EXPECT_EQ(wrapped("ab€defgh ij", 4), (std::vector<std::string>{"ab€d", "efgh", "ij"}));
@@ -443,6 +454,16 @@ TEST(Consumers, ShowsWhatPausesTake) {
             "(all on gpu0)         -       -        -  driver       4  800ms + 4.0 GiB/s  -       -         25 %\n"
             "(all on GPU-9a2d)     -       -        -  driver       1  800ms + 1.0 GiB/s  -       -         25 %\n"
             "(all)                 -       -        -  driver       5  800ms + 2.0 GiB/s  -       -         50 %\n");
+  // A consumer whose pauses were all undone has no durations.
+  reply["consumers"][0]["pauses"] = json::parse(
+      R"json([{"method": "driver", "tried": 2, "failed": 2, "penalty_ms": 20000, "reliability_ratio": 0.333}])json");
+  const std::string failed = *render_consumers(reply, Common{}, at_noon());
+  EXPECT_TRUE(failed.starts_with(
+      "CONSUMER           RUNS  MEDIAN     PEAK  METHOD  PAUSES  PAUSE              SETTLE  RESUME  SPREAD  FAILED"
+      "  PENALTY\n"
+      "eval                  0       -      0 B  driver       -  -                  -       -            -  2 of 2"
+      "    20.0s\n"))
+      << failed;
   reply["consumers"][0]["user"] = "ben";
   EXPECT_TRUE(render_consumers(reply, Common{}, at_noon())->starts_with("CONSUMER           USER  RUNS"));
 }

@@ -94,6 +94,8 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
           : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
+  if (const std::string stopped = stopped_phrase(lease, look); !stopped.empty())
+    out += fmt::format(" Its program is {}.", stopped);
   if (flag_at(lease, "stopping")) out += " Its program has been told to end (SIGTERM).";
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));

@@ -60,7 +60,8 @@ Action add_report(Command command, Common& common) {
       "--consumers prints the numbers behind estimates and pause costs. A pause takes\n"
       "a fixed time plus its bytes at the printed rate, and then settles until the\n"
       "memory is measured free. SPREAD is the error of earlier predictions. The rows\n"
-      "(all) are the predictions for a consumer that was never paused.");
+      "(all) are the predictions for a consumer that was never paused. FAILED counts\n"
+      "undone pauses among the last 16; PENALTY is their part of the cost of a pause.");
   return [&common, flags] {
     if (flags->consumers) {
       return show(common, "/v1/consumers", [&](const auto& body, auto&) {

@@ -46,6 +46,8 @@ struct MethodRecord {
   int tries = 0;               // pauses_kept at most
   // The share of verified pauses, between 0 and 1; 1 without any attempt.
   double reliability() const;
+  int failed() const;        // undone pauses among the last `tries`
+  Duration penalty() const;  // added to the cost of a victim for the further failures that are expected
   bool operator==(const MethodRecord&) const = default;
 };
 

@@ -56,6 +56,14 @@ Errors errors_of(CostModel& model, Link& link, int rounds) {
   return errors;
 }
 
+TEST(Record, CountsUndonePausesAndTheirPrice) {
+  const MethodRecord record{0b101, 4};
+  EXPECT_EQ(record.failed(), 2);
+  EXPECT_EQ(record.reliability(), 0.6);
+  EXPECT_EQ(MethodRecord{}.penalty(), Duration{});
+  EXPECT_EQ((MethodRecord{0, 1}.penalty()), 10s) << "one further attempt is expected";
+}
+
 TEST(Cost, FollowsALinkThatJitters) {
   CostModel model;
   Link link{0.8, 1.9, 0.2};

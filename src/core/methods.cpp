@@ -22,6 +22,9 @@ constexpr double trusted = 0.5;
 // nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;
 
+// Whether the driver can be asked to park processes of the lease. Booked processes are its program, whoever owns it.
+bool has_program(const Lease& lease) { return lease.owner.kind == OwnerKind::process || !lease.booked.empty(); }
+
 // Why there is none, in the order in which something can be done about it.
 Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
@@ -34,9 +37,10 @@ Error no_method(const Lease& lease) {
   if (lease.pausable == Pausable::cooperative)
     return unsafe("it asked for the method cooperative, but its program has not registered",
                   "register with `sublet cooperate`, the C library or POST /v1/leases/{id}/cooperate");
-  if (lease.owner.kind != OwnerKind::process)
+  if (!has_program(lease))
     return unsafe("it has no program that the driver could park, and no cooperative program has registered",
-                  "start the program with `sublet run`, or register it with `sublet cooperate`");
+                  "start the program with `sublet run`, attach it with `sublet attach`, or register it with "
+                  "`sublet cooperate`");
   if (lease.unfit && lease.unfit->kind == Unfit::unvouched)
     return unsafe("the driver parks it only if its owner vouches for it: " + lease.unfit->why,
                   "if it uses none of these: sublet pause --grant " + lease.consumer +
@@ -53,7 +57,7 @@ Error no_method(const Lease& lease) {
 bool lacks_a_grant(const State& state, const Lease& lease) {
   const bool may = lease.pausable == Pausable::automatic || lease.pausable == Pausable::driver;
   const bool word = !lease.unfit || lease.unfit->kind == Unfit::unvouched;
-  return may && word && lease.owner.kind == OwnerKind::process && pause_methods_of(state, lease).empty();
+  return may && word && has_program(lease) && pause_methods_of(state, lease).empty();
 }
 
 // A user who starts a program with `sublet run` agrees to all methods by that.
@@ -64,7 +68,7 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   const bool by_itself = any || lease.pausable == Pausable::cooperative;
   if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
   const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || mutant(Mutant::grants_do_not_matter);
-  if (lease.owner.kind == OwnerKind::process && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
+  if (has_program(lease) && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
     const MethodRecord* own = state.record(lease.whose(), PauseMethod::cooperative);
@@ -282,14 +286,14 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
 
 // A lease whose program the driver was tried on has had that program on a card, so that nothing more is waited for.
 bool may_register(const Lease& lease) {
-  const bool comes = lease.owner.kind == OwnerKind::connection && !lease.had_process;
+  const bool comes = lease.owner.kind != OwnerKind::process && !lease.had_process;
   const bool by_itself = lease.pausable == Pausable::automatic || lease.pausable == Pausable::cooperative;
   return (by_itself && !lease.cooperation && !lease.unfit) || (lease.pausable == Pausable::driver && comes);
 }
 
 bool might_yield(const Lease& lease) {
   if (lease.tier == Tier::spot) return true;
-  return lease.pausable != Pausable::no && (lease.owner.kind == OwnerKind::process || lease.cooperation);
+  return lease.pausable != Pausable::no && (has_program(lease) || lease.cooperation);
 }
 
 }  // namespace sublet::core

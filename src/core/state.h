@@ -157,6 +157,8 @@ class State {
   const std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>>& histories() const { return history_; }
   // The results of its pauses by that method; null: there were none.
   const MethodRecord* record(const Consumer& consumer, PauseMethod method) const;
+  // All results, by consumer and method.
+  const std::map<std::pair<Consumer, PauseMethod>, MethodRecord>& records() const { return records_; }
   // Programs of that user's consumer may be parked although Sublet did not start them.
   bool granted(const Consumer& consumer) const { return grants_.contains(consumer); }
   const std::set<Consumer>& grants() const { return grants_; }

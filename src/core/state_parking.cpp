@@ -9,6 +9,9 @@
 namespace sublet::core {
 namespace {
 
+// The price of each attempt that comes to nothing; their number is expected from earlier pauses.
+constexpr Duration futile_try = std::chrono::seconds(10);
+
 std::map<ProcessRef, Bytes> used_by_each(const Device& device, LeaseId lease) {
   std::map<ProcessRef, Bytes> all;
   for (const ProcessUse& use : device.reading.processes)
@@ -326,9 +329,14 @@ std::optional<bool> State::inhabited(LeaseId id) const {
 
 // -------------------------------------------------------------------------------- how it went before
 
-double MethodRecord::reliability() const {
-  const std::uint32_t kept = outcomes & ((1U << tries) - 1);
-  return (1.0 + std::popcount(kept)) / (1.0 + tries);
+int MethodRecord::failed() const { return tries - std::popcount(outcomes & ((1U << tries) - 1)); }
+
+double MethodRecord::reliability() const { return (1.0 + tries - failed()) / (1.0 + tries); }
+
+// A consumer whose pauses succeeded every other time is expected to need one more attempt.
+Duration MethodRecord::penalty() const {
+  const double more = 1 / reliability() - 1;
+  return Duration(static_cast<std::int64_t>(more * static_cast<double>(futile_try.count())));
 }
 
 }  // namespace sublet::core

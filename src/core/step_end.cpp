@@ -48,12 +48,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   const bool as_it_is = fact.force && fact.stop && program_may_live(lease);
   const bool first = !mutant(Mutant::sleepers_are_ended);  // it runs, so that it can save its work
   if (lease.parking && first && !never_runs && !as_it_is && (fact.stop || fact.revoke)) {
-    Parking parking = *lease.parking;
-    parking.then_stop = true;
-    state_.set_parking(lease, std::move(parking), lease.state);
-    explain(lease, ReasonKind::stop_deferred, args("signalled", program_may_live(lease)));
-    want_back(lease);
-    touch(lease);
+    end_after_resume(lease);
     return lease.id;
   }
   const bool others = lease.owner.kind == OwnerKind::process && !program_may_live(lease);  // nobody here ends it
@@ -174,6 +169,33 @@ void Stepper::stop_program(Lease& lease) {
   plan_.actions.emplace_back(SignalProgram{lease.id, false, asked_by_});
 }
 
+void Stepper::end_after_resume(Lease& lease) {
+  Parking parking = *lease.parking;
+  parking.then_stop = true;
+  state_.set_parking(lease, std::move(parking), lease.state);
+  explain(lease, ReasonKind::stop_deferred, args("signalled", program_may_live(lease)));
+  want_back(lease);
+  touch(lease);
+}
+
+// Nobody would resume processes that the driver parked, once their lease has ended with its connection.
+bool Stepper::leaves_parked_processes(const Lease& lease) const {
+  return lease.parking && lease.parking->method == PauseMethod::driver && !lease.booked.empty() &&
+         lease.state != LeaseState::poisoned && !state_.stuck(lease.id) &&
+         state_.given_up(lease, rules_, now_) == nullptr;
+}
+
+void Stepper::lose_connection(Lease& lease) {
+  if (leaves_parked_processes(lease)) {
+    lease.unheld_since.reset();  // it ends however long the resume takes, and whoever holds it again
+    if (!lease.parking->then_stop) end_after_resume(lease);
+    return;
+  }
+  const bool waited = lease.state == LeaseState::queued || lease.state == LeaseState::offered;
+  end(lease, waited ? EndReason::cancelled : EndReason::owner_gone, ReasonKind::owner_disconnected,
+      args("gone", now_ - *lease.unheld_since));
+}
+
 // The lease was to end as soon as its program ran again: it runs now, or its memory will never be there. A lease
 // without a program that was started here ends at once.
 void Stepper::end_as_it_is(Lease& lease) {
@@ -278,9 +300,7 @@ void Stepper::fire(Lease& lease) {
     end(lease, EndReason::expired, ReasonKind::time_over, args("ttl", lease.ttl.value_or(Duration{})));
   } else if (live && lease.owner.kind == OwnerKind::connection && over(lease.unheld_since) &&
              std::max(*lease.unheld_since + rules_.linger, state_.runtime_.at(lease.id).grace_until) <= now_) {
-    const bool waited = lease.state == LeaseState::queued || lease.state == LeaseState::offered;
-    end(lease, waited ? EndReason::cancelled : EndReason::owner_gone, ReasonKind::owner_disconnected,
-        args("gone", now_ - *lease.unheld_since));
+    lose_connection(lease);
   } else if (live && lease.state == LeaseState::offered && over(lease.offer_ends_at)) {
     lapse(lease);
   } else {

@@ -63,7 +63,17 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
   if (book && lease->booked.size() >= booked_limit)
     return Error{Code::InUse, name_of(*lease) + " has " + std::to_string(booked_limit) + " processes booked, the limit",
                  "put them into a cgroup and book that"};
-  if (book) lease->booked.push_back(fact.booked);
+  if (book) {
+    state_.rebook(*lease, [&] {
+      // Another program may be parkable where an earlier one was not.
+      if (!lease->owner.process) {
+        lease->unfit.reset();
+        state_.runtime_.at(lease->id).seemed_unfit = false;
+        state_.runtime_.at(lease->id).barred.reset();
+      }
+      lease->booked.push_back(fact.booked);
+    });
+  }
   lease->had_process = true;
   if (fact.as_owner) {
     Owner owner = fact.owner;

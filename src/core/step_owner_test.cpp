@@ -141,6 +141,55 @@ TEST(Attach, BookingOnlyMakesTheEndWaitForAMeasurement) {
   EXPECT_EQ(w.free(0), 18 * GiB);
 }
 
+// A lease of 6 GiB whose booked process 100 has 4 GiB on the card.
+void book(Owned& w, LeaseId id) {
+  ASSERT_TRUE(w.accepts(Attach{id, 0, {}, false, {process(100), {}}}));
+  w.snapshot({gpu(0, 24 * GiB, {uses(100, 4 * GiB, id)})});
+}
+
+TEST(Attach, BookedProcessesAreParkedOnceTheirOwnerAllowsIt) {
+  Owned w;
+  const LeaseId id = w.token(1h);
+  const Pause pause{id, 0, {}, plenty};
+  EXPECT_SAYS(w.refusal(pause).hint, "sublet attach");
+  book(w, id);
+  EXPECT_SAYS(w.refusal(pause).hint, "sublet pause --grant " + w.at(id).consumer);
+  w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
+  ASSERT_TRUE(w.accepts(pause));
+  EXPECT_EQ(w.at(id).parking->method, PauseMethod::driver);
+}
+
+TEST(Attach, AnotherBookedProcessIsAskedAnew) {
+  Owned w;
+  const LeaseId id = w.token(1h);
+  book(w, id);
+  w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
+  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
+  w.step(Parked{id, false, "process 100 uses managed memory", {}, true, Unfit::never});
+  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  EXPECT_FALSE(w.accepts(Pause{id, 0, {}, plenty}));
+  ASSERT_TRUE(w.accepts(Attach{id, 0, {}, false, {process(101), {}}}));
+  EXPECT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
+}
+
+TEST(Attach, TheLossOfTheConnectionLeavesNoBookedProcessParked) {
+  Owned w;
+  const LeaseId id = w.hold();
+  book(w, id);
+  w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
+  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
+  w.step(Parked{id, true, {}, 4 * GiB});
+  for (int i = 0; i < 2; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB)});
+  ASSERT_EQ(w.states(id), "paused");
+  w.step(HeldChanged{id, false});
+  w.pass(w.rules.linger + 1s);
+  ASSERT_FALSE(w.at(id).ended()) << "its process would stay parked for ever";
+  w.snapshot({gpu(0, 24 * GiB)});
+  ASSERT_EQ(w.states(id), "resuming");
+  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  EXPECT_EQ(w.states(id), "ended");
+}
+
 TEST(ClockGap, WhoCouldNotReachTheDaemonIsGivenTime) {
   Owned w;
   const LeaseId token = w.token(10s), held = w.hold();

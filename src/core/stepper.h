@@ -209,6 +209,9 @@ class Stepper {
   void end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args = {});
   void stop_program(Lease& lease);
   void end_as_it_is(Lease& lease);
+  void end_after_resume(Lease& lease);
+  bool leaves_parked_processes(const Lease& lease) const;
+  void lose_connection(Lease& lease);
   void end_unresponsive(Lease& lease);
   void note_unanswered(const Lease& lease, const Unparked& fact);
   bool program_may_live(const Lease& lease) const;

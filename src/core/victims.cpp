@@ -21,8 +21,6 @@ using namespace std::chrono_literals;
 
 // A spot lease that is ended loses its work and starts again from nothing.
 constexpr Duration start_again = 60s;
-// The price of each attempt that comes to nothing; their number is expected from earlier pauses.
-constexpr Duration futile_try = 10s;
 // For a preemptor that takes any device, victims are sought on this many of the freest devices.
 constexpr std::size_t devices_tried = 16;
 // Once a plan is found, no more devices are examined than hold this many leases: the decision must be quick.
@@ -68,11 +66,9 @@ std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::ui
   return givers;
 }
 
-// A consumer whose pauses succeeded every other time is expected to need one more attempt.
 Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
   const MethodRecord* record = state.record(consumer, method);
-  const double tries = record == nullptr ? 0 : 1 / record->reliability() - 1;
-  return Duration(static_cast<std::int64_t>(tries * static_cast<double>(futile_try.count())));
+  return record == nullptr ? Duration{} : record->penalty();
 }
 
 // The lease as a victim on one of its devices.

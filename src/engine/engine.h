@@ -125,6 +125,12 @@ class Engine {
   std::optional<Progress> progress(const core::Lease& lease) const;
   // Bytes of parked programs on a swap device, as last seen, by lease.
   const std::map<LeaseId, Bytes>& swapped() const { return swapped_; }
+  struct Stopped {
+    Time since;  // first scan that saw it
+    bool by_debugger = false;
+  };
+  // Programs that a signal or a debugger stopped, as last seen, by lease.
+  const std::map<LeaseId, Stopped>& stopped() const { return stopped_; }
 
   // Gives cooperative programs their orders, and takes their answers.
   Cooperation& cooperation() { return cooperation_; }
@@ -225,6 +231,7 @@ class Engine {
   void watch_away();
   void watch_sizes();
   void watch_swap(const core::Lease& lease);
+  void watch_stopped();
   bool any_moves() const;
   std::vector<Room> room_for(LeaseId lease) const;
   void not_killed(LeaseId lease, const std::string& why);
@@ -324,6 +331,7 @@ class Engine {
   std::map<LeaseId, Time> copying_since_;     // start of copying in the current move by the driver
   std::map<LeaseId, Bytes> resident_before_;  // host memory of the program at the start of the current move
   std::map<LeaseId, Bytes> swapped_;
+  std::map<LeaseId, Stopped> stopped_;
   // Lease and device with more bytes in use than leased, as of the last snapshot.
   std::set<std::pair<LeaseId, std::string>> over_;
   std::unordered_set<LeaseId> settling_;

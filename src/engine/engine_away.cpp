@@ -82,6 +82,17 @@ std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const
   return progress;
 }
 
+// --- stopped programs
+
+void Engine::watch_stopped() {
+  std::map<LeaseId, Stopped> seen;
+  for (const auto& [lease, by_debugger] : programs_.stopped_programs()) {
+    const auto before = stopped_.find(lease);
+    seen.emplace(lease, Stopped{before == stopped_.end() ? now() : before->second.since, by_debugger});
+  }
+  stopped_ = std::move(seen);
+}
+
 // --- while a lease is paused
 
 void Engine::watch_away() {

@@ -56,8 +56,10 @@ core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   return memory;
 }
 
-// Returns all processes that would be parked. Each is charged to its own groups.
+// Returns all processes that would be parked. Each is charged to its own groups. Empty: they are not known. The
+// processes of a cooperative program may not all be booked.
 std::vector<ProcessRef> Engine::charged_of(const core::Lease& lease) const {
+  if (lease.owner.kind != core::OwnerKind::process && lease.cooperation) return {};
   std::vector<ProcessRef> processes = programs_.tree(lease.id);
   if (processes.empty() && lease.owner.process) processes.push_back(lease.owner.process);
   return processes;

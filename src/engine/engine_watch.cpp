@@ -178,6 +178,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   tick(snapshot);
   measure_weighed(began);
   watch_away();
+  watch_stopped();
   watch_sizes();
   looked(asked_ns);
   for (const auto& [uuid, index] : lost) {

@@ -254,6 +254,7 @@ std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
 void LocalPrograms::scan() {
   if (programs_.empty()) {
     previous_ = std::exchange(lineage_, {});
+    stopped_.clear();
     return;
   }
   auto table = root_->list();
@@ -264,7 +265,30 @@ void LocalPrograms::scan() {
   scanned_ns_ = monotonic_ns();
   proc::Lineage next = proc::trace_lineage(roots(), lineage_, *table);
   previous_ = std::exchange(lineage_, std::move(next));
+  find_stopped(*table);
   have_actor_look();
+}
+
+// Most scans find no stopped process, and count nothing.
+void LocalPrograms::find_stopped(std::span<const proc::ProcessInfo> table) {
+  struct Count {
+    std::size_t stopped = 0;
+    bool main = false, by_debugger = false;
+  };
+  stopped_.clear();
+  std::map<LeaseId, Count> counts;
+  for (const proc::ProcessInfo& process : table) {
+    if (process.state != 'T' && process.state != 't') continue;
+    const proc::Member* member = lineage_.find(process.ref);
+    if (member == nullptr || !proc::may_be_parked(member->link)) continue;
+    Count& count = counts[member->lease];
+    ++count.stopped;
+    const bool main = find(member->lease)->owner.process == process.ref;
+    if (main || !count.main) count.by_debugger = process.state == 't';
+    count.main |= main;
+  }
+  for (const auto& [lease, count] : counts)
+    if (count.main || count.stopped == tree(lease).size()) stopped_.push_back({lease, count.by_debugger});
 }
 
 const proc::Member* LocalPrograms::member(ProcessRef process) const {
@@ -275,7 +299,7 @@ const proc::Member* LocalPrograms::member(ProcessRef process) const {
 std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
   std::vector<ProcessRef> tree;
   for (const proc::Member& member : lineage_.members) {
-    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(member.process);
+    if (member.lease == lease && proc::may_be_parked(member.link)) tree.push_back(member.process);
   }
   return tree;
 }

@@ -39,6 +39,7 @@ class LocalPrograms final : public Programs {
   const proc::Member* member(ProcessRef process) const override;
   std::vector<ProcessRef> tree(LeaseId lease) const override;
   bool inhabited(LeaseId lease) const override;
+  std::vector<StoppedProgram> stopped_programs() const override { return stopped_; }
   std::string name(ProcessRef process) const override;
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
@@ -64,6 +65,7 @@ class LocalPrograms final : public Programs {
   void check(const std::shared_ptr<Program>& program);
   void check_again(const std::shared_ptr<Program>& program);
   bool tree_lives(LeaseId lease) const;
+  void find_stopped(std::span<const proc::ProcessInfo> table);
   std::vector<proc::LeaseRoots> roots() const;
   std::shared_ptr<Program> find(LeaseId lease) const;
   // The conversation with the actor (local_programs_actor.cpp).
@@ -72,6 +74,7 @@ class LocalPrograms final : public Programs {
   void send_wanted(const std::shared_ptr<Program>& program);
   void signalled(const std::shared_ptr<Program>& program, int signal, const actor::Reply& reply);
   void have_actor_look();
+  bool is_known_to_actor(const Program& program, ProcessRef process) const;
 
   boost::asio::io_context& io_;
   Actor& actor_;
@@ -81,6 +84,7 @@ class LocalPrograms final : public Programs {
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;
+  std::vector<StoppedProgram> stopped_;
   std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC in ns, when /proc was last read
   std::set<LeaseId> kept_from_swap_;
   bool actor_looks_ = false;  // the actor has not answered an order to look

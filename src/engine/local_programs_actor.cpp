@@ -151,6 +151,13 @@ void LocalPrograms::tell(LeaseId lease, ProcessRef process, int signal, std::fun
   });
 }
 
+// The actor cannot prove a program that was not introduced: Sublet did not start it, or nothing proves its identity
+// after a restart of the daemon. The actor does not know booked processes.
+bool LocalPrograms::is_known_to_actor(const Program& program, ProcessRef process) const {
+  const proc::Member* known = member(process);
+  return program.introduced && (known == nullptr || proc::is_program(known->link));
+}
+
 void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
                                    std::function<void(std::string)> done) {
   const auto answered = [done = std::move(done)](const actor::Reply& reply) {
@@ -173,7 +180,7 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
   const actor::Order order{.verb = actor::Verb::swap,
                            .lease = lease.number,
                            .uid = program->uid,
-                           .flags = program->introduced ? 0 : actor::by_user,
+                           .flags = is_known_to_actor(*program, process) ? 0 : actor::by_user,
                            .main_pid = process.pid,
                            .main_start = process.start_ticks};
   const int descriptor = pidfd->get();
@@ -215,15 +222,13 @@ void LocalPrograms::start_helper(LeaseId lease, ProcessRef process, bool to_brin
   if (!program || !pidfd) {
     return done(program ? pidfd.error() : unavailable(fmt::format("{} has no program", to_string(lease))));
   }
-  // The actor cannot prove a program that was not introduced: Sublet did not start it, or nothing proves its identity
-  // after a restart of the daemon.
-  const actor::Order order{
-      .verb = actor::Verb::checkpoint,
-      .lease = lease.number,
-      .uid = program->uid,
-      .flags = (to_bring_back ? actor::bring_back : 0) | (to_bring_back || !program->introduced ? actor::by_user : 0),
-      .main_pid = process.pid,
-      .main_start = process.start_ticks};
+  const actor::Order order{.verb = actor::Verb::checkpoint,
+                           .lease = lease.number,
+                           .uid = program->uid,
+                           .flags = (to_bring_back ? actor::bring_back : 0) |
+                                    (to_bring_back || !is_known_to_actor(*program, process) ? actor::by_user : 0),
+                           .main_pid = process.pid,
+                           .main_start = process.start_ticks};
   const int descriptor = pidfd->get();
   actor_.fetch(order, {&descriptor, 1}, [process, done = std::move(done)](const actor::Reply& reply, Fd socket) {
     if (reply.code != actor::Code::ok) done(no_helper(process, reply));

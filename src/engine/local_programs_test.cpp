@@ -2,6 +2,10 @@
 // The orders of LocalPrograms to an actor, with a real process and an actor that only records.
 #include "engine/local_programs_test.h"
 
+#include <sys/wait.h>
+#include <algorithm>
+#include <csignal>
+
 namespace sublet::engine {
 namespace {
 
@@ -67,6 +71,24 @@ TEST(Programs, AnActorThatRefusesAProgramIsNotAskedToEndIt) {
   EXPECT_FALSE(world.programs.signal(world.lease.id, SIGTERM, actor::the_daemon));
   EXPECT_NE(world.programs.why_not_signalled(world.lease.id), "");
   EXPECT_TRUE(world.programs.can_signal(world.lease.id)) << "its keeper lives";
+}
+
+TEST(Programs, AStoppedMainProcessIsSeenAtAScan) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.programs.scan();
+  EXPECT_TRUE(world.programs.stopped_programs().empty());
+  ASSERT_EQ(::kill(world.child.pid(), SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(world.child.pid(), &status, WUNTRACED), world.child.pid());
+  world.programs.scan();
+  ASSERT_EQ(world.programs.stopped_programs().size(), 1U);
+  EXPECT_EQ(world.programs.stopped_programs()[0].lease, world.lease.id);
+  EXPECT_FALSE(world.programs.stopped_programs()[0].by_debugger);
+  ASSERT_EQ(::kill(world.child.pid(), SIGCONT), 0);
+  ASSERT_EQ(::waitpid(world.child.pid(), &status, WCONTINUED), world.child.pid());
+  world.programs.scan();
+  EXPECT_TRUE(world.programs.stopped_programs().empty());
 }
 
 // A program that the actor does not know gets no signal. This is reported later, like every result.
@@ -168,6 +190,27 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
   EXPECT_EQ(ask_for_helper(world, gone, false, actor::Code::ok)->error().code, Code::NotFound);
   world.programs.forget(world.lease.id);
   EXPECT_EQ(ask_for_helper(world, main, false, actor::Code::ok)->error().code, Code::Unavailable);
+}
+
+// The booked process is the parent of the keeper, so that it does not descend from the program.
+TEST(Programs, BookedProcessesAreParkedWithTheProgramAndProvenByTheirUser) {
+  World world;
+  world.programs.follow(world.lease, false);
+  world.actor.answer(actor::Code::ok);
+  const ProcessRef main = world.lease.owner.process;
+  const ProcessRef booked = proc::ProcRoot::open()->read(::getppid())->ref;
+  world.lease.booked = {{booked, {}}};
+  world.programs.book(world.lease);
+  world.programs.scan();
+  const auto tree = world.programs.tree(world.lease.id);
+  EXPECT_EQ(std::ranges::count(tree, main), 1);
+  EXPECT_EQ(std::ranges::count(tree, booked), 1);
+  world.programs.start_helper(world.lease.id, booked, false, [](const Result<Fd>&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user) << "the actor does not know it";
+  world.programs.start_helper(world.lease.id, main, false, [](const Result<Fd>&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, 0u);
+  world.programs.keep_from_swap(world.lease.id, booked, true, [](const std::string&) {});
+  EXPECT_EQ(world.actor.orders.back().flags, actor::by_user);
 }
 
 TEST(Programs, WhatIsUnprovenIsNotEvenNamed) {

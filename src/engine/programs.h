@@ -22,6 +22,12 @@ struct SignalResult {
   bool may_have_been = false;  // the actor was lost with the order, so the signal may have been sent
 };
 
+// A program that a signal (SIGSTOP, SIGTSTP) or a debugger stopped.
+struct StoppedProgram {
+  LeaseId lease;
+  bool by_debugger = false;
+};
+
 class Programs {
  public:
   struct Events {
@@ -51,13 +57,15 @@ class Programs {
   virtual void scan() = 0;
   // Returns the link of a process to its lease by the last two scans; null: the process has no lease.
   virtual const proc::Member* member(ProcessRef process) const = 0;
-  // Returns the living processes of the program by the last scan, without booked processes.
+  // Returns the living processes of the lease that a pause parks, by the last scan: its program and booked processes.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
 
   // Whether the process lives. Asks the system; the process may have no lease.
   virtual bool lives(ProcessRef process) const = 0;
   // Whether any process of the lease lives, of its program or booked, by the last scan.
   virtual bool inhabited(LeaseId lease) const = 0;
+  // Returns the leases whose main process is stopped, or all of whose processes are, by the last scan.
+  virtual std::vector<StoppedProgram> stopped_programs() const { return {}; }
   // Returns the short name of any process, which all users may see; "" if it has ended.
   virtual std::string name(ProcessRef process) const = 0;
 

@@ -35,6 +35,21 @@ json moves_of(const core::CostModel& costs, const core::Consumer& consumer, cons
   return moves;
 }
 
+json pauses_of(const core::State& state, const core::Consumer& consumer) {
+  json pauses = json::array();
+  const auto& records = state.records();
+  for (auto entry = records.lower_bound({consumer, {}}); entry != records.end(); ++entry) {
+    const auto& [key, record] = *entry;
+    if (key.first != consumer) break;
+    pauses.push_back({{"method", core::to_string(key.second)},
+                      {"tried", record.tries},
+                      {"failed", record.failed()},
+                      {"penalty_ms", ms(record.penalty())},
+                      {"reliability_ratio", std::round(record.reliability() * 1000) / 1000}});
+  }
+  return pauses;
+}
+
 // The prediction for a new consumer on each device.
 json devices_of(const core::State& state) {
   std::set<std::string> uuids;
@@ -66,7 +81,8 @@ json row(const core::State& state, const core::Consumer& consumer, const engine:
           {"runs", history.runs.size()},
           {"run_ms", std::move(runs)},
           {"median_run_seconds", median},
-          {"moves", moves_of(state.costs(), consumer)}};
+          {"moves", moves_of(state.costs(), consumer)},
+          {"pauses", pauses_of(state, consumer)}};
 }
 
 }  // namespace
@@ -74,11 +90,12 @@ json row(const core::State& state, const core::Consumer& consumer, const engine:
 Reply get_consumers(Call& call) {
   const core::State& state = call.engine.state();
   json rows = json::array();
-  // One may have been paused and never have come to its end.
+  // A consumer may have been paused, or its pause may have been undone, before it came to an end.
   std::set<std::pair<std::string, std::uint32_t>> all;
   for (const auto& [consumer, entry] : state.histories()) all.emplace(consumer.name, consumer.uid);
   for (const auto& [key, entry] : state.costs().entries())
     if (!key.consumer.name.empty()) all.emplace(key.consumer.name, key.consumer.uid);
+  for (const auto& [key, record] : state.records()) all.emplace(key.first.name, key.first.uid);
   for (const auto& [name, uid] : all) rows.push_back(row(state, {uid, name}, call.request.peer));
   return Response{200,
                   {{"consumers", std::move(rows)},

@@ -185,6 +185,10 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.field("paused_seconds", seconds(lease.parked_until(engine.now())));
   maybe_text(out, "command", own ? lease.command : std::string());
   write_owner(out, lease.owner);
+  const auto stopped = lease.ended() ? engine.stopped().end() : engine.stopped().find(lease.id);
+  const bool stands = stopped != engine.stopped().end();
+  maybe_time(out, "stopped_since", stands ? std::optional(stopped->second.since) : std::nullopt);
+  maybe_text(out, "stopped_by", !stands ? "" : stopped->second.by_debugger ? "debugger" : "signal");
   out.field("stopping", lease.stop_requested).field("stop_grace_seconds", whole_seconds(engine.rules().grace));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
   out.field("settling", lease.ended() && live && state.use(lease.id).settling);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/render.h"
 
-#include <bit>
-
 namespace sublet::http {
 namespace {
 
@@ -20,10 +18,8 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
   out.field("samples", victim.pause.samples);
   const bool failed = !victim.ends && lease != nullptr;
   const core::MethodRecord* record = failed ? state.record(lease->whose(), victim.method) : nullptr;
-  const int tries = record != nullptr ? record->tries : 0;
   out.field("penalty_ms", victim.ends ? 0 : ms(victim.cost - victim.pause.likely - victim.resume.likely));
-  out.field("tried", tries)
-      .field("failed", record != nullptr ? tries - std::popcount(record->outcomes & ((1U << tries) - 1)) : 0);
+  out.field("tried", record != nullptr ? record->tries : 0).field("failed", record != nullptr ? record->failed() : 0);
   out.end_object();
 }
 

@@ -132,6 +132,12 @@ def test_a_liar_that_may_not_be_parked_otherwise_is_undone(daemon):
     assert "still held" in why(daemon, "resuming")
     assert lease_of(daemon, "it")["state"] == "active"
     ledger_is_empty(daemon)
+    # Its only pause was undone: the consumer is listed all the same.
+    known = consumer(daemon)
+    assert known["runs"] == 0 and known["pauses"] == [
+        {"method": "cooperative", "tried": 1, "failed": 1, "penalty_ms": 10000, "reliability_ratio": 0.5}], known
+    shown = daemon.cli("report", "--consumers", check=0).stdout
+    assert "FAILED" in shown and "1 of 1" in shown, shown
     end(program, [1])
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -40,6 +41,21 @@ def busy(daemon):
 
 
 # ---------------------------------------------------------------------------------------------- with a daemon
+
+def test_a_stopped_program_is_called_stopped(daemon):
+    daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "it", "--", "sleep", "600")
+    wait_until(lambda: daemon.get("/v1/leases/it").status == 200, "it is asked for")
+    wait_until(lambda: daemon.get("/v1/leases/it")["owner"]["pid"], "it runs")
+    lease = daemon.get("/v1/leases/it")
+    assert lease["stopped_since"] is None and lease["stopped_by"] is None
+    os.kill(lease["owner"]["pid"], signal.SIGSTOP)
+    wait_until(lambda: daemon.get("/v1/leases/it")["stopped_since"], "the daemon sees it")
+    assert daemon.get("/v1/leases/it")["stopped_by"] == "signal"
+    assert " by a signal" in daemon.cli("ps", "-o", "reason", check=0).stdout
+    assert "Its program is stopped for " in daemon.cli("why", "it", check=0).stdout
+    os.kill(lease["owner"]["pid"], signal.SIGCONT)
+    wait_until(lambda: daemon.get("/v1/leases/it")["stopped_since"] is None, "it runs again")
+
 
 def test_json_is_the_reply_unchanged(busy):
     daemon, first, second = busy

@@ -71,7 +71,7 @@ def test_without_a_yield_order_there_is_no_resume_order(system):
     assert "cannot get the order" in refused.stderr and "sublet doctor" in refused.stderr, refused.stderr
     assert system.lease("hers")["state"] == "active" and program.poll() is None
     rows = system.get("/v1/consumers")["consumers"]
-    assert not [row for row in rows if row.get("failed")], rows
+    assert not [row for row in rows if row["pauses"]], rows
     system.start_actor()
     wait_until(lambda: system.get("/v1/status")["daemon"]["actor"]["ready"], "another one")
     wait_until(lambda: system.cli(ANA, "pause", "hers").returncode == 0, "it is told")

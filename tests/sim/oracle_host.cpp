@@ -19,7 +19,8 @@ void Oracle::check_asked(const Lease& lease) {
   const bool by_actor = engine_->actor().ready() && engine_->actor().introduction().uid == 0;
   verdict_.expect(!config_.keeps_from_swap() || !world_.may_swap(lease.id, by_actor, looked_at_),
                   "asked-though-it-may-swap", says("nobody could keep it from the swap device"));
-  const bool unknown = lease.owner.kind == core::OwnerKind::token;  // its processes may not all be booked
+  // The processes of a cooperative program may not all be booked.
+  const bool unknown = lease.owner.kind == core::OwnerKind::token && lease.cooperation;
   verdict_.expect(!config_.keeps_from_swap() || !unknown, "asked-though-it-may-swap",
                   says("nobody knows which processes to keep from the swap device"));
 }

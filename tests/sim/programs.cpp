@@ -101,7 +101,7 @@ const proc::Member* SimPrograms::member(ProcessRef process) const {
 std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
   std::vector<ProcessRef> tree;
   for (const auto& [ref, member] : members_) {
-    if (member.lease == lease && proc::is_program(member.link)) tree.push_back(ref);
+    if (member.lease == lease && proc::may_be_parked(member.link)) tree.push_back(ref);
   }
   return tree;
 }
@@ -214,10 +214,11 @@ void SimPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep, s
     order.flags = actor::let_swap;
     return actor_.order(order, {}, answered);
   }
-  if (!followed_.contains(lease) || !life_->world.processes().contains(process))
-    return answered({.code = actor::Code::gone});
+  const Program* program = life_->world.program_of(lease);
+  const bool known = followed_.contains(lease) || (booked_.contains(lease) && program != nullptr);
+  if (!known || !life_->world.processes().contains(process)) return answered({.code = actor::Code::gone});
   kept_from_swap_.insert(lease);
-  order.uid = followed_.at(lease).uid;
+  order.uid = followed_.contains(lease) ? followed_.at(lease).uid : program->uid;
   order.main_pid = process.pid;
   order.main_start = process.start_ticks;
   actor_.order(order, {}, answered);
