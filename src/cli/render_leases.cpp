@@ -124,7 +124,7 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
     return {state == "resuming" ? progress : progress + ": " + reason, Paint::yellow};
   }
   if (member(row, "resize").is_object()) {
-    return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
+    return {fmt::format("waits for {}, {}", size_at_most(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
   if (number_at(row, "over_bytes").value_or(0) > 0)
@@ -150,8 +150,9 @@ constexpr Column lease_columns[] = {
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }, Narrow::cut,
      "0"},
     {"gpu", "GPU", true, false, device_cell},
-    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
-    {"reserved", "RESERVED", false, true, +[](const json& r, const Look&) { return size_cell(r, "reserved_bytes"); }},
+    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return Cell{size_at_most(r, "vram_bytes")}; }},
+    {"reserved", "RESERVED", false, true,
+     +[](const json& r, const Look&) { return Cell{size_at_most(r, "reserved_bytes")}; }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
@@ -172,8 +173,8 @@ Cell start_cell(const json& row, const Look&) {
 // "1.0 GiB→3.0 GiB" of one that has the first and waits to grow.
 Cell wanted_cell(const json& row, const Look&) {
   const json& resize = member(row, "resize");
-  const std::string now = size_at(row, "vram_bytes");
-  return {resize.is_object() ? fmt::format("{}→{}", now, size_at(resize, "vram_bytes")) : now, Paint::none};
+  const std::string now = size_at_most(row, "vram_bytes");
+  return {resize.is_object() ? fmt::format("{}→{}", now, size_at_most(resize, "vram_bytes")) : now, Paint::none};
 }
 
 constexpr Column waiting_columns[] = {
@@ -214,7 +215,9 @@ std::string holders_phrase(const json& queue) {
     // `what` names the holder for people; only an old or broken daemon leaves it out.
     const std::string what = text_at(holders[i], "what");
     const std::string name = what.empty() ? text_at(holders[i], "lease") : what;
-    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", name, size_at(holders[i], "bytes"));
+    const bool leased = !text_at(holders[i], "lease").empty();
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", name,
+                       leased ? size_at_most(holders[i], "bytes") : size_at(holders[i], "bytes"));
   }
   if (holders.size() > 3) out += fmt::format(" and {} more", holders.size() - 3);
   return out;

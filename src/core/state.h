@@ -6,6 +6,7 @@
 #include "core/by_name.h"
 #include "core/cost.h"
 #include "core/facts.h"
+#include "core/lasting_use.h"
 #include "core/lease.h"
 #include "core/preemption_plan.h"
 #include "core/preemptors.h"
@@ -117,6 +118,7 @@ struct Device {
   // max(unleased, used − leased_used − kept_unseen − arrived): hidden and dying processes hold bytes too. The bytes in
   // kept_unseen and arrived are part of `charged`, so that `charged` + `other` is never less than `used`.
   Bytes other;
+  LastingUse lasting;  // the part of `other` that has been there for a minute, as of the last plausible reading
 
   // Its entries in the indices over all devices.
   struct Indexed {
@@ -303,9 +305,9 @@ class State {
     Time grace_until;             // after a restart or a clock gap: no owner counts as gone before this
     // The obstacles to its preemption that were noted last: the leases, and the codes of their obstacles.
     std::vector<std::string> obstacle_leases, obstacle_codes;
-    bool killed = false;          // SIGKILL was ordered
-    bool program_ended = false;   // the program of its keeper is known to have ended
-    Time gone_at;                 // when it ended or was killed; earlier readings do not show its bytes gone
+    bool killed = false;         // SIGKILL was ordered
+    bool program_ended = false;  // the program of its keeper is known to have ended
+    Time gone_at;                // when it ended or was killed; earlier readings do not show its bytes gone
     // Pausing or resuming, as far as that is observed:
     std::optional<Time> yielded_at;       // when its method reported the bytes freed; verification runs since then
     Time proven_at;                       // when the last snapshot that proves the pause began

@@ -150,6 +150,7 @@ void write_times(JsonText& out, const core::Lease& lease) {
 void write_queue_info(JsonText& out, const core::QueueInfo& info) {
   out.begin_object().field("place", info.place).field("short_bytes", info.short_bytes.count);
   maybe_text(out, "device", info.device);
+  out.field("free_bytes", info.free.count).field("unleased_bytes", info.unleased.count);
   out.key("holders").begin_array();
   for (const core::Holder& holder : info.holders) {
     out.begin_object();
@@ -231,6 +232,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"leased_bytes", device.charged.count},
           {"residue_bytes", device.residues.count},
           {"other_bytes", device.other.count},
+          {"other_lasting_bytes", std::min(device.lasting.bytes(), device.other).count},
           {"capacity_bytes", std::max(core::State::capacity(device, engine.rules()), Bytes{}).count},
           {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},
           {"snapshot_age_ms", device.read_at ? json(age_ms()) : json(nullptr)},
