@@ -250,17 +250,21 @@ std::string progress_phrase(const json& lease) {
   if (move == "settle")
     return fmt::format("{} reported as freed, {} still measured", size_at(progress, "total_bytes"),
                        size_at(lease, "used_bytes"));
-  std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
-                                move == "resume" ? "restored" : "parked");
-  const bool goes = number_at(progress, "bytes_per_second").value_or(0) > 0, late = flag_at(progress, "late");
-  if (move == "pause" && !goes && !late)
+  const bool frees = text_at(member(lease, "pause"), "method") == "cooperative", late = flag_at(progress, "late");
+  const std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
+                                      move == "resume" ? "restored"
+                                      : frees          ? "freed"
+                                                       : "parked");
+  if (!flag_at(progress, "under_way") && !late)
     return out + (flag_at(member(lease, "pause"), "begun") ? ", waiting until its program is at rest"
                                                            : ", its program is not touched yet");
-  if (goes) out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
-  const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
   if (late) return out + (stuck ? ", stuck: the driver does not answer" : ", later than predicted");
-  out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", almost done";
-  return out + (flag_at(progress, "measured") ? "" : " (predicted)");
+  const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
+  // Nothing was seen to move: the time is a prediction.
+  if (!flag_at(progress, "measured"))
+    return out + (left.count() > 0 ? fmt::format(", about {} expected", about(left)) : ", expected any moment");
+  return out + fmt::format(", {}/s, ", size_at(progress, "bytes_per_second")) +
+         (left.count() > 0 ? fmt::format("about {} left", about(left)) : "almost done");
 }
 
 std::string problem_phrase(const json& lease) {

@@ -80,7 +80,8 @@ void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>
   out.field("moved_bytes", progress->moved.count).field("total_bytes", progress->total.count);
   out.field("bytes_per_second", progress->per_second.count);
   out.field("left_ms", std::chrono::duration_cast<std::chrono::milliseconds>(progress->left).count());
-  out.field("measured", progress->measured).field("late", progress->late).end_object();
+  out.field("measured", progress->measured).field("late", progress->late);
+  out.field("under_way", progress->under_way).end_object();
 }
 
 void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
