@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `free`: frees memory for a program without a lease, and reserves it for a while.
+#include "base/size_bounds.h"
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
@@ -95,8 +96,8 @@ int Free::tell(const Acquired& acquired) {
   fmt::print("{}\n", lease.id);
   say(common_,
       visible(fmt::format("sublet: {} are free on {}, reserved for {} as {}; 'sublet release {}' ends the reservation",
-                          format_size(lease.vram), names_of(common_, lease.devices), format_duration(hold()), lease.id,
-                          lease.id)));
+                          format_size_down(lease.vram), names_of(common_, lease.devices), format_duration(hold()),
+                          lease.id, lease.id)));
   return kOk;
 }
 

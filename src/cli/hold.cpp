@@ -92,8 +92,9 @@ void Hold::print(const Acquired& acquired) {
     fmt::print("{}\n", acquired.told.dump());
   } else {
     fmt::print("{}\n", lease.id);
-    say(common_, visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size(lease.vram),
-                                     lease.devices.size() > 1 ? "each of " : "", names_of(common_, lease.devices))));
+    say(common_,
+        visible(fmt::format("sublet: {} is {}: {} on {}{}", lease.id, lease.state, format_size_down(lease.vram),
+                            lease.devices.size() > 1 ? "each of " : "", names_of(common_, lease.devices))));
   }
   std::fflush(stdout);  // a reader of the pipe waits for the id
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
+#include "base/size_bounds.h"
 #include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
@@ -16,18 +17,47 @@ namespace {
 
 using nlohmann::json;
 
-// The memory that one lease could get of an otherwise empty device.
-Bytes capacity(const json& device) { return {number_at(device, "capacity_bytes").value_or(0)}; }
+// The memory of a device that one lease can get.
+struct Whole {
+  Bytes most;    // while no unleased process holds any of it
+  Bytes usable;  // the same without the bytes that unleased processes have held for a minute
+  std::string id;
 
-// The most that can be had on each of the devices asked for, and which of them has the least of it.
-std::pair<Bytes, std::string> whole_device(const LeaseFlags& flags, const json& status) {
-  std::vector<std::pair<Bytes, std::string>> whole;
+  std::string text() const {
+    if (usable == most) return "the whole of " + id;
+    return fmt::format("the whole of {} without the {} of unleased processes", id, format_size(most - usable));
+  }
+};
+
+Whole whole_of(const json& device, Bytes least) {
+  const Bytes most{number_at(device, "capacity_bytes").value_or(0)};
+  const Bytes usable = most - Bytes{number_at(device, "other_lasting_bytes").value_or(0)};
+  // Where too little is left, the lease waits, and its waiting line names the processes.
+  return {most, usable < least ? most : usable, text_at(device, "id")};
+}
+
+// The device with the least memory among the devices that have most of it; empty: no device matches.
+Whole whole_device(const LeaseFlags& flags, const json& status) {
+  const Bytes least = std::max(flags.min_vram.value_or(Bytes{}), least_lease);
+  std::vector<Whole> whole;
   for (const auto& device : list_at(status, "devices"))
-    if (device_matches(device, flags.gpu)) whole.emplace_back(capacity(device), text_at(device, "id"));
-  std::stable_sort(whole.begin(), whole.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (device_matches(device, flags.gpu)) whole.push_back(whole_of(device, least));
+  std::stable_sort(whole.begin(), whole.end(), [](const auto& a, const auto& b) { return a.usable > b.usable; });
   // If there are not so many, the daemon says so, with what there is.
-  return whole.empty() ? std::pair<Bytes, std::string>()
-                       : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
+  return whole.empty() ? Whole() : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
+}
+
+// The remembered peak and a tenth. The tenth is given up where the device is smaller, or where unleased processes hold
+// the memory. The peak is not: a program that gets less would fail.
+Size size_of_peak(Bytes peak, const LeaseFlags& flags, const std::string& consumer, const Whole& whole) {
+  const std::string before = fmt::format("'{}' used at most {} so far", visible(consumer), format_size(peak));
+  const Bytes wanted{peak.count + peak.count / 10};
+  if (flags.min_vram && *flags.min_vram > wanted)
+    return {*flags.min_vram, fmt::format("as much as --min-vram; {}", before)};
+  if (whole.usable >= peak && whole.usable < wanted) return {whole.usable, fmt::format("{}; {}", before, whole.text())};
+  if (whole.most > Bytes{} && whole.most < wanted)
+    return {whole.most, fmt::format("{}; the whole of {}", before, whole.id)};
+  return {wanted, before + ", and a tenth more"};
 }
 
 std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client& client) {
@@ -82,8 +112,8 @@ bool device_matches(const json& device, const std::string& wanted) {
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
   command.size("-m,--vram", flags.vram,
-               "VRAM to lease (default: the most that earlier runs of the program used, plus a tenth; a whole device "
-               "if there was no earlier run)");
+               "VRAM to lease (default: the most that earlier runs of the program used, plus a tenth; else a whole "
+               "device without its unleased memory)");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
   command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
@@ -123,25 +153,17 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
                          client::Client& client) {
   if (flags.vram) return Size{*flags.vram, {}};
   if (flags.memory) return Size{*flags.memory, "as much as --memory"};
-  const auto [most, where] = whole_device(flags, status);
+  const Whole whole = whole_device(flags, status);
   const bool any_program = flags.name.empty() && runs_anything(consumer);
   const auto peak = any_program ? std::nullopt : remembered_peak(consumer, client);
-  if (peak) {
-    const std::string before = fmt::format("'{}' used at most {} so far", visible(consumer), format_size(*peak));
-    const Bytes wanted{peak->count + peak->count / 10};
-    if (flags.min_vram && *flags.min_vram > wanted)
-      return Size{*flags.min_vram, fmt::format("as much as --min-vram; {}", before)};
-    if (most.count > 0 && most < wanted) return Size{most, fmt::format("{}; the whole of {}", before, where)};
-    return Size{wanted, before + ", and a tenth more"};
+  if (peak) return size_of_peak(*peak, flags, consumer, whole);
+  if (whole.most.count > 0 && any_program) {
+    return Size{whole.usable,
+                fmt::format("the name '{}' does not identify a program: {} (with --name the size is remembered)",
+                            visible(consumer), whole.text())};
   }
-  if (most.count > 0 && any_program) {
-    return Size{
-        most,
-        fmt::format("the name '{}' does not identify a program: the whole of {} (with --name the size is remembered)",
-                    visible(consumer), where)};
-  }
-  if (most.count > 0)
-    return Size{most, fmt::format("'{}' has not run before: the whole of {}", visible(consumer), where)};
+  if (whole.most.count > 0)
+    return Size{whole.usable, fmt::format("'{}' has not run before: {}", visible(consumer), whole.text())};
   if (list_at(status, "devices").empty()) {
     return unavailable("no size was given, and the daemon knows no GPU yet", "give a size: --vram 8GiB");
   }

@@ -74,6 +74,33 @@ TEST_F(SizeTest, IsElseAWholeDevice) {
   EXPECT_EQ(choose("new").error().code, Code::Unavailable);
 }
 
+TEST_F(SizeTest, LeavesOutWhatUnleasedProcessesHaveHeldForAMinute) {
+  for (json& device : status["devices"]) device["capacity_bytes"] = device["capacity_bytes"].get<int>() * MiB.count;
+  json& second = status["devices"][1];
+  second["other_bytes"] = 1500 * MiB.count;
+  second["other_lasting_bytes"] = 300 * MiB.count;
+  EXPECT_EQ(choose("new")->bytes, 1700 * MiB) << "younger bytes are waited for";
+  EXPECT_NE(choose("new")->why.find("the whole of gpu1 without the 300 MiB of unleased processes"), std::string::npos);
+  flags.min_vram = 1800 * MiB;
+  EXPECT_EQ(choose("new")->bytes, 2000 * MiB) << "no less than the least size";
+  flags.min_vram.reset();
+  second["other_lasting_bytes"] = 1200 * MiB.count;
+  EXPECT_EQ(choose("new")->bytes, 1000 * MiB) << "the other device has more";
+  flags.gpu = "gpu1";
+  second["other_lasting_bytes"] = 2000 * MiB.count;
+  EXPECT_EQ(choose("new")->bytes, 2000 * MiB) << "nothing is left: it waits";
+}
+
+TEST_F(SizeTest, GivesUpTheTenthButNotThePeakForUnleasedProcesses) {
+  json& second = status["devices"][1];
+  consumers["consumers"][1]["peak_used_bytes"] = MiB.count;
+  second["capacity_bytes"] = 2 * MiB.count;
+  second["other_lasting_bytes"] = MiB.count - KiB.count;
+  EXPECT_EQ(choose("train")->bytes, MiB + KiB);
+  second["other_lasting_bytes"] = MiB.count + KiB.count;
+  EXPECT_EQ(choose("train")->bytes, MiB + Bytes{MiB.count / 10});
+}
+
 // Else the size of one script would be that of every other.
 TEST_F(SizeTest, IsNotThatOfWhateverTheSameShellRanBefore) {
   consumers["consumers"].push_back({{"consumer", "bash"}, {"own", true}, {"peak_used_bytes", 100}});
@@ -103,8 +130,8 @@ TEST(ConsumerName, IsTheProgramsOrTheScripts) {
 
 TEST(ConsumerName, IsAnotherForEachProgram) {
   const std::string longest(64, 'x');
-  const std::vector<std::string> programs{"x y",          "x_y",         "x\ny",      "x\ty",        "训练",   "推理",
-                                          longest + "ab", longest + "a", longest,     "bad\xff",     "bad_",  "bad\xfe",
+  const std::vector<std::string> programs{"x y",          "x_y",         "x\ny",     "x\ty",    "训练", "推理",
+                                          longest + "ab", longest + "a", longest,    "bad\xff", "bad_", "bad\xfe",
                                           "ünïcode",      "unicode",     "a\u202eb", "a\u202db"};
   std::set<std::string> names;
   for (const std::string& program : programs) {

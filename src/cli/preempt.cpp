@@ -36,7 +36,7 @@ int tell(const Common& common, const json& lease) {
   if (common.json) fmt::print("{}\n", lease.dump());
   if (state == "active" || state == "offered") {
     if (!common.json) {
-      say(common, state == "active" ? fmt::format("{} has its {}", id, size_at(lease, "reserved_bytes"))
+      say(common, state == "active" ? fmt::format("{} has its {}", id, size_at_most(lease, "reserved_bytes"))
                                     : fmt::format("{} is offered its memory: its owner must claim it", id));
     }
     return kOk;
@@ -99,7 +99,7 @@ std::optional<int> Preempt::show(const client::Reply& reply, const json& body) {
     fmt::print("{}\n", reply.text);
   } else if (there && flags_.preview) {
     fmt::print("{} has its {} already: no lease has to be paused.\n", text_at(lease, "id"),
-               size_at(lease, "reserved_bytes"));
+               size_at_most(lease, "reserved_bytes"));
   } else if (!there) {
     const auto text = render_preview(body, common_, look_);
     if (!text) return fail(text.error());

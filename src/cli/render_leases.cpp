@@ -124,7 +124,7 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
     return {state == "resuming" ? progress : progress + ": " + reason, Paint::yellow};
   }
   if (member(row, "resize").is_object()) {
-    return {fmt::format("waits for {}, {}", size_at(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
+    return {fmt::format("waits for {}, {}", size_at_most(member(row, "resize"), "vram_bytes"), queue_phrase(row, look)),
             Paint::yellow};
   }
   if (const std::string stopped = stopped_phrase(row, look); !stopped.empty()) return {stopped, Paint::yellow};
@@ -151,8 +151,9 @@ constexpr Column lease_columns[] = {
     {"prio", "PRIO", true, true, +[](const json& r, const Look&) { return number_cell(r, "priority"); }, Narrow::cut,
      "0"},
     {"gpu", "GPU", true, false, device_cell},
-    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
-    {"reserved", "RESERVED", false, true, +[](const json& r, const Look&) { return size_cell(r, "reserved_bytes"); }},
+    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return Cell{size_at_most(r, "vram_bytes")}; }},
+    {"reserved", "RESERVED", false, true,
+     +[](const json& r, const Look&) { return Cell{size_at_most(r, "reserved_bytes")}; }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
@@ -173,8 +174,8 @@ Cell start_cell(const json& row, const Look&) {
 // "1.0 GiB→3.0 GiB" of one that has the first and waits to grow.
 Cell wanted_cell(const json& row, const Look&) {
   const json& resize = member(row, "resize");
-  const std::string now = size_at(row, "vram_bytes");
-  return {resize.is_object() ? fmt::format("{}→{}", now, size_at(resize, "vram_bytes")) : now, Paint::none};
+  const std::string now = size_at_most(row, "vram_bytes");
+  return {resize.is_object() ? fmt::format("{}→{}", now, size_at_most(resize, "vram_bytes")) : now, Paint::none};
 }
 
 constexpr Column waiting_columns[] = {
@@ -215,7 +216,9 @@ std::string holders_phrase(const json& queue) {
     // `what` names the holder for people; only an old or broken daemon leaves it out.
     const std::string what = text_at(holders[i], "what");
     const std::string name = what.empty() ? text_at(holders[i], "lease") : what;
-    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", name, size_at(holders[i], "bytes"));
+    const bool leased = !text_at(holders[i], "lease").empty();
+    out += fmt::format("{}{} {}", i == 0 ? "" : ", ", name,
+                       leased ? size_at_most(holders[i], "bytes") : size_at(holders[i], "bytes"));
   }
   if (holders.size() > 3) out += fmt::format(" and {} more", holders.size() - 3);
   return out;
@@ -255,17 +258,21 @@ std::string progress_phrase(const json& lease) {
   if (move == "settle")
     return fmt::format("{} reported as freed, {} still measured", size_at(progress, "total_bytes"),
                        size_at(lease, "used_bytes"));
-  std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
-                                move == "resume" ? "restored" : "parked");
-  const bool goes = number_at(progress, "bytes_per_second").value_or(0) > 0, late = flag_at(progress, "late");
-  if (move == "pause" && !goes && !late)
+  const bool frees = text_at(member(lease, "pause"), "method") == "cooperative", late = flag_at(progress, "late");
+  const std::string out = fmt::format("{} of {} {}", size_at(progress, "moved_bytes"), size_at(progress, "total_bytes"),
+                                      move == "resume" ? "restored"
+                                      : frees          ? "freed"
+                                                       : "parked");
+  if (!flag_at(progress, "under_way") && !late)
     return out + (flag_at(member(lease, "pause"), "begun") ? ", waiting until its program is at rest"
                                                            : ", its program is not touched yet");
-  if (goes) out += fmt::format(", {}/s", size_at(progress, "bytes_per_second"));
-  const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
   if (late) return out + (stuck ? ", stuck: the driver does not answer" : ", later than predicted");
-  out += left.count() > 0 ? fmt::format(", about {} left", about(left)) : ", almost done";
-  return out + (flag_at(progress, "measured") ? "" : " (predicted)");
+  const std::chrono::milliseconds left(number_at(progress, "left_ms").value_or(0));
+  // Nothing was seen to move: the time is a prediction.
+  if (!flag_at(progress, "measured"))
+    return out + (left.count() > 0 ? fmt::format(", about {} expected", about(left)) : ", expected any moment");
+  return out + fmt::format(", {}/s, ", size_at(progress, "bytes_per_second")) +
+         (left.count() > 0 ? fmt::format("about {} left", about(left)) : "almost done");
 }
 
 std::string problem_phrase(const json& lease) {

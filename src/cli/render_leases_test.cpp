@@ -38,6 +38,21 @@ TEST(PsOfThePaused, NothingIsParkedWhileItsWorkIsWaitedFor) {
             "REASON\n0 B of 1.0 KiB parked, waiting until its program is at rest: requested by its owner\n");
 }
 
+TEST(PsOfThePaused, APredictionIsNoProgress) {
+  json progress = {{"move", "pause"}, {"moved_bytes", 0},  {"total_bytes", 1024}, {"bytes_per_second", 0},
+                   {"left_ms", 1000}, {"measured", false}, {"late", false},       {"under_way", true}};
+  const auto shown = [&](const char* method) {
+    const json pause = {{"method", method}, {"reason", "asked"}, {"begun", true}, {"progress", progress}};
+    return reason_of({{"state", "pausing"}, {"pause", pause}});
+  };
+  EXPECT_EQ(shown("cooperative"), "REASON\n0 B of 1.0 KiB freed, about 1.0s expected: asked\n");
+  EXPECT_EQ(shown("driver"), "REASON\n0 B of 1.0 KiB parked, about 1.0s expected: asked\n");
+  progress["left_ms"] = 0;
+  EXPECT_EQ(shown("driver"), "REASON\n0 B of 1.0 KiB parked, expected any moment: asked\n");
+  progress.update({{"left_ms", 1000}, {"moved_bytes", 512}, {"bytes_per_second", 512}, {"measured", true}});
+  EXPECT_EQ(shown("cooperative"), "REASON\n512 B of 1.0 KiB freed, 512 B/s, about 1.0s left: asked\n");
+}
+
 TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   json lease = {
       {"state", "poisoned"}, {"parked_bytes", 2048}, {"pause", {{"method", "driver"}, {"reason", "it failed"}}}};
@@ -55,8 +70,7 @@ TEST(PsOfThePaused, WhoHasItsRoomNow) {
   const json queue = {
       {"place", 1}, {"device", "GPU-1"}, {"holders", {{{"what", "lease-6 (train, ana)"}, {"bytes", 1024}}}}};
   const json lease = {{"state", "paused"}, {"parked_bytes", 2048}, {"pause", pause}, {"queue", queue}};
-  EXPECT_EQ(reason_of(lease),
-            "REASON\n2.0 KiB parked for lease-5; place 1; resume time unknown\n");
+  EXPECT_EQ(reason_of(lease), "REASON\n2.0 KiB parked for lease-5; place 1; resume time unknown\n");
   EXPECT_EQ(whole_reason(lease, Look{}),
             "2.0 KiB parked by the driver: time slice of lease-5 (chat, ana), which asked for 1.0 KiB; place 1; resume "
             "time unknown; the memory is held by lease-6 (train, ana) 1.0 KiB");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text of preemption previews and dry runs.
 #include "cli/render.h"
+#include "cli/wait_line.h"
 
 #include <fmt/format.h>
 
@@ -91,6 +92,10 @@ Result<std::string> waiting(const json& reply, const Common& common, const Look&
   if (!basis.empty()) out += fmt::format("The estimate: {}.\n", basis);
   const std::string holders = holders_phrase(queue);
   if (!holders.empty()) out += fmt::format("The memory is held by {}.\n", holders);
+  const auto bytes = [&queue](const char* key) { return Bytes{number_at(queue, key).value_or(0)}; };
+  const std::string smaller = smaller_size_text(bytes("short_bytes"), bytes("free_bytes"), bytes("unleased_bytes"));
+  if (!smaller.empty() && text_at(queue, "reserved_for").empty())
+    out += fmt::format("Unleased processes are in the way: {}.\n", smaller);
   const json& preview = member(reply, "preemption");
   if (!flag_at(preview, "found"))
     return out + fmt::format("No lease is paused: {}.\n", text_at(preview, "why_not")) + ineligible_lines(preview) +
@@ -152,7 +157,7 @@ Result<std::string> render_preview(const json& preview, const Common& common, co
 Result<std::string> render_dry_run(const json& reply, const Common& common, const Look& look) {
   const std::string would = text_at(reply, "would");
   if (would == "wait") return waiting(reply, common, look);
-  const std::string with = fmt::format("with {}{}", size_at(reply, "vram_bytes"), on_devices(reply, look));
+  const std::string with = fmt::format("with {}{}", size_at_most(reply, "vram_bytes"), on_devices(reply, look));
   if (would == "start") return fmt::format("The lease would start at once, {}.\n", with);
   auto preview = render_preview(member(reply, "preemption"), common, look);
   if (!preview) return preview;

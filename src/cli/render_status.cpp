@@ -25,7 +25,7 @@ std::int64_t leased_bytes(const json& device) {
 
 }  // namespace
 
-std::string leased_size(const json& device) { return format_size(Bytes{leased_bytes(device)}); }
+std::string leased_size(const json& device) { return format_size_down(Bytes{leased_bytes(device)}); }
 
 std::string counts_phrase(const json& counts) {
   static constexpr const char* order[] = {"active", "offered", "queued", "pausing", "paused", "resuming", "poisoned"};

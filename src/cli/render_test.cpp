@@ -428,6 +428,22 @@ TEST(DryRun, SaysWhatWouldCome) {
             "  lease-1 is no victim: it is pinned: it was started with --pausable no\n");
 }
 
+TEST(DryRun, NamesTheWayOutWhereUnleasedProcessesHoldTheMemory) {
+  json reply{{"would", "wait"}, {"devices", json::array()}, {"vram_bytes", 3'919'157'658}, {"preemption", no_room}};
+  reply["queue"] = leases["leases"][1]["queue"];
+  reply["queue"]["free_bytes"] = 3'919'157'658 - (1LL << 30);
+  reply["queue"]["unleased_bytes"] = 1LL << 30;
+  EXPECT_NE(render_dry_run(reply, Common{}, at_noon())
+                ->find("Unleased processes are in the way: --vram 2.6GiB or less would fit now"),
+            std::string::npos);
+}
+
+// Free memory and the lease that takes all of it are the same figure.
+TEST(DryRun, RoundsTheSizeOfTheLeaseDown) {
+  const json reply{{"would", "start"}, {"devices", {"GPU-1111"}}, {"vram_bytes", 3'919'157'658}, {"queue", nullptr}};
+  EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "The lease would start at once, with 3.6 GiB on gpu0.\n");
+}
+
 TEST(Consumers, ShowsWhatPausesTake) {
   json reply = json::parse(R"json({"consumers": [
     {"consumer": "eval", "user": "ana", "runs": 0, "peak_used_bytes": 0, "median_run_seconds": null, "moves": []},

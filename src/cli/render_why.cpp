@@ -41,9 +41,10 @@ struct Wish {
 Wish wish_of(const json& lease) {
   const auto count = number_at(lease, "device_count").value_or(1);
   if (const auto& resize = member(lease, "resize"); resize.is_object())
-    return {fmt::format("to grow to {}{}", size_at(resize, "vram_bytes"), count > 1 ? " on each of its devices" : ""),
-            "It should have them", "The time when it will have them"};
-  const std::string size = size_at(lease, "vram_bytes");
+    return {
+        fmt::format("to grow to {}{}", size_at_most(resize, "vram_bytes"), count > 1 ? " on each of its devices" : ""),
+        "It should have them", "The time when it will have them"};
+  const std::string size = size_at_most(lease, "vram_bytes");
   if (text_at(lease, "state") != "queued")
     return {fmt::format("for {}{}", size, count > 1 ? " on each of its devices" : ""), "It should resume",
             "Its resume time"};
@@ -84,7 +85,7 @@ std::string time_held(const json& lease, const Look& look) {
 }
 
 std::string holding(const json& lease, const json& queue, const Look& look) {
-  const std::string size = size_at(lease, "vram_bytes"), where = devices_of(lease, look);
+  const std::string size = size_at_most(lease, "vram_bytes"), where = devices_of(lease, look);
   const std::string time = time_held(lease, look);
   const std::string used = size_at(lease, "used_bytes") + (list_at(lease, "devices").size() > 1 ? " in total" : "");
   std::string out =
@@ -138,8 +139,7 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   const std::string id = text_at(lease, "id");
   const std::string name =
       fmt::format("{} ({}, {})", paint(id, Paint::bold, look), text_at(lease, "consumer"), text_at(lease, "user"));
-  if (state == "ended")
-    return fmt::format("{} {}{}", name, paint(state, Paint::yellow, look), ending(lease, look));
+  if (state == "ended") return fmt::format("{} {}{}", name, paint(state, Paint::yellow, look), ending(lease, look));
   std::string out =
       fmt::format("{} is {}.", name, paint(state, state == "active" ? Paint::green : Paint::yellow, look));
   if (state == "queued") {
@@ -150,8 +150,8 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   if (member(lease, "pause").is_object()) return out + parked(lease, queue, look);
   if (state == "offered") {
     return out + fmt::format(" {} on {} are reserved for it; its owner must claim them within {}: sublet claim {}",
-                             size_at(lease, "vram_bytes"), devices_of(lease, look), ahead(lease, "offer_ends_at", look),
-                             id);
+                             size_at_most(lease, "vram_bytes"), devices_of(lease, look),
+                             ahead(lease, "offer_ends_at", look), id);
   }
   return out;
 }

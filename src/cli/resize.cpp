@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/size_bounds.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 
@@ -21,8 +22,9 @@ bool waits(const json& lease) { return member(lease, "resize").is_object(); }
 
 std::string waiting_text(const json& lease) {
   const auto place = number_at(member(lease, "queue"), "place");
-  return fmt::format("{} keeps {} and waits for {}{}", text_at(lease, "id"), size_at(lease, "vram_bytes"),
-                     size_at(member(lease, "resize"), "vram_bytes"), place ? fmt::format(", at place {}", *place) : "");
+  return fmt::format("{} keeps {} and waits for {}{}", text_at(lease, "id"), size_at_most(lease, "vram_bytes"),
+                     size_at_most(member(lease, "resize"), "vram_bytes"),
+                     place ? fmt::format(", at place {}", *place) : "");
 }
 
 // Prints the result.
@@ -34,13 +36,13 @@ int tell(const Common& common, const json& lease, Bytes wanted) {
     return kFailed;
   }
   if (!waits(lease) && number_at(lease, "vram_bytes") != wanted.count) {
-    print_error(
-        fmt::format("{} no longer waits for {}: it keeps {}", id, format_size(wanted), size_at(lease, "vram_bytes")),
-        "sublet why " + id);
+    print_error(fmt::format("{} no longer waits for {}: it keeps {}", id, format_size_down(wanted),
+                            size_at_most(lease, "vram_bytes")),
+                "sublet why " + id);
     return kFailed;
   }
   if (!common.json)
-    say(common, waits(lease) ? waiting_text(lease) : fmt::format("{} has {}", id, size_at(lease, "vram_bytes")));
+    say(common, waits(lease) ? waiting_text(lease) : fmt::format("{} has {}", id, size_at_most(lease, "vram_bytes")));
   return kOk;
 }
 
@@ -59,13 +61,14 @@ int resize(const Common& common, const ResizeFlags& flags) {
   Look look = look_for(common);
   learn_devices(ask_also(*client, "/v1/devices"), look);
   const std::string id = text_at(*lease, "id");
-  const auto ended = wait_until_settled(common, *client, std::move(*lease), *token,
-                                        {.settled = [](const json& now) { return !waits(now); },
-                                         .at_most = flags.wait,
-                                         .each = std::chrono::milliseconds(500),
-                                         .not_yet = fmt::format("{} did not get its {}", id, format_size(*flags.size)),
-                                         .goes_on = id + " stays in the queue"},
-                                        look);
+  const auto ended =
+      wait_until_settled(common, *client, std::move(*lease), *token,
+                         {.settled = [](const json& now) { return !waits(now); },
+                          .at_most = flags.wait,
+                          .each = std::chrono::milliseconds(500),
+                          .not_yet = fmt::format("{} did not get its {}", id, format_size_down(*flags.size)),
+                          .goes_on = id + " stays in the queue"},
+                         look);
   if (const int* code = std::get_if<int>(&ended)) return *code;
   return tell(common, std::get<json>(ended), *flags.size);
 }

@@ -107,10 +107,10 @@ bool Run::fits_outer(const client::Lease& outer) const {
 int Run::become(const client::Lease& outer, Talk& talk) {
   if (flags_.lease.dry_run) {
     if (common_.json) fmt::print("{}\n", json{{"would", "start"}, {"inside", outer.id}}.dump());
-    else fmt::print("The program would start at once, inside {} ({}).\n", outer.id, format_size(outer.vram));
+    else fmt::print("The program would start at once, inside {} ({}).\n", outer.id, format_size_down(outer.vram));
     return kOk;
   }
-  talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size(outer.vram)));
+  talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size_down(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
   std::vector<char*> arguments;
   for (const std::string& argument : command_) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -172,11 +172,11 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
               : i + 1 == lease.devices.size() ? " and "
                                               : ", ") +
              device_name(lease.devices[i], talk.line().look());
-  if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size(lease.asked_vram));
+  if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size_down(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   talk.say(fmt::format("{}: {}{}{} (a program that uses more is reported, not stopped)", lease.id,
-                       format_size(lease.vram), where, after));
+                       format_size_down(lease.vram), where, after));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 
@@ -220,8 +220,7 @@ int run(const Common& common, const RunFlags& flags) {
 Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
   add_lease_flags(command, flags->lease);
-  command.size("--memory", flags->lease.memory,
-               "The same as --vram: a limit that stops a program does not exist yet");
+  command.size("--memory", flags->lease.memory, "The same as --vram: a limit that stops a program does not exist yet");
   command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
   add_json(command, common, "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/top_view.h"
+#include "base/size_bounds.h"
 
 #include "cli/render.h"
 
@@ -32,7 +33,7 @@ void head(Lines& out, const TopData& data, const Look& look) {
   if (since) line += fmt::format("   subletd {} up {}", text_at(daemon, "version"), compact(look.now - *since));
   if (const std::string counts = counts_phrase(member(data.status, "leases")); !counts.empty()) line += "   " + counts;
   if (const auto wanted = number_at(data.status, "waiting_bytes").value_or(0); wanted > 0)
-    line += fmt::format("   {} requested", format_size(Bytes{wanted}));
+    line += fmt::format("   {} requested", format_size_down(Bytes{wanted}));
   out.push_back({line, Paint::bold});
   if (const std::string parked = parked_phrase(data.status); !parked.empty()) out.push_back({parked, Paint::cyan});
   if (!data.problem.empty()) out.push_back({fmt::format("! {}; retrying", data.problem), Paint::red});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/wait_line.h"
 
+#include "base/size_bounds.h"
+
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -20,8 +22,8 @@ std::size_t terminal_width() {
 // Names the first holder only, to leave space on the line; `sublet why` names all.
 std::string holders_text(const std::vector<client::Holder>& holders) {
   const client::Holder& first = holders.front();
-  std::string out =
-      fmt::format("{} {}", visible(first.what.empty() ? first.lease : first.what), format_size(first.bytes));
+  std::string out = fmt::format("{} {}", visible(first.what.empty() ? first.lease : first.what),
+                                first.lease.empty() ? format_size(first.bytes) : format_size_down(first.bytes));
   if (holders.size() > 1) out += fmt::format(" and {} more", holders.size() - 1);
   return out;
 }
@@ -34,6 +36,13 @@ std::string estimate_text(const client::Place& queue, bool timed) {
 
 }  // namespace
 
+std::string smaller_size_text(Bytes short_by, Bytes free, Bytes unleased) {
+  if (short_by <= Bytes{} || unleased < short_by || free < least_lease) return {};
+  std::string size = format_size_down(free);
+  std::erase(size, ' ');
+  return fmt::format("--vram {} or less would fit now, and --min-vram accepts a smaller lease", size);
+}
+
 std::string wait_text(const client::Lease& lease, const Look& look, bool timed) {
   if (!lease.queue) return fmt::format("{} waits", visible(lease.id));
   const client::Place& queue = *lease.queue;
@@ -45,6 +54,11 @@ std::string wait_text(const client::Lease& lease, const Look& look, bool timed) 
   out += " · " + estimate_text(queue, timed);
   if (!queue.reserved_for.empty()) out += " · memory is reserved for " + visible(queue.reserved_for);
   else if (!queue.holders.empty()) out += " · held by " + holders_text(queue.holders);
+  // A paused lease has its size already, and `resize` has no such flags.
+  if (lease.state == "queued" && queue.reserved_for.empty()) {
+    const std::string smaller = smaller_size_text(queue.short_by, queue.free, queue.unleased);
+    if (!smaller.empty()) out += " · " + smaller;
+  }
   if (queue.basis.empty()) return out;
   std::string basis = visible(queue.basis);
   // The numbers in it may be of time.

@@ -11,6 +11,10 @@
 
 namespace sublet::cli {
 
+// Names the flags with which a lease could start although unleased processes hold the memory. "": the lease waits for
+// other leases, or nothing is free. `short_by`: bytes that the lease lacks; `free`, `unleased`: of that device.
+std::string smaller_size_text(Bytes short_by, Bytes free, Bytes unleased);
+
 // "lease-7 waits: place 2 · 1.9 GiB short on gpu0 · starts in about 8 min · held by … · …", the most important part
 // first. `timed`: include the estimate's minutes, which change all the time.
 std::string wait_text(const client::Lease& lease, const Look& look, bool timed = true);

@@ -40,6 +40,29 @@ TEST(WaitText, SaysThatNothingIsKnown) {
   EXPECT_EQ(wait_text(lease, {}), "lease-7 waits");
 }
 
+TEST(WaitText, NamesTheWayOutWhereUnleasedProcessesHoldTheMemory) {
+  auto lease = waiting();
+  lease.queue->short_by = 300 * MiB;
+  lease.queue->unleased = 300 * MiB;
+  lease.queue->free = Bytes{3'919'157'658};  // 3.65 GiB
+  const std::string way = " · --vram 3.6GiB or less would fit now, and --min-vram accepts a smaller lease";
+  EXPECT_NE(wait_text(lease, {}).find(way), std::string::npos) << wait_text(lease, {});
+  lease.queue->unleased = 299 * MiB;
+  EXPECT_EQ(wait_text(lease, {}).find("--vram"), std::string::npos) << "leases hold some of it";
+  lease.queue->unleased = 300 * MiB;
+  lease.queue->free = {};
+  EXPECT_EQ(wait_text(lease, {}).find("--vram"), std::string::npos) << "no smaller lease fits";
+  lease.queue->free = GiB;
+  lease.state = "paused";
+  EXPECT_EQ(wait_text(lease, {}).find("--vram"), std::string::npos);
+}
+
+TEST(WaitText, RoundsTheSizeOfALeaseDown) {
+  auto lease = waiting();
+  lease.queue->holders = {{"lease-3", "lease-3 (train, ana)", Bytes{3'919'157'658}}};
+  EXPECT_NE(wait_text(lease, {}).find("lease-3 (train, ana) 3.6 GiB"), std::string::npos);
+}
+
 TEST(WaitText, OnANarrowTerminalKeepsPlaceShortageAndEstimate) {
   Look look;
   look.device_names["GPU-1"] = "gpu0";

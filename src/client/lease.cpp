@@ -31,6 +31,8 @@ Place parse_place(const json& queue) {
   place.place = static_cast<int>(number(queue, "place").value_or(0));
   place.short_by = bytes(queue, "short_bytes");
   place.device = text(queue, "device");
+  place.free = bytes(queue, "free_bytes");
+  place.unleased = bytes(queue, "unleased_bytes");
   place.reserved_for = text(queue, "reserved_for");
   place.basis = text(queue, "basis");
   if (const auto eta = number(queue, "eta_seconds")) place.eta = std::chrono::seconds(*eta);

@@ -24,6 +24,8 @@ struct Place {
   int place = 0;  // place in the queue; 1 is next
   Bytes short_by;
   std::string device;  // "" if the lease waits for any device
+  Bytes free;          // bytes that can still be leased on that device
+  Bytes unleased;      // bytes without a lease on that device
   std::vector<Holder> holders;
   std::optional<Duration> eta;  // time until the grant; unset: unknown
   std::string reserved_for;     // the lease would fit, but the free memory is reserved for this lease; "" otherwise

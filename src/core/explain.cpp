@@ -122,7 +122,8 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
     }
     const std::string how =
         holder.lease ? "; " + how_to_have_it(state, rules, *state.find(holder.lease), lease, now) : "";
-    helps.push_back("the end of " + holder.what + " would free " + format_size(holder.bytes) +
+    helps.push_back("the end of " + holder.what + " would free " +
+                    (holder.lease ? format_size_down(holder.bytes) : format_size(holder.bytes)) +
                     enough_text(lease, holder.bytes, lacking, nearest.free) + how);
   }
   if (lease.device_count > 1 && !lease.waits_in_place())
@@ -245,6 +246,8 @@ QueueInfo Foretold::of(const Lease& lease) {
 
   if (nearest.device != nullptr) {
     info.device = nearest.device->reading.uuid;
+    info.free = std::max(nearest.free, Bytes{});
+    info.unleased = nearest.device->other;
     info.holders = holders_of(state_, *nearest.device, lease, holders_named);
   }
   if (held_ == nullptr) held_ = std::make_unique<Nominations>(state_, rules_, now_);

@@ -23,6 +23,8 @@ struct QueueInfo {
   std::size_t place = 0;                      // 1 = next
   Bytes short_bytes;                          // bytes missing on the nearest device
   std::string device;                         // uuid of that device, "" if none is known
+  Bytes free;                                 // bytes that may still be promised on that device, 0 or more
+  Bytes unleased;                             // bytes without a lease on that device
   std::vector<Holder> holders;                // of that device, largest first
   std::vector<std::string> reserved_devices;  // uuids of devices with memory reserved for it
   LeaseId reserved_for;         // the lease for which memory is reserved where this one would fit; none otherwise

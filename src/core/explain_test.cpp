@@ -53,6 +53,8 @@ TEST(QueueInfo, SaysPlaceShortageAndHolders) {
   EXPECT_EQ(w.info(first).place, 1u);
   EXPECT_EQ(info.device, uuid_of(0));
   EXPECT_EQ(info.short_bytes, 4 * GiB);
+  EXPECT_EQ(info.free, 10 * GiB - info.short_bytes);
+  EXPECT_EQ(info.unleased, 3 * GiB);
   const std::vector<std::tuple<LeaseId, std::string, Bytes>> holders{{big, "lease-1 (train, ana)", 12 * GiB},
                                                                      {small, "lease-2 (infer, ana)", 3 * GiB},
                                                                      {{}, "pid 4711 (without a lease)", 2 * GiB},

@@ -246,9 +246,13 @@ ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& le
   }
   if (nearest.free < Bytes{}) all.add(args("full_device", name_of(*nearest.device), "over", Bytes{} - nearest.free));
   else all.add(args("free", nearest.free, "device", name_of(*nearest.device)));
+  // Both figures are rounded down, and may then look the same.
+  const Bytes need = state.need(lease, nearest.device->reading.uuid);
+  if (nearest.free >= Bytes{} && nearest.free < need && format_size_down(need) == format_size_down(nearest.free))
+    all.add("lacks", need - nearest.free);
   all.add("problem", nearest.device->problem);
   all.add("holders", parts_of(holders_of(state, *nearest.device, lease, 3)));
-  if (nearest.free >= state.need(lease, nearest.device->reading.uuid)) all.add(reserved_args(state, rules, lease, now));
+  if (nearest.free >= need) all.add(reserved_args(state, rules, lease, now));
   return all;
 }
 

@@ -37,14 +37,15 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "another device is left"},
 
     {K::resizing, "resizing", "resizing", "resizing", "queued at place {place} of {waiting}: {#shortage}"},
-    {K::shrunk, "shrunk", "resized", "resized", "shrunk from {from} to {vram} on {devices:each}"},
-    {K::grown, "grown", "resized", "grown", "grown from {from} to {vram} on {devices:each} after waiting {waited}"},
+    {K::shrunk, "shrunk", "resized", "resized", "shrunk from {from:down} to {vram:down} on {devices:each}"},
+    {K::grown, "grown", "resized", "grown",
+     "grown from {from:down} to {vram:down} on {devices:each} after waiting {waited}"},
     {K::resize_withdrawn_by_owner, "resize_withdrawn_by_owner", "resized", "resize_withdrawn",
-     "no longer waits to grow to {wanted} and keeps {vram}: its owner asked for {asked}"},
+     "no longer waits to grow to {wanted:down} and keeps {vram:down}: its owner asked for {asked:down}"},
     {K::resize_withdrawn_by_pause, "resize_withdrawn_by_pause", "resized", "resize_withdrawn",
-     "no longer waits to grow to {wanted} and keeps {vram}: the lease is paused"},
+     "no longer waits to grow to {wanted:down} and keeps {vram:down}: the lease is paused"},
     {K::resize_hopeless, "resize_hopeless", "resized", "resize_withdrawn",
-     "no longer waits to grow to {wanted} and keeps {vram}: {#hopeless}"},
+     "no longer waits to grow to {wanted:down} and keeps {vram:down}: {#hopeless}"},
 
     {K::cooperates, "cooperates", "cooperates", "cooperates",
      "its program frees its memory itself when asked: [pid {poller} asks for its orders][the daemon calls {address}]"
@@ -89,7 +90,7 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::return_withdrawn, "return_withdrawn", "paused", "stays_paused", "stays paused: its owner asked for it"},
     {K::return_hopeless, "return_hopeless", "paused", "stays_paused", "stays paused: {#hopeless}"},
     {K::resuming, "resuming", "resuming", "resuming",
-     "has {vram} on {devices:each} again, {away} after the pause began; the restore of its program begins"},
+     "has {vram:down} on {devices:each} again, {away} after the pause began; the restore of its program begins"},
     {K::resuming_without_device, "resuming_without_device", "resuming", "resuming",
      "its device {device} is gone for good: its program is resumed without it"},
     {K::resuming_to_end, "resuming_to_end", "resuming", "resuming",
@@ -99,7 +100,7 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "memory, and its program runs again when the driver returns"},
     {K::resume_failed, "resume_failed", "resuming", "not_yet",
      "its program does not run yet: {detail}[; its processes allocated {beside} while it was paused, and {parked} must "
-     "return into its {vram}]; the daemon tries again and again"},
+     "return into its {vram:down}]; the daemon tries again and again"},
     {K::resumed, "resumed", "resumed", "resumed",
      "[its program runs again {after} after the pause began][{!after}its program runs on: the pause had not touched "
      "it]"},
@@ -187,15 +188,16 @@ struct Fragment {
   std::string_view name, text;
 };
 constexpr Fragment fragments[]{
-    {"need", "needs {vram}[ instead of {has}][ or at least {min}][ on each of {devices_each} devices]"},
+    {"need", "needs {vram:down}[ instead of {has:down}][ or at least {min}][ on each of {devices_each} devices]"},
     {"shortage",
-     "{#need}[ and {beyond} more that its processes hold above its size][; {free:down} is free on {device}][; nothing "
+     "{#need}[ and {beyond} more that its processes hold above its size][; {free:down} is free on {device}[, {lacks} "
+     "less]][; nothing "
      "is "
      "free on {full_device}: {over} more is taken than may be promised][ ({problem})][; memory is held by {holders}]"
      "[; free memory is unknown: {unknown}][; {no_device}][; {#reserved}]"},
     {"reserved",
      "free memory on {reserved_on} is reserved for {reserved_for}, which has waited {reserved_since} and needs "
-     "{reserved_bytes}[; it should start in {reserved_start}][{!reserved_start}; its start is unknown]"},
+     "{reserved_bytes:down}[; it should start in {reserved_start}][{!reserved_start}; its start is unknown]"},
     {"devices", "{devices}"},
     {"on_devices", " on {devices:each}"},
     {"hopeless",
@@ -203,7 +205,7 @@ constexpr Fragment fragments[]{
      "keeps {driver_keeps} and {headroom} is headroom][there are only {present} devices][{gone}; the devices are "
      "{known}]"},
     {"grant",
-     "{vram}[ of the {asked} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
+     "{vram:down}[ of the {asked:down} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
      "before)], after waiting {waited}"},
     {"status", "[with status {status}][{!status}with an unknown status]"},
     {"left",
@@ -211,7 +213,7 @@ constexpr Fragment fragments[]{
      "program "
      "has not reported that it runs again: Sublet did not start it and does not end it]"},
     {"ended",
-     "[; its program is asked to end, and is killed if it still lives after {grace}][; the lease held {size} on "
+     "[; its program is asked to end, and is killed if it still lives after {grace}][; the lease held {size:down} on "
      "{on:each}[ and used at most {peak}]]"},
     {"undone", "[{?begun}the pause is undone][{!begun}the lease is not paused]"},
     {"pause_failed", "{detail}"},
@@ -221,12 +223,12 @@ constexpr Fragment fragments[]{
     {"note", "{text}"},
     {"next_method", "[; the {next} is tried next][; the {next_if_wanted} is tried next if the memory is still wanted]"},
     {"unpausable", "{#cause}; it is a spot lease that cannot be paused"},
-    {"needs.memory", "needs {vram}, and {free:down} is free"},
-    {"needs.return", "needs {vram} to resume, and {free:down} is free; it resumes when that memory is free"},
-    {"needs.restore", "has {vram} reserved there; its program is restored when that memory is free"},
+    {"needs.memory", "needs {vram:down}, and {free:down} is free"},
+    {"needs.return", "needs {vram:down} to resume, and {free:down} is free; it resumes when that memory is free"},
+    {"needs.restore", "has {vram:down} reserved there; its program is restored when that memory is free"},
     // Fragments of PauseCause, by its word.
     {"cause", "{@cause}"},
-    {"asked", "[, which asked for {asked}[ instead of {asked_from}][ on each of {asked_devices} devices]]"},
+    {"asked", "[, which asked for {asked:down}[ instead of {asked_from:down}][ on each of {asked_devices} devices]]"},
     {"cause.owner_request", "requested by its owner"},
     {"cause.admin_request", "requested by an admin"},
     {"cause.tier", "preempted for {preemptor} of the tier {tier}{#asked}"},

@@ -17,7 +17,9 @@ std::string parts_text(const std::vector<ReasonPart>& parts, std::string_view ve
   std::string text;
   for (const ReasonPart& part : parts) {
     if (!text.empty()) text += "; ";
-    text.append(part.what).append(verb).append(format_size(part.bytes));
+    // The size of a lease is rounded down wherever it is shown.
+    const bool of_lease = part.what.starts_with("lease-");
+    text.append(part.what).append(verb).append(of_lease ? format_size_down(part.bytes) : format_size(part.bytes));
   }
   return text;
 }

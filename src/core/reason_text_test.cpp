@@ -45,6 +45,15 @@ TEST(ReasonText, EveryKindHasAWordACodeAndASubject) {
   }
 }
 
+// Free memory and the lease that takes all of it are the same figure.
+TEST(ReasonText, SizesOfLeasesAreRoundedDown) {
+  const Bytes whole{3'919'157'658};  // 3.65 GiB
+  EXPECT_EQ(text_of_fragment("shortage", args("vram", whole, "free", whole - 20 * MiB, "device", "gpu0", "lacks",
+                                              20 * MiB, "holders", Parts{{"lease-1 (a, b)", whole}, {"pid 7", whole}})),
+            "needs 3.6 GiB; 3.6 GiB is free on gpu0, 20.0 MiB less; memory is held by lease-1 (a, b) 3.6 GiB; "
+            "pid 7 3.7 GiB");
+}
+
 TEST(ReasonText, EveryKindMakesAWholeSentence) {
   for (const ReasonKind kind : all_kinds()) {
     std::set<std::string> names;

@@ -6,6 +6,7 @@
 #include "core/by_name.h"
 #include "core/cost.h"
 #include "core/facts.h"
+#include "core/lasting_use.h"
 #include "core/lease.h"
 #include "core/preemption_plan.h"
 #include "core/preemptors.h"
@@ -117,6 +118,7 @@ struct Device {
   // max(unleased, used − leased_used − kept_unseen − arrived): hidden and dying processes hold bytes too. The bytes in
   // kept_unseen and arrived are part of `charged`, so that `charged` + `other` is never less than `used`.
   Bytes other;
+  LastingUse lasting;  // the part of `other` that has been there for a minute, as of the last plausible reading
 
   // Its entries in the indices over all devices.
   struct Indexed {

@@ -149,11 +149,13 @@ Bytes Stepper::arrived(const Device& device, const DeviceReading& reading) const
 
 void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   std::unordered_map<LeaseId, Charge> seen;
+  std::map<ProcessRef, Bytes> without_lease;
   Bytes unleased, all;
   for (const ProcessUse& use : reading.processes) {
     all += use.used.value_or(Bytes{});
     if (!device.leases.contains(use.lease)) {
       unleased += use.used.value_or(Bytes{});
+      without_lease[use.process] += use.used.value_or(Bytes{});
       continue;
     }
     Charge& of_lease = seen[use.lease];
@@ -189,6 +191,7 @@ void Stepper::accept(Device& device, const DeviceReading& reading, Time began) {
   }
   settle_measured(device);
   state_.refresh_other(device);  // what is used there may have changed for no lease
+  device.lasting.note(without_lease, device.other - unleased, began);
   for (const LeaseId id : device.leases)
     if (const Lease& lease = state_.leases_.at(id); lease.waits_in_place()) state_.requeue_in_place(lease);
 }

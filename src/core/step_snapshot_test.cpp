@@ -70,6 +70,17 @@ TEST(Settling, WhatIsNotMeasuredGoneIsNotFree) {
   EXPECT_EQ(w.free(0), 19 * GiB);
 }
 
+TEST(Unleased, BytesThatHaveBeenThereForAMinuteAreTold) {
+  Watched w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({uses(100, 6 * GiB, id), uses(4711, GiB)}, GiB);
+  EXPECT_EQ(w.card().lasting.bytes(), Bytes{});
+  w.now = w.now + 1min;
+  w.measure({uses(100, 6 * GiB, id), uses(4711, GiB)}, GiB);
+  EXPECT_EQ(w.card().other, 2 * GiB);
+  EXPECT_EQ(w.card().lasting.bytes(), 2 * GiB) << "of the process and of no listed process, not of the lease";
+}
+
 TEST(Settling, ALeaseWhoseProcessesWereOnlyEverSeenSettlesToo) {
   Watched w;
   const LeaseId id = w.submit(6 * GiB);

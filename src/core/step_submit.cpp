@@ -36,7 +36,8 @@ std::string waiting_hint(Code code) {
     case Code::GpuLost:
       return "`sublet doctor` says what the driver reports of it; ask for less, or for another device";
     case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
-    case Code::External: return "unleased processes hold the memory: end one (`sublet proclist`), or lease it";
+    case Code::External:
+      return "unleased processes hold the memory: end one (`sublet proclist`), lease it, or ask for less";
     default: return "let it queue, or ask for less";
   }
 }

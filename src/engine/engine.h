@@ -12,6 +12,7 @@
 #include "engine/event_log.h"
 #include "engine/machine.h"
 #include "engine/meter.h"
+#include "engine/move_progress.h"
 #include "engine/peer.h"
 #include "store/store.h"
 
@@ -114,14 +115,7 @@ class Engine {
   core::HostMemory host_memory(const core::Lease* lease = nullptr) const;
 
   // Returns the progress of a pause or resume; nothing if there is none. Reads a few small files.
-  struct Progress {
-    core::Move move = core::Move::pause;
-    Bytes moved, total;
-    Bytes per_second;       // 0: not known
-    Duration left{};        // estimated rest; 0: any moment
-    bool measured = false;  // false: predicted from earlier moves, because no bytes were seen to move yet
-    bool late = false;      // the move takes longer than expected; unseen bytes do not count as moved
-  };
+  using Progress = MoveProgress;
   std::optional<Progress> progress(const core::Lease& lease) const;
   // Bytes of parked programs on a swap device, as last seen, by lease.
   const std::map<LeaseId, Bytes>& swapped() const { return swapped_; }

@@ -6,12 +6,6 @@
 #include <algorithm>
 
 namespace sublet::engine {
-namespace {
-
-// Less than one in this many parts may be noise of other work.
-constexpr std::int64_t noise = 50;
-
-}  // namespace
 
 // --- progress
 
@@ -33,53 +27,28 @@ bool Engine::any_moves() const {
   });
 }
 
-// The driver reports no progress. The estimate uses bytes on the device and on the host, and earlier moves.
+// The driver reports no progress: bytes are seen on the card, and for the driver method also in host memory. Host
+// memory of a cooperative program says nothing about its VRAM.
 std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const {
   const auto moving = state_.moving(lease.id);
   if (!moving || moving->bytes <= Bytes{}) return std::nullopt;
-  Progress progress;
-  progress.move = moving->move;
-  progress.total = moving->bytes;
-  const Duration passed = std::max<Duration>(now() - moving->since, std::chrono::milliseconds(1));
-  progress.late = state_.stuck(lease.id) || passed > moving->takes.at_most;
-  if (moving->move == core::Move::settle) {
-    progress.moved = moving->bytes;
-    progress.left = std::max(moving->takes.likely - passed, Duration{});
-    progress.measured = true;
-    return progress;
-  }
-  const bool out = moving->move == core::Move::pause;
+  const bool out = moving->move != core::Move::resume, driver = lease.parking->method == core::PauseMethod::driver;
   const auto copying = copying_since_.find(lease.id);
-  if (out && lease.parking->method == core::PauseMethod::driver && copying == copying_since_.end()) {
-    progress.left = moving->takes.likely;  // counts from the lock; before it, the driver waits for submitted work
-    return progress;
-  }
-  const Duration moved_for = out && copying != copying_since_.end() ? now() - copying->second : passed;
+  MoveSeen seen;
+  seen.stuck = state_.stuck(lease.id);
+  seen.since_order = std::max<Duration>(now() - moving->since, std::chrono::milliseconds(1));
+  seen.since_copying = out && copying != copying_since_.end() ? now() - copying->second : seen.since_order;
+  seen.under_way =
+      moving->move != core::Move::pause || (driver ? copying != copying_since_.end() : state_.begun(lease.id));
   const Bytes used = state_.use(lease.id).used;
-  Bytes seen = out ? moving->bytes - used : used;
-  if (const auto before = resident_before_.find(lease.id); before != resident_before_.end()) {
+  seen.bytes = out ? moving->bytes - used : used;
+  const auto before = resident_before_.find(lease.id);
+  if (driver && moving->move != core::Move::settle && before != resident_before_.end()) {
     const Bytes resident = host_.use(programs_.tree(lease.id)).resident;
-    if (resident > Bytes{}) seen = std::max(seen, out ? resident - before->second : before->second - resident);
+    if (resident > Bytes{})
+      seen.bytes = std::max(seen.bytes, out ? resident - before->second : before->second - resident);
   }
-  const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
-  const auto rate = [&](Bytes bytes, Duration took) {
-    return Bytes{static_cast<std::int64_t>(static_cast<double>(bytes.count) / std::max(seconds(took), 1e-3))};
-  };
-  progress.measured = seen.count > moving->bytes.count / noise;
-  if (progress.measured) {
-    progress.moved = std::min(seen, moving->bytes);
-    progress.per_second = rate(progress.moved, moved_for);
-    const double left = static_cast<double>((progress.total - progress.moved).count) /
-                        std::max(static_cast<double>(progress.per_second.count), 1.0);
-    progress.left = Duration(static_cast<std::int64_t>(std::min(left, 1e6) * 1e9));
-    return progress;
-  }
-  if (progress.late) return progress;
-  progress.left = std::max(moving->takes.likely - moved_for, Duration{});
-  progress.per_second = rate(moving->bytes, std::max(moving->takes.likely, moved_for));
-  const double part = std::min(seconds(moved_for) / std::max(seconds(moving->takes.likely), 1e-3), 0.99);
-  progress.moved = Bytes{static_cast<std::int64_t>(static_cast<double>(moving->bytes.count) * part)};
-  return progress;
+  return measure_progress(*moving, seen);
 }
 
 // --- stopped programs

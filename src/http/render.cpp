@@ -80,7 +80,8 @@ void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>
   out.field("moved_bytes", progress->moved.count).field("total_bytes", progress->total.count);
   out.field("bytes_per_second", progress->per_second.count);
   out.field("left_ms", std::chrono::duration_cast<std::chrono::milliseconds>(progress->left).count());
-  out.field("measured", progress->measured).field("late", progress->late).end_object();
+  out.field("measured", progress->measured).field("late", progress->late);
+  out.field("under_way", progress->under_way).end_object();
 }
 
 void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
@@ -150,6 +151,7 @@ void write_times(JsonText& out, const core::Lease& lease) {
 void write_queue_info(JsonText& out, const core::QueueInfo& info) {
   out.begin_object().field("place", info.place).field("short_bytes", info.short_bytes.count);
   maybe_text(out, "device", info.device);
+  out.field("free_bytes", info.free.count).field("unleased_bytes", info.unleased.count);
   out.key("holders").begin_array();
   for (const core::Holder& holder : info.holders) {
     out.begin_object();
@@ -235,6 +237,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"leased_bytes", device.charged.count},
           {"residue_bytes", device.residues.count},
           {"other_bytes", device.other.count},
+          {"other_lasting_bytes", std::min(device.lasting.bytes(), device.other).count},
           {"capacity_bytes", std::max(core::State::capacity(device, engine.rules()), Bytes{}).count},
           {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},
           {"snapshot_age_ms", device.read_at ? json(age_ms()) : json(nullptr)},

@@ -133,6 +133,28 @@ def test_a_generic_name_is_no_basis_for_an_estimate(daemon):
     assert refused.status == 400 and "no consumer" in refused["detail"]
 
 
+def test_the_default_size_leaves_out_what_unleased_processes_hold_for_long(start_daemon):
+    daemon = start_daemon(CARD, config=IN_ORDER)
+    daemon.spawn("simgpu-load", "--alloc", "512MiB", "--seconds", "600")
+
+    def card(key):
+        device = daemon.json("gpus")["devices"][0]
+        return device if device[key] >= 512 * MIB else None
+    young = wait_until(lambda: card("other_bytes"), "it is seen")
+    assert young["other_lasting_bytes"] == 0
+    told = daemon.cli("run", "--name", "new", "--dry-run", "--", "true")
+    assert told.returncode == 75 and "--min-vram accepts a smaller lease" in told.stdout, told.stdout
+    whole = daemon.spawn("sublet", "run", "--name", "new", "--", "true")
+    assert "asking for 3.6 GiB" in whole.stderr.readline() and "--vram 2." in whole.stderr.readline()
+    whole.kill()
+    daemon.kill()
+    daemon.start()  # all bytes of its first reading count
+    device = wait_until(lambda: card("other_lasting_bytes"), "it is seen at once")
+    done = daemon.cli("run", "--name", "new", "--no-wait", "--", "sh", "-c", "echo $SUBLET_LEASE_BYTES", check=0)
+    assert int(done.stdout) == device["capacity_bytes"] - device["other_lasting_bytes"], done.stderr
+    assert "MiB of unleased processes" in done.stderr
+
+
 def test_an_unleased_process_is_seen_named_and_subtracted(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
     stranger = daemon.spawn("simgpu-load", "--alloc", "2GiB", "--seconds", "600")
