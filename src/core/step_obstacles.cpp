@@ -11,11 +11,11 @@ namespace {
 constexpr std::size_t obstacles_named = 3;
 
 std::string_view word_for(IneligibleCode code) {
-  return code == IneligibleCode::backoff ? "backoff" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
+  return code == IneligibleCode::cooldown ? "cooldown" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
 }
 
 bool is_obstacle(IneligibleCode code) {
-  return code == IneligibleCode::obstacle || code == IneligibleCode::backoff || code == IneligibleCode::stuck;
+  return code == IneligibleCode::obstacle || code == IneligibleCode::cooldown || code == IneligibleCode::stuck;
 }
 
 }  // namespace
