@@ -28,7 +28,7 @@ const std::string_view load_help =
   --on-pause MODE yield by itself when the daemon of SUBLET_HOST asks for it: honest; or, to see what becomes
                   of it: liar (says so, and keeps everything), half (frees half of it), late (after its time
                   is over), again (holds half as much again a second later), again-at-usr1 (the same at
-                  SIGUSR1), deaf (never gets to it)
+                  SIGUSR1), unresponsive (never gets to it)
   --seed N        seed of the contents (the process id), printed in the result
   --json          print the result as JSON
   --help, --version
@@ -55,7 +55,7 @@ constexpr std::array<std::pair<std::string_view, OnPause>, 7> modes{{{"honest", 
                                                                      {"late", OnPause::late},
                                                                      {"again", OnPause::again},
                                                                      {"again-at-usr1", OnPause::again_at_usr1},
-                                                                     {"deaf", OnPause::deaf}}};
+                                                                     {"unresponsive", OnPause::unresponsive}}};
 
 template <typename Number>
 Result<Number> parse_number(std::string_view flag, std::string_view text, Number low, Number high) {
@@ -87,8 +87,9 @@ Status set_value(LoadOptions& options, std::string_view flag, std::string_view v
   for (const auto& [name, mode] : modes) {
     if (name == value) return options.on_pause = mode, Status{};
   }
-  return bad_request(fmt::format("--on-pause '{}' is not one of honest, liar, half, late, again, again-at-usr1, deaf",
-                                 sublet::printable(value)));
+  return bad_request(
+      fmt::format("--on-pause '{}' is not one of honest, liar, half, late, again, again-at-usr1, unresponsive",
+                  sublet::printable(value)));
 }
 
 Status check_sizes(const LoadOptions& options) {

@@ -20,7 +20,7 @@ enum class OnPause {
   late,           // yields half a second after the deadline
   again,          // yields, and allocates half as much again a second later
   again_at_usr1,  // the same, at SIGUSR1
-  deaf,           // never reaches a safe point
+  unresponsive,   // never reaches a safe point
 };
 
 struct LoadOptions {

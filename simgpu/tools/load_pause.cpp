@@ -44,7 +44,7 @@ Pausing::~Pausing() {
 }
 
 void Pausing::safe_point() {
-  if (registered_ && mode_ != OnPause::deaf) sublet_safe_point();
+  if (registered_ && mode_ != OnPause::unresponsive) sublet_safe_point();
 }
 
 int Pausing::on_pause(void* self, sublet_request* request) { return static_cast<Pausing*>(self)->yield(request); }
@@ -93,11 +93,11 @@ int Pausing::take_again() {
   try {
     load_.take_again();
   } catch (const CudaError& error) {
-    fmt::print(stderr, "simgpu-load: cannot go on: {}\n", error.what());
+    fmt::print(stderr, "simgpu-load: cannot resume: {}\n", error.what());
     return 1;
   }
   ++pauses_;
-  fmt::print(stderr, "simgpu-load: goes on\n");
+  fmt::print(stderr, "simgpu-load: resumed\n");
   return 0;
 }
 

@@ -115,10 +115,10 @@ Action add_free(Command command, Common& common) {
   command.footer(
       "Frees memory for a program that runs without a lease. Your own programs may be\n"
       "paused, and other users' programs of the tiers batch and spot. Other users'\n"
-      "programs of the tier standard are paused in their time slice. A request by an\n"
-      "admin may pause any program. Paused programs resume in the order of the queue,\n"
-      "once the time is over or the printed lease is released. Ctrl-C cancels the\n"
-      "request while programs are still being paused.");
+      "programs of the tier standard are paused when the time slice of the freed\n"
+      "memory begins. A request by an admin may pause any program. Paused programs\n"
+      "resume in the order of the queue, once the time is over or the printed lease\n"
+      "is released. Ctrl-C cancels the request while programs are still being paused.");
   return [&common, flags] {
     auto client = connect(common);
     if (!client) return fail(client.error());

@@ -50,7 +50,8 @@ constexpr Key table[] = {
     {"lease.reconnect", "0s", "1h",
      "Time that owners have to reconnect after a restart of the daemon, before their leases end.",
      +[](Config& c) -> Duration& { return c.lease.reconnect; }},
-    {"ledger.allow_swap", "", "", "Park programs even if the kernel may swap the parked memory out.",
+    {"ledger.allow_swap", "", "",
+     "Park programs even if the kernel may swap the parked memory out. Such a program may take minutes to resume.",
      +[](Config& c) -> bool& { return c.ledger.allow_swap; }},
     {"ledger.limit", "0", "1PiB",
      "Host memory that all parked programs may take together. A larger spot lease is ended instead of paused.",
@@ -114,7 +115,7 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.queue.claim_window; }},
     {"queue.reserve_after", "0s", "365d",
      "After this wait, freed memory is reserved for the waiting lease; other leases start only if they do not delay "
-     "it. 0s: never.",
+     "it. 0s: never; then small requests may keep a large request waiting for ever.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
     {"store.ended_per_user", "16", "10000000",
      "Number of ended leases of one user that stay in `sublet ps --all`. The oldest are removed first; up to an eighth "

@@ -75,7 +75,7 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
     return kept;
   if (query.patient) return std::nullopt;
   const Standing standing = state.standing(lease.id);
-  if (now < standing.ineligible_until) return because(IneligibleCode::backoff, standing.ineligible_until);
+  if (now < standing.ineligible_until) return because(IneligibleCode::cooldown, standing.ineligible_until);
   const bool at_once = by_request || query.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + resume_grace)
     return because(IneligibleCode::just_resumed, standing.restored + resume_grace);
@@ -109,7 +109,7 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
     case IneligibleCode::keeps_request_for:
       return requester() + " requested its memory, and the lease keeps it for " +
              format_duration(ineligible.until - now) + " more";
-    case IneligibleCode::backoff: return left_alone_text(state.standing(lease.id), state.left_alone(lease.id), now);
+    case IneligibleCode::cooldown: return left_alone_text(state.standing(lease.id), state.left_alone(lease.id), now);
     case IneligibleCode::just_resumed: break;
   }
   return "it resumed from a pause less than 2 s ago";

@@ -55,19 +55,20 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
     if (!device.lost && may_use(lease, device)) most = std::max(most, State::capacity(device, rules));
   std::vector<std::string> helps;
   if (most > Bytes{} && lease.device_count == 1)
-    helps.push_back("ask for " + format_size_down(most) + " or less: so much the devices that are there can hold");
+    helps.push_back("ask for " + format_size_down(most) + " or less: the present devices can hold that much");
   if (!lease.wanted_device.empty() && state.devices().size() > 1)
-    helps.emplace_back("ask for any device instead of that one alone");
+    helps.emplace_back("ask for any device, not for this device alone");
   helps.push_back("the device's return: `sublet doctor` says what the driver reports. After " +
                   format_duration(rules.forget_after) + " without it the request is rejected");
   return helps;
 }
 
-// "wait for the pause of lease-1 (train, ana), which is under way": no advice to end a lease that leaves already.
+// "wait for the pause of lease-1 (train, ana), which is in progress": no advice to end a lease that leaves already.
 std::string already_leaving(const State& state, const Lease& waiter, const Holder& holder) {
   if (!holder.lease) return {};
   const Lease& lease = *state.find(holder.lease);
-  if (is_leaving(state, lease)) return "wait for the pause of " + holder.what + ", which is under way: it frees memory";
+  if (is_leaving(state, lease))
+    return "wait for the pause of " + holder.what + ", which is in progress: it frees memory";
   const PreemptionPlan* plan = state.plan_for(waiter.id);
   if (plan == nullptr) return {};
   const auto victim = std::ranges::find(plan->victims, holder.lease, &Victim::lease);
@@ -91,7 +92,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   const Nearest nearest = nearest_device(state, rules, lease, now);
   if (nearest.device == nullptr) {
     helps.emplace_back(
-        "nothing is granted while the device is unknown: `sublet status` and `sublet doctor` say why it is");
+        "nothing is granted while the device is unknown: `sublet status` and `sublet doctor` show the cause");
     return helps;
   }
   const Device& device = *nearest.device;
@@ -210,7 +211,7 @@ std::vector<std::string> help_otherwise(const State& state, const Lease& lease, 
 
 std::string back_hint(const State& state, const Lease& lease) {
   if (lease.state == LeaseState::poisoned) return end_command(state, lease) + " ends it: it can never run again";
-  return lease.parked() ? "`sublet resume " + to_string(lease.id) + "` has it wait to come back" : "";
+  return lease.parked() ? "`sublet resume " + to_string(lease.id) + "` queues the lease for its resume" : "";
 }
 
 std::string end_command(const State& state, const Lease& lease) {

@@ -256,7 +256,7 @@ TEST(Helps, DoesNotAdviseToEndALeaseThatIsBeingPaused) {
   ASSERT_TRUE(w.pause().has_value());
   std::string all;
   for (const std::string& text : what_would_help(w.state, w.rules, w.at(w.waiter), w.now)) all += text + "\n";
-  EXPECT_SAYS(all, "wait for the pause of lease-1 (train, ana), which is under way: it frees memory");
+  EXPECT_SAYS(all, "wait for the pause of lease-1 (train, ana), which is in progress: it frees memory");
   EXPECT_EQ(all.find("would free"), std::string::npos) << all;
 }
 

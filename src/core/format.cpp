@@ -100,7 +100,7 @@ bool is_admins(const PreemptionRequest& preemption_request, const Lease& lease) 
 }
 
 std::string requester_text(const PreemptionRequest& preemption_request, const Lease& lease) {
-  return is_admins(preemption_request, lease) ? "an administrator" : "its owner";
+  return is_admins(preemption_request, lease) ? "an admin" : "its owner";
 }
 
 std::string on_devices(const State& state, const Lease& lease) {

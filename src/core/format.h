@@ -20,9 +20,9 @@ std::string capacity_text(const Device& device, const Rules& rules);  // "23.2 G
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now);
 
 bool is_admins(const PreemptionRequest& preemption_request,
-               const Lease& lease);  // an administrator's request, not the owner's
+               const Lease& lease);  // an admin's request, not the owner's
 std::string requester_text(const PreemptionRequest& preemption_request,
-                           const Lease& lease);  // "its owner", "an administrator"
+                           const Lease& lease);  // "its owner", "an admin"
 std::vector<std::string> device_names(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu2"
 std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"

@@ -280,7 +280,7 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
   if (preemptor != lease.uid) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
   if (rules.host_memory && *rules.host_memory - rules.ledger_reserve < most.bytes)
     most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
-            "what the machine has, less `ledger.reserve`"};
+            "the machine's memory without `ledger.reserve`"};
   return most;
 }
 

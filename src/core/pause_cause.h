@@ -13,11 +13,11 @@ namespace sublet::core {
 
 enum class PauseCauseKind : std::uint8_t {
   owner_request,           // `sublet pause` by the owner
-  admin_request,           // … by an administrator
+  admin_request,           // … by an admin
   tier,                    // preempted for a lease of a higher tier
   slice,                   // the time slice of a lease of the same tier
   owner_preemption,        // preempted because its owner requested memory for another lease
-  admin_preemption,        // … because an administrator did
+  admin_preemption,        // … because an admin did
   allocated_while_paused,  // its processes allocated while it was paused
   driver_failed,           // poisoned: the driver can never restore it
   note,                    // text of an earlier version

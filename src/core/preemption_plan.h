@@ -45,7 +45,7 @@ enum class IneligibleCode {
   ends_for_higher_tier,  // it cannot be paused, and is ended for a higher tier only
   keeps_request,         // its memory was requested, and the preemptor waited then
   keeps_request_for,     // its memory was requested, and it keeps that for a while
-  backoff,               // its last pause came to nothing a moment ago
+  cooldown,              // its last pause came to nothing a moment ago
   just_resumed,
 };
 

@@ -285,8 +285,8 @@ std::string what_else(const State& state, const Rules& rules, const PreemptionQu
     if (!way.empty()) ways.push_back(std::move(way));
   if (ways.empty())
     ways.emplace_back(query.lease.id ? "`sublet why " + to_string(query.lease.id) + "` says what would help"
-                                     : "`sublet ps` shows who holds what; `sublet run` and `sublet hold` wait for "
-                                       "free memory or a time slice");
+                                     : "`sublet ps` shows which leases hold memory; `sublet run` and `sublet hold` "
+                                       "wait for free memory or a time slice");
   std::string text;
   for (const std::string& way : ways) text += (text.empty() ? "" : "; ") + way;
   return text;

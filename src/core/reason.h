@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reasons as data: the kind of a decision and its arguments. The sentences are made in reason_text.cpp, and nowhere
-// else. Plain data.
+// Reasons as data: the kind of a decision and its arguments. The sentences of decisions are made in
+// reason_text.cpp; refusals, hints and estimates are not data yet. Plain data.
 #pragma once
 
 #include "base/ids.h"
@@ -56,9 +56,9 @@ enum class ReasonKind : std::uint8_t {
   parking_again,
   parking_again_failed,
   // back again
-  return_queued,
-  return_withdrawn,
-  return_hopeless,
+  resume_queued,
+  resume_withdrawn,
+  resume_hopeless,
   resuming,
   resuming_without_device,
   resuming_to_end,
@@ -72,7 +72,7 @@ enum class ReasonKind : std::uint8_t {
   stopping_unresponsive,
   stopping_instead_of_return,
   killing,
-  // ended: by the owner or an administrator
+  // ended: by the owner or an admin
   cancelled_by_owner,
   cancelled_by_admin,
   released_by_owner,

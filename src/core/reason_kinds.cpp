@@ -31,10 +31,9 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::blocked_by_processes, "blocked_by_processes", "blocked", "blocked",
      "{problem}: {processes:holds} on {device}; the lease {@needs}"},
     {K::blocked_by_missing_device, "blocked_by_missing_device", "blocked", "blocked",
-     "{problem}: {gone}; its program stays as it is[{?will_resume} and resumes when the device is back]"
-     "[{?may_resume} and can resume when the device is back]; after {forget_after} without the device the lease ends "
-     "if "
-     "another device is left"},
+     "{problem}: {gone}; its program stays as it is[{?will_resume} and resumes when the device is back][{?may_resume} "
+     "and can resume when the device is back]; after {forget_after} without the device the lease ends if another "
+     "device is left"},
 
     {K::resizing, "resizing", "resizing", "resizing", "queued at place {place} of {waiting}: {#shortage}"},
     {K::shrunk, "shrunk", "resized", "resized", "shrunk from {from:down} to {vram:down} on {devices:each}"},
@@ -77,18 +76,18 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::pause_unmeasured, "pause_unmeasured", "resuming", "undone", "{#undone}: {#pause_unmeasured}"},
     {K::pause_interrupted, "pause_interrupted", "resuming", "undone", "{#undone}: {#pause_interrupted}"},
     {K::allocated_while_paused, "allocated_while_paused", "allocated_while_paused", "allocated_while_paused",
-     "holds {holds} again while it is paused, and may keep {residue} on each device; nothing is granted against this "
-     "memory"},
+     "holds {holds} again while it is paused, and may keep {residue} on each device; nothing is granted against "
+     "this memory"},
     {K::parking_again, "parking_again", "allocated_while_paused", "parking_again",
      "the {method} is asked to park up to {bytes} on {devices:each} that its program allocated while it was paused; "
      "host memory for these bytes is set aside in the park ledger"},
     {K::parking_again_failed, "parking_again_failed", "allocated_while_paused", "parking_again_failed",
      "the memory that its program allocated while it was paused could not be parked: {detail}"},
 
-    {K::return_queued, "return_queued", "queued", "resume_queued",
+    {K::resume_queued, "resume_queued", "queued", "resume_queued",
      "waits to resume at place {place} of {waiting}: {#shortage}"},
-    {K::return_withdrawn, "return_withdrawn", "paused", "stays_paused", "stays paused: its owner asked for it"},
-    {K::return_hopeless, "return_hopeless", "paused", "stays_paused", "stays paused: {#hopeless}"},
+    {K::resume_withdrawn, "resume_withdrawn", "paused", "stays_paused", "stays paused: its owner asked for it"},
+    {K::resume_hopeless, "resume_hopeless", "paused", "stays_paused", "stays paused: {#hopeless}"},
     {K::resuming, "resuming", "resuming", "resuming",
      "has {vram:down} on {devices:each} again, {away} after the pause began; the restore of its program begins"},
     {K::resuming_without_device, "resuming_without_device", "resuming", "resuming",
@@ -115,8 +114,7 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "its program is asked to end, and is killed if it still lives after {grace}"},
     {K::stopping_unresponsive, "stopping_unresponsive", "stopping", "stopping",
      "its program was to end once it runs again, and has not resumed for {silent} since it was asked: it is ended as "
-     "it "
-     "is"},
+     "it is"},
     {K::stopping_instead_of_return, "stopping_instead_of_return", "paused", "stays_paused",
      "is ended as it is and does not run again first: {#hopeless}"},
     {K::killing, "killing", "killing", "killing",
@@ -124,10 +122,9 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
 
     {K::cancelled_by_owner, "cancelled_by_owner", "ended", "",
      "{end}: its owner withdrew it while it was {state}{#ended}"},
-    {K::cancelled_by_admin, "cancelled_by_admin", "ended", "",
-     "{end}: an administrator ended it while it was {state}{#ended}"},
+    {K::cancelled_by_admin, "cancelled_by_admin", "ended", "", "{end}: an admin ended it while it was {state}{#ended}"},
     {K::released_by_owner, "released_by_owner", "ended", "", "{end}: its owner gave it back{#left}{#ended}"},
-    {K::revoked_by_admin, "revoked_by_admin", "ended", "", "{end}: an administrator took it back{#left}{#ended}"},
+    {K::revoked_by_admin, "revoked_by_admin", "ended", "", "{end}: an admin took it back{#left}{#ended}"},
     {K::ended_while_waiting, "ended_while_waiting", "ended", "",
      "{end}: its process ended while the lease was {state}{#ended}"},
     {K::program_stopped, "program_stopped", "ended", "", "{end}: its program was stopped and ended {#status}{#ended}"},
@@ -155,9 +152,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::rejected, "rejected", "ended", "", "{end}: {#need}; {#hopeless}{#ended}"},
     {K::device_gone, "device_gone", "ended", "device_gone",
      "{end}: its device {device} has been missing from {snapshots} snapshots over {missing}[{?parked}, and nothing "
-     "else "
-     "can restore its program][: the program is asked to end, and is killed if it still lives after {signal_grace}]"
-     "[{?foreign}: Sublet did not start the program and does not end it]{#ended}"},
+     "else can restore its program][: the program is asked to end, and is killed if it still lives after "
+     "{signal_grace}][{?foreign}: Sublet did not start the program and does not end it]{#ended}"},
     {K::machine_rebooted, "machine_rebooted", "ended", "",
      "{end}: the machine was rebooted, so its program and its VRAM are gone"},
     {K::spot_unresponsive, "spot_unresponsive", "ended", "spot_ended",
@@ -191,10 +187,8 @@ constexpr Fragment fragments[]{
     {"need", "needs {vram:down}[ instead of {has:down}][ or at least {min}][ on each of {devices_each} devices]"},
     {"shortage",
      "{#need}[ and {beyond} more that its processes hold above its size][; {free:down} is free on {device}[, {lacks} "
-     "less]][; nothing "
-     "is "
-     "free on {full_device}: {over} more is taken than may be promised][ ({problem})][; memory is held by {holders}]"
-     "[; free memory is unknown: {unknown}][; {no_device}][; {#reserved}]"},
+     "less]][; nothing is free on {full_device}: {over} more is taken than may be promised][ ({problem})][; memory is "
+     "held by {holders}][; free memory is unknown: {unknown}][; {no_device}][; {#reserved}]"},
     {"reserved",
      "free memory on {reserved_on} is reserved for {reserved_for}, which has waited {reserved_since} and needs "
      "{reserved_bytes:down}[; it should start in {reserved_start}][{!reserved_start}; its start is unknown]"},
@@ -210,8 +204,7 @@ constexpr Fragment fragments[]{
     {"status", "[with status {status}][{!status}with an unknown status]"},
     {"left",
      "[{?stays_parked}; its program stays parked: Sublet did not start it and does not end it][{?not_back}; its "
-     "program "
-     "has not reported that it runs again: Sublet did not start it and does not end it]"},
+     "program has not reported that it runs again: Sublet did not start it and does not end it]"},
     {"ended",
      "[; its program is asked to end, and is killed if it still lives after {grace}][; the lease held {size:down} on "
      "{on:each}[ and used at most {peak}]]"},
@@ -234,7 +227,7 @@ constexpr Fragment fragments[]{
     {"cause.tier", "preempted for {preemptor} of the tier {tier}{#asked}"},
     {"cause.slice", "time slice of {preemptor}{#asked}"},
     {"cause.owner_preemption", "its owner requested memory for {preemptor}{#asked}"},
-    {"cause.admin_preemption", "an administrator requested memory for {preemptor}{#asked}"},
+    {"cause.admin_preemption", "an admin requested memory for {preemptor}{#asked}"},
     {"cause.allocated_while_paused", "its processes allocated while the lease was paused"},
     {"cause.driver_failed",
      "the driver can never restore it[{?nothing_parked}, and its program keeps what it holds on its devices]: "

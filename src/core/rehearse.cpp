@@ -66,7 +66,7 @@ VictimPlan with_time_away(VictimPlan room, const State& state, const Rules& rule
 VictimPlan with_time_of_slice(VictimPlan room, const State& state, const Rules& rules, const Lease& asked) {
   if (!parks_somebody(room)) return room;
   room.paused_for = residency(state, rules, asked, room.devices);
-  room.paused_for_basis = "for a time slice at least; then it is theirs again";
+  room.paused_for_basis = "for one time slice at least; then the victims resume";
   return room;
 }
 

@@ -146,7 +146,7 @@ TEST(Rehearse, WhoseTurnComesIsToldWhoLeaves) {
   EXPECT_GT(found.room.wait, Duration{});
   EXPECT_SAYS(found.room.wait_for, "it has its time slice for");
   EXPECT_GE(found.room.paused_for, 10s);
-  EXPECT_SAYS(found.room.paused_for_basis, "for a time slice");
+  EXPECT_SAYS(found.room.paused_for_basis, "for one time slice");
 }
 
 TEST(Rehearse, WhoWouldWaitIsToldWhereAndWhyNobodyYields) {

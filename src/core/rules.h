@@ -18,7 +18,7 @@ struct SafeMode {
 struct Rules {
   Duration claim_window = std::chrono::seconds(10);    // queue.claim_window
   double aging_per_minute = 1.0;                       // queue.aging_per_minute: points of priority a minute
-  Duration reserve_after = std::chrono::minutes(5);    // queue.reserve_after: then room is held; 0: never
+  Duration reserve_after = std::chrono::minutes(5);    // queue.reserve_after: then memory is reserved; 0: never
   Duration linger = std::chrono::seconds(5);           // lease.linger
   Duration reconnect = std::chrono::seconds(30);       // lease.reconnect
   Duration grace = std::chrono::seconds(30);           // lease.grace
@@ -31,8 +31,8 @@ struct Rules {
   double ledger_max_pressure = 0.1;                    // ledger.max_pressure: of HostMemory, above it nobody is paused
   bool allow_swap = false;                             // ledger.allow_swap: park although it may be swapped out
   Duration verify_timeout = std::chrono::seconds(30);  // pause.verify_timeout
-  bool automatic = true;                               // pause.automatic: higher tiers displace, equals take turns
-  double slice_overhead = 0.10;                        // pause.slice_overhead: of a turn, that may go into switching
+  bool automatic = true;                               // pause.automatic: tiers preempt, equal tiers share
+  double slice_overhead = 0.10;                        // pause.slice_overhead: part of the time, for switches
   std::optional<Duration> min_residency;               // pause.min_residency; unset: max(10 s, 10 × a switch)
   Duration cooldown = std::chrono::seconds(10);        // pause.cooldown: of one whose pause failed; doubled each time
   Duration spot_unused_after =

@@ -48,7 +48,7 @@ TEST(Away, TheUnleasedProcessInItsPlaceIsNamedWithItsBytes) {
   ASSERT_EQ(blocked->unleased_processes.size(), 1U);
   EXPECT_EQ(blocked->unleased_processes[0].process, process(99));
   EXPECT_EQ(blocked->unleased_processes[0].bytes, 20 * GiB);
-  EXPECT_SAYS(w.reason(w.lease, ReasonKind::return_queued).parts("holders").at(0).what, "pid 99");
+  EXPECT_SAYS(w.reason(w.lease, ReasonKind::resume_queued).parts("holders").at(0).what, "pid 99");
   const ReasonArgs& why = w.reason(w.lease, ReasonKind::blocked_by_processes);
   EXPECT_EQ(why.text("problem"), "ResumeBlocked");
   EXPECT_EQ(why.parts("processes"), (std::vector<ReasonPart>{{"pid 99 (game, without a lease)", 20 * GiB}}));
@@ -229,10 +229,10 @@ TEST(Ledger, NobodyIsParkedWhomHostMemoryDoesNotTake) {
     double max_pressure;
     std::string detail, hint;
   } rows[] = {
-      {{4 * GiB, std::nullopt}, 64 * GiB, 0.1, "takes 2.0 GiB", "ledger.reserve"},
-      {{64 * GiB, 2 * GiB}, 64 * GiB, 0.1, "the control group that is charged takes 2.0 GiB", "memory.max"},
-      {plenty, 2 * GiB, 0.1, "takes 2.0 GiB", "ledger.limit"},
-      {plenty, 10 * GiB - MiB, 0.1, "takes 9.9 GiB", "`sublet resize lease-1 9.0GiB` gives back the rest; or"},
+      {{4 * GiB, std::nullopt}, 64 * GiB, 0.1, "only 2.0 GiB more may be parked", "ledger.reserve"},
+      {{64 * GiB, 2 * GiB}, 64 * GiB, 0.1, "the control group of its program may take 2.0 GiB", "memory.max"},
+      {plenty, 2 * GiB, 0.1, "only 2.0 GiB more may be parked", "ledger.limit"},
+      {plenty, 10 * GiB - MiB, 0.1, "9.9 GiB more may be", "`sublet resize lease-1 9.0GiB` gives back the rest; or"},
       {{64 * GiB, std::nullopt, false, 0.34}, 64 * GiB, 0.1, "for 34 %", "ledger.max_pressure"},
       {{64 * GiB, std::nullopt, false, 0.34}, 64 * GiB, 0.5, "", ""},
   };

@@ -55,7 +55,7 @@ Result<LeaseId> Stepper::on(const Release& fact) {
   if (lease.state == LeaseState::poisoned && !fact.revoke && (!fact.stop || others))
     return Error{Code::PauseUnsafe,
                  "the program of " + name_of(lease) +
-                     " is poisoned: it would keep what it holds, and never run again without its lease either",
+                     " is poisoned and can never run again; without its lease it would still hold its memory",
                  "end it with its lease: " + end_command(state_, lease)};
   if (lease.parking && !fact.stop && !fact.revoke)
     return Error{Code::PauseUnsafe,
@@ -82,11 +82,11 @@ Result<LeaseId> Stepper::on(const Release& fact) {
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " still hold " +
                      (use.used > Bytes{} ? format_size(use.used)
-                      : use.untold       ? "VRAM that the driver does not tell"
-                                         : "what they were just given back") +
+                      : use.untold       ? "an amount of VRAM that the driver does not report"
+                                         : "memory that they just got back") +
                      " on " + names_of_devices(state_, lease.devices),
                  "end them first (" + end_command(state_, lease) +
-                     "), or force it: they go on without a lease, and what they hold stays charged until it is gone"};
+                     "), or use --force: the processes then continue without a lease, and their bytes stay charged"};
   end(lease, EndReason::released, ReasonKind::released_by_owner, std::move(left));
   return lease.id;
 }

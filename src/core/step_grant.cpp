@@ -264,7 +264,7 @@ void Stepper::start_ttl(Lease& lease) {
 
 // A lease can never have what it waits for. `why`: arguments of the fragment "hopeless".
 void Stepper::reject_as_hopeless(Lease& lease, ReasonArgs why) {
-  if (lease.parking) return withdraw_return(lease, ReasonKind::return_hopeless, std::move(why));
+  if (lease.parking) return withdraw_return(lease, ReasonKind::resume_hopeless, std::move(why));
   if (lease.resize) return withdraw_resize(lease, ReasonKind::resize_hopeless, std::move(why));
   ReasonArgs all = need_args(lease);
   all.add(std::move(why));

@@ -60,7 +60,7 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.lease), w.now).front(), "the device's return");
 
   ASSERT_TRUE(w.accepts(Resume{w.lease}));
-  EXPECT_SAYS(w.reason(w.lease, ReasonKind::return_queued).text("unknown"), "gpu1 (GPU-1)");
+  EXPECT_SAYS(w.reason(w.lease, ReasonKind::resume_queued).text("unknown"), "gpu1 (GPU-1)");
   w.gone_for(30s);
   EXPECT_TRUE(what_blocks(w.state, w.rules, w.at(w.lease), w.now)->args.flag("will_resume"));
   EXPECT_EQ(w.ordered<Unpark>(), 0);

@@ -72,8 +72,8 @@ Status Stepper::check_swap(const Lease& lease, const HostMemory& host) const {
   if (host.may_swap && !rules_.allow_swap)
     return Error{Code::PauseUnsafe,
                  name_of(lease) +
-                     " cannot be paused: this machine may write what is parked to its swap device, which takes minutes "
-                     "and more to come back",
+                     " cannot be paused: the kernel may swap its parked memory out, and the resume would "
+                     "then take minutes",
                  "turn swap off for it (memory.swap.max = 0 in its cgroup), or set ledger.allow_swap = true"};
   return {};
 }

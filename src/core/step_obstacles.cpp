@@ -12,11 +12,11 @@ constexpr std::size_t obstacles_named = 3;
 constexpr Duration looked_for_every = std::chrono::seconds(1);  // finding them costs as much as a plan
 
 std::string_view word_for(IneligibleCode code) {
-  return code == IneligibleCode::backoff ? "backoff" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
+  return code == IneligibleCode::cooldown ? "cooldown" : code == IneligibleCode::stuck ? "stuck" : "obstacle";
 }
 
 bool is_obstacle(IneligibleCode code) {
-  return code == IneligibleCode::obstacle || code == IneligibleCode::backoff || code == IneligibleCode::stuck;
+  return code == IneligibleCode::obstacle || code == IneligibleCode::cooldown || code == IneligibleCode::stuck;
 }
 
 }  // namespace

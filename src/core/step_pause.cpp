@@ -24,7 +24,7 @@ constexpr Duration longest_retry = 30s;
 // Advice for a full ledger: free other parked bytes or, if there are none, give back the unused part of the size.
 std::string ledger_hint(const State& state, const Lease& lease, Bytes free, Bytes entered, const std::string& parked,
                         const std::string& keys) {
-  if (entered > Bytes{}) return "resume or end what is " + parked + ", or raise " + keys;
+  if (entered > Bytes{}) return "resume or end " + parked + ", or raise " + keys;
   const std::string raise = "an admin can raise " + keys + " in sublet.toml";
   Bytes used = least_lease;
   for (const std::string& device : lease.devices) used = std::max(used, state.charge(lease.id, device).used);
@@ -74,31 +74,31 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   if (const Status may = check_swap(lease, host); !may) return may;
   if (host.pressure.value_or(0) > rules_.ledger_max_pressure && !mutant(Mutant::pressure_does_not_matter))
     return Error{Code::HostMemory,
-                 name_of(lease) + " is not parked in host memory while that is short: for " + percent(*host.pressure) +
-                     " of the last 10 s everybody waited for it, and more than " + percent(rules_.ledger_max_pressure) +
-                     " is too much",
-                 "try again when it is less, end something that takes host memory, or raise ledger.max_pressure"};
+                 name_of(lease) + " cannot be parked: the machine waited for memory for " + percent(*host.pressure) +
+                     " of the last 10 s (limit " + percent(rules_.ledger_max_pressure) + ", `ledger.max_pressure`)",
+                 "retry later, end a program that uses much host memory, or raise `ledger.max_pressure`"};
   const Bytes bytes = held_by(state_, lease);
   const Bytes free = state_.ledger_free(rules_, host, lease.uid);
   if (bytes <= free || mutant(Mutant::ledger_has_no_limit)) return {};
   const Bytes limit_left = rules_.ledger_limit - state_.ledger_entries();
   const Bytes share_left = State::ledger_share(rules_) - state_.ledger_of(lease.uid);
   const auto [holds, takes] = format_sizes_apart(bytes, free);
-  std::string text = name_of(lease) + " holds " + holds + ", and host memory takes " + takes +
-                     " more of parked bytes: " + format_size(state_.ledger_entries()) + " of " +
-                     format_size(rules_.ledger_limit) + " are entered";
+  std::string text = name_of(lease) + " holds " + holds + ", but only " + takes + " more may be parked: " +
+                     format_size(state_.ledger_entries()) + " of " + format_size(rules_.ledger_limit) +
+                     " of `ledger.limit` are in use";
   const bool shares = !state_.alone(lease.uid);
   if (shares)
     text += ", " + format_size(state_.ledger_of(lease.uid)) + " of the " + format_size(State::ledger_share(rules_)) +
             " that one user may take (" + lease.user + ")";
-  text += "; " + format_size(host.available) + " is available, " + format_size(rules_.ledger_reserve) +
-          " of it is kept free";
-  if (host.headroom) text += "; the control group that is charged takes " + format_size(*host.headroom) + " more";
+  text += "; " + format_size(host.available) + " of host memory is available, and " +
+          format_size(rules_.ledger_reserve) + " of it stays free (`ledger.reserve`)";
+  if (host.headroom) text += "; the control group of its program may take " + format_size(*host.headroom) + " more";
   // The limit that leaves least is the obstacle, and the hint is about that limit.
-  std::string hint = "end something that takes host memory, or lower ledger.reserve";
-  if (free >= limit_left) hint = ledger_hint(state_, lease, free, state_.ledger_entries(), "parked", "ledger.limit");
+  std::string hint = "end a program that uses much host memory, or lower ledger.reserve";
+  if (free >= limit_left)
+    hint = ledger_hint(state_, lease, free, state_.ledger_entries(), "parked programs", "ledger.limit");
   else if (shares && free >= share_left)
-    hint = ledger_hint(state_, lease, free, state_.ledger_of(lease.uid), "parked of this user",
+    hint = ledger_hint(state_, lease, free, state_.ledger_of(lease.uid), "parked programs of this user",
                        "ledger.user_share or ledger.limit");
   else if (host.headroom && free >= *host.headroom - state_.ledger_unsettled())
     hint = "raise memory.max of the control group that its program is in";
@@ -123,7 +123,7 @@ Result<LeaseId> Stepper::on(const Pause& fact) {
       return Error{Code::PauseUnsafe, name_of(lease) + " is to be ended as soon as its program runs again",
                    "wait for its end: `sublet wait`"};
     if (lease.state == LeaseState::paused && lease.parking->resume_requested)
-      withdraw_return(lease, ReasonKind::return_withdrawn);
+      withdraw_return(lease, ReasonKind::resume_withdrawn);
     else if (lease.state == LeaseState::pausing && lease.parking->resume_requested) stay_paused(lease);
     return relapsed ? pause_on_top(lease, fact.host) : Result<LeaseId>(lease.id);
   }
@@ -288,7 +288,7 @@ void Stepper::want_back(Lease& lease) {
   state_.requeue_in_place(lease);
   grant_waiting();
   may_be_blocked_.push_back(lease.id);
-  if (lease.state == LeaseState::paused) explain(lease, ReasonKind::return_queued, place_args(lease));
+  if (lease.state == LeaseState::paused) explain(lease, ReasonKind::resume_queued, place_args(lease));
 }
 
 // The memory is its own before anything is restored into it.

@@ -192,8 +192,8 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.states(w.victim), "paused");
   EXPECT_EQ(w.state.queue().place(w.victim), 1u);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).number("place"), 1);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).bytes("vram"), 10 * GiB);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).number("place"), 1);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).bytes("vram"), 10 * GiB);
   EXPECT_EQ(w.states(w.submit(wish(5 * GiB), true)), "queued");
   w.step(Release{w.waiter});
   EXPECT_EQ(w.states(w.victim), "resuming");

@@ -412,7 +412,7 @@ Result<LeaseId> Stepper::on(const HostWeighed& fact) {
   std::optional<Barred>& barred = state_.runtime_.at(victim->id).barred;
   if (ends && barred && barred->by == Hindrance::swap) barred.reset();
   if (swaps_for_good(*victim, fact.host))
-    bar(*victim, Hindrance::swap, "what is parked of it might be written to the swap device");
+    bar(*victim, Hindrance::swap, "the kernel may swap its parked memory out");
   if (ends) return victim->id;
   if (const Status may = check_pause(*victim, fact.host); !may) {
     leave_alone(*victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});

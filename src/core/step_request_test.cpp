@@ -44,7 +44,7 @@ TEST(Word, WhoYieldedOnItDoesNotTakeItsRoomBack) {
     EXPECT_EQ(cause.preemptor, w.low);
     w.live(300s);
     EXPECT_EQ(w.states(w.low), "active") << "no two displace each other back and forth";
-    EXPECT_SAYS(w.helps(w.above), admins ? "an administrator requested" : "its owner requested");
+    EXPECT_SAYS(w.helps(w.above), admins ? "an admin requested" : "its owner requested");
     w.quit(w.low);
     EXPECT_EQ(w.states(w.above), "active") << "then it comes back";
   }
@@ -106,7 +106,7 @@ TEST(Word, WhatYieldsOnItDoesNotGoBackWhenTheNextIsEnded) {
   EXPECT_EQ(w.times_told(parks, ReasonKind::resuming), 0) << "it has not been away twice";
 }
 
-// An administrator has room made for one; another waits for as much, before it or with a higher tier after it.
+// An admin has room made for one; another waits for as much, before it or with a higher tier after it.
 TEST(Word, WhatYieldsOnItGoesToNobodyBeforeItButToAHigherTier) {
   const struct {
     const char* name;

@@ -16,9 +16,9 @@ std::string before_resize(const Lease& lease) {
     case LeaseState::queued: return "it has nothing yet: release it and ask for another size";
     case LeaseState::offered: return "claim the offer first: `sublet claim " + id + "`";
     case LeaseState::pausing:
-    case LeaseState::paused: return "bring it back first: `sublet resume " + id + "`";
-    case LeaseState::resuming: return "ask again once it is back; `sublet why " + id + "` says how far it is";
-    case LeaseState::poisoned: return "it cannot come back; `sublet why " + id + "` says why, and what ends it";
+    case LeaseState::paused: return "resume the lease first: `sublet resume " + id + "`";
+    case LeaseState::resuming: return "retry after the resume; `sublet why " + id + "` shows its progress";
+    case LeaseState::poisoned: return "the lease can never resume; `sublet why " + id + "` says why, and how to end it";
     default: return "ask for a new lease";
   }
 }
@@ -59,15 +59,15 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
 // Memory in use is not given away, because no other lease could have it.
 Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
   if (state_.snapshot_began_ < state_.runtime_.at(lease.id).restored_at)
-    return Error{Code::InUse, "what the processes of " + name_of(lease) + " were just given back is not measured yet",
-                 "try again in a moment"};
+    return Error{Code::InUse, "the memory that the processes of " + name_of(lease) + " got back is not measured yet",
+                 "retry in a moment"};
   for (const std::string& uuid : lease.devices) {
     const Charge& charge = state_.charge(lease.id, uuid);
     if (charge.used <= vram && !charge.untold) continue;
     return Error{Code::InUse,
                  "the processes of " + name_of(lease) + " use " +
-                     (charge.untold ? "VRAM that the driver does not tell" : format_size(charge.used)) + " on " +
-                     name_of(state_.devices_.at(uuid)) + ", more than " + format_size(vram),
+                     (charge.untold ? "an amount of VRAM that the driver does not report" : format_size(charge.used)) +
+                     " on " + name_of(state_.devices_.at(uuid)) + ", more than " + format_size(vram),
                  charge.untold
                      ? "end them first"
                      : "free what the program does not need, then ask for " + format_size_up(charge.used) + " or more"};

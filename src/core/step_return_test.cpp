@@ -272,7 +272,7 @@ TEST(Pause, WhatItTookWhileItWasPausedComesBackIntoNobodysRoom) {
   ASSERT_TRUE(w.at(w.submit(12 * GiB)).reserves());
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.states(w.victim), "paused") << "9 GiB are free beside its 3, and 10 are to come back";
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::return_queued).bytes("beyond"), 3 * GiB);
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).bytes("beyond"), 3 * GiB);
   w.measure(2 * GiB);
   ASSERT_EQ(w.states(w.victim), "resuming") << "it gave one back";
   EXPECT_EQ(w.free(0), Bytes{});

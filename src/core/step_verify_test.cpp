@@ -78,9 +78,9 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
     const auto spares = ineligible(w.state, w.rules, PreemptionQuery{w.at(w.urgent)}, w.at(w.victim),
                                    way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
     ASSERT_TRUE(spares);
-    EXPECT_EQ(spares->code, IneligibleCode::backoff);
+    EXPECT_EQ(spares->code, IneligibleCode::cooldown);
     EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
-    EXPECT_SAYS(why_text(w.state.left_alone(w.victim)), "host memory takes 2.0 GiB more");
+    EXPECT_SAYS(why_text(w.state.left_alone(w.victim)), "only 2.0 GiB more may be parked");
     EXPECT_TRUE(w.state.plans().empty()) << "a set that cannot be had holds nothing";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);

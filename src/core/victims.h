@@ -28,7 +28,7 @@ struct PreemptionQuery {
   std::vector<std::string> on{};  // uuids of the only devices; empty: any that it may use
 
   Cause cause() const { return preemption_request ? Cause::request : Cause::tier; }
-  // A request by an administrator reaches the programs of all users, a user's request only the user's own.
+  // A request by an admin reaches the programs of all users, a user's request only the user's own.
   bool by_request(const Lease& other) const {
     return preemption_request && (preemption_request->any_user || preemption_request->uid == other.uid);
   }

@@ -67,7 +67,7 @@ CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const An
 // a process until the locked one is unlocked, and then carries them out. A lock would come late, and would block the
 // first process. So the driver is asked for the state first, which changes nothing. No order parks processes that share
 // memory.
-asio::awaitable<CheckpointTree::Trouble> CheckpointTree::untied(Member& member) {
+asio::awaitable<CheckpointTree::Trouble> CheckpointTree::check_shared_memory(Member& member) {
   const Answer answer = co_await ask_twice(member, CheckpointCall::state);
   if (answer.kind == Answer::Kind::stuck) co_return tied(member);
   co_return answer.kind == Answer::Kind::replied ? Trouble{} : no_answer(member, answer);
@@ -270,7 +270,7 @@ asio::awaitable<std::optional<Said>> CheckpointTree::asked(
   co_return question->answer;
 }
 
-CheckpointTree::Trouble CheckpointTree::unsaid(std::string_view what) const {
+CheckpointTree::Trouble CheckpointTree::measure_timeout(std::string_view what) const {
   return {"measure_timeout", fmt::format("{} within {}", what, format_duration(options_.said_within))};
 }
 
@@ -279,11 +279,11 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
   std::size_t next = 0;
   for (int round = 0; round < most_rounds; ++round) {
     const std::optional<bool> may = co_await asked<bool>(touch);
-    if (!may) co_return unsaid("the list of processes to lock was not stored");
+    if (!may) co_return measure_timeout("the list of processes to lock was not stored");
     if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (next > 0) {
-        if (Trouble tied = co_await untied(members_[next])) co_return tied;
+        if (Trouble tied = co_await check_shared_memory(members_[next])) co_return tied;
       }
       if (Trouble trouble = co_await lock(members_[next])) co_return trouble;
     }
@@ -384,7 +384,8 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of the program uses CUDA"});
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   const std::optional<std::string> why_not = co_await asked<std::string>(weigh);
-  if (!why_not) co_return co_await undo(unsaid("the memory of the locked processes was not measured and stored"));
+  if (!why_not)
+    co_return co_await undo(measure_timeout("the memory of the locked processes was not measured and stored"));
   if (!why_not->empty()) {
     Trouble outgrown{"host_memory", *why_not};
     co_return co_await undo(std::move(outgrown));

@@ -62,7 +62,7 @@ class CheckpointTree {
   Later<Answer> ask(Member& member, gpu::CheckpointCall call, Ballast ballast = {});
   Later<Answer> ask_twice(Member& member, gpu::CheckpointCall call);
   Later<Trouble> preflight(Member& member);
-  Later<Trouble> untied(Member& member);
+  Later<Trouble> check_shared_memory(Member& member);
   Trouble tied(const Member& member) const;
   Later<Trouble> look(Member& member);
   Later<Trouble> move(Member& member, gpu::CheckpointCall call, gpu::ParkState wanted, Ballast ballast = {});
@@ -79,7 +79,7 @@ class CheckpointTree {
   Later<Trouble> join(std::vector<ProcessRef> tree, bool& joined);
   template <typename Said>
   Later<std::optional<Said>> asked(const std::function<void(std::vector<ProcessRef>, std::function<void(Said)>)>& whom);
-  Trouble unsaid(std::string_view what) const;
+  Trouble measure_timeout(std::string_view what) const;
   Later<Trouble> lock_all(const Parker::List& list, const Parker::Touch& touch);
   std::optional<Bytes> on_host(const std::vector<Member*>& parked) const;
   Ballast ballast_for(const std::vector<Member*>& parked, const std::vector<Room>& room) const;

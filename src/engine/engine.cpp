@@ -285,7 +285,7 @@ Status Engine::start() {
                 .problem =
                     [this](const std::string& problem) {
                       tick(core::SnapshotFailed{problem});
-                      nothing_weighed(problem);
+                      fail_measurements(problem);
                       looked(INT64_MAX);
                       tell_changes();
                     }});

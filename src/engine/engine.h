@@ -198,7 +198,7 @@ class Engine {
   };
   void weigh(LeaseId lease, Weighing weighing);
   void measure_weighed(Time began);
-  void nothing_weighed(const std::string& problem);
+  void fail_measurements(const std::string& problem);
   // A process, and the control group that could be kept from swap; "": none.
   struct MaySwap {
     ProcessRef process;
@@ -214,7 +214,7 @@ class Engine {
   void park_by_driver(const core::Park& order);
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
-  void tell_to_go_on(const core::Unpark& order);
+  void send_resume_order(const core::Unpark& order);
   void parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome);
   void pause_again(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);

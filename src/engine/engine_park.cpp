@@ -228,7 +228,7 @@ void Engine::measure_weighed(Time began) {
   }
 }
 
-void Engine::nothing_weighed(const std::string& problem) {
+void Engine::fail_measurements(const std::string& problem) {
   for (const auto& [lease, weighing] : std::exchange(weighing_, {}))
     weighing.say("the memory that it holds cannot be measured: " + problem);
 }
@@ -361,18 +361,18 @@ void Engine::unpark(const core::Unpark& order) {
     return;
   }
   begin_moving(lease);
-  if (order.method != core::PauseMethod::driver) return tell_to_go_on(order);
+  if (order.method != core::PauseMethod::driver) return send_resume_order(order);
   parker_.unpark(lease, order.locked_processes ? *order.locked_processes : tree_of(lease), room_for(lease),
                  order.give_up, [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;
                    const bool tell = order.told && !mutant(Mutant::restored_is_running);
-                   if (tell && outcome.kind == ParkOutcome::Kind::done) return tell_to_go_on(order);
+                   if (tell && outcome.kind == ParkOutcome::Kind::done) return send_resume_order(order);
                    unparked(order.lease, outcome);
                  });
 }
 
-void Engine::tell_to_go_on(const core::Unpark& order) {
+void Engine::send_resume_order(const core::Unpark& order) {
   const core::Lease* known = state_.find(order.lease);
   if (known == nullptr || !order.told) return unparked(order.lease, {.kind = ParkOutcome::Kind::done});
   cooperation_.resume(*known, order.at_most,

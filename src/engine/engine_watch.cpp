@@ -158,7 +158,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
-    nothing_weighed(judged.problem);
+    fail_measurements(judged.problem);
     looked(asked_ns);
     tell_changes();
     return;

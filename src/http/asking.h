@@ -8,7 +8,7 @@
 
 namespace sublet::http {
 
-struct Asked {
+struct LeaseCall {
   core::Submit submit;
   Duration wait{};  // time that the answer may wait for the grant
   Secret token;
@@ -19,9 +19,9 @@ struct Asked {
 Status take_device(Body& body, const core::State& state, core::Lease& lease);
 
 // An error if the user has reached limits.leases.
-Status may_have_more(const engine::Engine& engine, const engine::Peer& peer);
+Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer);
 
 // Creates the lease and answers: 201 active, 202 queued.
-Reply submit(Call& call, Asked asked);
+Reply submit(Call& call, LeaseCall asked);
 
 }  // namespace sublet::http

@@ -105,9 +105,9 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   return {};
 }
 
-Result<Asked> read_request(Call& call, bool& dry_run) {
+Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   Body body(call.request.body);
-  Asked asked;
+  LeaseCall asked;
   Lease& lease = asked.submit.lease;
   const engine::Peer& peer = call.request.peer;
   const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
@@ -160,7 +160,7 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
 }
 
 // The answer to a dry run; creates nothing.
-Response rehearsed(const Call& call, const Asked& asked) {
+Response rehearsed(const Call& call, const LeaseCall& asked) {
   const engine::Engine& engine = call.engine;
   const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.host_memory(), engine.now());
   if (!found) return problem(found.error());
@@ -178,7 +178,7 @@ Response rehearsed(const Call& call, const Asked& asked) {
 
 }  // namespace
 
-Status may_have_more(const engine::Engine& engine, const engine::Peer& peer) {
+Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
   const int live = engine.meter().live(peer.uid);
   if (live < engine.options().leases_per_user) return {};
   return Error{Code::Quota, fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
@@ -219,7 +219,7 @@ Status take_device(Body& body, const core::State& state, core::Lease& lease) {
       names.empty() ? "the daemon has not read any GPU yet" : fmt::format("known devices: {}", fmt::join(names, ", ")));
 }
 
-Reply submit(Call& call, Asked asked) {
+Reply submit(Call& call, LeaseCall asked) {
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
   LeaseId id;
@@ -246,7 +246,7 @@ Reply post_lease(Call& call) {
   bool dry_run = false;
   auto asked = read_request(call, dry_run);
   if (!asked) return problem(asked.error());
-  if (auto more = may_have_more(call.engine, call.request.peer); !more) return problem(more.error());
+  if (auto more = check_lease_limit(call.engine, call.request.peer); !more) return problem(more.error());
   return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
 }
 

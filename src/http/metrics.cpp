@@ -49,14 +49,14 @@ double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 void gpus(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
   page.metric("sublet_gpu_memory_bytes", "gauge",
-              "Memory of a card: leased; unmanaged (unleased processes); unaccounted (used, but by no listed process); "
+              "Memory of a card: leased; unleased (unleased processes); unaccounted (used, but by no listed process); "
               "driver (its own reserve); free (may still be promised)");
   for (const auto& [uuid, device] : state.devices()) {
     const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {
       page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
     };
     row("leased", device.charged);
-    row("unmanaged", device.unleased);
+    row("unleased", device.unleased);
     row("unaccounted", device.other - device.unleased);
     row("driver", device.reading.driver_reserved);
     row("free", state.effective_free(device, engine.rules(), engine.now()));

@@ -83,7 +83,7 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
 }
 
 struct FreeWish {
-  Asked asked;
+  LeaseCall asked;
   bool preview = false;
 };
 
@@ -138,7 +138,7 @@ Reply post_free(Call& call) {
   auto wish = read_free(call);
   if (!wish) return problem(wish.error());
   const engine::Engine& engine = call.engine;
-  if (auto more = may_have_more(engine, call.request.peer); !more) return problem(more.error());
+  if (auto more = check_lease_limit(engine, call.request.peer); !more) return problem(more.error());
   auto found = core::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
   if (!found) return problem(found.error());
   const std::uint32_t uid = call.request.peer.uid;

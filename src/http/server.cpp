@@ -147,7 +147,7 @@ class Server::Impl {
   void welcome(tcp::socket socket) {
     boost::system::error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
-    auto usage = usages_.of_strangers();
+    auto usage = usages_.usage_of_unknown_callers();
     // Connections without a token must not keep callers with a token out: the oldest of them is closed.
     if (usage->full(options_.limits)) usage->drop_oldest();
     start(Protocol::socket(std::move(socket)), engine::Peer{.user = "unknown", .tcp = true}, std::move(usage));

@@ -52,7 +52,7 @@ class Usages {
  public:
   std::shared_ptr<Usage> of(std::uint32_t uid) { return get(by_user_[uid]); }
   // Callers over TCP without a token yet; each is reading its request or being refused.
-  std::shared_ptr<Usage> of_strangers() { return get(strangers_); }
+  std::shared_ptr<Usage> usage_of_unknown_callers() { return get(unknown_); }
 
  private:
   static std::shared_ptr<Usage> get(std::shared_ptr<Usage>& usage) {
@@ -60,7 +60,7 @@ class Usages {
     return usage;
   }
   std::unordered_map<std::uint32_t, std::shared_ptr<Usage>> by_user_;
-  std::shared_ptr<Usage> strangers_;
+  std::shared_ptr<Usage> unknown_;
 };
 
 struct SessionContext {

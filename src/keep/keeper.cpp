@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 
 constexpr Duration poll_wait = 60s;
-constexpr Duration heard_in = 500ms;  // a process without a handler for the signal has ended by then
+constexpr Duration delivered_in = 500ms;  // a process without a handler for the signal has ended by then
 
 // Whether the end reason also ends a living program that Sublet started. After other reasons the program runs on.
 bool ends_program(const std::string& reason) {
@@ -54,7 +54,7 @@ Keeper::Keeper(client::Client& client, Events& events, Signals& signals, Listene
       token_(std::move(token)),
       stop_timer_(events),
       tell_timer_(events),
-      unheard_timer_(events) {}
+      undelivered_timer_(events) {}
 
 client::Request Keeper::request(const char* method, const std::string& call, const json& body) const {
   return {method,
@@ -213,7 +213,8 @@ void Keeper::on_signal(const Signal& signal) {
         return events_.cancel();
       }
       pass_on(signal);
-      return unheard_timer_.set(heard_in, [this, name = signal_name(signal.number)] { tell_unheard(name); });
+      return undelivered_timer_.set(delivered_in,
+                                    [this, name = signal_name(signal.number)] { report_undelivered_signal(name); });
     case SIGTSTP:
       if (phase_ == Phase::held || phase_ == Phase::tree_ended ||
           (grouping_ == Grouping::shared && signal.from_kernel)) {
@@ -246,7 +247,7 @@ void Keeper::pass_on(const Signal& signal) {
 }
 
 // A program that handles the signal itself may wait for the driver until it is resumed.
-void Keeper::tell_unheard(const std::string& signal) {
+void Keeper::report_undelivered_signal(const std::string& signal) {
   if (phase_ != Phase::running || stopping_) return;
   if (lease_.state == "poisoned") return listener_.say(news(lease_));
   if (lease_.state != "paused" && lease_.state != "pausing" && lease_.state != "resuming") return;

@@ -77,7 +77,7 @@ class Keeper {
   bool stopping_ = false;
   bool kill_said_ = false;
   bool told_ = false;  // reported the descendants that are waited for
-  Timer stop_timer_, tell_timer_, unheard_timer_;
+  Timer stop_timer_, tell_timer_, undelivered_timer_;
 
   Outcome give_up(const std::string& why, int code);
   bool book();
@@ -90,7 +90,7 @@ class Keeper {
 
   void on_signal(const Signal& signal);
   void pass_on(const Signal& signal);
-  void tell_unheard(const std::string& signal);
+  void report_undelivered_signal(const std::string& signal);
   void on_stopped(int signal);
   void continue_program();
   void on_exec();

@@ -60,7 +60,7 @@ void Keeper::check_tree(bool children_left) {
   }
   phase_ = Phase::tree_ended;
   tell_timer_.clear();
-  unheard_timer_.clear();
+  undelivered_timer_.clear();
   stop_timer_.clear();
   events_.cancel();
 }

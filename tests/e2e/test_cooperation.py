@@ -161,7 +161,7 @@ def test_a_late_yield_gets_a_resume_order(daemon):
 
 
 def test_an_unresponsive_program_is_parked_by_the_driver(daemon):
-    program = start(daemon, "deaf")
+    program = start(daemon, "unresponsive")
     assert daemon.cli("pause", "it").returncode == 0
     assert lease_of(daemon, "it")["pause"]["method"] == "driver"
     assert daemon.cli("resume", "it").returncode == 0

@@ -111,7 +111,7 @@ def test_the_example_in_python(daemon, tmp_path):
     program = run(daemon, sys.executable, "-u", script, vram="600MiB")
     registered(daemon)
     there_and_back(daemon)
-    assert program.stdout.readline() == "yields\n" and program.stdout.readline() == "goes on\n"
+    assert program.stdout.readline() == "yields\n" and program.stdout.readline() == "resumed\n"
 
 
 def test_two_processes_of_a_program_cannot_both_yield_for_it(daemon, tmp_path):

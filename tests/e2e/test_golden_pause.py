@@ -19,7 +19,7 @@ class Parked(Transcript):
 
     def normal(self, text):
         text = re.sub(r"(?m)^.*(of [^ ]+ [KMG]iB (parked|restored),).*\n", "", text)
-        text = re.sub(r"[^ ]+ [KMG]iB is available", "SIZE is available", text)
+        text = re.sub(r"[^ ]+ [KMG]iB of host memory is available", "SIZE of host memory is available", text)
         machine = r"\S+ [KMGT]iB available on the machine.* control group.*"
         text = re.sub(machine, "SIZE on the machine, groups LIMIT", text)
         return super().normal(text)

@@ -28,7 +28,7 @@ def on_pause(context, request):
 def on_resume(context):
     global failures
     failures -= 1
-    print("cannot go on" if failures >= 0 else "goes on", flush=True)
+    print("cannot resume" if failures >= 0 else "resumed", flush=True)
     return failures >= 0
 callbacks = Callbacks(ctypes.sizeof(Callbacks), PAUSE(on_pause), RESUME(on_resume), None, 0, own_thread)
 print("registers", lib.sublet_register(ctypes.byref(callbacks)), flush=True)
@@ -90,9 +90,9 @@ def test_an_order_during_the_resumed_answer_is_not_lost(daemon, start):
     answered(daemon, (1, "yielded"))
     daemon.give("resume", 2)
     answered(daemon, (1, "yielded"), (2, "resumed"), (3, "yielded"))
-    says(child, "yields", "goes on", "works", "yields")
+    says(child, "yields", "resumed", "works", "yields")
     daemon.give("resume", 4)
-    says(child, "goes on", "works")
+    says(child, "resumed", "works")
 
 
 def test_an_order_during_a_refusal_is_not_lost(daemon, start):
@@ -110,8 +110,8 @@ def test_a_paused_program_resumes_when_its_lease_has_ended(daemon, start, status
     daemon.give("yield", 1)
     answered(daemon, (1, "yielded"))
     daemon.end(status)
-    says(child, "yields", "cannot go on", "goes on", *([] if own_thread else ["works"]))
-    assert daemon.answers == [(1, "yielded")], "nobody has asked whether it goes on"
+    says(child, "yields", "cannot resume", "resumed", *([] if own_thread else ["works"]))
+    assert daemon.answers == [(1, "yielded")], "nobody has asked whether it has resumed"
 
 
 # 400: SUBLET_LEASE is a tag, which now names another user's lease too.
@@ -125,7 +125,7 @@ def test_a_paused_program_waits_for_a_failing_daemon(daemon, start, status):
     daemon.give("resume", 2)
     daemon.end(0)
     answered(daemon, (1, "yielded"), (2, "resumed"))
-    says(child, "yields", "goes on", "works")
+    says(child, "yields", "resumed", "works")
 
 
 def test_a_paused_program_waits_for_its_identification(daemon, start):
@@ -136,7 +136,7 @@ def test_a_paused_program_waits_for_its_identification(daemon, start):
     daemon.wait(lambda: daemon.asked_while_ended == 3, "it asks again")
     daemon.give("resume", 2)
     answered(daemon, (1, "yielded"), (2, "resumed"))
-    says(child, "yields", "goes on", "works")
+    says(child, "yields", "resumed", "works")
 
 
 # --- withdrawn registrations ---
@@ -166,7 +166,7 @@ def test_a_pending_yield_precedes_leaving(daemon, start, own_thread):
     answered(daemon, (1, "yielded"))
     daemon.give("resume", 2)
     answered(daemon, (1, "yielded"), (2, "resumed"))
-    says(child, "yields", "goes on", *([] if own_thread else ["works"]))
+    says(child, "yields", "resumed", *([] if own_thread else ["works"]))
     daemon.withdrawal = (200, {})
     tell(child, "leave")
     says(child, "leaves 0")

@@ -159,7 +159,8 @@ def test_host_memory_limits_parking(lean):
     lean.available(GIB + 512 * MIB)
     refused = lean.api().post("/v1/leases/it/pause", {})
     assert (refused.status, refused["code"]) == (409, "HostMemory"), refused.body
-    assert "host memory takes 512 MiB more" in refused["detail"] and "1.5 GiB is available" in refused["detail"]
+    assert "only 512 MiB more may be parked" in refused["detail"], refused.body
+    assert "1.5 GiB of host memory is available" in refused["detail"], refused.body
     assert "ledger.reserve" in refused["hint"], refused.body
     assert lease_of(lean, "it")["state"] == "active" and lean.get("/v1/ledger")["entries"] == []
     lean.available(8 * GIB)

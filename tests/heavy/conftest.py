@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heavy group: Sublet with real programs of others, such as Docker, Chromium, Prometheus, Redis and PyTorch.
+"""The folder for services that are large or slow to start. This folder has no test yet.
 
 `./dev test heavy` and `.ci/run` run this folder; `./dev test` leaves it out. All its tests together take at most 25
-minutes. A test skips, and names the program, where that program cannot be installed. The group has no test yet.
+minutes. A test skips, and names the program, where that program cannot be installed.
 """
 import pathlib
 import sys

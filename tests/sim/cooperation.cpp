@@ -144,7 +144,7 @@ void SimCooperation::hear_yield(LeaseId lease, Order& order, Program& program) {
   const Manners manners = life_->faults ? program.manners : Manners::honest;
   switch (manners) {
     case Manners::late: return yield_late(lease, program, order.at_most + random.time(1ms, 20s));
-    case Manners::deaf:
+    case Manners::unresponsive:
       program.busy_until_ns = life_->agenda.now_ns() + random.time(1s, 90s).count();
       return hear_in(Duration(program.busy_until_ns - life_->agenda.now_ns()), lease, order.number);
     case Manners::refuses: order.answered = true; return finish(order, failed("refused", "it refuses to yield"));

@@ -35,10 +35,10 @@ inline constexpr std::array<PauseRefusal, 14> pause_refusals{{
     {"not-granted", "its owner has not allowed to park it"},
     {"owner_must_vouch", "the driver parks it only if its owner vouches for it"},
     {"unfit", "the driver cannot park it"},
-    {"may-swap", "may write what is parked to its swap device"},
-    {"pressure", "while that is short"},
+    {"may-swap", "the kernel may swap its parked memory out"},
+    {"pressure", "the machine waited for memory"},
     {"share", "ledger.user_share or"},
-    {"ledger", "more of parked bytes"},
+    {"ledger", "more may be parked"},
 }};
 
 class Coverage {

@@ -16,7 +16,7 @@ bool hides_processes(const Config& config) {
   return config.missing > 0 && config.ghosts == 0 && config.lies == 0 && config.lost_cards == 0;
 }
 
-// A bug has the name of its enumerator.
+// A mutant has the name of its enumerator.
 #define SUBLET_MUTANT(name, where, what, ...) \
   MutantInfo { Mutant::name, #name, where, what, __VA_ARGS__ }
 

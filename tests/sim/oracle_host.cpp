@@ -10,7 +10,7 @@ namespace sublet::sim {
 
 using core::LeaseState;
 
-// True if the pause order came just now, or by the next method.
+// Checks a pause order: pressure and swap.
 void Oracle::check_asked(const Lease& lease) {
   const auto says = [&lease](const char* what) {
     return [&lease, what] { return fmt::format("{} is asked to yield: {}", to_string(lease.id), what); };

@@ -27,7 +27,7 @@ void Oracle::check_displaced(const Lease& lease) {
   });
 }
 
-// True if the pause order came just now, or by the next method.
+// Checks a pause order: method and consent.
 void Oracle::check_method(const Lease* before, const Lease& lease) {
   using P = core::Pausable;
   const auto says = [&lease](const char* what) {

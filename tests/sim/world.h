@@ -40,7 +40,7 @@ struct Process {
 };
 
 // How a cooperative program answers a pause order.
-enum class Manners { honest, refuses, late, deaf, liar, half, again };
+enum class Manners { honest, refuses, late, unresponsive, liar, half, again };
 
 // A program that was started for a lease, with its keeper.
 struct Program {

@@ -29,9 +29,9 @@ KINDS = {
     "liar": ((), ("--on-pause", "liar")),
     "half": ((), ("--on-pause", "half")),
     "late": ((), ("--on-pause", "late")),
-    "deaf": ((), ("--on-pause", "deaf")),
+    "unresponsive": ((), ("--on-pause", "unresponsive")),
 }
-RUDE = ("liar", "half", "late", "deaf")
+RUDE = ("liar", "half", "late", "unresponsive")
 
 # Passing faults that must harm no program: words of simgpu-ctl, and the longest duration in ms.
 FAULTS = (("lock-hang", 2000), ("checkpoint-hang", 2000), ("restore-hang", 2000), ("unlock-hang", 2000),

@@ -212,7 +212,7 @@ def late_yielder(stage):
 
 @drill("undone", "next_method", "resumed", more='yield_timeout = "3s"\n')
 def never_gets_to_it(stage):
-    yields_badly(stage, "deaf")
+    yields_badly(stage, "unresponsive")
 
 
 @drill("allocated_while_paused", "parking_again", "parked_again")

@@ -220,7 +220,7 @@ def host_memory_is_short(stage):
     has_memory(stage.daemon.dir, GIB + 512 * MIB)
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
-    wait_until(lambda: "host memory takes" in str(stage.get("/v1/leases/preemptor/why").body),
+    wait_until(lambda: "more may be parked" in str(stage.get("/v1/leases/preemptor/why").body),
                "it is told why it waits")
     assert not stage.texts("victim", "pausing"), "a pause that does not fit is not begun"
     has_memory(stage.daemon.dir, 16 * GIB)

@@ -276,6 +276,15 @@ def test_without_a_history_the_check_says_so(repository, tmp_path):
     assert "commit titles are not checked: " in done.stderr
 
 
+# ----------------------------------------------------------------------------------------------------- contract
+
+def test_texts_of_the_contract_are_documents():
+    text = ("paths:\n  /a:\n    summary: What it is\n    properties:\n      description: {description: Of a lease}\n"
+            f"    list:\n      - description: >-\n          {words(20)}\n"
+            f"      - description: >-\n          {words(31)}\n")
+    assert found("api/openapi.yaml", text) == ["3:first-word", "5:first-word", "9:sentence-length"]
+
+
 # ----------------------------------------------------------------------------------------------------- switches
 
 def test_folders_that_are_not_checked_yet_are_reported_on_request(monkeypatch):

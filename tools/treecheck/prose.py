@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plain English: sentence length and first words in documents and comments, changelog entries, commit titles.
 
+Each `description` and `summary` of api/openapi.yaml is a document.
 A sentence of a document has at most 30 words, an entry of the changelog 25. No sentence starts with a word of
 FIRST_WORDS. `<!-- prose: off -->` to `<!-- prose: on -->` excuses a block of a document; fenced code, quotes ("> ")
 and comments of HTML are not read.
@@ -21,6 +22,7 @@ FIRST_WORDS = re.compile(r"(Who|Whoever|Whom|Whose|What|That|Of|Nor)\b")
 TITLE = re.compile(r"[a-z0-9_./-]+(, [a-z0-9_./-]+)*: [a-z][a-z'-]*(\s|$)")
 # Path prefixes whose findings are not reported yet. `tools/check_tree.py --prose` reports them all the same.
 NOT_YET: tuple[str, ...] = ()
+CONTRACT = "api/openapi.yaml"
 
 CODE = "\ufffc"  # stands for code between backticks: one word, no end of a sentence
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|vs|cf|approx|resp|incl|no|fig|[A-Z])\.$", re.I)
@@ -33,6 +35,8 @@ def check(tree, everything=False):
             continue
         if path.endswith(".md"):
             yield from check_document(path, text)
+        elif path == CONTRACT:
+            yield from check_contract(path, text)
         else:
             yield from check_comments(path, text)
 
@@ -134,16 +138,40 @@ def shortened(sentence):
 def check_document(path, text):
     for fragment in fragments_of_document(text):
         yield from begins_wrongly(path, fragment)
-        for line, sentence in fragment.sentences():
-            words = count_words(sentence)
-            if words > MOST_WORDS:
-                yield Finding(path, line, "sentence-length", f"a sentence of {words} words, at most {MOST_WORDS}: "
-                                                             f"split it (\"{shortened(sentence)}\")")
+        yield from too_long(path, fragment)
         if path.rsplit("/", 1)[-1] == "CHANGELOG.md" and fragment.kind == "item":
             words = sum(count_words(sentence) for _, sentence in fragment.sentences())
             if words > MOST_ENTRY_WORDS:
                 yield Finding(path, fragment.lines[0][0], "changelog-entry",
                               f"an entry of {words} words, at most {MOST_ENTRY_WORDS}: shorten it")
+
+
+def too_long(path, fragment):
+    for line, sentence in fragment.sentences():
+        words = count_words(sentence)
+        if words > MOST_WORDS:
+            yield Finding(path, line, "sentence-length", f"a sentence of {words} words, at most {MOST_WORDS}: "
+                                                         f"split it (\"{shortened(sentence)}\")")
+
+
+def check_contract(path, text):
+    import yaml  # only here, so that the other checks need no package
+    for line, value in texts_of(yaml.compose(text, Loader=yaml.SafeLoader)):
+        fragment = Fragment("paragraph", line, value)
+        yield from begins_wrongly(path, fragment)
+        yield from too_long(path, fragment)
+
+
+def texts_of(node):
+    """-> [(line, text)]: each description and summary below a node of YAML"""
+    kind = type(node).__name__
+    for item in node.value if kind == "SequenceNode" else ():
+        yield from texts_of(item)
+    for key, value in node.value if kind == "MappingNode" else ():
+        if key.value in ("description", "summary") and type(value).__name__ == "ScalarNode":
+            yield value.start_mark.line + 1, value.value
+        else:
+            yield from texts_of(value)
 
 
 FENCE = re.compile(r"^\s*(?:>\s*)*(?:[-*+]\s+|\d+[.)]\s+)?(`{3,}|~{3,})")
