@@ -212,7 +212,9 @@ TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
     ASSERT_EQ(parker_->orders.back(), "unpark");
     ASSERT_EQ(parker_->room.empty(), !full);
     const Bytes kept = engine_->state().find(id_)->parking->residue;  // the list names no process with it
-    if (full) EXPECT_EQ(parker_->room[0].most, 24 * GiB - kept);
+    if (full) {
+      EXPECT_EQ(parker_->room[0].most, 24 * GiB - kept);
+    }
     EXPECT_GT(kept, Bytes{});
     parker_->answer(id_);
     settle();

@@ -320,11 +320,11 @@ TEST_F(Roles, WhatIsOpenIsRefusedOnceItsTokenIsWorthNoMore) {
     EXPECT_FALSE(admission.refusal());
     return std::pair(admission, "/v1/tokens/" + made.at("id").get<std::string>());
   };
-  const auto [admin, admins] = admitted(R"({"scope":"admin"})", Role::admin);
+  const auto [administrator, admins] = admitted(R"({"scope":"admin"})", Role::admin);
   const auto [user, users] = admitted(R"({"scope":"submit","ttl_seconds":5})", Role::user);
   now = Role::user;
-  ASSERT_TRUE(admin.refusal());
-  EXPECT_EQ(admin.refusal()->status, 403);
+  ASSERT_TRUE(administrator.refusal());
+  EXPECT_EQ(administrator.refusal()->status, 403);
   EXPECT_FALSE(user.refusal());
   now = Role::nobody;
   EXPECT_EQ(user.refusal()->status, 403);

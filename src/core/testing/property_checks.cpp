@@ -148,7 +148,9 @@ void PropertyChecks::check_grants(const State& state, const Plan& plan, Time now
 void PropertyChecks::check_nobody_waits_who_fits(const State& state, Time now) const {
   for (const auto& [id, lease] : stored_) {
     if (lease.state != LeaseState::queued && !lease.waits_in_place()) continue;
-    if (lease.resize) EXPECT_EQ(lease.state, LeaseState::active) << to_string(id) << " waits to grow";
+    if (lease.resize) {
+      EXPECT_EQ(lease.state, LeaseState::active) << to_string(id) << " waits to grow";
+    }
     int fits = 0;
     for (const auto& [uuid, device] : state.devices())
       fits += may_use(lease, uuid) && state.known(device, rules_, now) && !is_reserved_from(state, lease, uuid) &&
