@@ -74,7 +74,7 @@ def test_swap_ends_spot_leases(start_daemon, tmp_path):
         pytest.skip("the control group that this runs in can be kept from swap")
     start(daemon, "it", "--tier", "spot")
     assert asks(daemon, "higher").wait(60) == 0
-    assert "swap device" in str(reasons(daemon, "it", "ended"))
+    assert "swap" in str(reasons(daemon, "it", "ended"))
 
 
 def test_a_debugger_is_not_the_programs_failure(start_daemon):

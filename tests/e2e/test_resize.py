@@ -172,7 +172,7 @@ def test_the_order_of_resizes_is_told_in_every_state(daemon):
     daemon.ctl("fault", "restore-fail")
     assert daemon.cli("resume", "unlucky").returncode == 1
     said = hint("/v1/leases/unlucky", "poisoned")
-    assert "sublet why" in said and "what ends it" in said
+    assert "sublet why" in said and "how to end it" in said
     api.close()
 
 
