@@ -132,6 +132,8 @@ Status Run::may_start() const {
 }
 
 int Run::run_under_lease(Talk& talk) {
+  limits_ = keep::raise_limits();
+  keep::Signals signals;  // a write beyond the caller's file-size limit fails, and ends nothing
   const auto size = choose_size(flags_.lease, consumer_, status_, client_);
   if (!size) return our_code(fail(size.error()));
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
@@ -149,8 +151,6 @@ int Run::run_under_lease(Talk& talk) {
     return our_code(fail(may.error()));
   }
   wanted.at_most = flags_.lease.wait;
-  limits_ = keep::raise_limits();
-  keep::Signals signals;
   keep::Events events;
   client_.set_interrupt(events.interrupt());
   const keep::Listener listener = talk.listener();

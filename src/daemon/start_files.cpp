@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <system_error>
 
 namespace sublet::daemon {
@@ -21,6 +22,14 @@ bool is_there(const fs::path& path) {
 bool is_held(const fs::path& lock) {
   const Fd file(::open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   return file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+// Another daemon that started meanwhile holds the lock of its store, wherever below.
+bool any_is_held(const fs::path& below) {
+  std::error_code failure;
+  for (fs::recursive_directory_iterator at(below, failure), end; !failure && at != end; at.increment(failure))
+    if (at->path().extension() == ".lock" && is_held(at->path())) return true;
+  return false;
 }
 
 }  // namespace
@@ -44,7 +53,9 @@ void StartFiles::note_lock(const fs::path& path) {
 
 StartFiles::~StartFiles() {
   if (kept_) return;
-  const bool others = is_held(lock_);
+  const bool others = lock_.empty() ? std::any_of(noted_.begin(), noted_.end(), [](const auto& noted) {
+    return any_is_held(noted.path);
+  }) : is_held(lock_);
   for (auto noted = noted_.rbegin(); noted != noted_.rend(); ++noted) {
     std::error_code ignored;
     if (noted->own && !others) fs::remove_all(noted->path, ignored);

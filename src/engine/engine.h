@@ -103,8 +103,8 @@ class Engine {
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
-  // Returns once a snapshot that was requested after the call, or at most 2 ms before it, is decided on, or the devices
-  // could not be read. One snapshot serves all callers.
+  // Returns once a snapshot is decided on that was requested after the call, or at most 10 ms before it. Returns too if
+  // the devices cannot be read, and after a second. One snapshot serves all callers.
   boost::asio::awaitable<void> look();
   // Returns a timer that is cancelled at each durable change of the lease, until unwatch().
   using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;

@@ -18,8 +18,9 @@ namespace asio = boost::asio;
 constexpr std::size_t recently_ended_limit = 1024;
 // Warning limit of free space on the store's disk: with less, it may be full before an admin looks.
 constexpr Bytes little_room = 64 * MiB;
-// A reading takes about as long itself, so one that was requested so long ago is no worse than a new one.
-constexpr Duration as_good_as_now = std::chrono::milliseconds(2);
+// A program needs longer to start and allocate. One reading in this time costs few percent of a processor.
+constexpr Duration as_good_as_now = std::chrono::milliseconds(10);
+constexpr Duration longest_look = std::chrono::seconds(1);  // a driver that hangs delays no caller for longer
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
@@ -195,8 +196,12 @@ asio::awaitable<void> Engine::look() {
   if (stopping_ || just_looked || !probe_.problem().empty()) co_return;
   looks_.push_back(look);
   probe_.take_now();
-  while (std::ranges::any_of(looks_, [&](const Look& other) { return other.done == done; }))
-    co_await done->async_wait(quiet);
+  const auto waits = [this, done] {
+    return std::ranges::any_of(looks_, [&](const Look& other) { return other.done == done; });
+  };
+  done->expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(longest_look));
+  while (waits() && monotonic_ns() - look.since_ns < longest_look.count()) co_await done->async_wait(quiet);
+  std::erase_if(looks_, [&](const Look& other) { return other.done == done; });
 }
 
 void Engine::looked(std::int64_t asked_ns) {

@@ -297,11 +297,15 @@ const proc::Member* LocalPrograms::member(ProcessRef process) const {
 }
 
 std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
-  std::vector<ProcessRef> tree;
+  // Beside a program of its own, booked processes are not parked: they would stay parked when the lease ends with its
+  // program, and their owner has not agreed by starting that program.
+  std::vector<ProcessRef> program, booked;
   for (const proc::Member& member : lineage_.members) {
-    if (member.lease == lease && proc::may_be_parked(member.link)) tree.push_back(member.process);
+    if (member.lease != lease) continue;
+    if (proc::is_program(member.link)) program.push_back(member.process);
+    else if (proc::may_be_parked(member.link)) booked.push_back(member.process);
   }
-  return tree;
+  return program.empty() ? booked : program;
 }
 
 bool LocalPrograms::inhabited(LeaseId lease) const {

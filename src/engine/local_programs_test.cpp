@@ -193,7 +193,7 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
 }
 
 // The booked process is the parent of the keeper, so that it does not descend from the program.
-TEST(Programs, BookedProcessesAreParkedWithTheProgramAndProvenByTheirUser) {
+TEST(Programs, BookedProcessesAreNotParkedBesideAProgramAndAreProvenByTheirUser) {
   World world;
   world.programs.follow(world.lease, false);
   world.actor.answer(actor::Code::ok);
@@ -204,7 +204,7 @@ TEST(Programs, BookedProcessesAreParkedWithTheProgramAndProvenByTheirUser) {
   world.programs.scan();
   const auto tree = world.programs.tree(world.lease.id);
   EXPECT_EQ(std::ranges::count(tree, main), 1);
-  EXPECT_EQ(std::ranges::count(tree, booked), 1);
+  EXPECT_EQ(std::ranges::count(tree, booked), 0);
   world.programs.start_helper(world.lease.id, booked, false, [](const Result<Fd>&) {});
   EXPECT_EQ(world.actor.orders.back().flags, actor::by_user) << "the actor does not know it";
   world.programs.start_helper(world.lease.id, main, false, [](const Result<Fd>&) {});

@@ -188,7 +188,10 @@ class Session {
       co_return refused_method(parse_target(to_text(message.target())).path, to_text(message.method_string()));
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
-    if (may_be_granted(*request, context_.engine)) co_await context_.engine.look();
+    if (may_be_granted(*request, context_.engine)) {
+      co_await context_.engine.look();
+      if (auto refusal = admission_.refusal(); refusal && context_.peer.tcp) co_return refusal;  // revoked meanwhile
+    }
     Reply reply = dispatch(*request, context_.engine);
     // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};

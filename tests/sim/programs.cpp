@@ -99,11 +99,13 @@ const proc::Member* SimPrograms::member(ProcessRef process) const {
 }
 
 std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
-  std::vector<ProcessRef> tree;
+  std::vector<ProcessRef> program, booked;
   for (const auto& [ref, member] : members_) {
-    if (member.lease == lease && proc::may_be_parked(member.link)) tree.push_back(ref);
+    if (member.lease != lease) continue;
+    if (proc::is_program(member.link)) program.push_back(ref);
+    else if (proc::may_be_parked(member.link)) booked.push_back(ref);
   }
-  return tree;
+  return program.empty() ? booked : program;
 }
 
 // A program is ended only if its end was decided, durably. It is never ended while parked, unless the driver takes too
