@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
+#include "base/hash.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "cli/fetch.h"
@@ -73,15 +74,13 @@ std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client
 }
 
 // The name of a program as a consumer's name. The name is a key, so two names never become one: what cannot be a
-// label gets a hash of all its bytes (64 bits of FNV-1a).
+// label gets a hash of all its bytes.
 std::string label_of(std::string_view text) {
   if (text.empty()) return "program";
   if (is_label(text)) return std::string(text);
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ULL;
   std::string start;
   for (const char c : text.substr(0, 32)) start += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return fmt::format("{}~{:016x}", start, hash);
+  return fmt::format("{}~{:016x}", start, fnv1a(text));
 }
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }

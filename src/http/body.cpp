@@ -68,26 +68,22 @@ std::optional<std::string> Body::text(std::string_view name, std::size_t max_len
   return result;
 }
 
-std::optional<std::string> Body::label(std::string_view field, bool may_be_empty) {
-  const auto* value = this->field(field);
+std::optional<std::string> Body::word(std::string_view name, bool (*is_valid)(std::string_view),
+                                      std::string_view expected) {
+  const auto* value = field(name);
   if (value == nullptr) return std::nullopt;
-  if (value->is_string()) {
-    auto text = value->get<std::string>();
-    if (is_label(text) || (may_be_empty && text.empty())) return text;
-  }
-  fail(field, "1 to 64 printable characters without '/'", *value);
+  if (value->is_string() && is_valid(value->get_ref<const std::string&>())) return value->get<std::string>();
+  fail(name, expected, *value);
   return std::nullopt;
 }
 
+std::optional<std::string> Body::label(std::string_view field, bool may_be_empty) {
+  const auto label_or_empty = +[](std::string_view text) { return text.empty() || is_label(text); };
+  return word(field, may_be_empty ? label_or_empty : is_label, "1 to 64 printable characters without '/'");
+}
+
 std::optional<std::string> Body::name(std::string_view field) {
-  const auto* value = this->field(field);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_string()) {
-    auto text = value->get<std::string>();
-    if (plain_name(text)) return text;
-  }
-  fail(field, "1 to 64 letters, digits and . _ - / : +", *value);
-  return std::nullopt;
+  return word(field, plain_name, "1 to 64 letters, digits and . _ - / : +");
 }
 
 std::optional<std::int64_t> Body::integer(std::string_view name, std::int64_t least, std::int64_t most) {

@@ -35,6 +35,7 @@ class Body {
 
  private:
   const nlohmann::json* field(std::string_view name);
+  std::optional<std::string> word(std::string_view name, bool (*is_valid)(std::string_view), std::string_view expected);
   void fail(std::string_view name, std::string_view expected, const nlohmann::json& found);
 
   const nlohmann::json& body_;

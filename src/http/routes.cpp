@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/routes.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "http/body.h"
 #include "http/peer.h"
@@ -98,16 +99,9 @@ Status known_words(const Route& route, const Request& request) {
   return Body(request.body).finish();
 }
 
-// 64 bits of FNV-1a: distinguishes a retry from another request with the same key; not a defence against an attacker.
+// Distinguishes a retry from another request with the same key.
 std::string fingerprint(const Request& request) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  const auto mix = [&](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  };
-  mix(to_string(request.method));
-  mix(request.path);
-  mix(request.body.dump());
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", fnv1a(request.body.dump(), fnv1a(request.path, fnv1a(to_string(request.method)))));
 }
 
 Reply call(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args) {
