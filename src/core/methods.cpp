@@ -22,7 +22,8 @@ constexpr double trusted = 0.5;
 // nobody's.
 constexpr Bytes unlisted_slack = 64 * MiB;
 
-// Whether the driver can be asked to park processes of the lease. Booked processes are its program, whoever owns it.
+// Whether the driver can be asked to park processes of the lease. Without a process as its owner, the booked
+// processes are its program.
 bool has_program(const Lease& lease) { return lease.owner.kind == OwnerKind::process || !lease.booked.empty(); }
 
 // Why there is none, in the order in which something can be done about it.

@@ -51,7 +51,7 @@ void Stepper::note_obstacles(const Lease& waiter) {
   for (std::size_t i = 1; i < texts.size(); ++i) obstacles += "; " + texts[i];
   explain(waiter, ReasonKind::preemption_obstructed,
           args("obstacles", std::move(obstacles), "leases", std::move(leases), "codes", std::move(codes), "held", bytes,
-               "needs", state_.find(waiter.id)->least()));
+               "needs", waiter.least()));
 }
 
 }  // namespace sublet::core

@@ -53,9 +53,8 @@ void StartFiles::note_lock(const fs::path& path) {
 
 StartFiles::~StartFiles() {
   if (kept_) return;
-  const bool others = lock_.empty() ? std::any_of(noted_.begin(), noted_.end(), [](const auto& noted) {
-    return any_is_held(noted.path);
-  }) : is_held(lock_);
+  // The place of the lock is known only after the configuration was read.
+  const bool others = lock_.empty() ? std::ranges::any_of(noted_, any_is_held, &Noted::path) : is_held(lock_);
   for (auto noted = noted_.rbegin(); noted != noted_.rend(); ++noted) {
     std::error_code ignored;
     if (noted->own && !others) fs::remove_all(noted->path, ignored);

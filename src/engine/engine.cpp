@@ -286,7 +286,7 @@ Status Engine::start() {
                     [this](const std::string& problem) {
                       tick(core::SnapshotFailed{problem});
                       fail_measurements(problem);
-                      looked(INT64_MAX);
+                      end_looks(INT64_MAX);
                       tell_changes();
                     }});
   actor_.start([this] {
@@ -301,7 +301,7 @@ void Engine::stop() {
   if (store_problem_.empty()) write_events({log_.of_daemon("stopped", clock_.now())}, clock_.now());
   stopping_ = true;
   probe_.stop();
-  looked(INT64_MAX);
+  end_looks(INT64_MAX);
   actor_.stop();
   for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_}) (*alarm)->cancel();
   store_.close();

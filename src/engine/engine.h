@@ -306,7 +306,7 @@ class Engine {
     std::int64_t since_ns;  // CLOCK_MONOTONIC
     std::shared_ptr<boost::asio::steady_timer> done;
   };
-  void looked(std::int64_t asked_ns);  // a snapshot requested at that time is decided on
+  void end_looks(std::int64_t asked_ns);  // of callers that a snapshot requested at that time answers
   std::list<Look> looks_;              // callers of look(), oldest first
   std::int64_t looked_ns_ = 0;         // CLOCK_MONOTONIC when the last usable snapshot was requested
   std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream

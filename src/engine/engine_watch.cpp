@@ -160,7 +160,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
     fail_measurements(judged.problem);
-    looked(asked_ns);
+    end_looks(asked_ns);
     tell_changes();
     return;
   }
@@ -181,7 +181,8 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   watch_away();
   watch_stopped();
   watch_sizes();
-  looked(asked_ns);
+  looked_ns_ = asked_ns;
+  end_looks(asked_ns);
   for (const auto& [uuid, index] : lost) {
     if (!state_.devices().contains(uuid))
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
@@ -204,8 +205,7 @@ asio::awaitable<void> Engine::look() {
   std::erase_if(looks_, [&](const Look& other) { return other.done == done; });
 }
 
-void Engine::looked(std::int64_t asked_ns) {
-  if (asked_ns != INT64_MAX) looked_ns_ = asked_ns;
+void Engine::end_looks(std::int64_t asked_ns) {
   while (!looks_.empty() && looks_.front().since_ns <= asked_ns) {
     looks_.front().done->cancel();
     looks_.pop_front();

@@ -57,7 +57,8 @@ class Programs {
   virtual void scan() = 0;
   // Returns the link of a process to its lease by the last two scans; null: the process has no lease.
   virtual const proc::Member* member(ProcessRef process) const = 0;
-  // Returns the living processes of the lease that a pause parks, by the last scan: its program and booked processes.
+  // Returns the living processes of the lease that a pause parks, by the last scan: its program, or
+  // without one its booked processes.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
 
   // Whether the process lives. Asks the system; the process may have no lease.

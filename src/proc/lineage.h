@@ -23,7 +23,7 @@ namespace sublet::proc {
 enum class Link { owner, attached, descendant, cgroup, session, group };
 std::string_view to_string(Link link);  // "owner", "attached", …
 inline bool is_program(Link link) { return link == Link::owner || link == Link::descendant; }
-// Booked processes are parked with the program, and get no signal.
+// Booked processes are parked where the lease has no program of its own, and get no signal.
 inline bool may_be_parked(Link link) { return is_program(link) || link == Link::attached || link == Link::cgroup; }
 
 struct LeaseRoots {
