@@ -83,11 +83,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     parser.add_argument("--no-warnings", action="store_true", help="print only what fails the check")
-    parser.add_argument("--prose", action="store_true",
-                        help="print only what treecheck/prose.py finds, also in folders that are not checked yet")
     args = parser.parse_args()
     tree, findings = read_tree(args.root)
-    findings = sorted(prose.check(tree, everything=True)) if args.prose else findings + check(tree)
+    findings += check(tree)
     commits, skipped = prose.check_commits(args.root)
     findings += commits
     if skipped:

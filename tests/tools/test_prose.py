@@ -17,7 +17,7 @@ def words(count, last="."):
 
 def found(path, text, rule=None):
     """The places of the findings, as LINE or LINE:RULE."""
-    findings = prose.check({path: text}, everything=True)
+    findings = prose.check({path: text})
     return [f"{f.line}" if rule else f"{f.line}:{f.rule}" for f in findings if rule in (None, f.rule)]
 
 
@@ -285,17 +285,6 @@ def test_texts_of_the_contract_are_documents():
     assert found("api/openapi.yaml", text) == ["3:first-word", "5:first-word", "9:sentence-length"]
 
 
-# ----------------------------------------------------------------------------------------------------- switches
-
-def test_folders_that_are_not_checked_yet_are_reported_on_request(monkeypatch):
-    tree = {"src/core/a.cpp": "// What it is\n", "docs/a.md": "What it is\n"}
-    monkeypatch.setattr(prose, "NOT_YET", ("src/core/",))
-    assert [f.path for f in prose.check(tree)] == ["docs/a.md"]
-    assert [f.path for f in prose.check(tree, everything=True)] == ["docs/a.md", "src/core/a.cpp"]
-    monkeypatch.setattr(prose, "NOT_YET", ())
-    assert len(list(prose.check(tree))) == 2
-
-
 def test_a_finding_names_file_line_and_rule():
-    assert str(next(iter(prose.check({"docs/a.md": "\nWhat it is\n"}, everything=True)))) == (
+    assert str(next(iter(prose.check({"docs/a.md": "\nWhat it is\n"})))) == (
         "docs/a.md:2: a sentence starts with 'What': start with a noun (\"What it is\") [first-word]")
