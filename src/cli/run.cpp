@@ -8,6 +8,7 @@
 #include "cli/start_check.h"
 #include "cli/talk.h"
 #include "keep/environment.h"
+#include "keep/interpreter.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

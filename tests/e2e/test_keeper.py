@@ -44,9 +44,13 @@ def test_commands_that_cannot_be_executed(daemon, tmp_path):
     windows = tmp_path / "windows"
     windows.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
     windows.chmod(0o755)
+    unfound = tmp_path / "unfound"
+    unfound.write_text("#!/usr/bin/env no-such-interpreter\n")
+    unfound.chmod(0o755)
     for program, status, word in [("no-such-program-here", 127, "PATH"), (str(plain), 126, "Permission denied"),
                                   (str(tmp_path), 126, "Permission denied"),
-                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF")]:
+                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF"),
+                                  (str(unfound), 127, "'no-such-interpreter' was not found in PATH")]:
         done = daemon.cli("run", "-q", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
         assert program in done.stderr and word in done.stderr
