@@ -152,6 +152,11 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
               peer.uid),
           "run the caller under its own account, in the user namespace of the daemon"));
     }
+    if (!peer.tcp && peer.pid == 0) {
+      return problem(denied(
+          "the daemon runs in a pid namespace that does not show the caller, which may only read /healthz",
+          "start the daemon's container with --pid=host"));
+    }
     if (!peer.tcp) {
       return problem(denied(fmt::format("user {} may only read /healthz", peer.user),
                             "ask an admin to add the account to the group 'sublet'"));
