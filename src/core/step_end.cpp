@@ -256,10 +256,11 @@ void Stepper::end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args)
   lease.offer_ends_at.reset();
   lease.unheld_since.reset();
   ++lease.generation;
-  // How long a consumer takes is learned from runs that came to their own good end.
+  // How long a consumer takes is learned from runs that came to their own good end. A process that Sublet did not start
+  // has an unknown exit status: a signal may have killed it.
   std::optional<Duration> run;
-  if (ran && why == EndReason::released && !lease.stop_requested && lease.exit_status.value_or(0) == 0)
-    run = now_ - lease.runs_since(now_);
+  const bool good = lease.exit_status ? *lease.exit_status == 0 : kind != ReasonKind::program_exited;
+  if (ran && why == EndReason::released && !lease.stop_requested && good) run = now_ - lease.runs_since(now_);
   if (!lease.nameless) state_.remember(lease.whose(), lease.peak_used, run);
   if ((why == EndReason::expired || why == EndReason::revoked || why == EndReason::over_limit) &&
       program_may_live(lease)) {
