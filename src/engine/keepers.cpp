@@ -20,10 +20,10 @@ namespace {
 namespace asio = boost::asio;
 
 Status make_directory(const std::string& path) {
-  for (auto slash = path.find('/', 1); slash <= path.size(); slash = path.find('/', slash + 1)) {
+  for (std::size_t slash = 0; slash != std::string::npos;) {
+    slash = path.find('/', slash + 1);
     const std::string part = path.substr(0, slash);
     if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) return from_errno("cannot create " + part, errno);
-    if (slash == std::string::npos) break;
   }
   return {};
 }
@@ -53,7 +53,7 @@ class LocalKeepers final : public Keepers {
   Result<proc::Detaching> begin(const KeeperOrder& order) const {
     if (order.uid != ::geteuid()) return denied(fmt::format("this daemon starts programs of uid {} only", ::geteuid()));
     if (auto made = make_directory(order.log_dir); !made) return made.error();
-    return proc::detach(program_, order.document);
+    return proc::detach(program_, {"--tag", order.tag, "--host", order.host}, order.document);
   }
 
   // The first process of the keeper says which process goes on, and ends.

@@ -17,6 +17,8 @@ namespace sublet::engine {
 struct KeeperOrder {
   std::uint32_t uid = 0;  // the user as whom it runs
   std::string user;
+  std::string tag;       // of the program, for people who look at the process table
+  std::string host;      // URL of the daemon's socket, for the same
   std::string document;  // JSON, see src/keep/document.h
   std::string log_dir;   // directory of the user's logs; made if it is missing
 };

@@ -103,6 +103,9 @@ class Guard final : public engine::Capability {
   Time start_keeper(Program& program, Time now);
   void keep_memory(const Program& program);
   void check_lease(Program& program, Time now);
+  void replace_keeper(const Program& program, const core::Lease& lease);
+  nlohmann::json log_limits(const Program& program) const;
+  engine::KeeperOrder order(const Program& program, std::string document) const;
   std::string document(const Program& program) const;
 
   engine::Engine& engine_;
@@ -111,6 +114,7 @@ class Guard final : public engine::Capability {
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
   std::map<Key, Ordering> orderings_;
+  std::set<LeaseId> drained_;  // leases whose keeper is gone, and whose output another keeper reads
   std::set<Key> dirty_;
   std::vector<store::ProgramRow> removed_;
   std::uint64_t last_number_ = 0;

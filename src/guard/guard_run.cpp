@@ -84,6 +84,7 @@ void Guard::decided(const core::Plan& plan, Time now) {
 void Guard::ended(Program& program, const Ended& end, Time now) {
   const Key key{program.uid, program.tag};
   by_lease_.erase(program.progress.lease);
+  drained_.erase(program.progress.lease);
   end_start(program, end, now);
   orderings_[key] = {};
   dirty_.insert(key);
@@ -145,7 +146,7 @@ Time Guard::supervise(Program& program, Time now) {
 // A lease that ended while nobody looked, for example with a lost store.
 void Guard::check_lease(Program& program, Time now) {
   const core::Lease* lease = engine_.find(program.progress.lease);
-  if (lease != nullptr && !lease->ended()) return;
+  if (lease != nullptr && !lease->ended()) return replace_keeper(program, *lease);
   ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
   engine_.wake_capabilities();
 }
@@ -174,9 +175,7 @@ Time Guard::start_keeper(Program& program, Time now) {
   if (!engine_.is_durable(ordering.after)) return Time::never();  // committed() calls again
   ordering.ordered = true;
   const std::uint64_t start = program.progress.start;
-  const engine::KeeperOrder order{program.uid, program.user, document(program),
-                                  fmt::format("{}/{}", options_.log_dir, program.uid)};
-  keepers_.start(order, [this, key, start](const Result<ProcessRef>& started) {
+  keepers_.start(order(program, document(program)), [this, key, start](const Result<ProcessRef>& started) {
     const auto found = programs_.find(key);
     if (found == programs_.end() || found->second.progress.start != start) return;
     Program& mine = found->second;
@@ -191,22 +190,47 @@ Time Guard::start_keeper(Program& program, Time now) {
   return now + look_for_keeper;
 }
 
+engine::KeeperOrder Guard::order(const Program& program, std::string document) const {
+  return {program.uid,   program.user,        program.tag,
+          options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, program.uid)};
+}
+
+// The keeper of a running program was killed: another one reads its output, so that the program never waits for a full
+// pipe.
+void Guard::replace_keeper(const Program& program, const core::Lease& lease) {
+  const core::Owner& owner = lease.owner;
+  if (!owner.keeper || engine_.programs().keeper_alive(lease.id)) return;
+  if (!drained_.insert(lease.id).second) return;
+  log::warn("the keeper of program {}/{} (pid {}) is gone: the exit status will stay unknown", program.user,
+            printable(program.tag), owner.keeper.pid);
+  const json document{{"host", options_.host},
+                      {"program", {{"tag", program.tag}, {"start", program.progress.start}}},
+                      {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
+                      {"log", log_limits(program)}};
+  keepers_.start(order(program, document.dump()), [](const Result<ProcessRef>& started) {
+    if (!started) log::error("the output of a program without a keeper is not read: {}", started.error().detail);
+  });
+}
+
+json Guard::log_limits(const Program& program) const {
+  return {{"path", log_path(program)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}};
+}
+
 std::string Guard::document(const Program& program) const {
   json request = program.manifest.request;
   request["tag"] = program.tag;
   request["command"] = program.manifest.command;
   const json name{{"tag", program.tag}, {"start", program.progress.start}};
   request["program"] = name;
-  const json document{
-      {"host", options_.host},
-      {"program", name},
-      {"request", std::move(request)},
-      {"arguments", program.manifest.arguments},
-      {"environment", program.manifest.environment},
-      {"directory", program.manifest.directory},
-      {"umask", program.manifest.umask},
-      {"limits", program.manifest.limits},
-      {"log", {{"path", log_path(program)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}}}};
+  const json document{{"host", options_.host},
+                      {"program", name},
+                      {"request", std::move(request)},
+                      {"arguments", program.manifest.arguments},
+                      {"environment", program.manifest.environment},
+                      {"directory", program.manifest.directory},
+                      {"umask", program.manifest.umask},
+                      {"limits", program.manifest.limits},
+                      {"log", log_limits(program)}};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,14 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
   out.push_back(nullptr);
   return out;
+}
+
+// False, with errno: the program would have other descriptors than it was to have.
+bool set_descriptors(int output) {
+  if (output < 0) return true;
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return nothing >= 0 && ::dup2(nothing, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
+         ::dup2(output, STDERR_FILENO) >= 0;
 }
 
 // Runs in the child between fork and exec. No other thread can hold a lock, because there is only one thread.
@@ -70,6 +79,8 @@ Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping
     if (grouping == Grouping::own) ::setpgid(0, 0);
     child.gate_.reset();  // else the child would never see the end of its parent
     signals.restore();
+    if (!set_descriptors(launch.output)) ::_exit(abandoned_status);
+    if (launch.umask) ::umask(static_cast<mode_t>(*launch.umask));
     set_limits(launch.limits);
     become(arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
   }

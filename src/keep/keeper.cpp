@@ -91,6 +91,7 @@ Outcome Keeper::run(const Launch& launch) {
   start();
   watch_lease();
   events_.resume();
+  if (listener_.ended) listener_.ended();
   report();
   events_.forget(signals_.fd());
   return outcome();

@@ -26,6 +26,7 @@ struct Listener {
   std::function<void(const std::string& line)> say;
   std::function<void(const char* event, const nlohmann::json& fields)> note;
   std::function<void(const std::string& line)> fail = say;
+  std::function<void()> ended = {};  // the whole tree has ended, and its end is not reported yet
 };
 
 // Returns the waiting rules of clients, with messages while the daemon is away.

@@ -41,7 +41,8 @@ Result<Fd> document_file(std::string_view text) {
   return file;
 }
 
-Result<Detaching> detach(const std::string& program, std::string_view document) {
+Result<Detaching> detach(const std::string& program, const std::vector<std::string>& arguments,
+                         std::string_view document) {
   auto text = document_file(document);
   if (!text) return text.error();
   const Fd file = above(text->release());
@@ -64,10 +65,12 @@ Result<Detaching> detach(const std::string& program, std::string_view document) 
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  char* argv[] = {const_cast<char*>(program.c_str()), nullptr};
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
   std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
   char* environment[] = {path.data(), nullptr};
-  const int failed = ::posix_spawn(&detaching.first, program.c_str(), &actions, &attributes, argv, environment);
+  const int failed = ::posix_spawn(&detaching.first, program.c_str(), &actions, &attributes, argv.data(), environment);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) return from_errno("cannot start " + program, failed);

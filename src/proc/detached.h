@@ -10,6 +10,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::proc {
 
@@ -26,8 +27,10 @@ struct Detaching {
 // A file in memory with this text, at its beginning. Close-on-exec.
 Result<Fd> document_file(std::string_view text);
 
-// Starts `program` with an empty environment but PATH, in the root directory, with /dev/null as 0, 1 and 2.
-Result<Detaching> detach(const std::string& program, std::string_view document);
+// Starts `program` with an empty environment but PATH, and with /dev/null as 0, 1 and 2. `arguments` tell people which
+// one it is.
+Result<Detaching> detach(const std::string& program, const std::vector<std::string>& arguments,
+                         std::string_view document);
 // Call it with what was read from `report`; "": it was closed. Waits for the first process, which is about to end.
 Result<ProcessRef> finish_detaching(Detaching& detaching, std::string_view report);
 

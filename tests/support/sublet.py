@@ -322,7 +322,10 @@ class Daemon:
     def _end_orphans(self):
         """Kills the programs of this daemon's cards: programs outlive their keepers by design."""
         mark = f"SIMGPU_DIR={self.dir}/simgpu".encode()
+        host = f"unix://{self.socket}".encode()
         for entry in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):
-                if mark in pathlib.Path(f"/proc/{entry}/environ").read_bytes() and int(entry) != os.getpid():
+                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                keeper = words[0].endswith(b"/sublet-keep") and host in words
+                if keeper or mark in pathlib.Path(f"/proc/{entry}/environ").read_bytes() and int(entry) != os.getpid():
                     os.kill(int(entry), signal.SIGKILL)

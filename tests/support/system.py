@@ -23,7 +23,7 @@ GROUP, ADMINS = 64901, 64902  # "sublet" and "sublet-admin" in the mount table
 CAROL = 54390  # an account in the mount table, a member of both
 # The capabilities that the unit leaves to the actor.
 CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
-PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "simgpu-ctl", "simgpu-load")
+PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "sublet-keep", "simgpu-ctl", "simgpu-load")
 MOUNTS = """set -e
 mount --bind "$0/run" /run; mount --bind "$0/var" /var/lib; mount --bind "$0/group" /etc/group
 mount --bind "$0/passwd" /etc/passwd
