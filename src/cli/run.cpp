@@ -5,6 +5,7 @@
 #include "cli/fetch.h"
 #include "cli/lease_flags.h"
 #include "cli/nested.h"
+#include "cli/placement.h"
 #include "cli/start_check.h"
 #include "cli/talk.h"
 #include "keep/environment.h"
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 namespace sublet::cli {
@@ -61,13 +63,14 @@ class Run {
 
  private:
   const Common& common_;
-  const RunFlags& flags_;
+  RunFlags flags_;
   const std::vector<std::string>& command_;
   client::Client client_;
   std::string consumer_;
   json status_;
   std::vector<keep::Limit> limits_;  // of the caller, for the program
 
+  Status take_wish(Talk& talk);
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
   Status may_start() const;
@@ -85,9 +88,23 @@ int Run::go() {
   Look look = look_for(common_);
   learn_devices(status_, look);
   Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);
+  if (const auto taken = take_wish(talk); !taken) return our_code(fail(taken.error()));
   const auto outer = outer_lease(client_);
   if (outer && fits_outer(*outer)) return become(*outer, talk);
   return run_under_lease(talk);
+}
+
+// CUDA_VISIBLE_DEVICES of the caller restricts the devices as --gpu does, unless a lease set the variable.
+Status Run::take_wish(Talk& talk) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr || !flags_.lease.gpu.empty() || is_visible_list_of_lease(client_, visible)) return {};
+  const auto device = device_of_wish(visible, flags_.lease.gpus, status_);
+  if (!device) return device.error();
+  flags_.lease.gpu = *device;
+  if (!device->empty())
+    talk.say(fmt::format("CUDA_VISIBLE_DEVICES is '{}': asking for {}", visible,
+                         device_name(*device, talk.line().look())));
+  return {};
 }
 
 // Memory that is left in the outer lease is used without a request: a request could wait for ever, behind ourselves.
@@ -227,6 +244,7 @@ Action add_run(Command command, Common& common) {
   command.not_yet({"--detach", "--restart"}, "programs that run in the background");
   command.footer(
       "The program comes after '--': sublet run --vram 8GiB -- python3 train.py\n"
+      "Without --gpu, CUDA_VISIBLE_DEVICES of the caller names the device.\n"
       "Exit status: the program's own, 128+N if signal N ended it; 124 gave up\n"
       "waiting, 125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77\n"
       "as for every verb.");
