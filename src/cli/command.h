@@ -63,6 +63,8 @@ class Command {
   Option option(const char* names, int& into, const char* text) const;
   Option option(const char* names, std::optional<int>& into, const char* text) const;
   Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE
+  // As size(), or the word "all", which sets `all`.
+  Option size_or_all(const char* names, std::optional<Bytes>& into, bool& all, const char* text) const;
   Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
   Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // at least one second
   // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".

@@ -111,7 +111,7 @@ Status Run::take_wish(Talk& talk) {
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());
-  const Bytes vram = wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
+  const Bytes vram = wanted.all ? whole_size(wanted, status_) : wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
   if (wanted.gpus > devices || vram > outer.vram) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
@@ -217,7 +217,7 @@ int run(const Common& common, const RunFlags& flags) {
   if (!common.command || common.command->empty()) {
     return usage_error("run needs a program after '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
   }
-  if (flags.lease.vram && flags.lease.memory) {
+  if ((flags.lease.vram || flags.lease.all) && flags.lease.memory) {
     return usage_error("--vram and --memory cannot both be given: this version enforces no ceiling",
                        "leave --memory out: --vram is the size that is leased");
   }

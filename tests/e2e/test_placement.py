@@ -2,6 +2,8 @@
 """CUDA_VISIBLE_DEVICES of the caller as a wish for devices, and leases of a whole device."""
 import pytest
 
+from tests.support.sublet import GIB
+
 SEEN = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
 
 
@@ -56,3 +58,23 @@ def test_the_variable_that_a_lease_set_is_no_wish(cards):
     done = cards.cli("run", "--vram", "1GiB", "--gpu", "gpu0", "--", "sh", "-c", inner)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in uuids(cards) and "asking for gpu0" not in done.stderr
+
+
+def test_all_is_what_an_empty_device_can_hold(start_daemon):
+    daemon = start_daemon("1x4GiB+1x8GiB")
+    small, large = sorted(device["capacity_bytes"] for device in daemon.json("gpus")["devices"])
+    assert large > small > 3 * GIB
+    bytes_of = ("--", "sh", "-c", "echo $SUBLET_LEASE_BYTES")
+    for flags, size in (((), large), (("--gpus", "2"), small), (("--gpu", "gpu0"), small)):
+        done = daemon.cli("run", "--vram", "all", *flags, *bytes_of, check=0)
+        assert int(done.stdout) == size and "the whole of gpu" in done.stderr
+    holder = daemon.spawn("sublet", "hold", "--vram", "all", "--tag", "holder", "--gpu", "1")
+    assert holder.stdout.readline().startswith("lease-")
+    assert daemon.get("/v1/leases/holder")["vram_bytes"] == large
+    assert daemon.cli("run", "--vram", "all", "--gpu", "gpu1", "--no-wait", *bytes_of).returncode == 75
+
+
+def test_a_size_that_never_fits_names_all(cards):
+    for flags in ((), ("--gpu", "gpu0")):
+        done = run(cards, "0,1,2", *flags, vram="64GiB")
+        assert done.returncode == 125 and "or less, or for `--vram all`" in done.stderr
