@@ -124,9 +124,8 @@ bool device_matches(const json& device, const std::string& wanted) {
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
   command.size_or_all("-m,--vram", flags.vram, flags.all,
-                      "VRAM to lease, or all: what an empty device can hold, without the headroom (default: the most "
-                      "that earlier runs of the program used, plus a tenth; else a whole device without its unleased "
-                      "memory)");
+                      "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
+                      "runs of the program used, plus a tenth; else a whole device without its unleased memory");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
   command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")

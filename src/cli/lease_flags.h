@@ -14,7 +14,7 @@ namespace sublet::cli {
 
 struct LeaseFlags {
   std::optional<Bytes> vram;      // per device; unset: choose_size() chooses
-  bool all = false;               // --vram all: what an empty device can hold
+  bool all = false;               // --vram all: a whole device without its headroom
   std::optional<Bytes> min_vram;  // least size per device that is accepted
   std::optional<Bytes> memory;    // `run` only
   std::string gpu;                // --gpu; "" or "any": every device
@@ -39,7 +39,7 @@ struct Size {
   std::string why;  // how the size was chosen; "" if --vram gave it
 };
 
-// What an empty device can hold for these flags, without the headroom; nothing if no known device matches.
+// The size that an empty device can hold for these flags, without the headroom; 0 if no known device matches.
 Bytes whole_size(const LeaseFlags& flags, const nlohmann::json& status);
 
 // Chooses --vram, else --memory, else the consumer's remembered peak plus a tenth, else a whole device. `status`: a
