@@ -76,6 +76,8 @@ constexpr Column process_columns[] = {
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
     {"lease", "LEASE", true, false, lease_cell},
     {"link", "LINK", true, false, +[](const json& r, const Look&) { return text_cell(r, "link"); }},
+    {"container", "CONTAINER", true, false, +[](const json& r, const Look&) { return text_cell(r, "container"); },
+     Narrow::needless, "-"},
     {"start", "START", false, true, +[](const json& r, const Look&) { return number_cell(r, "start_ticks"); }},
     {"command", "COMMAND", true, false, +[](const json& r, const Look&) { return text_cell(r, "command"); },
      Narrow::below},
