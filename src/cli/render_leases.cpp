@@ -99,7 +99,11 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
   if (flag_at(row, "stopping")) return {"stopping", Paint::yellow};
   const std::string blocked = blocked_phrase(row, look);
   const std::string place = blocked.empty() ? queue_phrase(row, look) : blocked + "; " + queue_phrase(row, look);
-  if (state == "queued") return {place, Paint::none};
+  if (state == "queued") {
+    // Its waiter is stopped, for example.
+    const bool lapsed = number_at(row, "lapsed_offers").value_or(0) > 0;
+    return lapsed ? Cell{"its offer was not claimed; " + place, Paint::yellow} : Cell{place, Paint::none};
+  }
   if (state == "offered") {
     const std::string id = text_at(row, "id");
     return {fmt::format("to be claimed within {}: sublet claim {}", until(row, "offer_ends_at", look), id),

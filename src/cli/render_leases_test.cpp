@@ -61,6 +61,14 @@ TEST(PsOfThePaused, WhatBecameOfOneThatNeverRunsAgain) {
   EXPECT_EQ(reason_of(lease), "REASON\nit failed\n");
 }
 
+TEST(PsOfTheQueued, AnOfferThatWasNotClaimed) {
+  json lease = {{"state", "queued"}, {"queue", {{"place", 2}, {"device", "GPU-1"}, {"eta_seconds", nullptr}}}};
+  lease["lapsed_offers"] = 0;
+  EXPECT_EQ(reason_of(lease), "REASON\nplace 2; start unknown\n");
+  lease["lapsed_offers"] = 1;
+  EXPECT_EQ(reason_of(lease), "REASON\nits offer was not claimed; place 2; start unknown\n");
+}
+
 // The holder may be another lease than the preemptor.
 TEST(PsOfThePaused, WhoHasItsRoomNow) {
   const json pause = {{"method", "driver"},

@@ -9,6 +9,7 @@
 #include "cli/start_check.h"
 #include "cli/talk.h"
 #include "keep/environment.h"
+#include "keep/interpreter.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -73,7 +74,7 @@ class Run {
   Status take_wish(Talk& talk);
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
-  Status may_start() const;
+  void warn_of_devices(Talk& talk) const;
   int run_under_lease(Talk& talk);
   int supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired);
   void say_granted(Talk& talk, const Acquired& acquired) const;
@@ -139,13 +140,13 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   return failure.status();
 }
 
-Status Run::may_start() const {
-  if (const auto caller = check_caller(client_); !caller) return caller;
+void Run::warn_of_devices(Talk& talk) const {
   const auto& devices = list_at(status_, "devices");
   const bool real = std::any_of(devices.begin(), devices.end(), [&](const json& device) {
     return !flag_at(device, "simulated") && device_matches(device, flags_.lease.gpu);
   });
-  return real ? check_device_files("/dev") : Status();
+  if (!real) return;
+  if (const std::string warning = unusable_device_files("/dev"); !warning.empty()) talk.say("warning: " + warning);
 }
 
 int Run::run_under_lease(Talk& talk) {
@@ -163,10 +164,11 @@ int Run::run_under_lease(Talk& talk) {
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
-  if (const auto may = may_start(); !may) {
+  if (const auto may = check_caller(client_); !may) {
     talk.note("refused", {{"code", to_string(may.error().code)}, {"detail", may.error().detail}});
     return our_code(fail(may.error()));
   }
+  warn_of_devices(talk);
   wanted.at_most = flags_.lease.wait;
   keep::Events events;
   client_.set_interrupt(events.interrupt());

@@ -27,9 +27,11 @@ std::vector<std::string> card_files(const std::string& dir) {
   return found;
 }
 
-Error no_right(const std::string& path) {
-  return denied(fmt::format("the program could not use a GPU: this user may not read and write {}", path),
-                fmt::format("`ls -l {}` shows the group that may; in a container, pass the device on", path));
+std::string no_right(const std::string& path) {
+  return fmt::format(
+      "this user may not read and write {0}, so the program needs more rights to use a GPU; `ls -l {0}` shows the "
+      "group that may",
+      path);
 }
 
 }  // namespace
@@ -53,7 +55,7 @@ Status check_caller(const client::Client& client) {
       "start the container with --pid=host, or hold the lease from outside: sublet hold --vram SIZE --pid PID");
 }
 
-Status check_device_files(const std::string& dir) {
+std::string unusable_device_files(const std::string& dir) {
   for (const char* name : {"nvidiactl", "nvidia-uvm"}) {
     const std::string path = fmt::format("{}/{}", dir, name);
     if (!may_open(path)) return no_right(path);

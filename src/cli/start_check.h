@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reasons that show before a request that a program could not start under the lease. Such a program must not wait in
-// the queue.
+// Checks before a request whether a program could start under the lease. A program that could not start must not wait
+// in the queue.
 #pragma once
 
 #include "base/error.h"
@@ -17,8 +17,8 @@ Status check_directory();
 // Call it after an answer of the daemon.
 Status check_caller(const client::Client& client);
 
-// Denied: this user may not open the device files of real NVIDIA cards in `dir` (/dev). Files that do not exist are no
-// obstacle: they may be made on demand.
-Status check_device_files(const std::string& dir);
+// Returns a warning if this user may not open the device files of real NVIDIA cards in `dir` (/dev); else "". The
+// program may still have the right, as with sudo. Files that do not exist are no obstacle: they may be made on demand.
+std::string unusable_device_files(const std::string& dir);
 
 }  // namespace sublet::cli

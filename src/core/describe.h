@@ -14,10 +14,11 @@ namespace sublet::core {
 // Every field by name, so that a new one must be added here as well.
 inline std::string describe(const Lease& lease) {
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
-               pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
-               sized, parking, cooperation, unfit, preemption_request, had_process, lapsed_offers, exit_status,
-               stop_requested, created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at,
-               expires_at, unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               pausable, vram, min_vram, ceiling, soft_limit, device_count, wanted_device, ttl, owner, token,
+               asked_vram, devices, resize, sized, parking, cooperation, unfit, preemption_request, had_process,
+               lapsed_offers, exit_status, stop_requested, created_at, queued_at, granted_at, resumed_at, parked_for,
+               parked_at, offer_ends_at, expires_at, unheld_since, stop_at, ended_at, kept_until, peak_used, booked] =
+      lease;
   std::string names;
   for (const auto& [process, cgroup] : booked)
     names += fmt::format("{}:{}{};", process.pid, process.start_ticks, cgroup);
@@ -48,6 +49,8 @@ inline std::string describe(const Lease& lease) {
   if (preemption_request)
     names += fmt::format(" by {} {} at {}", preemption_request->uid, preemption_request->any_user,
                          preemption_request->given_at.value_or(Time{}).ns);
+  if (ceiling > Bytes{} || soft_limit > Bytes{}) names += fmt::format(" limits {} {}", ceiling.count, soft_limit.count);
+  if (kept_until) names += fmt::format(" kept until {}", kept_until->ns);
   if (nameless) names += " nameless";
   if (sized) names += fmt::format(" {} until {} less {}", sized->mean.count, sized->until.ns, sized->parked.count());
   if (resize) names += fmt::format(" to {} since {}", resize->vram.count, resize->queued_at.ns);

@@ -20,7 +20,7 @@ std::string median_text(const State& state, const Lease& lease) {
 Expected expected_end(const State& state, const Rules& rules, const Lease& lease, Time start, Time now) {
   if (lease.ended()) return {Basis::settling, {}};
   if (lease.stop_requested && lease.stop_at) {
-    const Time killed = *lease.stop_at + rules.grace;
+    const Time killed = *lease.stop_at + stop_grace(lease, rules);
     return {killed > now ? Basis::stopping : Basis::stop_overdue, killed};
   }
   // A token's owner renews as long as it likes; for the others the time limit is one.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/lease.h"
+#include "core/reason.h"
 
 #include <string>
 #include <variant>
@@ -20,6 +21,7 @@ struct Submit {
   bool held = false;
   std::optional<PreemptionRequest> preemption_request = {};  // requests memory for it if it has to wait
   std::int32_t waiter = 0;
+  LeaseId successor_of = {};  // the memory that fact Keep reserved after the end of that lease is for this one
 };
 
 // The owner takes an offered place. `generation` 0 = not given.
@@ -70,6 +72,39 @@ struct HostMemory {
   bool may_swap = false;                // parked bytes may be written to a swap device
   std::optional<double> pressure = {};  // part of the last 10 s in which all waited for memory; unset: unknown
   bool keeper_away = false;             // the actor, which prevents swapping, is not there at the moment
+};
+
+// A capability changes a living lease. An unset field stays as it is; a limit of 0 is removed.
+struct Amend {
+  LeaseId lease;
+  std::optional<Tier> tier = {};
+  std::optional<int> priority = {};
+  std::optional<Bytes> ceiling = {};
+  std::optional<Bytes> soft_limit = {};
+};
+
+// A capability ends an active lease and its program. `kill`: by SIGKILL at once, without a grace. `kind` and `args`:
+// the reason.
+struct End {
+  LeaseId lease;
+  EndReason why = EndReason::over_limit;
+  ReasonKind kind = ReasonKind::over_ceiling;
+  ReasonArgs args = {};
+  bool kill = false;
+};
+
+// The memory of a lease that has ended stays reserved for the next start of its program, at most until `until`. In the
+// past: no longer.
+struct Keep {
+  LeaseId lease;
+  Time until;
+};
+
+// A capability adds a reason to the history of a living lease.
+struct Remark {
+  LeaseId lease;
+  ReasonKind kind = ReasonKind::note;
+  ReasonArgs args = {};
 };
 
 // The lease is to be paused: its program lives on, parked in host memory. `host` is host memory now.
@@ -239,8 +274,9 @@ struct ClockGap {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Pause, Resume, Preempt, HostWeighed, Cooperate, Grant,
-                          Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked, Parked,
-                          Unparked, DriverReturned, LivenessReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+using Fact =
+    std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Remark, Pause, Resume, Preempt, HostWeighed,
+                 Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked,
+                 Parked, Unparked, DriverReturned, LivenessReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

@@ -203,6 +203,8 @@ struct Lease {
   Pausable pausable = Pausable::automatic;
   Bytes vram;                   // on each of its devices: the requested size until the grant, then the granted size
   Bytes min_vram;               // least size that is taken now instead of `vram` later; 0: all or nothing
+  Bytes ceiling;                // most bytes that its processes may use on each device; 0: no ceiling
+  Bytes soft_limit;             // bytes on each device from which its owner is warned; 0: none
   int device_count = 1;         // number of devices, all at once
   std::string wanted_device;    // uuid of the one device asked for, "" for any
   std::optional<Duration> ttl;  // runs from the grant, and starts again at each renewal
@@ -234,8 +236,9 @@ struct Lease {
   std::optional<Time> unheld_since;   // owner connection: since when no connection or wait is open
   std::optional<Time> stop_at;        // when the program was first asked to end
   std::optional<Time> ended_at;
-  Bytes peak_used;             // most bytes that its processes were seen to use on one device
-  std::vector<Booked> booked;  // each once, in the order of booking
+  std::optional<Time> kept_until;  // ended: its memory stays reserved until then for the next start of its program
+  Bytes peak_used;                 // most bytes that its processes were seen to use on one device
+  std::vector<Booked> booked;      // each once, in the order of booking
 
   bool operator==(const Lease&) const = default;
   Consumer whose() const { return {uid, consumer}; }

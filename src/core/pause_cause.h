@@ -20,6 +20,7 @@ enum class PauseCauseKind : std::uint8_t {
   admin_preemption,        // … because an admin did
   allocated_while_paused,  // its processes allocated while it was paused
   driver_failed,           // poisoned: the driver can never restore it
+  soft_limit,              // it is over its soft limit while others wait
   note,                    // text of an earlier version
 };
 

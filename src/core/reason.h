@@ -38,6 +38,12 @@ enum class ReasonKind : std::uint8_t {
   resize_withdrawn_by_owner,
   resize_withdrawn_by_pause,
   resize_hopeless,
+  // limits, and other changes by a capability
+  amended,
+  over_soft_limit,
+  slowed_down,
+  not_slowed_down,
+  memory_kept,
   // paused
   cooperates,
   cooperation_withdrawn,
@@ -95,6 +101,7 @@ enum class ReasonKind : std::uint8_t {
   rejected,
   device_gone,
   machine_rebooted,
+  over_ceiling,
   // ended: a spot lease for a waiting lease
   spot_unresponsive,
   spot_obstructed,

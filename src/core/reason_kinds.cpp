@@ -46,6 +46,19 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::resize_hopeless, "resize_hopeless", "resized", "resize_withdrawn",
      "no longer waits to grow to {wanted:down} and keeps {vram:down}: {#hopeless}"},
 
+    {K::amended, "amended", "amended", "amended",
+     "changed on request:[ tier {tier}][ priority {priority}][ ceiling {ceiling:down}][{?no_ceiling} no ceiling]"
+     "[ soft limit {soft:down}][{?no_soft} no soft limit]"},
+    {K::over_soft_limit, "over_soft_limit", "over_soft_limit", "over_soft_limit",
+     "its program uses {used} on {device}, more than its soft limit of {soft:down}[; at its ceiling of {ceiling:down} "
+     "the program is ended]"},
+    {K::slowed_down, "slowed_down", "over_soft_limit", "slowed_down",
+     "its program gets at most {percent} % of a processor while it is over its soft limit"},
+    {K::not_slowed_down, "not_slowed_down", "over_soft_limit", "not_slowed_down",
+     "its program is over its soft limit and is not slowed down: {detail}"},
+    {K::memory_kept, "memory_kept", "memory_kept", "memory_kept",
+     "its memory stays reserved for the next start of its program, for at most {kept}"},
+
     {K::cooperates, "cooperates", "cooperates", "cooperates",
      "its program frees its memory itself when asked: [pid {poller} asks for its orders][the daemon calls {address}]"
      "[the daemon signals pid {signalled}]; while paused it keeps at most {residue} on each device"},
@@ -156,6 +169,9 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "{signal_grace}][{?foreign}: Sublet did not start the program and does not end it]{#ended}"},
     {K::machine_rebooted, "machine_rebooted", "ended", "",
      "{end}: the machine was rebooted, so its program and its VRAM are gone"},
+    {K::over_ceiling, "over_ceiling", "ended", "",
+     "{end}: its program used {used} on {device}, more than its ceiling of {ceiling:down}[{?killed}: it is killed]"
+     "{#ended}"},
     {K::spot_unresponsive, "spot_unresponsive", "ended", "spot_ended",
      "{end}: {#cause}; it is a spot lease whose program has not resumed for {silent} since it was asked to{#ended}"},
     {K::spot_obstructed, "spot_obstructed", "ended", "spot_ended", "{end}: {#unpausable}: {obstacle}{#ended}"},
@@ -232,10 +248,11 @@ constexpr Fragment fragments[]{
     {"cause.driver_failed",
      "the driver can never restore it[{?nothing_parked}, and its program keeps what it holds on its devices]: "
      "{detail}"},
+    {"cause.soft_limit", "its program uses more than its soft limit of {soft:down} while others wait for memory"},
     {"cause.note", "{text}"},
 };
 
-constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 9> causes{{
+constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 10> causes{{
     {PauseCauseKind::owner_request, "owner_request"},
     {PauseCauseKind::admin_request, "admin_request"},
     {PauseCauseKind::tier, "tier"},
@@ -244,6 +261,7 @@ constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 9> causes{{
     {PauseCauseKind::admin_preemption, "admin_preemption"},
     {PauseCauseKind::allocated_while_paused, "allocated_while_paused"},
     {PauseCauseKind::driver_failed, "driver_failed"},
+    {PauseCauseKind::soft_limit, "soft_limit"},
     {PauseCauseKind::note, "note"},
 }};
 

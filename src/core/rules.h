@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "core/lease.h"
 
 #include <optional>
 #include <string>
@@ -42,5 +43,12 @@ struct Rules {
   Duration forget_after = std::chrono::minutes(10);   // gpu.forget_after: a device that is gone for so long stays gone
   std::optional<SafeMode> safe_mode;                  // while the daemon is in it
 };
+
+// A program over its ceiling takes memory that others count on, so it gets less time to end than others.
+inline constexpr Duration over_limit_grace = std::chrono::seconds(2);
+// The time between SIGTERM and SIGKILL when the program of this lease is ended.
+inline Duration stop_grace(const Lease& lease, const Rules& rules) {
+  return lease.end_reason == EndReason::over_limit ? std::min(over_limit_grace, rules.grace) : rules.grace;
+}
 
 }  // namespace sublet::core

@@ -432,8 +432,9 @@ Time State::deadline(const Lease& lease, const LeaseRuntime& runtime, const Rule
     if (is_away(lease) && lease.parking->orphaned_since)
       due = std::min(due, after(*lease.parking->orphaned_since, rules.orphan_after));
   }
+  if (lease.kept_until) due = std::min(due, *lease.kept_until);
   if (lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended)
-    due = std::min(due, after(*lease.stop_at, rules.grace));
+    due = std::min(due, after(*lease.stop_at, stop_grace(lease, rules)));
   return due;
 }
 

@@ -256,14 +256,16 @@ void Stepper::end(Lease& lease, EndReason why, ReasonKind kind, ReasonArgs args)
   lease.offer_ends_at.reset();
   lease.unheld_since.reset();
   ++lease.generation;
-  // How long a consumer takes is learned from runs that came to their own good end.
+  // How long a consumer takes is learned from runs that came to their own good end. A process that Sublet did not start
+  // has an unknown exit status: a signal may have killed it.
   std::optional<Duration> run;
-  if (ran && why == EndReason::released && !lease.stop_requested && lease.exit_status.value_or(0) == 0)
-    run = now_ - lease.runs_since(now_);
+  const bool good = lease.exit_status ? *lease.exit_status == 0 : kind != ReasonKind::program_exited;
+  if (ran && why == EndReason::released && !lease.stop_requested && good) run = now_ - lease.runs_since(now_);
   if (!lease.nameless) state_.remember(lease.whose(), lease.peak_used, run);
-  if ((why == EndReason::expired || why == EndReason::revoked) && program_may_live(lease)) {
+  if ((why == EndReason::expired || why == EndReason::revoked || why == EndReason::over_limit) &&
+      program_may_live(lease)) {
     stop_program(lease);
-    args.add("grace", rules_.grace);
+    if (!args.flag("killed")) args.add("grace", stop_grace(lease, rules_));
   }
   args.add("end", to_string(why));
   if (!lease.devices.empty()) {
@@ -294,6 +296,7 @@ void Stepper::run_timers() {
 void Stepper::fire(Lease& lease) {
   const auto over = [this](const std::optional<Time>& at) { return at && *at <= now_; };
   const bool live = !lease.ended();
+  if (!live && over(lease.kept_until)) drop_kept(lease);
   if (live && orphaned(lease)) {
     end_orphan(lease);
   } else if (live && lease.state == LeaseState::active && over(lease.expires_at)) {
@@ -306,7 +309,7 @@ void Stepper::fire(Lease& lease) {
   } else {
     const State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
     const bool stopping = lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended;
-    if (stopping && *lease.stop_at + rules_.grace <= now_) kill(lease);
+    if (stopping && *lease.stop_at + stop_grace(lease, rules_) <= now_) kill(lease);
     const bool moves = live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming);
     if (moves && runtime.overdue_at <= now_) mark_overdue(lease);
     if (moves && runtime.look_at <= now_) look_again(lease);

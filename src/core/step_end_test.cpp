@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/testing/world.h"
 
+#include <functional>
+
 namespace sublet::core::testing {
 namespace {
 
@@ -200,6 +202,24 @@ TEST(History, LearnsFromRunsThatEndedWell) {
   EXPECT_EQ(history->peak_used, 2560 * MiB);
   EXPECT_EQ(w.state.history(anas("other")), nullptr);
   EXPECT_EQ(w.state.history({1001, "train"}), nullptr) << "that of another user is another one";
+}
+
+TEST(History, LearnsNoRunFromAnUnknownExitStatus) {
+  OneCard w;
+  Lease lease = wish(6 * GiB);
+  lease.owner = {OwnerKind::process, process(100), {}, ""};  // nobody reports the exit status of this process
+  const auto end = [&](const std::function<Fact(LeaseId)>& how) {
+    const LeaseId id = w.submit(lease);
+    w.pass(10s);
+    w.step(how(id));
+    EXPECT_EQ(w.at(id).end_reason, EndReason::released);
+    w.measure();
+    const ConsumerHistory* history = w.state.history(lease.whose());
+    return history == nullptr ? 0 : std::ssize(history->runs);
+  };
+  EXPECT_EQ(end([](LeaseId id) { return ProgramEnded{id, std::nullopt, false}; }), 0) << "a signal may have killed it";
+  EXPECT_EQ(end([](LeaseId id) { return ProgramEnded{id, 0, false}; }), 1);
+  EXPECT_EQ(end([](LeaseId id) { return Release{id, 0}; }), 2) << "its owner released it";
 }
 
 }  // namespace

@@ -251,6 +251,7 @@ void Stepper::note_hidden(const Device& device, const DeviceReading& reading, By
 // Whether a reading that was begun then shows what is left of the lease, and nothing of it can become more.
 bool Stepper::shows_the_end(const Lease& lease, Time began) const {
   if (!lease.ended_at) return true;
+  if (lease.kept_until) return false;  // its bytes stay charged for the next start of its program
   return !may_allocate(lease) && began >= std::max(*lease.ended_at, state_.runtime_.at(lease.id).gone_at);
 }
 

@@ -129,6 +129,7 @@ LeaseId Stepper::admit(const Submit& fact) {
   lease.unheld_since.reset();
   lease.stop_requested = false;
   lease.peak_used = {};
+  lease.kept_until.reset();
   // A process that owns a lease may use it the moment it is granted.
   lease.had_process = lease.owner.kind == OwnerKind::process;
   if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
@@ -183,6 +184,7 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   const auto transitions = static_cast<std::ptrdiff_t>(plan_.transitions.size());
   const LeaseId id = admit(asked);
   submitted_ = id;
+  if (asked.successor_of) take_over(asked.successor_of, *find(id));
   grant_waiting();
   Lease& lease = *find(id);
   if (lease.state != LeaseState::queued) return id;

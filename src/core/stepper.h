@@ -57,6 +57,10 @@ class Stepper {
   Result<LeaseId> on(const Cooperate& fact);       // step_method.cpp
   Result<LeaseId> on(const Grant& fact);
   Result<LeaseId> on(const Release& fact);  // step_end.cpp
+  Result<LeaseId> on(const Amend& fact);    // step_capability.cpp
+  Result<LeaseId> on(const End& fact);
+  Result<LeaseId> on(const Keep& fact);
+  Result<LeaseId> on(const Remark& fact);
   Result<LeaseId> on(const ProgramEnded& fact);
   Result<LeaseId> on(const ProgramFailed& fact);
   Result<LeaseId> on(const Snapshot& fact);  // step_snapshot.cpp
@@ -96,6 +100,12 @@ class Stepper {
   Result<LeaseId> ask_more(Lease& lease, const Resize& fact);
   void grow(Lease& lease);
   void withdraw_resize(Lease& lease, ReasonKind kind, ReasonArgs args = {});
+
+  // Changes by capabilities (step_capability.cpp).
+  void rank(Lease& lease, const Amend& fact);
+  void drop_kept(Lease& lease);
+  bool is_measured_gone(const Lease& lease) const;
+  void take_over(LeaseId kept, Lease& lease);
 
   // Pausing (verification: step_verify.cpp) and resuming (step_pause.cpp).
   Status check_pause(const Lease& lease, const HostMemory& host) const;

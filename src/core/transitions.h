@@ -9,17 +9,18 @@
 namespace sublet::core {
 
 // The codes of reasons, "ended" by its reason.
-inline constexpr std::array<std::string_view, 31> transitions{
+inline constexpr std::array<std::string_view, 35> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "capacity_reserved", "resizing",
-    "resized", "pausing", "unverified", "paused", "resuming", "resumed", "poisoned", "cooperates",
-    "allocated_while_paused", "blocked", "stopping", "killing", "settled",
+    "resized", "amended", "over_soft_limit", "memory_kept", "pausing", "unverified", "paused", "resuming", "resumed",
+    "poisoned", "cooperates", "allocated_while_paused", "blocked", "stopping", "killing", "settled",
     // the end, by its reason
-    "released", "expired", "revoked", "owner_gone", "failed", "cancelled", "rejected", "unclaimed", "lost"};
+    "released", "expired", "revoked", "owner_gone", "over_limit", "failed", "cancelled", "rejected", "unclaimed",
+    "lost"};
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 35> within_transitions{
+inline constexpr std::array<std::string_view, 40> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -29,6 +30,8 @@ inline constexpr std::array<std::string_view, 35> within_transitions{
     "request_kept",                 // the lease got that memory, and keeps it
     "grown",                        // resized: to more, after a wait
     "resize_withdrawn",             // resized: it wants no more, and keeps what it has
+    "slowed_down",                  // over_soft_limit: its program gets less processor time
+    "not_slowed_down",              // over_soft_limit: its program cannot be slowed down
     "cooperation_withdrawn",        // cooperates: no longer
     "grant_given",                  // a consumer's programs may be paused although Sublet did not start them
     "grant_removed",                // the grant was removed
@@ -54,6 +57,9 @@ inline constexpr std::array<std::string_view, 35> within_transitions{
     "device_gone",                  // failed: its device is gone
     "token_made",                   // an access token was made
     "token_revoked",
+    "program_added",    // a supervised program
+    "program_changed",  // its manifest or its progress
+    "program_removed",
     "answered"};  // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).

@@ -95,8 +95,12 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
   meter_.observe(plan, now);
+  for (Capability* capability : capabilities_) capability->decided(plan, now);
+  std::vector<store::ProgramRow> rows = take_rows();
+  wake_capabilities();
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
-                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || remembered;
+                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || !rows.empty() ||
+                        remembered;
   if (to_store) busy_until_ = now + busy_after_change;
   std::uint64_t first = 0;
   bool later = false;
@@ -106,7 +110,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
     if (mutant(Mutant::signals_before_durable))
       for (const core::Action& action : next.actions)
         if (std::holds_alternative<core::SignalProgram>(action)) perform(action);
-    if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt));
+    if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt), std::exchange(rows, {}));
     if (to_store && first == 0) first = intended_;
     reach(next.transitions, Failpoints::queued);
     next.sequence = intended_;
@@ -134,7 +138,8 @@ Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
   return next;
 }
 
-void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
+void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
+                   std::vector<store::ProgramRow> rows) {
   std::vector<EventLog::Event> events = log_.of_plan(plan, [this](LeaseId id) { return find(id); });
   std::vector<LeaseId> changed;
   changed.reserve(plan.changed.size());
@@ -146,6 +151,7 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .boot_id = std::nullopt,
                      .events = events,
                      .grants = std::move(plan.grants),
+                     .programs = std::move(rows),
                      .life = std::nullopt,
                      .now = now,
                      .transitions = std::move(plan.transitions)};
@@ -303,7 +309,8 @@ void Engine::stop() {
   probe_.stop();
   end_looks(INT64_MAX);
   actor_.stop();
-  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_}) (*alarm)->cancel();
+  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_, &capability_alarm_})
+    (*alarm)->cancel();
   store_.close();
 }
 

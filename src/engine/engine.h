@@ -8,6 +8,7 @@
 #include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
+#include "engine/capability.h"
 #include "engine/driver_away.h"
 #include "engine/event_log.h"
 #include "engine/machine.h"
@@ -134,6 +135,16 @@ class Engine {
   // Stores a pause grant: whether programs of that user's consumer may be parked although Sublet did not start them.
   Result<Answered> set_grant(const core::Grant& grant, const Remember& remember, Answered answer);
 
+  // --- capabilities ---
+  // Adds a capability, which must outlive the engine's run. Call it before start().
+  void add(Capability& capability);
+  // Gives a capability's fact to the core. The outcome is that of the decision, which is not durable yet.
+  Result<LeaseId> decide(const core::Fact& fact);
+  // Stores the changed rows of all capabilities with the answer to the call that changed them.
+  Result<Answered> store_rows(std::string_view transition, const Remember& remember, Answered answer);
+  void wake_capabilities();                    // calls Capability::due soon
+  void take_snapshot() { probe_.take_now(); }  // see Capability::measured
+
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
   // Returns the token with this secret ("sublet_3_…"); null if there is none or it has expired.
@@ -170,7 +181,8 @@ class Engine {
  private:
   void tick(const core::Fact& fact);
   std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
-  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
+  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
+             std::vector<store::ProgramRow> rows);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
@@ -243,6 +255,8 @@ class Engine {
   void pace_probe(Time now);
   store::Events events();
   Status may_decide() const;
+  std::vector<store::ProgramRow> take_rows();
+  void run_capabilities();
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
 
@@ -273,7 +287,7 @@ class Engine {
   Parker& parker_;
   Cooperation& cooperation_;
   const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
-      safe_mode_over_{machine_.alarm()};
+      safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()};
   Time started_at_;
   core::State state_;
 
@@ -307,8 +321,8 @@ class Engine {
     std::shared_ptr<boost::asio::steady_timer> done;
   };
   void end_looks(std::int64_t asked_ns);  // of callers that a snapshot requested at that time answers
-  std::list<Look> looks_;              // callers of look(), oldest first
-  std::int64_t looked_ns_ = 0;         // CLOCK_MONOTONIC when the last usable snapshot was requested
+  std::list<Look> looks_;                 // callers of look(), oldest first
+  std::int64_t looked_ns_ = 0;            // CLOCK_MONOTONIC when the last usable snapshot was requested
   std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
   bool life_stored_ = false;
   bool told_start_ = false;
@@ -333,6 +347,9 @@ class Engine {
   std::map<LeaseId, std::string> unkillable_;
   std::unordered_map<LeaseId, core::Lease> recently_ended_;
   std::deque<LeaseId> recently_ended_order_;
+
+  std::vector<Capability*> capabilities_;
+  bool capabilities_woken_ = false;  // their next call is posted
 
   Time alive_at_;                // last time at which the loop ran
   std::int64_t woke_at_ns_ = 0;  // CLOCK_MONOTONIC in ns when a sleep of the machine was last noticed

@@ -95,6 +95,7 @@ void Engine::committed(std::uint64_t sequence) {
     }
     start(ready);
   }
+  for (Capability* capability : capabilities_) capability->committed(committed_);
   if (log_.committed(mutant(Mutant::told_before_durable) ? intended_ : committed_)) {
     for (const auto& timer : followers_) timer->cancel();
   }
@@ -195,6 +196,7 @@ Status Engine::open_store() {
   unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
+  for (Capability* capability : capabilities_) capability->loaded(*loaded, now);
   if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
   meter_.reset(state_, now);
   tokens_.clear();

@@ -191,7 +191,9 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   const bool stands = stopped != engine.stopped().end();
   maybe_time(out, "stopped_since", stands ? std::optional(stopped->second.since) : std::nullopt);
   maybe_text(out, "stopped_by", !stands ? "" : stopped->second.by_debugger ? "debugger" : "signal");
-  out.field("stopping", lease.stop_requested).field("stop_grace_seconds", whole_seconds(engine.rules().grace));
+  out.field("lapsed_offers", lease.lapsed_offers);
+  out.field("stopping", lease.stop_requested)
+      .field("stop_grace_seconds", whole_seconds(core::stop_grace(lease, engine.rules())));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
   out.field("settling", lease.ended() && live && state.use(lease.id).settling);
   write_resize(out, lease);

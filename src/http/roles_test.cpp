@@ -204,6 +204,25 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   }
 }
 
+// These calls wait for a new snapshot.
+TEST_F(Roles, CallsThatMayGrantMemoryAreKnownByTheirRoute) {
+  const auto may_grant = [&](const char* path) {
+    Request request;
+    request.method = Method::post;
+    request.path = path;
+    request.peer = on_socket(owner_uid, Role::user);
+    request.body = {{"vram_bytes", 65536}};
+    return may_be_granted(request, engine_);
+  };
+  EXPECT_TRUE(may_grant("/v1/leases/lease-1/resize"));
+  EXPECT_FALSE(may_grant("/v1/leases")) << "there is no device";
+  EXPECT_FALSE(may_grant("/v1/leases/lease-1/release")) << "no lease waits";
+  filled("LEASE");
+  EXPECT_TRUE(may_grant("/v1/leases/lease-1/release"));
+  EXPECT_FALSE(may_grant("/v1/leases/lease-1/pause"));
+  EXPECT_FALSE(may_grant("/v1/resize")) << "no such route";
+}
+
 // The target of a reference inside the contract.
 const json& resolved(const json& contract, const json& node) {
   const auto ref = node.find("$ref");

@@ -33,18 +33,20 @@ constexpr std::array table{
     Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
     Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},
     Route{Method::get, "/v1/leases", Role::user, get_leases, true, nullptr, Scope::read, "limit,after,all"},
-    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease, Scope::submit},
+    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease, Scope::submit, "", Grants::requested},
     Route{Method::get, "/v1/leases/{id}", Role::user, get_lease, true, nullptr, Scope::read, "wait,since,stopping"},
     Route{Method::get, "/v1/leases/{id}/why", Role::user, get_why},
     Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/renew", Role::user, post_renew, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/resize", Role::user, post_resize, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/resize", Role::user, post_resize, true, nullptr, Scope::submit, "",
+          Grants::always},
+    Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit, "",
+          Grants::to_waiters},
     Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/preempt", Role::user, post_preempt, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit},
+    Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit, "", Grants::requested},
     Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, get_cooperate, true, nullptr, Scope::submit,
           "wait,since"},
     Route{Method::post, "/v1/leases/{id}/cooperate", Role::user, post_cooperate, true, nullptr, Scope::submit},
@@ -152,6 +154,11 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
               peer.uid),
           "run the caller under its own account, in the user namespace of the daemon"));
     }
+    if (!peer.tcp && peer.pid == 0) {
+      return problem(denied(
+          "the daemon runs in a pid namespace that does not show the caller, which may only read /healthz",
+          "start the daemon's container with --pid=host"));
+    }
     if (!peer.tcp) {
       return problem(denied(fmt::format("user {} may only read /healthz", peer.user),
                             "ask an admin to add the account to the group 'sublet'"));
@@ -167,6 +174,26 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
   return problem(denied(fmt::format("the access token has the scope {}, but this call needs {}", to_string(*peer.scope),
                                     to_string(needed)),
                         fmt::format("create another token: sublet token create --scope {}", to_string(needed))));
+}
+
+Grants grants_of(const Request& request) {
+  const auto route = std::ranges::find_if(table, [&](const Route& one) {
+    return one.grants != Grants::never && one.method == request.method && match(one.path, request.path);
+  });
+  return route == table.end() ? Grants::never : route->grants;
+}
+
+// True if a device has as many free bytes as the request asks for, as far as the last snapshot tells.
+bool has_requested(const Request& request, const engine::Engine& engine) {
+  const auto bytes = [&](const char* field) {
+    const auto found = request.body.find(field);
+    return found != request.body.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  };
+  const std::int64_t least = bytes("min_vram_bytes") > 0 ? bytes("min_vram_bytes") : bytes("vram_bytes");
+  const core::State& state = engine.state();
+  return std::ranges::any_of(state.devices(), [&](const auto& device) {
+    return state.effective_free(device.second, engine.rules(), engine.now()).count >= least;
+  });
 }
 
 }  // namespace
@@ -195,18 +222,13 @@ Response refused_method(std::string_view path, std::string_view method) {
 
 bool may_be_granted(const Request& request, const engine::Engine& engine) {
   if (request.method != Method::post || request.peer.role < Role::user || !request.body.is_object()) return false;
-  if (request.path.ends_with("/resize")) return true;
-  if (request.path.ends_with("/release")) return engine.state().queue().size() > 0;
-  if (request.path != "/v1/leases" && request.path != "/v1/free") return false;
-  const auto bytes = [&](const char* field) {
-    const auto found = request.body.find(field);
-    return found != request.body.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-  };
-  const std::int64_t least = bytes("min_vram_bytes") > 0 ? bytes("min_vram_bytes") : bytes("vram_bytes");
-  const core::State& state = engine.state();
-  return std::ranges::any_of(state.devices(), [&](const auto& device) {
-    return state.effective_free(device.second, engine.rules(), engine.now()).count >= least;
-  });
+  switch (grants_of(request)) {
+    case Grants::never: return false;
+    case Grants::requested: return has_requested(request, engine);
+    case Grants::to_waiters: return engine.state().queue().size() > 0;
+    case Grants::always: return true;
+  }
+  return false;
 }
 
 Reply dispatch(const Request& request, engine::Engine& engine) {

@@ -9,6 +9,14 @@
 
 namespace sublet::http {
 
+// Whether a call may give memory at once to its caller or to a waiter.
+enum class Grants {
+  never,
+  requested,   // if a device has the bytes that the call requests
+  to_waiters,  // if a lease waits
+  always,
+};
+
 struct Route {
   Method method;
   std::string_view path;  // "/v1/leases/{id}/claim"
@@ -19,6 +27,7 @@ struct Route {
   Reply (*replay)(Call&, const store::Remembered&) = nullptr;
   engine::Scope scope = engine::Scope::read;  // least scope of an access token
   std::string_view query = {};                // names of the query's parameters, separated by commas
+  Grants grants = Grants::never;
 };
 
 std::span<const Route> routes();

@@ -2,14 +2,12 @@
 #include "keep/child.h"
 
 #include "base/text.h"
-#include "keep/interpreter.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 
 namespace sublet::keep {
@@ -48,34 +46,6 @@ std::string ExecFailure::detail(const std::string& program) const {
     return fmt::format("'{}' was not found in PATH", printable(program));
   }
   return fmt::format("'{}' cannot be executed: {}", printable(program), why.empty() ? std::strerror(errnum) : why);
-}
-
-std::optional<ExecFailure> find_program(const std::string& program) {
-  const auto failure = [](int errnum) { return errnum == 0 ? std::nullopt : std::optional(ExecFailure{errnum}); };
-  if (program.empty()) return ExecFailure{ENOENT};
-  if (program.find('/') != std::string::npos) {
-    const int errnum = executable(program);
-    return errnum == 0 ? interpreter_failure(program) : failure(errnum);
-  }
-  const char* variable = std::getenv("PATH");
-  std::string_view path = variable != nullptr ? variable : "/bin:/usr/bin";
-  int found = ENOENT;
-  std::optional<ExecFailure> broken;
-  for (;;) {
-    const auto colon = path.find(':');
-    const std::string_view dir = path.substr(0, colon);
-    const std::string file = dir.empty() ? program : fmt::format("{}/{}", dir, program);
-    const int errnum = executable(file);
-    // Like exec: continues the search, and reports EACCES if nothing better is found.
-    if (errnum == EACCES) found = EACCES;
-    if (errnum == 0) {
-      auto failed = interpreter_failure(file);
-      if (!failed) return std::nullopt;
-      if (!broken) broken = std::move(failed);
-    }
-    if (colon == std::string_view::npos) return broken ? broken : failure(found);
-    path.remove_prefix(colon + 1);
-  }
 }
 
 std::string describe_end(int status) {

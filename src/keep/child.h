@@ -31,10 +31,6 @@ struct ExecFailure {
   std::string detail(const std::string& program) const;
 };
 
-// Looks the program and its interpreter up as exec does, so that a lease does not wait in the queue for a program that
-// cannot start.
-std::optional<ExecFailure> find_program(const std::string& program);
-
 // Describes a status of waitpid: "exit status 7", or "signal 9 (Killed)".
 std::string describe_end(int status);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace sublet::keep {
@@ -46,6 +47,14 @@ std::string dynamic_linker(int fd, std::string_view start) {
   return {};
 }
 
+// Returns 0 if the file can be executed, else the errno of exec. Does not look at its interpreter.
+int executable(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return errno;
+  if (!S_ISREG(status.st_mode)) return EACCES;
+  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
 ExecFailure failed(int errnum, std::string why) { return {errnum, std::move(why), {}}; }
 
 ExecFailure crlf(const std::string& path, std::string_view wanted) {
@@ -54,6 +63,22 @@ ExecFailure crlf(const std::string& path, std::string_view wanted) {
           fmt::format("write its lines with LF ends: sed -i 's/\\r$//' {}", printable(path))};
 }
 
+std::optional<ExecFailure> find_at(const std::string& program, int depth);
+
+// The line `#!/usr/bin/env NAME` makes `env` look for NAME in PATH. The kernel passes on the rest of the line as one
+// argument. Flags and variables are left to `env`.
+std::optional<ExecFailure> failure_of_env(std::string_view argument, int depth) {
+  argument.remove_prefix(std::min(argument.find_first_not_of(blank), argument.size()));
+  argument = argument.substr(0, argument.find_last_not_of(blank) + 1);
+  const bool left_to_env = argument.starts_with('-') || argument.find('=') != std::string_view::npos;
+  if (argument.empty() || left_to_env) return std::nullopt;
+  const std::string name(argument);
+  const auto failure = find_at(name, depth);
+  if (!failure) return std::nullopt;
+  return ExecFailure{failure->errnum, fmt::format("its interpreter {}", failure->detail(name)), failure->hint};
+}
+
+// Returns the failure of exec because of the interpreter of the file.
 std::optional<ExecFailure> failure_at(const std::string& path, int depth) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file) return std::nullopt;
@@ -75,18 +100,41 @@ std::optional<ExecFailure> failure_at(const std::string& path, int depth) {
     if (returns && interpreter.ends_with('\r')) return crlf(path, interpreter);
     return failed(errnum, fmt::format("its interpreter '{}': {}", printable(interpreter), std::strerror(errnum)));
   }
-  return depth < deepest ? failure_at(interpreter, depth + 1) : std::nullopt;
+  if (depth == deepest) return std::nullopt;
+  if (auto broken = failure_at(interpreter, depth + 1)) return broken;
+  return interpreter.ends_with("/env") ? failure_of_env(line.substr(interpreter.size()), depth + 1) : std::nullopt;
+}
+
+std::optional<ExecFailure> find_at(const std::string& program, int depth) {
+  const auto failure = [](int errnum) { return errnum == 0 ? std::nullopt : std::optional(ExecFailure{errnum}); };
+  if (program.empty()) return ExecFailure{ENOENT};
+  if (program.find('/') != std::string::npos) {
+    const int errnum = executable(program);
+    return errnum == 0 ? failure_at(program, depth) : failure(errnum);
+  }
+  const char* variable = std::getenv("PATH");
+  std::string_view path = variable != nullptr ? variable : "/bin:/usr/bin";
+  int found = ENOENT;
+  std::optional<ExecFailure> broken;
+  for (;;) {
+    const auto colon = path.find(':');
+    const std::string_view dir = path.substr(0, colon);
+    const std::string file = dir.empty() ? program : fmt::format("{}/{}", dir, program);
+    const int errnum = executable(file);
+    // Like exec: continues the search, and reports EACCES if nothing better is found.
+    if (errnum == EACCES) found = EACCES;
+    if (errnum == 0) {
+      auto failed = failure_at(file, depth);
+      if (!failed) return std::nullopt;
+      if (!broken) broken = std::move(failed);
+    }
+    if (colon == std::string_view::npos) return broken ? broken : failure(found);
+    path.remove_prefix(colon + 1);
+  }
 }
 
 }  // namespace
 
-int executable(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return errno;
-  if (!S_ISREG(status.st_mode)) return EACCES;
-  return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
-}
-
-std::optional<ExecFailure> interpreter_failure(const std::string& path) { return failure_at(path, 0); }
+std::optional<ExecFailure> find_program(const std::string& program) { return find_at(program, 0); }
 
 }  // namespace sublet::keep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds out why exec would not start a file that exists: the file's interpreter is missing or not executable.
+// Finds a program and its interpreter as exec does.
 #pragma once
 
 #include "keep/child.h"
@@ -9,11 +9,9 @@
 
 namespace sublet::keep {
 
-// Returns 0 if the file can be executed, else the errno of exec. Does not look at its interpreter.
-int executable(const std::string& path);
-
-// Returns the failure of exec because of the interpreter: that of the "#!" line of a script, or the dynamic linker of a
-// binary. Nothing if the interpreter works, or if the file cannot be read.
-std::optional<ExecFailure> interpreter_failure(const std::string& path);
+// Returns the failure that exec would report, so that a lease does not wait in the queue for a program that cannot
+// start. The interpreter is that of the "#!" line of a script, the program that `env` looks for in such a line, or the
+// dynamic linker of a binary. A file that cannot be read is taken to have a working interpreter.
+std::optional<ExecFailure> find_program(const std::string& program);
 
 }  // namespace sublet::keep

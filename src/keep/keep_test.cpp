@@ -3,6 +3,7 @@
 #include "keep/child.h"
 #include "keep/environment.h"
 #include "keep/events.h"
+#include "keep/interpreter.h"
 #include "keep/signals.h"
 #include "keep/tree.h"
 
@@ -111,8 +112,23 @@ TEST_F(ChildTest, NamesTheInterpreterThatFails) {
     EXPECT_NE(returns->detail("script").find("CRLF"), std::string::npos) << returns->detail("script");
     EXPECT_NE(returns->hint.find("sed"), std::string::npos);
   }
-  for (const char* text : {"#!/bin/sh\n", "#!/usr/bin/env sh\n", "#!\n", "exit 0\n", ""})
+  const std::pair<const char*, int> by_env[] = {{"#!/usr/bin/env no-such-program\n", 127},
+                                                {"#! /usr/bin/env \t no-such-program \n", 127},
+                                                {"#!/usr/bin/env /no-such-program", 127},
+                                                {"#!/usr/bin/env /etc\n", 126}};
+  for (const auto& [text, status] : by_env) {
+    const auto unknown = failure(text);
+    ASSERT_TRUE(unknown) << text;
+    EXPECT_EQ(unknown->status(), status) << text;
+    const std::string detail = unknown->detail("script");
+    EXPECT_NE(detail.find(status == 127 ? "no-such-program'" : "'/etc'"), std::string::npos) << detail;
+  }
+  for (const char* text : {"#!/bin/sh\n", "#!/usr/bin/env sh\n", "#!/usr/bin/env  sh \n", "#!/usr/bin/env\n",
+                           "#!/usr/bin/env -S no-such-program -x\n", "#!/usr/bin/env A=no-such-program\n", "#!\n",
+                           "exit 0\n", ""})
     EXPECT_FALSE(failure(text)) << text;
+  const std::string loop = dir.path() + "/script";
+  EXPECT_FALSE(failure("#!/usr/bin/env " + loop + "\n")) << "a script that names itself ends the search";
   std::string binary = read_all("/bin/sh");
   const std::size_t linker = binary.find("/lib64/ld-linux");
   if (linker == std::string::npos) return;  // linked statically, or for another machine

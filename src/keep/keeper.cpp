@@ -2,6 +2,7 @@
 #include "keep/keeper.h"
 
 #include "base/text.h"
+#include "keep/interpreter.h"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>

@@ -29,7 +29,7 @@ constexpr std::array columns{
     "resume_signal", "resumed_at", "ordered_by", "ordered_anybodys", "parking_touched",
     "parking_yielded", "before_top_method", "before_top_bytes", "before_top_settled", "ordered_at",
     "unfit", "unfit_why", "parked_for_ns", "parked_at", "nameless", "sized_mean_bytes", "sized_until",
-    "sized_parked_ns", "parking_deserted_since"};
+    "sized_parked_ns", "parking_deserted_since", "ceiling_bytes", "soft_limit_bytes", "kept_until"};
 // clang-format on
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -321,10 +321,10 @@ std::string update_living_sql() {
 void bind_lease(Statement& statement, const core::Lease& lease) {
   // Names every field. So a new field does not compile until it has a column and a migration.
   const auto& [id, generation, state, end_reason, uid, user, tenant, consumer, nameless, tag, command, tier, priority,
-               pausable, vram, min_vram, device_count, wanted_device, ttl, owner, token, asked_vram, devices, resize,
-               sized, parking, cooperation, unfit, request, had_process, lapsed_offers, exit_status, stop_requested,
-               created_at, queued_at, granted_at, resumed_at, parked_for, parked_at, offer_ends_at, expires_at,
-               unheld_since, stop_at, ended_at, peak_used, booked] = lease;
+               pausable, vram, min_vram, ceiling, soft_limit, device_count, wanted_device, ttl, owner, token,
+               asked_vram, devices, resize, sized, parking, cooperation, unfit, request, had_process, lapsed_offers,
+               exit_status, stop_requested, created_at, queued_at, granted_at, resumed_at, parked_for, parked_at,
+               offer_ends_at, expires_at, unheld_since, stop_at, ended_at, kept_until, peak_used, booked] = lease;
   const auto& [owner_kind, process, keeper, exit_record, inode] = owner;
   statement << number(id.number) << number(generation) << to_string(state) << to_string(end_reason) << std::int64_t{uid}
             << user << tenant << consumer << tag << command << to_string(tier) << std::int64_t{priority}
@@ -361,7 +361,7 @@ void bind_lease(Statement& statement, const core::Lease& lease) {
             << number(parked_at) << std::int64_t{nameless} << (sized ? std::optional(sized->mean.count) : std::nullopt)
             << (sized ? std::optional(sized->until.ns) : std::nullopt)
             << (sized ? std::optional(std::int64_t{sized->parked.count()}) : std::nullopt)
-            << number(parked.orphaned_since);
+            << number(parked.orphaned_since) << ceiling.count << soft_limit.count << number(kept_until);
   statement << number(run_of(lease))
             // Without a process there is nothing to measure: settled at once.
             << std::int64_t{lease.ended() && !had_process};
@@ -430,6 +430,9 @@ std::optional<core::Lease> read_lease(Statement& row) {
   lease.sized = read_sized(column);
   const auto orphaned_since = column.maybe_time();
   if (lease.parking) lease.parking->orphaned_since = orphaned_since;
+  lease.ceiling = column.bytes();
+  lease.soft_limit = column.bytes();
+  lease.kept_until = column.maybe_time();
   const bool away =
       lease.parked() || lease.state == core::LeaseState::pausing || lease.state == core::LeaseState::resuming;
   if (away && !lease.parking) return std::nullopt;

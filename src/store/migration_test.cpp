@@ -123,6 +123,10 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(active.unfit, unfit_in(migration.version));
       expect_time_parked(active, migration.version);
       EXPECT_EQ(active.sized, sized_in(migration.version));
+      EXPECT_EQ(active.ceiling, migration.version >= 21 ? 7 * GiB : Bytes{});
+      EXPECT_EQ(active.soft_limit, migration.version >= 21 ? 6 * GiB : Bytes{});
+      EXPECT_EQ(loaded->leases[2].kept_until.has_value(), migration.version >= 21);
+      EXPECT_EQ(loaded->programs.size(), migration.version >= 21 ? 1U : 0U);
       EXPECT_EQ(loaded->leases[1].nameless, migration.version >= 18);
       EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);

@@ -57,6 +57,14 @@ struct LoggedEvent {
   std::string data;  // the JSON object that is sent, without line breaks
 };
 
+// A supervised program, as its capability stores it.
+struct ProgramRow {
+  std::uint32_t uid = 0;
+  std::string tag{};
+  std::string data{};  // JSON; "": the row is removed
+  bool operator==(const ProgramRow&) const = default;
+};
+
 // The changes of a tick. A batch is written as a whole or not at all.
 struct Batch {
   std::vector<core::Lease> changed{};      // new values; a later value of the same id wins
@@ -77,6 +85,7 @@ struct Batch {
   std::vector<AccessToken> tokens{};     // new ones
   std::vector<std::uint64_t> revoked{};  // numbers of removed tokens
   std::vector<core::Grant> grants{};     // given or removed grants
+  std::vector<ProgramRow> programs{};    // each replaces the row with its uid and tag
   // Random id of the store, which qualifies event numbers; set once by the engine.
   std::optional<std::string> life{};
   Time now{};
@@ -103,6 +112,7 @@ struct Loaded {
   std::vector<AccessToken> tokens;              // sorted by number
   std::uint64_t last_token = 0;                 // highest number ever used
   std::vector<core::Grant> grants;              // given grants, by uid and consumer
+  std::vector<ProgramRow> programs;             // by uid and tag
   std::vector<core::LearnedRecord> records;     // one for each consumer and method, unordered
   std::vector<core::LearnedMove> moves;         // the kept moves, in the order in which they were learned
 };

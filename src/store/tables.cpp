@@ -105,6 +105,9 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (!batch.records.empty()) {
     if (auto done = put_records(batch); !done) return done;
   }
+  if (!batch.programs.empty()) {
+    if (auto done = put_programs(batch); !done) return done;
+  }
   if (!batch.grants.empty()) {
     if (auto done = put_grants(batch); !done) return done;
   }
@@ -334,6 +337,7 @@ Result<Loaded> Tables::load() {
   if (auto done = load_last_event(loaded); !done) return done.error();
   if (auto done = load_tokens(loaded); !done) return done.error();
   if (auto done = load_grants(loaded); !done) return done.error();
+  if (auto done = load_programs(loaded); !done) return done.error();
   for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
   return loaded;
 }

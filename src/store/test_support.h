@@ -144,6 +144,8 @@ inline core::Lease full_lease() {
   lease.device_count = 2;
   lease.asked_vram = {(1LL << 62) - 1};
   lease.min_vram = 3 * GiB;
+  lease.ceiling = 4 * GiB;
+  lease.soft_limit = {33};
   lease.resize = core::Upgrade{{(1LL << 62) - 2}, {8}};
   lease.nameless = true;
   lease.sized = core::Sized{{(1LL << 62) - 5}, {29}, Duration(30)};
@@ -179,6 +181,7 @@ inline core::Lease full_lease() {
   lease.unheld_since = Time{5};
   lease.stop_at = Time{6};
   lease.ended_at = Time{0};
+  lease.kept_until = Time{32};
   lease.peak_used = 5 * GiB;
   lease.booked = {{{4711, UINT64_MAX}, {}}, {{}, "/sys/fs/cgroup/train it"}};
   return lease;

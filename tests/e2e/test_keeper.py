@@ -44,9 +44,13 @@ def test_commands_that_cannot_be_executed(daemon, tmp_path):
     windows = tmp_path / "windows"
     windows.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
     windows.chmod(0o755)
+    unfound = tmp_path / "unfound"
+    unfound.write_text("#!/usr/bin/env no-such-interpreter\n")
+    unfound.chmod(0o755)
     for program, status, word in [("no-such-program-here", 127, "PATH"), (str(plain), 126, "Permission denied"),
                                   (str(tmp_path), 126, "Permission denied"),
-                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF")]:
+                                  (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF"),
+                                  (str(unfound), 127, "'no-such-interpreter' was not found in PATH")]:
         done = daemon.cli("run", "-q", "--vram", "64MiB", "--", program)
         assert done.returncode == status, done.stderr
         assert program in done.stderr and word in done.stderr
@@ -76,15 +80,29 @@ def test_a_removed_working_directory(daemon, tmp_path):
     assert daemon.leases(all=True) == []
 
 
-@pytest.mark.skipif(subprocess.run(["unshare", "-r", "-p", "-f", "true"], capture_output=True).returncode != 0,
-                    reason="needs a new pid namespace")
+# Options of `unshare` for a new pid namespace.
+PID_NAMESPACE = ["-p", "-f"] if os.getuid() == 0 else ["-r", "-p", "-f"]
+needs_pid_namespace = pytest.mark.skipif(
+    subprocess.run(["unshare", *PID_NAMESPACE, "true"], capture_output=True).returncode != 0,
+    reason="needs a new pid namespace")
+
+
+@needs_pid_namespace
 def test_another_pid_namespace_is_refused_before_the_queue(daemon, full):
-    options = ["-p", "-f"] if os.getuid() == 0 else ["-r", "-p", "-f"]
-    run = daemon.spawn("unshare", *options, "sublet", "run", "-q", "--vram", "3GiB", "--", "true")
+    run = daemon.spawn("unshare", *PID_NAMESPACE, "sublet", "run", "-q", "--vram", "3GiB", "--", "true")
     _, stderr = run.communicate(timeout=60)
     assert run.returncode == 77, stderr
     assert "--pid=host" in stderr and "hold --vram SIZE --pid PID" in stderr
     assert [row["tag"] for row in daemon.leases(all=True)] == ["blocker"]
+
+
+@needs_pid_namespace
+def test_a_daemon_in_its_own_pid_namespace_refuses_callers_outside(start_daemon):
+    daemon = start_daemon(command=["unshare", "--kill-child", *PID_NAMESPACE], wait_for_cards=False)
+    for verb in (["run", "--vram", "64MiB", "--", "true"], ["hold", "--vram", "64MiB", "--pid", os.getpid()]):
+        refused = daemon.cli(*verb, check=77)
+        assert "pid namespace that does not show the caller" in refused.stderr and "--pid=host" in refused.stderr
+    daemon.kill()  # `unshare` ignores SIGTERM
 
 
 def test_arguments_and_streams_are_untouched(daemon):

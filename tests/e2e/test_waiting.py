@@ -70,6 +70,7 @@ def test_stopped_in_the_queue(start_daemon, verb):
     full.terminate()
     wait_until(lambda: lease(daemon, "behind")["state"] == "active", "the next one is granted")
     assert lease(daemon, "stopped")["state"] == "queued"
+    assert "its offer was not claimed; place 1" in daemon.cli("ps").stdout
     assert f"pid {stopped.pid}, which waits for the lease, does not answer" in daemon.cli("why", "stopped").stdout
     stopped.send_signal(signal.SIGCONT)
     behind.terminate()

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/testing/world.h"
+
+namespace sublet::core::testing {
+namespace {
+
+// -------------------------------------------------------------------------------- another rank or limit
+
+TEST(Amend, ChangesLimitsAndTellsThemOnce) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  EXPECT_TRUE(w.accepts(Amend{.lease = id, .ceiling = 7 * GiB, .soft_limit = 6 * GiB}));
+  EXPECT_EQ(w.told(id).ceiling, 7 * GiB);
+  EXPECT_EQ(w.reason(id, ReasonKind::amended).bytes("soft"), 6 * GiB);
+  EXPECT_TRUE(w.accepts(Amend{.lease = id, .ceiling = 7 * GiB}));
+  EXPECT_TRUE(w.last.changed.empty()) << "nothing is new";
+  EXPECT_TRUE(w.accepts(Amend{.lease = id, .ceiling = Bytes{}}));
+  EXPECT_TRUE(w.reason(id, ReasonKind::amended).flag("no_ceiling"));
+  EXPECT_EQ(w.at(id).soft_limit, 6 * GiB) << "an unset field stays";
+}
+
+TEST(Amend, MovesAWaitingLeaseInTheQueue) {
+  OneCard w;
+  w.submit(20 * GiB);
+  const LeaseId first = w.submit(20 * GiB), second = w.submit(20 * GiB);
+  EXPECT_EQ(w.info(second).place, 2U);
+  w.step(Amend{.lease = second, .priority = 50});
+  EXPECT_EQ(w.info(second).place, 1U);
+  w.step(Amend{.lease = first, .tier = Tier::interactive});
+  EXPECT_EQ(w.info(first).place, 1U);
+}
+
+TEST(Amend, OfAnEndedLeaseIsStale) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(ProgramEnded{id, 0});
+  EXPECT_EQ(w.refusal(Amend{.lease = id, .priority = 5}).code, Code::Stale);
+}
+
+// -------------------------------------------------------------------------------- over the ceiling
+
+TEST(End, OverTheCeilingGivesTheProgramTwoSeconds) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.measure({uses(100, 7 * GiB, id)});
+  w.step(End{.lease = id, .args = args("used", 7 * GiB, "device", "gpu0", "ceiling", 6 * GiB)});
+  EXPECT_EQ(w.told(id).end_reason, EndReason::over_limit);
+  EXPECT_EQ(w.signals(id, false), 1);
+  EXPECT_EQ(w.free(0), 17 * GiB) << "charged until measured gone";
+  w.pass(1900ms);
+  EXPECT_EQ(w.signals(id, true), 0);
+  w.pass(100ms);
+  EXPECT_EQ(w.signals(id, true), 1);
+  EXPECT_SAYS(text_of({id, w.now, ReasonKind::over_ceiling, w.reason(id, ReasonKind::over_ceiling)}),
+              "over_limit: its program used 7.0 GiB on gpu0, more than its ceiling of 6.0 GiB; its program is asked to "
+              "end, and is killed if it still lives after 2 s");
+}
+
+TEST(End, FarOverTheCeilingKillsAtOnce) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(End{.lease = id, .args = args("used", 9 * GiB, "device", "gpu0", "ceiling", 6 * GiB), .kill = true});
+  EXPECT_EQ(w.signals(id, true), 1);
+  w.pass(1min);
+  EXPECT_EQ(w.signals(id, true), 1);
+}
+
+TEST(End, OfALeaseThatIsNotActiveIsStale) {
+  OneCard w;
+  w.submit(20 * GiB);
+  EXPECT_EQ(w.refusal(End{.lease = w.submit(20 * GiB)}).code, Code::Stale);
+}
+
+// -------------------------------------------------------------------------------- memory for the next start
+
+struct Kept : OneCard {
+  LeaseId before = run(16 * GiB, 100), waiter = submit(16 * GiB);
+  Kept() {
+    measure({uses(100, 12 * GiB, before)});
+    step(ProgramEnded{before, 1});
+    step(Keep{before, now + 10s});
+    pass(1s);
+  }
+  LeaseId start(Bytes vram) {
+    Submit next{wish(vram)};
+    next.successor_of = before;
+    next.held = true;
+    const auto id = step(next).outcome;
+    EXPECT_TRUE(id);
+    return *id;
+  }
+};
+
+TEST(Keep, HoldsTheMemoryForTheNextStartBeforeAllWaiters) {
+  Kept w;
+  w.measure();
+  EXPECT_EQ(w.states(w.before, w.waiter), "ended queued");
+  EXPECT_EQ(w.free(0), 8 * GiB);
+  const LeaseId next = w.start(16 * GiB);
+  EXPECT_EQ(w.states(next, w.waiter), "active queued");
+  EXPECT_TRUE(w.gone(w.before));
+  EXPECT_EQ(w.free(0), 8 * GiB);
+}
+
+TEST(Keep, EndsAfterItsTime) {
+  Kept w;
+  w.measure();
+  w.pass(9s);
+  EXPECT_FALSE(w.at(w.before).kept_until);
+  w.measure();
+  EXPECT_EQ(w.states(w.before, w.waiter), "gone offered");
+}
+
+TEST(Keep, GivesNothingThatIsNotMeasuredFree) {
+  Kept w;
+  w.measure({uses(100, 12 * GiB, w.before)});
+  const LeaseId next = w.start(16 * GiB);
+  EXPECT_EQ(w.states(next, w.waiter), "queued queued");
+  w.measure();
+  EXPECT_EQ(w.states(w.before, w.waiter, next), "gone offered queued") << "it stands behind the others";
+}
+
+TEST(Keep, DoesNotServeALargerStart) {
+  Kept w;
+  w.measure();
+  const LeaseId next = w.start(23 * GiB);
+  EXPECT_EQ(w.states(next), "queued");
+  EXPECT_EQ(w.state_of(w.waiter), LeaseState::offered) << "nothing is kept any more";
+}
+
+TEST(Keep, IsGivenUpOnRequestAndSurvivesARestart) {
+  Kept w;
+  w.restart();
+  w.step(ProgramEnded{w.before, {}});  // the engine reports it again
+  w.measure();
+  EXPECT_EQ(w.free(0), 8 * GiB);
+  w.step(Keep{w.before, Time{}});
+  w.measure();
+  EXPECT_TRUE(w.gone(w.before));
+}
+
+}  // namespace
+}  // namespace sublet::core::testing

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capability: a part of Sublet above the engine, such as supervised programs. It changes leases by facts only, and
+// learns from decisions and readings. It has no thread and no clock of its own. All calls are on the loop thread.
+#pragma once
+
+#include "core/plan.h"
+#include "store/store.h"
+
+#include <vector>
+
+namespace sublet::engine {
+
+class Capability {
+ public:
+  virtual ~Capability() = default;
+
+  // The store was opened, at the start or after a failure: all earlier knowledge is replaced by its rows. The engine's
+  // state is loaded, and nothing was decided yet. If the machine was rebooted, the ends of the lost leases follow.
+  virtual void loaded(const store::Loaded& rows, Time now) = 0;
+  // A plan is about to be stored. Only the capability's own rows may change in this call; facts and orders wait for
+  // due().
+  virtual void decided(const core::Plan& plan, Time now) = 0;
+  // Returns the rows that changed since the last call. They are stored in the same commit as the decision.
+  virtual std::vector<store::ProgramRow> take_rows() = 0;
+  // All batches up to this number of the store are durable.
+  virtual void committed(std::uint64_t sequence) = 0;
+  // A snapshot was decided on; the engine's state has its figures.
+  virtual void measured(Time now) = 0;
+  // Acts on what was learned. Returns when to be called next, at the latest. The engine also calls it soon after each
+  // decision and reading.
+  virtual Time due(Time now) = 0;
+};
+
+}  // namespace sublet::engine

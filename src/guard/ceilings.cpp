@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guard/ceilings.h"
+
+#include "base/log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace sublet::guard {
+namespace {
+
+// A program that is paused for its soft limit is not paused again before this time.
+constexpr Duration pause_again_after = std::chrono::minutes(1);
+
+bool started_here(const core::Lease& lease) {
+  return lease.owner.kind == core::OwnerKind::process && lease.owner.keeper;
+}
+
+Bytes free_on(const core::Device& device) {
+  return device.reading.total - device.reading.driver_reserved - device.reading.used;
+}
+
+}  // namespace
+
+Limits Ceilings::limits_of(const core::Lease& lease) const {
+  if (!started_here(lease)) return {};
+  Limits limits{lease.ceiling, lease.soft_limit};
+  if (limits.ceiling == Bytes{} && for_all_) limits.ceiling = lease.vram;
+  return limits;
+}
+
+void Ceilings::note(const core::Lease& lease) {
+  const Limits limits = limits_of(lease);
+  const bool limited = limits.ceiling > Bytes{} || limits.soft_limit > Bytes{};
+  if (lease.ended() || !limited) {
+    watched_.erase(lease.id);
+  } else if (watched_.try_emplace(lease.id).second) {
+    engine_.take_snapshot();
+  }
+}
+
+void Ceilings::loaded() {
+  watched_.clear();
+  over_.clear();
+  for (const auto& [id, lease] : engine_.state().leases()) note(lease);
+}
+
+void Ceilings::decided(const core::Plan& plan) {
+  for (const core::Lease& lease : plan.changed) note(lease);
+}
+
+void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
+  const Limits limits = limits_of(lease);
+  bool over_soft = false;
+  for (const std::string& uuid : lease.devices) {
+    const auto device = engine_.state().devices().find(uuid);
+    if (device == engine_.state().devices().end() || !device->second.read_at) continue;
+    const Bytes used = engine_.state().charge(lease.id, uuid).used;
+    const Time read_at = *device->second.read_at;
+    auto& [before, at] = watched.last[uuid];
+    if (at.ns != 0 && read_at > at && used > before) {
+      const double seconds = std::chrono::duration<double>(read_at - at).count();
+      watched.rate = std::max(watched.rate, static_cast<std::int64_t>(static_cast<double>((used - before).count) /
+                                                                      std::max(seconds, 1e-3)));
+    }
+    if (read_at > at) before = used, at = read_at;
+    const Act act = judge(used, limits, free_on(device->second));
+    over_soft = over_soft || act != Act::none;
+    if (act != Act::none)
+      over_.push_back({lease.id, act, fmt::format("gpu{}", device->second.reading.index), used, limits});
+    if (limits.ceiling > Bytes{}) next_ = std::min(next_, now + next_sample(used, limits.ceiling, watched.rate));
+  }
+  if (!over_soft) watched.warned = false;
+}
+
+void Ceilings::measured(Time now) {
+  over_.clear();
+  next_ = Time::never();
+  for (auto& [id, watched] : watched_) {
+    const core::Lease* lease = engine_.state().find(id);
+    if (lease != nullptr && lease->state == core::LeaseState::active) measure(*lease, watched, now);
+  }
+  // The first to go has the lowest tier, then the lowest priority, then the most above its ceiling.
+  const auto order = [this](const Over& over) {
+    const core::Lease& lease = *engine_.state().find(over.lease);
+    return std::tuple(lease.tier, lease.priority, (over.limits.ceiling - over.used).count);
+  };
+  std::ranges::sort(over_, {}, order);
+}
+
+Time Ceilings::due(Time now) {
+  for (Over& over : std::exchange(over_, {})) act_on(std::move(over), now);
+  if (next_ <= now) {
+    next_ = Time::never();  // the snapshot says when the one after it is due
+    engine_.take_snapshot();
+  }
+  return next_;
+}
+
+void Ceilings::act_on(Over over, Time now) {
+  const core::Lease* lease = engine_.state().find(over.lease);
+  const auto watched = watched_.find(over.lease);
+  if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
+  if (over.act == Act::warn) return warn(*lease, watched->second, over, now);
+  log::warn("{} ({}, {}) uses {} on {}, more than its ceiling of {}: its program is {}", to_string(over.lease),
+            lease->consumer, lease->user, format_size(over.used), over.device, format_size(over.limits.ceiling),
+            over.act == Act::kill ? "killed" : "ended");
+  core::End end{.lease = over.lease, .kill = over.act == Act::kill};
+  end.args = core::args("used", over.used, "device", over.device, "ceiling", over.limits.ceiling);
+  if (const auto done = engine_.decide(end); !done) log::error("{}", done.error().detail);
+}
+
+void Ceilings::warn(const core::Lease& lease, Watched& watched, const Over& over, Time now) {
+  if (!std::exchange(watched.warned, true)) {
+    log::warn("{} ({}, {}) uses {} on {}, more than its soft limit of {}", to_string(lease.id), lease.consumer,
+              lease.user, format_size(over.used), over.device, format_size(over.limits.soft_limit));
+    const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
+    (void)engine_.decide(core::Remark{
+        lease.id, core::ReasonKind::over_soft_limit,
+        core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit, "ceiling", ceiling)});
+  }
+  // Others need the memory: the program is paused, and queues behind them to resume.
+  const bool others = engine_.state().queue().size() > 0;
+  if (!others || lease.pausable == core::Pausable::no || now - watched.paused_at < pause_again_after) return;
+  watched.paused_at = now;
+  const core::PauseCause cause{core::PauseCauseKind::soft_limit, {}, core::args("soft", over.limits.soft_limit)};
+  const LeaseId id = over.lease;
+  if (engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)})) (void)engine_.decide(core::Resume{id});
+}
+
+}  // namespace sublet::guard

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guard/guard.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace sublet::guard {
+
+using nlohmann::json;
+
+Guard::Guard(engine::Engine& engine, engine::Keepers& keepers, Options options)
+    : engine_(engine), keepers_(keepers), options_(std::move(options)), ceilings_(engine, options_.ceiling_for_all) {}
+
+const Program* Guard::find(std::uint32_t uid, std::string_view tag) const {
+  const auto found = programs_.find({uid, std::string(tag)});
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
+const Program* Guard::find_user(std::string_view user, std::string_view tag) const {
+  for (const auto& [key, program] : programs_)
+    if (program.user == user && program.tag == tag) return &program;
+  return nullptr;
+}
+
+std::string Guard::log_path(const Program& program) const {
+  return fmt::format("{}/{}/program-{}.log", options_.log_dir, program.uid, program.number);
+}
+
+Program* Guard::mutable_program(const Program& program) { return &programs_.at({program.uid, program.tag}); }
+
+void Guard::changed(const Program& program) {
+  dirty_.insert({program.uid, program.tag});
+  engine_.wake_capabilities();
+}
+
+// -------------------------------------------------------------------------------- requests
+
+Result<const Program*> Guard::add(Program program) {
+  const Key key{program.uid, program.tag};
+  if (const auto old = programs_.find(key); old != programs_.end()) {
+    return Error{Code::InUse,
+                 fmt::format("the tag '{}' belongs to a program that is {}", printable(program.tag),
+                             to_string(old->second.progress.phase)),
+                 fmt::format("change it (sublet update {0}), remove it (sublet remove {0}), or choose another tag",
+                             printable(program.tag))};
+  }
+  const auto own = std::ranges::count_if(programs_, [&](const auto& entry) { return entry.first.first == key.first; });
+  if (static_cast<std::size_t>(own) >= options_.most_programs) {
+    return Error{Code::Quota, fmt::format("user {} has {} programs, which is the limit", program.user, own),
+                 "remove one: sublet programs lists them"};
+  }
+  program.number = ++last_number_;
+  program.created_at = engine_.now();
+  begin_start(program, engine_.now());
+  const Program& kept = programs_.emplace(key, std::move(program)).first->second;
+  orderings_[key] = {};
+  changed(kept);
+  return &kept;
+}
+
+// Ends the lease of a program that is up. A keeper that has not asked for its lease yet is refused from now on.
+Status Guard::end_lease(const Program& program, bool force, std::uint32_t asked_by) {
+  Program& mine = *mutable_program(program);
+  const core::Lease* lease = engine_.state().find(mine.progress.lease);
+  const bool live = lease != nullptr && !lease->ended() && mine.progress.phase != Phase::starting;
+  if (!live) {
+    end_start(mine, {core::EndReason::cancelled, {}, true, "it was ended before it had a lease"}, engine_.now());
+    ++mine.progress.start;
+    orderings_[{mine.uid, mine.tag}] = {};
+    return {};
+  }
+  const auto done =
+      engine_.decide(core::Release{.lease = lease->id, .force = force, .stop = true, .asked_by = asked_by});
+  return done ? Status() : Status(done.error());
+}
+
+Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
+  Program& mine = *mutable_program(program);
+  mine.progress.again = false;
+  changed(mine);
+  if (mine.is_up()) {
+    mine.progress.stop_asked = true;
+    return end_lease(mine, force, asked_by);
+  }
+  mine.progress.stop_asked = true;
+  mine.progress.next_start = Time::never();
+  if (mine.progress.phase == Phase::backoff) {
+    (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
+    mine.progress.phase = Phase::stopped;
+    mine.progress.since = engine_.now();
+    mine.progress.why = "stopped while its next start waited";
+  }
+  return {};
+}
+
+Status Guard::restart(const Program& program, std::uint32_t asked_by) {
+  Program& mine = *mutable_program(program);
+  changed(mine);
+  mine.progress.recent.clear();
+  if (mine.is_up()) {
+    mine.progress.stop_asked = false;
+    mine.progress.again = true;
+    return end_lease(mine, false, asked_by);
+  }
+  begin_start(mine, engine_.now());
+  orderings_[{mine.uid, mine.tag}] = {};
+  return {};
+}
+
+Status Guard::remove(const Program& program, bool keep_running, std::uint32_t asked_by) {
+  Program& mine = *mutable_program(program);
+  const Key key{mine.uid, mine.tag};
+  if (keep_running && mine.progress.phase == Phase::running) {
+    (void)engine_.decide(core::Amend{.lease = mine.progress.lease, .ceiling = Bytes{}, .soft_limit = Bytes{}});
+    erase(key);
+    return {};
+  }
+  if (mine.is_up()) {
+    mine.progress.removing = true;
+    mine.progress.again = false;
+    changed(mine);
+    if (auto ended = end_lease(mine, false, asked_by); !ended) return ended;
+    if (const auto left = programs_.find(key); left == programs_.end() || left->second.is_up()) return {};
+  }
+  if (mine.progress.phase == Phase::backoff) (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
+  erase(key);
+  return {};
+}
+
+void Guard::erase(const Key& key) {
+  const auto found = programs_.find(key);
+  if (found == programs_.end()) return;
+  const std::string log = log_path(found->second);
+  if (found->second.progress.phase != Phase::running) {
+    std::error_code ignored;
+    std::filesystem::remove(log, ignored);
+    for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
+  }
+  by_lease_.erase(found->second.progress.lease);
+  removed_.push_back({key.first, key.second, ""});
+  dirty_.erase(key);
+  orderings_.erase(key);
+  programs_.erase(found);
+  engine_.wake_capabilities();
+}
+
+Status Guard::update(const Program& program, const Update& changes) {
+  Program& mine = *mutable_program(program);
+  json& request = mine.manifest.request;
+  const auto set = [&](const char* field, Bytes bytes) {
+    if (bytes > Bytes{}) request[field] = bytes.count;
+    else request.erase(field);
+  };
+  const Bytes ceiling = changes.ceiling.value_or(mine.manifest.ceiling());
+  const Bytes soft = changes.soft_limit.value_or(mine.manifest.soft_limit());
+  if (ceiling > Bytes{} && soft >= ceiling) {
+    return bad_request(
+        fmt::format("the soft limit {} is not below the ceiling {}", format_size(soft), format_size(ceiling)),
+        "choose a smaller soft limit; 0 removes it");
+  }
+  const bool resizes = changes.ceiling && mine.manifest.sized_by_ceiling && ceiling > Bytes{};
+  const core::Lease* lease = engine_.state().find(mine.progress.lease);
+  if (lease != nullptr && !lease->ended() && mine.is_up() && mine.progress.phase != Phase::starting) {
+    if (auto done =
+            engine_.decide(core::Amend{lease->id, changes.tier, changes.priority, changes.ceiling, changes.soft_limit});
+        !done)
+      return done.error();
+    // A size that the program exceeds, or that is not free now, is that of its next start.
+    if (resizes && lease->state == core::LeaseState::active)
+      (void)engine_.decide(core::Resize{lease->id, 0, ceiling, true});
+  }
+  if (changes.ceiling) set("memory_bytes", ceiling);
+  if (resizes) set("vram_bytes", ceiling);
+  if (changes.soft_limit) set("soft_bytes", soft);
+  if (changes.tier) request["tier"] = core::to_string(*changes.tier);
+  if (changes.priority) request["priority"] = *changes.priority;
+  mine.manifest.restart = changes.restart.value_or(mine.manifest.restart);
+  changed(mine);
+  return {};
+}
+
+Status Guard::report(const Program& program, const Report& report) {
+  Program& mine = *mutable_program(program);
+  if (report.start != mine.progress.start)
+    return Error{Code::Stale, fmt::format("start {} of '{}' is over", report.start, printable(mine.tag)),
+                 "there is a newer start"};
+  if (report.warning) mine.progress.warning = *report.warning;
+  if (!report.failed.empty() && mine.progress.phase == Phase::starting)
+    ended(mine, {core::EndReason::failed, report.exit_status, false, report.failed}, engine_.now());
+  changed(mine);
+  return {};
+}
+
+// -------------------------------------------------------------------------------- the lease of a start
+
+Status Guard::may_submit(std::uint32_t uid, std::string_view tag, std::uint64_t start) const {
+  const Program* program = find(uid, tag);
+  if (program == nullptr)
+    return not_found(fmt::format("there is no program '{}'", printable(tag)), "sublet programs lists all");
+  if (program->progress.phase == Phase::starting && program->progress.start == start) return {};
+  return Error{Code::Stale, fmt::format("start {} of '{}' is over", start, printable(tag)), "there is a newer start"};
+}
+
+LeaseId Guard::predecessor(std::uint32_t uid, std::string_view tag) const {
+  const Program* program = find(uid, tag);
+  return program == nullptr ? LeaseId{} : program->progress.lease;
+}
+
+void Guard::submitted(std::uint32_t uid, std::string_view tag, const core::Lease& lease) {
+  Program* program = mutable_program(*find(uid, tag));
+  program->progress.lease = lease.id;
+  by_lease_[lease.id] = {uid, std::string(tag)};
+  follow(*program, lease.state, engine_.now());
+  changed(*program);
+}
+
+void Guard::refused(std::uint32_t uid, std::string_view tag, const Error& error) {
+  Program* program = mutable_program(*find(uid, tag));
+  ended(*program, {core::EndReason::failed, {}, false, error.detail}, engine_.now());
+  changed(*program);
+}
+
+}  // namespace sublet::guard

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capability guard: supervised programs, and ceilings of leases. Belongs to the loop thread.
+#pragma once
+
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "engine/keepers.h"
+#include "guard/ceilings.h"
+#include "guard/program.h"
+#include "guard/supervise.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::guard {
+
+struct Options {
+  std::string host;                 // URL of the daemon's socket, for keepers
+  std::string log_dir;              // directory with one directory for each uid
+  Bytes log_max_size = 10 * MiB;    // of one log file
+  int log_keep = 3;                 // rotated files beside the live one
+  bool ceiling_for_all = false;     // guard.ceiling = "lease": a lease without a ceiling has its size as ceiling
+  std::size_t most_programs = 200;  // of one user
+};
+
+// Changes of `sublet update`. An unset field stays as it is; a limit of 0 is removed.
+struct Update {
+  std::optional<Bytes> ceiling{};
+  std::optional<Bytes> soft_limit{};
+  std::optional<Restart> restart{};
+  std::optional<core::Tier> tier{};
+  std::optional<int> priority{};
+};
+
+// A keeper's report about a start without a lease, or about its log.
+struct Report {
+  std::uint64_t start = 0;
+  std::string failed{};  // why the program was not started; "": it was not reported
+  std::optional<int> exit_status{};
+  std::optional<std::string> warning{};  // "": the warning is over
+};
+
+class Guard final : public engine::Capability {
+ public:
+  // Keeps references. Call engine.add() with it.
+  Guard(engine::Engine& engine, engine::Keepers& keepers, Options options);
+
+  // --- reading ---
+  const Program* find(std::uint32_t uid, std::string_view tag) const;
+  const Program* find_user(std::string_view user, std::string_view tag) const;
+  // By uid and tag.
+  const std::map<std::pair<std::uint32_t, std::string>, Program>& programs() const { return programs_; }
+  std::string log_path(const Program& program) const;
+  const Options& options() const { return options_; }
+
+  // --- requests; the caller stores the rows (Engine::store_rows) ---
+  // Adds the program and begins its first start. InUse: the user has a program with this tag.
+  Result<const Program*> add(Program program);
+  Status stop(const Program& program, bool force, std::uint32_t asked_by);
+  Status restart(const Program& program, std::uint32_t asked_by);
+  // Without `keep_running`, the program is ended first. With it, the program and its lease stay.
+  Status remove(const Program& program, bool keep_running, std::uint32_t asked_by);
+  Status update(const Program& program, const Update& changes);
+  Status report(const Program& program, const Report& report);
+
+  // --- the lease of a start ---
+  // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
+  Status may_submit(std::uint32_t uid, std::string_view tag, std::uint64_t start) const;
+  // The lease whose memory may be kept for the next start; none if there is none.
+  LeaseId predecessor(std::uint32_t uid, std::string_view tag) const;
+  // The start has got this lease. Call it before the lease is stored.
+  void submitted(std::uint32_t uid, std::string_view tag, const core::Lease& lease);
+  // The lease of the start was refused.
+  void refused(std::uint32_t uid, std::string_view tag, const Error& error);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan& plan, Time now) override;
+  std::vector<store::ProgramRow> take_rows() override;
+  void committed(std::uint64_t sequence) override;
+  void measured(Time now) override;
+  Time due(Time now) override;
+
+ private:
+  using Key = std::pair<std::uint32_t, std::string>;
+  // A start until its lease is there; forgotten at a restart of the daemon.
+  struct Ordering {
+    std::uint64_t after = 0;  // batch that must be durable before the keeper is ordered; 0: not known yet
+    bool ordered = false;
+    ProcessRef keeper{};  // once it is known
+  };
+
+  Program* mutable_program(const Program& program);
+  void changed(const Program& program);
+  void ended(Program& program, const Ended& end, Time now);
+  void erase(const Key& key);
+  Status end_lease(const Program& program, bool force, std::uint32_t asked_by);
+  Time supervise(Program& program, Time now);
+  Time start_keeper(Program& program, Time now);
+  void keep_memory(const Program& program);
+  void check_lease(Program& program, Time now);
+  std::string document(const Program& program) const;
+
+  engine::Engine& engine_;
+  engine::Keepers& keepers_;
+  Options options_;
+  std::map<Key, Program> programs_;
+  std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
+  std::map<Key, Ordering> orderings_;
+  std::set<Key> dirty_;
+  std::vector<store::ProgramRow> removed_;
+  std::uint64_t last_number_ = 0;
+  Ceilings ceilings_;
+};
+
+}  // namespace sublet::guard

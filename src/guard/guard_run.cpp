@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Guard that follows leases and starts keepers.
+#include "base/log.h"
+#include "base/text.h"
+#include "guard/guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::guard {
+
+using nlohmann::json;
+
+namespace {
+
+// How long a start may take until its keeper asks for a lease; meanwhile the keeper is looked for this often.
+constexpr Duration look_for_keeper = std::chrono::seconds(1);
+
+// Whether the owner or an admin wanted this end.
+bool on_request(const core::Lease& lease, const core::Plan& plan) {
+  if (lease.end_reason == core::EndReason::revoked) return true;
+  if (lease.end_reason == core::EndReason::released && lease.stop_requested) return true;
+  return std::ranges::any_of(plan.reasons, [&](const core::Reason& reason) {
+    using Kind = core::ReasonKind;
+    const Kind kind = reason.kind;
+    return reason.lease == lease.id &&
+           (kind == Kind::cancelled_by_owner || kind == Kind::cancelled_by_admin || kind == Kind::released_by_owner);
+  });
+}
+
+std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
+  std::string why(core::to_string(lease.end_reason));
+  for (const core::Reason& reason : plan.reasons)
+    if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
+  return why;
+}
+
+}  // namespace
+
+void Guard::loaded(const store::Loaded& rows, Time now) {
+  programs_.clear();
+  by_lease_.clear();
+  orderings_.clear();
+  dirty_.clear();
+  removed_.clear();
+  for (const store::ProgramRow& row : rows.programs) {
+    auto program = from_row(row);
+    if (!program) {
+      log::error("{}", program.error().detail);
+      continue;
+    }
+    last_number_ = std::max(last_number_, program->number);
+    const Key key{row.uid, row.tag};
+    Program& kept = programs_.emplace(key, std::move(*program)).first->second;
+    if (kept.progress.phase == Phase::starting) {
+      begin_start(kept, now);  // the keeper of the earlier order may live, and is refused from now on
+      orderings_[key] = {};
+      dirty_.insert(key);
+    } else if (kept.is_up()) {
+      by_lease_[kept.progress.lease] = key;
+    }
+  }
+  ceilings_.loaded();
+}
+
+void Guard::decided(const core::Plan& plan, Time now) {
+  ceilings_.decided(plan);
+  if (by_lease_.empty()) return;
+  for (const core::Lease& lease : plan.changed) {
+    const auto found = by_lease_.find(lease.id);
+    if (found == by_lease_.end()) continue;
+    Program& program = programs_.at(found->second);
+    if (!lease.ended()) {
+      const Phase before = program.progress.phase;
+      follow(program, lease.state, now);
+      if (program.progress.phase != before) dirty_.insert(found->second);
+      continue;
+    }
+    ended(program, {lease.end_reason, lease.exit_status, on_request(lease, plan), why_ended(lease, plan)}, now);
+  }
+}
+
+void Guard::ended(Program& program, const Ended& end, Time now) {
+  const Key key{program.uid, program.tag};
+  by_lease_.erase(program.progress.lease);
+  end_start(program, end, now);
+  orderings_[key] = {};
+  dirty_.insert(key);
+  log::info("program {}/{} {}: {}", program.user, printable(program.tag), to_string(program.progress.phase), end.why);
+}
+
+std::vector<store::ProgramRow> Guard::take_rows() {
+  std::vector<store::ProgramRow> rows = std::exchange(removed_, {});
+  for (const Key& key : std::exchange(dirty_, {})) rows.push_back(to_row(programs_.at(key)));
+  return rows;
+}
+
+void Guard::committed(std::uint64_t sequence) {
+  const auto waits = [sequence](const auto& entry) {
+    const Ordering& ordering = entry.second;
+    return !ordering.ordered && ordering.after != 0 && ordering.after <= sequence;
+  };
+  if (std::ranges::any_of(orderings_, waits)) engine_.wake_capabilities();
+}
+
+void Guard::measured(Time now) { ceilings_.measured(now); }
+
+Time Guard::due(Time now) {
+  Time next = ceilings_.due(now);
+  std::vector<Key> keys;
+  for (const auto& [key, program] : programs_) keys.push_back(key);
+  for (const Key& key : keys) {
+    const auto found = programs_.find(key);
+    if (found != programs_.end()) next = std::min(next, supervise(found->second, now));
+  }
+  return next;
+}
+
+// Moves the program on. Returns when to look at it again.
+Time Guard::supervise(Program& program, Time now) {
+  const Key key{program.uid, program.tag};
+  if (program.progress.removing && !program.is_up()) {
+    erase(key);
+    return Time::never();
+  }
+  switch (program.progress.phase) {
+    case Phase::starting: return start_keeper(program, now);
+    case Phase::queued:
+    case Phase::running: check_lease(program, now); return Time::never();
+    case Phase::backoff:
+      if (program.progress.next_start > now) {
+        keep_memory(program);
+        return program.progress.next_start;
+      }
+      begin_start(program, now);
+      orderings_[key] = {};
+      dirty_.insert(key);
+      engine_.wake_capabilities();  // once the start is handed to the store
+      return Time::never();
+    default: return Time::never();
+  }
+}
+
+// A lease that ended while nobody looked, for example with a lost store.
+void Guard::check_lease(Program& program, Time now) {
+  const core::Lease* lease = engine_.find(program.progress.lease);
+  if (lease != nullptr && !lease->ended()) return;
+  ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
+  engine_.wake_capabilities();
+}
+
+void Guard::keep_memory(const Program& program) {
+  const core::Lease* lease = engine_.state().find(program.progress.lease);
+  if (lease == nullptr || !lease->ended() || lease->kept_until) return;
+  const Time until = *lease->ended_at + kept_for;
+  if (program.progress.next_start < until && engine_.now() < until) (void)engine_.decide(core::Keep{lease->id, until});
+}
+
+Time Guard::start_keeper(Program& program, Time now) {
+  const Key key{program.uid, program.tag};
+  Ordering& ordering = orderings_[key];
+  if (ordering.ordered) {
+    if (!ordering.keeper || engine_.programs().lives(ordering.keeper)) return now + look_for_keeper;
+    ended(program, {core::EndReason::failed, {}, false, "its keeper ended before it asked for a lease"}, now);
+    engine_.wake_capabilities();
+    return Time::never();
+  }
+  if (dirty_.contains(key)) {  // not handed to the store yet
+    engine_.wake_capabilities();
+    return Time::never();
+  }
+  if (ordering.after == 0) ordering.after = engine_.intended();
+  if (!engine_.is_durable(ordering.after)) return Time::never();  // committed() calls again
+  ordering.ordered = true;
+  const std::uint64_t start = program.progress.start;
+  const engine::KeeperOrder order{program.uid, program.user, document(program),
+                                  fmt::format("{}/{}", options_.log_dir, program.uid)};
+  keepers_.start(order, [this, key, start](const Result<ProcessRef>& started) {
+    const auto found = programs_.find(key);
+    if (found == programs_.end() || found->second.progress.start != start) return;
+    Program& mine = found->second;
+    if (started) {
+      orderings_[key].keeper = *started;
+    } else if (mine.progress.phase == Phase::starting) {
+      ended(mine, {core::EndReason::failed, {}, false, "its keeper could not be started: " + started.error().detail},
+            engine_.now());
+    }
+    engine_.wake_capabilities();
+  });
+  return now + look_for_keeper;
+}
+
+std::string Guard::document(const Program& program) const {
+  json request = program.manifest.request;
+  request["tag"] = program.tag;
+  request["command"] = program.manifest.command;
+  const json name{{"tag", program.tag}, {"start", program.progress.start}};
+  request["program"] = name;
+  const json document{
+      {"host", options_.host},
+      {"program", name},
+      {"request", std::move(request)},
+      {"arguments", program.manifest.arguments},
+      {"environment", program.manifest.environment},
+      {"directory", program.manifest.directory},
+      {"umask", program.manifest.umask},
+      {"limits", program.manifest.limits},
+      {"log", {{"path", log_path(program)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}}}};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace sublet::guard
