@@ -143,6 +143,10 @@ Option Command::option(const char* names, std::vector<std::string>& into, const 
   return {app_->add_option(names, into, text), app_};
 }
 
+Option Command::repeated(const char* names, std::vector<std::string>& into, const char* text) const {
+  return {app_->add_option(names, into, text)->expected(1, INT_MAX)->allow_extra_args(false), app_};
+}
+
 Option Command::option(const char* names, int& into, const char* text) const {
   return taken(
       names, [&into](const std::string& value) { return take_number(value, into); }, text);
@@ -159,12 +163,13 @@ Option Command::size(const char* names, std::optional<Bytes>& into, const char* 
       .type("SIZE");
 }
 
-Option Command::size_or_all(const char* names, std::optional<Bytes>& into, bool& all, const char* text) const {
-  const auto take = [&into, &all](const std::string& value) {
-    all = value == "all";
-    return all ? Status() : take_size(value, into);
+Option Command::size_or_word(const char* names, std::optional<Bytes>& into, const char* word, bool& is_word,
+                             const char* text) const {
+  const auto take = [&into, word, &is_word](const std::string& value) {
+    is_word = value == word;
+    return is_word ? Status() : take_size(value, into);
   };
-  return taken(names, take, text).type("SIZE").offers({Offer::Of::words, {"all"}});
+  return taken(names, take, text).type("SIZE").offers({Offer::Of::words, {word}});
 }
 
 Option Command::duration(const char* names, std::optional<Duration>& into, const char* text) const {

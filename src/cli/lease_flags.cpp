@@ -71,6 +71,10 @@ Error no_device(const LeaseFlags& flags, const json& status, std::string_view pr
 Result<Size> all_of_a_device(const LeaseFlags& flags, const json& status) {
   const Whole whole = whole_device(flags, status, &Whole::most);
   if (whole.most == Bytes{}) return no_device(flags, status, "--vram is all");
+  if (flags.memory && *flags.memory < whole.most)
+    return bad_request(fmt::format("--memory is {}, less than the {} of --vram all", format_size(*flags.memory),
+                                   format_size(whole.most)),
+                       "the ceiling must be at least the size of the lease");
   return Size{whole.most, "the whole of " + whole.id};
 }
 
@@ -123,9 +127,9 @@ bool device_matches(const json& device, const std::string& wanted) {
 }
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
-  command.size_or_all("-m,--vram", flags.vram, flags.all,
-                      "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
-                      "runs of the program used, plus a tenth; else a whole device without its unleased memory");
+  command.size_or_word("-m,--vram", flags.vram, "all", flags.all,
+                       "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
+                       "runs of the program used, plus a tenth; else a whole device without its unleased memory");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
   command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
@@ -157,13 +161,10 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
-  command.not_yet({"--soft"}, "limits on what a program takes");
   command.flag("--dry-run", flags.dry_run, "Only print what would happen, and which leases would be paused");
 }
 
-Bytes whole_size(const LeaseFlags& flags, const json& status) {
-  return whole_device(flags, status, &Whole::most).most;
-}
+Bytes whole_size(const LeaseFlags& flags, const json& status) { return whole_device(flags, status, &Whole::most).most; }
 
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
                          client::Client& client) {
@@ -198,6 +199,8 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.gpus > 1) body["devices"] = flags.gpus;
   if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;
   if (flags.priority) body["priority"] = *flags.priority;
+  if (flags.memory) body["memory_bytes"] = flags.memory->count;
+  if (flags.soft) body["soft_bytes"] = flags.soft->count;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   return body;
 }

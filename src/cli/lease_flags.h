@@ -16,7 +16,8 @@ struct LeaseFlags {
   std::optional<Bytes> vram;      // per device; unset: choose_size() chooses
   bool all = false;               // --vram all: a whole device without its headroom
   std::optional<Bytes> min_vram;  // least size per device that is accepted
-  std::optional<Bytes> memory;    // `run` only
+  std::optional<Bytes> memory;    // `run` only: ceiling per device
+  std::optional<Bytes> soft;      // `run` only: soft limit per device
   std::string gpu;                // --gpu; "" or "any": every device
   int gpus = 1;                   // number of devices, all or none
   std::string tier, tenant, name, tag, pausable;

@@ -11,8 +11,14 @@ using nlohmann::json;
 
 TEST(Proclist, ShowsContainersWhereThereAreSome) {
   json list{{"processes",
-             {{{"pid", 42}, {"user", "ana"}, {"command", "train"}, {"device", "GPU-1111"}, {"used_bytes", GiB.count},
-               {"lease", "lease-1"}, {"link", "owner"}, {"container", nullptr}}}}};
+             {{{"pid", 42},
+               {"user", "ana"},
+               {"command", "train"},
+               {"device", "GPU-1111"},
+               {"used_bytes", GiB.count},
+               {"lease", "lease-1"},
+               {"link", "owner"},
+               {"container", nullptr}}}}};
   EXPECT_EQ(*render_processes(list, Common{}, at_noon()),
             "PID  USER  GPU      USED  LEASE    LINK   COMMAND\n"
             " 42  ana   gpu0  1.0 GiB  lease-1  owner  train\n");
