@@ -27,6 +27,12 @@ struct Name {
   auto operator<=>(const Name&) const = default;
 };
 
+// One word of a short list, which stands in the table of keys.
+struct Choice {
+  std::string word;
+  auto operator<=>(const Choice&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the system's actor, or none if the daemon starts its own
@@ -46,6 +52,12 @@ struct Config {
     Duration max_age = std::chrono::seconds(15);
     Duration forget_after = std::chrono::minutes(10);
   } gpu;
+  struct Guard {
+    bool enabled = true;
+    Choice ceiling{"none"};
+    Bytes log_max_size = 10 * MiB;
+    std::int64_t log_keep = 3;
+  } guard;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);

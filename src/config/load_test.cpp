@@ -262,7 +262,7 @@ TEST(Schema, EveryRowHoldsTogether) {
     EXPECT_EQ(key.summary.back(), '.') << key.name;
     Config config;
     for (const std::string_view text : {key.minimum, key.maximum}) {
-      if (type_name(key) == "true or false") continue;
+      if (type_name(key) == "true or false" || type_name(key) == "word") continue;
       EXPECT_TRUE(set_value(key, text, config)) << key.name << " " << text;
     }
     std::string text = default_text(key);
@@ -271,6 +271,18 @@ TEST(Schema, EveryRowHoldsTogether) {
     EXPECT_EQ(value_text(key, config), default_text(key));
   }
   for (const LaterKey& key : later_keys()) EXPECT_EQ(find(key.name), nullptr) << key.name;
+}
+
+TEST(Schema, TakesOnlyTheWordsOfAChoice) {
+  Config config;
+  EXPECT_TRUE(set_value(*find("guard.ceiling"), "lease", config));
+  EXPECT_EQ(config.guard.ceiling.word, "lease");
+  for (const char* wrong : {"leases", "", "none lease", " none"}) {
+    const Status refused = set_value(*find("guard.ceiling"), wrong, config);
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().hint, "the default is \"none\"");
+  }
+  EXPECT_EQ(config.guard.ceiling.word, "lease") << "a refused value changes nothing";
 }
 
 TEST(Schema, SpellsValuesAsTheFileHasThem) {

@@ -43,6 +43,16 @@ constexpr Key table[] = {
      +[](Config& c) -> std::string& { return c.gpu.nvml; }},
     {"gpu.timeout", "1s", "5m", "A reading of the GPUs that takes longer is abandoned, and its helper is replaced.",
      +[](Config& c) -> Duration& { return c.gpu.timeout; }},
+    {"guard.ceiling", "none lease", "",
+     "Leases that have a ceiling. none: those with `--memory`. lease: every lease that `sublet run` starts; without "
+     "`--memory` its size is its ceiling.",
+     +[](Config& c) -> Choice& { return c.guard.ceiling; }},
+    {"guard.enabled", "", "", "Supervise programs (`sublet run --detach`) and enforce ceilings (`--memory`).",
+     +[](Config& c) -> bool& { return c.guard.enabled; }},
+    {"guard.log_keep", "0", "100", "Number of full log files of a supervised program that are kept.",
+     +[](Config& c) -> std::int64_t& { return c.guard.log_keep; }},
+    {"guard.log_max_size", "64KiB", "1TiB", "Size at which the log of a supervised program is put aside as full.",
+     +[](Config& c) -> Bytes& { return c.guard.log_max_size; }},
     {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease has ended.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
     {"lease.linger", "0s", "1h", "Time that a lease held by a connection outlives its last connection.",
@@ -175,6 +185,8 @@ std::string spelled(const std::string& path) { return path; }
 
 std::string spelled(const LoopbackAddress& address) { return address_text(address); }
 
+std::string spelled(const Choice& choice) { return choice.word; }
+
 std::string spelled(const Name& name) { return name.text; }
 
 // These functions have their own hints: a flag accepts a bare number, but a file's value needs its unit.
@@ -237,6 +249,23 @@ Status parse(std::string_view text, LoopbackAddress& into) {
   return {};
 }
 
+Status parse(std::string_view text, Choice& into) {
+  into.word = text;
+  return {};
+}
+
+// The words of a choice: "none, lease".
+std::string list_words(std::string_view words) {
+  std::string out(words);
+  for (std::size_t at = 0; (at = out.find(' ', at)) != std::string::npos; at += 2) out.replace(at, 1, ", ");
+  return out;
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  return !word.empty() && word.find(' ') == std::string_view::npos &&
+         fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
 Status parse(std::string_view text, Name& into) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -255,7 +284,11 @@ template <typename Rule, typename Value>
 Status set_in_range(const Rule& key, const std::string& hint, std::string_view text, Value& into) {
   Value value{};
   if (const Status parsed = parse(text, value); !parsed) return parsed.error();
-  if (!key.minimum.empty()) {
+  if constexpr (std::is_same_v<Value, Choice>) {
+    if (!has_word(key.minimum, text)) {
+      return bad_request(fmt::format("{} is none of: {}", printable(text), list_words(key.minimum)), hint);
+    }
+  } else if (!key.minimum.empty()) {
     Value low{};
     Value high{};
     (void)parse(key.minimum, low);  // the table's own texts; a test parses all of them
@@ -293,8 +326,8 @@ std::string in_file(const Value& value) {
 }
 
 std::string_view type_at(std::size_t index) {
-  static constexpr std::string_view names[] = {"duration", "size",    "integer",       "number",
-                                               "path",     "address", "true or false", "name"};
+  static constexpr std::string_view names[] = {"duration", "size",          "integer", "number", "path",
+                                               "address",  "true or false", "word",    "name"};
   return names[index];
 }
 
@@ -303,6 +336,7 @@ std::string range_of(const Rule& key) {
   const std::string_view type = type_name(key);
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
+  if (type == "word") return list_words(key.minimum);
   if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }

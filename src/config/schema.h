@@ -16,11 +16,12 @@ namespace sublet::config {
 // Returns a reference to the value in a Config. The alternative of the variant is the type of the value.
 using Access =
     std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
-                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&)>;
+                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&)>;
 
 struct Key {
-  std::string_view name;     // "queue.claim_window": table and key
-  std::string_view minimum;  // smallest value in the file's own form, "" for a path
+  std::string_view name;  // "queue.claim_window": table and key
+  // The smallest value in the file's own form; "" for a path; the words of a choice, separated by blanks.
+  std::string_view minimum;
   std::string_view maximum;
   std::string_view summary;  // one sentence
   Access access;
@@ -30,9 +31,9 @@ std::span<const Key> keys();  // sorted by name
 const Key* find(std::string_view name);
 
 // How a value is reached in a row of a list; the row is of the list's own type. The alternative is the type.
-using FieldAccess =
-    std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
-                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Name& (*)(void*)>;
+using FieldAccess = std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
+                                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*),
+                                 Choice& (*)(void*), Name& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -104,7 +105,7 @@ struct LaterKey {
 };
 std::span<const LaterKey> later_keys();
 
-// "duration", "size", "integer", "number", "path", "address", "true or false", "name" (fields alone)
+// "duration", "size", "integer", "number", "path", "address", "true or false", "word", "name" (fields alone)
 std::string_view type_name(const Key& key);
 std::string_view type_name(const Field& field);
 std::string value_text(const Key& key, const Config& config);  // as the value stands in the file: "10s" in quotes, 256

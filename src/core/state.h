@@ -308,10 +308,10 @@ class State {
     Time grace_until;             // after a restart or a clock gap: no owner counts as gone before this
     // The obstacles to its preemption that were noted last: the leases, and the codes of their obstacles.
     std::vector<std::string> obstacle_leases, obstacle_codes;
-    Time obstacles_at;            // when they were last looked for
-    bool killed = false;          // SIGKILL was ordered
-    bool program_ended = false;   // the program of its keeper is known to have ended
-    Time gone_at;                 // when it ended or was killed; earlier readings do not show its bytes gone
+    Time obstacles_at;           // when they were last looked for
+    bool killed = false;         // SIGKILL was ordered
+    bool program_ended = false;  // the program of its keeper is known to have ended
+    Time gone_at;                // when it ended or was killed; earlier readings do not show its bytes gone
     // Pausing or resuming, as far as that is observed:
     std::optional<Time> yielded_at;       // when its method reported the bytes freed; verification runs since then
     Time proven_at;                       // when the last snapshot that proves the pause began

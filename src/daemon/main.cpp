@@ -10,6 +10,7 @@
 #include "daemon/service_manager.h"
 #include "daemon/wiring.h"
 #include "engine/engine.h"
+#include "guard/guard.h"
 #include "http/server.h"
 #include "proc/pidfd.h"
 #include "store/sqlite_store.h"
@@ -71,10 +72,14 @@ int run(const daemon::Options& options) {
   wiring.failpoints = &failpoints;
   const std::string crashes = store_path + ".crashes";
   wiring.rules.safe_mode = daemon::safe_mode_after(daemon::record_crashes(crashes), wall_time());
-  engine::Engine engine(io, store, engine::real_machine(io, daemon::machine_options(config, *places)),
-                        std::move(wiring));
+  engine::Machine machine = engine::real_machine(io, daemon::machine_options(config, *places));
+  engine::Keepers& keepers = *machine.keepers;
+  engine::Engine engine(io, store, std::move(machine), std::move(wiring));
+  guard::Guard guard(engine, keepers, daemon::guard_options(config, *places));
+  if (config.guard.enabled) engine.add(guard);
   http::Server server(io, engine,
-                      {.socket_path = places->socket,
+                      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr},
+                       .socket_path = places->socket,
                        .socket_mode = 0666,
                        .own_uid = ::geteuid(),
                        .own_daemon = places->mode != "system",

@@ -24,9 +24,11 @@ struct Places {
   std::string config_file;
   std::string state_dir;  // directory of the store and the exit records
   std::string exit_dir;
+  std::string log_dir;  // of supervised programs, with one directory for each uid
   std::string socket;
   std::string env_file;                            // DIR/env, to be sourced by a shell; "" without --dir
   std::string helper;                              // path of sublet-gpu
+  std::string keeper;                              // path of sublet-keep
   std::string actor;                               // path of sublet-actor
   std::string actor_socket;                        // socket of the system's actor; "": the actor is our child
   std::string group_name;                          // NAME of its control groups

@@ -96,6 +96,7 @@ Places places_of_mode(const Options& options) {
   // Made absolute, because clients may have another working directory.
   if (!options.config.empty()) places.config_file = fs::absolute(options.config).lexically_normal().string();
   places.exit_dir = places.state_dir + "/exits";
+  places.log_dir = places.state_dir + "/logs";
   return places;
 }
 
@@ -154,6 +155,7 @@ Result<Places> prepare(const Options& given, StartFiles& files) {
     return unavailable(fmt::format("sublet-gpu is neither beside subletd ({}) nor in libexec", bin.string()),
                        "install sublet-gpu there: it reads the GPUs for the daemon");
   }
+  places.keeper = find_program(bin, "sublet-keep");
   if (auto found = find_actor(bin, places); !found) return found.error();
   if (!options.sim.empty()) {
     if (auto made = make_cards(bin, options); !made) return made.error();

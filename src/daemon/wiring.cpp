@@ -72,6 +72,14 @@ engine::Options engine_options(const Config& config, const Places& places, const
   return options;
 }
 
+guard::Options guard_options(const Config& config, const Places& places) {
+  return {.host = "unix://" + places.socket,
+          .log_dir = places.log_dir,
+          .log_max_size = config.guard.log_max_size,
+          .log_keep = static_cast<int>(config.guard.log_keep),
+          .ceiling_for_all = config.guard.ceiling.word == "lease"};
+}
+
 engine::MachineOptions machine_options(const Config& config, const Places& places) {
   engine::MachineOptions options;
   options.probe = {.helper = places.helper,
@@ -91,6 +99,7 @@ engine::MachineOptions machine_options(const Config& config, const Places& place
   options.actor_parks = places.mode == "system" || !socket.empty();
   options.reconnect = config.lease.reconnect;
   options.answers_dir = places.exit_dir;
+  options.keeper = places.keeper;
   return options;
 }
 

@@ -5,12 +5,14 @@
 #include "config/config.h"
 #include "daemon/options.h"
 #include "engine/engine.h"
+#include "guard/guard.h"
 
 #include <string>
 
 namespace sublet::daemon {
 
 // `dir`: the directory of a private daemon, else "".
+guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 
 engine::MachineOptions machine_options(const Config& config, const Places& places);

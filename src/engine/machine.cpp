@@ -75,6 +75,8 @@ Machine real_machine(boost::asio::io_context& io, const MachineOptions& options)
   machine.programs = std::move(programs);
   machine.parker = std::make_unique<DriverParker>(io, local_parking(io, std::move(parking)));
   machine.cooperation = std::make_unique<LocalCooperation>(io, *machine.programs, options.answers_dir);
+  machine.keepers =
+      options.keeper.empty() ? no_keepers(io, "sublet-keep is not installed") : local_keepers(io, options.keeper);
   return machine;
 }
 

@@ -10,6 +10,7 @@
 #include "engine/driver_parker.h"
 #include "engine/helper_probe.h"
 #include "engine/host.h"
+#include "engine/keepers.h"
 #include "engine/local_checkpoint_helper.h"
 #include "engine/programs.h"
 
@@ -27,6 +28,7 @@ struct Machine {
   std::unique_ptr<Programs> programs;  // may refer to `actor`
   std::unique_ptr<Parker> parker;
   std::unique_ptr<Cooperation> cooperation;  // may refer to `programs`
+  std::unique_ptr<Keepers> keepers;          // may refer to `actor`; null: no keeper is ever started
 };
 
 struct MachineOptions {
@@ -34,6 +36,7 @@ struct MachineOptions {
   LocalParking parker;
   bool actor_parks = false;  // the actor starts the helpers that park, with the rights of their processes
   ActorOptions actor;
+  std::string keeper{};                           // path of sublet-keep
   std::string answers_dir{};                      // directory for answers of programs that yield by signals
   Duration reconnect = std::chrono::seconds(30);  // time for a living keeper to report an exit status
 };

@@ -12,6 +12,8 @@ struct LeaseCall {
   core::Submit submit;
   Duration wait{};  // time that the answer may wait for the grant
   Secret token;
+  // Set if a supervised program's keeper asks: the tag, and the number of the start.
+  std::optional<std::pair<std::string, std::uint64_t>> program = {};
   std::string more = {};  // a further field of the answer as JSON, `"name":value`; "" for none
 };
 

@@ -24,7 +24,7 @@ class Body {
   explicit Body(const nlohmann::json& body, std::string prefix = {});
 
   std::optional<std::string> text(std::string_view name, std::size_t max_length = 128);
-  std::optional<std::string> name(std::string_view field);                             // see plain_name()
+  std::optional<std::string> name(std::string_view field);                              // see plain_name()
   std::optional<std::string> label(std::string_view field, bool may_be_empty = false);  // see is_label()
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   std::optional<bool> boolean(std::string_view name);

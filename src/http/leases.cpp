@@ -3,8 +3,10 @@
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "core/rehearse.h"
+#include "guard/guard.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
+#include "http/programs.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
@@ -65,19 +67,27 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   return {};
 }
 
-Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
-  if (auto taken = take_word(body, "tier", core::parse_tier, lease.tier, tiers); !taken) return taken;
-  if (auto taken = take_word(body, "pausable", parse_pausable, lease.pausable, pausables); !taken) return taken;
-  lease.priority =
-      static_cast<int>(body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
-  if (peer.role == engine::Role::admin) return {};
-  if (std::abs(lease.priority) > core::tenant_priority_limit) {
-    return denied(fmt::format("priority {} is not between -{} and {}", lease.priority, core::tenant_priority_limit,
-                              core::tenant_priority_limit),
-                  "only admins may use higher values");
+Status take_limits(Body& body, const engine::Engine& engine, Lease& lease) {
+  lease.ceiling = {body.integer("memory_bytes", least_lease.count, 1LL << 62).value_or(0)};
+  lease.soft_limit = {body.integer("soft_bytes", 1, 1LL << 62).value_or(0)};
+  if (lease.ceiling > Bytes{} && lease.soft_limit >= lease.ceiling) {
+    return bad_request(
+        fmt::format("soft_bytes is {} and memory_bytes is {}", lease.soft_limit.count, lease.ceiling.count),
+        "the soft limit must be below the ceiling");
   }
-  if (lease.tier == core::Tier::critical)
-    return denied("only admins may use the tier critical", "your highest tier is interactive");
+  return check_ceiling(engine, lease.ceiling);
+}
+
+// The keeper of a supervised program asks for the lease of a start.
+Status take_program(Body& body, LeaseCall& asked) {
+  const json* given = body.object("program");
+  if (given == nullptr) return {};
+  Body program(*given, "program.");
+  const auto tag = program.label("tag");
+  const auto start = program.integer("start", 1, INT64_MAX);
+  if (auto finished = program.finish(); !finished) return finished;
+  if (!tag || !start) return bad_request("program has no tag or no start", "give both, or leave program out");
+  asked.program = {*tag, static_cast<std::uint64_t>(*start)};
   return {};
 }
 
@@ -120,6 +130,8 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_rank(body, peer, lease); !taken) return taken.error();
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
+  if (auto taken = take_limits(body, call.engine, lease); !taken) return taken.error();
+  if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
   lease.vram = {*vram};
@@ -178,6 +190,48 @@ Response rehearsed(const Call& call, const LeaseCall& asked) {
 
 }  // namespace
 
+Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
+  if (auto taken = take_word(body, "tier", core::parse_tier, lease.tier, tiers); !taken) return taken;
+  if (auto taken = take_word(body, "pausable", parse_pausable, lease.pausable, pausables); !taken) return taken;
+  lease.priority =
+      static_cast<int>(body.integer("priority", -core::admin_priority_limit, core::admin_priority_limit).value_or(0));
+  if (peer.role == engine::Role::admin) return {};
+  if (std::abs(lease.priority) > core::tenant_priority_limit) {
+    return denied(fmt::format("priority {} is not between -{} and {}", lease.priority, core::tenant_priority_limit,
+                              core::tenant_priority_limit),
+                  "only admins may use higher values");
+  }
+  if (lease.tier == core::Tier::critical)
+    return denied("only admins may use the tier critical", "your highest tier is interactive");
+  return {};
+}
+
+Status check_ceiling(const engine::Engine& engine, Bytes ceiling) {
+  Bytes most;
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    if (!device.read_at) return {};  // not every device is known yet
+    most = std::max(most, device.reading.total);
+  }
+  if (ceiling <= most || most == Bytes{}) return {};
+  return Error{Code::TooLarge,
+               fmt::format("the ceiling {} is more than any device has; the most is {}", format_size(ceiling),
+                           format_size(most)),
+               "choose a smaller ceiling, or none"};
+}
+
+Status check_lease_request(Call& call, const json& body) {
+  Request request = call.request;
+  request.body = body;
+  Call again{request, call.engine, {}, {}, call.capabilities};
+  bool dry_run = false;
+  const auto asked = read_request(again, dry_run);
+  if (!asked) return asked.error();
+  const auto found = core::rehearse(call.engine.state(), call.engine.rules(), asked->submit, call.engine.host_memory(),
+                                    call.engine.now());
+  if (!found && (found.error().code == Code::TooLarge || found.error().code == Code::BadRequest)) return found.error();
+  return {};
+}
+
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
   const int live = engine.meter().live(peer.uid);
   if (live < engine.options().leases_per_user) return {};
@@ -223,14 +277,25 @@ Reply submit(Call& call, LeaseCall asked) {
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
   LeaseId id;
+  guard::Guard* guard = asked.program ? call.capabilities.guard : nullptr;
+  if (guard != nullptr) {
+    const auto& [tag, start] = *asked.program;
+    if (auto may = guard->may_submit(peer.uid, tag, start); !may) return problem(may.error());
+    asked.submit.successor_of = guard->predecessor(peer.uid, tag);
+  }
   std::string shown;  // with its token, which belongs to this reply alone
   auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
+    if (guard != nullptr) guard->submitted(peer.uid, asked.program->first, lease);
     const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
     shown = with_field(made, "token", asked.token.text);
     return engine::Answered{status_of(lease), sealed(made, asked.token)};
   });
-  if (!answered) return problem(answered.error());
+  if (!answered) {
+    if (guard != nullptr && answered.error().code != Code::Unavailable)
+      guard->refused(peer.uid, asked.program->first, answered.error());
+    return problem(answered.error());
+  }
   const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;
   if (by_connection) engine.hold(id, call.request.session, peer.pid);
   if (asked.wait <= Duration::zero() || answered->status == 201) {

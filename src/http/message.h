@@ -14,9 +14,18 @@
 #include <variant>
 #include <vector>
 
+namespace sublet::guard {
+class Guard;
+}
+
 namespace sublet::http {
 
 using nlohmann::json;
+
+// The capabilities above the engine; null: switched off. They outlive the server.
+struct Capabilities {
+  guard::Guard* guard = nullptr;
+};
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.
 inline Error bad_request(std::string detail, std::string hint) {
@@ -95,8 +104,14 @@ struct FollowEvents {
   bool follow = true;  // false: end after the stored events
 };
 
+// Answers with a stream of text until `next` has no more, or the connection ends.
+struct TextStream {
+  std::function<std::string()> next;  // the next piece; "": none for now
+  bool follow = false;                // wait for more
+};
+
 struct Later;
-using Reply = std::variant<Response, WaitForLease, FollowEvents, Later>;
+using Reply = std::variant<Response, WaitForLease, FollowEvents, TextStream, Later>;
 
 // Answers from the store's thread: call `start` with the receiver, on the loop thread.
 struct Later {
@@ -112,6 +127,7 @@ struct Call {
   engine::Engine& engine;
   std::vector<std::string> args;  // values of the {…} parts of the path, in order
   engine::Remember remember;      // the Idempotency-Key, if given
+  Capabilities capabilities = {};
 };
 
 }  // namespace sublet::http

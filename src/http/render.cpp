@@ -134,6 +134,11 @@ void write_asked(JsonText& out, const core::Lease& lease) {
   out.field("vram_bytes", lease.vram.count).field("asked_vram_bytes", lease.asked_vram.count).key("min_vram_bytes");
   if (lease.min_vram > Bytes{}) out.value(lease.min_vram.count);
   else out.value(nullptr);
+  const auto limit = [&out](std::string_view name, Bytes bytes) {
+    out.field(name, bytes > Bytes{} ? std::optional(bytes.count) : std::nullopt);
+  };
+  limit("memory_bytes", lease.ceiling);
+  limit("soft_bytes", lease.soft_limit);
 }
 
 void write_times(JsonText& out, const core::Lease& lease) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
-// tokens.cpp.
+// tokens.cpp, programs.cpp and program_log.cpp (supervised programs).
 #pragma once
 
 #include "http/message.h"
@@ -42,5 +42,15 @@ Reply get_cooperate(Call& call);
 Reply post_cooperate(Call& call);
 Reply delete_cooperate(Call& call);
 Reply post_cooperate_answer(Call& call);
+
+Reply get_programs(Call& call);
+Reply post_program(Call& call);
+Reply get_program(Call& call);
+Reply get_program_log(Call& call);
+Reply post_program_update(Call& call);
+Reply post_program_restart(Call& call);
+Reply post_program_stop(Call& call);
+Reply post_program_remove(Call& call);
+Reply post_program_report(Call& call);
 
 }  // namespace sublet::http

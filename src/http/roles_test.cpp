@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role check of every route, for every kind of caller.
+#include "guard/guard.h"
 #include "http/admission.h"
 #include "http/contract.h"
 #include "http/resources.h"
@@ -109,12 +110,30 @@ const Row table[] = {
     {Method::post, "/v1/tokens", R"({"scope":"submit"})", {403, 201, 201, 201, 401, 403, 403, 403, 201}},
     {Method::post, "/v1/tokens", R"({"scope":"admin"})", {403, 403, 403, 201, 401, 403, 403, 403, 201}},
     {Method::del, "/v1/tokens/TOKEN", "", {403, 200, 404, 200, 401, 403, 403, 403, 200}},
+    {Method::get, "/v1/programs", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::post,
+     "/v1/programs",
+     R"({"tag":"NEW","arguments":["true"],"directory":"/","vram_bytes":65536})",
+     {403, 201, 201, 201, 401, 403, 403, 403, 403}},  // not over TCP
+    {Method::get, "/v1/programs/PROGRAM", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
+    {Method::get, "/v1/programs/PROGRAM/log", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/update", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/restart", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+};
+
+// Starts no keeper, and never answers.
+struct NoKeepers final : engine::Keepers {
+  void start(const engine::KeeperOrder&, std::function<void(Result<ProcessRef>)>) override {}
 };
 
 // An engine without a card: every lease waits.
 class Roles : public testing::Test {
  protected:
-  Roles() : engine_(io_, store_, machine(), options()) {
+  Roles() : engine_(io_, store_, machine(), options()), guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}) {
+    engine_.add(guard_);
     EXPECT_TRUE(engine_.start());
     settle();
   }
@@ -145,7 +164,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_);
+    Reply reply = dispatch(request, engine_, {&guard_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -153,7 +172,7 @@ class Roles : public testing::Test {
       reply = std::move(*next);
     }
     settle();
-    if (std::holds_alternative<FollowEvents>(reply)) return 200;
+    if (std::holds_alternative<FollowEvents>(reply) || std::holds_alternative<TextStream>(reply)) return 200;
     const Response& response = std::get<Response>(reply);
     if (answer != nullptr) *answer = response.text.empty() ? response.body : json::parse(response.text);
     return response.status;
@@ -170,12 +189,22 @@ class Roles : public testing::Test {
     };
     put("LEASE", "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})");
     put("TOKEN", "/v1/tokens", R"({"scope":"read"})");
+    const std::string tag = "serve" + std::to_string(++tags_);
+    if (const auto at = path.find("NEW"); at != std::string::npos) path.replace(at, 3, tag);
+    if (const auto at = path.find("PROGRAM"); at != std::string::npos) {
+      path.replace(at, 7, tag);
+      const std::string body = R"({"arguments":["true"],"directory":"/","vram_bytes":65536,"tag":")" + tag + "\"}";
+      ask(Method::post, "/v1/programs", body.c_str(), owner);
+    }
     return path;
   }
 
   boost::asio::io_context io_;
   store::MemoryStore store_;
+  NoKeepers keepers_;
   engine::Engine engine_;
+  guard::Guard guard_;
+  int tags_ = 0;
 };
 
 TEST_F(Roles, EveryCallHasAnAnswerForEverybody) {
@@ -196,6 +225,7 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
     for (const char* mark : {"LEASE", "TOKEN"}) {
       if (const auto at = path.find(mark); at != std::string::npos) path.replace(at, 5, "{id}");
     }
+    if (const auto at = path.find("PROGRAM"); at != std::string::npos) path.replace(at, 7, "{tag}");
     if (path.ends_with("/grant")) path = "/v1/consumers/{name}/grant";
     asked.emplace(to_string(row.method), path);
   }

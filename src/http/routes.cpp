@@ -54,6 +54,16 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/cooperate/answer", Role::user, post_cooperate_answer, true, nullptr,
           Scope::submit},
     Route{Method::get, "/v1/ledger", Role::user, get_ledger},
+    Route{Method::get, "/v1/programs", Role::user, get_programs},
+    Route{Method::post, "/v1/programs", Role::user, post_program, true, nullptr, Scope::submit},
+    Route{Method::get, "/v1/programs/{tag}", Role::user, get_program},
+    Route{Method::get, "/v1/programs/{tag}/log", Role::user, get_program_log, true, nullptr, Scope::read,
+          "lines,since,follow"},
+    Route{Method::post, "/v1/programs/{tag}/update", Role::user, post_program_update, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/programs/{tag}/restart", Role::user, post_program_restart, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/programs/{tag}/stop", Role::user, post_program_stop, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/programs/{tag}/remove", Role::user, post_program_remove, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/programs/{tag}/report", Role::user, post_program_report, true, nullptr, Scope::submit},
 };
 
 // The first path segment of `rest`, removed from it together with its slash.
@@ -106,8 +116,9 @@ std::string fingerprint(const Request& request) {
   return fmt::format("{:016x}", fnv1a(request.body.dump(), fnv1a(request.path, fnv1a(to_string(request.method)))));
 }
 
-Reply call(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args) {
-  Call made{request, engine, std::move(args), {}};
+Reply call(const Route& route, const Request& request, engine::Engine& engine, std::vector<std::string> args,
+           Capabilities capabilities) {
+  Call made{request, engine, std::move(args), {}, capabilities};
   if (!request.idempotency_key.empty()) {
     made.remember = {.uid = request.peer.uid,
                      .key = store::hash_secret(request.idempotency_key),
@@ -117,14 +128,15 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 }
 
 // A key that was used before: the stored answer, or a refusal if it was another request's.
-Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args) {
-  return Later{[&route, request, &engine, args](const std::function<void(Reply)>& done) {
+Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args,
+             Capabilities capabilities) {
+  return Later{[&route, request, &engine, args, capabilities](const std::function<void(Reply)>& done) {
     engine.remembered(
         request.peer.uid, store::hash_secret(request.idempotency_key),
-        [&route, request, &engine, args, done](const Result<std::optional<store::Remembered>>& found) {
+        [&route, request, &engine, args, capabilities, done](const Result<std::optional<store::Remembered>>& found) {
           if (!found) return done(problem(found.error()));
           // The fast check was a false alarm: nothing was stored under this key.
-          if (!*found) return done(call(route, request, engine, args));
+          if (!*found) return done(call(route, request, engine, args, capabilities));
           const store::Remembered& answer = **found;
           if (answer.fingerprint != fingerprint(request)) {
             return done(problem(
@@ -136,7 +148,7 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
             unseal(body, request);
             return done(Response{answer.status, std::move(body), {}});
           }
-          Call again{request, engine, args, {}};
+          Call again{request, engine, args, {}, capabilities};
           done(route.replay(again, answer));
         });
   }};
@@ -155,9 +167,9 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
           "run the caller under its own account, in the user namespace of the daemon"));
     }
     if (!peer.tcp && peer.pid == 0) {
-      return problem(denied(
-          "the daemon runs in a pid namespace that does not show the caller, which may only read /healthz",
-          "start the daemon's container with --pid=host"));
+      return problem(
+          denied("the daemon runs in a pid namespace that does not show the caller, which may only read /healthz",
+                 "start the daemon's container with --pid=host"));
     }
     if (!peer.tcp) {
       return problem(denied(fmt::format("user {} may only read /healthz", peer.user),
@@ -189,6 +201,7 @@ bool has_requested(const Request& request, const engine::Engine& engine) {
     const auto found = request.body.find(field);
     return found != request.body.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
   };
+  if (request.body.contains("program")) return true;  // its memory may be kept, and is free only for this request
   const std::int64_t least = bytes("min_vram_bytes") > 0 ? bytes("min_vram_bytes") : bytes("vram_bytes");
   const core::State& state = engine.state();
   return std::ranges::any_of(state.devices(), [&](const auto& device) {
@@ -231,7 +244,7 @@ bool may_be_granted(const Request& request, const engine::Engine& engine) {
   return false;
 }
 
-Reply dispatch(const Request& request, engine::Engine& engine) {
+Reply dispatch(const Request& request, engine::Engine& engine, Capabilities capabilities) {
   for (const Route& route : table) {
     auto args = match(route.path, request.path);
     if (!args || route.method != request.method) continue;
@@ -243,9 +256,9 @@ Reply dispatch(const Request& request, engine::Engine& engine) {
     }
     const bool keyed = request.method != Method::get && !request.idempotency_key.empty();
     if (keyed && engine.maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {
-      return replay(route, request, engine, *args);
+      return replay(route, request, engine, *args, capabilities);
     }
-    return call(route, request, engine, std::move(*args));
+    return call(route, request, engine, std::move(*args), capabilities);
   }
   return refused_method(request.path, to_string(request.method));
 }

@@ -40,6 +40,6 @@ Response refused_method(std::string_view path, std::string_view method);
 bool may_be_granted(const Request& request, const engine::Engine& engine);
 
 // Finds the route and calls it, with role check, 404, 405 and idempotent replays.
-Reply dispatch(const Request& request, engine::Engine& engine);
+Reply dispatch(const Request& request, engine::Engine& engine, Capabilities capabilities = {});
 
 }  // namespace sublet::http

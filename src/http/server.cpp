@@ -154,8 +154,8 @@ class Server::Impl {
   }
 
   void start(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
-    SessionContext context{engine_,         std::move(peer), ++last_session_, std::move(usage),
-                           options_.limits, usages_,         role_of_,        peer_of_};
+    SessionContext context{engine_, std::move(peer), ++last_session_, std::move(usage),     options_.limits,
+                           usages_, role_of_,        peer_of_,        options_.capabilities};
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
       if (!failure) return;
       try {

@@ -15,6 +15,7 @@
 namespace sublet::http {
 
 struct ServerOptions {
+  Capabilities capabilities = {};
   std::string socket_path;
   std::uint32_t socket_mode = 0666;  // mode of the socket file; credentials decide the rights
   std::uint32_t own_uid = 0;         // uid that is an admin

@@ -11,6 +11,7 @@
 #include "http/parse.h"
 #include "http/peer_watch.h"
 #include "http/routes.h"
+#include "http/text_stream.h"
 
 #include <fmt/format.h>
 #include <boost/asio/steady_timer.hpp>
@@ -192,7 +193,7 @@ class Session {
       co_await context_.engine.look();
       if (auto refusal = admission_.refusal(); refusal && context_.peer.tcp) co_return refusal;  // revoked meanwhile
     }
-    Reply reply = dispatch(*request, context_.engine);
+    Reply reply = dispatch(*request, context_.engine, context_.capabilities);
     // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};
     while (auto* later = std::get_if<Later>(&reply)) {
@@ -201,7 +202,10 @@ class Session {
     }
     if (auto* now = std::get_if<Response>(&reply)) co_return std::move(*now);
     if (auto* wait = std::get_if<WaitForLease>(&reply)) co_return co_await wait_for(*wait);
-    if (message.method() == bhttp::verb::head) co_return Response{200, nullptr, {}, true, {}, "text/event-stream"};
+    const bool text = std::holds_alternative<TextStream>(reply);
+    if (message.method() == bhttp::verb::head)
+      co_return Response{200, nullptr, {}, true, {}, text ? "text/plain" : "text/event-stream"};
+    if (text) co_return co_await send_text(std::get<TextStream>(std::move(reply)));
     co_return co_await follow(std::get<FollowEvents>(std::move(reply)));
   }
 
@@ -269,6 +273,13 @@ class Session {
     if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
     const Waiting waiting(context_.usage);
     co_await stream_events(stream_, context_.engine, admission_, std::move(wanted), context_.limits.write_time);
+    co_return std::nullopt;
+  }
+
+  asio::awaitable<std::optional<Response>> send_text(TextStream wanted) {
+    if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
+    const Waiting waiting(context_.usage);
+    co_await stream_text(stream_, admission_, std::move(wanted), context_.limits.write_time);
     co_return std::nullopt;
   }
 

@@ -72,6 +72,7 @@ struct SessionContext {
   Usages& usages;
   const std::function<engine::Role(std::uint32_t)>& role_of;  // role of an account by its present groups
   const std::function<engine::Peer(int socket)>& peer_of;     // identifies the peer of a socket again
+  Capabilities capabilities;
 };
 
 // The refusal for a user whose `usage` is full.

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Supervised programs: add, read, change, stop, restart, remove; the reports of their keepers.
+#include "http/programs.h"
+#include "base/text.h"
+#include "guard/guard.h"
+#include "http/asking.h"
+#include "http/body.h"
+#include "http/resources.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+namespace {
+
+using guard::Guard;
+using guard::Program;
+
+constexpr std::size_t most_arguments = 4096;
+constexpr std::string_view restarts = "never, on-failure or always";
+
+Error switched_off() {
+  return unavailable("supervised programs are switched off", "set guard.enabled = true and restart the daemon");
+}
+
+json or_null(Bytes bytes) { return bytes > Bytes{} ? json(bytes.count) : json(nullptr); }
+
+json render(const Program& program, const Call& call) {
+  const guard::Progress& progress = program.progress;
+  const core::Lease* lease = call.engine.find(progress.lease);
+  const bool up = program.is_up() && lease != nullptr && !lease->ended();
+  const guard::Manifest& manifest = program.manifest;
+  const json& request = manifest.request;
+  json out{{"tag", program.tag},
+           {"user", program.user},
+           {"uid", program.uid},
+           {"state", guard::to_string(progress.phase)},
+           {"since", format_rfc3339(progress.since)},
+           {"why", progress.why},
+           {"restart", guard::to_string(manifest.restart)},
+           {"starts", progress.start},
+           {"restarts", progress.restarts},
+           {"lease", progress.lease ? json(to_string(progress.lease)) : json(nullptr)},
+           {"lease_state", up ? json(core::to_string(lease->state)) : json(nullptr)},
+           {"pid", up && lease->owner.process ? json(lease->owner.process.pid) : json(nullptr)},
+           {"memory_bytes", or_null(manifest.ceiling())},
+           {"soft_bytes", or_null(manifest.soft_limit())},
+           {"vram_bytes", up ? lease->vram.count : manifest.vram().count},
+           {"used_bytes", up ? call.engine.state().use(lease->id).used.count : 0},
+           {"tier", request.value("tier", "standard")},
+           {"priority", request.value("priority", 0)},
+           {"exit_status", progress.exit_status ? json(*progress.exit_status) : json(nullptr)},
+           {"end_reason", progress.end_reason.empty() ? json(nullptr) : json(progress.end_reason)},
+           {"next_start_at",
+            progress.next_start == Time::never() ? json(nullptr) : json(format_rfc3339(progress.next_start))},
+           {"stopping", up && lease->stop_requested},
+           {"log_path", call.capabilities.guard->log_path(program)},
+           {"created_at", format_rfc3339(program.created_at)},
+           {"warning", progress.warning.empty() ? json(nullptr) : json(progress.warning)}};
+  const bool own = call.request.peer.may_act_for(program.uid);
+  out["command"] = own ? json(manifest.command) : json(nullptr);
+  out["directory"] = own ? json(manifest.directory) : json(nullptr);
+  return out;
+}
+
+// The program's owner alone reads its environment, which may have secrets.
+json render_whole(const Program& program, const Call& call) {
+  json out = render(program, call);
+  const engine::Peer& peer = call.request.peer;
+  const bool reads_only = peer.scope && *peer.scope == engine::Scope::read;
+  out["environment"] = peer.uid == program.uid && !reads_only ? json(program.manifest.environment) : json(nullptr);
+  return out;
+}
+
+Status take_texts(const json& body, const char* field, std::size_t most, std::vector<std::string>& into) {
+  const auto found = body.find(field);
+  if (found == body.end() || found->is_null()) return {};
+  const auto fail = [&] {
+    return bad_request(fmt::format("{} is not a list of at most {} texts without NUL characters", field, most),
+                       "for example [\"python3\", \"serve.py\"]");
+  };
+  if (!found->is_array() || found->size() > most) return fail();
+  for (const json& text : *found) {
+    if (!text.is_string() || text.get_ref<const std::string&>().find('\0') != std::string::npos) return fail();
+    into.push_back(text.get<std::string>());
+  }
+  return {};
+}
+
+Status take_limits(const json& body, json& into) {
+  const auto found = body.find("limits");
+  if (found == body.end() || found->is_null()) return {};
+  const auto is_number = [](const json& limit, const char* field) {
+    return limit.contains(field) && limit.at(field).is_number_unsigned();
+  };
+  for (const json& limit : *found) {
+    if (limit.is_object() && is_number(limit, "resource") && is_number(limit, "soft") && is_number(limit, "hard"))
+      continue;
+    return bad_request("limits has an entry that is not {\"resource\", \"soft\", \"hard\"} with numbers",
+                       "the numbers are those of getrlimit(2)");
+  }
+  into = *found;
+  return {};
+}
+
+Status take_restart(const json& body, std::optional<guard::Restart>& into) {
+  const auto found = body.find("restart");
+  if (found == body.end() || found->is_null()) return {};
+  into = guard::parse_restart(found->is_string() ? found->get<std::string>() : "");
+  if (into) return {};
+  return bad_request(fmt::format("restart {} is unknown", printable(found->dump())), fmt::format("use {}", restarts));
+}
+
+Status check_environment(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment) {
+    const auto equals = entry.find('=');
+    if (equals != std::string::npos && equals > 0) continue;
+    return bad_request(fmt::format("environment has '{}', which is not NAME=value", printable(entry)),
+                       "give each variable as NAME=value");
+  }
+  return {};
+}
+
+// Reads the manifest. The fields of the lease stay in its request, and are checked as those of POST /v1/leases.
+Result<Program> read_program(Call& call) {
+  const engine::Peer& peer = call.request.peer;
+  json body = call.request.body.is_object() ? call.request.body : json::object();
+  Program program;
+  program.uid = peer.uid;
+  program.user = peer.user;
+  if (const json tag = body.value("tag", json("")); tag.is_string()) program.tag = tag.get<std::string>();
+  guard::Manifest& manifest = program.manifest;
+  if (auto taken = take_texts(body, "arguments", most_arguments, manifest.arguments); !taken) return taken.error();
+  if (auto taken = take_texts(body, "environment", most_arguments, manifest.environment); !taken) return taken.error();
+  if (auto checked = check_environment(manifest.environment); !checked) return checked.error();
+  if (auto taken = take_limits(body, manifest.limits); !taken) return taken.error();
+  std::optional<guard::Restart> restart;
+  if (auto taken = take_restart(body, restart); !taken) return taken.error();
+  manifest.restart = restart.value_or(guard::Restart::never);
+  for (const char* field : {"arguments", "environment", "limits", "restart"}) body.erase(field);
+  Body own(body);
+  manifest.directory = own.text("directory", 4096).value_or("");
+  manifest.umask = static_cast<int>(own.integer("umask", 0, 0777).value_or(022));
+  manifest.command = own.text("command", 4096).value_or("");
+  const auto memory = own.integer("memory_bytes", 1, 1LL << 62);
+  if (auto finished = own.finish(); !finished && finished.error().detail.find("unknown field") == std::string::npos)
+    return finished.error();
+  for (const char* field : {"directory", "umask", "command"}) body.erase(field);
+  manifest.sized_by_ceiling = memory && !body.contains("vram_bytes");
+  if (manifest.sized_by_ceiling) body["vram_bytes"] = *memory;
+  if (manifest.arguments.empty() || manifest.arguments[0].empty())
+    return bad_request("arguments is missing", "give the program and its arguments: [\"python3\", \"serve.py\"]");
+  if (!manifest.directory.starts_with('/'))
+    return bad_request("directory is not an absolute path", "give the directory in which the program starts");
+  if (program.tag.empty()) return bad_request("tag is missing", "choose a name for the program, for example \"serve\"");
+  if (auto checked = check_lease_request(call, body); !checked) return checked.error();
+  body.erase("tag");
+  manifest.request = std::move(body);
+  return program;
+}
+
+// The program of that tag, of the caller or, as "USER/TAG", of another user.
+Result<const Program*> find_program(const Call& call, const std::string& name) {
+  Guard* guard = call.capabilities.guard;
+  if (guard == nullptr) return switched_off();
+  const engine::Peer& peer = call.request.peer;
+  const auto slash = name.find('/');
+  const Program* found = slash != std::string::npos ? guard->find_user(name.substr(0, slash), name.substr(slash + 1))
+                                                    : guard->find(peer.uid, name);
+  if (found == nullptr && slash == std::string::npos && peer.role == engine::Role::admin) {
+    for (const auto& [key, program] : guard->programs()) {
+      if (program.tag != name) continue;
+      if (found != nullptr)
+        return bad_request(fmt::format("several users have a program '{}'", printable(name)),
+                           "name it as USER/TAG; sublet programs lists all");
+      found = &program;
+    }
+  }
+  if (found != nullptr && peer.may_act_for(found->uid)) return found;
+  if (found != nullptr)
+    return denied(fmt::format("program '{}' belongs to user {}", printable(found->tag), found->user),
+                  "only the owner or an admin can do this");
+  std::vector<std::string> names;
+  for (const auto& [key, program] : guard->programs())
+    if (key.first == peer.uid) names.push_back(program.tag);
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return not_found(fmt::format("there is no program '{}'{}", printable(name), did_you_mean(name, known)),
+                   "sublet programs lists all; an admin names another user's as USER/TAG");
+}
+
+Reply stored(Call& call, std::string_view transition, int status, const json& shown) {
+  auto answered = call.engine.store_rows(transition, call.remember, {status, shown.dump()});
+  if (!answered) return problem(answered.error());
+  return as_json(answered->status, std::move(answered->body));
+}
+
+// Finds the program, changes it by `change`, stores it and answers with it.
+template <typename Change>
+Reply change_program(Call& call, const Change& change) {
+  const auto program = find_program(call, call.args[0]);
+  if (!program) return problem(program.error());
+  if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
+  const auto after = find_program(call, call.args[0]);
+  return stored(call, "program_changed", 200, after ? render(**after, call) : json{{"removed", call.args[0]}});
+}
+
+}  // namespace
+
+Reply get_programs(Call& call) {
+  if (call.capabilities.guard == nullptr) return problem(switched_off());
+  json rows = json::array();
+  for (const auto& [key, program] : call.capabilities.guard->programs())
+    if (call.request.peer.may_act_for(program.uid)) rows.push_back(render(program, call));
+  return Response{200, {{"programs", std::move(rows)}}, {}};
+}
+
+Reply post_program(Call& call) {
+  if (call.capabilities.guard == nullptr) return problem(switched_off());
+  if (call.request.peer.tcp)
+    return problem(denied("a program cannot be started over TCP", "use the daemon's Unix socket"));
+  auto program = read_program(call);
+  if (!program) return problem(program.error());
+  const auto added = call.capabilities.guard->add(std::move(*program));
+  if (!added) return problem(added.error());
+  return stored(call, "program_added", 201, render(**added, call));
+}
+
+Reply get_program(Call& call) {
+  const auto program = find_program(call, call.args[0]);
+  return program ? Reply(Response{200, render_whole(**program, call), {}}) : problem(program.error());
+}
+
+Reply post_program_stop(Call& call) {
+  Body body(call.request.body);
+  const bool force = body.boolean("force").value_or(false);
+  if (auto finished = body.finish(); !finished) return problem(finished.error());
+  return change_program(
+      call, [&](Guard& guard, const Program& program) { return guard.stop(program, force, call.request.peer.uid); });
+}
+
+Reply post_program_restart(Call& call) {
+  if (auto finished = Body(call.request.body).finish(); !finished) return problem(finished.error());
+  return change_program(
+      call, [&](Guard& guard, const Program& program) { return guard.restart(program, call.request.peer.uid); });
+}
+
+Reply post_program_remove(Call& call) {
+  Body body(call.request.body);
+  const bool keep = body.boolean("keep_running").value_or(false);
+  if (auto finished = body.finish(); !finished) return problem(finished.error());
+  return change_program(
+      call, [&](Guard& guard, const Program& program) { return guard.remove(program, keep, call.request.peer.uid); });
+}
+
+Reply post_program_update(Call& call) {
+  json body = call.request.body.is_object() ? call.request.body : json::object();
+  guard::Update update;
+  if (auto taken = take_restart(body, update.restart); !taken) return problem(taken.error());
+  body.erase("restart");
+  Body fields(body);
+  const auto memory = fields.integer("memory_bytes", 0, 1LL << 62), soft = fields.integer("soft_bytes", 0, 1LL << 62);
+  core::Lease rank;
+  const bool has_tier = body.contains("tier"), has_priority = body.contains("priority");
+  if (auto taken = take_rank(fields, call.request.peer, rank); !taken) return problem(taken.error());
+  if (auto finished = fields.finish(); !finished) return problem(finished.error());
+  if (memory) update.ceiling = Bytes{*memory};
+  if (soft) update.soft_limit = Bytes{*soft};
+  if (has_tier) update.tier = rank.tier;
+  if (has_priority) update.priority = rank.priority;
+  if (update.ceiling) {
+    if (auto checked = check_ceiling(call.engine, *update.ceiling); !checked) return problem(checked.error());
+  }
+  return change_program(call, [&](Guard& guard, const Program& program) { return guard.update(program, update); });
+}
+
+Reply post_program_report(Call& call) {
+  Body body(call.request.body);
+  guard::Report report;
+  report.start = static_cast<std::uint64_t>(body.integer("start", 1, INT64_MAX).value_or(0));
+  report.failed = body.text("failed", 4096).value_or("");
+  if (const auto status = body.integer("exit_status", 0, 255)) report.exit_status = static_cast<int>(*status);
+  report.warning = body.text("warning", 4096);
+  if (auto finished = body.finish(); !finished) return problem(finished.error());
+  return change_program(call, [&](Guard& guard, const Program& program) { return guard.report(program, report); });
+}
+
+}  // namespace sublet::http
