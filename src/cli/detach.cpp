@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `sublet run --detach`: hands a program to the daemon, which starts it in the background.
+// `sublet run --detach`: hands a program to the daemon, which supervises it.
 #include "base/size_bounds.h"
 #include "cli/fetch.h"
 #include "cli/program_environment.h"

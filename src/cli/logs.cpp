@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `logs`: the output of a program in the background, over restarts of the daemon.
+// `logs`: the output of a supervised program, over restarts of the daemon.
 #include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/log_line.h"
@@ -18,6 +18,9 @@ namespace sublet::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr Duration look_after = std::chrono::seconds(2);  // --follow: silence after which the program is looked at
+constexpr Duration wait_at_most = std::chrono::seconds(60);
 
 struct LogsFlags {
   std::string tag;
@@ -53,6 +56,7 @@ class Logs {
   bool take(const std::string& piece);
   void print(std::string_view line);
   bool goes_on() const;
+  std::optional<int> read(client::TextStream& stream);
 };
 
 std::string Logs::target() const {
@@ -91,7 +95,7 @@ bool Logs::take(const std::string& piece) {
   return std::fflush(stdout) == 0;
 }
 
-// Whether more output may come, after the daemon ended a stream.
+// Whether more output may come: the program runs or will be started again, or the daemon is away.
 bool Logs::goes_on() const {
   client::Client client(endpoint_);
   const auto reply = client.get(program_target(flags_.tag));
@@ -102,30 +106,33 @@ bool Logs::goes_on() const {
   return state != "stopped" && state != "exited" && state != "failed";
 }
 
+// Prints the stream. Returns the exit code once the command is done; nothing if it has to connect again.
+std::optional<int> Logs::read(client::TextStream& stream) {
+  rest_.clear();
+  skip_ = printed_;
+  while (const auto piece = stream.next(flags_.follow ? look_after : wait_at_most)) {
+    if (!piece->empty() && !take(*piece)) return kFailed;
+    if (piece->empty() && !flags_.follow) break;
+    if (piece->empty() && !goes_on()) return kOk;
+  }
+  if (flags_.follow) return stream.complete() && !goes_on() ? std::optional(kOk) : std::nullopt;
+  if (stream.complete()) return kOk;
+  print_error("the daemon did not send the log to its end", "repeat the command");
+  return kFailed;
+}
+
 int Logs::go() {
   client::TextStream stream(endpoint_);
   bool connected = false;
-  for (bool told = false;;) {
+  for (bool told = false;; ::poll(nullptr, 0, 500)) {
     if (auto opened = stream.open(target()); !opened) {
       if (!connected || !opened.error().passing()) return fail(common_, opened.error());
       if (!std::exchange(told, true)) say(common_, "the daemon does not answer; waiting until it is back");
-      ::poll(nullptr, 0, 500);
       continue;
     }
     connected = true;
     told = false;
-    rest_.clear();
-    skip_ = printed_;
-    while (const auto piece = stream.next()) {
-      if (!take(*piece)) return kFailed;
-    }
-    if (!flags_.follow && stream.complete()) return kOk;
-    if (!flags_.follow) {
-      print_error("the daemon closed the stream before the last line", "repeat the command");
-      return kFailed;
-    }
-    if (stream.complete() && !goes_on()) return kOk;
-    ::poll(nullptr, 0, 500);
+    if (const auto code = read(stream)) return *code;
   }
 }
 

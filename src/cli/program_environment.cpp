@@ -113,7 +113,7 @@ Status check_utf8(std::string_view what, const std::vector<std::string>& texts) 
     // Other bytes are replaced in JSON.
     if (json::parse(client::to_text(text)) == json(text)) continue;
     return bad_request(fmt::format("{} '{}' is not UTF-8", what, printable(text)),
-                       "a program in the background is stored as text; use sublet run without --detach");
+                       "a supervised program is stored as text; use sublet run without --detach");
   }
   return {};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The surroundings of a program in the background: what it takes over from its caller.
+// The surroundings of a supervised program: what it takes over from its caller.
 #pragma once
 
 #include "base/error.h"

@@ -184,7 +184,7 @@ TEST_F(ProgramVerbs, ProgramsAreListed) {
   EXPECT_EQ(out, "serve  running\n");
   answers["GET /v1/programs"] = FakeServer::json(200, R"({"programs": []})");
   run({"programs"});
-  EXPECT_EQ(err, "no program: sublet run --detach starts one\n");
+  EXPECT_EQ(err, "no supervised program: sublet run --detach starts one\n");
 }
 
 }  // namespace

@@ -9,8 +9,9 @@ Action add_programs(Command command, Common& common) {
   command.footer("Programs that sublet run --detach started; an admin sees those of all users.");
   return [&common] {
     return show(common, "/v1/programs", [&](const auto& body, auto&) {
-      return with_remark(common, render_programs(body, common, look_for(common)),
-                         list_at(body, "programs").empty() ? "no program: sublet run --detach starts one" : "");
+      return with_remark(
+          common, render_programs(body, common, look_for(common)),
+          list_at(body, "programs").empty() ? "no supervised program: sublet run --detach starts one" : "");
     });
   };
 }

@@ -13,7 +13,7 @@
 namespace sublet::cli {
 
 struct Subject {
-  nlohmann::json program;           // of /v1/programs; null: a lease without a program in the background
+  nlohmann::json program;           // of /v1/programs; null: a lease without a supervised program
   nlohmann::json lease;             // null: the program has no lease now
   nlohmann::json processes;         // the list of /v1/processes?lease=
   std::vector<TreeLine> tree;       // of the same processes

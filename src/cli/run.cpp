@@ -195,7 +195,7 @@ int run(const Common& common, const RunFlags& flags) {
   // A program that cannot start must not wait in the queue.
   if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
   if (const int code = refuse_program(flags.command.empty() ? common.command->front() : "sh"); code != 0) return code;
-  if (flags.in_background()) return our_code(run_detached(common, flags));
+  if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
   return Run(common, flags, std::move(*client)).go();

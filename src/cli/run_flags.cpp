@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t command_limit = 2000;  // bytes of the command line that the daemon is told
 
-std::optional<int> check_background(const Common& common, const RunFlags& flags) {
+std::optional<int> check_supervised(const Common& common, const RunFlags& flags) {
   const auto exclude = [](const char* flag, const char* hint) {
     return usage_error(fmt::format("{} and --detach cannot both be given", flag), hint);
   };
@@ -23,7 +23,7 @@ std::optional<int> check_background(const Common& common, const RunFlags& flags)
   if (flags.status_fd) return exclude("--status-fd", "sublet events shows the changes of a program's lease");
   if (flags.lease.wait || flags.lease.no_wait)
     return exclude(flags.lease.wait ? "--wait" : "--no-wait",
-                   "a program in the background waits in the queue; sublet stop ends the wait");
+                   "a supervised program waits in the queue; sublet stop ends the wait");
   if (flags.lease.ttl) return exclude("--ttl", "sublet stop ends the program");
   return std::nullopt;
 }
@@ -32,7 +32,8 @@ std::optional<int> check_foreground(const RunFlags& flags) {
   const auto need = [](const char* flag, const char* hint) {
     return usage_error(fmt::format("{} needs --detach", flag), hint);
   };
-  if (!flags.restart.empty()) return need("--restart", "Sublet starts only a program in the background again");
+  if (!flags.restart.empty())
+    return need("--restart", "Sublet starts only a supervised program again: sublet run --detach");
   if (!flags.env.empty() || !flags.env_file.empty())
     return need(flags.env.empty() ? "--env-file" : "--env",
                 "a program in the foreground has your environment: NAME=VALUE sublet run …");
@@ -48,9 +49,9 @@ void add_run_flags(Command command, RunFlags& flags) {
   command.size("--soft", flags.lease.soft, "Soft limit on each device: a program that uses more is reported");
   command.option("--status-fd", flags.status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
-  command.flag("--detach", flags.detach, "Start the program in the background, and return");
+  command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");
   command
-      .option("--command", flags.command, "Run this line by sh -c in the background, instead of a program after '--'")
+      .option("--command", flags.command, "Run this line by sh -c, as with --detach, instead of a program after '--'")
       .type("STRING")
       .not_empty("the line is empty");
   command
@@ -78,7 +79,7 @@ std::optional<int> check_flags(const Common& common, const RunFlags& flags) {
     return usage_error(
         fmt::format("--soft is {}, not below the {} of --memory", format_size(*lease.soft), format_size(*lease.memory)),
         "the soft limit must be below the ceiling");
-  return flags.in_background() ? check_background(common, flags) : check_foreground(flags);
+  return flags.is_supervised() ? check_supervised(common, flags) : check_foreground(flags);
 }
 
 Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk& talk) {

@@ -20,7 +20,7 @@ struct RunFlags {
   std::string env_file;
   std::string restart;  // --restart; "": the daemon's default
 
-  bool in_background() const { return detach || !command.empty(); }
+  bool is_supervised() const { return detach || !command.empty(); }
 };
 
 void add_run_flags(Command command, RunFlags& flags);
@@ -38,7 +38,7 @@ std::string shown_command(const std::vector<std::string>& command);
 // The words of a shell's command line that name the program; {"sh"} where the line is more than one plain command.
 std::vector<std::string> words_of(const std::string& command_line);
 
-// Starts the program in the background. Returns the exit code.
+// Hands the program to the daemon, which supervises it. Returns the exit code.
 int run_detached(const Common& common, RunFlags flags);
 
 }  // namespace sublet::cli

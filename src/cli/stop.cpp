@@ -52,7 +52,14 @@ int stop_lease(const Common& common, client::Client& client, const StopFlags& fl
   return kOk;
 }
 
-// `reply`: the daemon's answer to the stop of a program in the background.
+std::string stopped_words(const nlohmann::json& program, bool no_wait) {
+  const std::string state = text_at(program, "state");
+  if (state == "exited" || state == "failed") return fmt::format("does not run: it is {}", state);
+  const bool lives = !text_at(program, "lease_state").empty();
+  return lives && no_wait ? "is being stopped" : "is stopped";
+}
+
+// `reply`: the daemon's answer to the stop of a supervised program.
 int stop_program(const Common& common, client::Client& client, const StopFlags& flags, client::Reply reply) {
   const std::string& tag = flags.verb.lease;
   const auto program = client::parse(reply);
@@ -66,7 +73,7 @@ int stop_program(const Common& common, client::Client& client, const StopFlags& 
     reply = std::move(*now);
   }
   if (common.json) fmt::print("{}\n", reply.text);
-  else say(common, visible(fmt::format("{} is {}", tag, flags.no_wait ? "being stopped" : "stopped")));
+  else say(common, visible(tag + " " + stopped_words(*program, flags.no_wait)));
   return kOk;
 }
 
@@ -98,7 +105,7 @@ Action add_stop(Command command, Common& common) {
   command.flag("--force", flags->force, "Do not resume a paused lease first; its program cannot save its work");
   command.flag("--no-wait", flags->no_wait, "Do not wait until the lease has ended");
   command.footer(
-      "The tag of a program in the background stops this program; it is not started\n"
+      "The tag of a supervised program stops this program; it is not started\n"
       "again before sublet restart.\n"
       "Sublet does not end a program that it did not start (`sublet hold --pid`,\n"
       "`sublet attach`). The lease of such a program ends once the program holds no\n"

@@ -39,7 +39,7 @@ void add_output(Subject& subject, client::Client& client) {
   }
 }
 
-// The program in the background whose newest lease this is; null if there is none.
+// The supervised program whose newest lease this is; null if there is none.
 json program_of(const json& lease, client::Client& client) {
   const json programs = ask_also(client, "/v1/programs");
   for (const json& program : list_at(programs, "programs"))

@@ -15,7 +15,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-constexpr int answer_within_ms = 30'000;
+constexpr Duration answer_within = std::chrono::seconds(30);
 
 Failure no_answer() { return {FailureKind::lost, {Code::Unavailable, "the daemon does not answer", {}}, 0, {}}; }
 
@@ -29,23 +29,23 @@ struct TextStream::Answer {
 TextStream::TextStream(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
 TextStream::~TextStream() = default;
 
-// False: nothing more comes, or nothing came in time.
-bool TextStream::read_more(int timeout_ms) {
+TextStream::Came TextStream::read_more(Duration timeout) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
   std::array<char, 16384> bytes;
   for (;;) {
     pollfd wait{socket_.get(), POLLIN, 0};
-    const int ready = ::poll(&wait, 1, timeout_ms);
+    const int ready = ::poll(&wait, 1, static_cast<int>(milliseconds));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+    if (ready <= 0) return Came::nothing;
     const ssize_t size = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (size < 0 && errno == EINTR) continue;
     boost::system::error_code failed;
     if (size == 0 && answer_->parser.got_some()) answer_->parser.put_eof(failed);
-    if (size <= 0) return false;
+    if (size <= 0) return Came::end;
     answer_->in.append(bytes.data(), static_cast<std::size_t>(size));
     const std::size_t used = answer_->parser.put(boost::asio::buffer(answer_->in), failed);
     answer_->in.erase(0, used);
-    return !failed || failed == http::error::need_more;
+    return failed && failed != http::error::need_more ? Came::end : Came::some;
   }
 }
 
@@ -66,22 +66,21 @@ boost::system::result<void, Failure> TextStream::open(const std::string& target)
     else if (errno != EINTR) return no_answer();
   }
   while (!answer_->parser.is_header_done()) {
-    if (!read_more(answer_within_ms)) return no_answer();
+    if (read_more(answer_within) != Came::some) return no_answer();
   }
   const int status = static_cast<int>(answer_->parser.get().result_int());
   if (status == 200) return {};
-  while (!answer_->parser.is_done() && read_more(answer_within_ms)) {
+  while (!answer_->parser.is_done() && read_more(answer_within) == Came::some) {
   }
   return refusal(status, std::move(answer_->parser.get().body()));
 }
 
-std::optional<std::string> TextStream::next() {
+std::optional<std::string> TextStream::next(Duration silence) {
   std::string& body = answer_->parser.get().body();
-  while (body.empty() && !answer_->parser.is_done()) {
-    if (!read_more(-1)) break;
-  }
+  Came came = Came::some;
+  while (body.empty() && !answer_->parser.is_done() && came == Came::some) came = read_more(silence);
   complete_ = answer_->parser.is_done();
-  if (body.empty()) return std::nullopt;
+  if (body.empty() && came != Came::nothing) return std::nullopt;
   std::string piece = std::move(body);
   body.clear();
   return piece;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/units.h"
 #include "client/http.h"
 
 #include <memory>
@@ -21,13 +22,17 @@ class TextStream {
   // Requests `target` and waits for the head of the answer. A refusal is the daemon's own error.
   boost::system::result<void, Failure> open(const std::string& target);
 
-  // Returns the next piece, which is not empty. Nothing at the end; complete() tells whether the daemon ended it.
-  std::optional<std::string> next();
+  // Returns the next piece; "" if no piece came within `silence`. Nothing at the end: complete() tells whether the
+  // answer was whole. An answer without a length is whole when the daemon closes the connection.
+  std::optional<std::string> next(Duration silence);
   bool complete() const { return complete_; }
+
+  void close() { socket_.reset(); }
 
  private:
   struct Answer;
-  bool read_more(int timeout_ms);
+  enum class Came { some, nothing, end };
+  Came read_more(Duration timeout);
 
   Endpoint endpoint_;
   Fd socket_;

@@ -19,7 +19,7 @@ struct TextStreamTest : ::testing::Test {
 
   std::string all() {
     std::string text;
-    while (const auto piece = stream.next()) text += *piece;
+    while (const auto piece = stream.next(std::chrono::seconds(10))) text += *piece;
     return text;
   }
 };
@@ -37,6 +37,21 @@ TEST_F(TextStreamTest, ReadsAnAnswerOfKnownLength) {
   FakeServer server(path, [](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, "text")}; });
   ASSERT_TRUE(stream.open("/log"));
   EXPECT_EQ(all(), "text");
+  EXPECT_TRUE(stream.complete());
+}
+
+TEST_F(TextStreamTest, ReadsUntilTheConnectionIsClosedAndTellsOfSilence) {
+  FakeServer server(path, [](const FakeRequest& request) {
+    return FakeServer::Out{"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc",
+                           request.line().find("/end") != std::string::npos};
+  });
+  ASSERT_TRUE(stream.open("/log"));
+  EXPECT_EQ(stream.next(std::chrono::seconds(10)), "abc");
+  EXPECT_EQ(stream.next(std::chrono::milliseconds(1)), "");
+  EXPECT_FALSE(stream.complete());
+  stream.close();
+  ASSERT_TRUE(stream.open("/end"));
+  EXPECT_EQ(all(), "abc");
   EXPECT_TRUE(stream.complete());
 }
 
