@@ -34,6 +34,16 @@ Status take_number(const std::string& text, int& into) {
   return {};
 }
 
+Status take_size(const std::string& value, std::optional<Bytes>& into) {
+  const auto size = parse_size(value);
+  if (!size) return size.error();
+  if (*size < least_lease && value.find_first_not_of("0123456789") == std::string::npos)
+    return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
+                       fmt::format("add a unit: {}GiB or {}MiB", value, value));
+  into = *size;
+  return {};
+}
+
 // The words of "a,b,c".
 std::vector<std::string> pieces(const std::string& list) {
   std::vector<std::string> found;
@@ -133,6 +143,10 @@ Option Command::option(const char* names, std::vector<std::string>& into, const 
   return {app_->add_option(names, into, text), app_};
 }
 
+Option Command::repeated(const char* names, std::vector<std::string>& into, const char* text) const {
+  return {app_->add_option(names, into, text)->expected(1, INT_MAX)->allow_extra_args(false), app_};
+}
+
 Option Command::option(const char* names, int& into, const char* text) const {
   return taken(
       names, [&into](const std::string& value) { return take_number(value, into); }, text);
@@ -144,16 +158,18 @@ Option Command::option(const char* names, std::optional<int>& into, const char* 
 }
 
 Option Command::size(const char* names, std::optional<Bytes>& into, const char* text) const {
-  const auto take = [&into](const std::string& value) -> Status {
-    const auto size = parse_size(value);
-    if (!size) return size.error();
-    if (*size < least_lease && value.find_first_not_of("0123456789") == std::string::npos)
-      return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
-                         fmt::format("add a unit: {}GiB or {}MiB", value, value));
-    into = *size;
-    return {};
+  return taken(
+             names, [&into](const std::string& value) { return take_size(value, into); }, text)
+      .type("SIZE");
+}
+
+Option Command::size_or_word(const char* names, std::optional<Bytes>& into, const char* word, bool& is_word,
+                             const char* text) const {
+  const auto take = [&into, word, &is_word](const std::string& value) {
+    is_word = value == word;
+    return is_word ? Status() : take_size(value, into);
   };
-  return taken(names, take, text).type("SIZE");
+  return taken(names, take, text).type("SIZE").offers({Offer::Of::words, {word}});
 }
 
 Option Command::duration(const char* names, std::optional<Duration>& into, const char* text) const {

@@ -21,7 +21,21 @@ namespace sublet::cli {
 
 // The values that completion offers for an option.
 struct Offer {
-  enum class Of { nothing, words, files, directories, columns, verbs, leases, all_leases, devices, consumers, tokens };
+  enum class Of {
+    nothing,
+    words,
+    files,
+    directories,
+    columns,
+    verbs,
+    leases,
+    all_leases,
+    programs,
+    leases_and_programs,
+    devices,
+    consumers,
+    tokens
+  };
   Of of = Of::nothing;
   std::vector<std::string> words = {};  // fixed words, besides the looked-up values
   bool list = false;                    // the option takes several values, separated by commas
@@ -60,9 +74,14 @@ class Command {
   Option flag(const char* names, bool& into, const char* text) const;
   Option option(const char* names, std::string& into, const char* text) const;
   Option option(const char* names, std::vector<std::string>& into, const char* text) const;  // one or more values
+  // One value each time that the flag is given.
+  Option repeated(const char* names, std::vector<std::string>& into, const char* text) const;
   Option option(const char* names, int& into, const char* text) const;
   Option option(const char* names, std::optional<int>& into, const char* text) const;
-  Option size(const char* names, std::optional<Bytes>& into, const char* text) const;         // type SIZE
+  Option size(const char* names, std::optional<Bytes>& into, const char* text) const;  // type SIZE
+  // As size(), or `word`, which sets `is_word`.
+  Option size_or_word(const char* names, std::optional<Bytes>& into, const char* word, bool& is_word,
+                      const char* text) const;
   Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
   Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // at least one second
   // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -25,37 +26,46 @@ struct Listed {
 constexpr Listed live_leases{"/v1/leases", "leases", {"id", "tag"}, {"consumer", "state"}};
 // The newest of those that have ended come first behind those that live.
 constexpr Listed all_leases{"/v1/leases?all=true&limit=200", "leases", {"id", "tag"}, {"consumer", "state"}};
+constexpr Listed programs{"/v1/programs", "programs", {"tag", ""}, {"state", "command"}};
 constexpr Listed devices{"/v1/devices", "devices", {"id", "uuid"}, {"name", "state"}};
 constexpr Listed consumers{"/v1/consumers", "consumers", {"consumer", ""}, {"", ""}};
 constexpr Listed tokens{"/v1/tokens", "tokens", {"id", ""}, {"name", "scope"}};
 
-const Listed* listed(Offer::Of of) {
+std::vector<const Listed*> listed(Offer::Of of) {
   switch (of) {
-    case Offer::Of::leases: return &live_leases;
-    case Offer::Of::all_leases: return &all_leases;
-    case Offer::Of::devices: return &devices;
-    case Offer::Of::consumers: return &consumers;
-    case Offer::Of::tokens: return &tokens;
-    default: return nullptr;
+    case Offer::Of::leases: return {&live_leases};
+    case Offer::Of::all_leases: return {&all_leases};
+    case Offer::Of::programs: return {&programs};
+    case Offer::Of::leases_and_programs: return {&programs, &live_leases};
+    case Offer::Of::devices: return {&devices};
+    case Offer::Of::consumers: return {&consumers};
+    case Offer::Of::tokens: return {&tokens};
+    default: return {};
+  }
+}
+
+void add_rows(const nlohmann::json& body, const Listed& where, std::vector<Candidate>& found) {
+  for (const auto& row : list_at(body, where.rows)) {
+    if (member(row, "own").is_boolean() && !flag_at(row, "own")) continue;
+    const std::string about = fmt::format("{} {}", text_at(row, where.about[0]), text_at(row, where.about[1]));
+    for (const char* field : where.names) {
+      const std::string name = text_at(row, field);
+      const auto same = [&](const Candidate& candidate) { return candidate.word == name; };
+      if (!name.empty() && std::none_of(found.begin(), found.end(), same)) found.push_back({name, about});
+    }
   }
 }
 
 // The daemon gets only a moment to answer, because a person is typing.
 std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   std::vector<Candidate> found;
-  const Listed* where = listed(of);
+  const auto wanted = listed(of);
   auto client = connect(common);
-  if (where == nullptr || !client) return found;
-  const auto reply = client->call({"GET", where->target, {}, {}, {}}, std::chrono::seconds(2));
-  if (!reply) return found;
-  const auto body = client::parse(*reply);
-  if (!body) return found;
-  for (const auto& row : list_at(*body, where->rows)) {
-    if (member(row, "own").is_boolean() && !flag_at(row, "own")) continue;
-    const std::string about = fmt::format("{} {}", text_at(row, where->about[0]), text_at(row, where->about[1]));
-    for (const char* field : where->names) {
-      if (const std::string name = text_at(row, field); !name.empty()) found.push_back({name, about});
-    }
+  if (wanted.empty() || !client) return found;
+  for (const Listed* where : wanted) {
+    const auto reply = client->call({"GET", where->target, {}, {}, {}}, std::chrono::seconds(2));
+    if (!reply) continue;
+    if (const auto body = client::parse(*reply)) add_rows(*body, *where, found);
   }
   return found;
 }

@@ -37,13 +37,14 @@ Whole whole_of(const json& device, Bytes least) {
   return {most, usable < least ? most : usable, text_at(device, "id")};
 }
 
-// The device with the least memory among the devices that have most of it; empty: no device matches.
-Whole whole_device(const LeaseFlags& flags, const json& status) {
+// The device with the least memory among the devices that have most of it; empty: no device matches. `size`: the
+// memory that counts.
+Whole whole_device(const LeaseFlags& flags, const json& status, Bytes Whole::*size = &Whole::usable) {
   const Bytes least = std::max(flags.min_vram.value_or(Bytes{}), least_lease);
   std::vector<Whole> whole;
   for (const auto& device : list_at(status, "devices"))
     if (device_matches(device, flags.gpu)) whole.push_back(whole_of(device, least));
-  std::stable_sort(whole.begin(), whole.end(), [](const auto& a, const auto& b) { return a.usable > b.usable; });
+  std::stable_sort(whole.begin(), whole.end(), [size](const auto& a, const auto& b) { return a.*size > b.*size; });
   // If there are not so many, the daemon says so, with what there is.
   return whole.empty() ? Whole() : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
 }
@@ -59,6 +60,22 @@ Size size_of_peak(Bytes peak, const LeaseFlags& flags, const std::string& consum
   if (whole.most > Bytes{} && whole.most < wanted)
     return {whole.most, fmt::format("{}; the whole of {}", before, whole.id)};
   return {wanted, before + ", and a tenth more"};
+}
+
+Error no_device(const LeaseFlags& flags, const json& status, std::string_view problem) {
+  if (list_at(status, "devices").empty())
+    return unavailable(fmt::format("{}, and the daemon knows no GPU yet", problem), "give a size: --vram 8GiB");
+  return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "sublet gpus lists the devices");
+}
+
+Result<Size> all_of_a_device(const LeaseFlags& flags, const json& status) {
+  const Whole whole = whole_device(flags, status, &Whole::most);
+  if (whole.most == Bytes{}) return no_device(flags, status, "--vram is all");
+  if (flags.memory && *flags.memory < whole.most)
+    return bad_request(fmt::format("--memory is {}, less than the {} of --vram all", format_size(*flags.memory),
+                                   format_size(whole.most)),
+                       "the ceiling must be at least the size of the lease");
+  return Size{whole.most, "the whole of " + whole.id};
 }
 
 std::optional<Bytes> remembered_peak(const std::string& consumer, client::Client& client) {
@@ -110,9 +127,9 @@ bool device_matches(const json& device, const std::string& wanted) {
 }
 
 void add_lease_flags(Command command, LeaseFlags& flags) {
-  command.size("-m,--vram", flags.vram,
-               "VRAM to lease (default: the most that earlier runs of the program used, plus a tenth; else a whole "
-               "device without its unleased memory)");
+  command.size_or_word("-m,--vram", flags.vram, "all", flags.all,
+                       "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
+                       "runs of the program used, plus a tenth; else a whole device without its unleased memory");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
   command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
@@ -144,13 +161,15 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
-  command.not_yet({"--soft"}, "limits on what a program takes");
   command.flag("--dry-run", flags.dry_run, "Only print what would happen, and which leases would be paused");
 }
+
+Bytes whole_size(const LeaseFlags& flags, const json& status) { return whole_device(flags, status, &Whole::most).most; }
 
 Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
                          client::Client& client) {
   if (flags.vram) return Size{*flags.vram, {}};
+  if (flags.all) return all_of_a_device(flags, status);
   if (flags.memory) return Size{*flags.memory, "as much as --memory"};
   const Whole whole = whole_device(flags, status);
   const bool any_program = flags.name.empty() && runs_anything(consumer);
@@ -163,10 +182,7 @@ Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, c
   }
   if (whole.most.count > 0)
     return Size{whole.usable, fmt::format("'{}' has not run before: {}", visible(consumer), whole.text())};
-  if (list_at(status, "devices").empty()) {
-    return unavailable("no size was given, and the daemon knows no GPU yet", "give a size: --vram 8GiB");
-  }
-  return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "sublet gpus lists the devices");
+  return no_device(flags, status, "no size was given");
 }
 
 json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram) {
@@ -183,6 +199,8 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.gpus > 1) body["devices"] = flags.gpus;
   if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;
   if (flags.priority) body["priority"] = *flags.priority;
+  if (flags.memory) body["memory_bytes"] = flags.memory->count;
+  if (flags.soft) body["soft_bytes"] = flags.soft->count;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   return body;
 }

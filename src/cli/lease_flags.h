@@ -14,8 +14,10 @@ namespace sublet::cli {
 
 struct LeaseFlags {
   std::optional<Bytes> vram;      // per device; unset: choose_size() chooses
+  bool all = false;               // --vram all: a whole device without its headroom
   std::optional<Bytes> min_vram;  // least size per device that is accepted
-  std::optional<Bytes> memory;    // `run` only
+  std::optional<Bytes> memory;    // `run` only: ceiling per device
+  std::optional<Bytes> soft;      // `run` only: soft limit per device
   std::string gpu;                // --gpu; "" or "any": every device
   int gpus = 1;                   // number of devices, all or none
   std::string tier, tenant, name, tag, pausable;
@@ -37,6 +39,9 @@ struct Size {
   Bytes bytes;
   std::string why;  // how the size was chosen; "" if --vram gave it
 };
+
+// The size that an empty device can hold for these flags, without the headroom; 0 if no known device matches.
+Bytes whole_size(const LeaseFlags& flags, const nlohmann::json& status);
 
 // Chooses --vram, else --memory, else the consumer's remembered peak plus a tenth, else a whole device. `status`: a
 // reply of /v1/status. Names of shells and launchers are remembered only if --name gives them.

@@ -74,6 +74,20 @@ TEST_F(SizeTest, IsElseAWholeDevice) {
   EXPECT_EQ(choose("new").error().code, Code::Unavailable);
 }
 
+TEST_F(SizeTest, IsAWholeEmptyDeviceForTheWordAll) {
+  flags.all = true;
+  status["devices"][1]["other_lasting_bytes"] = 1900;
+  EXPECT_EQ(choose("train")->bytes, Bytes{2000}) << "unleased memory is waited for, and no peak counts";
+  EXPECT_EQ(choose("train")->why, "the whole of gpu1");
+  flags.gpus = 2;
+  EXPECT_EQ(choose("train")->bytes, Bytes{1000}) << "every device must have that much";
+  flags.gpus = 1;
+  flags.gpu = "gpu7";
+  EXPECT_EQ(choose("train").error().code, Code::NotFound);
+  status["devices"] = json::array();
+  EXPECT_EQ(choose("train").error().code, Code::Unavailable);
+}
+
 TEST_F(SizeTest, LeavesOutWhatUnleasedProcessesHaveHeldForAMinute) {
   for (json& device : status["devices"]) device["capacity_bytes"] = device["capacity_bytes"].get<int>() * MiB.count;
   json& second = status["devices"][1];

@@ -88,6 +88,9 @@ void environment_section(ManPage& page) {
             "directory, then below `XDG_STATE_HOME` (`~/.local/state`). Then the system's daemon is tried, at "
             "`/run/sublet/sublet.sock`.");
   page.item("`SUBLET_LEASE_TOKEN_FILE`", "File with the token of a lease that is owned by a token.");
+  page.item("`CUDA_VISIBLE_DEVICES`",
+            "The device that `sublet run` asks for without --gpu: an index of `sublet gpus`, or a UUID or its start. A "
+            "list of all devices means any device.");
   page.item("`NO_COLOR`", "If this is not empty, output has no colours, unless --color asks for them.");
   page.paragraph("`sublet run` sets these for its program:");
   page.item("`CUDA_VISIBLE_DEVICES`", "The uuids of the lease's devices. `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");

@@ -17,6 +17,9 @@ Result<std::string> render_queue(const nlohmann::json& queue, const Common& comm
 Result<std::string> render_devices(const nlohmann::json& devices, const Common& common, const Look& look);
 Result<std::string> render_processes(const nlohmann::json& processes, const Common& common, const Look& look);
 
+// A reply of /v1/programs.
+Result<std::string> render_programs(const nlohmann::json& programs, const Common& common, const Look& look);
+
 Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
 
 // `leases`: the reply of /v1/leases, or null if that request failed.
@@ -66,5 +69,6 @@ std::span<const Column> columns_of(std::string_view verb);
 std::span<const Column> ps_columns();
 std::span<const Column> queue_columns();
 std::span<const Column> report_columns_of();
+std::span<const Column> program_columns_of();
 
 }  // namespace sublet::cli

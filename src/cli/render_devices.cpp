@@ -76,6 +76,8 @@ constexpr Column process_columns[] = {
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
     {"lease", "LEASE", true, false, lease_cell},
     {"link", "LINK", true, false, +[](const json& r, const Look&) { return text_cell(r, "link"); }},
+    {"container", "CONTAINER", true, false, +[](const json& r, const Look&) { return text_cell(r, "container"); },
+     Narrow::needless, "-"},
     {"start", "START", false, true, +[](const json& r, const Look&) { return number_cell(r, "start_ticks"); }},
     {"command", "COMMAND", true, false, +[](const json& r, const Look&) { return text_cell(r, "command"); },
      Narrow::below},
@@ -88,6 +90,7 @@ std::span<const Column> columns_of(std::string_view verb) {
   if (verb == "queue") return queue_columns();
   if (verb == "gpus") return device_columns;
   if (verb == "proclist") return process_columns;
+  if (verb == "programs") return program_columns_of();
   if (verb == "report") return report_columns_of();
   return {};
 }

@@ -3,10 +3,9 @@
 #include "base/size_bounds.h"
 #include "cli/acquire.h"
 #include "cli/fetch.h"
-#include "cli/lease_flags.h"
 #include "cli/nested.h"
+#include "cli/run_flags.h"
 #include "cli/start_check.h"
-#include "cli/talk.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
 
@@ -22,12 +21,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int ours = 125;
-constexpr std::size_t command_limit = 2000;  // bytes of the command line that the daemon is told
-
-struct RunFlags {
-  LeaseFlags lease;
-  std::optional<int> status_fd;
-};
 
 // Prints why exec fails, and returns the exit status as of a shell.
 int refuse_program(const std::string& program) {
@@ -40,14 +33,6 @@ int refuse_program(const std::string& program) {
 
 // A failure of `sublet run` must not look like the program's own exit status.
 int our_code(int code) { return code == kFailed || code == kNotFound ? ours : code; }
-
-std::string shown_command(const std::vector<std::string>& command) {
-  std::string text = visible(fmt::format("{}", fmt::join(command, " ")));
-  if (text.size() <= command_limit) return text;
-  std::size_t end = command_limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "…";
-}
 
 class Run {
  public:
@@ -62,7 +47,7 @@ class Run {
 
  private:
   const Common& common_;
-  const RunFlags& flags_;
+  RunFlags flags_;
   const std::vector<std::string>& command_;
   client::Client client_;
   std::string consumer_;
@@ -86,6 +71,7 @@ int Run::go() {
   Look look = look_for(common_);
   learn_devices(status_, look);
   Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);
+  if (const auto taken = take_wish(flags_.lease, client_, status_, talk); !taken) return our_code(fail(taken.error()));
   const auto outer = outer_lease(client_);
   if (outer && fits_outer(*outer)) return become(*outer, talk);
   return run_under_lease(talk);
@@ -95,7 +81,7 @@ int Run::go() {
 bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());
-  const Bytes vram = wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
+  const Bytes vram = wanted.all ? whole_size(wanted, status_) : wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
   if (wanted.gpus > devices || vram > outer.vram) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
@@ -177,8 +163,11 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size_down(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
-  talk.say(fmt::format("{}: {}{}{} (a program that uses more is reported, not stopped)", lease.id,
-                       format_size_down(lease.vram), where, after));
+  const auto ceiling = number_at(acquired.told, "memory_bytes");
+  const std::string more = ceiling
+                               ? fmt::format("a program that uses more than {} is ended", format_size(Bytes{*ceiling}))
+                               : "a program that uses more is reported, not stopped";
+  talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 
@@ -199,19 +188,14 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
 }
 
 int run(const Common& common, const RunFlags& flags) {
-  if (!common.command || common.command->empty()) {
-    return usage_error("run needs a program after '--'", "for example: sublet run --vram 8GiB -- python3 train.py");
-  }
-  if (flags.lease.vram && flags.lease.memory) {
-    return usage_error("--vram and --memory cannot both be given: this version enforces no ceiling",
-                       "leave --memory out: --vram is the size that is leased");
-  }
+  if (const auto refused = check_flags(common, flags)) return *refused;
   if (flags.status_fd) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
   // A program that cannot start must not wait in the queue.
   if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
-  if (const int code = refuse_program(common.command->front()); code != 0) return code;
+  if (const int code = refuse_program(flags.command.empty() ? common.command->front() : "sh"); code != 0) return code;
+  if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
   return Run(common, flags, std::move(*client)).go();
@@ -221,14 +205,16 @@ int run(const Common& common, const RunFlags& flags) {
 
 Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();
-  add_lease_flags(command, flags->lease);
-  command.size("--memory", flags->lease.memory, "The same as --vram: a limit that stops a program does not exist yet");
-  command.option("--status-fd", flags->status_fd, "Write each change of state as a JSON line to this file descriptor")
-      .type("N");
-  add_json(command, common, "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout");
-  command.not_yet({"--detach", "--restart"}, "programs that run in the background");
+  add_run_flags(command, *flags);
+  add_json(
+      command, common,
+      "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout; with --detach, the program");
   command.footer(
       "The program comes after '--': sublet run --vram 8GiB -- python3 train.py\n"
+      "Without --gpu, CUDA_VISIBLE_DEVICES of the caller names the device.\n"
+      "With --detach, the daemon starts the program, and this command prints its tag.\n"
+      "The program has your directory, limits, PATH, HOME, USER, LOGNAME, SHELL, LANG,\n"
+      "LC_* and TZ. See also: sublet programs, status, logs, restart, update, remove.\n"
       "Exit status: the program's own, 128+N if signal N ended it; 124 gave up\n"
       "waiting, 125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77\n"
       "as for every verb.");

@@ -20,6 +20,11 @@ Action add_free(Command command, Common& common);
 Action add_cooperate(Command command, Common& common);
 Action add_wait(Command command, Common& common);
 Action add_stop(Command command, Common& common);
+Action add_logs(Command command, Common& common);
+Action add_programs(Command command, Common& common);
+Action add_remove(Command command, Common& common);
+Action add_restart(Command command, Common& common);
+Action add_update(Command command, Common& common);
 Action add_status(Command command, Common& common);
 Action add_ps(Command command, Common& common);
 Action add_queue(Command command, Common& common);
@@ -50,9 +55,14 @@ constexpr Verb kVerbs[] = {
     {"free", "Work", "Pause leases to free memory for a program without a lease", add_free},
     {"cooperate", "Work", "Register a program as cooperative: it frees its VRAM itself when it is paused",
      add_cooperate},
-    {"stop", "Work", "End a lease's program: SIGTERM, then SIGKILL after a grace period", add_stop},
+    {"stop", "Work", "End the program of a lease or tag: SIGTERM, then SIGKILL after a grace period", add_stop},
+    {"restart", "Work", "Start a supervised program again", add_restart},
+    {"update", "Work", "Change the limits, tier or restart policy of a supervised program", add_update},
+    {"remove", "Work", "End a supervised program and forget it", add_remove},
     {"wait", "Work", "Wait until a lease has ended, and exit with its program's status", add_wait},
-    {"status", "Look", "Show daemon, devices, leases and warnings", add_status},
+    {"status", "Look", "Show daemon, devices, leases and warnings, or one program or lease", add_status},
+    {"programs", "Look", "List supervised programs", add_programs},
+    {"logs", "Look", "Print the output of a supervised program", add_logs},
     {"ps", "Look", "List leases", add_ps},
     {"queue", "Look", "List waiting leases in order, and what each of them waits for", add_queue},
     {"why", "Look", "Explain why a lease waits, runs or ended, and what would help", add_why},
@@ -68,8 +78,7 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "logs",    "tenant", "session", "stack",  "shim",     "adapter", "enforce",
-    "approve", "update", "restart", "remove", "simulate", "plan",
+    "tenant", "session", "stack", "shim", "adapter", "enforce", "approve", "simulate", "plan",
 };
 
 }  // namespace

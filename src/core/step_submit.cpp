@@ -88,7 +88,7 @@ Status Stepper::check_size(const Lease& asked) const {
                                                     : "no " + std::to_string(asked.device_count) +
                                                           " devices can ever hold that: the last of them has ";
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; " + which + capacity_text(*tightest, rules_),
-               "ask for " + format_size_down(most) + " or less"};
+               "ask for " + format_size_down(most) + " or less, or for `--vram all`"};
 }
 
 Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
@@ -96,7 +96,7 @@ Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
     return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
   if (device == nullptr || !device->read_at || asked.least() <= State::capacity(*device, rules_)) return {};
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; at most " + capacity_text(*device, rules_),
-               "ask for " + format_size_down(State::capacity(*device, rules_)) + " or less"};
+               "ask for " + format_size_down(State::capacity(*device, rules_)) + " or less, or for `--vram all`"};
 }
 
 Status Stepper::check_tag(const Lease& asked) const {

@@ -22,7 +22,7 @@ constexpr std::array table{
     Route{Method::get, "/v1/openapi.json", Role::user, get_contract, false},
     Route{Method::get, "/v1/status", Role::user, get_status, false},
     Route{Method::get, "/v1/devices", Role::user, get_devices, false},
-    Route{Method::get, "/v1/processes", Role::user, get_processes, false},
+    Route{Method::get, "/v1/processes", Role::user, get_processes, false, nullptr, Scope::read, "lease"},
     Route{Method::get, "/v1/queue", Role::user, get_queue, true, nullptr, Scope::read, "limit,after"},
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::post, "/v1/consumers/{name}/grant", Role::user, post_grant, true, nullptr, Scope::submit},

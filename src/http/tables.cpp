@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables: devices, processes, the ledger; and the whole at a glance.
+#include "base/text.h"
 #include "engine/account.h"
+#include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "proc/container.h"
+
+#include <fmt/format.h>
 
 #include <unistd.h>
 
@@ -27,11 +32,22 @@ bool lease_ended(const core::ProcessUse& use, const engine::Engine& engine) {
   return use.lease && (lease == nullptr || lease->ended());
 }
 
+// The daemon's own container is no news: its users are inside, too.
+json container_named(const std::string& container, const proc::ProcRoot& root) {
+  if (container.empty()) return nullptr;
+  const auto own = root.read_file("self/cgroup");
+  if (own && proc::container_of(proc::parse_process_cgroups(*own)) == container) return nullptr;
+  return container;
+}
+
 json process_row(const core::ProcessUse& use, const core::Device& device, const engine::Engine& engine,
                  const engine::Peer& viewer) {
   const auto& root = engine.programs().root();
-  const auto info = root.read(use.process.pid);
+  const auto read = root.read_with(use.process.pid, "cgroup");
+  const auto info = read ? Result<proc::ProcessInfo>(read->info) : root.read(use.process.pid);
   const bool here = info && info->ref == use.process;
+  const std::string container =
+      here && read ? proc::container_of(proc::parse_process_cgroups(read->text)) : std::string();
   const bool own = here && viewer.may_act_for(info->uid);
   const proc::Member* member = engine.programs().member(use.process);
   return {{"pid", use.process.pid},
@@ -39,6 +55,7 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"uid", here ? json(info->uid) : json(nullptr)},
           {"user", here ? json(engine::account_name(info->uid)) : json(nullptr)},
           {"command", own ? json(root.command_line(use.process.pid)) : json(nullptr)},
+          {"container", container_named(container, root)},
           {"device", device.reading.uuid},
           {"used_bytes", use.used ? json(use.used->count) : json(nullptr)},
           {"lease", use.lease ? json(to_string(use.lease)) : json(nullptr)},
@@ -160,9 +177,15 @@ Reply get_health(Call& call) {
 Reply get_devices(Call& call) { return Response{200, {{"devices", all_devices(call.engine)}}, {}, false}; }
 
 Reply get_processes(Call& call) {
+  const std::string lease = query_value(call.request, "lease");
+  const auto only = parse_lease_id(lease);
+  if (call.request.query.contains("lease") && !only)
+    return problem(bad_request(fmt::format("lease={} is not a lease's id", printable(lease)),
+                               "give an id such as lease-7, or leave lease out"));
   json rows = json::array();
   for (const auto& [uuid, device] : call.engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
+      if (only && use.lease != *only) continue;
       rows.push_back(process_row(use, device, call.engine, call.request.peer));
     }
   }

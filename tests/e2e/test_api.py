@@ -272,6 +272,9 @@ def test_a_lease_whose_processes_hold_vram_is_in_use(start_daemon):
     wait_until(lambda: api.lease(lease["id"])["used_bytes"] >= GIB, "its use is measured")
     row = next(p for p in api.get("/v1/processes")["processes"] if p["pid"] == program.pid)
     assert (row["lease"], row["link"], row["lease_ended"]) == (lease["id"], "attached", False)
+    assert api.get(f"/v1/processes?lease={lease['id']}")["processes"] == [row]
+    assert api.get("/v1/processes?lease=lease-99")["processes"] == []
+    assert api.get("/v1/processes?lease=mine").status == 400
     assert api.get("/v1/status")["unleased_processes"] == []
     refused = api.post(f"/v1/leases/{lease['id']}/release", {})
     assert (refused.status, refused["code"]) == (409, "InUse")

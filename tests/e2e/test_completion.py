@@ -144,6 +144,6 @@ def test_completion_of_names_from_the_daemon(daemon):
     assert offered("run", "--gpu", "") == ["any", "gpu0", uuid]
     assert "etl" in offered("pause", "--grant", "") and "etl" in offered("run", "--name", "e")
     assert offered("events", "--type", "lease,w") == ["lease,warning"]
-    assert offered("help", "pro") == ["proclist"]
+    assert offered("help", "pro") == ["programs", "proclist"]
     daemon.kill()
     assert offered("why", "") == []  # and no shell waits for the daemon

@@ -163,7 +163,7 @@ def test_refusals(daemon, tmp_path):
     assert code("run", "--vram", "64MiB", "--") == 2
     assert code("run", "--vran", "64MiB", "--", "true") == 2
     assert code("run", "--vram", "-1", "--", "true") == 2
-    assert code("run", "--detach", "--", "true") == 2
+    assert code("run", "--restart", "always", "--", "true") == 2
     assert code("run", "--vram", "64MiB", "--status-fd", "77", "--", "true") == 2
     assert code("run", "--vram", "100GiB", "--", "true") == 125
     assert "did you mean '--vram'" in daemon.cli("run", "--vran", "1G", "--", "true").stderr

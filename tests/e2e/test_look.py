@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.support.sublet import BIN, GIB, MIB, ROOT, wait_until
+from tests.support.sublet import BIN, GIB, MIB, ROOT, unified_mounts, wait_until
 
 SUBLET = BIN / "sublet"
 LOOKING = ("ps", "status", "queue", "gpus", "proclist")
@@ -350,3 +350,28 @@ def test_a_full_disk_under_stdout_is_an_error():
         done = subprocess.run([SUBLET, "config", "show", "--file", ROOT / "packaging/sublet.toml"], stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 1 and "standard output" in done.stderr
+
+
+@pytest.fixture
+def container():
+    """Makes a control group as Docker names it, and returns it with the name that is shown."""
+    made = None
+    try:
+        made = unified_mounts()[0] / f"docker-{'0123456789abcdef' * 4}.scope"
+        made.mkdir()
+    except (IndexError, OSError) as failure:
+        pytest.skip(f"no control group can be made: {failure}")
+    yield made, "0123456789ab"
+    wait_until(lambda: not (made / "cgroup.procs").read_text().strip(), "its program has ended")
+    made.rmdir()
+
+
+def test_proclist_names_the_container(daemon, container):
+    group, name = container
+    program = daemon.spawn(BIN / "simgpu-load", "--alloc", "256MiB", "--seconds", "600",
+                           preexec_fn=lambda: (group / "cgroup.procs").write_text("0"))
+    row, = wait_until(lambda: daemon.json("proclist")["processes"], "the program is seen")
+    assert (row["pid"], row["container"]) == (program.pid, name)
+    assert "CONTAINER" in daemon.cli("proclist", check=0).stdout
+    program.kill()
+    program.wait()

@@ -230,7 +230,8 @@ class Daemon:
         env = dict(own, SUBLET_HOST=f"unix://{self.socket}", SIMGPU_DIR=str(self.dir / "simgpu"))
         env["LD_LIBRARY_PATH"] = f"{BUILD / 'lib' / 'simgpu'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
         env["PATH"] = f"{BIN}:{env['PATH']}"
-        env.pop("SUBLET_LEASE", None)
+        for name in ("SUBLET_LEASE", "CUDA_VISIBLE_DEVICES"):
+            env.pop(name, None)
         env.update(more)
         return env
 

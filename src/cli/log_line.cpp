@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/log_line.h"
+
+#include "base/text.h"
+#include "cli/output.h"
+
+#include <algorithm>
+
+namespace sublet::cli {
+namespace {
+
+// The length of the colour sequence ("\x1b[1;31m") at the start of the text; 0: there is none.
+std::size_t color_length(std::string_view text) {
+  if (!text.starts_with("\x1b[")) return 0;
+  const auto end = text.find_first_not_of("0123456789;", 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
+std::string_view last_part(std::string_view text) {
+  while (text.ends_with('\r')) text.remove_suffix(1);
+  const auto overwritten = text.rfind('\r');
+  return overwritten == std::string_view::npos ? text : text.substr(overwritten + 1);
+}
+
+}  // namespace
+
+LogLine parse_log_line(std::string_view line) {
+  const auto space = line.find(' ');
+  const std::string_view time = line.substr(0, space);
+  if (!parse_rfc3339(time)) return {{}, line};
+  return {time, space == std::string_view::npos ? std::string_view() : line.substr(space + 1)};
+}
+
+std::string for_terminal(std::string_view text, bool color) {
+  text = last_part(text);
+  std::string out;
+  bool colored = false;
+  while (!text.empty()) {
+    const std::size_t sequence = color_length(text);
+    if (sequence > 0) {
+      if (color) out += text.substr(0, sequence);
+      colored = true;
+      text.remove_prefix(sequence);
+      continue;
+    }
+    if (text.front() == '\t') {
+      out += '\t';
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = std::min(text.find_first_of("\x1b\t", 1), text.size());
+    out += visible(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  if (colored && color) out += "\x1b[0m";
+  return out;
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/placement.h"
+
+#include "base/number.h"
+#include "base/text.h"
+#include "cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* how_to_choose = "name one device by --gpu, or unset CUDA_VISIBLE_DEVICES";
+constexpr std::size_t short_uuid = 12;  // "GPU-" and eight digits
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// The entries that CUDA reads: -1 ends the list.
+std::vector<std::string_view> entries_of(std::string_view list) {
+  std::vector<std::string_view> entries;
+  for (std::size_t at = 0; at <= list.size();) {
+    const auto comma = std::min(list.find(',', at), list.size());
+    const std::string_view entry = trimmed(list.substr(at, comma - at));
+    if (entry == "-1") break;
+    entries.push_back(entry);
+    at = comma + 1;
+  }
+  return entries;
+}
+
+std::string named(std::string_view visible) { return fmt::format("CUDA_VISIBLE_DEVICES is '{}'", printable(visible)); }
+
+std::string devices_phrase(const json& devices) {
+  std::string phrase;
+  for (const json& device : devices)
+    phrase += fmt::format("{}{} ({})", phrase.empty() ? "" : ", ", number_at(device, "index").value_or(-1),
+                          text_at(device, "uuid").substr(0, short_uuid));
+  return phrase;
+}
+
+// The UUIDs that an entry may mean: by index, or by the start of a UUID.
+std::vector<std::string> meant_by(std::string_view entry, const json& devices) {
+  std::vector<std::string> found;
+  const auto index = parse_number<std::int64_t>(entry);
+  for (const json& device : devices) {
+    const std::string uuid = text_at(device, "uuid");
+    const bool by_index = index && number_at(device, "index") == index;
+    if (by_index || uuid == entry) return {uuid};
+    if (!index && entry.starts_with("GPU-") && uuid.starts_with(entry)) found.push_back(uuid);
+  }
+  return found;
+}
+
+// Whether the entry can name a device that the daemon has not read yet.
+bool may_name(std::string_view entry) { return parse_number<int>(entry) || entry.starts_with("GPU-"); }
+
+}  // namespace
+
+Result<std::string> device_of_wish(std::string_view visible, int count, const json& status) {
+  const auto entries = entries_of(visible);
+  if (entries.empty() || trimmed(visible).empty() || trimmed(visible) == "NoDevFiles")
+    return bad_request(named(visible) + ", so that the program may use no device", how_to_choose);
+  const json& devices = list_at(status, "devices");
+  // The daemon's first reading says which device that is.
+  if (devices.empty() && entries.size() == 1 && count == 1 && may_name(entries.front()))
+    return std::string(entries.front());
+  if (devices.empty()) return unavailable(named(visible) + ", and the daemon knows no GPU yet", how_to_choose);
+  std::set<std::string> wanted;
+  for (const std::string_view entry : entries) {
+    const auto meant = meant_by(entry, devices);
+    if (meant.empty())
+      return not_found(fmt::format("{}; '{}' names no device", named(visible), printable(entry)),
+                       fmt::format("the devices are {}", devices_phrase(devices)));
+    if (meant.size() > 1)
+      return bad_request(fmt::format("{}; '{}' names {} devices", named(visible), printable(entry), meant.size()),
+                         fmt::format("write more of the UUID; the devices are {}", devices_phrase(devices)));
+    wanted.insert(meant.front());
+  }
+  if (wanted.size() == 1 && count == 1) return *wanted.begin();
+  if (wanted.size() == devices.size() && count <= static_cast<int>(devices.size())) return std::string();
+  if (count > static_cast<int>(wanted.size()))
+    return bad_request(fmt::format("{}, which is fewer than --gpus {}", named(visible), count),
+                       "name more devices, or unset CUDA_VISIBLE_DEVICES");
+  return bad_request(fmt::format("{}, which is {} of {} devices; a lease is on one named device or on any",
+                                 named(visible), wanted.size(), devices.size()),
+                     how_to_choose);
+}
+
+}  // namespace sublet::cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The surroundings of a supervised program: what it takes over from its caller.
+#pragma once
+
+#include "base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::cli {
+
+using Variables = std::map<std::string, std::string>;
+
+// The variables of `ours` (an environ) that every program gets: PATH, HOME, USER, LOGNAME, SHELL, LANG, TZ and LC_*.
+Variables inherited(const char* const* ours);
+
+// Adds the lines NAME=VALUE of a file. Empty lines and lines that start with '#' are left out. A wrong line is an error
+// with its number.
+Status add_env_lines(std::string_view text, const std::string& file, Variables& into);
+
+// The same for the file with this path.
+Status add_env_file(const std::string& path, Variables& into);
+
+// Adds the values of --env: NAME=VALUE, or NAME with the value that `ours` has.
+Status add_env_flags(const std::vector<std::string>& flags, const char* const* ours, Variables& into);
+
+// Fails if a text is not UTF-8, which JSON cannot carry. `what`: name of the texts in the message.
+Status check_utf8(std::string_view what, const std::vector<std::string>& texts);
+
+// {"directory", "umask", "limits"} of this process, as POST /v1/programs takes them.
+Result<nlohmann::json> surroundings();
+
+}  // namespace sublet::cli

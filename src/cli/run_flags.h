@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `run`, in the foreground and with --detach.
+#pragma once
+
+#include "cli/lease_flags.h"
+#include "cli/talk.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sublet::cli {
+
+struct RunFlags {
+  LeaseFlags lease;
+  std::optional<int> status_fd;
+  bool detach = false;
+  std::string command;           // --command; implies --detach
+  std::vector<std::string> env;  // --env: NAME or NAME=VALUE, in the order given
+  std::string env_file;
+  std::string restart;  // --restart; "": the daemon's default
+
+  bool is_supervised() const { return detach || !command.empty(); }
+};
+
+void add_run_flags(Command command, RunFlags& flags);
+
+// Checks combinations of flags. Returns the exit code after the usage error was printed; nothing if the flags fit.
+std::optional<int> check_flags(const Common& common, const RunFlags& flags);
+
+// Restricts the lease to the device that CUDA_VISIBLE_DEVICES of the caller names, unless --gpu is given or a lease set
+// the variable. `status`: a reply of /v1/status.
+Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk& talk);
+
+// The command line as text for the daemon, cut at 2000 bytes.
+std::string shown_command(const std::vector<std::string>& command);
+
+// The words of a shell's command line that name the program; {"sh"} where the line is more than one plain command.
+std::vector<std::string> words_of(const std::string& command_line);
+
+// Hands the program to the daemon, which supervises it. Returns the exit code.
+int run_detached(const Common& common, RunFlags flags);
+
+}  // namespace sublet::cli

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervised programs by the command line: run --detach, programs, status, logs, update, restart, stop, remove."""
+import json
+import os
+
+import pytest
+
+from tests.support.keeping import daemon  # noqa: F401 (a fixture)
+from tests.support.sublet import BIN, GIB, MIB, living, wait_until
+
+needs_keeper = pytest.mark.skipif(not (BIN / "sublet-keep").exists(), reason="this build has no sublet-keep")
+LOAD = ("simgpu-load", "--alloc", "256MiB", "--seconds", "600")
+
+
+def program(daemon, tag):
+    return daemon.get(f"/v1/programs/{tag}").body
+
+
+def reaches(daemon, tag, state):
+    return wait_until(lambda: (now := program(daemon, tag))["state"] == state and now, f"{tag} is {state}")
+
+
+def detach(daemon, tag, *words, vram="1GiB", **env):
+    done = daemon.cli("run", "--detach", "--tag", tag, "--vram", vram, *words, check=0, **env)
+    assert done.stdout == f"{tag}: starting\n"
+
+
+def test_a_program_is_handed_over_with_its_surroundings(daemon, tmp_path):
+    file = tmp_path / "vars"
+    file.write_text("# a comment\nFROM_FILE=1\nBOTH=file\n")
+    detach(daemon, "serve", "--memory", "2GiB", "--soft", "1536MiB", "--env", "BOTH=flag", "--env", "GIVEN",
+           "--env-file", file, "--restart", "on-failure", "--tier", "batch", "--", "sleep", "600", GIVEN="x=y",
+           HIDDEN="1")
+    now = program(daemon, "serve")
+    assert (now["memory_bytes"], now["soft_bytes"], now["vram_bytes"]) == (2 * GIB, 1536 * MIB, GIB)
+    assert (now["restart"], now["tier"], now["command"], now["directory"]) == ("on-failure", "batch", "sleep 600",
+                                                                              os.getcwd())
+    variables = dict(entry.split("=", 1) for entry in now["environment"])
+    assert (variables["FROM_FILE"], variables["BOTH"], variables["GIVEN"]) == ("1", "flag", "x=y")
+    assert variables["PATH"] == daemon.env()["PATH"] and "HIDDEN" not in variables
+    refused = daemon.cli("run", "--detach", "--tag", "serve", "--vram", "1GiB", "--", "true")
+    assert refused.returncode == 125 and "serve" in refused.stderr and "hint:" in refused.stderr
+
+
+def test_a_command_line_has_its_ceiling_as_its_size(daemon):
+    done = daemon.cli("run", "--command", "sleep 600", "--memory", "536870912", "--json", check=0)
+    made = json.loads(done.stdout)
+    assert (made["tag"], made["command"]) == ("sleep", "sleep 600")
+    assert (made["vram_bytes"], made["memory_bytes"]) == (512 * MIB, 512 * MIB)
+
+
+def test_an_update_shows_what_holds_now(daemon):
+    detach(daemon, "serve", "--", "sleep", "600")
+    done = daemon.cli("update", "serve", "--memory", "3GiB", "--soft", "2GiB", "--restart", "always", check=0)
+    assert done.stderr == "serve: ceiling 3.0 GiB, soft limit 2.0 GiB, restart always\n"
+    done = daemon.cli("update", "serve", "--memory", "none", "--soft", "none", check=0)
+    assert done.stderr == "serve: ceiling none, soft limit none\n"
+    assert program(daemon, "serve")["memory_bytes"] is None
+    assert daemon.cli("update", "serve").returncode == 2
+    done = daemon.cli("update", "serv", "--memory", "1GiB")
+    assert done.returncode == 4 and "did you mean 'serve'" in done.stderr
+
+
+def test_unknown_names_are_told_of(daemon):
+    for words in (("status", "none"), ("stop", "none")):
+        done = daemon.cli(*words)
+        assert done.returncode == 4 and "there is no program and no lease 'none'" in done.stderr
+    for words in (("logs", "none"), ("restart", "none"), ("remove", "none")):
+        done = daemon.cli(*words)
+        assert done.returncode == 4 and "there is no program 'none'" in done.stderr
+    assert daemon.cli("programs").stderr == "no supervised program: sublet run --detach starts one\n"
+
+
+def test_a_removed_program_is_forgotten(daemon):
+    detach(daemon, "serve", "--", "sleep", "600")
+    assert "serve" in daemon.cli("programs", check=0).stdout
+    daemon.cli("remove", "serve", check=0)
+    wait_until(lambda: daemon.get("/v1/programs")["programs"] == [], "it is forgotten")
+
+
+def test_the_status_of_a_lease_is_one_screen(daemon):
+    child = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "mine", "--", "sh", "-c", "simgpu-load --alloc "
+                         "256MiB --seconds 600; true")
+    wait_until(lambda: any(row["lease"] for row in daemon.get("/v1/processes")["processes"]), "it is measured")
+    lease, = daemon.leases()
+    for name in ("mine", lease["id"]):
+        text = daemon.cli("status", name, check=0).stdout
+        assert text.startswith(f"{lease['id']} (mine, ") and ": active for " in text
+        assert "gpu0  [#" in text and f"main pid  {lease['owner']['pid']}" in text
+        assert "└ " in text and "simgpu-load --alloc 256MiB" in text
+    assert daemon.json("status", "mine")["id"] == lease["id"]
+    daemon.cli("stop", "mine", check=0)
+    child.wait(timeout=60)
+    assert ": ended for " in daemon.cli("status", lease["id"], check=0).stdout
+
+
+@needs_keeper
+def test_a_program_runs_and_its_output_is_kept(daemon):
+    detach(daemon, "serve", "--", "sh", "-c", "echo one; echo two >&2; exec " + " ".join(LOAD))
+    running = reaches(daemon, "serve", "running")
+    wait_until(lambda: daemon.cli("logs", "serve", check=0).stdout.startswith("one\ntwo\n"), "its output is kept")
+    assert daemon.cli("logs", "serve", "-n", "1", "--timestamps", check=0).stdout.split(" ", 1)[0].endswith("Z")
+    wait_until(lambda: program(daemon, "serve")["used_bytes"] > 0, "it is measured")
+    text = daemon.cli("status", "serve", check=0).stdout
+    assert text.startswith("serve (") and f"main pid  {running['pid']}" in text and " two\n" in text, text
+    row, = daemon.cli("programs", "--no-header", "-o", "tag,state,lease", check=0).stdout.splitlines()
+    assert row.split() == ["serve", "running", running["lease"]]
+    done = daemon.cli("stop", "serve", check=0)
+    assert done.stderr == "serve is stopped\n" and not living(running["pid"])
+    assert program(daemon, "serve")["state"] == "stopped"
+    daemon.cli("restart", "serve", check=0)
+    again = reaches(daemon, "serve", "running")
+    assert again["pid"] != running["pid"]
+    daemon.cli("remove", "serve", check=0)
+    wait_until(lambda: not living(again["pid"]), "it is ended")
+
+
+@needs_keeper
+def test_followed_output_ends_with_the_program(daemon):
+    detach(daemon, "count", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
+    done = daemon.cli("logs", "-f", "count", check=0)
+    assert done.stdout == "1\n2\n3\n"
+    assert reaches(daemon, "count", "exited")["exit_status"] == 0
+
+
+@needs_keeper
+def test_a_program_above_its_ceiling_is_ended(daemon):
+    done = daemon.cli("run", "--memory", "512MiB", "--", "simgpu-load", "--alloc", "1GiB", "--seconds", "600")
+    assert "a program that uses more than 512 MiB is ended" in done.stderr and done.returncode != 0
