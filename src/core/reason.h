@@ -41,8 +41,6 @@ enum class ReasonKind : std::uint8_t {
   // limits, and other changes by a capability
   amended,
   over_soft_limit,
-  slowed_down,
-  not_slowed_down,
   memory_kept,
   // paused
   cooperates,

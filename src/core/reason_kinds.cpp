@@ -52,10 +52,6 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::over_soft_limit, "over_soft_limit", "over_soft_limit", "over_soft_limit",
      "its program uses {used} on {device}, more than its soft limit of {soft:down}[; at its ceiling of {ceiling:down} "
      "the program is ended]"},
-    {K::slowed_down, "slowed_down", "over_soft_limit", "slowed_down",
-     "its program gets at most {percent} % of a processor while it is over its soft limit"},
-    {K::not_slowed_down, "not_slowed_down", "over_soft_limit", "not_slowed_down",
-     "its program is over its soft limit and is not slowed down: {detail}"},
     {K::memory_kept, "memory_kept", "memory_kept", "memory_kept",
      "its memory stays reserved for the next start of its program, for at most {kept}"},
 

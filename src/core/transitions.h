@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 35> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 40> within_transitions{
+inline constexpr std::array<std::string_view, 38> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -30,8 +30,6 @@ inline constexpr std::array<std::string_view, 40> within_transitions{
     "request_kept",                 // the lease got that memory, and keeps it
     "grown",                        // resized: to more, after a wait
     "resize_withdrawn",             // resized: it wants no more, and keeps what it has
-    "slowed_down",                  // over_soft_limit: its program gets less processor time
-    "not_slowed_down",              // over_soft_limit: its program cannot be slowed down
     "cooperation_withdrawn",        // cooperates: no longer
     "grant_given",                  // a consumer's programs may be paused although Sublet did not start them
     "grant_removed",                // the grant was removed

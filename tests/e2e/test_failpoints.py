@@ -14,7 +14,7 @@ import traceback
 
 import pytest
 
-from tests.support import pausing_scenarios  # noqa: F401 - it registers its scenarios
+from tests.support import pausing_scenarios, program_scenarios  # noqa: F401 - they register their scenarios
 from tests.support.retrying import Retrying
 from tests.support.scenarios import SCENARIOS, scenario
 from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inodes, wait_until

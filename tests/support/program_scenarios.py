@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios of supervised programs and ceilings, for tests that interrupt the daemon at each step."""
+from tests.support.scenarios import scenario
+from tests.support.sublet import GIB, MIB, wait_until
+
+
+def manifest(client, tag, *arguments, **fields):
+    return {"tag": tag, "arguments": list(arguments), "directory": "/", "vram_bytes": GIB,
+            "environment": [f"PATH={client.daemon.env()['PATH']}"], **fields}
+
+
+def program(client, tag):
+    return client.get(f"/v1/programs/{tag}")
+
+
+def reaches(client, tag, state):
+    wait_until(lambda: program(client, tag)["state"] == state, f"{tag} is {state}")
+
+
+@scenario("program_added", "program_changed")
+def added(client):
+    client.post("/v1/programs", manifest(client, "job", "simgpu-load", "--alloc", "64MiB", "--seconds", "0"))
+    reaches(client, "job", "exited")
+    assert program(client, "job")["exit_status"] == 0
+
+
+@scenario()
+def program_removed(client):
+    client.post("/v1/programs", manifest(client, "job", "true"))
+    reaches(client, "job", "exited")
+    client.post("/v1/programs/job/remove", {})
+    wait_until(lambda: client.get("/v1/programs")["programs"] == [], "it is forgotten")
+
+
+@scenario("amended", "over_soft_limit")
+def limited(client):
+    client.post("/v1/programs", manifest(client, "serve", "simgpu-load", "--alloc", "512MiB", "--seconds", "600"))
+    wait_until(lambda: program(client, "serve")["used_bytes"] > 256 * MIB, "it has its memory")
+    client.post("/v1/programs/serve/update", {"soft_bytes": 128 * MIB})
+    lease = program(client, "serve")["lease"]
+    wait_until(lambda: "over_soft_limit" in [reason["code"] for reason in
+                                                 client.get(f"/v1/leases/{lease}/why")["reasons"]], "it is warned")
+
+
+@scenario("memory_kept")
+def kept(client):
+    client.post("/v1/programs", manifest(client, "serve", "simgpu-load", "--alloc", "64MiB", "--seconds", "0",
+                                         restart="always"))
+    wait_until(lambda: program(client, "serve")["starts"] >= 2, "it starts again")
+
+
+@scenario()
+def over_limit(client):
+    client.post("/v1/programs", manifest(client, "leak", "simgpu-load", "--alloc", "3GiB", "--seconds", "600",
+                                         memory_bytes=GIB))
+    reaches(client, "leak", "failed")
+    assert program(client, "leak")["end_reason"] == "over_limit"
