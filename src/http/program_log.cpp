@@ -1,9 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log of a supervised program as a stream.
+#include "base/number.h"
+#include "guard/guard.h"
+#include "guard/log_reader.h"
+#include "http/programs.h"
+#include "http/query.h"
 #include "http/resources.h"
 
-namespace sublet::http {
+#include <fmt/format.h>
 
-Reply get_program_log(Call&) { return TextStream{[] { return std::string(); }}; }
+#include <ctime>
+
+namespace sublet::http {
+namespace {
+
+constexpr std::size_t most_lines = 1'000'000;
+
+// Parses "2026-11-21T16:00:05Z", with up to nine digits of a second's fraction.
+std::optional<Time> parse_time(std::string_view text) {
+  constexpr std::string_view form = "0000-00-00T00:00:00";
+  if (text.size() <= form.size() || text.back() != 'Z') return {};
+  const std::string moment(text.substr(0, form.size()));
+  const std::string_view fraction = text.substr(form.size(), text.size() - form.size() - 1);
+  std::tm parts{};
+  const char* end = ::strptime(moment.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (end == nullptr || *end != '\0' || parts.tm_year < 70 || parts.tm_year > 200) return {};
+  Time time{std::int64_t{::timegm(&parts)} * 1'000'000'000};
+  // Other forms of a moment, such as a 31st of April, are formatted differently.
+  if (format_rfc3339(time).substr(0, form.size()) != moment) return {};
+  if (fraction.empty()) return time;
+  if (fraction[0] != '.' || fraction.size() < 2 || fraction.size() > 10) return {};
+  std::string digits(fraction.substr(1));
+  digits.resize(9, '0');
+  const auto ns = parse_number<std::int32_t>(digits);
+  return ns && *ns >= 0 ? std::optional(time + Duration(*ns)) : std::nullopt;
+}
+
+Status take_lines(const Request& request, std::optional<std::size_t>& into) {
+  const std::string text = query_value(request, "lines");
+  if (text.empty()) return {};
+  into = parse_number<std::size_t>(text);
+  if (into && *into <= most_lines) return {};
+  return bad_request(fmt::format("lines={} is not a number from 0 to {}", printable(text), most_lines),
+                     "leave lines out for the whole log");
+}
+
+Status take_since(const Request& request, Time now, std::optional<Time>& into) {
+  const std::string text = query_value(request, "since");
+  if (text.empty()) return {};
+  if (into = parse_time(text); into) return {};
+  if (const auto ago = parse_duration(text)) {
+    into = now - *ago;
+    return {};
+  }
+  return bad_request(fmt::format("since={} is neither a time nor a duration", printable(text)),
+                     "for example since=10m, or since=2026-11-21T16:00:00Z");
+}
+
+}  // namespace
+
+Reply get_program_log(Call& call) {
+  const auto program = find_program(call, call.args[0]);
+  if (!program) return problem(program.error());
+  const guard::Guard& guard = *call.capabilities.guard;
+  guard::LogQuery query{.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().log_keep};
+  if (auto taken = take_lines(call.request, query.lines); !taken) return problem(taken.error());
+  if (auto taken = take_since(call.request, call.engine.now(), query.since); !taken) return problem(taken.error());
+  const auto follow = query_flag(call.request, "follow");
+  if (!follow) return problem(follow.error());
+  auto reader = guard::LogReader::open(std::move(query));
+  if (!reader) return problem(reader.error());
+  auto shared = std::make_shared<guard::LogReader>(std::move(*reader));
+  return TextStream{.next = [shared] { return shared->next(); }, .follow = follow->value_or(false)};
+}
 
 }  // namespace sublet::http

@@ -158,7 +158,24 @@ Result<Program> read_program(Call& call) {
   return program;
 }
 
-// The program of that tag, of the caller or, as "USER/TAG", of another user.
+Reply stored(Call& call, std::string_view transition, int status, const json& shown) {
+  auto answered = call.engine.store_rows(transition, call.remember, {status, shown.dump()});
+  if (!answered) return problem(answered.error());
+  return as_json(answered->status, std::move(answered->body));
+}
+
+// Finds the program, changes it by `change`, stores it and answers with it.
+template <typename Change>
+Reply change_program(Call& call, const Change& change) {
+  const auto program = find_program(call, call.args[0]);
+  if (!program) return problem(program.error());
+  if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
+  const auto after = find_program(call, call.args[0]);
+  return stored(call, "program_changed", 200, after ? render(**after, call) : json{{"removed", call.args[0]}});
+}
+
+}  // namespace
+
 Result<const Program*> find_program(const Call& call, const std::string& name) {
   Guard* guard = call.capabilities.guard;
   if (guard == nullptr) return switched_off();
@@ -186,24 +203,6 @@ Result<const Program*> find_program(const Call& call, const std::string& name) {
   return not_found(fmt::format("there is no program '{}'{}", printable(name), did_you_mean(name, known)),
                    "sublet programs lists all; an admin names another user's as USER/TAG");
 }
-
-Reply stored(Call& call, std::string_view transition, int status, const json& shown) {
-  auto answered = call.engine.store_rows(transition, call.remember, {status, shown.dump()});
-  if (!answered) return problem(answered.error());
-  return as_json(answered->status, std::move(answered->body));
-}
-
-// Finds the program, changes it by `change`, stores it and answers with it.
-template <typename Change>
-Reply change_program(Call& call, const Change& change) {
-  const auto program = find_program(call, call.args[0]);
-  if (!program) return problem(program.error());
-  if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
-  const auto after = find_program(call, call.args[0]);
-  return stored(call, "program_changed", 200, after ? render(**after, call) : json{{"removed", call.args[0]}});
-}
-
-}  // namespace
 
 Reply get_programs(Call& call) {
   if (call.capabilities.guard == nullptr) return problem(switched_off());

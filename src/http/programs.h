@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases of supervised programs: the common part of POST /v1/leases and POST /v1/programs.
+// Supervised programs: the common part of their resources, and of POST /v1/leases and POST /v1/programs.
 #pragma once
 
 #include "http/body.h"
 #include "http/message.h"
 
+#include <string>
+
+namespace sublet::guard {
+struct Program;
+}
+
 namespace sublet::http {
+
+// The program of that tag, of the caller or, as "USER/TAG", of another user. An error if the caller may not act for the
+// program's user. The guard owns the program.
+Result<const guard::Program*> find_program(const Call& call, const std::string& name);
 
 // Checks the fields of a later POST /v1/leases by the caller, and whether the lease could ever be granted.
 Status check_lease_request(Call& call, const json& body);

@@ -253,6 +253,33 @@ TEST_F(Roles, CallsThatMayGrantMemoryAreKnownByTheirRoute) {
   EXPECT_FALSE(may_grant("/v1/resize")) << "no such route";
 }
 
+TEST_F(Roles, TheQueryOfALogIsChecked) {
+  Request request;
+  request.path = filled("/v1/programs/PROGRAM/log");
+  request.peer = on_socket(owner_uid, Role::user);
+  const auto reply = [&](const char* name, const char* value) {
+    request.query = {{name, value}};
+    return dispatch(request, engine_, {&guard_});
+  };
+  const std::vector<std::pair<const char*, const char*>> good{
+      {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};
+  for (const auto& [name, value] : good) {
+    const Reply answer = reply(name, value);
+    ASSERT_TRUE(std::holds_alternative<TextStream>(answer)) << name << "=" << value;
+    EXPECT_EQ(std::get<TextStream>(answer).follow, std::string_view(name) == "follow");
+    EXPECT_EQ(std::get<TextStream>(answer).next(), "");
+  }
+  const std::vector<std::pair<const char*, const char*>> bad{{"lines", "-1"},      {"lines", "1000001"},
+                                                             {"lines", "ten"},     {"since", "-10m"},
+                                                             {"since", "today"},   {"since", "2026-11-31T16:00:05Z"},
+                                                             {"follow", "always"}, {"since", "2026-11-21T16:00:05"}};
+  for (const auto& [name, value] : bad) {
+    const Reply answer = reply(name, value);
+    ASSERT_TRUE(std::holds_alternative<Response>(answer)) << name << "=" << value;
+    EXPECT_EQ(std::get<Response>(answer).status, 400) << name << "=" << value;
+  }
+}
+
 // The target of a reference inside the contract.
 const json& resolved(const json& contract, const json& node) {
   const auto ref = node.find("$ref");
