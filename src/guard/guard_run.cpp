@@ -134,7 +134,7 @@ Time Guard::supervise(Program& program, Time now) {
         keep_memory(program);
         return program.progress.next_start;
       }
-      begin_start(program, now);
+      guard::restart(program, now);
       orderings_[key] = {};
       dirty_.insert(key);
       engine_.wake_capabilities();  // once the start is handed to the store

@@ -40,6 +40,11 @@ void begin_start(Program& program, Time now) {
   progress.since = now;
 }
 
+void restart(Program& program, Time now) {
+  ++program.progress.restarts;
+  begin_start(program, now);
+}
+
 void follow(Program& program, core::LeaseState state, Time now) {
   const bool waits = state == core::LeaseState::queued || state == core::LeaseState::offered;
   enter(program.progress, waits ? Phase::queued : Phase::running, now, "");
@@ -63,7 +68,6 @@ void end_start(Program& program, const Ended& end, Time now) {
   }
   progress.next_start = now + backoff_after(progress.recent.size());
   progress.recent.push_back(now);
-  ++progress.restarts;
   enter(progress, Phase::backoff, now, end.why);
 }
 

@@ -24,6 +24,8 @@ struct Ended {
 
 // A new start is about to be ordered.
 void begin_start(Program& program, Time now);
+// The back-off is over: the next start by the policy begins.
+void restart(Program& program, Time now);
 // The lease of the newest start is in this state.
 void follow(Program& program, core::LeaseState state, Time now);
 // The newest start has ended: the next phase, by request and policy. Phase starting: the next start has begun.

@@ -59,7 +59,7 @@ TEST(Supervise, RestartsBackOffAndEndAfterFiveInTenMinutes) {
     end_start(program, {EndReason::released, 1}, now);
     ASSERT_EQ(program.progress.phase, Phase::backoff);
     EXPECT_EQ(program.progress.next_start, now + wait);
-    begin_start(program, now = program.progress.next_start);
+    restart(program, now = program.progress.next_start);
   }
   end_start(program, {EndReason::released, 1, false, "released: its program exited with status 1"}, now);
   EXPECT_EQ(program.progress.phase, Phase::failed);
@@ -76,7 +76,7 @@ TEST(Supervise, RestartsOfLongAgoDoNotCount) {
     end_start(program, {EndReason::released, 1}, now);
     ASSERT_EQ(program.progress.phase, Phase::backoff) << i;
     now = now + 3min;
-    begin_start(program, now);
+    restart(program, now);
   }
 }
 

@@ -169,9 +169,10 @@ template <typename Change>
 Reply change_program(Call& call, const Change& change) {
   const auto program = find_program(call, call.args[0]);
   if (!program) return problem(program.error());
+  const json before = render(**program, call);  // the change may remove it
   if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
   const auto after = find_program(call, call.args[0]);
-  return stored(call, "program_changed", 200, after ? render(**after, call) : json{{"removed", call.args[0]}});
+  return stored(call, after ? "program_changed" : "program_removed", 200, after ? render(**after, call) : before);
 }
 
 }  // namespace

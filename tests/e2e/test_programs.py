@@ -221,7 +221,7 @@ def test_after_a_reboot_it_runs_once_again(daemon):
 def test_a_start_that_the_daemon_did_not_see_is_made_once(daemon):
     """The daemon dies after the order to the keeper, and before the keeper's request."""
     daemon.kill()
-    daemon.start(extra=("--failpoint", "queued.decided"), wait_for_cards=False)
+    daemon.start(extra=("--failpoint", "granted.decided=kill"), wait_for_cards=False)
     api = daemon.api()
     try:
         api.post("/v1/programs", {"tag": "serve", "arguments": LOAD, "directory": "/", "vram_bytes": GIB,
