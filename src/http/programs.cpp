@@ -147,12 +147,17 @@ Result<Program> read_program(Call& call) {
   for (const char* field : {"directory", "umask", "command"}) body.erase(field);
   manifest.sized_by_ceiling = memory && !body.contains("vram_bytes");
   if (manifest.sized_by_ceiling) body["vram_bytes"] = *memory;
+  for (const char* field : {"owner", "queue", "wait_seconds", "dry_run", "ttl_seconds", "program"}) {
+    if (body.contains(field))
+      return bad_request(fmt::format("unknown field '{}'", field),
+                         "a supervised program has no such choice: leave it out");
+  }
+  if (auto checked = check_lease_request(call, body); !checked) return checked.error();
   if (manifest.arguments.empty() || manifest.arguments[0].empty())
     return bad_request("arguments is missing", "give the program and its arguments: [\"python3\", \"serve.py\"]");
   if (!manifest.directory.starts_with('/'))
     return bad_request("directory is not an absolute path", "give the directory in which the program starts");
   if (program.tag.empty()) return bad_request("tag is missing", "choose a name for the program, for example \"serve\"");
-  if (auto checked = check_lease_request(call, body); !checked) return checked.error();
   body.erase("tag");
   manifest.request = std::move(body);
   return program;

@@ -72,9 +72,27 @@ def good_calls(daemon, api):
     assert api.post(lease + "/release", {}).status == 200
     wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
+    programs(daemon, api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
     return lease, waiting
+
+
+def programs(daemon, api):
+    body = {"tag": "job", "arguments": ["sleep", "600"], "directory": "/", "vram_bytes": 1 << 20, "memory_bytes": GIB}
+    assert api.post("/v1/programs", dict(body, device="gpu9")).status == 404
+    assert api.post("/v1/programs", dict(body, vram_bytes=GIB << 10)).status == 422
+    assert api.post("/v1/programs", body).status == 201 and api.post("/v1/programs", body).status == 409
+    job = "/v1/programs/job"
+    assert api.get("/v1/programs").status == api.get(job).status == api.get(job + "/log").status == 200
+    assert api.post(job + "/update", {"priority": 5}).status == 200
+    assert api.post(job + "/update", {"memory_bytes": GIB << 10}).status == 422
+    start = api.get(job)["starts"]
+    assert api.post(job + "/report", {"start": start, "warning": "x"}).status == 200
+    assert api.post(job + "/report", {"start": start + 1}).status == 409
+    assert api.post(job + "/stop", {}).status == api.post(job + "/restart", {}).status == 200
+    assert api.post(job + "/remove", {}).status == 200
+    wait_until(lambda: api.get("/v1/programs")["programs"] == [], "it is removed")
 
 
 def _events_status(daemon):
