@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/become.h"
 
+#include "base/accounts.h"
+#include "proc/detached.h"
 #include "proc/spawn.h"
+
+#include <fmt/format.h>
 
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <pwd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,6 +20,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstring>
 
 namespace sublet::actor {
 namespace {
@@ -31,12 +37,18 @@ static_assert(std::size(becoming_steps) == start + 1);
   ::_exit(127);
 }
 
-bool arrange_descriptors(const Becoming& wanted) {
+// Makes 0, 1 and 2 /dev/null.
+bool arrange_standard_descriptors() {
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return false;
   for (const int fd : {0, 1, 2}) {
     if (nothing == fd ? ::fcntl(fd, F_SETFD, 0) < 0 : ::dup2(nothing, fd) < 0) return false;
   }
+  return true;
+}
+
+bool arrange_descriptors(const Becoming& wanted) {
+  if (!arrange_standard_descriptors()) return false;
   if (::dup2(wanted.socket, proc::helper_socket) < 0) return false;
   if (::dup3(wanted.trouble, trouble_descriptor, O_CLOEXEC) < 0) return false;
   ::close(wanted.trouble);  // the only other copy closes at exec, or when the child ends
@@ -46,18 +58,16 @@ bool arrange_descriptors(const Becoming& wanted) {
   return true;
 }
 
-// Resets signals and limits, as at the start of any program. If a limit is refused, the helper keeps our limit.
-void reset_process() {
+// Resets signals, as at the start of any program.
+void reset_process(mode_t mask) {
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setsid();
-  ::umask(077);
+  ::umask(mask);
   (void)!::chdir("/");
-  const rlimit no_core{};
-  ::setrlimit(RLIMIT_CORE, &no_core);
-  // The actor is protected from the out-of-memory killer; a helper for one user is not.
+  // The actor is protected from the out-of-memory killer; a process for one user is not.
   const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (file < 0) return;
   (void)!::write(file, "0", 1);
@@ -114,7 +124,68 @@ void shed_capabilities(bool of_root) {
   if (!keep_only(permitted_now() & (of_root ? tracing : changing))) give_up(capabilities);
 }
 
+// --- keepers
+
+constexpr unsigned accounts_timeout_s = 60;
+
+[[noreturn]] void refuse_keeper(int report, std::string_view why) {
+  const std::string line = fmt::format("{}{}\n", proc::failure_mark, why);
+  (void)!::write(report, line.data(), line.size());
+  ::_exit(127);
+}
+
+void check_keeper(bool works, std::string_view what) {
+  if (works) return;
+  refuse_keeper(proc::report_descriptor, fmt::format("cannot start its keeper: {}: {}", what, std::strerror(errno)));
+}
+
+void arrange_keeper_descriptors(const KeeperBecoming& wanted) {
+  const bool done = arrange_standard_descriptors() && ::dup2(wanted.document, proc::document_descriptor) >= 0 &&
+                    ::lseek(proc::document_descriptor, 0, SEEK_SET) == 0 &&
+                    ::dup2(wanted.report, proc::report_descriptor) >= 0;
+  if (!done)
+    refuse_keeper(wanted.report, fmt::format("cannot start its keeper: no descriptors: {}", std::strerror(errno)));
+  for (const int fd : {wanted.document, wanted.report}) ::close(fd);
+  (void)::syscall(call_close_range, proc::report_descriptor + 1, UINT_MAX, 0);  // exec closes our own anyway
+}
+
+// Takes the user and the groups of the account. A later exec cannot bring rights back.
+void take_account(uid_t uid) {
+  errno = EINVAL;
+  check_keeper(uid != static_cast<uid_t>(-1), "no account has this uid");
+  if (::geteuid() == 0) {
+    ::alarm(accounts_timeout_s);
+    const auto account = look_up<passwd>([uid](passwd* entry, char* memory, std::size_t size, passwd** found) {
+      return ::getpwuid_r(uid, entry, memory, size, found);
+    });
+    if (!account) refuse_keeper(proc::report_descriptor, account.error().detail);
+    if (!*account) refuse_keeper(proc::report_descriptor, fmt::format("uid {} has no account", uid));
+    const passwd& entry = (*account)->entry;
+    check_keeper(::initgroups(entry.pw_name, entry.pw_gid) == 0, "its groups are refused");
+    ::alarm(0);
+    check_keeper(::setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid) == 0, "its group is refused");
+    check_keeper(::setresuid(uid, uid, uid) == 0, "its user is refused");
+  }
+  uid_t uids[3];
+  errno = EPERM;
+  check_keeper(::getresuid(&uids[0], &uids[1], &uids[2]) == 0 && uids[0] == uid && uids[1] == uid && uids[2] == uid,
+               fmt::format("the actor may not become uid {}", uid));
+  check_keeper(uid == 0 || keep_only(0), "its capabilities are refused");
+}
+
 }  // namespace
+
+void become_keeper(const KeeperBecoming& wanted) {
+  arrange_keeper_descriptors(wanted);
+  reset_process(022);
+  take_account(wanted.uid);
+  char* words[] = {const_cast<char*>(wanted.program.c_str()), nullptr};
+  std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
+  char* environment[] = {path.data(), nullptr};
+  ::execve(wanted.program.c_str(), words, environment);
+  check_keeper(false, wanted.program);
+  ::_exit(127);
+}
 
 void become(const Becoming& wanted) {
   if (!arrange_descriptors(wanted)) {
@@ -122,7 +193,9 @@ void become(const Becoming& wanted) {
     (void)!::write(wanted.trouble, &trouble, sizeof trouble);
     ::_exit(127);
   }
-  reset_process();
+  reset_process(077);
+  const rlimit no_core{};
+  ::setrlimit(RLIMIT_CORE, &no_core);  // if this is refused, the helper keeps our limit
   const uid_t uid = wanted.rights.uids[0];
   // A capability outside of the bounding set never returns by an exec. The call fails without CAP_SETPCAP; then
   // no-new-privs has the same effect.

@@ -4,6 +4,7 @@
 
 #include "proc/process_table.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,19 @@ inline constexpr const char* becoming_steps[] = {
 // the exec. The pipe closes before the user can stop the child, so the parent never waits for the user. The user may
 // lower the child's priority just before, but that wait is bounded.
 [[noreturn]] void become(const Becoming& wanted);
+
+struct KeeperBecoming {
+  std::uint32_t uid = 0;       // as root: any user with an account; otherwise the own user
+  const std::string& program;  // absolute path of sublet-keep
+  int document = -1;           // becomes proc::document_descriptor; must be 10 or more
+  int report = -1;             // becomes proc::report_descriptor; must be 10 or more
+};
+
+// Becomes the keeper of a user, with the groups that the account database gives the user, as after a login. The keeper
+// has only these descriptors, PATH as its environment, a session of its own, no blocked or ignored signal, umask 022,
+// and the root directory. A keeper of another user than root has no capability. Never returns. A failure is written to
+// `report` (proc/detached.h). The account database may hang: the process ends after a minute, and nobody should wait
+// for it. Call in a child; other threads of the parent may have asked the account database.
+[[noreturn]] void become_keeper(const KeeperBecoming& wanted);
 
 }  // namespace sublet::actor

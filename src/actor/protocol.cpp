@@ -15,6 +15,7 @@ std::string_view to_string(Verb verb) {
     case Verb::checkpoint: return "checkpoint";
     case Verb::swap: return "swap";
     case Verb::all_named: return "all_named";
+    case Verb::keep: return "keep";
   }
   return "unknown";
 }

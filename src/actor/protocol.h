@@ -10,14 +10,14 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 6;
+inline constexpr std::uint32_t protocol_version = 7;
 
 // Order::asked_by is a uid, or this value if the daemon acts by its own rules (a lease expired, the grace is over). No
 // account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
 
-// A closed list; 0 is none. `follow`, `checkpoint` and `swap` carry descriptors, and the reply to `checkpoint` carries
-// one.
+// A closed list; 0 is none. `follow`, `checkpoint`, `swap` and `keep` carry descriptors. The replies to `checkpoint`
+// and `keep` carry one.
 enum class Verb : std::uint32_t {
   hello = 1,        // asks for the version and the abilities of the actor
   follow = 2,       // names the program of a lease: its main process and its keeper
@@ -29,8 +29,9 @@ enum class Verb : std::uint32_t {
   checkpoint = 8,   // starts a helper that parks and unparks a process of the lease, with that process's rights
   swap = 9,         // keeps the control group of a process from swap, or ends this for a lease
   all_named = 10,   // `swap` has named all parked processes: groups that an earlier actor kept for others are released
+  keep = 11,        // starts a keeper (sublet-keep) as a user, with the attached document
 };
-inline constexpr std::uint32_t last_verb = 10;
+inline constexpr std::uint32_t last_verb = 11;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -71,10 +72,12 @@ struct Order {
   Verb verb = Verb::hello;
   std::uint32_t asked_by = the_daemon;
   std::uint64_t id = 0;     // repeated in the reply
-  std::uint64_t lease = 0;  // all verbs except hello, look and all_named
+  std::uint64_t lease = 0;  // all verbs except hello, look, all_named and keep
 
   // checkpoint, swap: main_pid and main_start name the process to be parked, a pidfd of it is attached, and uid is the
   // lease's user. Flags: by_user, and bring_back with checkpoint. With let_swap all these fields are 0.
+  //
+  // keep: uid is the keeper's user; the rest is 0. A sealed memfd with the document is attached (proc/detached.h).
   //
   // tell: main_pid and main_start name the process that gets the signal; the rest is 0.
   //
@@ -114,9 +117,10 @@ struct Reply {
   std::uint32_t refused = 0;
   // signal, tell: number of processes that were spared, because only a weak link joins them to the lease
   std::uint32_t left = 0;
-  std::int32_t pid = 0;  // checkpoint: pid of the helper; its socket is attached
-  char path[200] = {};   // hello: the hierarchy; follow: the group, or a sentence why there is none; checkpoint,
-                         // swap, all_named: a sentence about a failure
+  // checkpoint: pid of the helper; its socket is attached. keep: 0; the reading end of the keeper's report is attached.
+  std::int32_t pid = 0;
+  char path[200] = {};  // hello: the hierarchy; follow: the group, or a sentence why there is none; checkpoint,
+                        // swap, all_named, keep: a sentence about a failure
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

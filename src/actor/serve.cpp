@@ -128,6 +128,8 @@ int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, con
     }
     ServiceOptions for_peer = options;
     for_peer.client_pid = peer->pid;
+    for_peer.keepers.group = peer->gid;
+    for_peer.keepers.for_root = peer->uid == 0;
     Service service(root, std::move(for_peer));
     (void)serve(socket.get(), service, options.helpers);
   }

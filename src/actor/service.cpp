@@ -62,7 +62,8 @@ bool handles(const std::string& status, int signal) {
 bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
-  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named;
+  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named &&
+                           order.verb != Verb::keep;
   if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
   const bool rest =
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
@@ -74,6 +75,9 @@ bool well_formed(const Order& order) {
   if (order.verb == Verb::swap) {
     if (order.flags == let_swap) return order.uid == 0 && order.main_pid == 0 && order.main_start == 0 && !about_keeper;
     return !about_keeper && (order.flags & ~by_user) == 0 && order.main_pid > 0 && order.main_start != 0;
+  }
+  if (order.verb == Verb::keep) {
+    return !about_keeper && order.flags == 0 && order.main_pid == 0 && order.main_start == 0;
   }
   if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
@@ -89,7 +93,7 @@ bool well_formed(const Order& order) {
 }
 
 std::size_t descriptors_of(const Order& order) {
-  if (order.verb == Verb::checkpoint) return 1;
+  if (order.verb == Verb::checkpoint || order.verb == Verb::keep) return 1;
   if (order.verb == Verb::swap) return order.flags == let_swap ? 0 : 1;
   if (order.verb != Verb::follow) return 0;
   return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);
@@ -162,6 +166,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
       break;
     case Verb::swap: swap(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply); break;
     case Verb::all_named: explain(swap_.let_others(), reply); break;
+    case Verb::keep: keep(order, descriptors[0], reply); break;
   }
   return reply;
 }
@@ -463,6 +468,14 @@ Code Service::check_target(const Order& order, const Fd& pidfd, const Followed* 
   if (!root_.shares_namespaces(process.pid, now->text)) return Code::other_rights;
   rights = std::move(*found);
   return Code::ok;
+}
+
+void Service::keep(const Order& order, const Fd& document, Reply& reply) {
+  StartedKeeper started = start_keeper(options_.keepers, order.uid, document, (powers(root_) & parks_others) != 0);
+  reply.code = started.code;
+  reply.error = started.error;
+  set_path(reply, started.why);
+  attachment_ = std::move(started.report);
 }
 
 void Service::wake_keeper(const Followed& followed, Reply& reply) const {

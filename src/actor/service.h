@@ -6,6 +6,7 @@
 
 #include "actor/groups.h"
 #include "actor/helpers.h"
+#include "actor/keeper_start.h"
 #include "actor/protocol.h"
 #include "actor/roles.h"
 #include "actor/swap_keeper.h"
@@ -29,6 +30,7 @@ struct ServiceOptions {
   // Whether the user is known to be an admin; root and this process's user are admins without it. Must answer quickly.
   std::function<bool(std::uint32_t uid)> is_admin;
   Helpers* helpers = nullptr;  // outlives the client; null: nothing is parked
+  KeeperOptions keepers{};
 };
 
 // Serves one client. All that the client said is forgotten when the client goes.
@@ -66,6 +68,7 @@ class Service {
   void tell(const Followed& followed, Role role, const Order& order, Reply& reply);
   void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
+  void keep(const Order& order, const Fd& document, Reply& reply);
   Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
 

@@ -27,17 +27,21 @@ namespace {
 using namespace sublet;
 
 constexpr const char* usage =
-    "sublet-actor signals the programs of leases for subletd, puts them into control groups, and starts the helpers\n"
-    "that park them (sublet-gpu) with the rights of each process's user.\n"
-    "  sublet-actor serve --fd N [--name NAME] [--system] [PARKING]  serve the daemon on the connected socket N\n"
-    "  sublet-actor listen [--user NAME] [--name NAME] [PARKING]  serve connections to the socket that the service\n"
+    "sublet-actor signals the programs of leases for subletd, and puts them into control groups. It starts the "
+    "helpers\n"
+    "that park them (sublet-gpu) with the rights of each process's user, and the keepers of supervised programs\n"
+    "(sublet-keep) as the programs' users.\n"
+    "  sublet-actor serve --fd N [--name NAME] [--system] [OPTIONS]  serve the daemon on the connected socket N\n"
+    "  sublet-actor listen [--user NAME] [--name NAME] [OPTIONS]  serve connections to the socket that the service\n"
     "      manager passes\n"
     "  sublet-actor --version | --help\n"
-    "PARKING is [--gpu PATH] [--driver PATH] [--env NAME=VALUE]... [--records DIR]:\n"
+    "OPTIONS are:\n"
     "  --gpu PATH        the program sublet-gpu; default: beside this program\n"
     "  --driver PATH     the CUDA driver's library; default: where the vendor installs it\n"
     "  --env NAME=VALUE  a variable in the environment of sublet-gpu, which is empty otherwise\n"
     "  --records DIR     a directory for records of helpers and swap limits, for the next start; a reboot clears it\n"
+    "  --keep PATH       the program sublet-keep; default: beside this program\n"
+    "  --logs DIR        a directory for the logs of supervised programs, with one directory for each uid\n"
     "--name NAME is the name of the control groups (default 'sublet'). With --system, and with listen, members of the\n"
     "group sublet-admin may have every user's programs signalled. --user NAME may connect besides root (default\n"
     "'sublet').\n";
@@ -51,17 +55,19 @@ struct Options {
   int fd = -1;
   bool system = false;
   actor::HelperOptions parking;
+  actor::KeeperOptions keepers;
   std::string problem;
 };
 
-constexpr std::array flags_with_value{"--fd", "--name", "--user", "--gpu", "--driver", "--env", "--records"};
+constexpr std::array flags_with_value{"--fd",  "--name",    "--user", "--gpu", "--driver",
+                                      "--env", "--records", "--keep", "--logs"};
 
 // Looks beside this program, and where packages install programs that users do not call.
-std::string find_gpu() {
+std::string find_program(const std::string& name) {
   std::error_code failure;
   const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe", failure).parent_path();
-  for (const char* place : {"sublet-gpu", "../libexec/sublet/sublet-gpu", "../lib/sublet/sublet-gpu"}) {
-    const std::filesystem::path path = bin / place;
+  for (const char* place : {".", "../libexec/sublet", "../lib/sublet"}) {
+    const std::filesystem::path path = bin / place / name;
     if (::access(path.c_str(), X_OK) == 0) return std::filesystem::weakly_canonical(path, failure).string();
   }
   return {};
@@ -75,10 +81,12 @@ bool plain(const std::string& name) {
 }
 
 // Returns the place for the path that this option sets; null: the option sets none.
-std::string* path_named(actor::HelperOptions& parking, const std::string& word) {
-  if (word == "--gpu") return &parking.program;
-  if (word == "--driver") return &parking.driver;
-  if (word == "--records") return &parking.records;
+std::string* path_named(Options& options, const std::string& word) {
+  if (word == "--gpu") return &options.parking.program;
+  if (word == "--driver") return &options.parking.driver;
+  if (word == "--records") return &options.parking.records;
+  if (word == "--keep") return &options.keepers.program;
+  if (word == "--logs") return &options.keepers.logs;
   return nullptr;
 }
 
@@ -86,7 +94,7 @@ void take_value(Options& options, const std::string& word, const std::string& va
   if (word == "--env") {
     if (value.find('=') == std::string::npos || value[0] == '=') options.problem = "--env needs NAME=VALUE";
     options.parking.environment.push_back(value);
-  } else if (std::string* path = path_named(options.parking, word)) {
+  } else if (std::string* path = path_named(options, word)) {
     *path = value;
     if (value.empty() || value[0] != '/') options.problem = word + " needs an absolute path";
   } else if (word == "--fd") {
@@ -117,7 +125,8 @@ Options parse(const std::vector<std::string>& arguments) {
   if (options.problem.empty() && (options.verb == "serve") != (options.fd >= 0)) {
     options.problem = options.verb == "serve" ? "serve needs --fd" : "--fd belongs to serve";
   }
-  if (options.parking.program.empty()) options.parking.program = find_gpu();
+  if (options.parking.program.empty()) options.parking.program = find_program("sublet-gpu");
+  if (options.keepers.program.empty()) options.keepers.program = find_program("sublet-keep");
   return options;
 }
 
@@ -157,8 +166,14 @@ int serve(const Options& options) {
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
   actor::Helpers helpers(*root, options.parking);
-  actor::ServiceOptions service{
-      .group_name = options.name, .client_pid = ::getppid(), .is_admin = {}, .helpers = &helpers};
+  actor::ServiceOptions service{.group_name = options.name,
+                                .client_pid = ::getppid(),
+                                .is_admin = {},
+                                .helpers = &helpers,
+                                .keepers = options.keepers};
+  // Our parent is the daemon, with the same rights.
+  service.keepers.group = ::getegid();
+  service.keepers.for_root = ::geteuid() == 0;
   if (options.system) service.is_admin = [&admins](std::uint32_t uid) { return admins.has(uid); };
   actor::Service served(*root, std::move(service));
   return actor::serve(options.fd, served, &helpers);
@@ -185,7 +200,8 @@ int listen(const Options& options) {
                            {.group_name = options.name,
                             .client_pid = 0,
                             .is_admin = [&admins](std::uint32_t who) { return admins.has(who); },
-                            .helpers = &helpers});
+                            .helpers = &helpers,
+                            .keepers = options.keepers});
 }
 
 int run(const std::vector<std::string>& arguments) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actor/protocol.h"
+#include "actor/roles.h"
 #include "base/fd.h"
 #include "proc/pidfd.h"
 #include "proc/test_support.h"

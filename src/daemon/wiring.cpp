@@ -14,16 +14,19 @@
 namespace sublet::daemon {
 namespace {
 
-// Returns the arguments about sublet-gpu for an actor that is our child. An actor that is a service has its own unit.
+// Returns the arguments about sublet-gpu and sublet-keep for an actor that is our child. An actor that is a service has
+// its own unit.
 std::vector<std::string> parking_words(const Places& places, const std::string& driver) {
   std::vector<std::string> words{"--gpu", places.helper};
   if (!driver.empty()) words.insert(words.end(), {"--driver", driver});
   // The place of the simulated cards, if there are any.
   if (const char* cards = std::getenv("SIMGPU_DIR"))
     words.insert(words.end(), {"--env", fmt::format("SIMGPU_DIR={}", cards)});
-  // The actor starts helpers only for the system's daemon. Every other daemon starts them as its own children.
+  // The actor starts helpers and keepers only for the system's daemon. Every other daemon starts them itself.
   if (places.mode == "system") {
     words.insert(words.end(), {"--records", std::filesystem::path(places.socket).parent_path() / "helpers"});
+    if (!places.keeper.empty()) words.insert(words.end(), {"--keep", places.keeper});
+    words.insert(words.end(), {"--logs", places.log_dir});
   }
   return words;
 }

@@ -55,7 +55,7 @@ struct ActorOptions {
   std::string group_name = "sublet";  // NAME of the child's control groups
   // The child serves the system, so members of sublet-admin may give orders.
   bool system = false;
-  std::vector<std::string> parking{};           // the child's arguments about starting sublet-gpu
+  std::vector<std::string> parking{};           // the child's arguments about starting sublet-gpu and sublet-keep
   Duration timeout = std::chrono::seconds(10);  // without an answer in this time, the actor is dropped
 };
 

@@ -2,6 +2,7 @@
 #include "engine/keepers.h"
 
 #include "base/fd.h"
+#include "engine/actor.h"
 #include "proc/detached.h"
 #include "proc/process_table.h"
 
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <array>
 #include <cerrno>
@@ -69,6 +71,67 @@ class LocalKeepers final : public Keepers {
   std::string program_;
 };
 
+// A keeper asks the account database before it reports, and its user may stop it.
+constexpr auto report_timeout = std::chrono::minutes(2);
+constexpr std::size_t longest_report = 512;
+
+class ActorKeepers final : public Keepers {
+ public:
+  ActorKeepers(asio::io_context& io, Actor& actor) : io_(io), actor_(actor) {}
+
+  void start(const KeeperOrder& order, Done done) override {
+    const auto document = proc::document_file(order.document);
+    if (!document) return asio::post(io_, [done = std::move(done), error = document.error()] { done(error); });
+    const int descriptor = document->get();
+    actor_.fetch({.verb = actor::Verb::keep, .uid = order.uid}, {&descriptor, 1},
+                 [&io = io_, user = order.user, done = std::move(done)](const actor::Reply& reply, Fd report) {
+                   if (reply.code != actor::Code::ok) return done(refusal(user, reply));
+                   if (!report) return done(unavailable("the actor sent no report of the keeper"));
+                   wait(std::make_shared<Pending>(io, std::move(report), done));
+                 });
+  }
+
+ private:
+  struct Pending {
+    Pending(asio::io_context& io, Fd&& its_report, Done its_done)
+        : report(io, its_report.release()), deadline(io, report_timeout), done(std::move(its_done)) {}
+    asio::posix::stream_descriptor report;
+    asio::steady_timer deadline;
+    Done done;
+    std::array<char, longest_report> text{};
+    std::size_t size = 0;
+  };
+
+  static Error refusal(const std::string& user, const actor::Reply& reply) {
+    const std::string_view why = reply.path[0] != '\0' ? std::string_view(reply.path) : to_string(reply.code);
+    return unavailable(fmt::format("the actor started no keeper for user {}: {}", user, why));
+  }
+
+  static void wait(const std::shared_ptr<Pending>& pending) {
+    pending->deadline.async_wait([pending](const boost::system::error_code& error) {
+      if (!error) pending->report.cancel();
+    });
+    read(pending);
+  }
+
+  // The report is one line. It ends without one if the keeper was killed.
+  static void read(const std::shared_ptr<Pending>& pending) {
+    pending->report.async_read_some(
+        asio::buffer(pending->text.data() + pending->size, pending->text.size() - pending->size),
+        [pending](const boost::system::error_code& error, std::size_t size) {
+          pending->size += size;
+          const std::string_view text(pending->text.data(), pending->size);
+          if (!error && text.find('\n') == std::string_view::npos && text.size() < longest_report) return read(pending);
+          pending->deadline.cancel();
+          if (error == asio::error::operation_aborted) return pending->done(unavailable("the keeper did not report"));
+          pending->done(proc::parse_report(text));
+        });
+  }
+
+  asio::io_context& io_;
+  Actor& actor_;
+};
+
 class NoKeepers final : public Keepers {
  public:
   NoKeepers(asio::io_context& io, std::string why) : io_(io), why_(std::move(why)) {}
@@ -85,6 +148,10 @@ class NoKeepers final : public Keepers {
 
 std::unique_ptr<Keepers> local_keepers(asio::io_context& io, std::string program) {
   return std::make_unique<LocalKeepers>(io, std::move(program));
+}
+
+std::unique_ptr<Keepers> actor_keepers(asio::io_context& io, Actor& actor) {
+  return std::make_unique<ActorKeepers>(io, actor);
 }
 
 std::unique_ptr<Keepers> no_keepers(asio::io_context& io, std::string why) {

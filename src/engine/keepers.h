@@ -14,6 +14,8 @@
 
 namespace sublet::engine {
 
+class Actor;
+
 struct KeeperOrder {
   std::uint32_t uid = 0;  // the user as whom it runs
   std::string user;
@@ -34,6 +36,10 @@ class Keepers {
 // Starts keepers with the rights of this process, for a daemon that serves only its own user. `program`: absolute path
 // of sublet-keep.
 std::unique_ptr<Keepers> local_keepers(boost::asio::io_context& io, std::string program);
+
+// Has the actor start keepers as the programs' users, for the daemon of a whole system. The actor makes the directories
+// of logs itself. Keeps a reference to `actor`.
+std::unique_ptr<Keepers> actor_keepers(boost::asio::io_context& io, Actor& actor);
 
 // Refuses all orders, with this reason.
 std::unique_ptr<Keepers> no_keepers(boost::asio::io_context& io, std::string why);

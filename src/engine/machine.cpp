@@ -75,8 +75,9 @@ Machine real_machine(boost::asio::io_context& io, const MachineOptions& options)
   machine.programs = std::move(programs);
   machine.parker = std::make_unique<DriverParker>(io, local_parking(io, std::move(parking)));
   machine.cooperation = std::make_unique<LocalCooperation>(io, *machine.programs, options.answers_dir);
-  machine.keepers =
-      options.keeper.empty() ? no_keepers(io, "sublet-keep is not installed") : local_keepers(io, options.keeper);
+  if (options.actor_parks) machine.keepers = actor_keepers(io, *machine.actor);
+  else if (options.keeper.empty()) machine.keepers = no_keepers(io, "sublet-keep is not installed");
+  else machine.keepers = local_keepers(io, options.keeper);
   return machine;
 }
 

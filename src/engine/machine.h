@@ -34,9 +34,10 @@ struct Machine {
 struct MachineOptions {
   ProbeOptions probe;
   LocalParking parker;
-  bool actor_parks = false;  // the actor starts the helpers that park, with the rights of their processes
+  // The actor starts the helpers that park, with the rights of their processes, and the keepers as their users.
+  bool actor_parks = false;
   ActorOptions actor;
-  std::string keeper{};                           // path of sublet-keep
+  std::string keeper{};                           // path of sublet-keep, unless the actor starts keepers
   std::string answers_dir{};                      // directory for answers of programs that yield by signals
   Duration reconnect = std::chrono::seconds(30);  // time for a living keeper to report an exit status
 };

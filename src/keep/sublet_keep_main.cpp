@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sublet-keep: the keeper of a supervised program. The daemon or the actor starts it; it leaves them at once.
+#include "base/descriptors.h"
 #include "keep/detached_run.h"
 #include "proc/detached.h"
 
@@ -36,6 +37,7 @@ int run() {
     return 2;
   }
   ::close(proc::document_descriptor);
+  shed_descriptors(proc::report_descriptor);  // connections of the daemon must not stay open through us
   auto document = keep::parse_document(text);
   const auto endpoint = document ? client::parse_endpoint(document->host) : Result<client::Endpoint>(document.error());
   if (!endpoint) {

@@ -2,6 +2,7 @@
 #include "proc/detached.h"
 
 #include "base/number.h"
+#include "base/text.h"
 #include "proc/process_table.h"
 
 #include <fcntl.h>
@@ -79,6 +80,14 @@ Result<Detaching> detach(const std::string& program, const std::vector<std::stri
 
 Result<ProcessRef> finish_detaching(Detaching& detaching, std::string_view report) {
   while (::waitpid(detaching.first, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return parse_report(report);
+}
+
+Result<ProcessRef> parse_report(std::string_view report) {
+  if (report.starts_with(failure_mark)) {
+    report.remove_prefix(failure_mark.size());
+    return unavailable(printable(report.substr(0, report.find('\n'))));
   }
   const auto blank = report.find(' ');
   const auto end = report.find('\n');

@@ -18,6 +18,8 @@ namespace sublet::proc {
 // that goes on.
 inline constexpr int document_descriptor = 3;
 inline constexpr int report_descriptor = 4;
+// Instead, a starter that fails before the program runs writes this and a sentence.
+inline constexpr std::string_view failure_mark = "failed: ";
 
 struct Detaching {
   pid_t first = 0;  // the first process, to be waited for
@@ -33,6 +35,9 @@ Result<Detaching> detach(const std::string& program, const std::vector<std::stri
                          std::string_view document);
 // Call it with what was read from `report`; "": it was closed. Waits for the first process, which is about to end.
 Result<ProcessRef> finish_detaching(Detaching& detaching, std::string_view report);
+
+// The same without waiting, for a program that somebody else started.
+Result<ProcessRef> parse_report(std::string_view report);
 
 // For the program itself: forks, has the first process report the second one and end, and gives the second a session of
 // its own. Returns in the second process only.

@@ -24,6 +24,7 @@ class Retrying:
         self.restarts = 0   # starts after a kill
         self.failures = 0   # failures of the store that this client saw
         self.runs = 0       # programs started by `sublet run`
+        self.programs = set()  # tags of supervised programs, whose keepers ask for leases themselves
         self.cards_known = True
         self.hooks = []
 
@@ -84,6 +85,8 @@ class Retrying:
     def post(self, path, body=None, method="POST"):
         key = f"key-{next(self.keys)}"
         reply = self.call(method, path, body, Idempotency_Key=key)
+        if path == "/v1/programs":
+            self.programs.add(body["tag"])
         if reply.status < 400:  # a refusal changes nothing, and is decided anew each time
             self.answers.append((method, path, body, key, reply))
         return reply
@@ -176,7 +179,9 @@ class Retrying:
         asked = [reply["id"] for _, path, _, _, reply in self.answers if path == "/v1/leases"]
         assert len(set(asked)) == len(asked)
         leases = self.get("/v1/leases?all=true")["leases"]
-        ids = [lease["id"] for lease in leases]
+        for tag in self.programs:
+            assert sum(lease["tag"] == tag and lease["state"] != "ended" for lease in leases) <= 1, f"{tag} runs twice"
+        ids = [lease["id"] for lease in leases if lease["tag"] not in self.programs]
         assert len(set(ids)) == len(ids) == len(asked) + self.runs, "a lease is lost or doubled"
         assert set(asked) <= set(ids)
         step = max(1, len(self.answers) // REPEATED)
