@@ -17,7 +17,7 @@ struct ActorKeepersTest : ::testing::Test {
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     actor.attachment = Fd(ends[0]);
     report = Fd(ends[1]);
-    keepers->start({.uid = 1000, .user = "ana", .document = "{}", .log_dir = "/nowhere"},
+    keepers->start({.uid = 1000, .user = "ana", .tag = "serve", .host = "", .document = "{}", .log_dir = "/nowhere"},
                    [this](Result<ProcessRef> found) { started = std::move(found); });
   }
   void say(std::string_view text) {

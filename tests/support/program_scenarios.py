@@ -17,11 +17,19 @@ def reaches(client, tag, state):
     wait_until(lambda: program(client, tag)["state"] == state, f"{tag} is {state}")
 
 
-@scenario("program_added", "program_changed")
-def added(client):
+@scenario()
+def program_added(client):
     client.post("/v1/programs", manifest(client, "job", "simgpu-load", "--alloc", "64MiB", "--seconds", "0"))
     reaches(client, "job", "exited")
     assert program(client, "job")["exit_status"] == 0
+
+
+@scenario()
+def program_changed(client):
+    client.post("/v1/programs", manifest(client, "job", "true"))
+    reaches(client, "job", "exited")
+    client.post("/v1/programs/job/update", {"restart": "on-failure"})
+    assert program(client, "job")["restart"] == "on-failure"
 
 
 @scenario()
