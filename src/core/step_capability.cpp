@@ -58,6 +58,7 @@ Result<LeaseId> Stepper::on(const End& fact) {
                  "ended by its limit"};
   ReasonArgs args = fact.args;
   args.add("killed", fact.kill);
+  if (lease.stop_requested) lease.stop_at = now_;  // from here on it has the grace of this end
   end(lease, fact.why, fact.kind, std::move(args));
   if (fact.kill && program_may_live(lease)) kill(lease);
   state_.schedule(lease, rules_);

@@ -135,6 +135,9 @@ class Engine {
   // Stores a pause grant: whether programs of that user's consumer may be parked although Sublet did not start them.
   Result<Answered> set_grant(const core::Grant& grant, const Remember& remember, Answered answer);
 
+  // An error while no change can be stored.
+  Status may_decide() const;
+
   // --- capabilities ---
   // Adds a capability, which must outlive the engine's run. Call it before start().
   void add(Capability& capability);
@@ -254,7 +257,6 @@ class Engine {
   void watch_safe_mode();
   void pace_probe(Time now);
   store::Events events();
-  Status may_decide() const;
   std::vector<store::ProgramRow> take_rows();
   void run_capabilities();
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;

@@ -78,6 +78,7 @@ constexpr std::size_t longest_report = 512;
 class ActorKeepers final : public Keepers {
  public:
   ActorKeepers(asio::io_context& io, Actor& actor) : io_(io), actor_(actor) {}
+  bool ready() const override { return actor_.ready(); }
 
   void start(const KeeperOrder& order, Done done) override {
     const auto document = proc::document_file(order.document);

@@ -29,6 +29,8 @@ class Keepers {
  public:
   using Done = std::function<void(Result<ProcessRef>)>;
   virtual ~Keepers() = default;
+  // Whether keepers can be started now. False passes: the actor is away.
+  virtual bool ready() const { return true; }
   // Starts a keeper that is nobody's child. `done` is called once, with its process or why it was not started.
   virtual void start(const KeeperOrder& order, Done done) = 0;
 };

@@ -18,6 +18,7 @@ inline constexpr Bytes device_is_full = 64 * MiB;  // less is free: other progra
 struct Limits {
   Bytes ceiling;     // 0: none
   Bytes soft_limit;  // 0: none
+  bool operator==(const Limits&) const = default;
 };
 
 // The reaction to the reading of one lease on one device.

@@ -36,9 +36,13 @@ void Ceilings::note(const core::Lease& lease) {
   const bool limited = limits.ceiling > Bytes{} || limits.soft_limit > Bytes{};
   if (lease.ended() || !limited) {
     watched_.erase(lease.id);
-  } else if (watched_.try_emplace(lease.id).second) {
-    engine_.take_snapshot();
+    return;
   }
+  Watched& watched = watched_[lease.id];
+  if (watched.limits == limits) return;
+  watched.limits = limits;
+  watched.limited_at = engine_.now();
+  engine_.take_snapshot();
 }
 
 void Ceilings::loaded() {
@@ -66,6 +70,10 @@ void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
                                                                       std::max(seconds, 1e-3)));
     }
     if (read_at > at) before = used, at = read_at;
+    if (read_at < watched.limited_at) {  // it may have freed memory since
+      next_ = std::min(next_, now + shortest_sample);
+      continue;
+    }
     const Act act = judge(used, limits, free_on(device->second));
     over_soft = over_soft || act != Act::none;
     if (act != Act::none)
@@ -103,7 +111,11 @@ void Ceilings::act_on(Over over, Time now) {
   const core::Lease* lease = engine_.state().find(over.lease);
   const auto watched = watched_.find(over.lease);
   if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
-  if (over.act == Act::warn) return warn(*lease, watched->second, over, now);
+  if (watched->second.limits != over.limits) return;  // they changed since the reading
+  if (over.act == Act::warn) {
+    if (!std::exchange(watched->second.warned, true)) warn(over);
+    return pause(over, now);
+  }
   log::warn("{} ({}, {}) uses {} on {}, more than its ceiling of {}: its program is {}", to_string(over.lease),
             lease->consumer, lease->user, format_size(over.used), over.device, format_size(over.limits.ceiling),
             over.act == Act::kill ? "killed" : "ended");
@@ -112,22 +124,43 @@ void Ceilings::act_on(Over over, Time now) {
   if (const auto done = engine_.decide(end); !done) log::error("{}", done.error().detail);
 }
 
-void Ceilings::warn(const core::Lease& lease, Watched& watched, const Over& over, Time now) {
-  if (!std::exchange(watched.warned, true)) {
-    log::warn("{} ({}, {}) uses {} on {}, more than its soft limit of {}", to_string(lease.id), lease.consumer,
-              lease.user, format_size(over.used), over.device, format_size(over.limits.soft_limit));
-    const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
-    (void)engine_.decide(core::Remark{
-        lease.id, core::ReasonKind::over_soft_limit,
-        core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit, "ceiling", ceiling)});
-  }
-  // Others need the memory: the program is paused, and queues behind them to resume.
-  const bool others = engine_.state().queue().size() > 0;
-  if (!others || lease.pausable == core::Pausable::no || now - watched.paused_at < pause_again_after) return;
-  watched.paused_at = now;
+void Ceilings::warn(const Over& over) {
+  const core::Lease& lease = *engine_.state().find(over.lease);
+  log::warn("{} ({}, {}) uses {} on {}, more than its soft limit of {}", to_string(lease.id), lease.consumer,
+            lease.user, format_size(over.used), over.device, format_size(over.limits.soft_limit));
+  const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
+  (void)engine_.decide(core::Remark{
+      over.lease, core::ReasonKind::over_soft_limit,
+      core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit, "ceiling", ceiling)});
+}
+
+// Whether a waiting lease would fit with the memory of this one.
+bool Ceilings::is_wanted(const core::Lease& lease) const {
+  const core::State& state = engine_.state();
+  return std::ranges::any_of(state.leases(), [&](const auto& entry) {
+    const core::Lease& waiter = entry.second;
+    if (waiter.state != core::LeaseState::queued || waiter.device_count != 1) return false;
+    return std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
+      const auto device = state.devices().find(uuid);
+      if (device == state.devices().end()) return false;
+      if (!waiter.wanted_device.empty() && waiter.wanted_device != uuid) return false;
+      const Bytes free = state.effective_free(device->second, engine_.rules(), engine_.now());
+      return waiter.least() <= free + state.charged(lease, uuid);
+    });
+  });
+}
+
+// Others need the memory: the program is paused, and queues behind them to resume.
+void Ceilings::pause(const Over& over, Time now) {
+  const core::Lease* lease = engine_.state().find(over.lease);
+  const auto watched = watched_.find(over.lease);
+  if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
+  if (lease->pausable == core::Pausable::no || now - watched->second.paused_at < pause_again_after) return;
+  if (!is_wanted(*lease)) return;
+  watched->second.paused_at = now;
   const core::PauseCause cause{core::PauseCauseKind::soft_limit, {}, core::args("soft", over.limits.soft_limit)};
-  const LeaseId id = over.lease;
-  if (engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)})) (void)engine_.decide(core::Resume{id});
+  if (engine_.decide(core::Pause{over.lease, 0, cause, engine_.host_memory(lease)}))
+    (void)engine_.decide(core::Resume{over.lease});
 }
 
 }  // namespace sublet::guard

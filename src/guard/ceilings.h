@@ -28,8 +28,10 @@ class Ceilings {
   struct Watched {
     std::map<std::string, std::pair<Bytes, Time>> last{};  // by device: bytes in use, and when they were read
     std::int64_t rate = 0;                                 // the fastest growth seen, in bytes a second
-    bool warned = false;                                   // it is over its soft limit, and was told
-    Time paused_at{};                                      // when it was paused for being over its soft limit
+    Limits limits{};                                       // since `limited_at`: only later readings count against them
+    Time limited_at{};
+    bool warned = false;  // it is over its soft limit, and was told
+    Time paused_at{};     // when it was paused for being over its soft limit
   };
   // A lease that is over one of its limits on a device.
   struct Over {
@@ -43,7 +45,9 @@ class Ceilings {
   void note(const core::Lease& lease);
   void measure(const core::Lease& lease, Watched& watched, Time now);
   void act_on(Over over, Time now);
-  void warn(const core::Lease& lease, Watched& watched, const Over& over, Time now);
+  void warn(const Over& over);
+  void pause(const Over& over, Time now);
+  bool is_wanted(const core::Lease& lease) const;
 
   engine::Engine& engine_;
   const bool for_all_;

@@ -54,8 +54,10 @@ Result<const Program*> Guard::add(Program program) {
     return Error{Code::Quota, fmt::format("user {} has {} programs, which is the limit", program.user, own),
                  "remove one: sublet programs lists them"};
   }
-  program.number = ++last_number_;
   program.created_at = engine_.now();
+  // By the clock, so that a log's name is not used again after its program was removed.
+  last_number_ = std::max(last_number_ + 1, static_cast<std::uint64_t>(program.created_at.ns / 1'000'000));
+  program.number = last_number_;
   begin_start(program, engine_.now());
   const Program& kept = programs_.emplace(key, std::move(program)).first->second;
   orderings_[key] = {};
@@ -64,8 +66,8 @@ Result<const Program*> Guard::add(Program program) {
 }
 
 // Ends the lease of a program that is up. A keeper that has not asked for its lease yet is refused from now on.
-Status Guard::end_lease(const Program& program, bool force, std::uint32_t asked_by) {
-  Program& mine = *mutable_program(program);
+Status Guard::end_lease(Program& mine, bool force, std::uint32_t asked_by) {
+  if (mine.progress.ending) return {};  // its program is being ended already
   const core::Lease* lease = engine_.state().find(mine.progress.lease);
   const bool live = lease != nullptr && !lease->ended() && mine.progress.phase != Phase::starting;
   if (!live) {
@@ -79,36 +81,40 @@ Status Guard::end_lease(const Program& program, bool force, std::uint32_t asked_
   return done ? Status() : Status(done.error());
 }
 
+// A request that was refused leaves the program as it was.
+Status Guard::end_for(Program& mine, const Wishes& wishes, bool force, std::uint32_t asked_by) {
+  const Progress before = mine.progress;
+  mine.progress.stop_asked = wishes.stop;
+  mine.progress.again = wishes.again;
+  mine.progress.removing = wishes.remove;
+  const Status ended = end_lease(mine, force, asked_by);
+  if (!ended) mine.progress = before;
+  changed(mine);
+  return ended;
+}
+
 Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
   Program& mine = *mutable_program(program);
-  mine.progress.again = false;
-  changed(mine);
-  if (mine.is_up()) {
-    mine.progress.stop_asked = true;
-    return end_lease(mine, force, asked_by);
-  }
-  mine.progress.stop_asked = true;
-  mine.progress.next_start = Time::never();
+  if (mine.is_up()) return end_for(mine, {.stop = true}, force, asked_by);
   if (mine.progress.phase == Phase::backoff) {
-    (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
     mine.progress.phase = Phase::stopped;
     mine.progress.since = engine_.now();
     mine.progress.why = "stopped while its next start waited";
+    mine.progress.next_start = Time::never();
+    (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
   }
+  mine.progress.stop_asked = true;
+  changed(mine);
   return {};
 }
 
 Status Guard::restart(const Program& program, std::uint32_t asked_by) {
   Program& mine = *mutable_program(program);
-  changed(mine);
   mine.progress.recent.clear();
-  if (mine.is_up()) {
-    mine.progress.stop_asked = false;
-    mine.progress.again = true;
-    return end_lease(mine, false, asked_by);
-  }
+  if (mine.is_up()) return end_for(mine, {.again = true}, false, asked_by);
   begin_start(mine, engine_.now());
   orderings_[{mine.uid, mine.tag}] = {};
+  changed(mine);
   return {};
 }
 
@@ -121,11 +127,8 @@ Status Guard::remove(const Program& program, bool keep_running, std::uint32_t as
     return {};
   }
   if (mine.is_up()) {
-    mine.progress.removing = true;
-    mine.progress.again = false;
-    changed(mine);
-    if (auto ended = end_lease(mine, false, asked_by); !ended) return ended;
-    if (const auto left = programs_.find(key); left == programs_.end() || left->second.is_up()) return {};
+    if (auto ended = end_for(mine, {.remove = true}, false, asked_by); !ended) return ended;
+    if (mine.is_up()) return {};  // it is removed when it has ended
   }
   if (mine.progress.phase == Phase::backoff) (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
   erase(key);
@@ -138,7 +141,7 @@ void Guard::erase(const Key& key) {
   const std::string log = log_path(found->second);
   if (found->second.progress.phase != Phase::running) {
     std::error_code ignored;
-    std::filesystem::remove(log, ignored);
+    for (const char* suffix : {"", ".lock"}) std::filesystem::remove(log + suffix, ignored);
     for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
   }
   by_lease_.erase(found->second.progress.lease);
@@ -149,36 +152,34 @@ void Guard::erase(const Key& key) {
   engine_.wake_capabilities();
 }
 
-Status Guard::update(const Program& program, const Update& changes) {
-  Program& mine = *mutable_program(program);
-  json& request = mine.manifest.request;
-  const auto set = [&](const char* field, Bytes bytes) {
-    if (bytes > Bytes{}) request[field] = bytes.count;
+json Guard::changed_request(const Program& program, const Update& changes) const {
+  json request = program.manifest.request;
+  const auto set = [&](const char* field, std::optional<Bytes> bytes) {
+    if (!bytes) return;
+    if (*bytes > Bytes{}) request[field] = bytes->count;
     else request.erase(field);
   };
-  const Bytes ceiling = changes.ceiling.value_or(mine.manifest.ceiling());
-  const Bytes soft = changes.soft_limit.value_or(mine.manifest.soft_limit());
-  if (ceiling > Bytes{} && soft >= ceiling) {
-    return bad_request(
-        fmt::format("the soft limit {} is not below the ceiling {}", format_size(soft), format_size(ceiling)),
-        "choose a smaller soft limit; 0 removes it");
-  }
-  const bool resizes = changes.ceiling && mine.manifest.sized_by_ceiling && ceiling > Bytes{};
-  const core::Lease* lease = engine_.state().find(mine.progress.lease);
-  if (lease != nullptr && !lease->ended() && mine.is_up() && mine.progress.phase != Phase::starting) {
-    if (auto done =
-            engine_.decide(core::Amend{lease->id, changes.tier, changes.priority, changes.ceiling, changes.soft_limit});
-        !done)
-      return done.error();
-    // A size that the program exceeds, or that is not free now, is that of its next start.
-    if (resizes && lease->state == core::LeaseState::active)
-      (void)engine_.decide(core::Resize{lease->id, 0, ceiling, true});
-  }
-  if (changes.ceiling) set("memory_bytes", ceiling);
-  if (resizes) set("vram_bytes", ceiling);
-  if (changes.soft_limit) set("soft_bytes", soft);
+  set("memory_bytes", changes.ceiling);
+  set("soft_bytes", changes.soft_limit);
+  if (program.manifest.sized_by_ceiling && changes.ceiling && *changes.ceiling > Bytes{})
+    set("vram_bytes", changes.ceiling);
   if (changes.tier) request["tier"] = core::to_string(*changes.tier);
   if (changes.priority) request["priority"] = *changes.priority;
+  return request;
+}
+
+Status Guard::update(const Program& program, const Update& changes) {
+  Program& mine = *mutable_program(program);
+  const core::Lease* lease = engine_.state().find(mine.progress.lease);
+  if (lease != nullptr && !lease->ended() && mine.is_up() && mine.progress.phase != Phase::starting) {
+    const core::Amend amend{lease->id, changes.tier, changes.priority, changes.ceiling, changes.soft_limit};
+    if (auto done = engine_.decide(amend); !done) return done.error();
+    // A size that the program exceeds, or that is not free now, is that of its next start.
+    const bool resizes = mine.manifest.sized_by_ceiling && changes.ceiling && *changes.ceiling > Bytes{};
+    if (resizes && lease->state == core::LeaseState::active)
+      (void)engine_.decide(core::Resize{lease->id, 0, *changes.ceiling, true});
+  }
+  mine.manifest.request = changed_request(mine, changes);
   mine.manifest.restart = changes.restart.value_or(mine.manifest.restart);
   changed(mine);
   return {};

@@ -65,6 +65,8 @@ class Guard final : public engine::Capability {
   // Without `keep_running`, the program is ended first. With it, the program and its lease stay.
   Status remove(const Program& program, bool keep_running, std::uint32_t asked_by);
   Status update(const Program& program, const Update& changes);
+  // The program's request for a lease after these changes.
+  nlohmann::json changed_request(const Program& program, const Update& changes) const;
   Status report(const Program& program, const Report& report);
 
   // --- the lease of a start ---
@@ -98,12 +100,20 @@ class Guard final : public engine::Capability {
   void changed(const Program& program);
   void ended(Program& program, const Ended& end, Time now);
   void erase(const Key& key);
-  Status end_lease(const Program& program, bool force, std::uint32_t asked_by);
+  // The wishes that come with the end of a program; all others are void then.
+  struct Wishes {
+    bool stop = false;
+    bool again = false;
+    bool remove = false;
+  };
+  Status end_for(Program& mine, const Wishes& wishes, bool force, std::uint32_t asked_by);
+  Status end_lease(Program& mine, bool force, std::uint32_t asked_by);
   Time supervise(Program& program, Time now);
   Time start_keeper(Program& program, Time now);
   void keep_memory(const Program& program);
-  void check_lease(Program& program, Time now);
-  void replace_keeper(const Program& program, const core::Lease& lease);
+  Time check_lease(Program& program, Time now);
+  bool lives_on(const core::Lease& lease) const;
+  Time replace_keeper(const Program& program, const core::Lease& lease, Time now);
   nlohmann::json log_limits(const Program& program) const;
   engine::KeeperOrder order(const Program& program, std::string document) const;
   std::string document(const Program& program) const;
@@ -114,7 +124,7 @@ class Guard final : public engine::Capability {
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
   std::map<Key, Ordering> orderings_;
-  std::set<LeaseId> drained_;  // leases whose keeper is gone, and whose output another keeper reads
+  std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output
   std::set<Key> dirty_;
   std::vector<store::ProgramRow> removed_;
   std::uint64_t last_number_ = 0;

@@ -16,16 +16,17 @@ namespace {
 
 // How long a start may take until its keeper asks for a lease; meanwhile the keeper is looked for this often.
 constexpr Duration look_for_keeper = std::chrono::seconds(1);
+// How often the reader of the output of a program without a keeper is ordered again, in case it was killed too.
+constexpr Duration drain_again = std::chrono::seconds(10);
 
 // Whether the owner or an admin wanted this end.
 bool on_request(const core::Lease& lease, const core::Plan& plan) {
-  if (lease.end_reason == core::EndReason::revoked) return true;
   if (lease.end_reason == core::EndReason::released && lease.stop_requested) return true;
   return std::ranges::any_of(plan.reasons, [&](const core::Reason& reason) {
     using Kind = core::ReasonKind;
     const Kind kind = reason.kind;
-    return reason.lease == lease.id &&
-           (kind == Kind::cancelled_by_owner || kind == Kind::cancelled_by_admin || kind == Kind::released_by_owner);
+    return reason.lease == lease.id && (kind == Kind::cancelled_by_owner || kind == Kind::cancelled_by_admin ||
+                                        kind == Kind::released_by_owner || kind == Kind::revoked_by_admin);
   });
 }
 
@@ -77,8 +78,22 @@ void Guard::decided(const core::Plan& plan, Time now) {
       if (program.progress.phase != before) dirty_.insert(found->second);
       continue;
     }
-    ended(program, {lease.end_reason, lease.exit_status, on_request(lease, plan), why_ended(lease, plan)}, now);
+    if (program.progress.ending) continue;
+    const bool requested = on_request(lease, plan);
+    if (lives_on(lease)) {
+      program.progress.ending = true;
+      program.progress.why = why_ended(lease, plan);
+      program.progress.stop_asked = program.progress.stop_asked || requested;
+      dirty_.insert(found->second);
+    } else {
+      ended(program, {lease.end_reason, lease.exit_status, requested, why_ended(lease, plan)}, now);
+    }
   }
+}
+
+// Its lease has ended before its program: the next start waits for the end of all its processes.
+bool Guard::lives_on(const core::Lease& lease) const {
+  return lease.owner.process && engine_.state().find(lease.id) != nullptr && engine_.programs().inhabited(lease.id);
 }
 
 void Guard::ended(Program& program, const Ended& end, Time now) {
@@ -128,7 +143,7 @@ Time Guard::supervise(Program& program, Time now) {
   switch (program.progress.phase) {
     case Phase::starting: return start_keeper(program, now);
     case Phase::queued:
-    case Phase::running: check_lease(program, now); return Time::never();
+    case Phase::running: return check_lease(program, now);
     case Phase::backoff:
       if (program.progress.next_start > now) {
         keep_memory(program);
@@ -143,12 +158,18 @@ Time Guard::supervise(Program& program, Time now) {
   }
 }
 
-// A lease that ended while nobody looked, for example with a lost store.
-void Guard::check_lease(Program& program, Time now) {
+// The end of a start that no decision brings: the last process of an ended lease has ended, or the lease was lost with
+// the store.
+Time Guard::check_lease(Program& program, Time now) {
   const core::Lease* lease = engine_.find(program.progress.lease);
-  if (lease != nullptr && !lease->ended()) return replace_keeper(program, *lease);
-  ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
+  if (lease != nullptr && !lease->ended()) return replace_keeper(program, *lease, now);
+  if (lease != nullptr && lives_on(*lease)) return now + look_for_keeper;
+  const Progress& progress = program.progress;
+  if (lease != nullptr && progress.ending)
+    ended(program, {lease->end_reason, lease->exit_status, progress.stop_asked, progress.why}, now);
+  else ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
   engine_.wake_capabilities();
+  return Time::never();
 }
 
 void Guard::keep_memory(const Program& program) {
@@ -167,6 +188,7 @@ Time Guard::start_keeper(Program& program, Time now) {
     engine_.wake_capabilities();
     return Time::never();
   }
+  if (!keepers_.ready()) return now + look_for_keeper;
   if (dirty_.contains(key)) {  // not handed to the store yet
     engine_.wake_capabilities();
     return Time::never();
@@ -196,13 +218,16 @@ engine::KeeperOrder Guard::order(const Program& program, std::string document) c
 }
 
 // The keeper of a running program was killed: another one reads its output, so that the program never waits for a full
-// pipe.
-void Guard::replace_keeper(const Program& program, const core::Lease& lease) {
+// pipe. It ends at once if there is one already, so the order is repeated.
+Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Time now) {
   const core::Owner& owner = lease.owner;
-  if (!owner.keeper || engine_.programs().keeper_alive(lease.id)) return;
-  if (!drained_.insert(lease.id).second) return;
-  log::warn("the keeper of program {}/{} (pid {}) is gone: the exit status will stay unknown", program.user,
-            printable(program.tag), owner.keeper.pid);
+  if (!owner.keeper || engine_.programs().keeper_alive(lease.id)) return Time::never();
+  const auto last = drained_.find(lease.id);
+  if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
+  if (last == drained_.end())
+    log::warn("the keeper of program {}/{} (pid {}) is gone: the exit status will stay unknown", program.user,
+              printable(program.tag), owner.keeper.pid);
+  drained_[lease.id] = now;
   const json document{{"host", options_.host},
                       {"program", {{"tag", program.tag}, {"start", program.progress.start}}},
                       {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
@@ -210,6 +235,7 @@ void Guard::replace_keeper(const Program& program, const core::Lease& lease) {
   keepers_.start(order(program, document.dump()), [](const Result<ProcessRef>& started) {
     if (!started) log::error("the output of a program without a keeper is not read: {}", started.error().detail);
   });
+  return now + drain_again;
 }
 
 json Guard::log_limits(const Program& program) const {

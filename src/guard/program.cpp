@@ -57,6 +57,7 @@ json write(const Progress& progress) {
            {"recent", std::move(recent)},
            {"next_start", progress.next_start.ns},
            {"end_reason", progress.end_reason},
+           {"ending", progress.ending},
            {"stop_asked", progress.stop_asked},
            {"again", progress.again},
            {"removing", progress.removing},
@@ -90,6 +91,7 @@ Progress read_progress(const json& from) {
   for (const json& at : from.at("recent")) progress.recent.push_back({at.get<std::int64_t>()});
   from.at("next_start").get_to(progress.next_start.ns);
   from.at("end_reason").get_to(progress.end_reason);
+  progress.ending = from.value("ending", false);
   from.at("stop_asked").get_to(progress.stop_asked);
   from.at("again").get_to(progress.again);
   from.at("removing").get_to(progress.removing);

@@ -55,6 +55,7 @@ struct Progress {
   Time next_start = Time::never();  // backoff: when the next start is due
   std::optional<int> exit_status{};
   std::string end_reason{};  // of its last lease that ended
+  bool ending = false;       // its lease has ended, and its processes still live
   bool stop_asked = false;   // its end was requested, and it stays stopped
   bool again = false;        // its end was requested, and it starts again at once
   bool removing = false;     // it is removed when its lease has ended

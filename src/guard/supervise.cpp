@@ -34,7 +34,7 @@ void begin_start(Program& program, Time now) {
   Progress& progress = program.progress;
   ++progress.start;
   progress.next_start = Time::never();
-  progress.stop_asked = progress.again = false;
+  progress.stop_asked = progress.again = progress.ending = false;
   progress.warning.clear();
   enter(progress, Phase::starting, now, "");
   progress.since = now;
@@ -52,6 +52,7 @@ void follow(Program& program, core::LeaseState state, Time now) {
 
 void end_start(Program& program, const Ended& end, Time now) {
   Progress& progress = program.progress;
+  progress.ending = false;
   progress.exit_status = end.status;
   progress.end_reason = core::to_string(end.reason);
   if (progress.removing) return enter(progress, Phase::stopped, now, end.why);

@@ -115,6 +115,22 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   return {};
 }
 
+// An admin may give a program a rank that its user may not choose: its starts keep that rank.
+engine::Peer rank_of(const Call& call, const engine::Peer& peer) {
+  const guard::Guard* guard = call.capabilities.guard;
+  const json& body = call.request.body;
+  if (guard == nullptr || !body.contains("program") || !body["program"].is_object()) return peer;
+  const json& tag = body["program"].value("tag", json());
+  const guard::Program* program = tag.is_string() ? guard->find(peer.uid, tag.get<std::string>()) : nullptr;
+  if (program == nullptr) return peer;
+  const auto same = [&](const char* field) {
+    return body.value(field, json()) == program->manifest.request.value(field, json());
+  };
+  engine::Peer as_admin = peer;
+  if (same("tier") && same("priority")) as_admin.role = engine::Role::admin;
+  return as_admin;
+}
+
 Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   Body body(call.request.body);
   LeaseCall asked;
@@ -127,7 +143,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   dry_run = body.boolean("dry_run").value_or(false);
   if (auto taken = take_names(body, peer, lease); !taken) return taken.error();
-  if (auto taken = take_rank(body, peer, lease); !taken) return taken.error();
+  if (auto taken = take_rank(body, rank_of(call, peer), lease); !taken) return taken.error();
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
   if (auto taken = take_limits(body, call.engine, lease); !taken) return taken.error();

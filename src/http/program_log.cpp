@@ -60,7 +60,7 @@ Status take_since(const Request& request, Time now, std::optional<Time>& into) {
 }  // namespace
 
 Reply get_program_log(Call& call) {
-  const auto program = find_program(call, call.args[0]);
+  const auto program = find_program(call, call.args[0], true);
   if (!program) return problem(program.error());
   const guard::Guard& guard = *call.capabilities.guard;
   guard::LogQuery query{.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().log_keep};

@@ -174,6 +174,7 @@ template <typename Change>
 Reply change_program(Call& call, const Change& change) {
   const auto program = find_program(call, call.args[0]);
   if (!program) return problem(program.error());
+  if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   const json before = render(**program, call);  // the change may remove it
   if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
   const auto after = find_program(call, call.args[0]);
@@ -182,14 +183,14 @@ Reply change_program(Call& call, const Change& change) {
 
 }  // namespace
 
-Result<const Program*> find_program(const Call& call, const std::string& name) {
+Result<const Program*> find_program(const Call& call, const std::string& name, bool to_read) {
   Guard* guard = call.capabilities.guard;
   if (guard == nullptr) return switched_off();
   const engine::Peer& peer = call.request.peer;
   const auto slash = name.find('/');
   const Program* found = slash != std::string::npos ? guard->find_user(name.substr(0, slash), name.substr(slash + 1))
                                                     : guard->find(peer.uid, name);
-  if (found == nullptr && slash == std::string::npos && peer.role == engine::Role::admin) {
+  if (found == nullptr && to_read && slash == std::string::npos && peer.role == engine::Role::admin) {
     for (const auto& [key, program] : guard->programs()) {
       if (program.tag != name) continue;
       if (found != nullptr)
@@ -224,13 +225,14 @@ Reply post_program(Call& call) {
     return problem(denied("a program cannot be started over TCP", "use the daemon's Unix socket"));
   auto program = read_program(call);
   if (!program) return problem(program.error());
+  if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   const auto added = call.capabilities.guard->add(std::move(*program));
   if (!added) return problem(added.error());
   return stored(call, "program_added", 201, render(**added, call));
 }
 
 Reply get_program(Call& call) {
-  const auto program = find_program(call, call.args[0]);
+  const auto program = find_program(call, call.args[0], true);
   return program ? Reply(Response{200, render_whole(**program, call), {}}) : problem(program.error());
 }
 
@@ -271,10 +273,10 @@ Reply post_program_update(Call& call) {
   if (soft) update.soft_limit = Bytes{*soft};
   if (has_tier) update.tier = rank.tier;
   if (has_priority) update.priority = rank.priority;
-  if (update.ceiling) {
-    if (auto checked = check_ceiling(call.engine, *update.ceiling); !checked) return problem(checked.error());
-  }
-  return change_program(call, [&](Guard& guard, const Program& program) { return guard.update(program, update); });
+  return change_program(call, [&](Guard& guard, const Program& program) -> Status {
+    if (auto checked = check_lease_request(call, guard.changed_request(program, update)); !checked) return checked;
+    return guard.update(program, update);
+  });
 }
 
 Reply post_program_report(Call& call) {

@@ -15,7 +15,7 @@ namespace sublet::http {
 
 // The program of that tag, of the caller or, as "USER/TAG", of another user. An error if the caller may not act for the
 // program's user. The guard owns the program.
-Result<const guard::Program*> find_program(const Call& call, const std::string& name);
+Result<const guard::Program*> find_program(const Call& call, const std::string& name, bool to_read = false);
 
 // Checks the fields of a later POST /v1/leases by the caller, and whether the lease could ever be granted.
 Status check_lease_request(Call& call, const json& body);

@@ -117,11 +117,11 @@ const Row table[] = {
      {403, 201, 201, 201, 401, 403, 403, 403, 403}},  // not over TCP
     {Method::get, "/v1/programs/PROGRAM", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
     {Method::get, "/v1/programs/PROGRAM/log", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
-    {Method::post, "/v1/programs/PROGRAM/update", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
-    {Method::post, "/v1/programs/PROGRAM/restart", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
-    {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
-    {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
-    {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 200, 401, 403, 200, 404, 200}},
+    {Method::post, "/v1/programs/PROGRAM/update", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post, "/v1/programs/PROGRAM/restart", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
 };
 
 // Starts no keeper, and never answers.

@@ -25,6 +25,7 @@ asio::awaitable<void> stream_text(Stream& stream, const Admission& admission, Te
   using namespace asio::experimental::awaitable_operators;
   std::string out(head);
   for (;;) {
+    if (admission.refusal()) co_return;
     stream.expires_after(std::chrono::duration_cast<Clock::duration>(write_time));
     const auto [error, size] = co_await asio::async_write(stream, asio::buffer(out), quiet);
     if (error) co_return;

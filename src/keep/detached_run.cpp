@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -57,12 +58,14 @@ DetachedRun::DetachedRun(Document document, client::Endpoint endpoint)
 
 void DetachedRun::run() {
   // execvp and find_program look programs up by our own PATH.
+  if (variable(document_, "PATH").empty()) document_.environment.push_back("PATH=/usr/local/bin:/usr/bin:/bin");
   ::setenv("PATH", variable(document_, "PATH").c_str(), 1);
   if (!enter_directory()) return;
   if (const auto failure = find_program(document_.arguments.front())) {
     return report_failure(failure->detail(document_.arguments.front()), failure->status());
   }
   (void)raise_limits();
+  (void)lock_log();  // the keeper of an earlier start may still end
   if (!open_pipe()) return report_failure(fmt::format("no pipe for its output: {}", std::strerror(errno)));
   if (auto granted = get_lease()) keep(std::move(*granted));
 }
@@ -142,6 +145,12 @@ void DetachedRun::keep(Granted granted) {
 
 // -------------------------------------------------------------------------------- the log
 
+// False: another keeper writes this log.
+bool DetachedRun::lock_log() {
+  lock_ = Fd(::open((document_.log_path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  return !lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
 // The writing end is opened for reading too: with a reader of its own, the program is not ended by SIGPIPE if this
 // keeper is killed. Another keeper then opens the same pipe and goes on.
 bool DetachedRun::open_pipe() {
@@ -171,6 +180,7 @@ void DetachedRun::drain_output() {
 }
 
 void DetachedRun::drain() {
+  if (!lock_log()) return;
   for (const int fd : {1, 2}) {
     if (!is_our_pipe(document_.drain->pid, fd)) continue;
     const auto path = fmt::format("/proc/{}/fd/{}", document_.drain->pid, fd);
@@ -190,13 +200,14 @@ void DetachedRun::drain() {
 }
 
 void DetachedRun::tell_warning() {
-  if (log_.problem() == told_warning_) return;
+  if (log_.problem() == told_warning_ || monotonic_ns() < warn_after_ns_) return;
   const auto told = reporter_.call(report({{"warning", log_.problem()}}), 2s);
   if (told || told.error().kind == client::FailureKind::answered) {
     told_warning_ = log_.problem();
     warning_timer_.clear();
   } else {
-    warning_timer_.set(warn_again, [this] { tell_warning(); });
+    warn_after_ns_ = monotonic_ns() + warn_again.count();
+    warning_timer_.set(warn_again + 1ms, [this] { tell_warning(); });
   }
 }
 

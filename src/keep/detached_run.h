@@ -35,6 +35,7 @@ class DetachedRun {
   std::optional<Granted> get_lease();
   std::optional<client::Lease> follow(client::Answer<client::Reply> answer);
   void keep(Granted granted);
+  bool lock_log();
   bool open_pipe();
   void read_output();
   void drain_output();
@@ -48,8 +49,10 @@ class DetachedRun {
   client::Client client_;
   client::Client reporter_;  // for reports while `client_` waits
   LogFile log_;
-  Fd output_;    // reading end of the program's output; non-blocking
-  Fd to_child_;  // the program's 1 and 2
+  Fd output_;                       // reading end of the program's output; non-blocking
+  Fd to_child_;                     // the program's 1 and 2
+  Fd lock_;                         // held by the one process that writes this log
+  std::int64_t warn_after_ns_ = 0;  // CLOCK_MONOTONIC; no report before
   std::string told_warning_;
   Timer warning_timer_{events_};
 };

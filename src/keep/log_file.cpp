@@ -72,6 +72,7 @@ bool LogFile::open() {
   struct stat info {};
   if (!file_ || ::fstat(file_.get(), &info) != 0) return fail(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return fail("it is not a regular file");
+  if (info.st_uid != ::geteuid() || info.st_nlink != 1) return fail("it belongs to another user, or has another name");
   size_ = info.st_size;
   // The umask is the program's. The daemon reads the file by its group.
   if (size_ == 0) ::fchmod(file_.get(), 0640);

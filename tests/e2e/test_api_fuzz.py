@@ -137,7 +137,7 @@ def test_requests_made_by_chance(start_daemon, seed):
     maker = Maker(chance, [], [program.pid, 1 << 22, 2**31 - 1, 2**31, 0, -1, "1", None], life_of(daemon))
     items = [(path, method, item) for path, item in contract.document()["paths"].items()
              for method in ("get", "post", "delete") if method in item]
-    weights = [1 if method == "get" and path != "/v1/events" else 4 for path, method, _ in items]
+    weights = [8 if path == "/v1/events" else 1 if method == "get" else 4 for path, method, _ in items]
     end, count, answers, of_events = time.monotonic() + SECONDS, 0, {}, set()
     while time.monotonic() < end:
         path, method, item = chance.choices(items, weights)[0]

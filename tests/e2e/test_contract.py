@@ -32,6 +32,7 @@ CONFLICTS = {
     "POST /v1/free": {"CannotPreempt": None},
     "POST /v1/preempt": {"CannotPreempt": "test_making_room.py"},
     "POST /v1/tokens": {"Quota": None},
+    "POST /v1/programs": {"InUse": None},
     "POST /v1/leases/{id}/resize": {"Memory": None, "InUse": None},
     "POST /v1/leases/{id}/release": {"InUse": None, "PauseUnsafe": None, "Unkillable": "test_reconcile.py"},
     "POST /v1/leases/{id}/pause": {"PauseUnsafe": None, "HostMemory": "test_pause.py"},
@@ -181,6 +182,10 @@ def bad_calls(api, ended, active):
     assert api.post("/v1/free", {"vram_bytes": 4 * GIB - (600 << 20)}).status == 409
     assert api.get("/v1/events?lease=lease-99").status == 404
     assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
+    for path in ("/v1/programs/none", "/v1/programs/none/log"):
+        assert api.get(path).status == 404
+    for verb, body in (("update", {}), ("restart", {}), ("stop", {}), ("remove", {}), ("report", {"start": 1})):
+        assert api.post(f"/v1/programs/none/{verb}", body).status == 404
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
