@@ -74,7 +74,7 @@ def leak():
             assert lease["end_reason"] == "over_limit", lease
             peaks.append((lease["peak_used_bytes"] - 2 * GIB) / MIB)
             delays.append(1000 * (lease["peak_used_bytes"] - 2 * GIB) / RATE)
-    show("leak: crossing to the first stopping act", delays, "ms", f"goal 100; ratio {max(delays) / 20:.1f} readings")
+    show("leak: crossing to the first stopping act", delays, "ms", f"goal 100; ratio to raw {max(delays) / 20:.1f}")
     show("leak: use above the ceiling", peaks, "MiB", "goal 256")
 
 
@@ -132,7 +132,7 @@ def idle():
         with_ceilings = share(daemon)
         api.close()
     print(f"idle: of a core, {empty:.2f} % without a program, {without:.2f} % with ten, {with_ceilings:.2f} % with ten "
-          f"ceilings (goal: 1 % more); ratio {with_ceilings / max(empty, 0.01):.1f}")
+          f"ceilings (goal: 1 % more); ratio to raw {with_ceilings / max(empty, 0.01):.1f}")
 
 
 PARTS = {"leak": leak, "leap": leap, "back": back, "idle": idle}

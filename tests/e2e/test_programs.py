@@ -3,11 +3,12 @@
 import os
 import pathlib
 import signal
+import subprocess
 
 import pytest
 
 from tests.support.keeping import daemon, queued  # noqa: F401 (a fixture)
-from tests.support.sublet import GIB, MIB, living, wait_until
+from tests.support.sublet import GIB, MIB, ROOT, living, wait_until
 
 LOAD = ["simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify"]
 
@@ -262,3 +263,20 @@ def test_a_killed_keeper_ends_nothing_and_its_log_goes_on(daemon):
     assert living(now["pid"])
     os.kill(now["pid"], signal.SIGTERM)
     assert reaches(daemon, "serve", "failed")["exit_status"] is None
+
+
+def test_the_lines_of_the_readme_work(daemon):
+    readme = (ROOT / "README.md").read_text()
+    block = readme.split("## A service with a ceiling", 1)[1].split("```sh\n", 1)[1].split("```", 1)[0]
+    lines = block.strip().splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        if line.startswith(("sublet status", "sublet logs")):
+            measured(daemon, "serve", GIB)
+        done = subprocess.run(["bash", "-c", line], env=daemon.env(), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        if line.startswith("sublet status"):
+            assert "running" in done.stdout and "2.0 GiB" in done.stdout, done.stdout
+        if line.startswith("sublet logs"):
+            assert "filled 1.0 GiB" in done.stdout, done.stdout
+    wait_until(lambda: daemon.get("/v1/programs")["programs"] == [], "it is removed")

@@ -15,6 +15,7 @@ BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 SHORT = {  # arguments, and the title of the column of ratios; the error of an estimate is a ratio already
     "daemon_bench": (["0.3"], "ratio to raw"),
     "estimate_bench": (["3", "20"], "rel p50"),
+    "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),
     "prediction_bench": (["300"], "raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
@@ -23,7 +24,8 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "victims_bench": (["4"], "p50 / raw"),
     "waiters_bench": (["300"], "ratio"),
 }
-HEAVY = {"idle_bench.py", "prediction_bench", "restart_bench.py", "step_bench"}  # they take several seconds each
+# These take several seconds each.
+HEAVY = {"guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py", "step_bench"}
 LONG = {"pause_bench.py"}
 
 
