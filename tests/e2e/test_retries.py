@@ -164,6 +164,46 @@ def revoke_token(scene):
     return f"/v1/tokens/{scene.api.post('/v1/tokens', {'scope': 'read'})['id']}", None, None
 
 
+def program(scene, tag="serve"):
+    """A program that cannot start: it never has a lease."""
+    body = {"tag": tag, "arguments": ["/no/such/program"], "directory": "/", "vram_bytes": GIB}
+    made = scene.api.post("/v1/programs", body)
+    assert made.status == 201, made
+    wait_until(lambda: scene.api.get(f"/v1/programs/{tag}")["state"] == "failed", "it has failed")
+    return f"/v1/programs/{tag}"
+
+
+@of("POST /v1/programs")
+def add_program(scene):
+    body = {"tag": "serve", "arguments": ["/no/such/program"], "directory": "/", "vram_bytes": GIB}
+    return "/v1/programs", body, dict(body, tag="other")
+
+
+@of("POST /v1/programs/{tag}/update")
+def update_program(scene):
+    return program(scene) + "/update", {"restart": "always"}, {"restart": "never"}
+
+
+@of("POST /v1/programs/{tag}/restart")
+def restart_program(scene):
+    return program(scene) + "/restart", {}, None
+
+
+@of("POST /v1/programs/{tag}/stop")
+def stop_program(scene):
+    return program(scene) + "/stop", {}, {"force": True}
+
+
+@of("POST /v1/programs/{tag}/remove")
+def remove_program(scene):
+    return program(scene) + "/remove", {}, {"keep_running": True}
+
+
+@of("POST /v1/programs/{tag}/report")
+def report_of_a_keeper(scene):
+    return program(scene) + "/report", {"start": 1, "warning": "disk full"}, {"start": 1}
+
+
 def test_no_call_that_changes_something_is_left_out():
     changing = {f"{method.upper()} {path}" for method, path, _ in contract.documented() if method != "get"}
     assert {call for call, _ in MAKERS} == changing
