@@ -246,6 +246,7 @@ class Engine {
   void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
   void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
+  void scan_for(const gpu::GpuSnapshot& snapshot);
   core::DeviceReading reading(const gpu::GpuDevice& device);
   void follow_changes(const core::Plan& plan);
   void keep_ended(const core::Lease& lease);
@@ -324,7 +325,9 @@ class Engine {
   };
   void end_looks(std::int64_t asked_ns);  // of callers that a snapshot requested at that time answers
   std::list<Look> looks_;                 // callers of look(), oldest first
-  std::int64_t looked_ns_ = 0;            // CLOCK_MONOTONIC when the last usable snapshot was requested
+  std::set<ProcessRef> scanned_for_;      // the processes of the snapshot of the last scan
+  Time scanned_at_;
+  std::int64_t looked_ns_ = 0;  // CLOCK_MONOTONIC when the last usable snapshot was requested
   std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
   bool life_stored_ = false;
   bool told_start_ = false;

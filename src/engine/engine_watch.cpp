@@ -15,6 +15,9 @@ namespace {
 
 namespace asio = boost::asio;
 // Number of ended leases that are answered without the store.
+// A scan of the process table for the same processes is repeated after this time.
+constexpr Duration scan_again = std::chrono::milliseconds(900);
+
 constexpr std::size_t recently_ended_limit = 1024;
 // Warning limit of free space on the store's disk: with less, it may be full before an admin looks.
 constexpr Bytes little_room = 64 * MiB;
@@ -164,7 +167,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     tell_changes();
     return;
   }
-  programs_.scan();
+  scan_for(judged);
   core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
@@ -190,6 +193,19 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
+}
+
+// Reads the process table again, unless the last scan is recent and the snapshot lists the same processes. Near a
+// ceiling there are dozens of snapshots a second, and a scan is the largest part of their cost.
+void Engine::scan_for(const gpu::GpuSnapshot& snapshot) {
+  std::set<ProcessRef> listed;
+  for (const gpu::GpuDevice& device : snapshot.devices)
+    for (const gpu::GpuProcess& process : device.processes) listed.insert(process.process);
+  const bool recent = clock_.now() - scanned_at_ < scan_again && looks_.empty() && !any_moves();
+  if (recent && listed == scanned_for_) return;
+  programs_.scan();
+  scanned_for_ = std::move(listed);
+  scanned_at_ = clock_.now();
 }
 
 asio::awaitable<void> Engine::look() {
