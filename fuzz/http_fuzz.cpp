@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "fuzz.h"
+#include "guard/guard.h"
 #include "http/routes.h"
 #include "http/session.h"
 #include "store/memory_store.h"
@@ -109,7 +110,11 @@ std::string answer_to(std::string_view input) {
   asio::io_context io(1);
   store::MemoryStore store;
   Card* card = nullptr;
-  engine::Engine engine(io, store, machine(io, card), options());
+  engine::Machine parts = machine(io, card);
+  engine::Keepers& keepers = *parts.keepers;
+  engine::Engine engine(io, store, std::move(parts), options());
+  guard::Guard guard(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
+  engine.add(guard);
   FUZZ_CHECK(engine.start());
   card->read();
   int ends[2];
@@ -129,7 +134,8 @@ std::string answer_to(std::string_view input) {
                                                        .limits = limits,
                                                        .usages = usages,
                                                        .role_of = role_of,
-                                                       .peer_of = peer_of}),
+                                                       .peer_of = peer_of,
+                                                       .capabilities = {&guard}}),
                  [&ended](const std::exception_ptr& failure) {
                    ended = true;
                    if (failure) std::rethrow_exception(failure);
