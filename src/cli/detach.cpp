@@ -11,6 +11,9 @@
 namespace sublet::cli {
 namespace {
 
+constexpr Duration look_every = std::chrono::milliseconds(20);
+constexpr int most_looks = 150;  // about 3 s
+
 using nlohmann::json;
 
 struct Work {
@@ -65,11 +68,23 @@ Result<json> program_fields(const RunFlags& flags, const Work& work) {
 int add_program(const Common& common, client::Client& client, const json& body) {
   const auto reply = client.post("/v1/programs", body);
   if (!reply) return fail(common, reply.error());
-  const auto program = client::parse(*reply);
+  auto program = client::parse(*reply);
   if (!program) return fail(common, program.error());
-  if (common.json) fmt::print("{}\n", reply->text);
+  std::string text = reply->text;
+  // Its keeper asks for its lease within milliseconds; only then do other verbs know the lease.
+  for (int i = 0; i < most_looks && text_at(*program, "state") == "starting" && client.pause(look_every); ++i) {
+    const auto now = client.get("/v1/programs/" + client::encode(text_at(*program, "tag")));
+    auto parsed = now ? client::parse(*now) : client::Answer<json>(now.error());
+    if (!parsed) break;
+    program = std::move(parsed);
+    program->erase("environment");
+    text = program->dump();
+  }
+  if (common.json) fmt::print("{}\n", text);
   else fmt::print("{}: {}\n", text_at(*program, "tag"), text_at(*program, "state"));
-  return kOk;
+  if (text_at(*program, "state") != "failed") return kOk;
+  print_error(text_at(*program, "why"), fmt::format("see: sublet status {}", text_at(*program, "tag")));
+  return static_cast<int>(number_at(*program, "exit_status").value_or(kFailed));
 }
 
 }  // namespace

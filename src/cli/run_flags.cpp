@@ -46,7 +46,8 @@ void add_run_flags(Command command, RunFlags& flags) {
   add_lease_flags(command, flags.lease);
   command.size("--memory", flags.lease.memory,
                "Ceiling on each device: a program that uses more is ended. Without --vram also the size of the lease");
-  command.size("--soft", flags.lease.soft, "Soft limit on each device: a program that uses more is reported");
+  command.size("--soft", flags.lease.soft,
+               "Soft limit on each device: above it a program is reported, and paused for waiters");
   command.option("--status-fd", flags.status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
   command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");

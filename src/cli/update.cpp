@@ -44,6 +44,9 @@ std::string changed_text(const json& program, const UpdateFlags& flags) {
   if (!flags.restart.empty()) add("restart", text_at(program, "restart"));
   if (!flags.tier.empty()) add("tier", text_at(program, "tier"));
   if (flags.priority) add("priority", fmt::format("{}", number_at(program, "priority").value_or(0)));
+  const auto ceiling = number_at(program, "memory_bytes");
+  if (ceiling && flags.memory && number_at(program, "used_bytes").value_or(0) > *ceiling)
+    text += fmt::format("; it uses {} and is ended", size_at(program, "used_bytes"));
   return fmt::format("{}: {}", flags.tag, text);
 }
 
@@ -72,7 +75,8 @@ Action add_update(Command command, Common& common) {
       .between(-1000, 1000);
   command.footer(
       "The changes hold at once and for each later start. A lease that is as large as\n"
-      "its ceiling is resized with the ceiling.");
+      "its ceiling is resized with the ceiling; a waiting one queues again. A program\n"
+      "that uses more than its new ceiling is ended.");
   return [&common, flags] { return update(common, *flags); };
 }
 

@@ -40,6 +40,8 @@ void Ceilings::note(const core::Lease& lease) {
   }
   Watched& watched = watched_[lease.id];
   if (watched.limits == limits) return;
+  const Bytes before = watched.limits.ceiling;
+  if (limits.ceiling > Bytes{} && before > limits.ceiling) watched.lowered_at = engine_.now();
   watched.limits = limits;
   watched.limited_at = engine_.now();
   engine_.take_snapshot();
@@ -116,6 +118,8 @@ void Ceilings::act_on(Over over, Time now) {
     if (!std::exchange(watched->second.warned, true)) warn(over);
     return pause(over, now);
   }
+  // A ceiling that was just lowered below the use is no leak: the program gets its grace.
+  if (now - watched->second.lowered_at < core::over_limit_grace) over.act = Act::end;
   log::warn("{} ({}, {}) uses {} on {}, more than its ceiling of {}: its program is {}", to_string(over.lease),
             lease->consumer, lease->user, format_size(over.used), over.device, format_size(over.limits.ceiling),
             over.act == Act::kill ? "killed" : "ended");

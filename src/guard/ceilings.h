@@ -30,6 +30,7 @@ class Ceilings {
     std::int64_t rate = 0;                                 // the fastest growth seen, in bytes a second
     Limits limits{};                                       // since `limited_at`: only later readings count against them
     Time limited_at{};
+    Time lowered_at{};    // when its ceiling was last lowered
     bool warned = false;  // it is over its soft limit, and was told
     Time paused_at{};     // when it was paused for being over its soft limit
   };

@@ -179,7 +179,11 @@ Status Guard::update(const Program& program, const Update& changes) {
     if (resizes && lease->state == core::LeaseState::active)
       (void)engine_.decide(core::Resize{lease->id, 0, *changes.ceiling, true});
   }
+  const Bytes size = mine.manifest.vram();
   mine.manifest.request = changed_request(mine, changes);
+  // A waiting lease keeps the size that it asked for. Another start asks for the new one.
+  if (mine.progress.phase == Phase::queued && mine.manifest.vram() != size)
+    (void)end_for(mine, {.again = true}, false, mine.uid);
   mine.manifest.restart = changes.restart.value_or(mine.manifest.restart);
   changed(mine);
   return {};

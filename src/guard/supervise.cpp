@@ -58,7 +58,7 @@ void end_start(Program& program, const Ended& end, Time now) {
   if (progress.removing) return enter(progress, Phase::stopped, now, end.why);
   if (progress.again) return begin_start(program, now);
   if (end.on_request || progress.stop_asked) return enter(progress, Phase::stopped, now, end.why);
-  const bool good = end.reason == core::EndReason::released;
+  const bool good = is_success(end);
   if (!restarts(program.manifest.restart, end))
     return enter(progress, good ? Phase::exited : Phase::failed, now, end.why);
   std::erase_if(progress.recent, [now](Time at) { return now - at >= restart_window; });

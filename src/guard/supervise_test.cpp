@@ -29,7 +29,7 @@ TEST(Supervise, ThePolicyDecidesAboutTheNextStart) {
   };
   const Case cases[] = {
       {{EndReason::released, 0}, Phase::exited, Phase::exited, Phase::backoff},
-      {{EndReason::released, 7}, Phase::exited, Phase::backoff, Phase::backoff},
+      {{EndReason::released, 7}, Phase::failed, Phase::backoff, Phase::backoff},
       {{EndReason::over_limit, 143}, Phase::failed, Phase::backoff, Phase::backoff},
       {{EndReason::owner_gone, 139}, Phase::failed, Phase::backoff, Phase::backoff},
       {{EndReason::owner_gone, {}}, Phase::failed, Phase::backoff, Phase::backoff},

@@ -67,13 +67,18 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   return {};
 }
 
-Status take_limits(Body& body, const engine::Engine& engine, Lease& lease) {
+Status take_limits(Body& body, const engine::Engine& engine, Bytes vram, Lease& lease) {
   lease.ceiling = {body.integer("memory_bytes", least_lease.count, 1LL << 62).value_or(0)};
   lease.soft_limit = {body.integer("soft_bytes", 1, 1LL << 62).value_or(0)};
   if (lease.ceiling > Bytes{} && lease.soft_limit >= lease.ceiling) {
+    return bad_request(fmt::format("the soft limit {} is not below the ceiling {}", format_size(lease.soft_limit),
+                                   format_size(lease.ceiling)),
+                       "choose a soft limit below the ceiling");
+  }
+  if (lease.ceiling > Bytes{} && lease.ceiling < vram) {
     return bad_request(
-        fmt::format("soft_bytes is {} and memory_bytes is {}", lease.soft_limit.count, lease.ceiling.count),
-        "the soft limit must be below the ceiling");
+        fmt::format("the ceiling {} is below the size {} of the lease", format_size(lease.ceiling), format_size(vram)),
+        "choose a ceiling of the lease's size or more");
   }
   return check_ceiling(engine, lease.ceiling);
 }
@@ -146,7 +151,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_rank(body, rank_of(call, peer), lease); !taken) return taken.error();
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
-  if (auto taken = take_limits(body, call.engine, lease); !taken) return taken.error();
+  if (auto taken = take_limits(body, call.engine, {vram.value_or(0)}, lease); !taken) return taken.error();
   if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");

@@ -145,14 +145,29 @@ def test_every_lease_has_a_ceiling_by_configuration(start_daemon):
 
 
 def test_a_soft_limit_warns_and_a_lower_ceiling_ends(daemon):
-    start(daemon, "serve", LOAD, memory_bytes=2 * GIB, soft_bytes=256 * MIB)
+    start(daemon, "serve", LOAD, memory_bytes=2 * GIB, soft_bytes=256 * MIB, vram_bytes=256 * MIB)
     lease = measured(daemon, "serve")["lease"]
     reasons = wait_until(lambda: [reason for reason in daemon.get(f"/v1/leases/{lease}/why")["reasons"]
                                   if reason["code"] == "over_soft_limit"], "it is warned")
     assert "more than its soft limit of 256 MiB; at its ceiling of 2.0 GiB the program is ended" in reasons[0]["text"]
     assert len(reasons) == 1
     act(daemon, "serve", "update", memory_bytes=512 * MIB)
-    assert reaches(daemon, "serve", "failed")["end_reason"] == "over_limit"
+    now = reaches(daemon, "serve", "failed")
+    assert (now["end_reason"], now["exit_status"]) == ("over_limit", 128 + signal.SIGTERM)
+
+
+def test_a_queued_program_asks_again_for_its_new_size(daemon):
+    hold = daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "blocker")
+    assert hold.stdout.readline().strip()
+    api = daemon.api()
+    body = {"tag": "serve", "arguments": LOAD, "directory": "/", "memory_bytes": 2 * GIB,
+            "environment": [f"PATH={daemon.env()['PATH']}"]}
+    assert api.post("/v1/programs", body).status == 201
+    reaches(daemon, "serve", "queued")
+    assert api.post("/v1/programs/serve/update", {"memory_bytes": 640 * MIB}).status == 200
+    now = reaches(daemon, "serve", "running")
+    assert (now["vram_bytes"], now["memory_bytes"]) == (640 * MIB, 640 * MIB)
+    api.close()
 
 
 def test_a_ceiling_that_no_device_has_is_refused(daemon):
@@ -252,7 +267,7 @@ def pids_of(daemon):
 
 def test_a_killed_keeper_ends_nothing_and_its_log_goes_on(daemon):
     start(daemon, "serve", ["sh", "-c", "while :; do echo tick; sleep 0.05; done"])
-    now = reaches(daemon, "serve", "running")
+    now = wait_until(lambda: (now := program(daemon, "serve"))["pid"] and now, "it runs")
     log = pathlib.Path(now["log_path"])
     wait_until(lambda: log.exists() and "tick" in log.read_text(), "it writes")
     keeper = daemon.api().lease(now["lease"])["owner"]["keeper_pid"]
