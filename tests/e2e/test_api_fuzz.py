@@ -144,7 +144,10 @@ def test_requests_made_by_chance(start_daemon, seed):
         operation = item[method]
         target = maker.segment(path) + query(maker, operation, item)
         content = contract._resolve(operation.get("requestBody", {})).get("content", {}).get("application/json")
-        body = json.dumps(maker.value(content["schema"])).encode() if content else None
+        value = maker.value(content["schema"]) if content else None
+        if path == "/v1/programs" and isinstance(value, dict) and "arguments" in value:
+            value["arguments"] = ["true"]  # words made by chance are not executed
+        body = json.dumps(value).encode() if content else None
         if method == "post" and chance.random() < 0.05:
             body = chance.choice([b"", b"{", b"\xff", b"[" * 50 + b"]" * 50, b'{"vram_bytes":1e999}', b"nul"])
         reply = api.call(method.upper(), target, body, **headers(maker))
