@@ -94,7 +94,7 @@ def capacity_reserved(client):
     first, large = client.ask(2), client.queue(3)
     client.until(large, lambda lease: lease["queue"]["reserved_devices"])
     small = client.queue(1)  # it would fit, and would keep the large lease waiting
-    assert client.get(f"/v1/leases/{small}")["queue"]["reserved_for"] == large
+    client.until(small, lambda lease: lease["queue"]["reserved_for"] == large)
     client.act(first, "release")
     client.until(large, lambda lease: lease["state"] != "queued")
 
@@ -117,7 +117,7 @@ def resized(client):
 @scenario()
 def portion(client):
     """More waiting leases than one commit batch holds, all served by one release."""
-    free = client.get("/v1/devices")["devices"][0]["effective_free_bytes"]
+    free = wait_until(lambda: client.get("/v1/devices")["devices"][0]["effective_free_bytes"], "the card is read")
     holder = client.ask(vram_bytes=free)
     crowd = [client.queue(vram_bytes=MIB) for _ in range(CROWD)]
     waiting = client.get(f"/v1/leases/{crowd[0]}")["generation"]
