@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keepers that the actor starts: their rights, the refusals, and the directories of their logs. The keeper here is a
-// script. It reports itself, and writes its document and its /proc/self/status to files.
+// script. It reports itself, and writes its document and the /proc/self/status of its child to files.
 #include "actor/keeper_start.h"
 
 #include "actor/service.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr const char* script =
     "#!/bin/sh\n"
     "cat <&3 >\"$0.document\"\n"
-    "{ cat /proc/$$/status; tr '\\0' '\\n' </proc/$$/environ; pwd; cat /proc/$$/oom_score_adj; } >\"$0.status\"\n"
+    "{ cat /proc/self/status; tr '\\0' '\\n' </proc/$$/environ; pwd; cat /proc/$$/oom_score_adj; } >\"$0.status\"\n"
     "ls /proc/$$/fd >\"$0.fds\"\n"
     "echo \"$$ 77\" >&4\n";
 
