@@ -60,7 +60,6 @@ Result<const Program*> Guard::add(Program program) {
   program.number = last_number_;
   begin_start(program, engine_.now());
   const Program& kept = programs_.emplace(key, std::move(program)).first->second;
-  orderings_[key] = {};
   changed(kept);
   return &kept;
 }
@@ -73,7 +72,6 @@ Status Guard::end_lease(Program& mine, bool force, std::uint32_t asked_by) {
   if (!live) {
     end_start(mine, {core::EndReason::cancelled, {}, true, "it was ended before it had a lease"}, engine_.now());
     ++mine.progress.start;
-    orderings_[{mine.uid, mine.tag}] = {};
     return {};
   }
   const auto done =
@@ -113,7 +111,6 @@ Status Guard::restart(const Program& program, std::uint32_t asked_by) {
   mine.progress.recent.clear();
   if (mine.is_up()) return end_for(mine, {.again = true}, false, asked_by);
   begin_start(mine, engine_.now());
-  orderings_[{mine.uid, mine.tag}] = {};
   changed(mine);
   return {};
 }

@@ -91,6 +91,7 @@ class Guard final : public engine::Capability {
   using Key = std::pair<std::uint32_t, std::string>;
   // A start until its lease is there; forgotten at a restart of the daemon.
   struct Ordering {
+    std::uint64_t start = 0;  // number of the start; an earlier one's is void
     std::uint64_t after = 0;  // batch that must be durable before the keeper is ordered; 0: not known yet
     bool ordered = false;
     ProcessRef keeper{};  // once it is known

@@ -56,7 +56,6 @@ void Guard::loaded(const store::Loaded& rows, Time now) {
     Program& kept = programs_.emplace(key, std::move(*program)).first->second;
     if (kept.progress.phase == Phase::starting) {
       begin_start(kept, now);  // the keeper of the earlier order may live, and is refused from now on
-      orderings_[key] = {};
       dirty_.insert(key);
     } else if (kept.is_up()) {
       by_lease_[kept.progress.lease] = key;
@@ -101,7 +100,6 @@ void Guard::ended(Program& program, const Ended& end, Time now) {
   by_lease_.erase(program.progress.lease);
   drained_.erase(program.progress.lease);
   end_start(program, end, now);
-  orderings_[key] = {};
   dirty_.insert(key);
   log::info("program {}/{} {}: {}", program.user, printable(program.tag), to_string(program.progress.phase), end.why);
 }
@@ -150,7 +148,6 @@ Time Guard::supervise(Program& program, Time now) {
         return program.progress.next_start;
       }
       guard::restart(program, now);
-      orderings_[key] = {};
       dirty_.insert(key);
       engine_.wake_capabilities();  // once the start is handed to the store
       return Time::never();
@@ -182,6 +179,7 @@ void Guard::keep_memory(const Program& program) {
 Time Guard::start_keeper(Program& program, Time now) {
   const Key key{program.uid, program.tag};
   Ordering& ordering = orderings_[key];
+  if (ordering.start != program.progress.start) ordering = {.start = program.progress.start};
   if (ordering.ordered) {
     if (!ordering.keeper || engine_.programs().lives(ordering.keeper)) return now + look_for_keeper;
     ended(program, {core::EndReason::failed, {}, false, "its keeper ended before it asked for a lease"}, now);

@@ -67,6 +67,20 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   return {};
 }
 
+// TooLarge if no device has as much memory as this ceiling.
+Status check_ceiling(const engine::Engine& engine, Bytes ceiling) {
+  Bytes most;
+  for (const auto& [uuid, device] : engine.state().devices()) {
+    if (!device.read_at) return {};  // not every device is known yet
+    most = std::max(most, device.reading.total);
+  }
+  if (ceiling <= most || most == Bytes{}) return {};
+  return Error{Code::TooLarge,
+               fmt::format("the ceiling {} is more than any device has; the most is {}", format_size(ceiling),
+                           format_size(most)),
+               "choose a smaller ceiling, or none"};
+}
+
 Status take_limits(Body& body, const engine::Engine& engine, Bytes vram, Lease& lease) {
   lease.ceiling = {body.integer("memory_bytes", least_lease.count, 1LL << 62).value_or(0)};
   lease.soft_limit = {body.integer("soft_bytes", 1, 1LL << 62).value_or(0)};
@@ -225,19 +239,6 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
   if (lease.tier == core::Tier::critical)
     return denied("only admins may use the tier critical", "your highest tier is interactive");
   return {};
-}
-
-Status check_ceiling(const engine::Engine& engine, Bytes ceiling) {
-  Bytes most;
-  for (const auto& [uuid, device] : engine.state().devices()) {
-    if (!device.read_at) return {};  // not every device is known yet
-    most = std::max(most, device.reading.total);
-  }
-  if (ceiling <= most || most == Bytes{}) return {};
-  return Error{Code::TooLarge,
-               fmt::format("the ceiling {} is more than any device has; the most is {}", format_size(ceiling),
-                           format_size(most)),
-               "choose a smaller ceiling, or none"};
 }
 
 Status check_lease_request(Call& call, const json& body) {

@@ -19,8 +19,6 @@ Result<const guard::Program*> find_program(const Call& call, const std::string& 
 
 // Checks the fields of a later POST /v1/leases by the caller, and whether the lease could ever be granted.
 Status check_lease_request(Call& call, const json& body);
-// TooLarge if no device has as much memory as this ceiling.
-Status check_ceiling(const engine::Engine& engine, Bytes ceiling);
 // Reads tier, pausable and priority, as far as the caller may have them.
 Status take_rank(Body& body, const engine::Peer& peer, core::Lease& lease);
 

@@ -3,12 +3,9 @@
 import json
 import os
 
-import pytest
-
 from tests.support.keeping import daemon  # noqa: F401 (a fixture)
-from tests.support.sublet import BIN, GIB, MIB, living, wait_until
+from tests.support.sublet import GIB, MIB, living, wait_until
 
-needs_keeper = pytest.mark.skipif(not (BIN / "sublet-keep").exists(), reason="this build has no sublet-keep")
 LOAD = ("simgpu-load", "--alloc", "256MiB", "--seconds", "600")
 
 
@@ -94,7 +91,6 @@ def test_the_status_of_a_lease_is_one_screen(daemon):
     assert ": ended for " in daemon.cli("status", lease["id"], check=0).stdout
 
 
-@needs_keeper
 def test_a_program_runs_and_its_output_is_kept(daemon):
     detach(daemon, "serve", "--", "sh", "-c", "echo one; echo two >&2; exec " + " ".join(LOAD))
     running = wait_until(lambda: (now := program(daemon, "serve"))["pid"] and now, "it runs")
@@ -115,7 +111,6 @@ def test_a_program_runs_and_its_output_is_kept(daemon):
     wait_until(lambda: not living(again["pid"]), "it is ended")
 
 
-@needs_keeper
 def test_followed_output_ends_with_the_program(daemon):
     detach(daemon, "count", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
     done = daemon.cli("logs", "-f", "count", check=0)
@@ -123,7 +118,6 @@ def test_followed_output_ends_with_the_program(daemon):
     assert reaches(daemon, "count", "exited")["exit_status"] == 0
 
 
-@needs_keeper
 def test_a_program_above_its_ceiling_is_ended(daemon):
     done = daemon.cli("run", "--memory", "512MiB", "--", "simgpu-load", "--alloc", "1GiB", "--seconds", "600")
     assert "a program that uses more than 512 MiB is ended" in done.stderr and done.returncode != 0
