@@ -179,7 +179,8 @@ void become_keeper(const KeeperBecoming& wanted) {
   arrange_keeper_descriptors(wanted);
   reset_process(022);
   take_account(wanted.uid);
-  char* words[] = {const_cast<char*>(wanted.program.c_str()), nullptr};
+  std::string stay = "--stay";
+  char* words[] = {const_cast<char*>(wanted.program.c_str()), stay.data(), nullptr};
   std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
   char* environment[] = {path.data(), nullptr};
   ::execve(wanted.program.c_str(), words, environment);

@@ -56,7 +56,8 @@ struct KeeperBecoming {
 // has only these descriptors, PATH as its environment, a session of its own, no blocked or ignored signal, umask 022,
 // and the root directory. A keeper of another user than root has no capability. Never returns. A failure is written to
 // `report` (proc/detached.h). The account database may hang: the process ends after a minute, and nobody should wait
-// for it. Call in a child; other threads of the parent may have asked the account database.
+// for it. Call in a process that is nobody's child, or in a child; other threads of the parent may have asked the
+// account database.
 [[noreturn]] void become_keeper(const KeeperBecoming& wanted);
 
 }  // namespace sublet::actor

@@ -48,9 +48,27 @@ Fd make_group(int above, const std::string& name, bool& was_there) {
   return open_group(above, name.c_str());
 }
 
+bool write_word(int group, const char* file, std::string_view word) {
+  const Fd fd(::openat(group, file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  return fd && ::write(fd.get(), word.data(), word.size()) == static_cast<ssize_t>(word.size());
+}
+
 Groups::Place not_placed(std::string why) { return {.group = {}, .why_not = std::move(why), .from = {}}; }
 
 }  // namespace
+
+void enter_keeper_group(const proc::ProcRoot& root) {
+  const auto hierarchies = proc::find_hierarchies(root);
+  const auto groups = proc::cgroups_of(root, ::getpid());
+  const proc::CgroupMount* mount = hierarchies ? hierarchies->v2() : nullptr;
+  if (mount == nullptr || !groups || groups->v2.size() < 2 || groups->removed) return;
+  const Fd present = open_group(AT_FDCWD, proc::directory_of(*mount, groups->v2).c_str());
+  bool was_there = false;
+  const Fd own =
+      present && ours(present.get()) ? make_group(present.get(), std::string(keeper_group), was_there) : Fd();
+  // The kernel lets no group with processes hand controllers to the groups below it.
+  if (own && write_pid(own.get(), ::getpid()) == 0) (void)write_word(present.get(), "cgroup.subtree_control", "+cpu");
+}
 
 Groups::Groups(const proc::ProcRoot& root, std::string name) : root_(root), name_(std::move(name)) {}
 
@@ -103,6 +121,14 @@ std::string Groups::path_of(const std::string& inside) const {
   return mount == nullptr ? std::string() : proc::directory_of(*mount, inside);
 }
 
+// The group below which the lease's group belongs: the process's own one, or the one above `keeper_group`.
+std::string Groups::place_for(const std::string& inside) const {
+  const auto slash = inside.rfind('/');
+  if (slash == std::string::npos || slash == 0 || inside.substr(slash + 1) != keeper_group) return inside;
+  const Fd group = open_group(AT_FDCWD, path_of(inside).c_str());
+  return group && ours(group.get()) ? inside.substr(0, slash) : inside;
+}
+
 Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alone) {
   if (hierarchy_.empty()) return not_placed("no unified control group hierarchy is mounted");
   const auto groups = proc::cgroups_of(root_, pid);
@@ -143,7 +169,7 @@ Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
 }
 
 Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_t pid, int pidfd, bool alone) {
-  const std::string path = path_of(inside);
+  const std::string path = path_of(place_for(inside));
   const auto failed = [&](const char* what) { return not_placed(fmt::format("{}: {}", what, std::strerror(errno))); };
   const Fd present = open_group(AT_FDCWD, path.c_str());
   if (!present) return failed("the program's control group cannot be opened");

@@ -9,8 +9,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace sublet::actor {
+
+// A keeper that has a control group for itself and its program moves to this group below it. Then the group of the
+// lease stands beside the keeper, and can have controllers of its own.
+inline constexpr std::string_view keeper_group = "sublet-keeper";
+
+// For a process in a group of its own that root made: moves it to `keeper_group` below, and lets groups beside it limit
+// processor time. Does nothing in other groups. Failures only cost the limits.
+void enter_keeper_group(const proc::ProcRoot& root);
 
 class Groups {
  public:
@@ -41,6 +50,7 @@ class Groups {
   Place make(LeaseId lease, const std::string& inside, std::int32_t pid, int pidfd, bool alone);
   Place found(const std::string& inside, LeaseId lease) const;
   std::string path_of(const std::string& inside) const;
+  std::string place_for(const std::string& inside) const;
   int move(int to, std::int32_t pid, int pidfd) const;
   void sweep(const std::string& path, int depth);
   void sweep_groups(const std::string& path);

@@ -56,6 +56,17 @@ TEST(Groups, TakeWhoIsStillWhereItsProgramWas) {
   EXPECT_EQ(tree.written("/session/sublet/lease-1"), std::to_string(child.pid()));
 }
 
+TEST(Groups, LetTheGroupsBesideAKeeperLimitProcessorTime) {
+  Tree tree;
+  tree.dir.write("groups/unit/sublet-keeper/cgroup.procs", "");
+  tree.dir.write("groups/unit/cgroup.subtree_control", "");
+  tree.process(::getpid(), 1, "/unit");
+  enter_keeper_group(*tree.root);
+  EXPECT_EQ(tree.written("/unit/sublet-keeper"), std::to_string(::getpid()));
+  std::ifstream control(tree.dir.path("groups/unit/cgroup.subtree_control"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(control), {}), "+cpu");
+}
+
 bool sleeps(pid_t thread) {
   std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
   std::string text;

@@ -2,6 +2,7 @@
 #include "actor/keeper_start.h"
 
 #include "actor/become.h"
+#include "actor/keeper_service.h"
 #include "proc/detached.h"
 
 #include <fmt/format.h>
@@ -72,19 +73,31 @@ std::string make_log_directory(const std::string& logs, std::uint32_t uid, gid_t
   return {};
 }
 
-StartedKeeper start_keeper(const KeeperOptions& options, std::uint32_t uid, const Fd& document, bool others) {
-  if (uid == no_user || uid == overflow_user) return refused(Code::denied, fmt::format("uid {} is no user", uid));
-  if (uid == 0 && !options.for_root) return refused(Code::denied, "only a daemon of root starts programs of root");
+Refusal check_keeper_order(const KeeperOptions& options, std::uint32_t uid, const Fd& document, bool others) {
+  if (uid == no_user || uid == overflow_user) return {Code::denied, fmt::format("uid {} is no user", uid)};
+  if (uid == 0 && !options.for_root) return {Code::denied, "only a daemon of root starts programs of root"};
   if (uid != ::geteuid() && (!others || ::geteuid() != 0))
-    return refused(Code::denied, fmt::format("the actor may not become uid {}", uid));
-  if (options.program.empty()) return refused(Code::failed, "sublet-keep is not in the directory of sublet-actor");
-  if (!is_sealed(document)) return refused(Code::descriptors, "the document is not sealed");
-  if (options.logs.empty()) return refused(Code::failed, "sublet-actor runs without --logs");
-  if (std::string why = make_log_directory(options.logs, uid, options.group); !why.empty())
-    return refused(Code::failed, std::move(why), errno);
+    return {Code::denied, fmt::format("the actor may not become uid {}", uid)};
+  if (!is_sealed(document)) return {Code::descriptors, "the document is not sealed"};
+  if (!options.service.empty()) return {};
+  if (options.program.empty()) return {Code::failed, "sublet-keep is not in the directory of sublet-actor"};
+  if (options.logs.empty()) return {Code::failed, "sublet-actor runs without --logs"};
+  return {};
+}
+
+StartedKeeper start_keeper(const KeeperOptions& options, std::uint32_t uid, const Fd& document, bool others) {
+  if (auto no = check_keeper_order(options, uid, document, others); no.code != Code::ok)
+    return refused(no.code, std::move(no.why));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return refused(Code::failed, "no descriptors are free", errno);
   Fd report(ends[0]), low(ends[1]);
+  if (!options.service.empty()) {
+    if (std::string why = hand_keeper_over(options.service, uid, document.get(), low.get()); !why.empty())
+      return refused(Code::failed, std::move(why), errno);
+    return {.report = std::move(report)};
+  }
+  if (std::string why = make_log_directory(options.logs, uid, options.group); !why.empty())
+    return refused(Code::failed, std::move(why), errno);
   const Fd written(::fcntl(low.get(), F_DUPFD_CLOEXEC, above_fixed_descriptors));
   const Fd text(::fcntl(document.get(), F_DUPFD_CLOEXEC, above_fixed_descriptors));
   if (!written || !text) return refused(Code::failed, "no descriptors are free", errno);

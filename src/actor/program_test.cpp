@@ -270,6 +270,33 @@ TEST(Groups, HoldWhatTheProgramForksAndGoWhenEmpty) {
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(path).parent_path()));
 }
 
+TEST(Groups, PutALeaseBesideTheKeeperOfItsUnit) {
+  GroupWorld world;
+  NEEDS_GROUPS(world);
+  const std::string unit = fmt::format("{}/{}-unit", world.groups.hierarchy(), group_name());
+  ASSERT_EQ(::mkdir(unit.c_str(), 0755), 0);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  {
+    const proc::Child child([&] {
+      std::ofstream(unit + "/cgroup.procs") << ::getpid() << std::flush;
+      enter_keeper_group(world.root);
+      (void)!::write(ready[1], "+", 1);
+      return proc::sleep_for_ever();
+    });
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    const Groups::Place place = world.groups.place(LeaseId{7}, child.pid(), pidfd_of(child.pid()).get(), true);
+    EXPECT_TRUE(place.group) << place.why_not;
+    const std::string path = place.group ? place.group->ref.path : "";
+    EXPECT_EQ(path, fmt::format("{}/{}/lease-7", unit, group_name()));
+    EXPECT_EQ(::rmdir((unit + "/sublet-keeper").c_str()), 0) << "the process was moved out of it";
+  }
+  for (const int end : ready) ::close(end);
+  Groups(world.root, group_name()).open();  // removes empty groups
+  EXPECT_EQ(::rmdir(unit.c_str()), 0);
+}
+
 TEST(Groups, OfSomebodyElseAreNotTaken) {
   GroupWorld world;
   NEEDS_GROUPS(world);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // sublet-actor: the only process that signals other users' programs and puts them into control groups. It also starts
 // the helpers that park them with the programs' own rights.
+#include "actor/keeper_service.h"
 #include "actor/serve.h"
 #include "base/descriptors.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
 
+#include <grp.h>
 #include <pwd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -34,6 +36,9 @@ constexpr const char* usage =
     "  sublet-actor serve --fd N [--name NAME] [--system] [OPTIONS]  serve the daemon on the connected socket N\n"
     "  sublet-actor listen [--user NAME] [--name NAME] [OPTIONS]  serve connections to the socket that the service\n"
     "      manager passes\n"
+    "  sublet-actor keep --logs DIR [--log-group NAME] [--keep PATH]  become the keeper that the order on the socket "
+    "at\n"
+    "      descriptor 0 names; sublet-keeper.socket starts this outside of the actor's confinement\n"
     "  sublet-actor --version | --help\n"
     "OPTIONS are:\n"
     "  --gpu PATH        the program sublet-gpu; default: beside this program\n"
@@ -42,6 +47,7 @@ constexpr const char* usage =
     "  --records DIR     a directory for records of helpers and swap limits, for the next start; a reboot clears it\n"
     "  --keep PATH       the program sublet-keep; default: beside this program\n"
     "  --logs DIR        a directory for the logs of supervised programs, with one directory for each uid\n"
+    "  --keeper-service PATH  with listen: the socket of sublet-keeper.socket, which starts the keepers instead\n"
     "--name NAME is the name of the control groups (default 'sublet'). With --system, and with listen, members of the\n"
     "group sublet-admin may have every user's programs signalled. --user NAME may connect besides root (default\n"
     "'sublet').\n";
@@ -52,6 +58,7 @@ struct Options {
   std::string verb;
   std::string name = "sublet";
   std::string user = "sublet";
+  std::string log_group;
   int fd = -1;
   bool system = false;
   actor::HelperOptions parking;
@@ -59,8 +66,8 @@ struct Options {
   std::string problem;
 };
 
-constexpr std::array flags_with_value{"--fd",  "--name",    "--user", "--gpu", "--driver",
-                                      "--env", "--records", "--keep", "--logs"};
+constexpr std::array flags_with_value{"--fd",      "--name", "--user", "--gpu",       "--driver",        "--env",
+                                      "--records", "--keep", "--logs", "--log-group", "--keeper-service"};
 
 // Looks beside this program, and where packages install programs that users do not call.
 std::string find_program(const std::string& name) {
@@ -87,6 +94,7 @@ std::string* path_named(Options& options, const std::string& word) {
   if (word == "--records") return &options.parking.records;
   if (word == "--keep") return &options.keepers.program;
   if (word == "--logs") return &options.keepers.logs;
+  if (word == "--keeper-service") return &options.keepers.service;
   return nullptr;
 }
 
@@ -102,7 +110,7 @@ void take_value(Options& options, const std::string& word, const std::string& va
     if (error == std::errc{} && end == value.data() + value.size() && options.fd >= 0) return;
     options.problem = "--fd needs the number of an open socket";
   } else {
-    (word == "--name" ? options.name : options.user) = value;
+    (word == "--name" ? options.name : word == "--user" ? options.user : options.log_group) = value;
     if (!plain(value)) options.problem = word + " needs letters, digits, '-' and '_'";
   }
 }
@@ -204,11 +212,24 @@ int listen(const Options& options) {
                             .keepers = options.keepers});
 }
 
+int keep(Options options) {
+  if (options.keepers.logs.empty()) return fail("keep needs --logs");
+  options.keepers.service.clear();
+  if (!options.log_group.empty()) {
+    const group* entry = ::getgrnam(options.log_group.c_str());
+    if (entry == nullptr) return fail(fmt::format("group '{}' does not exist", options.log_group));
+    options.keepers.group = entry->gr_gid;
+  }
+  shed_descriptors(0);
+  return fail(actor::become_ordered_keeper(0, options.keepers));
+}
+
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse(arguments);
   if (options.problem.empty()) {
     if (options.verb == "serve") return serve(options);
     if (options.verb == "listen") return listen(options);
+    if (options.verb == "keep") return keep(options);
     if (options.verb == "--version" || options.verb == "--help" || options.verb == "-h") {
       fmt::print("{}", options.verb == "--version" ? "sublet-actor " SUBLET_VERSION "\n" : usage);
       return 0;

@@ -46,6 +46,8 @@ void note_store(const std::string& path, daemon::StartFiles& files) {
 }
 
 int run(const daemon::Options& options) {
+  const auto listener = daemon::passed_socket();
+  if (!listener) return refuse(listener.error(), 1);
   daemon::StartFiles files;
   auto places = daemon::prepare(options, files);
   if (!places) return refuse(places.error(), 1);
@@ -81,6 +83,7 @@ int run(const daemon::Options& options) {
                       {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr},
                        .socket_path = places->socket,
                        .socket_mode = 0666,
+                       .listener = *listener,
                        .own_uid = ::geteuid(),
                        .own_daemon = places->mode != "system",
                        .tcp_host = config.api.tcp.host,

@@ -3,6 +3,8 @@
 
 #include "base/number.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -34,6 +36,25 @@ void tell_service_manager(std::string_view message) {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   ::sendto(fd, message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), length);
   ::close(fd);
+}
+
+Result<int> passed_socket() {
+  constexpr int first_passed = 3;
+  const auto count = number_in("LISTEN_FDS"), whose = number_in("LISTEN_PID");
+  for (const char* name : {"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}) ::unsetenv(name);
+  if (!count || *count == 0 || whose != ::getpid()) return -1;
+  int type = 0, accepts = 0;
+  socklen_t size = sizeof type;
+  const bool listens = *count == 1 && ::getsockopt(first_passed, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+                       type == SOCK_STREAM &&
+                       ::getsockopt(first_passed, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts != 0;
+  if (!listens)
+    return bad_request(fmt::format("the service manager passed {} descriptors, and not one listening socket", *count),
+                       "compare subletd.socket with the packaged unit");
+  const int flags = ::fcntl(first_passed, F_GETFL);
+  ::fcntl(first_passed, F_SETFL, flags | O_NONBLOCK);
+  ::fcntl(first_passed, F_SETFD, FD_CLOEXEC);
+  return first_passed;
 }
 
 Watchdog::Watchdog(boost::asio::io_context& io) : timer_(io) {

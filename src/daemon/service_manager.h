@@ -2,6 +2,7 @@
 // Messages to the service manager (docs/decisions/0007), and the watchdog of the loop.
 #pragma once
 
+#include "base/error.h"
 #include "base/units.h"
 
 #include <boost/asio/io_context.hpp>
@@ -14,6 +15,10 @@ namespace sublet::daemon {
 
 // sd_notify(3): sends one datagram to the service manager's socket, if there is one.
 void tell_service_manager(std::string_view message);
+
+// The listening socket that the service manager passes (sd_listen_fds(3)); -1: none. Children do not inherit it. An
+// error if it passes something else. Call once, before threads start.
+Result<int> passed_socket();
 
 // Reports from the loop that the daemon is alive, twice in each interval of the service manager
 // (sd_watchdog_enabled(3)). A loop that hangs reports nothing. Does nothing without a watchdog.

@@ -109,7 +109,7 @@ bool Engine::lives(LeaseId id) const {
 
 void Engine::not_killed(LeaseId lease, const std::string& why) {
   if (!unkillable_.insert_or_assign(lease, why).second) return;  // SIGKILL is repeated, so it was logged already
-  log::warn("{}: the daemon cannot end its program: {}", to_string(lease),
+  log::warn({.lease = lease}, "the daemon cannot end its program: {}",
             why.empty() ? "its keeper is gone, and nothing proves which process it is" : why);
 }
 
@@ -280,7 +280,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
 void Engine::let_swap(LeaseId lease) {
   if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
-    if (!why_not.empty()) log::warn("{}: its control group is still kept out of swap: {}", to_string(lease), why_not);
+    if (!why_not.empty()) log::warn({.lease = lease}, "its control group is still kept out of swap: {}", why_not);
   });
 }
 
@@ -301,7 +301,7 @@ void Engine::keep_all_from_swap() {
     keep_from_swap(id, programs_.tree(id), [this, id, one_named](const std::string& why_not) {
       const core::Lease* known = state_.find(id);
       const bool away = known != nullptr && known->parking;  // false: there is nothing to keep any more
-      if (!why_not.empty() && away) log::warn("{}: parked memory may be swapped out: {}", to_string(id), why_not);
+      if (!why_not.empty() && away) log::warn({.lease = id}, "parked memory may be swapped out: {}", why_not);
       one_named();
     });
   }
@@ -323,7 +323,7 @@ void Engine::ask_to_yield(const core::Park& order) {
 
 void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome) {
   const bool done = outcome.kind == ParkOutcome::Kind::done;
-  log::info("{}: {}", to_string(lease),
+  log::info({.lease = lease}, "{}",
             done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
                                format_duration(outcome.took))
                  : "not paused: " + outcome.detail);
@@ -386,7 +386,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   How how = How::not_yet;
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
-  if (how != How::runs) log::warn("{}: its program is not running again: {}", to_string(lease), outcome.detail);
+  if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
   const core::Lease* known = state_.find(lease);
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
   core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};

@@ -393,7 +393,7 @@ void LocalCooperation::State::say_last_word(LeaseId lease) {
   ++entry.last_words;
   begin(ended, Kind::resume, {}, last_word, [this, lease](const ParkOutcome& outcome) {
     const bool runs = outcome.kind == ParkOutcome::Kind::done;
-    log::info("{} has ended while its program had a yield order: {}", sublet::to_string(lease),
+    log::info({.lease = lease}, "it has ended while its program had a yield order: {}",
               runs ? "the program resumes" : outcome.detail);
     Entry& told = entries.at(lease);
     if (runs || told.last_words == most_last_words) return later(&State::end, lease);
@@ -481,8 +481,7 @@ void LocalCooperation::forget(const core::Lease& lease) {
   entry.done = nullptr;
   if (is_told) return;   // the answer counts, and the order is repeated all the same
   if (entry.yields()) {  // still waits for the answer to the yield
-    return log::info("{} has ended while its program yields: the program is resumed after that",
-                     sublet::to_string(lease.id));
+    return log::info({.lease = lease.id}, "it has ended while its program yields: the program is resumed after that");
   }
   entry.answered = true;
   entry.look.cancel();

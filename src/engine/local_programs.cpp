@@ -115,7 +115,7 @@ void LocalPrograms::open_main(const std::shared_ptr<Program>& program) {
     introduce(program);
     asio::post(io_, [this, program] { check(program); });
   } else {  // for example, no descriptor is free; an unknown process does not count as ended
-    log::warn("{}: cannot watch its program: {}; retrying", to_string(program->lease), main.error().detail);
+    log::warn({.lease = program->lease}, "cannot watch its program: {}; retrying", main.error().detail);
     program->recheck.expires_after(longest_recheck);
     program->recheck.async_wait([this, program](const boost::system::error_code& error) {
       if (!error) open_main(program);
@@ -168,7 +168,7 @@ void LocalPrograms::check(const std::shared_ptr<Program>& program) {
       const std::int64_t now = monotonic_ns();
       if (program->gone_since_ns == 0) program->gone_since_ns = now;
       if (now - program->gone_since_ns < reconnect_.count()) return check_again(program);
-      log::warn("{}: its keeper (pid {}) is alive but did not report the program's exit", to_string(program->lease),
+      log::warn({.lease = program->lease}, "its keeper (pid {}) is alive but did not report the program's exit",
                 program->owner.keeper.pid);
     }
   }

@@ -60,7 +60,7 @@ void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const ac
     program->refusal = to_string(reply.code);
     // The actor saw its end first; the daemon will see it soon.
     if (reply.code != actor::Code::gone && reply.code != actor::Code::no_proof) {
-      log::warn("{}: the actor refused to register its program: {}", to_string(program->lease), program->refusal);
+      log::warn({.lease = program->lease}, "the actor refused to register its program: {}", program->refusal);
     }
   } else if ((who.flags & actor::signals_others) == 0 && who.uid != program->uid) {
     program->refusal =

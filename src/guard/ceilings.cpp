@@ -120,7 +120,7 @@ void Ceilings::act_on(Over over, Time now) {
   }
   // A ceiling that was just lowered below the use is no leak: the program gets its grace.
   if (now - watched->second.lowered_at < core::over_limit_grace) over.act = Act::end;
-  log::warn("{} ({}, {}) uses {} on {}, more than its ceiling of {}: its program is {}", to_string(over.lease),
+  log::warn({.lease = over.lease}, "{} of {} uses {} on {}, more than its ceiling of {}: its program is {}",
             lease->consumer, lease->user, format_size(over.used), over.device, format_size(over.limits.ceiling),
             over.act == Act::kill ? "killed" : "ended");
   core::End end{.lease = over.lease, .kill = over.act == Act::kill};
@@ -130,8 +130,8 @@ void Ceilings::act_on(Over over, Time now) {
 
 void Ceilings::warn(const Over& over) {
   const core::Lease& lease = *engine_.state().find(over.lease);
-  log::warn("{} ({}, {}) uses {} on {}, more than its soft limit of {}", to_string(lease.id), lease.consumer,
-            lease.user, format_size(over.used), over.device, format_size(over.limits.soft_limit));
+  log::warn({.lease = lease.id}, "{} of {} uses {} on {}, more than its soft limit of {}", lease.consumer, lease.user,
+            format_size(over.used), over.device, format_size(over.limits.soft_limit));
   const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
   (void)engine_.decide(core::Remark{
       over.lease, core::ReasonKind::over_soft_limit,

@@ -101,7 +101,8 @@ void Guard::ended(Program& program, const Ended& end, Time now) {
   drained_.erase(program.progress.lease);
   end_start(program, end, now);
   dirty_.insert(key);
-  log::info("program {}/{} {}: {}", program.user, printable(program.tag), to_string(program.progress.phase), end.why);
+  log::info({.lease = {}, .program = fmt::format("{}/{}", program.user, printable(program.tag))}, "{}: {}",
+            to_string(program.progress.phase), end.why);
 }
 
 std::vector<store::ProgramRow> Guard::take_rows() {
@@ -223,8 +224,8 @@ Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Tim
   const auto last = drained_.find(lease.id);
   if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
   if (last == drained_.end())
-    log::warn("the keeper of program {}/{} (pid {}) is gone: the exit status will stay unknown", program.user,
-              printable(program.tag), owner.keeper.pid);
+    log::warn({.lease = lease.id, .program = fmt::format("{}/{}", program.user, printable(program.tag))},
+              "its keeper (pid {}) is gone: the exit status will stay unknown", owner.keeper.pid);
   drained_[lease.id] = now;
   const json document{{"host", options_.host},
                       {"program", {{"tag", program.tag}, {"start", program.progress.start}}},

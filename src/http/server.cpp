@@ -47,6 +47,20 @@ std::string listener_on(const sockaddr_un& address) {
   return fmt::format("pid {}", credentials.pid);
 }
 
+// Checks the socket of the service manager: clients look for it at our path.
+Result<int> check_listener(const ServerOptions& options) {
+  sockaddr_un address{};
+  socklen_t size = sizeof address - 1;
+  if (::getsockname(options.listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return from_errno("getsockname", errno);
+  struct stat theirs {}, ours {};
+  const bool known = address.sun_family == AF_UNIX && ::stat(address.sun_path, &theirs) == 0 &&
+                     ::stat(options.socket_path.c_str(), &ours) == 0;
+  if (known && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) return options.listener;
+  return bad_request(fmt::format("the service manager passed another socket than {}", options.socket_path),
+                     "set ListenStream= of subletd.socket to this path");
+}
+
 Result<int> bind_socket(const ServerOptions& options) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -78,11 +92,12 @@ class Server::Impl {
       : io_(io), engine_(engine), options_(std::move(options)), acceptor_(io), tcp_(io) {}
 
   Status start() {
-    const auto fd = bind_socket(options_);
+    const bool passed = options_.listener >= 0;
+    const auto fd = passed ? check_listener(options_) : bind_socket(options_);
     if (!fd) return fd.error();
     if (!options_.own_daemon) ask_for_groups();
     acceptor_.assign(stream_protocol(), *fd);
-    bound_ = true;
+    bound_ = !passed;
     if (!options_.tcp_host.empty()) {
       if (Status bound = bind_tcp(); !bound) return bound;
       asio::co_spawn(io_, accept_loop(tcp_), end_with_it);
@@ -93,7 +108,7 @@ class Server::Impl {
   }
 
   ~Impl() {
-    if (bound_) ::unlink(options_.socket_path.c_str());  // else it is another daemon's
+    if (bound_) ::unlink(options_.socket_path.c_str());  // else it is another daemon's, or the service manager's
   }
 
  private:

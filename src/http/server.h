@@ -18,6 +18,7 @@ struct ServerOptions {
   Capabilities capabilities = {};
   std::string socket_path;
   std::uint32_t socket_mode = 0666;  // mode of the socket file; credentials decide the rights
+  int listener = -1;                 // listening socket at that path, which the service manager keeps; -1: none
   std::uint32_t own_uid = 0;         // uid that is an admin
   bool own_daemon = false;           // a user's own or private daemon: groups do not count
   std::string tcp_host = {};         // "127.0.0.1" or "::1"; "": no TCP

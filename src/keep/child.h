@@ -22,6 +22,7 @@ struct Launch {
   std::vector<Limit> limits = {};        // set in the child; empty: it inherits ours
   int output = -1;                       // becomes its 1 and 2, with /dev/null as its 0; -1: it inherits ours
   std::optional<int> umask = {};         // unset: it inherits ours
+  bool supervised = false;               // the daemon starts it again, also after a reboot
 };
 
 // The failure of exec(2).

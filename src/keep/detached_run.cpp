@@ -136,6 +136,7 @@ void DetachedRun::keep(Granted granted) {
                 document_.limits};
   launch.output = to_child_.get();
   launch.umask = document_.umask;
+  launch.supervised = true;
   Listener listener = silent();
   listener.ended = [this] { drain_output(); };
   events_.watch(output_.get(), [this] { read_output(); });

@@ -67,6 +67,7 @@ client::Request Keeper::request(const char* method, const std::string& call, con
 
 Outcome Keeper::run(const Launch& launch) {
   program_ = launch.arguments.front();
+  supervised_ = launch.supervised;
   events_.watch(signals_.fd(), [this] {
     while (const auto signal = signals_.next()) on_signal(*signal);
   });

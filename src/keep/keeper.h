@@ -73,6 +73,7 @@ class Keeper {
   bool leave_by_key_ = false;       // the signal came from the terminal
   bool stop_with_program_ = false;  // SIGTSTP was passed on: when the program stops, the keeper stops too
   bool key_pressed_ = false;        // an interrupt from the terminal reached us or the program
+  bool supervised_ = false;         // see Launch
   std::set<int> forwarded_;         // signals that we and the program got
   bool was_paused_ = false;         // the lease was seen paused since the last order to pause
   bool stopping_ = false;

@@ -107,9 +107,12 @@ void Keeper::report() {
   record.forwarded = record.signal && forwarded_.contains(*record.signal);
   if (record.forwarded) body["forwarded"] = true;
   if (exec_failure_) body["failed"] = exec_failure_->detail(program_);
+  // The system shuts down, probably without the daemon. From a record, the daemon would take this for the program's own
+  // end, and not start the program at the next boot.
+  const bool shutdown = supervised_ && !stopping_ && forwarded_.contains(SIGTERM);
   bool recorded = false;
   // A program that could not be started has no exit status. A record would tell the daemon that it ran.
-  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_) {
+  if (const auto id = parse_lease_id(lease_.id); id && !lease_.exit_record.empty() && !exec_failure_ && !shutdown) {
     record.lease = *id;
     const auto written = proc::write_exit_record(lease_.exit_record, record);
     if (written) recorded = true;
@@ -120,7 +123,7 @@ void Keeper::report() {
   client::Patience brief;
   brief.limit = 3s;
   auto answer = client_.insist(release, brief, 10s);
-  if (!answer && answer.error().passing()) {
+  if (!answer && answer.error().passing() && !shutdown) {
     listener_.say(fmt::format("the program has ended ({}); waiting up to a minute for the daemon, to report this",
                               describe_end(main_status_)));
     brief.limit = 57s;

@@ -18,7 +18,7 @@ using namespace sublet;
 
 constexpr const char* usage =
     "sublet-keep runs a supervised program under a lease. subletd starts it; see sublet-run(1).\n"
-    "  sublet-keep                      run the program of the document at descriptor 3\n"
+    "  sublet-keep [--stay]             run the program of the document at descriptor 3; with --stay in this process\n"
     "  sublet-keep --version | --help\n";
 
 // Everything that can be read; "" if nothing can.
@@ -30,7 +30,7 @@ std::string read_all(int fd) {
   return text;
 }
 
-int run() {
+int run(bool stay) {
   const std::string text = read_all(proc::document_descriptor);
   if (text.empty()) {
     fmt::print(stderr, "sublet-keep: no document at descriptor {}\n{}", proc::document_descriptor, usage);
@@ -44,7 +44,8 @@ int run() {
     fmt::print(stderr, "sublet-keep: {}\n", endpoint.error().detail);
     return 2;
   }
-  proc::leave_parent();
+  if (!stay) proc::leave_parent();
+  else if (!proc::report_self()) return 1;
   const bool drains = document->drain.has_value();
   keep::DetachedRun run(std::move(*document), *endpoint);
   if (drains) run.drain();
@@ -56,13 +57,14 @@ int run() {
 
 int main(int argc, char** argv) {
   // The arguments --tag and --host only tell people which keeper this is.
-  if (argc > 1 && std::strcmp(argv[1], "--tag") != 0) {
+  const bool stay = argc > 1 && std::strcmp(argv[1], "--stay") == 0;
+  if (argc > 1 && !stay && std::strcmp(argv[1], "--tag") != 0) {
     const bool version = std::strcmp(argv[1], "--version") == 0;
     fmt::print("{}", version ? "sublet-keep " SUBLET_VERSION "\n" : usage);
     return version || std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0 ? 0 : 2;
   }
   try {
-    return run();
+    return run(stay);
   } catch (const std::exception& error) {  // out of memory; all other errors are values
     std::fprintf(stderr, "sublet-keep: %s\n", error.what());
     return 1;

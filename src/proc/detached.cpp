@@ -20,6 +20,15 @@ namespace {
 
 constexpr int above_fixed = 10;
 
+// Writes the line about this process to the report.
+bool report_process(pid_t pid) {
+  const auto root = ProcRoot::open();
+  const auto info = root ? root->read(pid) : Result<ProcessInfo>(root.error());
+  if (!info) return false;
+  const std::string line = fmt::format("{} {}\n", pid, info->ref.start_ticks);
+  return ::write(report_descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+}
+
 // Moves a descriptor above the numbers that the program gets.
 Fd above(int fd) {
   const Fd old(fd);
@@ -105,14 +114,9 @@ void leave_parent() {
   const pid_t second = ::fork();
   if (second < 0) ::_exit(1);
   if (second > 0) {
-    const auto root = ProcRoot::open();
-    const auto info = root ? root->read(second) : Result<ProcessInfo>(root.error());
-    if (info) {
-      const std::string line = fmt::format("{} {}\n", second, info->ref.start_ticks);
-      (void)!::write(report_descriptor, line.data(), line.size());
-    }
+    const bool reported = report_process(second);
     (void)!::write(ends[1], "+", 1);
-    ::_exit(info ? 0 : 1);
+    ::_exit(reported ? 0 : 1);
   }
   char gone;
   ::close(ends[1]);
@@ -120,6 +124,12 @@ void leave_parent() {
   ::close(ends[0]);
   ::close(report_descriptor);
   ::setsid();
+}
+
+bool report_self() {
+  const bool reported = report_process(::getpid());
+  ::close(report_descriptor);
+  return reported;
 }
 
 }  // namespace sublet::proc

@@ -43,4 +43,7 @@ Result<ProcessRef> parse_report(std::string_view report);
 // its own. Returns in the second process only.
 void leave_parent();
 
+// For a program that is nobody's child already: reports this process. False: it is not known, and nothing was reported.
+bool report_self();
+
 }  // namespace sublet::proc

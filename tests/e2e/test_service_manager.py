@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to the service manager: the daemon serves, and, while its loop runs, it is alive."""
+"""The service manager: it is told that the daemon serves and is alive, passes the socket, and keeps the log."""
 import os
 import select
 import signal
@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.support.sublet import state_of, wait_until
+from tests.support.system import System
 
 HALF = 0.05  # seconds
 
@@ -75,3 +76,47 @@ def test_another_process_watchdog_is_not_fed(start_daemon, tmp_path):
     assert manager.next() == "READY=1\n"
     assert not manager.hears(20 * HALF)
     manager.socket.close()
+
+
+# --- its socket ---
+
+@pytest.fixture
+def system():
+    made = System()
+    yield made
+    made.close()
+
+
+def test_connections_wait_at_the_passed_socket(system):
+    system.listen_for_daemon().start_actor()
+    path = system.home / "run/sublet/sublet.sock"
+    inode = path.stat().st_ino
+    for _ in range(2):
+        waiting = socket.socket(socket.AF_UNIX)
+        waiting.connect(str(path))
+        waiting.sendall(b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        system.start_daemon()
+        assert waiting.recv(12) == b"HTTP/1.1 200"
+        waiting.close()
+        system.process.terminate()
+        assert system.process.wait(60) == 0
+        assert path.stat().st_ino == inode, "the service manager's socket stays"
+
+
+def test_a_socket_elsewhere_is_refused(system):
+    system.listen_for_daemon("run/other.sock").begin_daemon([])
+    assert system.process.wait(60) == 1
+    assert "passed another socket than /run/sublet/sublet.sock" in system.log()
+    assert "ListenStream=" in system.log()
+
+
+# --- its journal ---
+
+def test_entries_of_the_journal_name_their_lease(system):
+    system.listen_for_entries().start()
+    system.load(54331, "train")
+    lease = system.lease("train")["id"]
+    system.cli(54331, "pause", "train", check=0)
+    entry = next(entry for entry in system.entries() if "paused" in entry["MESSAGE"])
+    assert entry["SUBLET_LEASE"] == lease and entry["MESSAGE"].startswith(f"{lease}: paused: ")
+    assert (entry["PRIORITY"], entry["SYSLOG_IDENTIFIER"]) == ("6", "subletd")

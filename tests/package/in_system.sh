@@ -52,9 +52,27 @@ start_actor() {
     $ENV{LISTEN_FDS} = 1;
     $ENV{LISTEN_PID} = $$;
     exec @ARGV' setpriv --bounding-set=-all,+kill,+setuid,+setgid,+sys_ptrace --no-new-privs \
-    sublet-actor listen --records /run/sublet-actor --driver /usr/lib/simgpu/libcuda.so.1 \
-    --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
+    sublet-actor listen --records /run/sublet-actor --keeper-service /run/sublet-keeper.sock \
+    --driver /usr/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
   actor=$!
+}
+# The part of a service manager for keepers: each connection starts the command of the unit.
+start_keeper_service() {
+  local command
+  command=$(sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/sublet-keeper@.service)
+  perl -MSocket -MPOSIX=dup2 -e '
+    my $path = "/run/sublet-keeper.sock";
+    unlink $path;
+    $SIG{CHLD} = "IGNORE";
+    socket(my $socket, AF_UNIX, SOCK_SEQPACKET, 0) or die $!;
+    bind($socket, sockaddr_un($path)) && listen($socket, 8) && chmod(0600, $path) == 1 or die $!;
+    while (accept(my $order, $socket)) {
+      next if fork;
+      $SIG{CHLD} = "DEFAULT";
+      dup2(fileno($order), 0);
+      exec @ARGV;
+    }' $command >/tmp/keepers.log 2>&1 &
+  keeper_service=$!
 }
 stop_actor() { kill "$actor"; wait "$actor" || true; }
 until_true() {
@@ -80,10 +98,13 @@ check "the package installs without systemd" dpkg -i /packages/old/sublet_*.deb
 check "its files are as dpkg was told" dpkg --verify sublet
 check "the group sublet is there" getent group sublet
 check "the group sublet-admin is there" getent group sublet-admin
+check "the daemon alone is in sublet-logs" bash -c "getent group sublet-logs | grep -q ':sublet$'"
 check "the user sublet is there, with no shell" grep -q '^sublet:.*:/var/lib/sublet:/usr/sbin/nologin$' /etc/passwd
 check "the unit is where systemd looks" test -f /usr/lib/systemd/system/subletd.service
 check "... and the actor's" test -f /usr/lib/systemd/system/sublet-actor.service \
   -a -f /usr/lib/systemd/system/sublet-actor.socket -a -x /usr/bin/sublet-actor
+check "... and those of the sockets and keepers" test -f /usr/lib/systemd/system/subletd.socket \
+  -a -f /usr/lib/systemd/system/sublet-keeper.socket -a -f /usr/lib/systemd/system/sublet-keeper@.service
 check "the configuration is the administrator's" grep -q sublet.toml /var/lib/dpkg/info/sublet.conffiles
 check "the configuration is right" sublet config check --system
 check "there is a manual" zcat /usr/share/man/man1/sublet.1.gz /usr/share/man/man1/sublet-run.1.gz \
@@ -182,6 +203,26 @@ until_true gone "/proc/$helper" || failed "who is parked needs no helper"
 check "ben's program was right to its last byte" wait "$chat"
 check "ana's program comes back, right to its last byte" wait "$train"
 
+# ------------------------------------------------------------------------------------------ a supervised program
+start_keeper_service
+cards=(--env SIMGPU_DIR --env LD_LIBRARY_PATH)
+check "ana hands a program to the daemon" as ana sublet run --detach --tag serve --memory 1GiB --restart on-failure \
+  "${cards[@]}" -- sh -c 'echo started; exec simgpu-load --alloc 256MiB --seconds 600 --verify'
+until_true bash -c "sublet proclist -o user,bytes --no-header | grep -q '^ana'" || failed "it has its memory"
+check "... which has its log" bash -c "runuser -u ana -- sublet logs serve | grep -q started"
+refuses 1 "... that ben cannot read" as ben ls "/var/lib/sublet/logs/$(id -u ana)"
+find_program() { program=$(pgrep -u ana -x simgpu-load); }
+find_program || failed "ana's program is there"
+kill -KILL "$program"
+first=$program
+comes_back() { find_program && [[ $program != "$first" ]]; }
+until_true comes_back || failed "it starts again"
+passed "it starts again after a failure"
+check "ana stops it" as ana sublet stop serve
+until_true bash -c "sublet programs -o tag,state --no-header | grep -qx 'serve *stopped'" || failed "it is stopped"
+check "... and has it forgotten" as ana sublet remove serve
+kill "$keeper_service"; wait "$keeper_service" || true
+
 # ------------------------------------------------------------------------------------------ an admin
 # find_process USER NAME: the pid of one, in $process.
 find_process() {
@@ -249,13 +290,16 @@ check "nothing else is left behind" bash -c '! comm -13 /tmp/before /tmp/after |
 
 # ------------------------------------------------------------------------------------------ with systemd's tools
 if apt-get -q update >/tmp/said 2>&1 && apt-get -y -q install --no-install-recommends systemd >/tmp/said 2>&1; then
-  userdel sublet; groupdel sublet-admin; groupdel sublet 2>/dev/null || true
+  userdel sublet; groupdel sublet-admin; groupdel sublet-logs; groupdel sublet 2>/dev/null || true
   check "the package installs where systemd is" dpkg -i /packages/new/sublet_*.deb
-  check "the groups are the same" getent group sublet sublet-admin
+  check "the groups are the same" getent group sublet sublet-admin sublet-logs
   check "the user is the same" grep -q '^sublet:.*:/var/lib/sublet:/usr/sbin/nologin$' /etc/passwd
   check "the daemon starts at the next boot" test -L /etc/systemd/system/multi-user.target.wants/subletd.service
-  check "... and its actor" test -L /etc/systemd/system/sockets.target.wants/sublet-actor.socket
-  check "systemd understands the units" systemd-analyze verify subletd.service sublet-actor.service sublet-actor.socket
+  check "... and its sockets" test -L /etc/systemd/system/sockets.target.wants/sublet-actor.socket \
+    -a -L /etc/systemd/system/sockets.target.wants/sublet-keeper.socket \
+    -a -L /etc/systemd/system/sockets.target.wants/subletd.socket
+  check "systemd understands the units" systemd-analyze verify subletd.service subletd.socket \
+    sublet-actor.service sublet-actor.socket sublet-keeper.socket sublet-keeper@1.service
   check "an administrator's disable ..." systemctl disable subletd.service
   check "... outlives an upgrade" dpkg -i /packages/new/sublet_*.deb
   check "... indeed" gone /etc/systemd/system/multi-user.target.wants/subletd.service

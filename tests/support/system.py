@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 
 import pytest
 
@@ -19,8 +20,9 @@ from .parking import until_filled
 from .sublet import BIN, Api, wait_until
 
 DAEMON = 1  # "daemon", an account of every Debian
-GROUP, ADMINS = 64901, 64902  # "sublet" and "sublet-admin" in the mount table
-CAROL = 54390  # an account in the mount table, a member of both
+GROUP, ADMINS, LOGS = 64901, 64902, 64903  # "sublet", "sublet-admin" and "sublet-logs" in the mount table
+CAROL = 54390  # an account in the mount table, a member of the first two
+DAVE = 54391  # an account in the mount table, a member of the first one
 # The capabilities that the unit leaves to the actor.
 CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
 PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "sublet-keep", "simgpu-ctl", "simgpu-load")
@@ -37,8 +39,8 @@ class System:
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.capabilities = capabilities
         self.services = {}  # additional environment of daemon and actor
-        self.children, self.apis = [], []
-        self.process = self.actor = self.listener = None
+        self.children, self.apis, self.keepers = [], [], []
+        self.process = self.actor = self.listener = self.keeper_listener = self.api_listener = self.journal = None
         self._lay_out(config)
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNTS, self.home]
         self.mounts = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -60,10 +62,11 @@ class System:
         for place in ("run/sublet", "var/sublet"):
             os.chown(self.home / place, DAEMON, DAEMON)
         members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long times, as on a busy machine
-        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members}\n"
-                                         f"sublet-admin:x:{ADMINS}:{members}\n")
+        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members},dave\n"
+                                         f"sublet-admin:x:{ADMINS}:{members}\nsublet-logs:x:{LOGS}:daemon\n")
         accounts = pathlib.Path("/etc/passwd").read_text()
-        (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n")
+        (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n"
+                                          f"dave:x:{DAVE}:{DAVE}::/nonexistent:/bin/sh\n")
         (self.home / "sublet.toml").write_text(
             '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse and takes almost no host memory
             '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
@@ -98,19 +101,71 @@ class System:
         command = (f"exec 3<&{number}; LISTEN_FDS=1 LISTEN_PID=$$ exec setpriv --bounding-set=-all,{self.capabilities} "
                    f"{self.home}/bin/sublet-actor listen --user daemon --name sublet-test-{os.getpid()} "
                    f"--driver {self.home}/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR={self.home}/gpu/simgpu "
-                   f"--records {self.home}/run/helpers")
+                   f"--records {self.home}/run/helpers --keeper-service /run/sublet-keeper.sock")
         self.actor = subprocess.Popen(self.inside(0, "bash", "-c", command), pass_fds=[number],
                                       stdin=subprocess.DEVNULL, env={**os.environ, **self.services})
         return self
 
+    def start_keeper_service(self):
+        """As sublet-keeper.socket: each connection starts the command of sublet-keeper@.service."""
+        path = self.home / "run/sublet-keeper.sock"
+        self.keeper_listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.keeper_listener.bind(str(path))
+        path.chmod(0o600)
+        self.keeper_listener.listen(64)
+        command = self.inside(0, f"{self.home}/bin/sublet-actor", "keep", "--logs", "/var/lib/sublet/logs",
+                              "--log-group", "sublet-logs")
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = self.keeper_listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    self.keepers.append(subprocess.Popen(command, stdin=connection, env={"PATH": os.environ["PATH"]}))
+
+        threading.Thread(target=serve, daemon=True).start()
+        return self
+
+    def listen_for_daemon(self, path="run/sublet/sublet.sock"):
+        """As subletd.socket: the daemon gets this socket at its start."""
+        self.api_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.api_listener.bind(str(self.home / path))
+        (self.home / path).chmod(0o666)
+        self.api_listener.listen(64)
+        return self
+
+    def listen_for_entries(self):
+        """As journald, for the daemon's log."""
+        (self.home / "run/systemd/journal").mkdir(parents=True)
+        self.journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.journal.bind(str(self.home / "run/systemd/journal/socket"))
+        (self.home / "run/systemd/journal/socket").chmod(0o666)
+        (self.home / "log").touch()
+        info = (self.home / "log").stat()
+        self.services["JOURNAL_STREAM"] = f"{info.st_dev}:{info.st_ino}"
+        return self
+
+    def entries(self):
+        """Yields the entries of the journal, as mappings, until none is there for a minute."""
+        while select.select([self.journal], [], [], 60)[0]:
+            yield dict(line.split("=", 1) for line in self.journal.recv(1 << 20).decode().splitlines())
+
+    def begin_daemon(self, pass_fds):
+        words = ["subletd", "--config", self.home / "sublet.toml", *(["--ready-fd", pass_fds[0]] if pass_fds else [])]
+        if self.api_listener:
+            pass_fds = [*pass_fds, self.api_listener.fileno()]
+            script = f'exec 3<&{pass_fds[-1]}; LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"'
+            words = ["bash", "-c", script, *words]
+        with open(self.home / "log", "ab") as log:
+            self.process = subprocess.Popen(self.inside(DAEMON, *words, groups=(LOGS,)), pass_fds=pass_fds,
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=dict(self.env(), STATE_DIRECTORY="/var/lib/sublet", **self.services))
+
     def start_daemon(self):
         ready, theirs = os.pipe()
-        with open(self.home / "log", "ab") as log:
-            command = self.inside(DAEMON, "subletd", "--config", self.home / "sublet.toml", "--ready-fd", theirs,
-                                  groups=())
-            self.process = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log,
-                                            env=dict(self.env(), STATE_DIRECTORY="/var/lib/sublet", **self.services))
+        self.begin_daemon([theirs])
         os.close(theirs)
         readable, _, _ = select.select([ready], [], [], 60)
         said = os.read(ready, 16) if readable else b""
@@ -180,9 +235,15 @@ class System:
                 if stream:
                     stream.close()
             child.wait()
-        if self.listener:
-            self.listener.close()
+        for listener in filter(None, (self.listener, self.keeper_listener, self.api_listener)):
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        if self.journal:
+            self.journal.close()
         self._end_orphans()
+        for keeper in self.keepers:
+            keeper.kill()
+            keeper.wait()
         print(f"--- log of {self.home}\n{self.log()}")
         shutil.rmtree(self.home, ignore_errors=True)
 

@@ -12,7 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 UNIT = ROOT / "packaging/subletd.service"
-UNITS = [UNIT, ROOT / "packaging/sublet-actor.service", ROOT / "packaging/sublet-actor.socket"]
+UNITS = [UNIT, *(ROOT / "packaging" / name for name in (
+    "subletd.socket", "sublet-actor.service", "sublet-actor.socket", "sublet-keeper.socket", "sublet-keeper@.service"))]
 EXAMPLE = ROOT / "packaging/sublet.toml"
 
 
@@ -37,7 +38,7 @@ def test_systemd_understands_the_units(tmp_path):
 
 
 # The actor starts programs as other users on the vendor's devices, so its unit is less confined than the daemon's.
-@pytest.mark.parametrize("unit, threshold", [("subletd", 25), ("sublet-actor", 30)])
+@pytest.mark.parametrize("unit, threshold", [("subletd", 15), ("sublet-actor", 30)])
 def test_the_services_are_confined(unit, threshold):
     done = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", "--no-pager",
                            str(ROOT / f"packaging/{unit}.service"))
@@ -63,6 +64,23 @@ def test_the_actor_has_four_capabilities_and_one_client():
     assert not {"ProtectControlGroups", "PrivateUsers", "ProtectProc", "ProcSubset", "Delegate"} & service.keys()
     assert (socket["SocketUser"], socket["SocketMode"]) == ("sublet", "0600")
     assert f'"{socket["ListenSequentialPacket"]}"' in (ROOT / "src/daemon/places.cpp").read_text()
+
+
+def test_the_sockets_are_where_the_programs_look():
+    keeper, api = keys_of(ROOT / "packaging/sublet-keeper.socket"), keys_of(ROOT / "packaging/subletd.socket")
+    actor = keys_of(ROOT / "packaging/sublet-actor.service")["ExecStart"]
+    assert (keeper["SocketUser"], keeper["SocketMode"], keeper["Accept"]) == ("root", "0600", "yes")
+    assert actor.endswith(f"--keeper-service {keeper['ListenSequentialPacket']}")
+    assert f'"{api["ListenStream"]}"' in (ROOT / "src/daemon/places.cpp").read_text()
+
+
+def test_a_keeper_is_not_confined_and_outlives_all():
+    service = keys_of(ROOT / "packaging/sublet-keeper@.service")
+    confinement = re.compile("Protect|Private|Restrict|SystemCall|Capability|NoNewPrivileges|Device|IPAddress")
+    assert not [key for key in service if confinement.match(key)]
+    assert (service["KillMode"], service["StandardInput"], service["Delegate"]) == ("process", "socket", "yes")
+    assert {"subletd.service", "subletd.socket"} <= set(service["Before"].split()), "at shutdown they end first"
+    assert not {"PartOf", "BindsTo", "Requires"} & service.keys()
 
 
 def calls_allowed(unit):
@@ -96,7 +114,7 @@ def test_the_actor_has_the_system_calls_that_it_makes_and_few_that_only_root_may
 
 def test_the_actors_records_belong_to_root_and_outlive_it():
     service = keys_of(ROOT / "packaging/sublet-actor.service")
-    assert service["ExecStart"].endswith(f"--records /run/{service['RuntimeDirectory']}")
+    assert f"--records /run/{service['RuntimeDirectory']} " in service["ExecStart"]
     assert service["RuntimeDirectoryMode"] == "0700" and service["RuntimeDirectoryPreserve"] == "yes"
 
 
