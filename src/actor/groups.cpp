@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/groups.h"
 
-#include "base/directory.h"
+#include "actor/group_files.h"
 #include "proc/pidfd.h"
 
 #include <fmt/format.h>
@@ -16,43 +16,6 @@
 namespace sublet::actor {
 namespace {
 
-constexpr int deepest = 32;
-constexpr int most_swept = 20'000;
-
-// Whether only we or root can have made the directory and can put processes into it.
-bool ours(int dir) {
-  struct stat made {};
-  return ::fstat(dir, &made) == 0 && made.st_uid == ::geteuid() && (made.st_mode & 022) == 0;
-}
-
-// Returns 0 or an errno. The kernel moves all threads of the process, or refuses.
-int write_pid(int group, std::int32_t pid) {
-  const Fd procs(::openat(group, "cgroup.procs", O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!procs) return errno;
-  const std::string text = std::to_string(pid);
-  ssize_t wrote = 0;
-  do {
-    wrote = ::write(procs.get(), text.data(), text.size());
-  } while (wrote < 0 && errno == EINTR);
-  return wrote < 0 ? errno : 0;
-}
-
-Fd open_group(int at, const char* path) {
-  return Fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-}
-
-// Opens the group `name`, and makes it if it is missing. `was_there`: whether it existed.
-Fd make_group(int above, const std::string& name, bool& was_there) {
-  was_there = ::mkdirat(above, name.c_str(), 0755) != 0;
-  if (was_there && errno != EEXIST) return {};
-  return open_group(above, name.c_str());
-}
-
-bool write_word(int group, const char* file, std::string_view word) {
-  const Fd fd(::openat(group, file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-  return fd && ::write(fd.get(), word.data(), word.size()) == static_cast<ssize_t>(word.size());
-}
-
 Groups::Place not_placed(std::string why) { return {.group = {}, .why_not = std::move(why), .from = {}}; }
 
 }  // namespace
@@ -65,7 +28,7 @@ void enter_keeper_group(const proc::ProcRoot& root) {
   const Fd present = open_group(AT_FDCWD, proc::directory_of(*mount, groups->v2).c_str());
   bool was_there = false;
   const Fd own =
-      present && ours(present.get()) ? make_group(present.get(), std::string(keeper_group), was_there) : Fd();
+      present && is_ours(present.get()) ? make_group(present.get(), std::string(keeper_group), was_there) : Fd();
   // The kernel lets no group with processes hand controllers to the groups below it.
   if (own && write_pid(own.get(), ::getpid()) == 0) (void)write_word(present.get(), "cgroup.subtree_control", "+cpu");
 }
@@ -78,37 +41,12 @@ void Groups::open() {
   left_behind_.clear();
   const proc::CgroupMount* mount = hierarchies_.v2();
   hierarchy_ = mount == nullptr ? "" : mount->path;
-  swept_ = 0;
-  if (mount != nullptr) sweep(hierarchy_, 0);
-}
-
-// Walks over the hierarchy, with a limit, to find groups of an earlier run.
-void Groups::sweep(const std::string& path, int depth) {
-  const Directory entries(::opendir(path.c_str()));
-  if (!entries || depth > deepest) return;
-  while (const dirent* entry = ::readdir(entries.get())) {
-    if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || ++swept_ > most_swept) continue;
-    const std::string below = fmt::format("{}/{}", path, entry->d_name);
-    sweep(below, depth + 1);
-    if (name_ == entry->d_name) sweep_groups(below);
-  }
-}
-
-void Groups::sweep_groups(const std::string& path) {
-  const Fd dir = open_group(AT_FDCWD, path.c_str());
-  if (!dir || !ours(dir.get())) return;
-  const Directory entries(::opendir(path.c_str()));
-  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
-    const auto lease = std::strncmp(entry->d_name, "lease-", 6) == 0 ? parse_lease_id(entry->d_name)
-                                                                     : Result<LeaseId>(not_found("no group"));
-    if (!lease || entry->d_type != DT_DIR) continue;
-    if (::unlinkat(dir.get(), entry->d_name, AT_REMOVEDIR) == 0) continue;
-    const Fd group = open_group(dir.get(), entry->d_name);
-    if (!group || !ours(group.get())) continue;
-    auto left = proc::find_lease_group(hierarchies_, fmt::format("{}/{}", path, entry->d_name), *lease);
-    if (left) left_behind_.emplace(*lease, std::move(*left));
-  }
-  (void)::rmdir(path.c_str());  // refused unless the directory is empty
+  if (mount == nullptr) return;
+  each_lease_group(hierarchy_, name_, [this](LeaseId lease, const std::string& path, int) {
+    if (::rmdir(path.c_str()) == 0) return;
+    auto left = proc::find_lease_group(hierarchies_, path, lease);
+    if (left) left_behind_.emplace(lease, std::move(*left));
+  });
 }
 
 std::optional<proc::LeaseGroup> Groups::left_behind(LeaseId lease) const {
@@ -126,7 +64,7 @@ std::string Groups::place_for(const std::string& inside) const {
   const auto slash = inside.rfind('/');
   if (slash == std::string::npos || slash == 0 || inside.substr(slash + 1) != keeper_group) return inside;
   const Fd group = open_group(AT_FDCWD, path_of(inside).c_str());
-  return group && ours(group.get()) ? inside.substr(0, slash) : inside;
+  return group && is_ours(group.get()) ? inside.substr(0, slash) : inside;
 }
 
 Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alone) {
@@ -143,19 +81,11 @@ Groups::Place Groups::place(LeaseId lease, std::int32_t pid, int pidfd, bool alo
   return made;
 }
 
-// Moves the process of `pidfd`, which has this pid, into the group `to`. Returns 0 or an errno.
 int Groups::move(int to, std::int32_t pid, int pidfd) const {
-  if (proc::is_dead(pidfd)) return ESRCH;
-  const int problem = write_pid(to, pid);
-  if (problem != 0 || !proc::is_dead(pidfd)) return problem;
-  // The process ended just then, so another process may have had the number when it was written. Such a process was
-  // born after our check. It is moved to its parent's group, where it was born.
-  const auto born = root_.read(pid);
-  const auto its = born && !born->dead() ? proc::cgroups_of(root_, born->ppid) : Result<proc::ProcessCgroups>({});
-  const std::string where = its && !its->removed ? path_of(its->v2) : std::string();
-  const Fd home = where.empty() ? Fd() : open_group(AT_FDCWD, where.c_str());
-  if (home) (void)write_pid(home.get(), pid);
-  return ESRCH;
+  return move_process(root_, to, pid, pidfd, [this](std::int32_t other) {
+    const auto groups = proc::cgroups_of(root_, other);
+    return groups && !groups->removed ? path_of(groups->v2) : std::string();
+  });
 }
 
 // The process is already in the lease's group, where an earlier run put it, if the directory is ours.
@@ -164,7 +94,8 @@ Groups::Place Groups::found(const std::string& inside, LeaseId lease) const {
   const std::string path = path_of(inside.substr(0, inside.rfind(last) + last.size()));
   const Fd dir = open_group(AT_FDCWD, path.c_str());
   auto group = proc::find_lease_group(hierarchies_, path, lease);
-  if (!dir || !ours(dir.get()) || !group) return not_placed("the control group of that name belongs to another user");
+  if (!dir || !is_ours(dir.get()) || !group)
+    return not_placed("the control group of that name belongs to another user");
   return {.group = std::move(*group), .why_not = {}, .from = {}};
 }
 
@@ -176,12 +107,12 @@ Groups::Place Groups::make(LeaseId lease, const std::string& inside, std::int32_
   bool was_there = false;
   const Fd base = make_group(present.get(), name_, was_there);
   if (!base) return failed("no control group can be created at the program's place");
-  if (!ours(base.get())) return not_placed("the control group of that name belongs to another user");
+  if (!is_ours(base.get())) return not_placed("the control group of that name belongs to another user");
   const Fd own = make_group(base.get(), to_string(lease), was_there);
   if (!own) return failed("no control group can be created at the program's place");
   const std::string own_path = fmt::format("{}/{}/{}", path == "/" ? "" : path, name_, to_string(lease));
   auto group = proc::find_lease_group(hierarchies_, own_path, lease);
-  if (!ours(own.get()) || !group) return not_placed("the control group of that name belongs to another user");
+  if (!is_ours(own.get()) || !group) return not_placed("the control group of that name belongs to another user");
   if (was_there && alone) {
     const auto others = proc::processes_in(group->ref);
     if (!others || !others->pids.empty()) return not_placed("the control group of that name holds other processes");

@@ -52,15 +52,12 @@ class Groups {
   std::string path_of(const std::string& inside) const;
   std::string place_for(const std::string& inside) const;
   int move(int to, std::int32_t pid, int pidfd) const;
-  void sweep(const std::string& path, int depth);
-  void sweep_groups(const std::string& path);
 
   const proc::ProcRoot& root_;
   std::string name_;
   proc::Hierarchies hierarchies_;
   std::string hierarchy_;
   std::map<LeaseId, proc::LeaseGroup> left_behind_;
-  int swept_ = 0;
 };
 
 }  // namespace sublet::actor

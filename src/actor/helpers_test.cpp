@@ -293,7 +293,7 @@ TEST(Checkpoint, TakesNoOtherField) {
   EXPECT_TRUE(refused([](Order& o) { o.keeper_start = 1; }));
   EXPECT_TRUE(refused([](Order& o) { o.main_inode = 1; }));
   EXPECT_TRUE(refused([](Order& o) { o.signal = SIGKILL; }));
-  EXPECT_TRUE(refused([](Order& o) { o.reserved = 1; }));
+  EXPECT_TRUE(refused([](Order& o) { o.percent = 1; }));
 }
 
 TEST(Checkpoint, SomeAreNeverTouched) {

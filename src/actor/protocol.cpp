@@ -16,6 +16,7 @@ std::string_view to_string(Verb verb) {
     case Verb::swap: return "swap";
     case Verb::all_named: return "all_named";
     case Verb::keep: return "keep";
+    case Verb::slow: return "slow";
   }
   return "unknown";
 }

@@ -10,7 +10,7 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 7;
+inline constexpr std::uint32_t protocol_version = 8;
 
 // Order::asked_by is a uid, or this value if the daemon acts by its own rules (a lease expired, the grace is over). No
 // account has this uid.
@@ -30,8 +30,9 @@ enum class Verb : std::uint32_t {
   swap = 9,         // keeps the control group of a process from swap, or ends this for a lease
   all_named = 10,   // `swap` has named all parked processes: groups that an earlier actor kept for others are released
   keep = 11,        // starts a keeper (sublet-keep) as a user, with the attached document
+  slow = 12,        // limits the processor time of the program, or lifts the limit
 };
-inline constexpr std::uint32_t last_verb = 11;
+inline constexpr std::uint32_t last_verb = 12;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -92,8 +93,8 @@ struct Order {
   std::uint64_t keeper_start = 0;
   std::uint64_t main_inode = 0;  // inode of the attached pidfd; 0: this kernel has none
 
-  std::int32_t signal = 0;  // signal, tell
-  std::uint32_t reserved = 0;
+  std::int32_t signal = 0;    // signal, tell
+  std::uint32_t percent = 0;  // slow: of one processor, 1 to 100; 0 lifts the limit
 };
 
 // hello: the actor can signal programs of any user.
@@ -120,7 +121,7 @@ struct Reply {
   // checkpoint: pid of the helper; its socket is attached. keep: 0; the reading end of the keeper's report is attached.
   std::int32_t pid = 0;
   char path[200] = {};  // hello: the hierarchy; follow: the group, or a sentence why there is none; checkpoint,
-                        // swap, all_named, keep: a sentence about a failure
+                        // swap, all_named, keep, slow: a sentence about a failure
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

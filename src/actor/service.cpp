@@ -51,20 +51,15 @@ bool is_word(int signal) {
   return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGHUP || (signal >= SIGRTMIN && signal <= SIGRTMAX);
 }
 
-// Whether the process handles the signal, by /proc/PID/status.
-bool handles(const std::string& status, int signal) {
-  const auto at = status.find("\nSigCgt:\t");
-  if (at == std::string::npos) return false;
-  return (std::strtoull(status.c_str() + at + 9, nullptr, 16) >> (signal - 1) & 1) != 0;
-}
-
 // Fields that a verb does not take must be 0. A later version may use them, and this version must not ignore them.
 bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
   const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named &&
                            order.verb != Verb::keep;
-  if (order.reserved != 0 || (order.lease != 0) != about_lease) return false;
+  if ((order.lease != 0) != about_lease) return false;
+  if (order.verb == Verb::slow) return !program && order.signal == 0 && order.percent <= 100;
+  if (order.percent != 0) return false;
   const bool rest =
       order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
   const bool about_keeper =
@@ -105,10 +100,12 @@ Service::Service(const proc::ProcRoot& root, ServiceOptions options)
     : root_(root),
       options_(std::move(options)),
       groups_(root, options_.group_name),
-      swap_(root, options_.helpers == nullptr ? nullptr : &options_.helpers->records()) {}
+      swap_(root, options_.helpers == nullptr ? nullptr : &options_.helpers->records()),
+      cpu_(root, options_.group_name) {}
 
 Service::~Service() {
   for (auto& [lease, followed] : followed_) {
+    (void)cpu_.lift(lease);
     if (followed.place.group) groups_.leave(*followed.place.group);
   }
 }
@@ -137,7 +134,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
   const LeaseId lease{order.lease};
   const auto known = followed_.find(lease);
   const bool about_known = order.verb == Verb::signal || order.verb == Verb::wake_keeper ||
-                           order.verb == Verb::forget || order.verb == Verb::tell;
+                           order.verb == Verb::forget || order.verb == Verb::tell || order.verb == Verb::slow;
   const bool takes_uid = order.verb == Verb::checkpoint || order.verb == Verb::swap;
   // The lease's user is the one of the program's check, not the one in the order.
   const std::uint32_t uid = order.verb == Verb::follow ? order.uid
@@ -167,6 +164,7 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::swap: swap(order, descriptors, known == followed_.end() ? nullptr : &known->second, reply); break;
     case Verb::all_named: explain(swap_.let_others(), reply); break;
     case Verb::keep: keep(order, descriptors[0], reply); break;
+    case Verb::slow: explain(slow(known->second, order.percent), reply); break;
   }
   return reply;
 }
@@ -189,6 +187,7 @@ bool Service::reaches(const Order& order, Role role, std::uint32_t lease_uid, co
 void Service::hello(Reply& reply) {
   groups_.open();
   swap_.open();
+  cpu_.open();
   reply.uid = ::geteuid();
   reply.flags = powers(root_);
   set_path(reply, groups_.hierarchy());
@@ -271,6 +270,7 @@ Code Service::check_process(const Fd& pidfd, ProcessRef named, std::uint32_t uid
 void Service::forget(LeaseId lease) {
   const auto found = followed_.find(lease);
   (void)swap_.let(lease);  // if this fails, the next order tries again
+  (void)cpu_.lift(lease);
   if (found->second.place.group) groups_.leave(*found->second.place.group);
   followed_.erase(found);
 }
@@ -346,72 +346,6 @@ void Service::look(Reply& reply) {
   gather();
 }
 
-// --- signals
-
-void Service::signal(const Followed& followed, Role role, const Order& order, Reply& reply) {
-  if (!scan()) {
-    reply.code = Code::failed;
-    reply.error = EIO;
-    return;
-  }
-  for (const proc::Member& member : lineage_.members) {
-    if (member.lease != followed.lease) continue;
-    if (!proc::is_program(member.link)) {
-      ++reply.left;
-      continue;
-    }
-    const auto pidfd = proc::open_pidfd(root_, member.process);
-    if (!pidfd) continue;  // ended meanwhile
-    const auto now = root_.read_with(member.process.pid, "status");
-    const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
-    if (!uids || now->info.ref != member.process || proc::is_dead(pidfd->get())) continue;
-    if (now->info.kernel || protected_.contains(member.process.pid) || !reaches(order, role, followed.uid, *uids)) {
-      ++reply.refused;
-      continue;
-    }
-    const Status sent = proc::send_signal(pidfd->get(), order.signal);
-    if (sent) {
-      ++reply.sent;
-      // A stopped process could not react to SIGTERM.
-      if (order.signal == SIGTERM) (void)proc::send_signal(pidfd->get(), SIGCONT);
-    } else if (sent.error().code != sublet::Code::NotFound) {
-      ++reply.refused;
-    }
-  }
-}
-
-// Sends a signal to one process of the program, if its descent or its group proves that it belongs to the program. Only
-// a signal that the process handles is sent, because the signal is meant as a message.
-void Service::tell(const Followed& followed, Role role, const Order& order, Reply& reply) {
-  const ProcessRef process{order.main_pid, order.main_start};
-  scanned_ns_ = 0;
-  if (!scan()) {
-    reply.code = Code::failed;
-    reply.error = EIO;
-    return;
-  }
-  const proc::Member* member = lineage_.find(process);
-  const auto pidfd = proc::open_pidfd(root_, process);
-  const auto now = root_.read_with(process.pid, "status");
-  const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
-  if (!pidfd || !uids || now->info.ref != process || proc::is_dead(pidfd->get())) {
-    reply.code = Code::gone;
-  } else if (member == nullptr || member->lease != followed.lease || !proc::is_program(member->link)) {
-    reply.code = Code::no_proof;
-  } else if (now->info.kernel || protected_.contains(process.pid)) {
-    reply.code = Code::untouchable;
-  } else if (!reaches(order, role, followed.uid, *uids)) {
-    reply.code = Code::wrong_user;
-  } else if (!handles(now->text, order.signal)) {
-    reply.code = Code::unhandled;
-  } else if (const Status sent = proc::send_signal(pidfd->get(), order.signal); !sent) {
-    reply.code = Code::failed;
-    reply.error = EPERM;
-  } else {
-    reply.sent = 1;
-  }
-}
-
 // --- helpers
 
 void Service::checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply) {
@@ -478,16 +412,17 @@ void Service::keep(const Order& order, const Fd& document, Reply& reply) {
   attachment_ = std::move(started.report);
 }
 
-void Service::wake_keeper(const Followed& followed, Reply& reply) const {
-  // A keeper is known only if it was found to be the program's parent.
-  if (!followed.keeper || proc::is_dead(followed.keeper_pidfd.get())) {
-    reply.code = Code::gone;
-    return;
-  }
-  const auto keeper = root_.read(followed.keeper.pid);
-  if (!keeper || keeper->ref != followed.keeper || keeper->state != 'T') return;
-  if (proc::send_signal(followed.keeper_pidfd.get(), SIGCONT)) reply.sent = 1;
-  else reply.refused = 1;
+// Returns "" or a sentence about the failure. The keeper is not limited.
+std::string Service::slow(const Followed& followed, std::uint32_t percent) {
+  if (percent == 0) return cpu_.lift(followed.lease);
+  scanned_ns_ = 0;
+  if (!scan()) return "the process table cannot be read";
+  std::vector<ProcessRef> members;
+  if (followed.main) members.push_back(followed.main);
+  for (const proc::Member& member : lineage_.members)
+    if (member.lease == followed.lease && proc::is_program(member.link) && member.process != followed.main)
+      members.push_back(member.process);
+  return cpu_.limit(followed.lease, followed.place.group, members, static_cast<int>(percent));
 }
 
 }  // namespace sublet::actor

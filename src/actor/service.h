@@ -4,6 +4,7 @@
 // whom. Belongs to one thread.
 #pragma once
 
+#include "actor/cpu_limits.h"
 #include "actor/groups.h"
 #include "actor/helpers.h"
 #include "actor/keeper_start.h"
@@ -69,6 +70,7 @@ class Service {
   void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void keep(const Order& order, const Fd& document, Reply& reply);
+  std::string slow(const Followed& followed, std::uint32_t percent);
   Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
 
@@ -81,6 +83,7 @@ class Service {
   ServiceOptions options_;
   Groups groups_;
   SwapKeeper swap_;
+  CpuLimits cpu_;
   std::map<LeaseId, Followed> followed_;
   proc::Lineage lineage_;
   std::unordered_set<std::int32_t> protected_;  // pids of processes that are never touched

@@ -193,7 +193,7 @@ TEST(Orders, AFieldThatTheVerbDoesNotTakeIsRefused) {
   World world;
   EXPECT_EQ(world.ask({.verb = Verb::hello, .lease = 7}).code, Code::malformed);
   EXPECT_EQ(world.ask({.verb = Verb::hello, .signal = SIGKILL}).code, Code::malformed);
-  EXPECT_EQ(world.ask({.verb = Verb::hello, .reserved = 1}).code, Code::malformed);
+  EXPECT_EQ(world.ask({.verb = Verb::hello, .percent = 1}).code, Code::malformed);
   EXPECT_EQ(world.ask({.verb = Verb::look, .main_pid = 1}).code, Code::malformed);
   EXPECT_EQ(world.ask({.verb = Verb::signal, .signal = SIGKILL}).code, Code::malformed) << "no lease";
   EXPECT_EQ(world.ask({.verb = Verb::forget, .lease = 7, .uid = 3}).code, Code::malformed);

@@ -57,6 +57,7 @@ struct Config {
     Choice ceiling{"none"};
     Bytes log_max_size = 10 * MiB;
     std::int64_t log_keep = 3;
+    std::int64_t soft_cpu = 25;  // percent of one processor; 0: no limit
   } guard;
   struct Lease {
     Duration linger = std::chrono::seconds(5);

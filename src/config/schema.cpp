@@ -53,6 +53,10 @@ constexpr Key table[] = {
      +[](Config& c) -> std::int64_t& { return c.guard.log_keep; }},
     {"guard.log_max_size", "64KiB", "1TiB", "Size at which the log of a supervised program is put aside as full.",
      +[](Config& c) -> Bytes& { return c.guard.log_max_size; }},
+    {"guard.soft_cpu", "0", "100",
+     "Processor time of a program while it uses more memory than its soft limit (`--soft`), in percent of one "
+     "processor. 0: not limited.",
+     +[](Config& c) -> std::int64_t& { return c.guard.soft_cpu; }},
     {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease has ended.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
     {"lease.linger", "0s", "1h", "Time that a lease held by a connection outlives its last connection.",

@@ -51,7 +51,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "[ soft limit {soft:down}][{?no_soft} no soft limit]"},
     {K::over_soft_limit, "over_soft_limit", "over_soft_limit", "over_soft_limit",
      "its program uses {used} on {device}, more than its soft limit of {soft:down}[; at its ceiling of {ceiling:down} "
-     "the program is ended]"},
+     "the program is ended][; until then it gets at most {percent} % of a processor][; its processor time is not "
+     "limited: {unlimited}]"},
     {K::memory_kept, "memory_kept", "memory_kept", "memory_kept",
      "its memory stays reserved for the next start of its program, for at most {kept}"},
 

@@ -80,6 +80,7 @@ guard::Options guard_options(const Config& config, const Places& places) {
           .log_dir = places.log_dir,
           .log_max_size = config.guard.log_max_size,
           .log_keep = static_cast<int>(config.guard.log_keep),
+          .soft_cpu = static_cast<int>(config.guard.soft_cpu),
           .ceiling_for_all = config.guard.ceiling.word == "lease"};
 }
 

@@ -180,6 +180,10 @@ class Engine {
   const Meter& meter() const { return meter_; }
 
   const Programs& programs() const { return programs_; }
+  // Limits the processor time of a lease's program, on behalf of a capability (programs.h).
+  void limit_cpu(LeaseId lease, int percent, std::function<void(std::string)> done) {
+    programs_.limit_cpu(lease, percent, std::move(done));
+  }
 
  private:
   void tick(const core::Fact& fact);

@@ -34,6 +34,10 @@ Limits Ceilings::limits_of(const core::Lease& lease) const {
 void Ceilings::note(const core::Lease& lease) {
   const Limits limits = limits_of(lease);
   const bool limited = limits.ceiling > Bytes{} || limits.soft_limit > Bytes{};
+  const auto known = watched_.find(lease.id);
+  // A program that is paused or ended needs its processor time for that.
+  if (known != watched_.end() && (!limited || lease.state != core::LeaseState::active))
+    let_run(lease.id, known->second);
   if (lease.ended() || !limited) {
     watched_.erase(lease.id);
     return;
@@ -82,7 +86,9 @@ void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
       over_.push_back({lease.id, act, fmt::format("gpu{}", device->second.reading.index), used, limits});
     if (limits.ceiling > Bytes{}) next_ = std::min(next_, now + next_sample(used, limits.ceiling, watched.rate));
   }
-  if (!over_soft) watched.warned = false;
+  if (over_soft) return;
+  watched.warned = false;
+  let_run(lease.id, watched);
 }
 
 void Ceilings::measured(Time now) {
@@ -115,7 +121,7 @@ void Ceilings::act_on(Over over, Time now) {
   if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
   if (watched->second.limits != over.limits) return;  // they changed since the reading
   if (over.act == Act::warn) {
-    if (!std::exchange(watched->second.warned, true)) warn(over);
+    approach(over, watched->second);
     return pause(over, now);
   }
   // A ceiling that was just lowered below the use is no leak: the program gets its grace.
@@ -128,14 +134,40 @@ void Ceilings::act_on(Over over, Time now) {
   if (const auto done = engine_.decide(end); !done) log::error("{}", done.error().detail);
 }
 
-void Ceilings::warn(const Over& over) {
+// Slows the program down, and warns when it is known whether that works.
+void Ceilings::approach(const Over& over, Watched& watched) {
+  if (soft_cpu_ == 0) {
+    if (!std::exchange(watched.warned, true)) warn(over, std::nullopt);
+    return;
+  }
+  if (watched.slowed != Slowed::no) return;
+  watched.slowed = Slowed::asked;
+  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const std::string& why_not) {
+    const auto found = watched_.find(over.lease);
+    if (found == watched_.end() || found->second.slowed != Slowed::asked) return;
+    found->second.slowed = why_not.empty() ? Slowed::yes : Slowed::refused;
+    if (!std::exchange(found->second.warned, true)) warn(over, why_not);
+  });
+}
+
+void Ceilings::let_run(LeaseId lease, Watched& watched) {
+  const Slowed before = std::exchange(watched.slowed, Slowed::no);
+  if (before == Slowed::no || before == Slowed::refused) return;
+  engine_.limit_cpu(lease, 0, [lease](const std::string& why_not) {
+    if (!why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", why_not);
+  });
+}
+
+// `unlimited`: why its processor time is not limited; "": it is limited; unset: nobody tried.
+void Ceilings::warn(const Over& over, std::optional<std::string> unlimited) {
   const core::Lease& lease = *engine_.state().find(over.lease);
   log::warn({.lease = lease.id}, "{} of {} uses {} on {}, more than its soft limit of {}", lease.consumer, lease.user,
             format_size(over.used), over.device, format_size(over.limits.soft_limit));
   const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
-  (void)engine_.decide(core::Remark{
-      over.lease, core::ReasonKind::over_soft_limit,
-      core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit, "ceiling", ceiling)});
+  const auto percent = unlimited && unlimited->empty() ? std::optional<std::int64_t>(soft_cpu_) : std::nullopt;
+  (void)engine_.decide(core::Remark{over.lease, core::ReasonKind::over_soft_limit,
+                                    core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit,
+                                               "ceiling", ceiling, "percent", percent, "unlimited", unlimited)});
 }
 
 // Whether a waiting lease would fit with the memory of this one.

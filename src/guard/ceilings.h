@@ -6,6 +6,7 @@
 #include "guard/ceiling.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,10 @@ namespace sublet::guard {
 
 class Ceilings {
  public:
-  Ceilings(engine::Engine& engine, bool for_all) : engine_(engine), for_all_(for_all) {}
+  // `for_all`: leases without a ceiling have their size as one. `soft_cpu`: percent of one processor for a program
+  // above its soft limit; 0: it is not limited.
+  Ceilings(engine::Engine& engine, bool for_all, int soft_cpu)
+      : engine_(engine), for_all_(for_all), soft_cpu_(soft_cpu) {}
 
   // The limits of the lease. Without a program that Sublet started, a lease has none: nobody here may end it.
   Limits limits_of(const core::Lease& lease) const;
@@ -25,6 +29,8 @@ class Ceilings {
   Time due(Time now);
 
  private:
+  // Whether the processor time of a program is limited. asked: the actor has not answered yet. refused: it cannot be.
+  enum class Slowed { no, asked, yes, refused };
   struct Watched {
     std::map<std::string, std::pair<Bytes, Time>> last{};  // by device: bytes in use, and when they were read
     std::int64_t rate = 0;                                 // the fastest growth seen, in bytes a second
@@ -32,7 +38,8 @@ class Ceilings {
     Time limited_at{};
     Time lowered_at{};    // when its ceiling was last lowered
     bool warned = false;  // it is over its soft limit, and was told
-    Time paused_at{};     // when it was paused for being over its soft limit
+    Slowed slowed = Slowed::no;
+    Time paused_at{};  // when it was paused for being over its soft limit
   };
   // A lease that is over one of its limits on a device.
   struct Over {
@@ -46,12 +53,15 @@ class Ceilings {
   void note(const core::Lease& lease);
   void measure(const core::Lease& lease, Watched& watched, Time now);
   void act_on(Over over, Time now);
-  void warn(const Over& over);
+  void approach(const Over& over, Watched& watched);
+  void let_run(LeaseId lease, Watched& watched);
+  void warn(const Over& over, std::optional<std::string> unlimited);
   void pause(const Over& over, Time now);
   bool is_wanted(const core::Lease& lease) const;
 
   engine::Engine& engine_;
   const bool for_all_;
+  const int soft_cpu_;
   std::map<LeaseId, Watched> watched_;
   std::vector<Over> over_;  // by the last reading; not yet acted on
   Time next_ = Time::never();

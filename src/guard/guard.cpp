@@ -14,7 +14,10 @@ namespace sublet::guard {
 using nlohmann::json;
 
 Guard::Guard(engine::Engine& engine, engine::Keepers& keepers, Options options)
-    : engine_(engine), keepers_(keepers), options_(std::move(options)), ceilings_(engine, options_.ceiling_for_all) {}
+    : engine_(engine),
+      keepers_(keepers),
+      options_(std::move(options)),
+      ceilings_(engine, options_.ceiling_for_all, options_.soft_cpu) {}
 
 const Program* Guard::find(std::uint32_t uid, std::string_view tag) const {
   const auto found = programs_.find({uid, std::string(tag)});

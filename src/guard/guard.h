@@ -23,6 +23,7 @@ struct Options {
   std::string log_dir;              // directory with one directory for each uid
   Bytes log_max_size = 10 * MiB;    // of one log file
   int log_keep = 3;                 // rotated files beside the live one
+  int soft_cpu = 0;                 // guard.soft_cpu: percent of one processor above the soft limit; 0: not limited
   bool ceiling_for_all = false;     // guard.ceiling = "lease": a lease without a ceiling has its size as ceiling
   std::size_t most_programs = 200;  // of one user
 };

@@ -180,6 +180,42 @@ def test_a_ceiling_that_no_device_has_is_refused(daemon):
     api.close()
 
 
+def over_soft(daemon, tag):
+    """Returns the reason that the newest lease of the program has for being over its soft limit, or None."""
+    lease = program(daemon, tag)["lease"]
+    reasons = daemon.get(f"/v1/leases/{lease}/why")["reasons"] if lease else []
+    return next((reason for reason in reversed(reasons) if reason["code"] == "over_soft_limit"), None)
+
+
+def limits_of(pid):
+    """Returns the limits of processor time of the control groups of a process, by path."""
+    found = {}
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, inside = line.split(":", 2)
+        if "cpu" in controllers.split(",") or not controllers:
+            for mount in ("cpu", "cpu,cpuacct", "unified", ""):
+                for name in ("cpu.cfs_quota_us", "cpu.max"):
+                    file = pathlib.Path(f"/sys/fs/cgroup/{mount}{inside}/{name}")
+                    if "/lease-" in inside and file.exists():
+                        found[str(file)] = file.read_text().split()[0]
+    return found
+
+
+def test_a_program_above_its_soft_limit_is_slowed_down(daemon):
+    start(daemon, "serve", LOAD, memory_bytes=2 * GIB)
+    pid = measured(daemon, "serve")["pid"]
+    assert act(daemon, "serve", "update", soft_bytes=256 * MIB).status == 200
+    reason = wait_until(lambda: over_soft(daemon, "serve"), "it is warned")
+    if "unlimited" in reason["args"]:
+        assert "its processor time is not limited: " in reason["text"], "no group can be made here"
+        return
+    assert "it gets at most 25 % of a processor" in reason["text"], reason
+    assert list(limits_of(pid).values()) == ["25000"]
+    assert act(daemon, "serve", "update", soft_bytes=0).status == 200
+    wait_until(lambda: list(limits_of(pid).values()) in (["-1"], ["max"], []), "it runs at full speed")
+    assert living(pid)
+
+
 # --- requests ---
 
 def test_a_tag_names_one_program_of_a_user(daemon):
