@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures for a collector, in Prometheus' text form. Base units; no lease, pid, path or command in a label, so that the
 // number of series is bounded by that of cards, accounts and words.
+#include "guard/guard.h"
 #include "http/resources.h"
 
 #include <fmt/format.h>
@@ -178,6 +179,17 @@ void pauses(Page& page, const engine::Engine& engine) {
   }
 }
 
+// Every state is there from the start on.
+void programs(Page& page, const guard::Guard& guard) {
+  std::map<guard::Phase, double> by_phase;
+  for (const auto& [key, program] : guard.programs()) ++by_phase[program.progress.phase];
+  page.metric("sublet_guard_programs", "gauge", "Supervised programs, by state");
+  for (int phase = 0; phase <= static_cast<int>(guard::Phase::failed); ++phase) {
+    page.sample(fmt::format("state=\"{}\"", guard::to_string(static_cast<guard::Phase>(phase))),
+                by_phase[static_cast<guard::Phase>(phase)]);
+  }
+}
+
 }  // namespace
 
 Reply get_metrics(Call& call) {
@@ -202,6 +214,7 @@ Reply get_metrics(Call& call) {
   counters(page, engine);
   violations(page, engine);
   pauses(page, engine);
+  if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics as a collector reads it, and the contract as the daemon serves it."""
+import os
 import re
 import time
 
@@ -47,7 +48,7 @@ NAMES = {
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
-    "sublet_limit_violations_total": {"gpu"},
+    "sublet_limit_violations_total": {"gpu"}, "sublet_guard_programs": {"state"},
 }
 
 
@@ -185,6 +186,16 @@ def test_the_figures_are_those_of_the_tables(daemon):
     text = api.get("/metrics").body
     # The label names the process: its number alone may be a part of a card's name or of a count.
     assert "secret" not in text and held["id"] not in text and "pid=" not in text
+
+
+def test_supervised_programs_are_counted_by_state(daemon):
+    api = daemon.api()
+    body = {"arguments": ["true"], "directory": "/", "vram_bytes": GIB, "environment": [f"PATH={os.environ['PATH']}"]}
+    for tag in ("one", "two"):
+        assert api.post("/v1/programs", {"tag": tag, **body}).status == 201
+    counts = wait_until(lambda: (now := scrape(api)["sublet_guard_programs"])['{state="exited"}'] == 2 and now,
+                        "both have ended")
+    assert sum(counts.values()) == 2 and len(counts) == 7
 
 
 def test_the_daemon_tells_its_contract(daemon):
