@@ -96,7 +96,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   follow_changes(plan);
   meter_.observe(plan, now);
   for (Capability* capability : capabilities_) capability->decided(plan, now);
-  std::vector<store::ProgramRow> rows = take_rows();
+  Rows rows = take_rows();
   wake_capabilities();
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
                         !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || !rows.empty() ||
@@ -139,7 +139,7 @@ Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
 }
 
 void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
-                   std::vector<store::ProgramRow> rows) {
+                   Rows rows) {
   std::vector<EventLog::Event> events = log_.of_plan(plan, [this](LeaseId id) { return find(id); });
   std::vector<LeaseId> changed;
   changed.reserve(plan.changed.size());
@@ -151,10 +151,10 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .boot_id = std::nullopt,
                      .events = events,
                      .grants = std::move(plan.grants),
-                     .programs = std::move(rows),
                      .life = std::nullopt,
                      .now = now,
                      .transitions = std::move(plan.transitions)};
+  std::ranges::move(add_rows(std::move(rows), batch), std::back_inserter(events));
   batch.learned = std::move(plan.learned);
   batch.records = std::move(plan.records);
   if (!std::exchange(boot_id_stored_, true)) {

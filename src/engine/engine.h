@@ -189,7 +189,7 @@ class Engine {
   void tick(const core::Fact& fact);
   std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
-             std::vector<store::ProgramRow> rows);
+             Rows rows);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
@@ -262,7 +262,9 @@ class Engine {
   void watch_safe_mode();
   void pace_probe(Time now);
   store::Events events();
-  std::vector<store::ProgramRow> take_rows();
+  Rows take_rows();
+  std::vector<EventLog::Event> add_rows(Rows rows, store::Batch& batch);
+  void write_rows(std::string_view transition, Rows rows, const Remember& remember, const Answered& answer);
   void run_capabilities();
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
