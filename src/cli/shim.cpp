@@ -226,7 +226,7 @@ Action add_shim(Command command, Common& common) {
   for (const Command& sub : {add_command, list_command, remove_command, doctor_command}) add_common(sub, common);
   command.footer(
       "A shim stands before the program in PATH, takes a lease and runs the program\n"
-      "with its arguments, streams, signals and exit status. User's shims are in\n"
+      "with its arguments, streams, signals and exit status. A user's shims are in\n"
       "~/.local/share/sublet/shims, and the system's shims in /usr/lib/sublet/shims.");
   return [&common, flags, add_command, list_command, remove_command, doctor_command] {
     if (add_command.parsed()) return add_shim_file(common, *flags);

@@ -60,7 +60,8 @@ def test_the_data_directory_of_the_user_counts(home):
     (["tool", "--vram", "much"], 2, "--vram"), (["tool", "--vram", "2"], 2, "add a unit"),
     (["tool", "--vram", "0"], 2, "--vram"), (["tool", "--name", "a/b"], 2, "cannot name a consumer"),
     (["tool", "--if-absent", "perhaps"], 2, "run, wait, fail"), (["no-such-tool"], 4, "PATH has no program"),
-    (["tool", "--real", "/no/such/tool"], 4, "cannot be executed"), (["tool", "--real", "/etc/passwd"], 77, "Permission"),
+    (["tool", "--real", "/no/such/tool"], 4, "cannot be executed"),
+    (["tool", "--real", "/etc/passwd"], 77, "Permission"),
     (["tool", "--real", str(BIN / "sublet-shim")], 77, "is a shim itself")])
 def test_add_refuses(home, words, status, text):
     done = home.add(*words, check=status)
