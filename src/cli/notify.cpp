@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/notify.h"
 
+#include "base/descriptors.h"
 #include "base/fd.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
-#include "cli/wait_line.h"
 #include "keep/child.h"
 
 #include <fcntl.h>
@@ -23,9 +23,7 @@ namespace {
 
 constexpr int longest_ms = 10'000;  // the watcher keeps stderr open, and a reader may wait for its end
 
-void warn_of_notice(const std::string& problem) {
-  write_stderr(visible(fmt::format("sublet: warning: no notice was sent: {}", problem)) + "\n");
-}
+std::string not_sent(const std::string& problem) { return "warning: no notice was sent: " + problem; }
 
 // Runs in the child of the watcher.
 [[noreturn]] void become_notice(const Notice& notice, const std::string& title, const std::string& text) {
@@ -40,40 +38,43 @@ void warn_of_notice(const std::string& problem) {
   ::_exit(errno == ENOENT ? 127 : 126);
 }
 
-// Waits for the command, and says why it failed.
-void watch_notice(pid_t pid, const std::string& command) {
+// Waits for the command. Returns the reason why it failed; "" if it did not.
+std::string watch_notice(pid_t pid, const std::string& command) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   pollfd entry{process.get(), POLLIN, 0};
   if (process && ::poll(&entry, 1, longest_ms) == 0)
-    return warn_of_notice(fmt::format("'{}' has not ended after {} s", printable(command), longest_ms / 1000));
+    return fmt::format("'{}' has not ended after {} s", printable(command), longest_ms / 1000);
   int status = 0;
-  if (::waitpid(pid, &status, 0) != pid || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
+  if (::waitpid(pid, &status, 0) != pid || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return {};
   if (command == notify_send && WIFEXITED(status) && WEXITSTATUS(status) == 127)
-    return warn_of_notice("'notify-send' was not found in PATH; name another command: --notify=COMMAND");
-  warn_of_notice(fmt::format("'{}' ended with {}", printable(command), keep::describe_end(status)));
+    return "'notify-send' was not found in PATH; name another command: --notify=COMMAND";
+  return fmt::format("'{}' ended with {}", printable(command), keep::describe_end(status));
 }
 
 }  // namespace
 
-void send_notice(const Notice& notice, const keep::Signals& signals) {
+void send_notice(const Notice& notice, const keep::Signals& signals, int status_fd,
+                 const std::function<void(const std::string& line)>& warn) {
   const std::string title = fmt::format("{} starts", visible(notice.consumer));
   const std::string text = fmt::format("{} got {} after {} in the queue.", notice.lease, format_size_down(notice.vram),
                                        format_duration(notice.waited));
   std::fflush(nullptr);
   const pid_t between = ::fork();
-  if (between < 0) return warn_of_notice(fmt::format("fork: {}", std::strerror(errno)));
+  if (between < 0) return warn(not_sent(fmt::format("fork: {}", std::strerror(errno))));
   if (between > 0) {
     ::waitpid(between, nullptr, 0);
     return;
   }
-  // The watcher's parent ends at once, so that the watcher is no process of the lease.
+  // The watcher's parent ends at once, so that the watcher is no process of the lease. Nor does it hold the connection.
   signals.restore();
+  shed_descriptors(status_fd);
   ::setsid();
   if (::fork() != 0) ::_exit(0);
   const pid_t command = ::fork();
   if (command == 0) become_notice(notice, title, text);
-  if (command < 0) warn_of_notice(fmt::format("fork: {}", std::strerror(errno)));
-  else watch_notice(command, notice.command);
+  const std::string problem =
+      command < 0 ? fmt::format("fork: {}", std::strerror(errno)) : watch_notice(command, notice.command);
+  if (!problem.empty()) warn(not_sent(problem));
   ::_exit(0);
 }
 

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "keep/signals.h"
 
+#include <functional>
 #include <string>
 
 namespace sublet::cli {
@@ -21,7 +22,9 @@ struct Notice {
 };
 
 // Starts the command in a session of its own and returns at once. The command gets SUBLET_LEASE, SUBLET_NAME and
-// SUBLET_WAITED_SECONDS. Its failure is one line on stderr. Call it before the program of the lease is started.
-void send_notice(const Notice& notice, const keep::Signals& signals);
+// SUBLET_WAITED_SECONDS. `warn` is told of its failure, in a process of its own that keeps only stderr and `status_fd`
+// (-1: none) open. Call it before the program of the lease is started.
+void send_notice(const Notice& notice, const keep::Signals& signals, int status_fd,
+                 const std::function<void(const std::string& line)>& warn);
 
 }  // namespace sublet::cli

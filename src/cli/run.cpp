@@ -26,11 +26,11 @@ using nlohmann::json;
 constexpr int ours = 125;
 
 // Prints why exec fails, and returns the exit status as of a shell.
-int refuse_program(const std::string& program) {
+int refuse_program(const RunFlags& flags, const std::string& program) {
   auto failure = keep::find_program(program);
   if (!failure) return 0;
-  print_error(failure->detail(program),
-              failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint);
+  const std::string usual = flags.shim ? real_hint(flags.shim->name) : "put the program and its arguments after '--'";
+  print_error(failure->detail(program), failure->hint.empty() ? usual : failure->hint);
   return failure->status();
 }
 
@@ -81,7 +81,7 @@ int Run::go() {
   const auto taken = take_wish(flags_.lease, client_, status_, flags_.shim ? nullptr : &talk);
   if (!taken) return our_code(fail(taken.error()));
   const auto outer = outer_lease(client_);
-  if (outer && flags_.shim) return exec_program(file(), command_);
+  if (outer && flags_.shim) return exec_program(file(), command_, real_hint(flags_.shim->name));
   if (outer && fits_outer(*outer)) return become(*outer, talk);
   return run_under_lease(talk);
 }
@@ -108,7 +108,7 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   }
   talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size_down(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
-  return exec_program(file(), command_);
+  return exec_program(file(), command_, "put the program and its arguments after '--'");
 }
 
 void Run::warn_of_devices(Talk& talk) const {
@@ -179,7 +179,8 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
   if (!flags_.notify.empty() && acquired.waited >= flags_.notify_after.value_or(default_notify_after))
-    send_notice({flags_.notify, consumer_, id, acquired.lease.vram, acquired.waited}, signals);
+    send_notice({flags_.notify, consumer_, id, acquired.lease.vram, acquired.waited}, signals,
+                flags_.status_fd.value_or(-1), [&talk](const std::string& line) { talk.fail(line); });
   keep::Launch launch{
       command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env")),
       limits_};
@@ -206,7 +207,7 @@ int run(const Common& common, const RunFlags& flags) {
   // A program that cannot start must not wait in the queue.
   if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
   const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
-  if (const int code = refuse_program(program); code != 0) return code;
+  if (const int code = refuse_program(flags, program); code != 0) return code;
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));

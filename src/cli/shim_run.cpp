@@ -54,17 +54,21 @@ int run_without_daemon(const ShimCall& shim, const std::vector<std::string>& com
   const std::string lease = lease_of_environment();
   const std::string how = lease.empty() ? "without a lease" : "inside " + lease;
   write_stderr(visible(fmt::format("sublet: {}; {} runs {}", failure.error.detail, shim.name, how)) + "\n");
-  return exec_program(shim.real, command);
+  return exec_program(shim.real, command, real_hint(shim.name));
 }
 
-int exec_program(const std::string& file, const std::vector<std::string>& command) {
+std::string real_hint(const std::string& shim) {
+  return fmt::format("name another program: sublet shim add {} --vram SIZE --real PATH", shim);
+}
+
+int exec_program(const std::string& file, const std::vector<std::string>& command, std::string_view hint) {
   std::vector<char*> arguments;
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   std::fflush(nullptr);
   ::execvp(file.c_str(), arguments.data());
   const keep::ExecFailure failure{errno};
-  print_error(failure.detail(file), "put the program and its arguments after '--'");
+  print_error(failure.detail(file), hint);
   return failure.status();
 }
 

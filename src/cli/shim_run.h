@@ -6,6 +6,7 @@
 #include "cli/run_flags.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sublet::cli {
@@ -20,8 +21,12 @@ bool may_run_without_daemon(const ShimCall& shim, const client::Failure& failure
 // Becomes the real program, with a line on stderr. Returns an exit code if that failed.
 int run_without_daemon(const ShimCall& shim, const std::vector<std::string>& command, const client::Failure& failure);
 
-// Becomes the program `file`, looked up in PATH unless it contains a slash. Returns an exit code if that failed.
-int exec_program(const std::string& file, const std::vector<std::string>& command);
+// Becomes the program `file`, looked up in PATH unless it contains a slash. Returns an exit code if that failed, after
+// the reason and `hint` were printed.
+int exec_program(const std::string& file, const std::vector<std::string>& command, std::string_view hint);
+
+// The hint for a real program that cannot start.
+std::string real_hint(const std::string& shim);
 
 // `sublet __shim NAME BYTES CONSUMER IF_ABSENT REAL -- ARGV…`, which sublet-shim executes. `words`: all behind the
 // verb.

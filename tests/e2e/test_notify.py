@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sublet run --notify`: a notice when a wait has ended, which never harms the program."""
+import json
 import os
 
 import pytest
@@ -55,6 +56,12 @@ def test_a_failed_notice_is_one_line(daemon, full, tmp_path, flag, text):
     _, err = finish(run(daemon, flag, "--notify-after", "1ms", env=env), full)
     [line] = [line for line in err.splitlines() if "warning" in line]
     assert line.startswith("sublet: warning: no notice was sent") and text in line
+
+
+def test_a_failed_notice_is_json_where_all_else_is(daemon, full):
+    _, err = finish(run(daemon, "--json", "--notify=exit 3", "--notify-after", "1ms"), full)
+    [problem] = [line for line in map(json.loads, err.splitlines()) if line["event"] == "error"]
+    assert "no notice was sent: 'exit 3' ended with exit status 3" in problem["detail"]
 
 
 def test_the_notice_is_no_process_of_the_lease(daemon, full, tmp_path):

@@ -200,6 +200,14 @@ def test_a_named_real_program_that_cannot_run(home, change, status, text):
     assert home.leases() == []
 
 
+def test_a_real_program_without_its_interpreter(home):
+    home.program("tool", TOOL).write_text("#!/no/such/interpreter\n")
+    home.add("tool")
+    done = home.call("tool", check=127)
+    assert "'/no/such/interpreter'" in done.stderr and "sublet shim add tool --vram SIZE --real PATH" in done.stderr
+    assert home.leases() == []
+
+
 # ------------------------------------------------------------------------------------------ without a daemon
 
 def test_without_a_daemon_the_program_runs_by_default(alone):
