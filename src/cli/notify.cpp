@@ -65,7 +65,8 @@ void send_notice(const Notice& notice, const keep::Signals& signals, int status_
     ::waitpid(between, nullptr, 0);
     return;
   }
-  // The watcher's parent ends at once, so that the watcher is no process of the lease. Nor does it hold the connection.
+  // The watcher's parent ends at once, so that the watcher is no process of the lease. It does not hold the connection
+  // either.
   signals.restore();
   shed_descriptors(status_fd);
   ::setsid();

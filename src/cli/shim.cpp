@@ -134,7 +134,7 @@ Result<std::string> make_shim(const std::string& path, const shim::Settings& set
 
 void warn_of_path(const std::string& path, const std::string& real) {
   const std::string directory = shim::directory_of(path), variable = shim::path_variable();
-  const std::string hint = "add this line to ~/.profile: " + path_line(directory);
+  const std::string hint = path_hint(directory);
   if (!is_in_path(directory, variable))
     return print_error(fmt::format("warning: {} is not in PATH, so the shim is not called yet", directory), hint);
   const std::string first = shim::first_in_path(shim::name_of(path), variable);

@@ -51,8 +51,7 @@ std::optional<Check> shadow(const KnownShim& known) {
   if (first.empty() || is_in_path(known.directory(), shim::directory_of(first))) return std::nullopt;
   const std::string text = fmt::format("{} stands before the shim {} in PATH", first, known.path);
   if (shim::is_shim(first)) return Check{"shadowed", Level::note, text + ", and is a shim too", {}};
-  return Check{"shadowed", Level::fail, text + ", so the shim is never called",
-               "put its directory first: " + path_line(known.directory())};
+  return Check{"shadowed", Level::fail, text + ", so the shim is never called", path_hint(known.directory())};
 }
 
 std::vector<KnownShim> shims_in(const std::string& directory) {
@@ -127,7 +126,11 @@ bool is_in_path(const std::string& directory, std::string_view path) {
   }
 }
 
-std::string path_line(const std::string& directory) { return fmt::format("export PATH=\"{}:$PATH\"", directory); }
+std::string path_hint(const std::string& directory) {
+  const bool system = directory == shim::system_directory();
+  return fmt::format("add this line to {}: export PATH=\"{}:$PATH\"",
+                     system ? "/etc/profile.d/sublet.sh" : "~/.profile", directory);
+}
 
 Checks check_shims() {
   Checks checks;
@@ -138,7 +141,7 @@ Checks check_shims() {
       checks.push_back({"path", Level::ok, fmt::format("{} is in PATH", directory), {}});
     else
       checks.push_back({"path", Level::fail, fmt::format("{} is not in PATH, so its shims are never called", directory),
-                        "add this line to ~/.profile: " + path_line(directory)});
+                        path_hint(directory)});
     for (const KnownShim& known : shims) {
       checks.insert(checks.end(), known.problems.begin(), known.problems.end());
       if (known.problems.empty())

@@ -27,8 +27,8 @@ std::vector<KnownShim> known_shims();
 // Whether `directory` is an entry of `path`, a value of PATH.
 bool is_in_path(const std::string& directory, std::string_view path);
 
-// The line for a shell's profile that puts the directory first.
-std::string path_line(const std::string& directory);
+// The hint that names a line for a shell's profile, which puts the directory first.
+std::string path_hint(const std::string& directory);
 
 // The findings of `shim doctor`.
 Checks check_shims();

@@ -237,7 +237,9 @@ def test_shims_of_the_system(home, tmp_path):
     folder = installation(tmp_path / "usr")
     system = tmp_path / "usr/lib/sublet/shims"
     env = home.env(PATH=f"{home.shims}:{system}:{folder}:{home.env(shims=False)['PATH']}")
-    home.add("tool", "--system", env=env)
+    assert "to /etc/profile.d/sublet.sh: export PATH=" in home.add(
+        "tool", "--system", env=env | {"PATH": f"{folder}:{home.env(shims=False)['PATH']}"}).stderr
+    assert home.add("tool", "--system", env=env).stderr.count("\n") == 1  # now it is in PATH
     assert os.readlink(system / "tool") == str(folder / "sublet-shim")
     assert home.call("tool", env=env).stdout == "real\n"
     home.add("tool", env=env)  # the user's own shim stands before it, and takes neither for the real program
