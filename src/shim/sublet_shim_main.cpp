@@ -114,7 +114,9 @@ int main(int argc, char** argv) {
   try {
     // argv[0] may be any text; this is the path that the kernel executed.
     const char* executed = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
-    const auto called = shim::called_shim(executed != nullptr ? executed : "");
+    auto called = shim::called_shim(executed != nullptr ? executed : "");
+    // If the shim is the interpreter of a script, the kernel executed the script, and argv[0] is the path of the shim.
+    if (!called && argc > 1 && std::strchr(argv[0], '/') != nullptr) called = shim::called_shim(argv[0]);
     if (called) return run(*called, argc, argv);
     const bool version = argc > 1 && std::strcmp(argv[1], "--version") == 0;
     const bool help = argc > 1 && (std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0);

@@ -64,6 +64,15 @@ def test_argv0_is_the_callers(home, name):
     assert done.stdout == name.encode() + b"\0/proc/self/cmdline\0", done.stderr
 
 
+def test_a_shim_as_the_interpreter_of_a_script(home, tmp_path):
+    home.add("shell", "--real", "/bin/sh")
+    script = tmp_path / "script"
+    script.write_text(f'#!{home.shims}/shell\necho "$1 $SUBLET_LEASE"\n')
+    script.chmod(0o755)
+    done = subprocess.run([script, "word"], env=home.env(), capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["word", home.leases()[0]["id"]], done.stderr
+
+
 def test_the_caller_sees_the_signal_that_ended_the_program(home):
     home.program("tool", 'kill -$1 $$')
     home.add("tool")
@@ -323,10 +332,11 @@ def snippets():
 def test_the_snippets_of_the_document(start_daemon, tmp_path):
     home = Home(tmp_path, start_daemon("1x4GiB"))
     folder = installation(tmp_path / "usr")
-    for name in ("ffmpeg", "whisper"):
+    for name in ("ffmpeg", "whisper", "blender"):
         home.program(name, 'echo "$0 has ${SUBLET_LEASE:-no lease}"')
+    text = "".join(snippets()).replace("/opt/blender/", f"{home.real}/")  # the only place outside the test's folder
     home.program("sudo", 'exec "$@"' if os.getuid() == 0 else 'exec unshare -r "$@"')
-    done = subprocess.run(["bash", "-eux"], input="".join(snippets()), cwd=tmp_path, text=True, capture_output=True,
+    done = subprocess.run(["bash", "-eux"], input=text, cwd=tmp_path, text=True, capture_output=True,
                           timeout=120, env=home.env(shims=False, PATH=f"{folder}:{home.env(shims=False)['PATH']}"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"{home.real}/ffmpeg has lease-") == 3
