@@ -2,19 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time that a shim adds to a program: inside a lease, without a daemon, and with a lease of its own.
 
-The program is /bin/true. Raw: the same program without a shim, started in turn with the others. The lease alone is the
-calls that the keeper makes, sent over one connection by this process; the last row is the call without them.
+The program is /bin/true. Raw: the same program without a shim, started in turn with the others. The goal concerns the
+time besides the lease. The row for it has a server in place of the daemon, which repeats the daemon's answers at once.
 
 shim_bench.py [CALLS]
 """
+import contextlib
 import json
 import os
 import pathlib
+import select
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -27,118 +30,94 @@ CALLS = int(sys.argv[1]) if len(sys.argv) == 2 else 300  # of each kind
 GOAL = 5.0  # ms over the bare program, besides the lease
 PROGRAM = "/bin/true"
 SILENT = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]  # a call without a daemon writes a line
+ROWS = {"bare": "bare program", "inside": "shim inside a lease", "absent": "shim without a daemon",
+        "besides": "shim besides its lease", "own": "shim with a lease of its own"}
 
 
 def started(program, env):
     """Milliseconds from the start of the program to its end."""
     began = time.perf_counter()
-    os.waitpid(os.posix_spawn(program, [program], env, file_actions=SILENT), 0)
+    _, status = os.waitpid(os.posix_spawn(program, [program], env, file_actions=SILENT), 0)
+    assert status == 0, (program, status)
     return 1000 * (time.perf_counter() - began)
 
 
-class Caller:
-    """The calls of a keeper, with as little of its own as possible."""
+class Repeater:
+    """A server that gives the answers of a daemon, without a daemon's work. It leaves the long poll open."""
 
-    def __init__(self, path):
-        self.path = str(path)
+    def __init__(self, daemon, folder):
+        api = daemon.api()
+        status = api.get("/v1/status").body
+        made = api.post("/v1/leases", {"vram_bytes": 64 << 20, "consumer": "bench", "owner": {"connection": True}}).body
+        held = api.post(f"/v1/leases/{made['id']}/attach", {"pid": os.getpid(), "keeper_pid": os.getpid()}).body
+        ended = api.post(f"/v1/leases/{made['id']}/release", {}).body
+        api.close()
+        held["exit_record"] = f"{folder}/record.json"
+        self.answers = [("GET /v1/status", status), ("POST /v1/leases ", made), ("/attach ", held), ("/release ", ended)]
+        self.path = f"{folder}/repeater.sock"
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(self.path)
+        self.listener.listen(8)
+        threading.Thread(target=self.serve, daemon=True).start()
 
-    def ask(self, method, target, body=None):
-        text = b"" if body is None else json.dumps(body).encode()
-        key = f"Idempotency-Key: {os.urandom(16).hex()}\r\n" if method == "POST" else ""
-        self.sock.sendall(f"{method} {target} HTTP/1.1\r\nHost: x\r\n{key}Content-Type: application/json\r\n"
-                          f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
-        got = b""
-        while b"\r\n\r\n" not in got:
-            got += self.sock.recv(65536)
-        head, _, rest = got.partition(b"\r\n\r\n")
-        size = int(head.lower().partition(b"content-length:")[2].split()[0])
-        while len(rest) < size:
-            rest += self.sock.recv(65536)
-        assert head.split()[1].startswith(b"2"), rest
-        return json.loads(rest)
+    def serve(self):
+        poll, clients = select.epoll(), {}
+        poll.register(self.listener, select.EPOLLIN)
+        while True:
+            for number, _ in poll.poll():
+                if number == self.listener.fileno():
+                    client, _ = self.listener.accept()
+                    clients[client.fileno()] = client
+                    poll.register(client, select.EPOLLIN)
+                elif request := clients[number].recv(65536):  # a request comes in one piece
+                    self.answer(clients[number], request.split(b"\r\n", 1)[0].decode())
+                else:
+                    clients.pop(number).close()
 
-    @staticmethod
-    def record(folder):
-        """The exit record, which is durable before the release."""
-        file, place = os.open(folder / ".bench", os.O_WRONLY | os.O_CREAT), os.open(folder, os.O_RDONLY)
-        os.write(file, b"x" * 90)
-        os.fsync(file)
-        os.unlink(folder / ".bench")
-        os.fsync(place)
-        os.close(file), os.close(place)
-
-    def lease(self):
-        """Milliseconds of a lease that is taken, given a program, and released. The program is started before."""
-        child = subprocess.Popen(["sleep", "1000"])
-        try:
-            return self.timed_lease(child.pid)
-        finally:
-            child.kill()
-            child.wait()
-
-    def timed_lease(self, pid):
-        began = time.perf_counter()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as self.sock:
-            self.sock.connect(self.path)
-            self.ask("GET", "/v1/status")
-            made = self.ask("POST", "/v1/leases", {"vram_bytes": 64 << 20, "consumer": "bench", "command": PROGRAM,
-                                                   "owner": {"connection": True}})
-            assert made["state"] == "active", made
-            place = f"/v1/leases/{made['id']}"
-            held = self.ask("POST", f"{place}/attach", {"pid": pid, "keeper_pid": os.getpid()})
-            self.record(pathlib.Path(held["exit_record"]).parent)
-            self.ask("POST", f"{place}/release", {"exit_status": 0})
-        return 1000 * (time.perf_counter() - began)
+    def answer(self, client, line):
+        for start, body in self.answers:
+            if start in line:
+                text = json.dumps(body)
+                client.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+                               f"{text}".encode())
 
 
-def run(daemon, home):
+def measure(daemon, home):
     env = daemon.env(HOME=home, PATH=f"{BIN}:/usr/bin:/bin")
+    del env["LD_LIBRARY_PATH"]  # the folder of the simulated cards, where the loader would look for each library
     subprocess.run(["sublet", "shim", "add", "true", "--vram", "64MiB", "--real", PROGRAM], env=env, check=True,
                    stderr=subprocess.DEVNULL)
     shim = f"{home}/.local/share/sublet/shims/true"
-    without = env | {"SUBLET_HOST": f"unix://{home}/nowhere"}
-    rows = {name: [] for name in ("bare", "inside", "absent", "own", "lease")}
-    caller = Caller(daemon.socket)
+    repeater = Repeater(daemon, home)
+    calls = {"bare": (PROGRAM, env), "absent": (shim, env | {"SUBLET_HOST": f"unix://{home}/nowhere"}),
+             "besides": (shim, env | {"SUBLET_HOST": f"unix://{repeater.path}"}), "own": (shim, env)}
     again = [sys.executable, __file__, "--inside", shim, str(CALLS)]
     inside = subprocess.run(["sublet", "run", "-q", "--vram", "64MiB", "--", *again], env=env, check=True,
-                            capture_output=True, text=True)
-    rows["inside"] = json.loads(inside.stdout)
+                            stdout=subprocess.PIPE, text=True)
+    rows = {name: [] for name in calls}
     for _ in range(CALLS):  # in turn, so that each has the same neighbours
-        rows["bare"].append(started(PROGRAM, env))
-        rows["absent"].append(started(shim, without))
-        rows["own"].append(started(shim, env))
-        rows["lease"].append(caller.lease())
-    return rows
-
-
-def tenth(values):
-    """The time that a tenth of the calls undercuts: what a call takes when nothing else wants the processor."""
-    return statistics.quantiles(values, n=10)[0]
+        for name, call in calls.items():
+            rows[name].append(started(*call))
+    return rows | {"inside": json.loads(inside.stdout)}
 
 
 def show(rows):
-    texts = {"bare": "bare program", "inside": "shim inside a lease", "absent": "shim without a daemon",
-             "own": "shim with a lease of its own", "lease": "the lease alone"}
-    bare = [tenth(rows["bare"]), statistics.median(rows["bare"])]
+    """p10 is what a call takes when nothing else wants the processor."""
+    def both(values):
+        return statistics.quantiles(values, n=10)[0], statistics.median(values)
+
+    bare = both(rows["bare"])
     print(f"{'':<32} {'p10 ms':>8} {'over bare':>10} {'p50 ms':>8} {'over bare':>10} {'ratio to raw':>13}")
-
-    def line(text, values, more=""):
-        print(f"{text:<32} {values[0]:8.2f} {values[0] - bare[0]:10.2f} {values[1]:8.2f} {values[1] - bare[1]:10.2f} "
-              f"{values[0] / bare[0]:13.1f}{more}")
-
-    for name, text in texts.items():
-        line(text, [tenth(rows[name]), statistics.median(rows[name])])
-    line("shim besides its lease", [measure(rows["own"]) - measure(rows["lease"])
-                                    for measure in (tenth, statistics.median)], f"   goal {GOAL:.0f} over bare")
+    for name, text in ROWS.items():
+        low, half = both(rows[name])
+        goal = f"   goal {GOAL:.0f} over bare" if name == "besides" else ""
+        print(f"{text:<32} {low:8.2f} {low - bare[0]:10.2f} {half:8.2f} {half - bare[1]:10.2f} {half / bare[1]:13.1f}"
+              f"{goal}")
 
 
 def main():
-    with tempfile.TemporaryDirectory() as home:
-        daemon = Daemon()
-        try:
-            show(run(daemon.start(), home))
-        finally:
-            daemon.close()
+    with tempfile.TemporaryDirectory() as home, contextlib.closing(Daemon()) as daemon:
+        show(measure(daemon.start(), home))
 
 
 if __name__ == "__main__":
