@@ -53,7 +53,8 @@ class Repeater:
         ended = api.post(f"/v1/leases/{made['id']}/release", {}).body
         api.close()
         held["exit_record"] = f"{folder}/record.json"
-        self.answers = [("GET /v1/status", status), ("POST /v1/leases ", made), ("/attach ", held), ("/release ", ended)]
+        self.answers = [("GET /v1/status", status), ("POST /v1/leases ", made), ("/attach ", held),
+                        ("/release ", ended)]
         self.path = f"{folder}/repeater.sock"
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(self.path)
@@ -78,8 +79,8 @@ class Repeater:
         for start, body in self.answers:
             if start in line:
                 text = json.dumps(body)
-                client.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-                               f"{text}".encode())
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(text)}"
+                client.sendall(f"{head}\r\n\r\n{text}".encode())
 
 
 def measure(daemon, home):
