@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +16,16 @@ from tests.support.shims import Home, installation
 from tests.support.sublet import ROOT, wait_until
 from tests.support.terminal import Shell
 
+# Ends by an interrupt, and says when a shell has continued it.
+JOB = """
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
+print("job-is-up", flush=True)
+while signal.sigwait({signal.SIGCONT}):
+    print("job-continued", flush=True)
+"""
 TOOL = 'echo "in: $(cat)"; for word; do echo "[$word]"; done; echo to-stderr >&2; exit ${STATUS:-0}'
 
 
@@ -101,21 +112,21 @@ def test_a_signal_in_the_queue_ends_the_shim(home, full):
     assert tool.returncode == -signal.SIGTERM
 
 
-def test_the_terminal_is_the_programs(home):
+def test_the_terminal_is_the_programs(home, tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
     home.add("tty", "--real", "/usr/bin/tty")
-    home.add("sleep", "--real", "/bin/sleep")
+    home.add("python3", "--real", sys.executable)
     with Shell(home.env()) as shell:
         shell.type("tty; stty size | cat")
         shell.expect(r"/dev/pts/\d+")
         shell.expect("40 200")
         shell.prompt()
-        shell.type("sleep 1000")
-        shell.expect("sleep 1000")
-        reaches(home, "sleep", "active")
+        shell.type(f"python3 {tmp_path}/job.py")
+        shell.expect("job-is-up")
         shell.key("z")
         shell.prompt()
         shell.type("fg")
-        shell.expect("sleep 1000")
+        shell.expect("job-continued")
         shell.key("c")
         shell.prompt()
         assert shell.status() == 130
