@@ -102,7 +102,7 @@ int run_detached(const Common& common, RunFlags flags) {
   Look look = look_for(common);
   learn_devices(*status, look);
   Talk talk(common, -1, false, look);
-  if (const auto taken = take_wish(flags.lease, *client, *status, talk); !taken) return fail(taken.error());
+  if (const auto taken = take_wish(flags.lease, *client, *status, &talk); !taken) return fail(taken.error());
   const auto size = choose_size(flags.lease, work.name, *status, *client);
   if (!size) return fail(size.error());
   if (!size->why.empty() && !common.json)
