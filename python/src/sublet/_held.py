@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import threading
-from typing import Dict, List, Optional, Protocol, Tuple
+from typing import Dict, Optional, Protocol, Tuple
 
 from .errors import SubletError
 
@@ -37,6 +37,7 @@ class Holding(Protocol):
 
 _lock = threading.RLock()
 _held: Dict[str, Holding] = {}  # by id, the oldest first
+_devices: Dict[str, int] = {}  # number of held leases by device
 _before: Optional[Dict[str, Optional[str]]] = None  # the values to restore; None: nothing is set
 _set: Dict[str, str] = {}
 
@@ -44,6 +45,9 @@ _set: Dict[str, str] = {}
 def hold(lease: Holding) -> None:
     """Adds a granted lease."""
     with _lock:
+        if lease.id not in _held:
+            for device in lease.devices:
+                _devices[device] = _devices.get(device, 0) + 1
         _held[lease.id] = lease
         _show()
 
@@ -51,8 +55,13 @@ def hold(lease: Holding) -> None:
 def let_go(lease: Holding) -> None:
     """Removes a lease that was given back."""
     with _lock:
-        if _held.pop(lease.id, None) is not None:
-            _show()
+        if _held.pop(lease.id, None) is None:
+            return
+        for device in lease.devices:
+            _devices[device] -= 1
+            if _devices[device] == 0:
+                del _devices[device]
+        _show()
 
 
 def is_held(lease_id: str) -> bool:
@@ -86,10 +95,7 @@ def cuda_is_initialised() -> bool:
 def _wanted() -> Dict[str, str]:
     if not _held:
         return {}
-    devices: List[str] = []
-    for lease in _held.values():
-        devices += [device for device in lease.devices if device not in devices]
-    return {**next(iter(_held.values())).variables, "CUDA_VISIBLE_DEVICES": ",".join(devices)}
+    return {**next(iter(_held.values())).variables, "CUDA_VISIBLE_DEVICES": ",".join(_devices)}
 
 
 def _show() -> None:
@@ -122,6 +128,7 @@ def _forked() -> None:
     global _lock, _before, _set
     _lock = threading.RLock()
     _held.clear()
+    _devices.clear()
     _before, _set = None, {}
 
 
