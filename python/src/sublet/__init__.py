@@ -16,10 +16,10 @@ from ._status import Device, Status, Warn, status
 from ._version import __version__
 from ._wait import Waiting
 from ._why import Reason, Why
-from .errors import (BadRequest, CannotPreempt, ClientError, DaemonUnavailable, Denied, Disconnected, Draining, External,
-                     ForkedLease, GpuLost, HostMemory, InUse, LeaseEnded, LeaseExpired, Memory, NotFound, NotHeld,
-                     PauseUnsafe, Priority, Quota, Refusal, ResumeBlocked, Settling, Share, Stale, SubletError, TooLarge,
-                     Unavailable, Unkillable, Unverified, WaitTimeout, WouldWait)
+from .errors import (BadRequest, CannotPreempt, ClientError, DaemonUnavailable, Denied, Disconnected, Draining,
+                     External, ForkedLease, GpuLost, HostMemory, InUse, LeaseEnded, LeaseExpired, Memory, NotFound,
+                     NotHeld, PauseUnsafe, Priority, Quota, Refusal, ResumeBlocked, Settling, Share, Stale, SubletError,
+                     TooLarge, Unavailable, Unkillable, Unverified, WaitTimeout, WouldWait)
 
 __all__ = ["BadRequest", "CannotPreempt", "ClientError", "DaemonUnavailable", "Denied", "Device", "Disconnected",
            "Draining", "Event", "Events", "External", "ForkedLease", "GpuLost", "HostMemory", "InUse", "Lease",

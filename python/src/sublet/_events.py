@@ -10,7 +10,8 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence
 from urllib.parse import urlencode
 
 from ._endpoint import Endpoint, resolve
-from ._http import ANSWER_SECONDS, FIRST_PAUSE, LONGEST_PAUSE, Broken, Call, Reader, connect, decode, encode, unavailable
+from ._http import (ANSWER_SECONDS, FIRST_PAUSE, LONGEST_PAUSE, Broken, Call, Reader, connect, decode, encode,
+                    unavailable)
 from .errors import Disconnected, SubletError
 
 HEARTBEAT_SECONDS = 15
@@ -48,6 +49,7 @@ class Events(Iterator[Event]):
                 if event is not None:
                     return event
             if self._closed:
+                self._lose()
                 raise StopIteration
             self._receive()
 
@@ -86,6 +88,8 @@ class Events(Iterator[Event]):
             try:
                 if self._socket is None:
                     self._open()
+                    if self._blocks:
+                        return
                 assert self._socket is not None
                 piece = self._socket.recv(65536)
                 if not piece:

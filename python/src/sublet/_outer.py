@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease inside which a request is made: an outer `sublet.lease` of the same context, or the lease of `sublet run`."""
+"""The lease inside which a request is made, and the device that the user's environment names."""
 from __future__ import annotations
 
 import contextlib

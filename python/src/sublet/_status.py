@@ -36,7 +36,7 @@ class Warn:
 
 @dataclass(frozen=True)
 class Status:
-    """What `sublet status` shows."""
+    """The state of the daemon, as `sublet status` shows it."""
 
     version: str
     devices: Tuple[Device, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a waiting lease waits for, and the line that tells it on a terminal."""
+"""The state of a wait as a value, and the line that tells it on a terminal."""
 from __future__ import annotations
 
 import os
