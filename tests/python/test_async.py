@@ -159,6 +159,24 @@ def test_a_cancelled_request_leaves_no_lease(place):
     assert place.leases() == []
 
 
+def test_a_cancelled_release_is_still_a_release(place):
+    async def main():
+        for pauses in range(8):
+            lease = sublet.lease("1GiB")
+            await lease.__aenter__()
+            task = asyncio.create_task(lease.__aexit__())
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            if lease.held:  # it was cancelled before its first step
+                await lease.__aexit__()
+
+    asyncio.run(main())
+    assert place.leases() == []
+
+
 def test_async_waits_outlive_a_restart_of_the_daemon(full):
     async def main():
         waiting = asyncio.Event()

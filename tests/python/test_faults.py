@@ -7,7 +7,9 @@ import threading
 import pytest
 
 import sublet
+from conftest import CONFIG
 from tests.support.sublet import GIB, wait_until
+from tests.support.tcp import free_port
 
 
 def is_gone(place):
@@ -103,6 +105,23 @@ def test_a_socket_with_a_long_path_is_found(place, tmp_path, monkeypatch):
     (folder / "s").symlink_to(place.daemon.socket)
     monkeypatch.setenv("SUBLET_HOST", f"unix://{folder}/s")
     assert len(f"{folder}/s") > 108 and sublet.status().devices
+
+
+def test_over_tcp_tables_are_read_and_leases_refused(start_place, monkeypatch, tmp_path):
+    port = free_port()
+    place = start_place(config=CONFIG + f'[api]\ntcp = "127.0.0.1:{port}"\n')
+    place.daemon.cli("token", "create", "--scope", "submit", "--name", "it", "--file", tmp_path / "token", check=0)
+    monkeypatch.setenv("SUBLET_HOST", f"http://127.0.0.1:{port}")
+    with pytest.raises(sublet.SubletError):
+        sublet.status()
+    monkeypatch.setenv("SUBLET_TOKEN_FILE", str(tmp_path / "token"))
+    assert sublet.status().devices and list(sublet.events(since="0", follow=False))
+    with pytest.raises(sublet.Denied) as refused:
+        sublet.lease("1GiB").acquire()
+    assert "process" in refused.value.message and refused.value.hint
+    (tmp_path / "token").write_text("two words")
+    with pytest.raises(sublet.BadRequest):
+        sublet.status()
 
 
 # --- forks ---

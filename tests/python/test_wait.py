@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import sublet
+from conftest import CONFIG
 from tests.support.sublet import GIB, wait_until
 
 
@@ -89,6 +90,19 @@ def test_a_lease_that_is_ended_while_it_waits_says_so(full):
     full.daemon.cli("release", "waiter", check=0)
     thread.join(60)
     assert ended[0].value.numbers == {"end_reason": "cancelled"}
+
+
+def test_a_stopped_process_misses_its_offers_and_waits_on(start_place):
+    place = start_place(config=CONFIG + '[queue]\nclaim_window = "3s"\n')
+    with sublet.lease("3GiB"):
+        child = place.python(WAITER)
+        wait_until(lambda: place.leases("queued"), "it waits")
+        child.send_signal(signal.SIGSTOP)
+    wait_until(lambda: [lease for lease in place.leases() if lease["lapsed_offers"]], "an offer lapsed")
+    child.send_signal(signal.SIGCONT)
+    assert child.stdout.readline() == "granted\n"
+    child.stdin.close()
+    assert child.wait(60) == 0
 
 
 def test_a_wait_outlives_a_restart_of_the_daemon(full):

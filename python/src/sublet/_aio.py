@@ -16,7 +16,8 @@ from ._endpoint import Endpoint
 from ._http import Broken, Call, Reader, Retry, address_of, decode, encode
 from .errors import SubletError
 
-MOST_CONNECTIONS = 32  # at the same time; `limits.connections` of a user is 256
+MOST_CONNECTIONS = 64  # at the same time; `limits.connections` of a user is 256
+MOST_IDLE = 4  # connections that stay open while a lease is held
 _T = TypeVar("_T", bound=asyncio.BaseProtocol)
 
 
@@ -179,7 +180,8 @@ class AsyncClient:
             wire.close()
             raise
         self.met = True
-        if self._users > 0 and not call.alone:
+        needed = len(self._idle) < MOST_IDLE or self._slots.locked()
+        if self._users > 0 and needed and not call.alone:
             self._idle.append(wire)
         else:
             wire.close()

@@ -21,7 +21,7 @@ from .errors import DaemonUnavailable, Denied, Disconnected, SubletError, error_
 ANSWER_SECONDS = 60.0  # an answer that takes longer counts as a broken connection
 RECONNECT_SECONDS = 30.0  # the default of lease.reconnect: so long a call survives the absence of the daemon
 BUSY_SECONDS = 10.0  # a call is repeated for so long after 503
-MOST_IDLE = 8  # connections that a client keeps open
+MOST_IDLE = 4  # connections that a client keeps open
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 

@@ -2,6 +2,7 @@
 """Leases as objects: context managers for threads and for asyncio, and a decorator."""
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -11,12 +12,12 @@ from typing import Any, Callable, Dict, Optional, Tuple, TypeVar, cast
 
 from . import _held, _outer, _pause
 from ._aio import async_client
-from ._flow import Document, Flow, OnWait, Wish, acquire, drive, drive_async, path_of, resize
+from ._flow import BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, drive, drive_async, path_of, resize
 from ._http import Call, Client, client_here
 from ._pause import OnPause, OnResume, Pauses
 from ._size import Seconds, Size, format_size, parse_size, seconds_of
 from ._why import Why, why_of
-from .errors import ForkedLease, InUse, NotHeld, PauseUnsafe, Stale, TooLarge, ended_error
+from .errors import ForkedLease, InUse, NotHeld, PauseUnsafe, Stale, SubletError, TooLarge, ended_error
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_RESIDUE = 512 << 20  # what a CUDA context keeps while its program is paused
@@ -226,12 +227,20 @@ class Lease:
         self._forget()
         if self._nested:
             return
-        if self._pauses is not None:
-            self._pauses.leave()
+        answer = self._pauses.leave() if self._pauses is not None else None
         try:
+            if answer is not None:
+                with contextlib.suppress(SubletError):
+                    yield answer
             yield from self._end(patience=30.0)
         except Stale:
             pass  # it has ended already
+        except SubletError:
+            raise
+        except BaseException:  # Ctrl-C or a cancellation: once more, and quickly
+            with contextlib.suppress(SubletError, OSError):
+                yield from self._end(BRIEF_SECONDS)
+            raise
         finally:
             _held.let_go(self)
 
@@ -351,8 +360,9 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
     Sizes are bytes, or texts such as "8GiB"; times are seconds or a timedelta. `name` is the name under which the
     daemon remembers sizes and run times, `tag` a name for this lease that is unique among those of the user.
     `min_vram` accepts a smaller lease now. `wait=False` raises `WouldWait` instead of waiting, and `timeout` raises
-    `WaitTimeout`. `on_wait` is called with a `Waiting` about every two seconds, in the waiting thread. `on_pause` and
-    `on_resume` make the program cooperative, see `Lease.safe_point`; `residue` is what stays on each device meanwhile.
+    `WaitTimeout`. `on_wait` is called with a `Waiting` about every two seconds, in the waiting thread. It must return
+    soon, since an offer of memory lasts for `queue.claim_window` (10 s). `on_pause` and `on_resume` make the program
+    cooperative, see `Lease.safe_point`; `residue` is what stays on each device meanwhile.
 
     Inside another lease, or inside `sublet run`, it uses the outer lease. Then it never waits, `tier`, `priority` and
     names have no effect, and a larger size raises `TooLarge`.

@@ -2,10 +2,10 @@
 """The lease inside which a request is made, and the device that the user's environment names."""
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
+import shlex
 from typing import Any, List, Optional
-from urllib.parse import quote
 
 from . import _held
 from ._endpoint import Endpoint
@@ -74,10 +74,12 @@ def wished_device() -> Flow[Optional[str]]:
     raise BadRequest(f"CUDA_VISIBLE_DEVICES is '{visible}', which is {len(meant)} of {len(devices)} devices", _HINT)
 
 
+@functools.lru_cache(maxsize=1)
 def command_line() -> str:
     """Returns the command of this process as the daemon shows it to its owner and to admins."""
-    with contextlib.suppress(OSError):
+    try:
         with open("/proc/self/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-        return " ".join(quote(word.decode("utf-8", "replace"), safe="/.-_=:,+@~ ") for word in words if word)[:1000]
-    return ""
+            words = file.read().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return ""
+    return "".join(character if character.isprintable() else " " for character in shlex.join(words[:-1]))[:1000]

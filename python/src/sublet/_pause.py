@@ -24,6 +24,7 @@ from .errors import Denied, NotFound, Stale, SubletError
 ORDER_SECONDS = 50.0  # the daemon answers the question for orders after this time
 MOST_DENIALS = 6  # a restarted daemon may not know yet that this process belongs to the lease
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+LEAVING = "the program gives its lease back"
 
 
 @dataclass(frozen=True)
@@ -240,11 +241,23 @@ class Pauses:
 
     # --- the background thread ---
 
-    def leave(self) -> None:
-        """The program gives the lease back: from now on the thread answers for it."""
+    def leave(self) -> Optional[Call]:
+        """The program gives the lease back: from now on the thread answers for it. Returns the answer to a present
+        order, if no callback has it.
+        """
         with self._changed:
             self._leaving = True
             self._notify()
+            if self._busy:
+                return None
+            if self._phase is _Phase.ASKED and self._order is not None:
+                self._phase = _Phase.RUNNING
+                return self._answer(self._order.number, "refused", LEAVING)
+            number, self._resume_number = self._resume_number, 0
+            if number:
+                self._phase = _Phase.RUNNING
+                return self._answer(number, "resumed")
+            return None
 
     async def watch(self, client: AsyncClient) -> None:
         """Asks for orders until the lease has ended."""
@@ -303,7 +316,7 @@ class Pauses:
         with self._changed:
             if order["order"] == "yield":
                 if self._leaving:
-                    return self._answer(number, "refused", "the program gives its lease back")
+                    return self._answer(number, "refused", LEAVING)
                 if self._phase is _Phase.PAUSED:
                     return self._answer(number, "yielded")
                 if self._phase in (_Phase.RUNNING, _Phase.ASKED):
