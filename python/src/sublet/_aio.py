@@ -156,7 +156,7 @@ class AsyncClient:
 
     async def call(self, call: Call) -> Any:
         """Returns the document of the answer; errors as for `Client.call`. A cancelled call may have been made."""
-        retry = Retry(call, self.endpoint, self.met)
+        retry = Retry(call, self.endpoint)
         request = encode(call, self.endpoint)
         fresh = call.alone
         while True:
@@ -169,7 +169,7 @@ class AsyncClient:
                 if not fresh and isinstance(problem, OSError) and self.met:
                     fresh = True
                     continue
-                pause = retry.pause_after(problem)
+                pause = retry.pause_after(problem, self.met)
             await asyncio.sleep(pause)
 
     async def _try(self, request: bytes, call: Call, fresh: bool) -> Any:

@@ -232,7 +232,7 @@ async def _do_async(step: Step, client: AsyncClient) -> Any:
 async def _look_async(look: Look, client: AsyncClient) -> Any:
     """All waiting leases of the loop share one stream of events: so a thousand waits take one connection."""
     call = Call("GET", path_of(look.lease), lease_token=look.token)
-    retry = Retry(call, client.endpoint, True)
+    retry = Retry(call, client.endpoint)
     while True:
         try:
             async with client.listening(look.lease) as heard:
@@ -242,8 +242,8 @@ async def _look_async(look: Look, client: AsyncClient) -> Any:
                 await asyncio.wait([heard], timeout=look.seconds)
             return await client.call(call)
         except OSError as problem:
-            await asyncio.sleep(retry.pause_after(problem))
+            await asyncio.sleep(retry.pause_after(problem, True))
         except SubletError as problem:
             if problem.status != 503:
                 raise
-            await asyncio.sleep(retry.pause_after(problem))
+            await asyncio.sleep(retry.pause_after(problem, True))

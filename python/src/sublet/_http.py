@@ -164,13 +164,15 @@ class _Connection:
 class Retry:
     """Decides after a failed try whether a call is tried again, and after which pause."""
 
-    def __init__(self, call: Call, endpoint: Endpoint, met: bool) -> None:
+    def __init__(self, call: Call, endpoint: Endpoint) -> None:
         self._began = time.monotonic()
         self._pause = FIRST_PAUSE
-        self._call, self._endpoint, self._met = call, endpoint, met
+        self._call, self._endpoint = call, endpoint
 
-    def pause_after(self, problem: Exception) -> float:
-        """Returns the pause in seconds before the next try, or raises the error for the caller."""
+    def pause_after(self, problem: Exception, met: bool) -> float:
+        """Returns the pause in seconds before the next try, or raises the error for the caller. `met`: the daemon has
+        answered before.
+        """
         spent = time.monotonic() - self._began
         if isinstance(problem, SubletError):
             if problem.status != 503 or spent > min(BUSY_SECONDS, self._call.patience):
@@ -178,7 +180,7 @@ class Retry:
         elif isinstance(problem, PermissionError):
             raise Denied(f"this user may not open the socket {self._endpoint.path}",
                          "ask an admin to add you to the group that may use the socket (usually 'sublet')") from None
-        elif not self._met:
+        elif not met:
             raise unavailable(self._endpoint, problem) from None
         elif spent > self._call.patience:
             raise Disconnected(f"the daemon at {self._endpoint.url} went away, and was not back after {spent:.0f} s",
@@ -211,7 +213,7 @@ class Client:
         Raises the class of a refusal, `DaemonUnavailable` if no daemon was ever reached, and `Disconnected` if it does
         not come back in time. A call that changes something must be safe to repeat.
         """
-        retry = Retry(call, self.endpoint, self.met)
+        retry = Retry(call, self.endpoint)
         request = encode(call, self.endpoint)
         fresh = False
         while True:
@@ -222,7 +224,7 @@ class Client:
                 if not fresh and isinstance(problem, OSError) and self.met:
                     fresh = True
                     continue
-                time.sleep(retry.pause_after(problem))
+                time.sleep(retry.pause_after(problem, self.met))
 
     def _try(self, request: bytes, seconds: float, fresh: bool) -> Any:
         connection = self._take(fresh)
