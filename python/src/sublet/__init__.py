@@ -9,7 +9,8 @@
 docs/python.md of the project describes the package.
 """
 from ._events import Event, Events, events
-from ._lease import Lease, current, lease, leased
+from ._lease import Lease, current
+from ._make import lease, leased
 from ._pause import Order
 from ._run import run
 from ._status import Device, Status, Warn, status

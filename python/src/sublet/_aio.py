@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import weakref
-from typing import Any, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, AsyncIterator, Dict, List, Optional, Tuple, TypeVar
 
 from ._endpoint import Endpoint
 from ._http import Broken, Call, Reader, Retry, address_of, decode, encode
@@ -198,7 +198,7 @@ class AsyncClient:
     # --- waits ---
 
     @contextlib.asynccontextmanager
-    async def listening(self, lease: str) -> Any:
+    async def listening(self, lease: str) -> "AsyncIterator[asyncio.Future[None]]":
         """Gives a future that is done once the lease may no longer be queued. Look at the lease before you wait for it:
         the stream may be younger than the change. Raises OSError or an error if the stream cannot be opened.
         """

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ._endpoint import Endpoint, resolve
 from .errors import DaemonUnavailable, Denied, Disconnected, SubletError, error_of
@@ -118,7 +118,7 @@ def decode(status: int, body: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def address_of(path: str) -> Any:
+def address_of(path: str) -> Iterator[str]:
     """Gives an address for the socket at `path`. A path too long for an address is reached through its folder."""
     if len(os.fsencode(path)) < 108:
         yield path

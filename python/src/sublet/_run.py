@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from ._size import Seconds, Size, parse_size, seconds_of
 from .errors import NotFound
@@ -21,7 +21,8 @@ def run(command: Sequence[Union[str, "os.PathLike[str]"]], *, vram: Optional[Siz
     ended it. `sublet` itself gives 124 if `timeout` (seconds in the queue) is over, 75 if it would have to wait with
     `wait=False`, 69 without a daemon, and 125 to 127 if the program could not be started. `check=True` raises
     `subprocess.CalledProcessError` for all of these. Without `vram` the daemon's memory of earlier runs tells the size.
-    Other options go to `subprocess.run`. Raises `NotFound` if the command `sublet` is not installed.
+    Other options are those of `subprocess.run`. Ctrl-C ends the program too. Raises `NotFound` if the command `sublet`
+    is not installed.
     """
     path = (options.get("env") or os.environ).get("PATH")
     program = shutil.which("sublet", path=path)
@@ -36,4 +37,24 @@ def run(command: Sequence[Union[str, "os.PathLike[str]"]], *, vram: Optional[Siz
             words += [flag, value]
     if not wait:
         words.append("--no-wait")
-    return subprocess.run([*words, "--", *[os.fspath(word) for word in command]], check=check, **options)
+    return _run([*words, "--", *[os.fspath(word) for word in command]], check, options)
+
+
+def _run(words: List[str], check: bool, options: Dict[str, Any]) -> "subprocess.CompletedProcess[Any]":
+    """As `subprocess.run`, which would kill `sublet run` soon after Ctrl-C: then the program would run on."""
+    sent = options.pop("input", None)
+    if sent is not None:
+        options["stdin"] = subprocess.PIPE
+    if options.pop("capture_output", False):
+        options["stdout"] = options["stderr"] = subprocess.PIPE
+    with subprocess.Popen(words, **options) as process:
+        try:
+            out, err = process.communicate(sent)
+        except BaseException:
+            process.terminate()  # `sublet run` passes it on to the program, and waits for its end
+            process.wait()
+            raise
+    done: "subprocess.CompletedProcess[Any]" = subprocess.CompletedProcess(words, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done

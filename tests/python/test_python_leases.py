@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -214,6 +215,23 @@ def test_run_gives_the_exit_status(place):
     with pytest.raises(sublet.NotFound) as missing:
         sublet.run(["true"], vram="1GiB", env={"PATH": "/nowhere"})
     assert "PATH" in missing.value.hint
+
+
+def test_ctrl_c_ends_the_program_of_run(place):
+    text = ("import sublet\n"
+            "script = 'trap \"echo ending; exit 3\" TERM; echo begun; while :; do sleep 1 & wait $!; done'\n"
+            "try: sublet.run(['sh', '-c', script], vram='1GiB')\n"
+            "except KeyboardInterrupt: print('interrupted', flush=True)\n")
+    child = place.python(text)
+    assert child.stdout.readline() == "begun\n"
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "ending\n" and child.stdout.readline() == "interrupted\n"
+    assert child.wait(60) == 0 and place.leases() == []
+
+
+def test_run_sends_input(place):
+    done = sublet.run(["cat"], vram="1GiB", input="text", text=True, capture_output=True)
+    assert done.stdout == "text" and done.returncode == 0
 
 
 def test_status_shows_devices_and_counts(place):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import sublet
-from conftest import CONFIG
+from tests.support.python_place import CONFIG
 from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import free_port
 
