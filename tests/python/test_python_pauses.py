@@ -36,6 +36,15 @@ def is_asked(lease):
     wait_until(lambda: lease._pauses._phase.name == "ASKED", "the order is there")
 
 
+def is_paused_and_resumed(place, lease):
+    pause = ask(place, "pause", lease)
+    is_asked(lease)
+    thread = threading.Thread(target=lease.safe_point)
+    thread.start()
+    assert pause.wait(60) == 0 and ask(place, "resume", lease).wait(60) == 0
+    thread.join(60)
+
+
 def test_a_program_yields_at_a_safe_point(place):
     program = Program()
     with sublet.lease("1GiB", on_pause=program.on_pause, on_resume=program.on_resume, residue="64MiB") as lease:
@@ -65,6 +74,7 @@ def test_a_program_yields_at_a_safe_point(place):
             assert inner.safe_point() is False
             with pytest.raises(sublet.InUse):
                 sublet.lease("512MiB", on_pause=program.on_pause).acquire()
+            assert sublet.current() is inner
 
 
 def test_other_threads_wait_at_their_safe_points(place):
@@ -272,6 +282,41 @@ def test_a_preemptor_gets_memory_that_a_program_frees(place):
     assert holder.wait(60) == 0, holder.stderr.read()
 
 
+def test_callbacks_of_a_nested_lease_end_with_it(place):
+    program = Program()
+
+    def registered(lease):
+        return place.get(f"/v1/leases/{lease.id}/cooperate")["registered"]
+
+    with sublet.lease("1GiB") as outer:
+        for calls in (2, 4):
+            with sublet.lease("512MiB", on_pause=program.on_pause, on_resume=program.on_resume) as inner:
+                assert registered(outer) and inner.id == outer.id
+                is_paused_and_resumed(place, inner)
+                assert len(program.calls) == calls
+            assert registered(outer) is None
+
+
+INSIDE = """
+import sublet, threading
+with sublet.lease("512MiB", on_pause=lambda order: print("pause", flush=True),
+                  on_resume=lambda: print("resume", flush=True)) as lease:
+    print(lease.nested, flush=True)
+    while not lease.safe_point():
+        threading.Event().wait(0.01)
+"""
+
+
+def test_a_program_of_sublet_run_has_callbacks(place):
+    child = place.daemon.spawn("sublet", "run", "-q", "--vram", "1GiB", "--tag", "it", "--", "python3", "-c", INSIDE,
+                               env=place.env())
+    assert child.stdout.readline() == "True\n", child.communicate()
+    place.daemon.cli("pause", "it", check=0)
+    assert child.stdout.readline() == "pause\n"
+    place.daemon.cli("resume", "it", check=0)
+    assert child.communicate(timeout=60)[0] == "resume\n" and child.returncode == 0
+
+
 def test_several_cooperative_leases_share_one_thread(place):
     def threads():
         return [thread for thread in threading.enumerate() if thread.name == "sublet-orders"]
@@ -288,12 +333,7 @@ def test_several_cooperative_leases_share_one_thread(place):
         taker.join()
     assert len(threads()) == 1
     for lease in leases:
-        pause = ask(place, "pause", lease)
-        is_asked(lease)
-        thread = threading.Thread(target=lease.safe_point)
-        thread.start()
-        assert pause.wait(60) == 0 and ask(place, "resume", lease).wait(60) == 0
-        thread.join(60)
+        is_paused_and_resumed(place, lease)
     assert [program.calls for program in programs] == [["pause", "resume"]] * 3
     for lease in leases:
         lease.release()

@@ -221,9 +221,13 @@ class AsyncClient:
             self._opening = self.loop.create_future()
             try:
                 stream = await self._open(_EventWire(self))
-                assert stream.transport is not None
-                stream.transport.write(encode(Call("GET", "/v1/events?type=lease"), self.endpoint))
-                await stream.opened
+                try:
+                    assert stream.transport is not None
+                    stream.transport.write(encode(Call("GET", "/v1/events?type=lease"), self.endpoint))
+                    await stream.opened
+                except BaseException:
+                    stream.close()
+                    raise
                 self._stream = stream
             finally:
                 self._opening.set_result(None)

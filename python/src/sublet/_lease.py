@@ -167,7 +167,7 @@ class Lease:
             raise InUse(f"{self.id} is held already", "make another object by sublet.lease(...)")
         assert self._client is not None
         self._previous = _current.get()
-        self._nested, self._outer, self._pauses, self._program_env = False, None, None, None
+        self._nested, self._outer, self._pauses, self._program_env, self._token = False, None, None, None, ""
         outer = yield from self._find_outer()
         if outer is not None:
             self._join(outer, int(self._body["vram_bytes"]))
@@ -219,13 +219,15 @@ class Lease:
 
     def _give_back(self) -> Flow[None]:
         self._forget()
+        if self._pauses is not None:
+            with contextlib.suppress(SubletError):
+                yield from self._pauses.leave()
         if self._nested:
-            return
-        answer = self._pauses.leave() if self._pauses is not None else None
-        try:
-            if answer is not None:
+            if self._pauses is not None:
                 with contextlib.suppress(SubletError):
-                    yield answer
+                    yield from self._pauses.withdraw()
+            return
+        try:
             yield from self._end(patience=30.0)
         except (Stale, NotFound):
             pass  # it has ended already
@@ -288,11 +290,12 @@ class Lease:
 
     def _register(self) -> Flow[None]:
         assert self._on_pause is not None and self._client is not None
-        if self._outer is not None:
+        if self._outer is not None and self._outer._pauses is not None:
             self._forget()
             raise InUse(f"the outer lease {self.id} has the callbacks of this process",
                         "give on_pause and on_resume to the outer sublet.lease")
-        pauses = Pauses(self._client, self.id, self._token, min(self._residue, self.vram_bytes), self._on_pause,
+        token = self._outer._token if self._outer is not None else self._token
+        pauses = Pauses(self._client, self.id, token, min(self._residue, self.vram_bytes), self._on_pause,
                         self._on_resume)
         try:
             yield pauses.registration()
@@ -321,12 +324,15 @@ class Lease:
     @property
     def paused(self) -> bool:
         """True between the return of `on_pause` and the return of `on_resume`."""
-        pauses = self._pauses if self._outer is None else self._outer._pauses
+        pauses = self._all_pauses()
         return pauses is not None and pauses.paused
+
+    def _all_pauses(self) -> Optional[Pauses]:
+        return self._pauses if self._pauses is not None or self._outer is None else self._outer._pauses
 
     def _pauses_here(self) -> Optional[Pauses]:
         self._must_be_held()
-        return self._pauses if self._outer is None else self._outer._pauses
+        return self._all_pauses()
 
     # --- checks ---
 

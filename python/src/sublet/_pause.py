@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._aio import AsyncClient, async_client
 from ._endpoint import Endpoint
-from ._flow import path_of
+from ._flow import Flow, path_of
 from ._http import Call, Client
 from .errors import Denied, NotFound, Stale, SubletError
 
@@ -66,6 +66,7 @@ class Pauses:
         self._resume_number = 0  # of an unanswered resume order; 0: none
         self._over = False  # the lease has ended: no more orders come
         self._leaving = False  # the program gives the lease back and is asked nothing more
+        self._withdrawn = False  # the lease lives on without callbacks
         self._unsent: Optional[Call] = None  # an answer that did not reach the daemon
 
     @property
@@ -241,33 +242,42 @@ class Pauses:
 
     # --- the background thread ---
 
-    def leave(self) -> Optional[Call]:
-        """The program gives the lease back: from now on the thread answers for it. Returns the answer to a present
-        order, if no callback has it.
+    def leave(self) -> Flow[None]:
+        """The program gives the lease back: from now on the thread answers for it. A present order is answered here,
+        if no callback has it.
         """
+        answer: Optional[Call] = None
         with self._changed:
             self._leaving = True
             self._notify()
-            if self._busy:
-                return None
-            if self._phase is _Phase.ASKED and self._order is not None:
-                self._phase = _Phase.RUNNING
-                return self._answer(self._order.number, "refused", LEAVING)
-            number, self._resume_number = self._resume_number, 0
-            if number:
-                self._phase = _Phase.RUNNING
-                return self._answer(number, "resumed")
-            return None
+            if self._phase is _Phase.ASKED and self._order is not None and not self._busy:
+                answer = self._answer(self._order.number, "refused", LEAVING)
+            elif self._resume_number != 0 and not self._busy:
+                answer = self._answer(self._resume_number, "resumed")
+            if answer is not None:
+                self._phase, self._resume_number = _Phase.RUNNING, 0
+        if answer is not None:
+            yield answer
+
+    def withdraw(self) -> Flow[None]:
+        """Ends the registration for a lease that lives on. Refused while the program is paused."""
+        yield Call("DELETE", path_of(self.lease, "/cooperate"), lease_token=self._token)
+        self._withdrawn = True
+        there, _ = _background
+        if there is not None:
+            there.forget(self)
 
     async def watch(self, client: AsyncClient) -> None:
         """Asks for orders until the lease has ended."""
         since = denials = 0
         pause = FIRST_PAUSE
-        while True:
+        while not self._withdrawn:
             try:
                 if self._unsent is not None:
                     await self._send_unsent(client)
                 order = await client.call(self._question(since))
+                if self._withdrawn:
+                    return  # the order is for those that registered since
                 denials, pause = 0, FIRST_PAUSE
                 if order["order"] != "none" and order["number"] != since:
                     since = order["number"]
@@ -342,7 +352,7 @@ class _Background:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._tasks: List["asyncio.Task[None]"] = []
+        self._tasks: Dict[Pauses, "asyncio.Task[None]"] = {}
         threading.Thread(target=self._run, name="sublet-orders", daemon=True).start()
 
     def _run(self) -> None:
@@ -353,10 +363,17 @@ class _Background:
     def watch(self, pauses: Pauses, endpoint: Endpoint) -> None:
         def begin() -> None:
             task = self.loop.create_task(pauses.watch(AsyncClient(endpoint, self.loop)))
-            self._tasks.append(task)
-            task.add_done_callback(self._tasks.remove)
+            self._tasks[pauses] = task
+            task.add_done_callback(lambda _: self._tasks.pop(pauses))
 
         self.loop.call_soon_threadsafe(begin)
+
+    def forget(self, pauses: Pauses) -> None:
+        def cancel() -> None:
+            if pauses in self._tasks:
+                self._tasks[pauses].cancel()
+
+        self.loop.call_soon_threadsafe(cancel)
 
 
 _background: Tuple[Optional[_Background], threading.Lock] = (None, threading.Lock())
