@@ -21,7 +21,7 @@ def test_stored_events_are_read_in_order(place):
     expected = [(f"lease-{number}", state) for number in (1, 2) for state in ("active", "ended")]
     assert list(dict.fromkeys(states(stored))) == expected
     later = list(sublet.events(since=stored[1].id, follow=False))
-    assert later == stored[2:]
+    assert later[:len(stored) - 2] == stored[2:], "more may have come meanwhile"
     only = list(sublet.events(lease="lease-2", types=["lease"], since="0", follow=False))
     assert only and {event.data["lease"] for event in only} == {"lease-2"}
 
