@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 
 import pytest
 
@@ -143,6 +144,28 @@ def test_a_cancelled_wait_withdraws_the_request(full):
 
     asyncio.run(main())
     assert len(full.leases()) == 1
+
+
+INTERRUPTED = """
+import asyncio, sublet
+
+async def main():
+    async with sublet.lease("2GiB", tag="waiter"):
+        pass
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+input()
+"""
+
+
+def test_ctrl_c_withdraws_the_request_of_a_task(full):
+    child = full.python(INTERRUPTED)
+    wait_until(lambda: full.leases("queued"), "it waits")
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n" and full.leases("queued") == []
 
 
 def test_a_cancelled_request_leaves_no_lease(place):

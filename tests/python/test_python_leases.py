@@ -103,6 +103,8 @@ def test_the_users_own_variable_names_the_device(start_place, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with sublet.lease("1GiB") as lease:
         assert lease.device == uuids[2]
+    with sublet.lease("1GiB", gpu=1) as lease:
+        assert lease.device == uuids[1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     with sublet.lease("1GiB"):
         pass

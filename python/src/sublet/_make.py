@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import sys
-from typing import Any, Callable, Dict, Optional, TypeVar, cast
+from typing import Any, Callable, Dict, Optional, TypeVar, Union, cast
 
 from . import _outer
 from ._flow import OnWait, Wish
@@ -19,7 +19,7 @@ DEFAULT_RESIDUE = 512 << 20  # a CUDA context keeps about this while its program
 
 
 def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None, tag: Optional[str] = None,
-          gpu: Optional[str] = None, gpus: int = 1, min_vram: Optional[Size] = None, priority: int = 0,
+          gpu: Union[str, int, None] = None, gpus: int = 1, min_vram: Optional[Size] = None, priority: int = 0,
           pausable: Optional[str] = None, timeout: Optional[Seconds] = None, wait: bool = True,
           on_wait: Optional[OnWait] = None, on_pause: Optional[OnPause] = None,
           on_resume: Optional[OnResume] = None, residue: Optional[Size] = None) -> Lease:
@@ -39,7 +39,7 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
         raise ValueError("on_resume needs on_pause")
     body: Dict[str, Any] = {"vram_bytes": parse_size(vram), "consumer": name or _script_name(),
                             "remember": name is not None, "command": _outer.command_line()}
-    optional = {"tier": tier, "tag": tag, "device": gpu, "pausable": pausable,
+    optional = {"tier": tier, "tag": tag, "device": None if gpu is None else str(gpu), "pausable": pausable,
                 "min_vram_bytes": None if min_vram is None else parse_size(min_vram),
                 "devices": gpus if gpus != 1 else None, "priority": priority or None,
                 "queue": None if wait else False}

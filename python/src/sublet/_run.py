@@ -12,9 +12,9 @@ from .errors import NotFound
 
 
 def run(command: Sequence[Union[str, "os.PathLike[str]"]], *, vram: Optional[Size] = None,
-        tier: Optional[str] = None, name: Optional[str] = None, tag: Optional[str] = None, gpu: Optional[str] = None,
-        gpus: int = 1, timeout: Optional[Seconds] = None, wait: bool = True, check: bool = False,
-        **options: Any) -> "subprocess.CompletedProcess[Any]":
+        tier: Optional[str] = None, name: Optional[str] = None, tag: Optional[str] = None,
+        gpu: Union[str, int, None] = None, gpus: int = 1, timeout: Optional[Seconds] = None, wait: bool = True,
+        check: bool = False, **options: Any) -> "subprocess.CompletedProcess[Any]":
     """Runs the program by `sublet run`, waits for its end, and returns it as `subprocess.run` does.
 
     The program is paused and resumed like any other program. `returncode` is its exit status, and 128+N if signal N
@@ -30,7 +30,7 @@ def run(command: Sequence[Union[str, "os.PathLike[str]"]], *, vram: Optional[Siz
         raise NotFound("the command `sublet` is not in PATH", "install Sublet, or add its folder to PATH")
     words: List[str] = [program, "run"]
     given = {"--vram": None if vram is None else str(parse_size(vram)), "--tier": tier, "--name": name, "--tag": tag,
-             "--gpu": gpu, "--gpus": None if gpus == 1 else str(gpus),
+             "--gpu": None if gpu is None else str(gpu), "--gpus": None if gpus == 1 else str(gpus),
              "--wait": None if timeout is None else f"{round((seconds_of(timeout) or 0.0) * 1000)}ms"}
     for flag, value in given.items():
         if value is not None:
