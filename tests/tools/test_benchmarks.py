@@ -18,6 +18,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),
     "prediction_bench": (["300"], "raw"),
+    "python_bench.py": (["50", "200"], "ratio to raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
     "shim_bench.py": (["20"], "ratio to raw"),
     "step_bench": (["50", "1000", "16"], "p50 / map"),
