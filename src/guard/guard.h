@@ -59,7 +59,7 @@ class Guard final : public engine::Capability {
   const Options& options() const { return options_; }
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
-  // Adds the program and begins its first start. InUse: the user has a program with this tag.
+  // Adds the program and begins its first start. InUse: the user has a program or a live lease with this tag.
   Result<const Program*> add(Program program);
   Status stop(const Program& program, bool force, std::uint32_t asked_by);
   Status restart(const Program& program, std::uint32_t asked_by);
@@ -69,6 +69,9 @@ class Guard final : public engine::Capability {
   // The program's request for a lease after these changes.
   nlohmann::json changed_request(const Program& program, const Update& changes) const;
   Status report(const Program& program, const Report& report);
+  // The end of this lease was requested after the lease had ended. The program whose processes still live stays
+  // stopped.
+  void stop_after_end(LeaseId lease);
 
   // --- the lease of a start ---
   // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
@@ -102,13 +105,9 @@ class Guard final : public engine::Capability {
   void changed(const Program& program);
   void ended(Program& program, const Ended& end, Time now);
   void erase(const Key& key);
-  // The wishes that come with the end of a program; all others are void then.
-  struct Wishes {
-    bool stop = false;
-    bool again = false;
-    bool remove = false;
-  };
-  Status end_for(Program& mine, const Wishes& wishes, bool force, std::uint32_t asked_by);
+  Time remove_logs(Time now);
+  // Ends the program that is up. `wish` replaces an earlier wish.
+  Status end_for(Program& mine, Wish wish, bool force, std::uint32_t asked_by);
   Status end_lease(Program& mine, bool force, std::uint32_t asked_by);
   Time supervise(Program& program, Time now);
   Time start_keeper(Program& program, Time now);
@@ -126,6 +125,8 @@ class Guard final : public engine::Capability {
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
   std::map<Key, Ordering> orderings_;
+  bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
+  Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
   std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output
   std::set<Key> dirty_;
   std::vector<store::ProgramRow> removed_;

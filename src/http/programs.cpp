@@ -226,13 +226,6 @@ Reply post_program(Call& call) {
   auto program = read_program(call);
   if (!program) return problem(program.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
-  const core::Lease* holder = call.engine.state().find_tag(program->uid, program->tag);
-  if (holder != nullptr && call.capabilities.guard->find(program->uid, program->tag) == nullptr) {
-    return problem(Error{Code::InUse,
-                         fmt::format("the tag '{}' belongs to {}, which is {}", printable(program->tag),
-                                     to_string(holder->id), core::to_string(holder->state)),
-                         "release that lease first, or choose another tag"});
-  }
   const auto added = call.capabilities.guard->add(std::move(*program));
   if (!added) return problem(added.error());
   return stored(call, "program_added", 201, render(**added, call));

@@ -235,6 +235,35 @@ def test_a_removed_program_may_run_on(daemon):
     assert daemon.get("/v1/programs")["programs"] == []
     lease = daemon.api().lease(now["lease"])
     assert (lease["state"], lease["memory_bytes"]) == ("active", None) and living(now["pid"])
+    log = pathlib.Path(now["log_path"])
+    daemon.restart()
+    api = daemon.api()
+    body = {"tag": "serve", "arguments": ["true"], "directory": "/", "vram_bytes": GIB}
+    refused = api.post("/v1/programs", body)
+    assert (refused.status, refused["code"]) == (409, "InUse") and f"belongs to {now['lease']}" in refused["detail"]
+    api.close()
+    assert log.exists(), "its keeper writes it"
+    os.kill(now["pid"], signal.SIGTERM)
+    wait_until(lambda: not list(log.parent.glob(log.name + "*")), "the log is removed after its keeper")
+
+
+@pytest.mark.parametrize("limit_first", [True, False])
+def test_a_stop_by_the_lease_outweighs_the_policy_above_the_ceiling(daemon, limit_first):
+    # It does not heed SIGTERM, so that it lives on for the grace.
+    start(daemon, "serve", ["sh", "-c", "trap '' TERM; " + " ".join(LOAD) + " & wait; wait"], vram_bytes=256 * MIB,
+          memory_bytes=2 * GIB, restart="always")
+    lease = measured(daemon, "serve")["lease"]
+    api = daemon.api()
+    steps = [("/v1/programs/serve/update", {"memory_bytes": 256 * MIB}),
+             (f"/v1/leases/{lease}/release", {"stop": True})]
+    for path, body in steps if limit_first else reversed(steps):
+        if limit_first and "release" in path:
+            wait_until(lambda: api.lease(lease)["state"] == "ended", "its lease has ended")
+            assert program(daemon, "serve")["state"] == "running", "its processes live"
+        assert api.post(path, body).status == 200
+    now = reaches(daemon, "serve", "stopped")
+    assert (now["starts"], now["end_reason"]) == (1, "over_limit")
+    api.close()
 
 
 # --- deaths ---
