@@ -164,9 +164,9 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   const auto ceiling = number_at(acquired.told, "memory_bytes");
-  const std::string more = ceiling
-                               ? fmt::format("a program that uses more than {} is ended", format_size(Bytes{*ceiling}))
-                               : "a program that uses more is reported, not stopped";
+  const std::string more =
+      ceiling ? fmt::format("a program that uses more than {} is ended", format_size_down(Bytes{*ceiling}))
+              : "a program that uses more is reported, not stopped";
   talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }

@@ -33,6 +33,20 @@ std::string Guard::log_path(const Program& program) const {
   return fmt::format("{}/{}/program-{}.log", options_.log_dir, program.uid, program.number);
 }
 
+std::string Guard::warning(const Program& program) const {
+  std::string text = program.progress.warning;
+  const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : "; ") + more; };
+  const core::Lease* lease = program.is_up() ? engine_.state().find(program.progress.lease) : nullptr;
+  if (lease == nullptr || lease->ended()) return text;
+  if (has_lost_keeper(*lease))
+    add(
+        fmt::format("its keeper (pid {}) is gone, so its exit status will be unknown; "
+                    "sublet restart {} starts it again with a keeper",
+                    lease->owner.keeper.pid, printable(program.tag)));
+  add(ceilings_.over_soft_limit(*lease));
+  return text;
+}
+
 Program* Guard::mutable_program(const Program& program) { return &programs_.at({program.uid, program.tag}); }
 
 void Guard::changed(const Program& program) {

@@ -56,6 +56,8 @@ class Guard final : public engine::Capability {
   // By uid and tag.
   const std::map<std::pair<std::uint32_t, std::string>, Program>& programs() const { return programs_; }
   std::string log_path(const Program& program) const;
+  // The problems of the program now, as sentences; "": none is known.
+  std::string warning(const Program& program) const;
   const Options& options() const { return options_; }
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
@@ -114,6 +116,7 @@ class Guard final : public engine::Capability {
   void keep_memory(const Program& program);
   Time check_lease(Program& program, Time now);
   bool lives_on(const core::Lease& lease) const;
+  bool has_lost_keeper(const core::Lease& lease) const;
   Time replace_keeper(const Program& program, const core::Lease& lease, Time now);
   nlohmann::json log_limits(const Program& program) const;
   engine::KeeperOrder order(const Program& program, std::string document) const;

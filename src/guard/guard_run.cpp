@@ -104,6 +104,10 @@ bool Guard::lives_on(const core::Lease& lease) const {
   return lease.owner.process && engine_.state().find(lease.id) != nullptr && engine_.programs().inhabited(lease.id);
 }
 
+bool Guard::has_lost_keeper(const core::Lease& lease) const {
+  return lease.owner.keeper && !engine_.programs().keeper_alive(lease.id);
+}
+
 void Guard::ended(Program& program, const Ended& end, Time now) {
   const Key key{program.uid, program.tag};
   by_lease_.erase(program.progress.lease);
@@ -237,7 +241,7 @@ engine::KeeperOrder Guard::order(const Program& program, std::string document) c
 // pipe. It ends at once if there is one already, so the order is repeated.
 Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Time now) {
   const core::Owner& owner = lease.owner;
-  if (!owner.keeper || engine_.programs().keeper_alive(lease.id)) return Time::never();
+  if (!has_lost_keeper(lease)) return Time::never();
   const auto last = drained_.find(lease.id);
   if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
   if (last == drained_.end())

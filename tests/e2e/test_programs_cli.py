@@ -2,6 +2,7 @@
 """Supervised programs by the command line: run --detach, programs, status, logs, update, restart, stop, remove."""
 import json
 import os
+import signal
 
 from tests.support.keeping import daemon  # noqa: F401 (a fixture)
 from tests.support.sublet import GIB, MIB, living, wait_until
@@ -109,6 +110,18 @@ def test_a_program_runs_and_its_output_is_kept(daemon):
     assert again["pid"] != running["pid"]
     daemon.cli("remove", "serve", check=0)
     wait_until(lambda: not living(again["pid"]), "it is ended")
+
+
+def test_a_stop_under_way_is_shown(start_daemon):
+    daemon = start_daemon("1x4GiB", config='[lease]\ngrace = "60s"\n')
+    detach(daemon, "serve", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    wait_until(lambda: daemon.cli("logs", "serve", check=0).stdout == "up\n", "it does not heed SIGTERM")
+    daemon.cli("stop", "--no-wait", "serve", check=0)
+    assert program(daemon, "serve")["stopping"]
+    assert daemon.cli("programs", "--no-header", "-o", "state", check=0).stdout == "running (stopping)\n"
+    assert "): running (stopping) for" in daemon.cli("status", "serve", check=0).stdout
+    os.kill(program(daemon, "serve")["pid"], signal.SIGKILL)
+    reaches(daemon, "serve", "stopped")
 
 
 def test_followed_output_ends_with_the_program(daemon):
