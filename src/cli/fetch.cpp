@@ -104,6 +104,19 @@ int fail(const Common& common, const client::Failure& failure) {
   return exit_code(failure);
 }
 
+int fail(const Common& common, const Error& error) {
+  if (common.json) {
+    const std::string code(to_string(error.code));
+    fmt::print("{}\n", client::to_text({{"type", "urn:sublet:" + code},
+                                        {"title", code},
+                                        {"status", http_status(error.code)},
+                                        {"code", code},
+                                        {"detail", error.detail},
+                                        {"hint", error.hint}}));
+  }
+  return fail(error);
+}
+
 namespace {
 
 std::string with_newline(std::string text) {

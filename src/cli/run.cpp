@@ -23,11 +23,12 @@ using nlohmann::json;
 constexpr int ours = 125;
 
 // Prints why exec fails, and returns the exit status as of a shell.
-int refuse_program(const std::string& program) {
+int refuse_program(const Common& common, const std::string& program) {
   auto failure = keep::find_program(program);
   if (!failure) return 0;
-  print_error(failure->detail(program),
-              failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint);
+  const bool missing = failure->status() == 127;
+  (void)fail(common, Error{missing ? Code::NotFound : Code::BadRequest, failure->detail(program),
+                           failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint});
   return failure->status();
 }
 
@@ -193,8 +194,9 @@ int run(const Common& common, const RunFlags& flags) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
   // A program that cannot start must not wait in the queue.
-  if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
-  if (const int code = refuse_program(flags.command.empty() ? common.command->front() : "sh"); code != 0) return code;
+  if (const auto present = check_directory(); !present) return our_code(fail(common, present.error()));
+  if (const int code = refuse_program(common, flags.command.empty() ? common.command->front() : "sh"); code != 0)
+    return code;
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
