@@ -280,6 +280,7 @@ def test_it_outlives_daemon_actor_and_probe_and_runs_once(daemon):
     daemon.restart()
     after = measured(daemon, "serve")
     assert (after["pid"], after["starts"], after["lease"]) == (now["pid"], 1, now["lease"])
+    assert after["warning"] is None
 
 
 def test_after_a_reboot_it_runs_once_again(daemon):
