@@ -94,11 +94,30 @@ Error in_flags(Error error, std::string_view verb) {
   return error;
 }
 
+namespace {
+
+constexpr const char* usual_hint = "sublet doctor checks this machine and says what to do";
+
+}  // namespace
+
 int fail(const Common& common, const client::Failure& failure) {
   if (common.json && !failure.text.empty()) fmt::print("{}\n", failure.text);
   const Error error = in_flags(failure.error, common.verb);
-  print_error(error.detail, error.hint.empty() ? "sublet doctor checks this machine and says what to do" : error.hint);
+  print_error(error.detail, error.hint.empty() ? usual_hint : error.hint);
   return exit_code(failure);
+}
+
+int fail(const Common& common, const Error& error) {
+  if (common.json) {
+    const std::string code(to_string(error.code));
+    fmt::print("{}\n", client::to_text({{"type", "urn:sublet:" + code},
+                                        {"title", code},
+                                        {"status", http_status(error.code)},
+                                        {"code", code},
+                                        {"detail", error.detail},
+                                        {"hint", error.hint.empty() ? usual_hint : error.hint}}));
+  }
+  return fail(error);
 }
 
 namespace {

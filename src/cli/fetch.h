@@ -32,6 +32,8 @@ Error in_flags(Error error, std::string_view verb);
 
 // Prints the failure and returns the exit code. With --json, the daemon's problem document goes to stdout unchanged.
 int fail(const Common& common, const client::Failure& failure);
+// Prints the error of a check made here, with --json also as a problem document. Returns its exit code.
+int fail(const Common& common, const Error& error);
 
 // Turns a body into text for people. May request more by `client`.
 using Render = std::function<Result<std::string>(const nlohmann::json& body, client::Client& client)>;

@@ -26,11 +26,13 @@ using nlohmann::json;
 constexpr int ours = 125;
 
 // Prints why exec fails, and returns the exit status as of a shell.
-int refuse_program(const RunFlags& flags, const std::string& program) {
+int refuse_program(const Common& common, const RunFlags& flags, const std::string& program) {
   auto failure = keep::find_program(program);
   if (!failure) return 0;
+  const bool missing = failure->status() == 127;
   const std::string usual = flags.shim ? real_hint(flags.shim->name) : "put the program and its arguments after '--'";
-  print_error(failure->detail(program), failure->hint.empty() ? usual : failure->hint);
+  (void)fail(common, Error{missing ? Code::NotFound : Code::BadRequest, failure->detail(program),
+                           failure->hint.empty() ? usual : failure->hint});
   return failure->status();
 }
 
@@ -167,9 +169,9 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   const auto ceiling = number_at(acquired.told, "memory_bytes");
-  const std::string more = ceiling
-                               ? fmt::format("a program that uses more than {} is ended", format_size(Bytes{*ceiling}))
-                               : "a program that uses more is reported, not stopped";
+  const std::string more =
+      ceiling ? fmt::format("a program that uses more than {} is ended", format_size_down(Bytes{*ceiling}))
+              : "a program that uses more is reported, not stopped";
   const bool silent = flags_.shim && after.empty();
   if (!silent) talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
@@ -205,9 +207,9 @@ int run(const Common& common, const RunFlags& flags) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
   // A program that cannot start must not wait in the queue.
-  if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
+  if (const auto present = check_directory(); !present) return our_code(fail(common, present.error()));
   const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
-  if (const int code = refuse_program(flags, program); code != 0) return code;
+  if (const int code = refuse_program(common, flags, program); code != 0) return code;
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
