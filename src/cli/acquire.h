@@ -48,6 +48,7 @@ class Acquire {
   // After run() returned an exit code: the signal, if the terminal's key sent it, else 0. A process that ends by this
   // signal lets the shell's loop or script end too.
   int left_by_key() const { return left_by_key_ ? left_by_ : 0; }
+  int left_by() const { return left_by_; }  // the signal that ended the wait; 0: none
 
  private:
   client::Client& client_;

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/output.h"
 #include "cli/screen.h"
+#include "cli/shim_run.h"
 
 #include <fmt/format.h>
 
@@ -271,6 +272,7 @@ std::unique_ptr<Program> make_program() {
 int run_program(int argc, const char* const* argv) {
   if (argc > 1 && std::string_view(argv[1]).substr(0, 2) == "__") {
     std::vector<std::string> words(argv + 2, argv + argc);
+    if (std::string_view(argv[1]) == "__shim") return run_shim(words);
     if (!words.empty() && words.front() == "--") words.erase(words.begin());
     if (std::string_view(argv[1]) == "__complete") return flush(run_complete(words));
     if (std::string_view(argv[1]) == "__reference") return flush(run_reference(words));

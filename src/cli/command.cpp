@@ -36,10 +36,15 @@ Status take_number(const std::string& text, int& into) {
 
 Status take_size(const std::string& value, std::optional<Bytes>& into) {
   const auto size = parse_size(value);
+  const auto point = value.find_first_not_of("0123456789");
+  const bool is_fraction = point != std::string::npos && point > 0 && value[point] == '.' &&
+                           value.find_first_not_of("0123456789", point + 1) == std::string::npos;
+  const bool is_small = size && *size < least_lease && point == std::string::npos;
+  // No size has a part of a byte, and no lease is as small as that.
+  if (is_fraction || is_small)
+    return bad_request(fmt::format("size '{}' has no unit", value),
+                       fmt::format("add a unit: {0}GiB or {0}MiB; a number alone is in bytes", value));
   if (!size) return size.error();
-  if (*size < least_lease && value.find_first_not_of("0123456789") == std::string::npos)
-    return bad_request(fmt::format("size '{}' is {} bytes", printable(value), value),
-                       fmt::format("add a unit: {}GiB or {}MiB", value, value));
   into = *size;
   return {};
 }

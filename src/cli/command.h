@@ -34,7 +34,8 @@ struct Offer {
     leases_and_programs,
     devices,
     consumers,
-    tokens
+    tokens,
+    shims
   };
   Of of = Of::nothing;
   std::vector<std::string> words = {};  // fixed words, besides the looked-up values

@@ -4,6 +4,7 @@
 #include "cli/app.h"
 #include "cli/complete.h"
 #include "cli/fetch.h"
+#include "cli/shims.h"
 
 #include <fmt/format.h>
 
@@ -59,6 +60,8 @@ void add_rows(const nlohmann::json& body, const Listed& where, std::vector<Candi
 // The daemon gets only a moment to answer, because a person is typing.
 std::vector<Candidate> look_up(const Common& common, Offer::Of of) {
   std::vector<Candidate> found;
+  if (of == Offer::Of::shims)
+    for (const KnownShim& shim : known_shims()) found.push_back({shim.name(), shim.directory()});
   const auto wanted = listed(of);
   auto client = connect(common);
   if (wanted.empty() || !client) return found;

@@ -92,9 +92,9 @@ int add_program(const Common& common, client::Client& client, const json& body) 
 int run_detached(const Common& common, RunFlags flags) {
   const Work work = work_of(common, flags);
   auto fields = program_fields(flags, work);
-  if (!fields) return fail(fields.error());
+  if (!fields) return fail(common, fields.error());
   auto client = connect(common);
-  if (!client) return fail(client.error());
+  if (!client) return fail(common, client.error());
   const auto reply = meet(common, *client);
   if (!reply) return fail(common, reply.error());
   const auto status = client::parse(*reply);
@@ -102,9 +102,9 @@ int run_detached(const Common& common, RunFlags flags) {
   Look look = look_for(common);
   learn_devices(*status, look);
   Talk talk(common, -1, false, look);
-  if (const auto taken = take_wish(flags.lease, *client, *status, talk); !taken) return fail(taken.error());
+  if (const auto taken = take_wish(flags.lease, *client, *status, &talk); !taken) return fail(common, taken.error());
   const auto size = choose_size(flags.lease, work.name, *status, *client);
-  if (!size) return fail(size.error());
+  if (!size) return fail(common, size.error());
   if (!size->why.empty() && !common.json)
     talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
   json body = lease_body(flags.lease, work.name, size->bytes);

@@ -13,9 +13,6 @@ namespace {
 using namespace std::chrono_literals;
 using client::FailureKind;
 
-constexpr Duration restart_takes = 60s;       // the longest wait for a daemon before its first answer
-constexpr Duration socket_is_new_in = 100ms;  // between the old socket of a daemon that starts and its new one
-
 // The previous daemon crashed: otherwise its socket would be gone.
 bool left_behind(const client::Endpoint& endpoint) {
   struct stat info {};
@@ -44,19 +41,19 @@ Result<client::Client> connect(const Common& common) {
   return client::Client(*endpoint);
 }
 
-client::Answer<client::Reply> meet(const Common& common, client::Client& client) {
-  const std::string target = "/v1/status";
-  auto answer = client.get(target);
+client::Answer<client::Reply> meet(const Common& common, client::Client& client, const MeetingTime& time) {
+  const client::Request request{"GET", "/v1/status", {}, {}, {}};
+  auto answer = client.call(request, time.answer);
   if (!answer && answer.error().kind == FailureKind::no_daemon && !left_behind(client.endpoint())) {
-    if (client.pause(socket_is_new_in)) answer = client.get(target);
+    if (client.pause(time.new_socket)) answer = client.call(request, time.answer);
   }
   const auto kind = answer ? FailureKind::answered : answer.error().kind;
   if (kind == FailureKind::lost || (kind == FailureKind::no_daemon && left_behind(client.endpoint()))) {
     tell(common, fmt::format("{}; retrying for {}, in case the daemon restarts", answer.error().error.detail,
-                             format_duration(restart_takes)));
+                             format_duration(time.restart)));
     client::Patience brief;
-    brief.limit = restart_takes;
-    answer = client.insist({"GET", target, {}, {}, {}}, brief);
+    brief.limit = time.restart;
+    answer = client.insist(request, brief, time.answer);
   }
   client.be_patient(patience(common));
   return answer;
@@ -97,11 +94,30 @@ Error in_flags(Error error, std::string_view verb) {
   return error;
 }
 
+namespace {
+
+constexpr const char* usual_hint = "sublet doctor checks this machine and says what to do";
+
+}  // namespace
+
 int fail(const Common& common, const client::Failure& failure) {
   if (common.json && !failure.text.empty()) fmt::print("{}\n", failure.text);
   const Error error = in_flags(failure.error, common.verb);
-  print_error(error.detail, error.hint.empty() ? "sublet doctor checks this machine and says what to do" : error.hint);
+  print_error(error.detail, error.hint.empty() ? usual_hint : error.hint);
   return exit_code(failure);
+}
+
+int fail(const Common& common, const Error& error) {
+  if (common.json) {
+    const std::string code(to_string(error.code));
+    fmt::print("{}\n", client::to_text({{"type", "urn:sublet:" + code},
+                                        {"title", code},
+                                        {"status", http_status(error.code)},
+                                        {"code", code},
+                                        {"detail", error.detail},
+                                        {"hint", error.hint.empty() ? usual_hint : error.hint}}));
+  }
+  return fail(error);
 }
 
 namespace {

@@ -12,10 +12,17 @@ namespace sublet::cli {
 // The daemon named by --host or the environment; sends nothing yet.
 Result<client::Client> connect(const Common& common);
 
+// The waits of meet() for a daemon that does not answer.
+struct MeetingTime {
+  Duration new_socket = std::chrono::milliseconds(100);  // between the old socket of a starting daemon and its new one
+  Duration restart = std::chrono::seconds(60);           // after a broken connection, or with a dead socket
+  Duration answer = client::Client::default_timeout;     // silence of a daemon that accepted the call
+};
+
 // GET /v1/status, the first request of a verb that outlives restarts of the daemon. If the daemon goes away during the
 // request, or left a dead socket, it may be restarting, and the call waits. Afterwards the client's get() and post()
 // retry.
-client::Answer<client::Reply> meet(const Common& common, client::Client& client);
+client::Answer<client::Reply> meet(const Common& common, client::Client& client, const MeetingTime& time = {});
 
 // The exit code for a failed call: 69 if no daemon answered, else by the daemon's error code.
 int exit_code(const client::Failure& failure);
@@ -25,6 +32,8 @@ Error in_flags(Error error, std::string_view verb);
 
 // Prints the failure and returns the exit code. With --json, the daemon's problem document goes to stdout unchanged.
 int fail(const Common& common, const client::Failure& failure);
+// Prints the error of a check made here, with --json also as a problem document. Returns its exit code.
+int fail(const Common& common, const Error& error);
 
 // Turns a body into text for people. May request more by `client`.
 using Render = std::function<Result<std::string>(const nlohmann::json& body, client::Client& client)>;

@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Duration look_after = std::chrono::seconds(2);  // --follow: silence after which the program is looked at
+constexpr Duration part_after = std::chrono::milliseconds(300);  // --follow: silence before an incomplete line is shown
 constexpr Duration wait_at_most = std::chrono::seconds(60);
 
 struct LogsFlags {
@@ -51,10 +52,15 @@ class Logs {
   std::string last_time_;  // of the last printed line; a new stream continues there
   int printed_ = 0;        // lines with that time, which a new stream sends again
   int skip_ = 0;
+  std::size_t shown_ = 0;  // bytes of the text of `rest_` that were printed
 
   std::string target() const;
   bool take(const std::string& piece);
   void print(std::string_view line);
+  void print_text(const LogLine& line);
+  bool has_unshown_part() const;
+  void print_part();
+  void drop_part();
   bool goes_on() const;
   std::optional<int> read(client::TextStream& stream);
 };
@@ -78,9 +84,36 @@ void Logs::print(std::string_view line) {
     return;
   }
   ++printed_;
-  const std::string text = terminal_ ? for_terminal(parsed.text, look_.color) : std::string(parsed.text);
-  if (flags_.timestamps && !parsed.time.empty()) fmt::print("{} ", parsed.time);
-  fmt::print("{}\n", text);
+  print_text(parsed);
+  fmt::print("\n");
+  shown_ = 0;
+}
+
+// Prints the part of the line that was not printed yet.
+void Logs::print_text(const LogLine& line) {
+  if (shown_ == 0 && flags_.timestamps && !line.time.empty()) fmt::print("{} ", line.time);
+  const auto text = line.text.substr(std::min(shown_, line.text.size()));
+  if (terminal_ && shown_ > 0 && text.find('\r') != std::string_view::npos) fmt::print("\r\x1b[K");
+  fmt::print("{}", terminal_ ? for_terminal(text, look_.color) : std::string(text));
+  shown_ = line.text.size();
+}
+
+bool Logs::has_unshown_part() const {
+  const LogLine line = parse_log_line(rest_);
+  return !line.time.empty() && line.text.size() > shown_;
+}
+
+// Prints the beginning of a line whose end has not come.
+void Logs::print_part() {
+  if (!has_unshown_part()) return;
+  print_text(parse_log_line(rest_));
+  (void)std::fflush(stdout);
+}
+
+// Forgets an incomplete line.
+void Logs::drop_part() {
+  if (std::exchange(shown_, 0) > 0) fmt::print("\n");
+  rest_.clear();
 }
 
 // False if the reader of stdout is gone.
@@ -108,15 +141,20 @@ bool Logs::goes_on() const {
 
 // Prints the stream. Returns the exit code once the command is done; nothing if it has to connect again.
 std::optional<int> Logs::read(client::TextStream& stream) {
-  rest_.clear();
+  drop_part();  // a new stream begins with this line again
   skip_ = printed_;
-  while (const auto piece = stream.next(flags_.follow ? look_after : wait_at_most)) {
+  bool has_part = false, over = false;
+  while (const auto piece = stream.next(!flags_.follow ? wait_at_most : has_part ? part_after : look_after)) {
     if (!piece->empty() && !take(*piece)) return kFailed;
     if (piece->empty() && !flags_.follow) break;
-    if (piece->empty() && !goes_on()) return kOk;
+    if (piece->empty() && has_part) print_part();
+    else if (piece->empty() && (over = !goes_on())) break;
+    has_part = has_unshown_part();
   }
-  if (flags_.follow) return stream.complete() && !goes_on() ? std::optional(kOk) : std::nullopt;
-  if (stream.complete()) return kOk;
+  if (flags_.follow && !over && (!stream.complete() || goes_on())) return std::nullopt;
+  print_part();
+  drop_part();
+  if (over || stream.complete()) return kOk;
   print_error("the daemon did not send the log to its end", "repeat the command");
   return kFailed;
 }

@@ -75,7 +75,11 @@ Status add_env_lines(std::string_view text, const std::string& file, Variables& 
 
 Status add_env_file(const std::string& path, Variables& into) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  const auto fail = [&] { return from_errno(fmt::format("cannot read the file '{}'", visible(path)), errno); };
+  const auto fail = [&] {
+    Error error = from_errno(fmt::format("--env-file: cannot read the file '{}'", visible(path)), errno);
+    error.hint = "name a readable file that has NAME=VALUE on each line";
+    return error;
+  };
   if (!file) return fail();
   std::string text;
   std::array<char, 16384> buffer;

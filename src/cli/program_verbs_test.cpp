@@ -12,8 +12,8 @@ using nlohmann::json;
 using test::FakeRequest;
 using test::FakeServer;
 
-std::string problem(int status, const char* code, const std::string& detail) {
-  return FakeServer::json(status, json{{"code", code}, {"detail", detail}, {"hint", "a hint"}}.dump());
+std::string problem(int http_status, const char* code, const std::string& detail) {
+  return FakeServer::json(http_status, json{{"code", code}, {"detail", detail}, {"hint", "a hint"}}.dump());
 }
 
 struct ProgramVerbs : ::testing::Test {

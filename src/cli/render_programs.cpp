@@ -17,12 +17,7 @@ Paint program_state_paint(std::string_view state) {
   return state == "starting" ? Paint::cyan : Paint::dim;
 }
 
-Cell program_state_cell(const json& row, const Look&) {
-  const std::string state = text_at(row, "state");
-  const std::string lease = text_at(row, "lease_state");
-  const bool same = lease.empty() || lease == "active" || state != "running";
-  return {same ? state : fmt::format("{} ({})", state, lease), same ? program_state_paint(state) : Paint::yellow};
-}
+Cell size_most_cell(const json& row, const char* key) { return {size_at_most(row, key), Paint::none}; }
 
 Cell since_cell(const json& row, const Look& look) {
   const auto since = time_at(row, "since");
@@ -47,10 +42,10 @@ constexpr Column program_columns[] = {
     {"starts", "STARTS", false, true, +[](const json& r, const Look&) { return number_cell(r, "starts"); }},
     {"policy", "POLICY", false, false, +[](const json& r, const Look&) { return text_cell(r, "restart"); }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
-    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_cell(r, "vram_bytes"); }},
-    {"ceiling", "CEILING", true, true, +[](const json& r, const Look&) { return size_cell(r, "memory_bytes"); },
+    {"vram", "VRAM", true, true, +[](const json& r, const Look&) { return size_most_cell(r, "vram_bytes"); }},
+    {"ceiling", "CEILING", true, true, +[](const json& r, const Look&) { return size_most_cell(r, "memory_bytes"); },
      Narrow::needless, "-"},
-    {"soft", "SOFT", false, true, +[](const json& r, const Look&) { return size_cell(r, "soft_bytes"); }},
+    {"soft", "SOFT", false, true, +[](const json& r, const Look&) { return size_most_cell(r, "soft_bytes"); }},
     {"lease", "LEASE", true, false, +[](const json& r, const Look&) { return text_cell(r, "lease"); }},
     {"pid", "PID", true, true, +[](const json& r, const Look&) { return number_cell(r, "pid"); }},
     {"tier", "TIER", false, false, +[](const json& r, const Look&) { return text_cell(r, "tier"); }},
@@ -60,6 +55,16 @@ constexpr Column program_columns[] = {
 };
 
 }  // namespace
+
+Cell program_state_cell(const json& row, const Look&) {
+  const std::string state = text_at(row, "state");
+  if (state != "running") return {state, program_state_paint(state)};
+  const std::string lease = text_at(row, "lease_state");
+  std::string more = lease == "active" ? "" : lease;
+  if (flag_at(row, "stopping")) more += more.empty() ? "stopping" : ", stopping";
+  if (more.empty()) return {state, program_state_paint(state)};
+  return {fmt::format("{} ({})", state, more), Paint::yellow};
+}
 
 std::span<const Column> program_columns_of() { return program_columns; }
 

@@ -39,13 +39,24 @@ TEST(Programs, AreATable) {
                       {"memory_bytes", nullptr}});
   json paused = program();
   paused["lease_state"] = "paused";
-  const json list{{"programs", {program(), waiting, paused}}};
+  json stopping = program();
+  stopping.update(json{{"stopping", true},
+                       {"vram_bytes", 3919000000},  // 3.65 GiB, as in `ps`
+                       {"warning", "its program uses 5.0 GiB on gpu0, more than its soft limit of 4.0 GiB"}});
+  json ending = stopping;
+  ending.update(json{{"lease_state", nullptr}, {"warning", nullptr}, {"why", "over its ceiling"}});
+  paused["stopping"] = true;
+  const json list{{"programs", {program(), waiting, paused, stopping, ending}}};
   EXPECT_EQ(*render_programs(list, Common{}, at_noon()),
-            "TAG    USER  STATE             SINCE  RESTARTS     USED     VRAM  CEILING  LEASE    PID  WHY\n"
-            "serve  ana   running              2h         2  5.0 GiB  6.0 GiB  8.0 GiB  lease-7   42  -\n"
-            "later  ana   backoff              2h         2      0 B  6.0 GiB        -  -          -  "
+            "TAG    USER  STATE                       SINCE  RESTARTS     USED     VRAM  CEILING  LEASE    PID  WHY\n"
+            "serve  ana   running                        2h         2  5.0 GiB  6.0 GiB  8.0 GiB  lease-7   42  -\n"
+            "later  ana   backoff                        2h         2      0 B  6.0 GiB        -  -          -  "
             "exit status 1; next start in about 8 s\n"
-            "serve  ana   running (paused)     2h         2  5.0 GiB  6.0 GiB  8.0 GiB  lease-7   42  -\n");
+            "serve  ana   running (paused, stopping)     2h         2  5.0 GiB  6.0 GiB  8.0 GiB  lease-7   42  -\n"
+            "serve  ana   running (stopping)             2h         2  5.0 GiB  3.6 GiB  8.0 GiB  lease-7   42  "
+            "its program uses 5.0 GiB on gpu0, more than its soft limit of 4.0 GiB\n"
+            "serve  ana   running (stopping)             2h         2  5.0 GiB  3.6 GiB  8.0 GiB  lease-7   42  "
+            "over its ceiling\n");
 }
 
 TEST(Subject, OfAProgramIsOneScreen) {

@@ -46,12 +46,13 @@ std::string heading(const Subject& subject, const Look& look) {
   const bool is_program = program.is_object();
   const json& object = is_program ? program : lease;
   const std::string state = text_at(object, "state");
+  const Cell shown = is_program ? program_state_cell(program, look) : Cell{state, subject_paint(state)};
   const std::string tag = text_at(lease, "tag");
   const std::string name = is_program ? text_at(program, "tag") : text_at(lease, "id");
   const std::string about = is_program    ? text_at(program, "user")
                             : tag.empty() ? fmt::format("{}, {}", text_at(lease, "consumer"), text_at(lease, "user"))
                                           : fmt::format("{}, {}", tag, text_at(lease, "user"));
-  return fmt::format("{} ({}): {}{}\n", paint(name, Paint::bold, look), about, paint(state, subject_paint(state), look),
+  return fmt::format("{} ({}): {}{}\n", paint(name, Paint::bold, look), about, paint(shown.text, shown.color, look),
                      since_text(object, is_program ? "since" : time_of_state(lease), look));
 }
 

@@ -110,7 +110,7 @@ std::string ending(const json& lease, const Look& look) {
   const auto status = number_at(lease, "exit_status");
   if (status) out += fmt::format("; its program's exit status was {}", *status);
   out += ".";
-  if (flag_at(lease, "settling")) out += " The memory that its processes held stays charged until it is measured free.";
+  if (flag_at(lease, "settling")) out += " Its memory is still charged.";
   return out;
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sublet run`: a lease, a program under it, the program's exit status.
+#include "cli/run.h"
+
 #include "base/size_bounds.h"
 #include "cli/acquire.h"
 #include "cli/fetch.h"
 #include "cli/nested.h"
-#include "cli/run_flags.h"
+#include "cli/notify.h"
+#include "cli/shim_run.h"
 #include "cli/start_check.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
@@ -23,11 +26,13 @@ using nlohmann::json;
 constexpr int ours = 125;
 
 // Prints why exec fails, and returns the exit status as of a shell.
-int refuse_program(const std::string& program) {
+int refuse_program(const Common& common, const RunFlags& flags, const std::string& program) {
   auto failure = keep::find_program(program);
   if (!failure) return 0;
-  print_error(failure->detail(program),
-              failure->hint.empty() ? "put the program and its arguments after '--'" : failure->hint);
+  const bool missing = failure->status() == 127;
+  const std::string usual = flags.shim ? real_hint(flags.shim->name) : "put the program and its arguments after '--'";
+  (void)fail(common, Error{missing ? Code::NotFound : Code::BadRequest, failure->detail(program),
+                           failure->hint.empty() ? usual : failure->hint});
   return failure->status();
 }
 
@@ -54,6 +59,7 @@ class Run {
   json status_;
   std::vector<keep::Limit> limits_;  // of the caller, for the program
 
+  const std::string& file() const { return flags_.shim ? flags_.shim->real : command_.front(); }
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
   void warn_of_devices(Talk& talk) const;
@@ -63,7 +69,9 @@ class Run {
 };
 
 int Run::go() {
-  const auto reply = meet(common_, client_);
+  const auto reply = flags_.shim ? meet_for_shim(common_, *flags_.shim, client_) : meet(common_, client_);
+  if (!reply && flags_.shim && may_run_without_daemon(*flags_.shim, reply.error()))
+    return run_without_daemon(*flags_.shim, command_, reply.error());
   if (!reply) return our_code(fail(common_, reply.error()));
   const auto body = client::parse(*reply);
   if (!body) return our_code(fail(common_, body.error()));
@@ -71,8 +79,11 @@ int Run::go() {
   Look look = look_for(common_);
   learn_devices(status_, look);
   Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);
-  if (const auto taken = take_wish(flags_.lease, client_, status_, talk); !taken) return our_code(fail(taken.error()));
+  // The stderr of a shim is that of its program, as long as nothing is in the way.
+  const auto taken = take_wish(flags_.lease, client_, status_, flags_.shim ? nullptr : &talk);
+  if (!taken) return our_code(fail(taken.error()));
   const auto outer = outer_lease(client_);
+  if (outer && flags_.shim) return exec_program(file(), command_, real_hint(flags_.shim->name));
   if (outer && fits_outer(*outer)) return become(*outer, talk);
   return run_under_lease(talk);
 }
@@ -99,14 +110,7 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   }
   talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size_down(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
-  std::vector<char*> arguments;
-  for (const std::string& argument : command_) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  std::fflush(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  const keep::ExecFailure failure{errno};
-  print_error(failure.detail(command_.front()), "put the program and its arguments after '--'");
-  return failure.status();
+  return exec_program(file(), command_, "put the program and its arguments after '--'");
 }
 
 void Run::warn_of_devices(Talk& talk) const {
@@ -146,7 +150,8 @@ int Run::run_under_lease(Talk& talk) {
   auto acquired = acquire.run(wanted);
   if (const int* code = std::get_if<int>(&acquired)) {
     talk.note("exit", {{"code", our_code(*code)}, {"by", "sublet"}});
-    if (acquire.left_by_key() != 0) signals.die_of(acquire.left_by_key());
+    const int signal = flags_.shim ? acquire.left_by() : acquire.left_by_key();
+    if (signal != 0) signals.die_of(signal);
     return our_code(*code);
   }
   return supervise(talk, events, signals, std::move(std::get<Acquired>(acquired)));
@@ -164,28 +169,37 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
   const auto ceiling = number_at(acquired.told, "memory_bytes");
-  const std::string more = ceiling
-                               ? fmt::format("a program that uses more than {} is ended", format_size(Bytes{*ceiling}))
-                               : "a program that uses more is reported, not stopped";
-  talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
+  const std::string more =
+      ceiling ? fmt::format("a program that uses more than {} is ended", format_size_down(Bytes{*ceiling}))
+              : "a program that uses more is reported, not stopped";
+  const bool silent = flags_.shim && after.empty();
+  if (!silent) talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 
 int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired) {
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
-  const keep::Launch launch{
+  if (!flags_.notify.empty() && acquired.waited >= flags_.notify_after.value_or(default_notify_after))
+    send_notice({flags_.notify, consumer_, id, acquired.lease.vram, acquired.waited}, signals,
+                flags_.status_fd.value_or(-1), [&talk](const std::string& line) { talk.fail(line); });
+  keep::Launch launch{
       command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env")),
       limits_};
+  if (flags_.shim) launch.program = flags_.shim->real;
   keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);
   talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});
-  if (outcome.interrupted_by != 0) {
+  // The caller of a shim waits for the program, and must see its signal.
+  const int signal = flags_.shim ? outcome.ended_by : outcome.interrupted_by;
+  if (signal != 0) {
     std::fflush(nullptr);
-    signals.die_of(outcome.interrupted_by);
+    signals.die_of(signal);
   }
   return outcome.code;
 }
+
+}  // namespace
 
 int run(const Common& common, const RunFlags& flags) {
   if (const auto refused = check_flags(common, flags)) return *refused;
@@ -193,15 +207,14 @@ int run(const Common& common, const RunFlags& flags) {
     if (const auto checked = check_status_fd(*flags.status_fd); !checked) return fail(checked.error());
   }
   // A program that cannot start must not wait in the queue.
-  if (const auto present = check_directory(); !present) return our_code(fail(present.error()));
-  if (const int code = refuse_program(flags.command.empty() ? common.command->front() : "sh"); code != 0) return code;
+  if (const auto present = check_directory(); !present) return our_code(fail(common, present.error()));
+  const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
+  if (const int code = refuse_program(common, flags, program); code != 0) return code;
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
   return Run(common, flags, std::move(*client)).go();
 }
-
-}  // namespace
 
 Action add_run(Command command, Common& common) {
   auto flags = std::make_shared<RunFlags>();

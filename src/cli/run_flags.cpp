@@ -24,6 +24,7 @@ std::optional<int> check_supervised(const Common& common, const RunFlags& flags)
   if (flags.lease.wait || flags.lease.no_wait)
     return exclude(flags.lease.wait ? "--wait" : "--no-wait",
                    "a supervised program waits in the queue; sublet stop ends the wait");
+  if (!flags.notify.empty()) return exclude("--notify", "sublet wait and sublet events tell when the program runs");
   if (flags.lease.ttl) return exclude("--ttl", "sublet stop ends the program");
   return std::nullopt;
 }
@@ -37,6 +38,8 @@ std::optional<int> check_foreground(const RunFlags& flags) {
   if (!flags.env.empty() || !flags.env_file.empty())
     return need(flags.env.empty() ? "--env-file" : "--env",
                 "a program in the foreground has your environment: NAME=VALUE sublet run …");
+  if (flags.notify_after && flags.notify.empty())
+    return usage_error("--notify-after needs --notify", "for example: sublet run --notify --notify-after 1m -- train");
   return std::nullopt;
 }
 
@@ -50,6 +53,16 @@ void add_run_flags(Command command, RunFlags& flags) {
                "Soft limit on each device: above it a program is reported, and paused for waiters");
   command.option("--status-fd", flags.status_fd, "Write each change of state as a JSON line to this file descriptor")
       .type("N");
+  const auto take_notice = [&flags](const std::string& line) -> Status {
+    flags.notify = line;
+    return {};
+  };
+  command
+      .taken("--notify", take_notice,
+             "After a long wait, send a desktop notice by notify-send, or run COMMAND by sh -c (--notify=COMMAND)")
+      .maybe_value("notify-send")
+      .type("COMMAND");
+  command.duration("--notify-after", flags.notify_after, "The wait after which --notify sends the notice (10s)");
   command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");
   command
       .option("--command", flags.command, "Run this line by sh -c, as with --detach, instead of a program after '--'")
@@ -83,15 +96,15 @@ std::optional<int> check_flags(const Common& common, const RunFlags& flags) {
   return flags.is_supervised() ? check_supervised(common, flags) : check_foreground(flags);
 }
 
-Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk& talk) {
+Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk* talk) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr || !flags.gpu.empty() || is_visible_list_of_lease(client, visible)) return {};
   const auto device = device_of_wish(visible, flags.gpus, status);
   if (!device) return device.error();
   flags.gpu = *device;
-  if (!device->empty())
-    talk.say(
-        fmt::format("CUDA_VISIBLE_DEVICES is '{}': asking for {}", visible, device_name(*device, talk.line().look())));
+  if (!device->empty() && talk != nullptr)
+    talk->say(
+        fmt::format("CUDA_VISIBLE_DEVICES is '{}': asking for {}", visible, device_name(*device, talk->line().look())));
   return {};
 }
 

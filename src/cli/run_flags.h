@@ -4,12 +4,20 @@
 
 #include "cli/lease_flags.h"
 #include "cli/talk.h"
+#include "shim/settings.h"
 
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace sublet::cli {
+
+// The shim for which `run` starts the program. The command is the program's argv, with argv[0] as its caller wrote it.
+struct ShimCall {
+  std::string name;  // of the shim
+  std::string real;  // path of the real program
+  shim::IfAbsent if_absent = shim::IfAbsent::run;
+};
 
 struct RunFlags {
   LeaseFlags lease;
@@ -18,7 +26,10 @@ struct RunFlags {
   std::string command;           // --command; implies --detach
   std::vector<std::string> env;  // --env: NAME or NAME=VALUE, in the order given
   std::string env_file;
-  std::string restart;  // --restart; "": the daemon's default
+  std::string restart;                   // --restart; "": the daemon's default
+  std::string notify;                    // --notify: notify_send, or a line for sh -c; "": no notice
+  std::optional<Duration> notify_after;  // --notify-after
+  std::optional<ShimCall> shim;          // set by run_shim() only
 
   bool is_supervised() const { return detach || !command.empty(); }
 };
@@ -29,8 +40,8 @@ void add_run_flags(Command command, RunFlags& flags);
 std::optional<int> check_flags(const Common& common, const RunFlags& flags);
 
 // Restricts the lease to the device that CUDA_VISIBLE_DEVICES of the caller names, unless --gpu is given or a lease set
-// the variable. `status`: a reply of /v1/status.
-Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk& talk);
+// the variable. `status`: a reply of /v1/status. `talk` is told of it; null: nobody is.
+Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk* talk);
 
 // The command line as text for the daemon, cut at 2000 bytes.
 std::string shown_command(const std::vector<std::string>& command);

@@ -37,7 +37,7 @@ std::string changed_text(const json& program, const UpdateFlags& flags) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
   };
   const auto limit = [&](const char* field) {
-    return number_at(program, field) ? size_at(program, field) : std::string("none");
+    return number_at(program, field) ? size_at_most(program, field) : std::string("none");
   };
   if (flags.memory || flags.no_memory) add("ceiling", limit("memory_bytes"));
   if (flags.soft || flags.no_soft) add("soft limit", limit("soft_bytes"));

@@ -37,6 +37,7 @@ Action add_report(Command command, Common& common);
 Action add_doctor(Command command, Common& common);
 Action add_token(Command command, Common& common);
 Action add_config(Command command, Common& common);
+Action add_shim(Command command, Common& common);
 Action add_completion(Command command, Common& common);
 
 namespace {
@@ -74,11 +75,12 @@ constexpr Verb kVerbs[] = {
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
     {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Set up", "Check or show the daemon's configuration", add_config},
+    {"shim", "Set up", "Make a program take a lease whenever anybody calls it by its name", add_shim},
     {"completion", "Set up", "Print a script that makes a shell complete verbs, flags and leases", add_completion},
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant", "session", "stack", "shim", "adapter", "enforce", "approve", "simulate", "plan",
+    "tenant", "session", "stack", "adapter", "enforce", "approve", "simulate", "plan",
 };
 
 }  // namespace

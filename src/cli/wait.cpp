@@ -108,7 +108,9 @@ Action add_wait(Command command, Common& common) {
       "Exit status: the program's own if it is known. Otherwise 0 if the lease was\n"
       "released, 1 if it ended in another way, and 4 if there is no such lease. Of\n"
       "several leases: the status of the first one, in the order given, that failed;\n"
-      "with --any, the status of the one that ended.");
+      "with --any, the status of the one that ended.\n"
+      "The tag of a supervised program stands for its newest lease. A later start is\n"
+      "not waited for.");
   return [&common, flags] { return wait(common, *flags); };
 }
 

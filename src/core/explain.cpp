@@ -202,6 +202,10 @@ std::vector<std::string> help_otherwise(const State& state, const Lease& lease, 
   if (lease.state == LeaseState::active && lease.owner.kind == OwnerKind::token && lease.expires_at)
     return {"renew it within " + format_duration(std::max(*lease.expires_at - now, Duration{})) + ": `sublet renew " +
             id + "`"};
+  if (lease.ended() && lease.kept_until)
+    return {"its memory stays reserved for the next start of its program, for at most " +
+            format_duration(std::max(*lease.kept_until - now, Duration{})) +
+            (lease.tag.empty() ? "" : "; `sublet stop " + lease.tag + "` frees it at once")};
   if (lease.ended() && state.use(lease.id).settling)
     return {"its bytes are charged until a snapshot shows them gone: a process of it may still live"};
   return {};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/explain.h"
 #include "core/testing/world.h"
 
 namespace sublet::core::testing {
@@ -105,6 +106,8 @@ TEST(Keep, HoldsTheMemoryForTheNextStartBeforeAllWaiters) {
 TEST(Keep, EndsAfterItsTime) {
   Kept w;
   w.measure();
+  EXPECT_EQ(what_would_help(w.state, w.rules, w.at(w.before), w.now).at(0),
+            "its memory stays reserved for the next start of its program, for at most 9 s");
   w.pass(9s);
   EXPECT_FALSE(w.at(w.before).kept_until);
   w.measure();

@@ -123,6 +123,7 @@ void note_files(const Places& places, const std::string& dir, StartFiles& files)
   files.note_directory(dir);
   files.note_own(places.state_dir);
   files.note_own(places.exit_dir);
+  files.note_own(places.log_dir);
   files.note_directory(fs::path(places.socket).parent_path());
   files.note_own(places.socket);
   files.note_own(places.env_file);
@@ -146,6 +147,8 @@ Result<Places> prepare(const Options& given, StartFiles& files) {
   }
   if (auto made = make_directory(places.state_dir, shared ? 0711 : 0700); !made) return made.error();
   if (auto made = make_directory(places.exit_dir, shared ? 01733 : 0700); !made) return made.error();
+  // Keepers reach the directory of their user in it. This user lists it.
+  if (auto made = make_directory(places.log_dir, shared ? 0711 : 0700); !made) return made.error();
   const std::string socket_dir = fs::path(places.socket).parent_path().string();
   if (socket_dir != places.state_dir) {
     if (auto made = make_directory(socket_dir, shared ? 0755 : 0700); !made) return made.error();

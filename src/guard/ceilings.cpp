@@ -2,6 +2,7 @@
 #include "guard/ceilings.h"
 
 #include "base/log.h"
+#include "base/size_bounds.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +23,14 @@ Bytes free_on(const core::Device& device) {
   return device.reading.total - device.reading.driver_reserved - device.reading.used;
 }
 
+std::string name_of(const core::Device& device) { return fmt::format("gpu{}", device.reading.index); }
+
+core::ReasonArgs over_soft_args(Bytes used, const std::string& device, const Limits& limits,
+                                std::optional<std::int64_t> percent) {
+  const auto ceiling = limits.ceiling > Bytes{} ? std::optional(limits.ceiling) : std::nullopt;
+  return core::args("used", used, "device", device, "soft", limits.soft_limit, "ceiling", ceiling, "percent", percent);
+}
+
 }  // namespace
 
 Limits Ceilings::limits_of(const core::Lease& lease) const {
@@ -29,6 +38,24 @@ Limits Ceilings::limits_of(const core::Lease& lease) const {
   Limits limits{lease.ceiling, lease.soft_limit};
   if (limits.ceiling == Bytes{} && for_all_) limits.ceiling = lease.vram;
   return limits;
+}
+
+std::string Ceilings::over_soft_limit(const core::Lease& lease) const {
+  const Limits limits = limits_of(lease);
+  if (lease.state != core::LeaseState::active || limits.soft_limit == Bytes{}) return {};
+  const auto watched = watched_.find(lease.id);
+  const bool is_slowed = watched != watched_.end() && watched->second.slowed == Slowed::yes;
+  const auto percent = is_slowed ? std::optional<std::int64_t>(soft_cpu_) : std::nullopt;
+  for (const std::string& uuid : lease.devices) {
+    const auto device = engine_.state().devices().find(uuid);
+    const Bytes used = engine_.state().charge(lease.id, uuid).used;
+    if (device == engine_.state().devices().end() || used <= limits.soft_limit) continue;
+    return core::text_of({.lease = lease.id,
+                          .at = {},
+                          .kind = core::ReasonKind::over_soft_limit,
+                          .args = over_soft_args(used, name_of(device->second), limits, percent)});
+  }
+  return {};
 }
 
 void Ceilings::note(const core::Lease& lease) {
@@ -82,8 +109,7 @@ void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
     }
     const Act act = judge(used, limits, free_on(device->second));
     over_soft = over_soft || act != Act::none;
-    if (act != Act::none)
-      over_.push_back({lease.id, act, fmt::format("gpu{}", device->second.reading.index), used, limits});
+    if (act != Act::none) over_.push_back({lease.id, act, name_of(device->second), used, limits});
     if (limits.ceiling > Bytes{}) next_ = std::min(next_, now + next_sample(used, limits.ceiling, watched.rate));
   }
   if (over_soft) return;
@@ -127,7 +153,7 @@ void Ceilings::act_on(Over over, Time now) {
   // A ceiling that was just lowered below the use is no leak: the program gets its grace.
   if (now - watched->second.lowered_at < core::over_limit_grace) over.act = Act::end;
   log::warn({.lease = over.lease}, "{} of {} uses {} on {}, more than its ceiling of {}: its program is {}",
-            lease->consumer, lease->user, format_size(over.used), over.device, format_size(over.limits.ceiling),
+            lease->consumer, lease->user, format_size(over.used), over.device, format_size_down(over.limits.ceiling),
             over.act == Act::kill ? "killed" : "ended");
   core::End end{.lease = over.lease, .kill = over.act == Act::kill};
   end.args = core::args("used", over.used, "device", over.device, "ceiling", over.limits.ceiling);
@@ -162,12 +188,11 @@ void Ceilings::let_run(LeaseId lease, Watched& watched) {
 void Ceilings::warn(const Over& over, std::optional<std::string> unlimited) {
   const core::Lease& lease = *engine_.state().find(over.lease);
   log::warn({.lease = lease.id}, "{} of {} uses {} on {}, more than its soft limit of {}", lease.consumer, lease.user,
-            format_size(over.used), over.device, format_size(over.limits.soft_limit));
-  const auto ceiling = over.limits.ceiling > Bytes{} ? std::optional(over.limits.ceiling) : std::nullopt;
+            format_size(over.used), over.device, format_size_down(over.limits.soft_limit));
   const auto percent = unlimited && unlimited->empty() ? std::optional<std::int64_t>(soft_cpu_) : std::nullopt;
-  (void)engine_.decide(core::Remark{over.lease, core::ReasonKind::over_soft_limit,
-                                    core::args("used", over.used, "device", over.device, "soft", over.limits.soft_limit,
-                                               "ceiling", ceiling, "percent", percent, "unlimited", unlimited)});
+  core::ReasonArgs args = over_soft_args(over.used, over.device, over.limits, percent);
+  args.add("unlimited", std::move(unlimited));
+  (void)engine_.decide(core::Remark{over.lease, core::ReasonKind::over_soft_limit, std::move(args)});
 }
 
 // Whether a waiting lease would fit with the memory of this one.

@@ -22,6 +22,8 @@ class Ceilings {
 
   // The limits of the lease. Without a program that Sublet started, a lease has none: nobody here may end it.
   Limits limits_of(const core::Lease& lease) const;
+  // One sentence if the lease uses more than its soft limit by the last reading; "" otherwise.
+  std::string over_soft_limit(const core::Lease& lease) const;
   void loaded();
   void decided(const core::Plan& plan);
   void measured(Time now);

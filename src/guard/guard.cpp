@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 namespace sublet::guard {
 
@@ -34,6 +33,20 @@ std::string Guard::log_path(const Program& program) const {
   return fmt::format("{}/{}/program-{}.log", options_.log_dir, program.uid, program.number);
 }
 
+std::string Guard::warning(const Program& program) const {
+  std::string text = program.progress.warning;
+  const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : "; ") + more; };
+  const core::Lease* lease = program.is_up() ? engine_.state().find(program.progress.lease) : nullptr;
+  if (lease == nullptr || lease->ended()) return text;
+  if (has_lost_keeper(*lease))
+    add(
+        fmt::format("its keeper (pid {}) is gone, so its exit status will be unknown; "
+                    "sublet restart {} starts it again with a keeper",
+                    lease->owner.keeper.pid, printable(program.tag)));
+  add(ceilings_.over_soft_limit(*lease));
+  return text;
+}
+
 Program* Guard::mutable_program(const Program& program) { return &programs_.at({program.uid, program.tag}); }
 
 void Guard::changed(const Program& program) {
@@ -51,6 +64,12 @@ Result<const Program*> Guard::add(Program program) {
                              to_string(old->second.progress.phase)),
                  fmt::format("change it (sublet update {0}), remove it (sublet remove {0}), or choose another tag",
                              printable(program.tag))};
+  }
+  if (const core::Lease* holder = engine_.state().find_tag(program.uid, program.tag)) {
+    return Error{Code::InUse,
+                 fmt::format("the tag '{}' belongs to {}, which is {}", printable(program.tag), to_string(holder->id),
+                             core::to_string(holder->state)),
+                 "release that lease first, or choose another tag"};
   }
   const auto own = std::ranges::count_if(programs_, [&](const auto& entry) { return entry.first.first == key.first; });
   if (static_cast<std::size_t>(own) >= options_.most_programs) {
@@ -83,11 +102,9 @@ Status Guard::end_lease(Program& mine, bool force, std::uint32_t asked_by) {
 }
 
 // A request that was refused leaves the program as it was.
-Status Guard::end_for(Program& mine, const Wishes& wishes, bool force, std::uint32_t asked_by) {
+Status Guard::end_for(Program& mine, Wish wish, bool force, std::uint32_t asked_by) {
   const Progress before = mine.progress;
-  mine.progress.stop_asked = wishes.stop;
-  mine.progress.again = wishes.again;
-  mine.progress.removing = wishes.remove;
+  mine.progress.wish = wish;
   const Status ended = end_lease(mine, force, asked_by);
   if (!ended) mine.progress = before;
   changed(mine);
@@ -96,7 +113,7 @@ Status Guard::end_for(Program& mine, const Wishes& wishes, bool force, std::uint
 
 Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
   Program& mine = *mutable_program(program);
-  if (mine.is_up()) return end_for(mine, {.stop = true}, force, asked_by);
+  if (mine.is_up()) return end_for(mine, Wish::stop, force, asked_by);
   if (mine.progress.phase == Phase::backoff) {
     mine.progress.phase = Phase::stopped;
     mine.progress.since = engine_.now();
@@ -104,7 +121,6 @@ Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
     mine.progress.next_start = Time::never();
     (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
   }
-  mine.progress.stop_asked = true;
   changed(mine);
   return {};
 }
@@ -112,7 +128,7 @@ Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
 Status Guard::restart(const Program& program, std::uint32_t asked_by) {
   Program& mine = *mutable_program(program);
   mine.progress.recent.clear();
-  if (mine.is_up()) return end_for(mine, {.again = true}, false, asked_by);
+  if (mine.is_up()) return end_for(mine, Wish::restart, false, asked_by);
   begin_start(mine, engine_.now());
   changed(mine);
   return {};
@@ -127,7 +143,7 @@ Status Guard::remove(const Program& program, bool keep_running, std::uint32_t as
     return {};
   }
   if (mine.is_up()) {
-    if (auto ended = end_for(mine, {.remove = true}, false, asked_by); !ended) return ended;
+    if (auto ended = end_for(mine, Wish::remove, false, asked_by); !ended) return ended;
     if (mine.is_up()) return {};  // it is removed when it has ended
   }
   if (mine.progress.phase == Phase::backoff) (void)engine_.decide(core::Keep{mine.progress.lease, Time{}});
@@ -138,17 +154,12 @@ Status Guard::remove(const Program& program, bool keep_running, std::uint32_t as
 void Guard::erase(const Key& key) {
   const auto found = programs_.find(key);
   if (found == programs_.end()) return;
-  const std::string log = log_path(found->second);
-  if (found->second.progress.phase != Phase::running) {
-    std::error_code ignored;
-    for (const char* suffix : {"", ".lock"}) std::filesystem::remove(log + suffix, ignored);
-    for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
-  }
   by_lease_.erase(found->second.progress.lease);
   removed_.push_back({key.first, key.second, ""});
   dirty_.erase(key);
   orderings_.erase(key);
   programs_.erase(found);
+  logs_due_ = std::min(logs_due_, engine_.now());
   engine_.wake_capabilities();
 }
 
@@ -183,7 +194,7 @@ Status Guard::update(const Program& program, const Update& changes) {
   mine.manifest.request = changed_request(mine, changes);
   // A waiting lease keeps the size that it asked for. Another start asks for the new one.
   if (mine.progress.phase == Phase::queued && mine.manifest.vram() != size)
-    (void)end_for(mine, {.again = true}, false, mine.uid);
+    (void)end_for(mine, Wish::restart, false, mine.uid);
   mine.manifest.restart = changes.restart.value_or(mine.manifest.restart);
   changed(mine);
   return {};
@@ -199,6 +210,15 @@ Status Guard::report(const Program& program, const Report& report) {
     ended(mine, {core::EndReason::failed, report.exit_status, false, report.failed}, engine_.now());
   changed(mine);
   return {};
+}
+
+void Guard::stop_after_end(LeaseId lease) {
+  const auto found = by_lease_.find(lease);
+  if (found == by_lease_.end()) return;
+  Program& program = programs_.at(found->second);
+  if (!program.progress.ending || program.progress.wish != Wish::none) return;
+  program.progress.wish = Wish::stop;
+  changed(program);
 }
 
 // -------------------------------------------------------------------------------- the lease of a start

@@ -56,10 +56,12 @@ class Guard final : public engine::Capability {
   // By uid and tag.
   const std::map<std::pair<std::uint32_t, std::string>, Program>& programs() const { return programs_; }
   std::string log_path(const Program& program) const;
+  // The problems of the program now, as sentences; "": none is known.
+  std::string warning(const Program& program) const;
   const Options& options() const { return options_; }
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
-  // Adds the program and begins its first start. InUse: the user has a program with this tag.
+  // Adds the program and begins its first start. InUse: the user has a program or a live lease with this tag.
   Result<const Program*> add(Program program);
   Status stop(const Program& program, bool force, std::uint32_t asked_by);
   Status restart(const Program& program, std::uint32_t asked_by);
@@ -69,6 +71,9 @@ class Guard final : public engine::Capability {
   // The program's request for a lease after these changes.
   nlohmann::json changed_request(const Program& program, const Update& changes) const;
   Status report(const Program& program, const Report& report);
+  // The end of this lease was requested after the lease had ended. The program whose processes still live stays
+  // stopped.
+  void stop_after_end(LeaseId lease);
 
   // --- the lease of a start ---
   // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
@@ -102,19 +107,16 @@ class Guard final : public engine::Capability {
   void changed(const Program& program);
   void ended(Program& program, const Ended& end, Time now);
   void erase(const Key& key);
-  // The wishes that come with the end of a program; all others are void then.
-  struct Wishes {
-    bool stop = false;
-    bool again = false;
-    bool remove = false;
-  };
-  Status end_for(Program& mine, const Wishes& wishes, bool force, std::uint32_t asked_by);
+  Time remove_logs(Time now);
+  // Ends the program that is up. `wish` replaces an earlier wish.
+  Status end_for(Program& mine, Wish wish, bool force, std::uint32_t asked_by);
   Status end_lease(Program& mine, bool force, std::uint32_t asked_by);
   Time supervise(Program& program, Time now);
   Time start_keeper(Program& program, Time now);
   void keep_memory(const Program& program);
   Time check_lease(Program& program, Time now);
   bool lives_on(const core::Lease& lease) const;
+  bool has_lost_keeper(const core::Lease& lease) const;
   Time replace_keeper(const Program& program, const core::Lease& lease, Time now);
   nlohmann::json log_limits(const Program& program) const;
   engine::KeeperOrder order(const Program& program, std::string document) const;
@@ -126,6 +128,8 @@ class Guard final : public engine::Capability {
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
   std::map<Key, Ordering> orderings_;
+  bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
+  Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
   std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output
   std::set<Key> dirty_;
   std::vector<store::ProgramRow> removed_;

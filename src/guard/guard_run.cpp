@@ -2,6 +2,7 @@
 // The part of Guard that follows leases and starts keepers.
 #include "base/log.h"
 #include "base/text.h"
+#include "guard/forgotten_logs.h"
 #include "guard/guard.h"
 
 #include <fmt/format.h>
@@ -18,6 +19,8 @@ namespace {
 constexpr Duration look_for_keeper = std::chrono::seconds(1);
 // How often the reader of the output of a program without a keeper is ordered again, in case it was killed too.
 constexpr Duration drain_again = std::chrono::seconds(10);
+// How often the log of a removed program that runs on is looked at.
+constexpr Duration remove_logs_again = std::chrono::seconds(10);
 
 // Whether the owner or an admin wanted this end.
 bool on_request(const core::Lease& lease, const core::Plan& plan) {
@@ -45,10 +48,13 @@ void Guard::loaded(const store::Loaded& rows, Time now) {
   orderings_.clear();
   dirty_.clear();
   removed_.clear();
+  all_known_ = true;
+  logs_due_ = now;
   for (const store::ProgramRow& row : rows.programs) {
     auto program = from_row(row);
     if (!program) {
       log::error("{}", program.error().detail);
+      all_known_ = false;
       continue;
     }
     last_number_ = std::max(last_number_, program->number);
@@ -74,7 +80,10 @@ void Guard::decided(const core::Plan& plan, Time now) {
     if (!lease.ended()) {
       const Phase before = program.progress.phase;
       follow(program, lease.state, now);
-      if (program.progress.phase != before) dirty_.insert(found->second);
+      // Its end was requested by its lease, and may come for another reason.
+      const bool stops = lease.stop_requested && program.progress.wish == Wish::none;
+      if (stops) program.progress.wish = Wish::stop;
+      if (stops || program.progress.phase != before) dirty_.insert(found->second);
       continue;
     }
     if (program.progress.ending) continue;
@@ -82,7 +91,7 @@ void Guard::decided(const core::Plan& plan, Time now) {
     if (lives_on(lease)) {
       program.progress.ending = true;
       program.progress.why = why_ended(lease, plan);
-      program.progress.stop_asked = program.progress.stop_asked || requested;
+      if (requested && program.progress.wish == Wish::none) program.progress.wish = Wish::stop;
       dirty_.insert(found->second);
     } else {
       ended(program, {lease.end_reason, lease.exit_status, requested, why_ended(lease, plan)}, now);
@@ -93,6 +102,10 @@ void Guard::decided(const core::Plan& plan, Time now) {
 // Its lease has ended before its program: the next start waits for the end of all its processes.
 bool Guard::lives_on(const core::Lease& lease) const {
   return lease.owner.process && engine_.state().find(lease.id) != nullptr && engine_.programs().inhabited(lease.id);
+}
+
+bool Guard::has_lost_keeper(const core::Lease& lease) const {
+  return lease.owner.keeper && !engine_.programs().keeper_alive(lease.id);
 }
 
 void Guard::ended(Program& program, const Ended& end, Time now) {
@@ -122,7 +135,7 @@ void Guard::committed(std::uint64_t sequence) {
 void Guard::measured(Time now) { ceilings_.measured(now); }
 
 Time Guard::due(Time now) {
-  Time next = ceilings_.due(now);
+  Time next = std::min(ceilings_.due(now), remove_logs(now));
   std::vector<Key> keys;
   for (const auto& [key, program] : programs_) keys.push_back(key);
   for (const Key& key : keys) {
@@ -132,10 +145,18 @@ Time Guard::due(Time now) {
   return next;
 }
 
+Time Guard::remove_logs(Time now) {
+  if (!all_known_) return Time::never();
+  if (now < logs_due_) return logs_due_;
+  std::set<std::uint64_t> known;
+  for (const auto& [key, program] : programs_) known.insert(program.number);
+  return logs_due_ = remove_forgotten_logs(options_.log_dir, known) ? now + remove_logs_again : Time::never();
+}
+
 // Moves the program on. Returns when to look at it again.
 Time Guard::supervise(Program& program, Time now) {
   const Key key{program.uid, program.tag};
-  if (program.progress.removing && !program.is_up()) {
+  if (program.progress.wish == Wish::remove && !program.is_up()) {
     erase(key);
     return Time::never();
   }
@@ -164,7 +185,7 @@ Time Guard::check_lease(Program& program, Time now) {
   if (lease != nullptr && lives_on(*lease)) return now + look_for_keeper;
   const Progress& progress = program.progress;
   if (lease != nullptr && progress.ending)
-    ended(program, {lease->end_reason, lease->exit_status, progress.stop_asked, progress.why}, now);
+    ended(program, {lease->end_reason, lease->exit_status, false, progress.why}, now);
   else ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
   engine_.wake_capabilities();
   return Time::never();
@@ -220,7 +241,7 @@ engine::KeeperOrder Guard::order(const Program& program, std::string document) c
 // pipe. It ends at once if there is one already, so the order is repeated.
 Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Time now) {
   const core::Owner& owner = lease.owner;
-  if (!owner.keeper || engine_.programs().keeper_alive(lease.id)) return Time::never();
+  if (!has_lost_keeper(lease)) return Time::never();
   const auto last = drained_.find(lease.id);
   if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
   if (last == drained_.end())

@@ -45,6 +45,13 @@ json write(const Manifest& manifest) {
           {"sized_by_ceiling", manifest.sized_by_ceiling}};
 }
 
+// A wish is stored as three flags.
+Wish read_wish(const json& from) {
+  if (from.at("removing").get<bool>()) return Wish::remove;
+  if (from.at("again").get<bool>()) return Wish::restart;
+  return from.at("stop_asked").get<bool>() ? Wish::stop : Wish::none;
+}
+
 json write(const Progress& progress) {
   json recent = json::array();
   for (const Time at : progress.recent) recent.push_back(at.ns);
@@ -58,9 +65,9 @@ json write(const Progress& progress) {
            {"next_start", progress.next_start.ns},
            {"end_reason", progress.end_reason},
            {"ending", progress.ending},
-           {"stop_asked", progress.stop_asked},
-           {"again", progress.again},
-           {"removing", progress.removing},
+           {"stop_asked", progress.wish == Wish::stop},
+           {"again", progress.wish == Wish::restart},
+           {"removing", progress.wish == Wish::remove},
            {"warning", progress.warning}};
   if (progress.exit_status) out["exit_status"] = *progress.exit_status;
   return out;
@@ -92,9 +99,7 @@ Progress read_progress(const json& from) {
   from.at("next_start").get_to(progress.next_start.ns);
   from.at("end_reason").get_to(progress.end_reason);
   progress.ending = from.value("ending", false);
-  from.at("stop_asked").get_to(progress.stop_asked);
-  from.at("again").get_to(progress.again);
-  from.at("removing").get_to(progress.removing);
+  progress.wish = read_wish(from);
   from.at("warning").get_to(progress.warning);
   if (from.contains("exit_status")) progress.exit_status = from.at("exit_status").get<int>();
   return progress;

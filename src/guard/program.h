@@ -22,6 +22,9 @@ enum class Restart { never, on_failure, always };
 // granted. backoff: the next start waits. stopped: on request. exited, failed: nothing starts it again.
 enum class Phase { starting, queued, running, backoff, stopped, exited, failed };
 
+// The requested sequel of the end of a program that is up. With `none`, its restart policy decides.
+enum class Wish { none, stop, restart, remove };
+
 std::string_view to_string(Restart restart);  // "on-failure"
 std::string_view to_string(Phase phase);
 std::optional<Restart> parse_restart(std::string_view text);
@@ -56,9 +59,7 @@ struct Progress {
   std::optional<int> exit_status{};
   std::string end_reason{};  // of its last lease that ended
   bool ending = false;       // its lease has ended, and its processes still live
-  bool stop_asked = false;   // its end was requested, and it stays stopped
-  bool again = false;        // its end was requested, and it starts again at once
-  bool removing = false;     // it is removed when its lease has ended
+  Wish wish = Wish::none;    // of the owner or an admin, until the next start
   std::string warning{};     // of its keeper, for example about its log
 };
 

@@ -34,7 +34,8 @@ void begin_start(Program& program, Time now) {
   Progress& progress = program.progress;
   ++progress.start;
   progress.next_start = Time::never();
-  progress.stop_asked = progress.again = progress.ending = false;
+  progress.wish = Wish::none;
+  progress.ending = false;
   progress.warning.clear();
   enter(progress, Phase::starting, now, "");
   progress.since = now;
@@ -55,9 +56,8 @@ void end_start(Program& program, const Ended& end, Time now) {
   progress.ending = false;
   progress.exit_status = end.status;
   progress.end_reason = core::to_string(end.reason);
-  if (progress.removing) return enter(progress, Phase::stopped, now, end.why);
-  if (progress.again) return begin_start(program, now);
-  if (end.on_request || progress.stop_asked) return enter(progress, Phase::stopped, now, end.why);
+  if (progress.wish == Wish::restart) return begin_start(program, now);
+  if (end.on_request || progress.wish != Wish::none) return enter(progress, Phase::stopped, now, end.why);
   const bool good = is_success(end);
   if (!restarts(program.manifest.restart, end))
     return enter(progress, good ? Phase::exited : Phase::failed, now, end.why);

@@ -82,21 +82,21 @@ TEST(Supervise, RestartsOfLongAgoDoNotCount) {
 
 TEST(Supervise, RequestsOutweighThePolicy) {
   Program stopped = running(Restart::always);
-  stopped.progress.stop_asked = true;
+  stopped.progress.wish = Wish::stop;
   end_start(stopped, {EndReason::released, 0}, start);
   EXPECT_EQ(stopped.progress.phase, Phase::stopped);
 
   Program again = running(Restart::never);
-  again.progress.again = true;
+  again.progress.wish = Wish::restart;
   const auto before = again.progress.start;
   end_start(again, {EndReason::released, 143, true}, start);
   EXPECT_EQ(again.progress.phase, Phase::starting);
   EXPECT_EQ(again.progress.start, before + 1);
-  EXPECT_FALSE(again.progress.again);
+  EXPECT_EQ(again.progress.wish, Wish::none);
   EXPECT_EQ(again.progress.restarts, 0U) << "a restart on request is none of the policy";
 
   Program removed = running(Restart::always);
-  removed.progress.removing = true;
+  removed.progress.wish = Wish::remove;
   end_start(removed, {EndReason::owner_gone, 9}, start);
   EXPECT_EQ(removed.progress.phase, Phase::stopped);
 }
@@ -116,13 +116,27 @@ TEST(Program, ComesBackFromItsRowAsItWas) {
   program.progress.recent = {Time{1}, Time{2}};
   program.progress.exit_status = 3;
   program.progress.warning = "cannot write";
-  program.progress.stop_asked = program.progress.again = program.progress.removing = true;
   const auto row = to_row(program);
   const auto back = from_row(row);
   ASSERT_TRUE(back) << back.error().detail;
   EXPECT_EQ(to_row(*back), row);
   EXPECT_EQ(back->manifest.ceiling(), Bytes{7});
   EXPECT_FALSE(from_row({1000, "serve", "{}"}));
+}
+
+TEST(Program, KeepsItsWishInItsRow) {
+  Program program = running(Restart::never);
+  for (const Wish wish : {Wish::none, Wish::stop, Wish::restart, Wish::remove}) {
+    program.progress.wish = wish;
+    EXPECT_EQ(from_row(to_row(program))->progress.wish, wish);
+  }
+  // An earlier version could store several flags.
+  store::ProgramRow row = to_row(program);
+  for (const char* flag : {"stop_asked", "again"}) {
+    const std::string name = std::string("\"") + flag + "\":";
+    row.data.replace(row.data.find(name + "false"), name.size() + 5, name + "true");
+  }
+  EXPECT_EQ(from_row(row)->progress.wish, Wish::remove);
 }
 
 }  // namespace

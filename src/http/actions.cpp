@@ -2,6 +2,7 @@
 // Actions on a lease: claim, attach, renew, resize, release, pause, resume.
 #include "base/size_bounds.h"
 #include "base/text.h"
+#include "guard/guard.h"
 #include "http/body.h"
 #include "http/find_lease.h"
 #include "http/render.h"
@@ -180,52 +181,55 @@ Reply post_resize(Call& call) {
 }
 
 Reply post_release(Call& call) {
-  return act(
-      call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
-        const auto generation = take_generation(body);
-        const bool force = body.boolean("force").value_or(false);
-        const bool stop = body.boolean("stop").value_or(false);
-        const auto exit_status = body.integer("exit_status", 0, 255);
-        const auto signal = body.integer("signal", 1, 64);
-        const bool forwarded = body.boolean("forwarded").value_or(false);
-        const auto failed = body.text("failed", 1024);
-        const bool reported = failed || exit_status || signal;
-        if (reported && generation != 0 && generation != lease.generation && !lease.ended()) {
-          return Error{Code::Stale,
-                       fmt::format("{} is at generation {}, but the report is for generation {}", to_string(lease.id),
-                                   lease.generation, generation),
-                       "read the lease again: it may have another owner now"};
-        }
-        if (failed) {
-          return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
-        }
-        if (exit_status || signal) {
-          if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
-            return bad_request(fmt::format("{} has no program, so no exit can be reported", to_string(lease.id)),
-                               "leave exit_status and signal out to release the lease");
-          }
-          const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
-          return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value(), forwarded});
-        }
-        if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
-            !engine.programs().can_signal(lease.id)) {
-          const std::string why = engine.programs().why_not_signalled(lease.id);
-          return Error{Code::Unkillable,
-                       fmt::format("the daemon cannot end the program of {} (pid {}): its keeper is gone, and {}",
-                                   to_string(lease.id), lease.owner.process.pid,
-                                   why.empty() ? "nothing proves that the pid still belongs to the program" : why),
-                       fmt::format("check the process and end it by hand (kill {}): the lease ends with it",
-                                   lease.owner.process.pid)};
-        }
-        const bool by_token = has_token(request, lease);
-        return core::Fact(core::Release{.lease = lease.id,
-                                        .generation = generation,
-                                        .force = force,
-                                        .stop = stop,
-                                        .revoke = request.peer.uid != lease.uid && !by_token,
-                                        // A caller with the lease's token speaks for its owner.
-                                        .asked_by = by_token ? lease.uid : request.peer.uid});
-      });
+  return act(call,
+             [guard = call.capabilities.guard](Body& body, const Lease& lease, const Request& request,
+                                               engine::Engine& engine) -> Result<core::Fact> {
+               const auto generation = take_generation(body);
+               const bool force = body.boolean("force").value_or(false);
+               const bool stop = body.boolean("stop").value_or(false);
+               const auto exit_status = body.integer("exit_status", 0, 255);
+               const auto signal = body.integer("signal", 1, 64);
+               const bool forwarded = body.boolean("forwarded").value_or(false);
+               const auto failed = body.text("failed", 1024);
+               const bool reported = failed || exit_status || signal;
+               if (reported && generation != 0 && generation != lease.generation && !lease.ended()) {
+                 return Error{Code::Stale,
+                              fmt::format("{} is at generation {}, but the report is for generation {}",
+                                          to_string(lease.id), lease.generation, generation),
+                              "read the lease again: it may have another owner now"};
+               }
+               if (failed) {
+                 return core::Fact(core::ProgramFailed{lease.id, *failed, static_cast<int>(exit_status.value_or(125))});
+               }
+               if (exit_status || signal) {
+                 if (!lease.ended() && lease.owner.kind != core::OwnerKind::process) {
+                   return bad_request(fmt::format("{} has no program, so no exit can be reported", to_string(lease.id)),
+                                      "leave exit_status and signal out to release the lease");
+                 }
+                 const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
+                 return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value(), forwarded});
+               }
+               if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
+                   !engine.programs().can_signal(lease.id)) {
+                 const std::string why = engine.programs().why_not_signalled(lease.id);
+                 return Error{
+                     Code::Unkillable,
+                     fmt::format("the daemon cannot end the program of {} (pid {}): its keeper is gone, and {}",
+                                 to_string(lease.id), lease.owner.process.pid,
+                                 why.empty() ? "nothing proves that the pid still belongs to the program" : why),
+                     fmt::format("check the process and end it by hand (kill {}): the lease ends with it",
+                                 lease.owner.process.pid)};
+               }
+               if (stop && lease.ended() && guard != nullptr) guard->stop_after_end(lease.id);
+               const bool by_token = has_token(request, lease);
+               return core::Fact(core::Release{.lease = lease.id,
+                                               .generation = generation,
+                                               .force = force,
+                                               .stop = stop,
+                                               .revoke = request.peer.uid != lease.uid && !by_token,
+                                               // A caller with the lease's token speaks for its owner.
+                                               .asked_by = by_token ? lease.uid : request.peer.uid});
+             });
 }
 
 Reply post_pause(Call& call) {

@@ -2,6 +2,7 @@
 #include "http/find_lease.h"
 
 #include "base/text.h"
+#include "guard/guard.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,18 @@ Error no_such_lease(const Call& call, const std::string& name) {
       return not_found(
           fmt::format("you have no lease with the tag '{}'", printable(name)),
           fmt::format("a tag is unique per user only: {} has {} with this tag", lease.user, to_string(id)));
-  return not_found(fmt::format("lease '{}' does not exist", printable(name)), "'sublet ps --all' lists ids and tags");
+  const guard::Guard* guard = call.capabilities.guard;
+  if (guard != nullptr && guard->find(call.request.peer.uid, name) != nullptr)
+    return not_found(fmt::format("program '{}' has had no lease", printable(name)),
+                     fmt::format("sublet status {} shows the program", printable(name)));
+  std::vector<std::string_view> tags;
+  for (const auto& [id, lease] : call.engine.state().leases())
+    if (lease.uid == call.request.peer.uid && !lease.ended() && !lease.tag.empty()) tags.push_back(lease.tag);
+  if (guard != nullptr)
+    for (const auto& [key, program] : guard->programs())
+      if (key.first == call.request.peer.uid) tags.push_back(program.tag);
+  return not_found(fmt::format("lease '{}' does not exist{}", printable(name), did_you_mean(name, tags)),
+                   "'sublet ps --all' lists ids and tags");
 }
 
 // The caller's own lease of that tag; for an admin, anybody's, if it is the only one.

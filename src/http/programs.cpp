@@ -30,6 +30,7 @@ json render(const Program& program, const Call& call) {
   const bool up = program.is_up() && lease != nullptr && !lease->ended();
   const guard::Manifest& manifest = program.manifest;
   const json& request = manifest.request;
+  const std::string warning = call.capabilities.guard->warning(program);
   json out{{"tag", program.tag},
            {"user", program.user},
            {"uid", program.uid},
@@ -52,10 +53,10 @@ json render(const Program& program, const Call& call) {
            {"end_reason", progress.end_reason.empty() ? json(nullptr) : json(progress.end_reason)},
            {"next_start_at",
             progress.next_start == Time::never() ? json(nullptr) : json(format_rfc3339(progress.next_start))},
-           {"stopping", up && lease->stop_requested},
+           {"stopping", progress.ending || (up && lease->stop_requested)},
            {"log_path", call.capabilities.guard->log_path(program)},
            {"created_at", format_rfc3339(program.created_at)},
-           {"warning", progress.warning.empty() ? json(nullptr) : json(progress.warning)}};
+           {"warning", warning.empty() ? json(nullptr) : json(warning)}};
   const bool own = call.request.peer.may_act_for(program.uid);
   out["command"] = own ? json(manifest.command) : json(nullptr);
   out["directory"] = own ? json(manifest.directory) : json(nullptr);
@@ -226,13 +227,6 @@ Reply post_program(Call& call) {
   auto program = read_program(call);
   if (!program) return problem(program.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
-  const core::Lease* holder = call.engine.state().find_tag(program->uid, program->tag);
-  if (holder != nullptr && call.capabilities.guard->find(program->uid, program->tag) == nullptr) {
-    return problem(Error{Code::InUse,
-                         fmt::format("the tag '{}' belongs to {}, which is {}", printable(program->tag),
-                                     to_string(holder->id), core::to_string(holder->state)),
-                         "release that lease first, or choose another tag"});
-  }
   const auto added = call.capabilities.guard->add(std::move(*program));
   if (!added) return problem(added.error());
   return stored(call, "program_added", 201, render(**added, call));

@@ -32,14 +32,14 @@ bool set_descriptors(int output) {
 }
 
 // Runs in the child between fork and exec. No other thread can hold a lock, because there is only one thread.
-[[noreturn]] void become(char* const* arguments, char* const* environment, int gate, int exec) {
+[[noreturn]] void become(const char* file, char* const* arguments, char* const* environment, int gate, int exec) {
   char go = 0;
   ssize_t n = 0;
   do {
     n = ::read(gate, &go, 1);
   } while (n < 0 && errno == EINTR);
   if (n != 1) ::_exit(abandoned_status);
-  ::execvpe(arguments[0], arguments, environment);
+  ::execvpe(file, arguments, environment);
   const int errnum = errno;
   // A failed write cannot be reported: the parent sees the exit status.
   const ssize_t told = ::write(exec, &errnum, sizeof errnum);
@@ -82,7 +82,7 @@ Result<Child> Child::fork(const Launch& launch, const Signals& signals, Grouping
     if (!set_descriptors(launch.output)) ::_exit(abandoned_status);
     if (launch.umask) ::umask(static_cast<mode_t>(*launch.umask));
     set_limits(launch.limits);
-    become(arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
+    become(launch.file().c_str(), arguments.data(), environment.data(), gate_reader.get(), exec_writer.get());
   }
   child.pid_ = pid;
   // Called in parent and child, because either may run first and the group must exist before it is used.

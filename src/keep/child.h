@@ -17,12 +17,15 @@
 namespace sublet::keep {
 
 struct Launch {
-  std::vector<std::string> arguments;    // [0] is looked up in PATH unless it contains a slash
+  std::vector<std::string> arguments;    // without `program`, [0] is looked up in PATH unless it contains a slash
   std::vector<std::string> environment;  // "NAME=value"
   std::vector<Limit> limits = {};        // set in the child; empty: it inherits ours
   int output = -1;                       // becomes its 1 and 2, with /dev/null as its 0; -1: it inherits ours
   std::optional<int> umask = {};         // unset: it inherits ours
   bool supervised = false;               // the daemon starts it again, also after a reboot
+  std::string program = {};              // the file, where it differs from arguments[0]; "": arguments[0]
+
+  const std::string& file() const { return program.empty() ? arguments.front() : program; }
 };
 
 // The failure of exec(2).

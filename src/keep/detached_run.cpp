@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -148,7 +149,9 @@ void DetachedRun::keep(Granted granted) {
 
 // False: another keeper writes this log.
 bool DetachedRun::lock_log() {
-  lock_ = Fd(::open((document_.log_path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  lock_ = Fd(::open((document_.log_path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  // The daemon looks at the lock by its group, before it removes the log of a program that it has forgotten.
+  if (lock_) ::fchmod(lock_.get(), 0640);
   return !lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0;
 }
 

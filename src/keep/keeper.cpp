@@ -66,7 +66,7 @@ client::Request Keeper::request(const char* method, const std::string& call, con
 }
 
 Outcome Keeper::run(const Launch& launch) {
-  program_ = launch.arguments.front();
+  program_ = launch.file();
   supervised_ = launch.supervised;
   events_.watch(signals_.fd(), [this] {
     while (const auto signal = signals_.next()) on_signal(*signal);
@@ -87,6 +87,7 @@ Outcome Keeper::run(const Launch& launch) {
     ::waitpid(child_->pid(), nullptr, 0);
     Outcome left = give_up("", leave_by_ != 0 ? 128 + leave_by_ : 125);
     if (leave_by_key_) left.interrupted_by = leave_by_;
+    left.ended_by = leave_by_;
     return left;
   }
   start();
@@ -108,7 +109,7 @@ Outcome Keeper::give_up(const std::string& why, int code) {
   // If the release fails, the end of the connection releases the lease, because the connection still owns it.
   (void)client_.insist(request("POST", "/release", body), short_one, 5s);
   events_.forget(signals_.fd());
-  return {code, 0};
+  return {code};
 }
 
 // Books the held child to the lease. False if the child must not start.

@@ -40,6 +40,7 @@ struct Outcome {
   int code = 125;
   int interrupted_by = 0;  // signal by which the keeper should end, after a terminal key interrupted the program, so
                            // that the shell ends its script or loop; 0: none
+  int ended_by = 0;        // signal that ended the program, or its start; 0: none
 };
 
 class Keeper {

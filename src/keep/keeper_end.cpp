@@ -136,11 +136,11 @@ void Keeper::report() {
 }
 
 Outcome Keeper::outcome() const {
-  if (exec_failure_) return {exec_failure_->status(), 0};
-  if (!WIFSIGNALED(main_status_)) return {WEXITSTATUS(main_status_), 0};
+  if (exec_failure_) return {exec_failure_->status()};
+  if (!WIFSIGNALED(main_status_)) return {WEXITSTATUS(main_status_)};
   const int signal = WTERMSIG(main_status_);
   const bool interrupted = terminal_ && key_pressed_ && (signal == SIGINT || signal == SIGQUIT);
-  return {128 + signal, interrupted ? signal : 0};
+  return {128 + signal, interrupted ? signal : 0, signal};
 }
 
 }  // namespace sublet::keep

@@ -3,16 +3,28 @@
 
 #include "proc/pidfd.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <unordered_map>
 
 namespace sublet::keep {
+namespace {
+
+// A list of all processes takes milliseconds, and most keepers have no child yet.
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 || errno != ECHILD;
+}
+
+}  // namespace
 
 Result<Tree> Tree::open() {
   auto root = proc::ProcRoot::open();
   if (!root) return root.error();
   Tree tree(std::move(*root));
+  if (!has_children()) return tree;
   auto before = tree.root_.list();
   if (!before) return before.error();
   for (const auto& process : *before) {

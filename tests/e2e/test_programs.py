@@ -151,6 +151,10 @@ def test_a_soft_limit_warns_and_a_lower_ceiling_ends(daemon):
                                   if reason["code"] == "over_soft_limit"], "it is warned")
     assert "more than its soft limit of 256 MiB; at its ceiling of 2.0 GiB the program is ended" in reasons[0]["text"]
     assert len(reasons) == 1
+    now = program(daemon, "serve")
+    assert reasons[0]["text"].startswith(now["warning"])
+    assert now["warning"] in daemon.cli("programs", check=0).stdout
+    assert f"  warning  {now['warning']}\n" in daemon.cli("status", "serve", check=0).stdout
     act(daemon, "serve", "update", memory_bytes=512 * MIB)
     now = reaches(daemon, "serve", "failed")
     assert (now["end_reason"], now["exit_status"]) == ("over_limit", 128 + signal.SIGTERM)
@@ -235,6 +239,36 @@ def test_a_removed_program_may_run_on(daemon):
     assert daemon.get("/v1/programs")["programs"] == []
     lease = daemon.api().lease(now["lease"])
     assert (lease["state"], lease["memory_bytes"]) == ("active", None) and living(now["pid"])
+    log = pathlib.Path(now["log_path"])
+    daemon.restart()
+    api = daemon.api()
+    body = {"tag": "serve", "arguments": ["true"], "directory": "/", "vram_bytes": GIB}
+    refused = api.post("/v1/programs", body)
+    assert (refused.status, refused["code"]) == (409, "InUse") and f"belongs to {now['lease']}" in refused["detail"]
+    api.close()
+    assert log.exists(), "its keeper writes it"
+    os.kill(now["pid"], signal.SIGTERM)
+    wait_until(lambda: not list(log.parent.glob(log.name + "*")), "the log is removed after its keeper")
+
+
+@pytest.mark.parametrize("limit_first", [True, False])
+def test_a_stop_by_the_lease_outweighs_the_policy_above_the_ceiling(daemon, limit_first):
+    # Its shell does not heed SIGTERM, and lives on for the grace.
+    line = "trap '' TERM; " + " ".join(LOAD) + " & while :; do sleep 0.1; done"
+    start(daemon, "serve", ["sh", "-c", line], vram_bytes=256 * MIB, memory_bytes=2 * GIB, restart="always")
+    lease = measured(daemon, "serve")["lease"]
+    api = daemon.api()
+    steps = [("/v1/programs/serve/update", {"memory_bytes": 256 * MIB}),
+             (f"/v1/leases/{lease}/release", {"stop": True})]
+    for path, body in steps if limit_first else reversed(steps):
+        if limit_first and "release" in path:
+            wait_until(lambda: api.lease(lease)["state"] == "ended", "its lease has ended")
+            assert program(daemon, "serve")["state"] == "running", "its processes live"
+        assert api.post(path, body).status == 200
+    now = reaches(daemon, "serve", "stopped")
+    assert now["starts"] == 1
+    assert now["end_reason"] == "over_limit" or not limit_first  # its program may end before the next reading
+    api.close()
 
 
 # --- deaths ---
@@ -247,6 +281,7 @@ def test_it_outlives_daemon_actor_and_probe_and_runs_once(daemon):
     daemon.restart()
     after = measured(daemon, "serve")
     assert (after["pid"], after["starts"], after["lease"]) == (now["pid"], 1, now["lease"])
+    assert after["warning"] is None
 
 
 def test_after_a_reboot_it_runs_once_again(daemon):
@@ -312,6 +347,9 @@ def test_a_killed_keeper_ends_nothing_and_its_log_goes_on(daemon):
     lines = log.read_text().count("tick")
     wait_until(lambda: log.read_text().count("tick") > lines + 20, "another keeper reads its output")
     assert living(now["pid"])
+    warning = program(daemon, "serve")["warning"]
+    assert warning.startswith(f"its keeper (pid {keeper}) is gone, so its exit status will be unknown; "), warning
+    assert warning in daemon.cli("status", "serve", check=0).stdout
     os.kill(now["pid"], signal.SIGTERM)
     assert reaches(daemon, "serve", "failed")["exit_status"] is None
 

@@ -2,6 +2,10 @@
 """Supervised programs by the command line: run --detach, programs, status, logs, update, restart, stop, remove."""
 import json
 import os
+import pathlib
+import signal
+
+import pytest
 
 from tests.support.keeping import daemon  # noqa: F401 (a fixture)
 from tests.support.sublet import GIB, MIB, living, wait_until
@@ -58,6 +62,27 @@ def test_an_update_shows_what_holds_now(daemon):
     assert done.returncode == 4 and "did you mean 'serve'" in done.stderr
 
 
+@pytest.mark.parametrize("words, code, says, hint", [
+    (("--memory", "1.5", "--", "true"), 2, "--memory: size '1.5' has no unit", "add a unit: 1.5GiB or 1.5MiB"),
+    (("--vram", "0.5", "--", "true"), 2, "--vram: size '0.5' has no unit", "add a unit: 0.5GiB or 0.5MiB"),
+    (("--vram", "1GiB", "--soft", "8", "--", "true"), 2, "--soft: size '8' has no unit", "add a unit: 8GiB or 8MiB"),
+    (("--vram", "1GiB", "--env-file", "/nosuch", "--", "true"), 125,
+     "--env-file: cannot read the file '/nosuch': No such file or directory", "NAME=VALUE on each line"),
+    (("--vram", "1GiB", "--env-file", "/", "--", "true"), 125,
+     "--env-file: cannot read the file '/': Is a directory", "NAME=VALUE on each line"),
+    (("--vram", "1GiB", "--", "no-such-program"), 127, "'no-such-program' was not found in PATH", ""),
+    (("--vram", "1GiB", "--", "/etc/passwd"), 126, "'/etc/passwd' cannot be executed: Permission denied", ""),
+])
+def test_a_refused_start_names_its_remedy(daemon, words, code, says, hint):
+    done = daemon.cli("run", "--detach", "--json", *words)
+    assert done.returncode == code and f"sublet: {says}\n" in done.stderr and hint in done.stderr, done
+    if code != 2:  # found before the request, as if the daemon had refused it
+        refused = json.loads(done.stdout)
+        assert refused["detail"] == says and hint in refused["hint"] and refused["hint"]
+        assert refused["code"] == {125: "Unavailable", 126: "BadRequest", 127: "NotFound"}[code]
+    assert daemon.get("/v1/programs")["programs"] == []
+
+
 def test_unknown_names_are_told_of(daemon):
     for words in (("status", "none"), ("stop", "none")):
         done = daemon.cli(*words)
@@ -66,6 +91,10 @@ def test_unknown_names_are_told_of(daemon):
         done = daemon.cli(*words)
         assert done.returncode == 4 and "there is no program 'none'" in done.stderr
     assert daemon.cli("programs").stderr == "no supervised program: sublet run --detach starts one\n"
+    detach(daemon, "serve", "--", "sleep", "600")
+    for verb in ("why", "status", "stop", "logs", "wait"):
+        done = daemon.cli(verb, "serv")
+        assert done.returncode == 4 and "did you mean 'serve'?" in done.stderr, done
 
 
 def test_a_removed_program_is_forgotten(daemon):
@@ -109,6 +138,54 @@ def test_a_program_runs_and_its_output_is_kept(daemon):
     assert again["pid"] != running["pid"]
     daemon.cli("remove", "serve", check=0)
     wait_until(lambda: not living(again["pid"]), "it is ended")
+
+
+def test_a_stop_under_way_is_shown(start_daemon):
+    daemon = start_daemon("1x4GiB", config='[lease]\ngrace = "60s"\n')
+    detach(daemon, "serve", "--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+    wait_until(lambda: daemon.cli("logs", "serve", check=0).stdout == "up\n", "it does not heed SIGTERM")
+    daemon.cli("stop", "--no-wait", "serve", check=0)
+    assert program(daemon, "serve")["stopping"]
+    assert daemon.cli("programs", "--no-header", "-o", "state", check=0).stdout == "running (stopping)\n"
+    assert "): running (stopping) for" in daemon.cli("status", "serve", check=0).stdout
+    os.kill(program(daemon, "serve")["pid"], signal.SIGKILL)
+    reaches(daemon, "serve", "stopped")
+
+
+def has_socket(pid):
+    links = pathlib.Path(f"/proc/{pid}/fd").iterdir()
+    return any(os.readlink(link).startswith("socket:") for link in links if link.is_symlink())
+
+
+def test_a_wait_is_for_one_start(daemon, tmp_path):
+    end = tmp_path / "end"
+    os.mkfifo(end)
+    detach(daemon, "serve", "--restart", "always", "--", "sh", "-c", f"read code <{end}; exit $code")
+    wait_until(lambda: program(daemon, "serve")["pid"], "it runs")
+    wait = daemon.spawn("sublet", "wait", "serve")
+    wait_until(lambda: has_socket(wait.pid), "it calls the daemon")
+    end.write_text("3\n")
+    assert wait.wait(timeout=60) == 3
+    wait_until(lambda: (now := program(daemon, "serve"))["starts"] == 2 and now["pid"], "it runs again")
+    end.write_text("5\n")
+    wait_until(lambda: program(daemon, "serve")["exit_status"] == 5, "it has ended again")
+    daemon.cli("stop", "serve", check=0)
+    assert daemon.cli("wait", "serve").returncode == 5
+    daemon.cli("run", "--detach", "--tag", "never", "--vram", "1GiB", "--", "/etc/passwd")
+    done = daemon.cli("wait", "never")
+    assert done.returncode == 4, done
+
+
+def test_an_incomplete_line_is_shown(daemon, tmp_path):
+    go_on = tmp_path / "go-on"
+    os.mkfifo(go_on)
+    detach(daemon, "ask", "--", "sh", "-c", f"echo one; printf 'two: '; read x <{go_on}; echo $x; printf three")
+    wait_until(lambda: daemon.cli("logs", "ask", check=0).stdout == "one\ntwo: \n", "its question is shown")
+    follow = daemon.spawn("sublet", "logs", "-f", "ask")
+    assert follow.stdout.read(9) == "one\ntwo: "
+    go_on.write_text("yes\n")
+    assert follow.stdout.read() == "yes\nthree\n"
+    assert follow.wait(timeout=60) == 0
 
 
 def test_followed_output_ends_with_the_program(daemon):

@@ -18,14 +18,16 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),
     "prediction_bench": (["300"], "raw"),
+    "python_bench.py": (["50", "200"], "ratio to raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
+    "shim_bench.py": (["20"], "ratio to raw"),
     "step_bench": (["50", "1000", "16"], "p50 / map"),
     "store_bench": (["/tmp", "0.1"], "raw"),
     "victims_bench": (["4"], "p50 / raw"),
     "waiters_bench": (["300"], "ratio"),
 }
 # These take several seconds each.
-HEAVY = {"guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py", "step_bench"}
+HEAVY = {"guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py", "shim_bench.py", "step_bench"}
 LONG = {"pause_bench.py"}
 
 

@@ -129,6 +129,7 @@ class Commands:
             "sublet-gpu": sources(tree, "src/gpu/"),
             "sublet-actor": sources(tree, "src/actor/"),
             "sublet-keep": sources(tree, "src/keep/"),
+            "sublet-shim": sources(tree, "src/shim/"),
             "simgpu-load": sources(tree, "simgpu/"),
             "simgpu-ctl": sources(tree, "simgpu/"),
         }

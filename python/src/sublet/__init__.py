@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases on GPU memory.
+
+    import sublet
+
+    with sublet.lease("8GiB") as lease:
+        ...  # the memory is reserved here
+
+docs/python.md of the project describes the package.
+"""
+from ._events import Event, Events, events
+from ._lease import Lease, current
+from ._make import lease, leased
+from ._pause import Order
+from ._run import run
+from ._status import Device, Status, Warn, status
+from ._version import __version__
+from ._wait import Waiting
+from ._why import Reason, Why
+from .errors import (BadRequest, CannotPreempt, ClientError, DaemonUnavailable, Denied, Disconnected, Draining,
+                     External, ForkedLease, GpuLost, HostMemory, InUse, LeaseEnded, LeaseExpired, Memory, NotFound,
+                     NotHeld, PauseUnsafe, Priority, Quota, Refusal, ResumeBlocked, Settling, Share, Stale, SubletError,
+                     TooLarge, Unavailable, Unkillable, Unverified, WaitTimeout, WouldWait)
+
+__all__ = ["BadRequest", "CannotPreempt", "ClientError", "DaemonUnavailable", "Denied", "Device", "Disconnected",
+           "Draining", "Event", "Events", "External", "ForkedLease", "GpuLost", "HostMemory", "InUse", "Lease",
+           "LeaseEnded", "LeaseExpired", "Memory", "NotFound", "NotHeld", "Order", "PauseUnsafe", "Priority", "Quota",
+           "Reason", "Refusal", "ResumeBlocked", "Settling", "Share", "Stale", "Status", "SubletError", "TooLarge",
+           "Unavailable", "Unkillable", "Unverified", "WaitTimeout", "Waiting", "Warn", "Why", "WouldWait",
+           "__version__", "current", "events", "lease", "leased", "run", "status"]

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cooperative pauses: orders come on a background thread, and callbacks run in the thread that reaches a safe point.
+
+All leases of a process share one background thread. It starts with the first lease that has an `on_pause`, and is a
+daemon thread. It never runs code of the program.
+"""
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ._aio import AsyncClient, async_client
+from ._endpoint import Endpoint
+from ._flow import Flow, path_of
+from ._http import Call, Client
+from .errors import Denied, NotFound, Stale, SubletError
+
+ORDER_SECONDS = 50.0  # the daemon answers the question for orders after this time
+MOST_DENIALS = 6  # a restarted daemon may not know yet that this process belongs to the lease
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+LEAVING = "the program gives its lease back"
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order to yield, as `on_pause` gets it."""
+
+    lease: str
+    number: int
+    deadline_seconds: float  # from the order on; later the daemon undoes the pause
+    residue_bytes: int  # may stay on each device
+    reason: str  # one sentence
+
+
+class _Phase(enum.Enum):
+    RUNNING = 0
+    ASKED = 1  # told to yield at the next safe point
+    YIELDING = 2  # on_pause runs
+    PAUSED = 3  # on_pause returned
+    RESUMING = 4  # on_resume runs
+
+
+OnPause = Callable[[Order], Any]
+OnResume = Callable[[], Any]
+
+
+class Pauses:
+    """The pauses of one lease. `safe_point` may be called by any thread; one of them runs the callbacks."""
+
+    def __init__(self, client: Client, lease: str, token: str, residue: int, on_pause: OnPause,
+                 on_resume: Optional[OnResume]) -> None:
+        self.lease, self.residue = lease, residue
+        self._client, self._token = client, token
+        self._on_pause, self._on_resume = on_pause, on_resume
+        self._changed = threading.Condition()
+        self._listeners: List[Callable[[], None]] = []  # async safe points that wait
+        self._phase = _Phase.RUNNING
+        self._busy = False  # a thread runs callbacks or waits for the resume order
+        self._order: Optional[Order] = None
+        self._resume_number = 0  # of an unanswered resume order; 0: none
+        self._over = False  # the lease has ended: no more orders come
+        self._leaving = False  # the program gives the lease back and is asked nothing more
+        self._withdrawn = False  # the lease lives on without callbacks
+        self._unsent: Optional[Call] = None  # an answer that did not reach the daemon
+
+    @property
+    def paused(self) -> bool:
+        """True from the return of `on_pause` until `on_resume` has returned."""
+        return self._phase in (_Phase.PAUSED, _Phase.RESUMING)
+
+    def registration(self) -> Call:
+        return Call("POST", path_of(self.lease, "/cooperate"), {"way": "poll", "residue_bytes": self.residue},
+                    lease_token=self._token)
+
+    # --- safe points ---
+
+    def safe_point(self) -> bool:
+        """See `Lease.safe_point`."""
+        if self._phase is _Phase.RUNNING:
+            return False
+        if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
+            raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
+        if not self._begin():
+            with self._changed:
+                self._changed.wait_for(lambda: not self._busy)
+            return True
+        try:
+            if self._phase is _Phase.ASKED:
+                order = self._start_yield()
+                if order is None:
+                    return False
+                try:
+                    self._on_pause(order)
+                except BaseException as problem:
+                    self._say(self._refused(problem))
+                    raise
+                self._say(self._yielded())
+            with self._changed:
+                self._changed.wait_for(self._may_resume)
+                self._phase = _Phase.RESUMING
+            try:
+                if self._on_resume is not None:
+                    self._on_resume()
+            except BaseException:
+                self._phase = _Phase.PAUSED
+                raise
+            self._say(self._resumed())
+            return True
+        finally:
+            self._end()
+
+    async def async_safe_point(self) -> bool:
+        """See `Lease.async_safe_point`."""
+        if self._phase is _Phase.RUNNING:
+            return False
+        if not self._begin():
+            await self._until(lambda: not self._busy)
+            return True
+        try:
+            if self._phase is _Phase.ASKED:
+                order = self._start_yield()
+                if order is None:
+                    return False
+                try:
+                    await _finish(self._on_pause(order))
+                except BaseException as problem:
+                    await self._say_async(self._refused(problem))
+                    raise
+                await self._say_async(self._yielded())
+            await self._until(self._may_resume)
+            self._phase = _Phase.RESUMING
+            try:
+                if self._on_resume is not None:
+                    await _finish(self._on_resume())
+            except BaseException:
+                self._phase = _Phase.PAUSED
+                raise
+            await self._say_async(self._resumed())
+            return True
+        finally:
+            self._end()
+
+    def _begin(self) -> bool:
+        with self._changed:
+            mine, self._busy = not self._busy, True
+            return mine
+
+    def _end(self) -> None:
+        with self._changed:
+            self._busy = False
+            self._notify()
+
+    def _notify(self) -> None:
+        """Call with the lock."""
+        self._changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        wake = asyncio.Event()
+
+        def listener() -> None:
+            loop.call_soon_threadsafe(wake.set)
+
+        with self._changed:
+            self._listeners.append(listener)
+        try:
+            while not condition():
+                await wake.wait()
+                wake.clear()
+        finally:
+            with self._changed:
+                self._listeners.remove(listener)
+
+    def _may_resume(self) -> bool:
+        return self._resume_number != 0 or self._over or self._leaving
+
+    def _start_yield(self) -> Optional[Order]:
+        with self._changed:
+            if self._phase is not _Phase.ASKED:
+                return None  # not needed any more
+            self._phase = _Phase.YIELDING
+            return self._order
+
+    # --- answers ---
+
+    def _refused(self, problem: BaseException) -> Optional[Call]:
+        with self._changed:
+            number, self._resume_number = self._resume_number, 0
+            self._phase = _Phase.RUNNING
+        if number != 0:  # the deadline is over, and the daemon has undone the pause
+            return self._answer(number, "resumed")
+        assert self._order is not None
+        return self._answer(self._order.number, "refused", f"on_pause raised {problem!r}"[:500])
+
+    def _yielded(self) -> Optional[Call]:
+        with self._changed:
+            self._phase = _Phase.PAUSED
+            overtaken = self._resume_number != 0
+        assert self._order is not None
+        return None if overtaken else self._answer(self._order.number, "yielded")
+
+    def _resumed(self) -> Optional[Call]:
+        with self._changed:
+            number, self._resume_number = self._resume_number, 0
+            self._phase = _Phase.RUNNING
+        return self._answer(number, "resumed") if number else None
+
+    def _answer(self, number: int, word: str, detail: str = "") -> Call:
+        body = {"number": number, "answer": word, **({"detail": detail} if detail else {})}
+        return Call("POST", path_of(self.lease, "/cooperate/answer"), body, lease_token=self._token, patience=0.0)
+
+    def _say(self, answer: Optional[Call]) -> None:
+        """An answer that is refused came too late: the next order tells. If the daemon is away, the background thread
+        sends the answer.
+        """
+        if answer is None:
+            return
+        try:
+            self._client.call(answer)
+        except (SubletError, OSError) as problem:
+            self._keep(answer, problem)
+
+    async def _say_async(self, answer: Optional[Call]) -> None:
+        if answer is None:
+            return
+        try:
+            await async_client(self._client.endpoint).call(answer)
+        except (SubletError, OSError) as problem:
+            self._keep(answer, problem)
+
+    def _keep(self, answer: Call, problem: Exception) -> None:
+        if not isinstance(problem, SubletError) or problem.status is None or problem.status >= 500:
+            self._unsent = answer
+
+    # --- the background thread ---
+
+    def leave(self) -> Flow[None]:
+        """The program gives the lease back: from now on the thread answers for it. A present order is answered here,
+        if no callback has it.
+        """
+        answer: Optional[Call] = None
+        with self._changed:
+            self._leaving = True
+            self._notify()
+            if self._phase is _Phase.ASKED and self._order is not None and not self._busy:
+                answer = self._answer(self._order.number, "refused", LEAVING)
+            elif self._resume_number != 0 and not self._busy:
+                answer = self._answer(self._resume_number, "resumed")
+            if answer is not None:
+                self._phase, self._resume_number = _Phase.RUNNING, 0
+        if answer is not None:
+            yield answer
+
+    def withdraw(self) -> Flow[None]:
+        """Ends the registration for a lease that lives on. Refused while the program is paused."""
+        yield Call("DELETE", path_of(self.lease, "/cooperate"), lease_token=self._token)
+        self._withdrawn = True
+        there, _ = _background
+        if there is not None:
+            there.forget(self)
+
+    async def watch(self, client: AsyncClient) -> None:
+        """Asks for orders until the lease has ended."""
+        since = denials = 0
+        pause = FIRST_PAUSE
+        while not self._withdrawn:
+            try:
+                if self._unsent is not None:
+                    await self._send_unsent(client)
+                order = await client.call(self._question(since))
+                if self._withdrawn:
+                    return  # the order is for those that registered since
+                denials, pause = 0, FIRST_PAUSE
+                if order["order"] != "none" and order["number"] != since:
+                    since = order["number"]
+                    await self._told(order, client)
+                continue
+            except (NotFound, Stale):
+                break
+            except Denied:
+                denials += 1
+                if denials >= MOST_DENIALS:
+                    break
+            except (SubletError, OSError):
+                pass
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        with self._changed:
+            self._over = True
+            if self._phase is _Phase.ASKED:
+                self._phase = _Phase.RUNNING
+            self._notify()
+
+    def _question(self, since: int) -> Call:
+        return Call("GET", path_of(self.lease, f"/cooperate?wait={ORDER_SECONDS:.0f}s&since={since}"),
+                    lease_token=self._token, answer_seconds=ORDER_SECONDS + 20, patience=0.0, alone=True)
+
+    async def _send_unsent(self, client: AsyncClient) -> None:
+        answer = self._unsent
+        assert answer is not None
+        try:
+            await client.call(answer)
+        except SubletError as problem:
+            if problem.status is None or problem.status >= 500:
+                raise
+        if self._unsent is answer:
+            self._unsent = None
+
+    async def _told(self, order: Dict[str, Any], client: AsyncClient) -> None:
+        answer = self._take(order)
+        if answer is not None:
+            self._unsent = answer
+            await self._send_unsent(client)
+
+    def _take(self, order: Dict[str, Any]) -> Optional[Call]:
+        """Notes an order. Returns the answer if the program need not be asked."""
+        number = order["number"]
+        with self._changed:
+            if order["order"] == "yield":
+                if self._leaving:
+                    return self._answer(number, "refused", LEAVING)
+                if self._phase is _Phase.PAUSED:
+                    return self._answer(number, "yielded")
+                if self._phase in (_Phase.RUNNING, _Phase.ASKED):
+                    self._order = Order(self.lease, number, order["deadline_seconds"] or 0.0, self.residue,
+                                        order["reason"] or "")
+                    self._phase = _Phase.ASKED
+                return None
+            if self._leaving or self._phase in (_Phase.RUNNING, _Phase.ASKED):
+                self._phase = _Phase.RUNNING
+                return self._answer(number, "resumed")
+            self._resume_number = number
+            self._notify()
+            return None
+
+
+async def _finish(result: Any) -> None:
+    if inspect.isawaitable(result):
+        await result
+
+
+class _Background:
+    """The thread and its event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._tasks: Dict[Pauses, "asyncio.Task[None]"] = {}
+        threading.Thread(target=self._run, name="sublet-orders", daemon=True).start()
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())  # signals are for the program's threads
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def watch(self, pauses: Pauses, endpoint: Endpoint) -> None:
+        def begin() -> None:
+            task = self.loop.create_task(pauses.watch(AsyncClient(endpoint, self.loop)))
+            self._tasks[pauses] = task
+            task.add_done_callback(lambda _: self._tasks.pop(pauses))
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def forget(self, pauses: Pauses) -> None:
+        def cancel() -> None:
+            if pauses in self._tasks:
+                self._tasks[pauses].cancel()
+
+        self.loop.call_soon_threadsafe(cancel)
+
+
+_background: Tuple[Optional[_Background], threading.Lock] = (None, threading.Lock())
+
+
+def watch(pauses: Pauses, endpoint: Endpoint) -> None:
+    """Has the background thread ask for the orders of a registered lease."""
+    global _background
+    there, lock = _background
+    with lock:
+        there, _ = _background
+        if there is None:
+            there = _Background()
+            _background = (there, lock)
+    there.watch(pauses, endpoint)
+
+
+def _forked() -> None:
+    global _background
+    _background = (None, threading.Lock())  # the thread is not in the child
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of errors against the contract, and errors as values."""
+import copy
+import pathlib
+import pickle
+import re
+
+import pytest
+import yaml
+
+import sublet
+from sublet import _size, errors
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_each_code_of_the_contract_has_a_class():
+    contract = yaml.safe_load((ROOT / "api/openapi.yaml").read_text())
+    codes = contract["components"]["schemas"]["Code"]["enum"]
+    assert sorted(errors.Refusal.refusals) == sorted(codes)
+    for code in codes:
+        kind = getattr(sublet, code)
+        assert issubclass(kind, sublet.SubletError) and kind.code == code
+        raised = errors.error_of(409, {"code": code, "detail": "it is so", "hint": "do this", "free_bytes": 3})
+        assert type(raised) is kind and str(raised) == "it is so; do this" and raised.numbers == {"free_bytes": 3}
+
+
+def test_a_code_of_a_newer_daemon_is_an_error_too():
+    raised = errors.error_of(418, {"code": "Teapot", "detail": "short and stout", "hint": "pour"})
+    assert type(raised) is sublet.SubletError and raised.code == "Teapot" and raised.status == 418
+
+
+def test_errors_can_be_copied_and_pickled():
+    for problem in (errors.error_of(409, {"code": "TooLarge", "detail": "a", "hint": "b", "x_bytes": 1}),
+                    errors.WaitTimeout("a", "b", {"place": 1}), errors.error_of(418, {"code": "Teapot"})):
+        for other in (pickle.loads(pickle.dumps(problem)), copy.copy(problem)):
+            assert type(other) is type(problem) and other.to_dict() == problem.to_dict()
+
+
+def test_the_other_names():
+    assert sublet.WouldWait is sublet.Memory and issubclass(sublet.WaitTimeout, TimeoutError)
+    assert type(errors.ended_error({"id": "lease-1", "end_reason": "expired"})) is sublet.LeaseExpired
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in sublet.__all__:
+        assert getattr(sublet, name).__doc__, name
+
+
+def test_the_version_is_that_of_the_project():
+    version = re.search(r"project\(sublet VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    assert sublet.__version__ == version
+
+
+@pytest.mark.parametrize("text, count", [("8GiB", 8 << 30), ("1.5G", 3 << 29), ("512 MiB", 512 << 20), ("1GB", 10**9),
+                                         ("100", 100), ("100B", 100), ("2k", 2048), (77, 77), ("0.5KiB", 512)])
+def test_sizes_are_read_as_by_the_command_line(text, count):
+    assert _size.parse_size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "8 Gi B", "-1GiB", "1,5GiB", "8XiB", "iB", "0", 0, -5, True, "1e3", 1 << 63])
+def test_texts_that_are_no_size_are_refused(text):
+    with pytest.raises(sublet.BadRequest) as refused:
+        sublet.lease(text)
+    assert "8GiB" in refused.value.hint
