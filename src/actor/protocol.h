@@ -57,8 +57,8 @@ enum class Code : std::uint32_t {
   untraceable = 15,   // the process may not be traced
   busy = 16,          // the process has a helper already
   too_many = 17,      // the limit of helpers, of that user or in all, is reached; not with `bring_back`
-  leased = 18,          // the process belongs to a lease, or a link joins it to one
-  no_evidence = 19,     // the process has neither a device file of the GPU open nor memory of the GPU mapped
+  leased = 18,        // the process belongs to a lease, or a link joins it to one
+  no_evidence = 19,   // the process has neither a device file of the GPU open nor memory of the GPU mapped
 };
 inline constexpr std::uint32_t last_code = 19;
 std::string_view to_string(Verb verb);  // "hello", …; "unknown"

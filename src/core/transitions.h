@@ -58,6 +58,8 @@ inline constexpr std::array<std::string_view, 38> within_transitions{
     "program_added",    // a supervised program
     "program_changed",  // its manifest or its progress
     "program_removed",
+    "verdict_changed",      // the record about a process without a lease
+    "enforcement_changed",  // an approval or a policy
     "answered"};  // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/plan.h"
+#include "engine/event_log.h"
 #include "store/store.h"
 
 #include <string>
@@ -44,6 +45,8 @@ class Capability {
   // Acts on what was learned. Returns when to be called next, at the latest. The engine also calls it soon after each
   // decision and reading.
   virtual Time due(Time now) = 0;
+  // Its present warnings, for `sublet status`, /metrics and the event stream.
+  virtual std::vector<Warning> warnings(Time) const { return {}; }
 };
 
 }  // namespace sublet::engine

@@ -168,6 +168,8 @@ class Engine {
   const Options& options() const { return options_; }
   Time now() const;
   Time started_at() const { return started_at_; }
+  // Since when the daemon has run without a gap in its clock: its start, or the end of the last clock gap.
+  Time undisturbed_since() const { return undisturbed_since_; }
   // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
   // Runs `work` on the store's thread, and then its result on the loop.
@@ -298,6 +300,7 @@ class Engine {
   const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
       safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()};
   Time started_at_;
+  Time undisturbed_since_;
   core::State state_;
 
   std::uint64_t intended_ = 0;     // last number given by the store

@@ -37,7 +37,8 @@ std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
   batch.programs = std::move(rows.programs);
   batch.rows = std::move(rows.rows);
   std::vector<EventLog::Event> events;
-  for (Rows::Event& event : rows.events) events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));
+  for (Rows::Event& event : rows.events)
+    events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));
   batch.events.insert(batch.events.end(), events.begin(), events.end());
   return events;
 }
@@ -67,7 +68,7 @@ void Engine::run_capabilities() {
   Time next = Time::never();
   for (Capability* capability : capabilities_) next = std::min(next, capability->due(notice()));
   if (Rows rows = take_rows(); !rows.empty()) {
-    const auto* transition = rows.programs.empty() ? "rows_changed" : "program_changed";
+    const auto* transition = rows.programs.empty() ? "verdict_changed" : "program_changed";
     write_rows(transition, std::move(rows), {}, {});
   }
   if (next == Time::never()) return capability_alarm_->cancel();

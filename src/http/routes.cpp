@@ -64,6 +64,15 @@ constexpr std::array table{
     Route{Method::post, "/v1/programs/{tag}/stop", Role::user, post_program_stop, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/remove", Role::user, post_program_remove, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/report", Role::user, post_program_report, true, nullptr, Scope::submit},
+    Route{Method::get, "/v1/verdicts", Role::user, get_verdicts, true, nullptr, Scope::read, "all,pid"},
+    Route{Method::get, "/v1/verdicts/{id}", Role::user, get_verdict},
+    Route{Method::get, "/v1/enforcer", Role::user, get_enforcer},
+    Route{Method::get, "/v1/enforcer/preview", Role::admin, get_enforcer_preview, true, nullptr, Scope::read,
+          "since,subject"},
+    Route{Method::post, "/v1/approvals", Role::admin, post_approval, true, nullptr, Scope::admin},
+    Route{Method::del, "/v1/approvals/{id}", Role::admin, delete_approval, true, nullptr, Scope::admin},
+    Route{Method::post, "/v1/policies", Role::admin, post_policy, true, nullptr, Scope::admin},
+    Route{Method::del, "/v1/policies/{id}", Role::admin, delete_policy, true, nullptr, Scope::admin},
 };
 
 // The first path segment of `rest`, removed from it together with its slash.
