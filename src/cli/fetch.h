@@ -16,7 +16,8 @@ Result<client::Client> connect(const Common& common);
 struct MeetingTime {
   Duration new_socket = std::chrono::milliseconds(100);  // between the old socket of a starting daemon and its new one
   Duration restart = std::chrono::seconds(60);           // after a broken connection, or with a dead socket
-  Duration answer = client::Client::default_timeout;     // silence of a daemon that accepted the call
+  Duration answer = client::Client::default_timeout;     // silence of a daemon that accepted the call; the first call
+                                                         // waits 3 s at most, and then a message is printed
 };
 
 // GET /v1/status, the first request of a verb that outlives restarts of the daemon. If the daemon goes away during the

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using client::FailureKind;
 
 // A shim is called often and by programs, so an absent daemon must not cost it the time that a person has.
-constexpr MeetingTime shim_meeting{.new_socket = 2ms, .restart = 3s, .answer = 10s};
+constexpr MeetingTime shim_meeting{.new_socket = 2ms, .restart = 3s, .answer = 3s};
 
 bool is_daemon_absent(const client::Failure& failure) {
   return failure.kind == FailureKind::no_daemon || failure.kind == FailureKind::lost;

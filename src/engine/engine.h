@@ -183,7 +183,7 @@ class Engine {
 
   const Programs& programs() const { return programs_; }
   // Limits the processor time of a lease's program, on behalf of a capability (programs.h).
-  void limit_cpu(LeaseId lease, int percent, std::function<void(std::string)> done) {
+  void limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) {
     programs_.limit_cpu(lease, percent, std::move(done));
   }
 

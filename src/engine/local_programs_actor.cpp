@@ -187,18 +187,17 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
   actor_.order(order, {&descriptor, 1}, answered);
 }
 
-void LocalPrograms::limit_cpu(LeaseId lease, int percent, std::function<void(std::string)> done) {
+void LocalPrograms::limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) {
   const auto program = find(lease);
-  if (!program || !program->introduced) {
-    const std::string why = percent == 0 ? "" : "the actor does not know its program";
-    return boost::asio::post(io_, [done = std::move(done), why] { done(why); });
-  }
+  // An actor that knows no program has lifted the limits of the one before.
+  const CpuLimited unknown{percent == 0 ? "" : "the actor does not know its program", true};
+  if (!program || !program->introduced)
+    return boost::asio::post(io_, [done = std::move(done), unknown] { done(unknown); });
   actor_.order({.verb = actor::Verb::slow, .lease = lease.number, .percent = static_cast<std::uint32_t>(percent)}, {},
-               [done = std::move(done), percent](const actor::Reply& reply) {
-                 // An actor that knows no program has lifted the limits of the one before.
-                 const bool forgotten = reply.code == actor::Code::lost || reply.code == actor::Code::not_followed;
-                 if (reply.code == actor::Code::ok || (percent == 0 && forgotten)) return done({});
-                 done(reply.path[0] != '\0' ? std::string(reply.path) : std::string(to_string(reply.code)));
+               [done = std::move(done), unknown](const actor::Reply& reply) {
+                 if (reply.code == actor::Code::ok) return done({});
+                 if (reply.code == actor::Code::lost || reply.code == actor::Code::not_followed) return done(unknown);
+                 done({reply.path[0] != '\0' ? std::string(reply.path) : std::string(to_string(reply.code))});
                });
 }
 

@@ -168,19 +168,19 @@ void Ceilings::approach(const Over& over, Watched& watched) {
   }
   if (watched.slowed != Slowed::no) return;
   watched.slowed = Slowed::asked;
-  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const std::string& why_not) {
+  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const engine::CpuLimited& done) {
     const auto found = watched_.find(over.lease);
     if (found == watched_.end() || found->second.slowed != Slowed::asked) return;
-    found->second.slowed = why_not.empty() ? Slowed::yes : Slowed::refused;
-    if (!std::exchange(found->second.warned, true)) warn(over, why_not);
+    found->second.slowed = done.why_not.empty() ? Slowed::yes : done.passes ? Slowed::no : Slowed::refused;
+    if (!std::exchange(found->second.warned, true)) warn(over, done.why_not);
   });
 }
 
 void Ceilings::let_run(LeaseId lease, Watched& watched) {
   const Slowed before = std::exchange(watched.slowed, Slowed::no);
   if (before == Slowed::no || before == Slowed::refused) return;
-  engine_.limit_cpu(lease, 0, [lease](const std::string& why_not) {
-    if (!why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", why_not);
+  engine_.limit_cpu(lease, 0, [lease](const engine::CpuLimited& done) {
+    if (!done.why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", done.why_not);
   });
 }
 

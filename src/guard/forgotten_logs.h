@@ -8,9 +8,14 @@
 
 namespace sublet::guard {
 
-// Removes the logs below `dir` (dir/UID/program-NUMBER.log, its rotated files and its lock) whose number is not in
-// `known`, unless a keeper has the lock. Other files are left alone. Returns whether a keeper has such a log. Never
-// waits, except for the disk.
-bool remove_forgotten_logs(const std::string& dir, const std::set<std::uint64_t>& known);
+// Numbers of programs, which name their logs.
+using LogNumbers = std::set<std::uint64_t>;
+
+// Removes logs below `dir` (dir/UID/program-NUMBER.log, its rotated files and its lock), unless a keeper has the lock:
+// those in `removed`, and those of numbers that are not in `known` and were not written for a week. The latter may
+// belong to a store that was lost or exchanged, so they are not removed at once. Other files are left alone. Reads at
+// most 1000 names of each directory. Returns whether to call again soon: a keeper has a log in `removed`, or there are
+// more names. Never waits, except for the disk.
+bool remove_forgotten_logs(const std::string& dir, const LogNumbers& known, const LogNumbers& removed);
 
 }  // namespace sublet::guard

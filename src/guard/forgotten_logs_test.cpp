@@ -24,7 +24,8 @@ struct ForgottenLogs : ::testing::Test {
     std::ofstream(dir.path(name)) << "text\n";
   }
   bool has(const std::string& name) const { return fs::exists(fs::symlink_status(dir.path(name))); }
-  bool remove(const std::set<std::uint64_t>& known) const { return remove_forgotten_logs(dir.path("."), known); }
+  // Programs 7 and 9 were removed.
+  bool remove(const LogNumbers& known) const { return remove_forgotten_logs(dir.path("."), known, {7, 9}); }
 };
 
 TEST_F(ForgottenLogs, AreRemovedWithAllTheirFiles) {
@@ -48,7 +49,7 @@ TEST_F(ForgottenLogs, LeaveEveryOtherFileAlone) {
   EXPECT_FALSE(remove({}));
   for (const char* name : others) EXPECT_TRUE(has(name)) << name;
   EXPECT_TRUE(has("elsewhere/program-7.log"));
-  EXPECT_FALSE(remove_forgotten_logs(dir.path("nowhere"), {}));
+  EXPECT_FALSE(remove_forgotten_logs(dir.path("nowhere"), {}, {}));
 }
 
 TEST_F(ForgottenLogs, StayWhileTheirKeeperLives) {
@@ -61,6 +62,16 @@ TEST_F(ForgottenLogs, StayWhileTheirKeeperLives) {
   keeper.reset();
   EXPECT_FALSE(remove({}));
   EXPECT_FALSE(has("1000/program-7.log"));
+}
+
+TEST_F(ForgottenLogs, OfAnotherStoreStayForAWeek) {
+  for (const char* name : {"1000/program-20.log", "1000/program-21.log", "1000/program-22.log"}) make(name);
+  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(8 * 24);
+  for (const char* name : {"1000/program-21.log", "1000/program-22.log"}) fs::last_write_time(dir.path(name), before);
+  EXPECT_FALSE(remove({22}));
+  EXPECT_TRUE(has("1000/program-20.log")) << "its program may be of a store that comes back";
+  EXPECT_FALSE(has("1000/program-21.log"));
+  EXPECT_TRUE(has("1000/program-22.log")) << "its program is known";
 }
 
 }  // namespace

@@ -154,11 +154,13 @@ Status Guard::remove(const Program& program, bool keep_running, std::uint32_t as
 void Guard::erase(const Key& key) {
   const auto found = programs_.find(key);
   if (found == programs_.end()) return;
+  const std::uint64_t number = found->second.number;
   by_lease_.erase(found->second.progress.lease);
   removed_.push_back({key.first, key.second, ""});
   dirty_.erase(key);
   orderings_.erase(key);
   programs_.erase(found);
+  removed_logs_.insert(number);
   logs_due_ = std::min(logs_due_, engine_.now());
   engine_.wake_capabilities();
 }

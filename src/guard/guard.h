@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/keepers.h"
 #include "guard/ceilings.h"
+#include "guard/forgotten_logs.h"
 #include "guard/program.h"
 #include "guard/supervise.h"
 
@@ -128,6 +129,7 @@ class Guard final : public engine::Capability {
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
   std::map<Key, Ordering> orderings_;
+  LogNumbers removed_logs_;          // of programs that were removed, and may have a keeper
   bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
   Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
   std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output

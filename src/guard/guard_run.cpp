@@ -148,9 +148,11 @@ Time Guard::due(Time now) {
 Time Guard::remove_logs(Time now) {
   if (!all_known_) return Time::never();
   if (now < logs_due_) return logs_due_;
-  std::set<std::uint64_t> known;
+  LogNumbers known;
   for (const auto& [key, program] : programs_) known.insert(program.number);
-  return logs_due_ = remove_forgotten_logs(options_.log_dir, known) ? now + remove_logs_again : Time::never();
+  if (remove_forgotten_logs(options_.log_dir, known, removed_logs_)) return logs_due_ = now + remove_logs_again;
+  removed_logs_.clear();
+  return logs_due_ = now + std::chrono::hours(24);
 }
 
 // Moves the program on. Returns when to look at it again.

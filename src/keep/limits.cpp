@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "keep/limits.h"
 
+#include <algorithm>
+
 namespace sublet::keep {
 namespace {
 
@@ -26,7 +28,14 @@ std::vector<Limit> raise_limits() {
 }
 
 void set_limits(const std::vector<Limit>& limits) {
-  for (const Limit& limit : limits) (void)set(limit.resource, limit.values);
+  for (const Limit& limit : limits) {
+    rlimit now{};
+    if (set(limit.resource, limit.values)) continue;
+    if (::getrlimit(static_cast<__rlimit_resource_t>(limit.resource), &now) != 0) continue;
+    // Only a privileged process may raise the hard limit.
+    const rlim_t hard = std::min(limit.values.rlim_max, now.rlim_max);
+    (void)set(limit.resource, {std::min(limit.values.rlim_cur, hard), hard});
+  }
 }
 
 }  // namespace sublet::keep

@@ -94,7 +94,7 @@ def test_a_webhook_gets_a_resume_order_when_its_lease_has_ended(daemon, tmp_path
     hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
     ends_without(daemon, holder, restart, id)
-    resumes = f"{id} has ended while its program had a yield order: the program resumes"
+    resumes = f"{id}: it has ended while its program had a yield order: the program resumes"
     wait_until(lambda: resumes in daemon.log(), "it said so")
     hook.terminate()
     assert hook.communicate(timeout=60)[0] == "yield\nresume\n"
@@ -108,9 +108,9 @@ def test_a_slow_yield_gets_the_resume_order_afterwards(daemon, tmp_path, gate):
     assert daemon.cli("pause", id, "--no-wait").returncode == 0
     assert hook.stdout.readline() == "yield\n"
     ends_without(daemon, holder, False, id)
-    wait_until(lambda: f"{id} has ended while its program yields" in daemon.log(), "it is not disturbed")
+    wait_until(lambda: f"{id}: it has ended while its program yields" in daemon.log(), "it is not disturbed")
     gate.write_text("")
-    resumes = f"{id} has ended while its program had a yield order: the program resumes"
+    resumes = f"{id}: it has ended while its program had a yield order: the program resumes"
     wait_until(lambda: resumes in daemon.log(), "it said so")
     hook.terminate()
     assert hook.communicate(timeout=60)[0] == "does it\nresume\ndoes it\n"
@@ -125,7 +125,7 @@ def test_a_failed_resume_order_is_repeated(daemon, tmp_path):
     hook, holder, id = hold_for(daemon, port, command)
     assert daemon.cli("pause", id).returncode == 0
     ends_without(daemon, holder, False, id)
-    resumes = f"{id} has ended while its program had a yield order: the program resumes"
+    resumes = f"{id}: it has ended while its program had a yield order: the program resumes"
     wait_until(lambda: resumes in daemon.log(), "it said so")
     assert "it answered 503" in daemon.log()
     hook.terminate()

@@ -197,9 +197,11 @@ def test_use_beyond_the_lease_is_named_and_counted(start_daemon):
     greedy.terminate()
     assert greedy.wait(60) == 143
     wait_until(lambda: not warned(), "it is over")
-    told = daemon.cli("events", "--no-follow", "--type", "warning", "--json", check=0).stdout.splitlines()
-    states = [event["state"] for event in map(json.loads, told) if event["code"] == "over-lease"]
-    assert states == ["begun", "ended"] and violations() == "1", "once while it lasts"
+    def states():
+        told = daemon.cli("events", "--no-follow", "--type", "warning", "--json", check=0).stdout.splitlines()
+        return [event["state"] for event in map(json.loads, told) if event["code"] == "over-lease"]
+    wait_until(lambda: states() == ["begun", "ended"], "the events say so, once while it lasts")
+    assert violations() == "1"
     honest.terminate()
     assert honest.wait(60) == 143
 

@@ -240,7 +240,6 @@ def test_a_removed_program_may_run_on(daemon):
     lease = daemon.api().lease(now["lease"])
     assert (lease["state"], lease["memory_bytes"]) == ("active", None) and living(now["pid"])
     log = pathlib.Path(now["log_path"])
-    daemon.restart()
     api = daemon.api()
     body = {"tag": "serve", "arguments": ["true"], "directory": "/", "vram_bytes": GIB}
     refused = api.post("/v1/programs", body)

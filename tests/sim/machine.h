@@ -108,7 +108,9 @@ class SimPrograms final : public engine::Programs {
   }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
-  void limit_cpu(LeaseId, int, std::function<void(std::string)> done) override { done("nobody limits it"); }
+  void limit_cpu(LeaseId, int, std::function<void(const engine::CpuLimited&)> done) override {
+    done({.why_not = "nobody limits it"});
+  }
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override;
