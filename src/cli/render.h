@@ -75,6 +75,7 @@ std::span<const Column> ps_columns();
 std::span<const Column> queue_columns();
 std::span<const Column> report_columns_of();
 std::span<const Column> program_columns_of();
+std::span<const Column> verdict_columns_of();
 Cell program_state_cell(const nlohmann::json& row, const Look& look);  // "running (paused, stopping)"
 
 }  // namespace sublet::cli

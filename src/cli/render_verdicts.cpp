@@ -18,7 +18,7 @@ Cell stage_cell(const json& row, const Look&) {
   return {stage, stage == "seen" ? Paint::yellow : Paint::red};
 }
 
-Cell age_cell(const json& row, const Look& look) {
+Cell opened_cell(const json& row, const Look& look) {
   const auto since = time_at(row, "opened_at");
   return {since ? compact(look.now - *since) : "-"};
 }
@@ -29,7 +29,7 @@ constexpr Column verdict_columns[] = {
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }, Narrow::shorten},
     {"name", "NAME", true, false, +[](const json& r, const Look&) { return text_cell(r, "name"); }, Narrow::shorten},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
-    {"age", "AGE", true, true, age_cell},
+    {"age", "AGE", true, true, opened_cell},
     {"policy", "POLICY", true, false, +[](const json& r, const Look&) { return text_cell(r, "policy"); }},
     {"stage", "STAGE", true, false, stage_cell},
     {"unit", "UNIT", false, false, +[](const json& r, const Look&) { return text_cell(r, "unit"); }},
@@ -79,6 +79,8 @@ std::string list_of_ancestors(const json& verdict) {
 
 }  // namespace
 
+std::span<const Column> verdict_columns_of() { return verdict_columns; }
+
 Result<std::string> render_verdicts(const json& body, const Common& common, const Look& look) {
   return render_table("verdicts", verdict_columns, list_at(body, "verdicts"), common, look);
 }
@@ -101,7 +103,7 @@ Result<std::string> render_enforcement_preview(const json& body, const Common& c
 std::string render_verdict(const json& verdict, const Look&) {
   std::string text = fmt::format("verdict {}: {}\n", id_of(verdict), visible(text_at(verdict, "summary")));
   const auto line = [&](const char* name, const std::string& value) {
-    if (!value.empty() && value != "-") text += fmt::format("  {:<11}{}\n", name, visible(value));
+    if (!value.empty()) text += fmt::format("  {:<11}{}\n", name, visible(value));
   };
   line("command", text_at(verdict, "command"));
   line("executable", text_at(verdict, "exe"));
@@ -117,7 +119,7 @@ std::string render_verdict(const json& verdict, const Look&) {
   line("evidence", seen_by);
   for (const json& step : list_at(verdict, "steps"))
     text += fmt::format("  {}  {}{}\n", text_at(step, "time"), visible(text_at(step, "what")),
-                        text_at(step, "result") == "-" ? "" : ": " + visible(text_at(step, "result")));
+                        text_at(step, "result").empty() ? "" : ": " + visible(text_at(step, "result")));
   return text;
 }
 

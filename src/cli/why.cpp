@@ -17,7 +17,7 @@ Result<std::string> explain_process(const json& processes, const std::string& pi
                                     const Common& common) {
   for (const json& row : list_at(processes, "processes")) {
     if (fmt::format("{}", number_at(row, "pid").value_or(0)) != pid) continue;
-    if (const std::string lease = text_at(row, "lease"); lease != "-")
+    if (const std::string lease = text_at(row, "lease"); !lease.empty())
       return fmt::format("pid {} belongs to {} (link: {}); sublet why {} tells more\n", pid, lease,
                          text_at(row, "link"), lease);
     if (const auto approval = number_at(row, "approval"))

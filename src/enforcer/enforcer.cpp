@@ -35,7 +35,7 @@ const Verdict* Enforcer::verdict_of(std::int32_t pid) const {
 const Rule* Enforcer::approval_of(ProcessRef process) const {
   const auto found = approved_.find(process);
   if (found == approved_.end()) return nullptr;
-  const auto rule = std::ranges::find(rules_, found->second.first, &Rule::id);
+  const auto rule = std::ranges::find(rules_, found->second, &Rule::id);
   return rule == rules_.end() ? nullptr : &*rule;
 }
 
@@ -46,7 +46,7 @@ std::vector<Preview> Enforcer::preview(Time since, const std::optional<Subject>&
     const Time end = verdict.open() ? engine_.now() : verdict.closed_at;
     if (end < since || verdict.sightings < sightings_needed) continue;
     if (subject && !matches(*subject, {verdict.record, verdict.user})) continue;
-    Preview preview{.verdict = &verdict, .term_at = verdict.opened_at + (sightings_needed - 1) * options_.interval};
+    Preview preview{&verdict, verdict.opened_at + (sightings_needed - 1) * options_.interval, std::nullopt};
     if (verdict.last_seen >= preview.term_at + options_.grace) preview.kill_at = preview.term_at + options_.grace;
     found.push_back(preview);
   }
@@ -151,10 +151,16 @@ engine::Rows Enforcer::take_rows() {
 void Enforcer::changed(const Verdict& verdict, bool tell) {
   dirty_.insert(verdict.id);
   if (!tell) return;
-  nlohmann::json event = describe(verdict);
-  for (const char* field : {"holdings", "steps", "ancestry"}) event.erase(field);
-  nlohmann::json data{{"time", format_rfc3339(engine_.now())}};
-  data.update(event);
+  const nlohmann::json data{{"type", "verdict"},
+                            {"at", format_rfc3339(engine_.now())},
+                            {"verdict", verdict.id},
+                            {"pid", verdict.record.process.pid},
+                            {"user", verdict.user},
+                            {"stage", to_string(verdict.stage)},
+                            {"outcome", to_string(verdict.outcome)},
+                            {"policy", to_string(verdict.policy)},
+                            {"used_bytes", verdict.used().count},
+                            {"text", summary(verdict)}};
   events_.push_back({"verdict", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
 }
 
@@ -274,7 +280,11 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
   if (known == open_.end()) {
     const auto inode = unleased_.hold(process, 0);
     if (!inode) return;
-    Verdict verdict{.id = ++last_verdict_, .record = *record, .inode = *inode, .user = user, .opened_at = now};
+    Verdict verdict;
+    verdict.id = ++last_verdict_;
+    verdict.record = *record;
+    verdict.inode = *inode;
+    verdict.opened_at = now;
     open_.emplace(process, verdict.id);
     verdicts_.emplace(verdict.id, std::move(verdict));
   }

@@ -26,7 +26,7 @@ std::string place_of(const std::string& unit, const std::string& user, const std
 
 std::string advice(const Verdict& verdict) {
   return fmt::format("give it a lease: sublet hold --pid {} --vram {}M", verdict.record.process.pid,
-                     verdict.used() / MiB + 1);
+                     verdict.used().count / MiB.count + 1);
 }
 
 }  // namespace

@@ -44,12 +44,12 @@ struct Rule {
   enum class Kind { approval, policy };
   Kind kind = Kind::approval;
   std::uint64_t id = 0;  // never used again
-  Subject subject;
+  Subject subject{};
   Policy policy = Policy::observe;  // of a policy
-  std::optional<Time> until;        // of an approval; unset: without end
-  std::string reason;               // of an approval; free text
-  std::string by;                   // account name of who made it
-  Time at;
+  std::optional<Time> until{};      // of an approval; unset: without end
+  std::string reason{};             // of an approval; free text
+  std::string by{};                 // account name of who made it
+  Time at{};
 };
 
 store::CapabilityRow to_row(const Rule& rule);

@@ -16,7 +16,7 @@ namespace sublet::engine {
 struct Rows {
   struct Event {
     std::string type;  // of /v1/events, "verdict"
-    std::string data;  // a JSON object with a field "time"
+    std::string data;  // a JSON object with the fields "type" and "at"
   };
   std::vector<store::ProgramRow> programs{};
   std::vector<store::CapabilityRow> rows{};
