@@ -37,7 +37,8 @@ std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
   batch.programs = std::move(rows.programs);
   batch.rows = std::move(rows.rows);
   std::vector<EventLog::Event> events;
-  for (Rows::Event& event : rows.events) events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));
+  for (Rows::Event& event : rows.events)
+    events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));
   batch.events.insert(batch.events.end(), events.begin(), events.end());
   return events;
 }
