@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -71,6 +72,17 @@ std::string_view mapped_file(std::string_view line) {
   return start == std::string_view::npos || line[start] != '/' ? std::string_view{} : line.substr(start);
 }
 
+// Takes the user's id for this process, and keeps the capability to see files of other processes. The real id stays, so
+// the user can neither signal nor trace this process. Direct calls: the wrapper would act on all threads.
+bool take_effective_user(uid_t user) {
+  if (::syscall(SYS_setresuid, -1, user, -1) != 0) return false;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  data[0].effective = data[0].permitted = 1U << CAP_SYS_PTRACE;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the kernel has reset it
+  return ::syscall(SYS_capset, &header, data) == 0;
+}
+
 // The part of the search that runs in the child.
 class Searcher {
  public:
@@ -96,13 +108,12 @@ class Searcher {
     });
   }
 
-  // The directory of links belongs to the process's user, and may have no right for others.
+  // Only the process's user may list the links, and no capability of the packaged actor overrides this.
   Fd open_links(int process) const {
     Fd links = open_below(process, "fd", O_RDONLY | O_DIRECTORY);
     struct stat file {};
     if (links || errno != EACCES || ::geteuid() != 0 || ::fstatat(process, "fd", &file, 0) != 0) return links;
-    ::syscall(SYS_setfsuid, file.st_uid);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the kernel has reset it
+    if (!take_effective_user(file.st_uid)) return links;
     return open_below(process, "fd", O_RDONLY | O_DIRECTORY);
   }
 

@@ -41,8 +41,8 @@ struct FilesFound {
   bool mapped = false;
 };
 // Searches the open files of the process, and then its mapped files. The search runs in a child process, which is
-// killed after `patience`: a process can block all readers of its memory map, and open any number of files. Root
-// without the capability for all files may read open files too (the child has the file rights of the process's user).
+// killed after `patience`: a process can block all readers of its memory map, and open any number of files. If we are
+// root without the capability for all files, the child takes the id of the process's user to list its open files.
 FilesFound search_files(int directory, const FileSearch& search, Duration patience);
 
 }  // namespace sublet::proc
