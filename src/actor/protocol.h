@@ -71,6 +71,9 @@ inline constexpr std::uint32_t adopted = 1;
 inline constexpr std::uint32_t by_user = 2;
 // `checkpoint`: the process is to be unparked, so the limits of helpers do not count.
 inline constexpr std::uint32_t bring_back = 4;
+// `end`: nothing is sent. The process belongs to a lease that the actor cannot prove: the next order about this record
+// spares it and everything below it.
+inline constexpr std::uint32_t to_spare = 16;
 // `swap`: ends it for this lease. A group that is kept for another lease too stays kept.
 inline constexpr std::uint32_t let_swap = 8;
 
@@ -86,7 +89,8 @@ struct Order {
   // keep: uid is the keeper's user; the rest is 0. A sealed memfd with the document is attached (proc/detached.h).
   //
   // inspect, end: main_pid, main_start and main_inode name the process, and a pidfd of it is attached. For `end` with
-  // SIGKILL the process may have ended: then its descendants that got SIGTERM are meant. The rest is 0.
+  // SIGKILL the process may have ended: then its descendants that got SIGTERM are meant. With the flag to_spare the
+  // signal is 0. The rest is 0.
   //
   // tell: main_pid and main_start name the process that gets the signal; the rest is 0.
   //
@@ -101,7 +105,7 @@ struct Order {
   std::uint64_t keeper_start = 0;
   std::uint64_t main_inode = 0;  // inode of the attached pidfd; 0: this kernel has none
 
-  std::int32_t signal = 0;    // signal, tell
+  std::int32_t signal = 0;    // signal, tell, end
   std::uint32_t percent = 0;  // slow: of one processor, 1 to 100; 0 lifts the limit
 };
 
@@ -123,11 +127,12 @@ struct Reply {
   std::int32_t error = 0;     // errno
   std::uint32_t version = 0;  // hello
   std::uint32_t uid = 0;      // hello
-  std::uint32_t flags = 0;    // hello, follow
-  std::uint32_t sent = 0;     // signal, tell: number of processes that got the signal
-  // signal, tell: number of processes of the program that did not get it: another user's, or refused by the kernel
+  std::uint32_t flags = 0;    // hello, follow, inspect, end
+  std::uint32_t sent = 0;     // signal, tell, end: number of processes that got the signal
+  // signal, tell, end: number of processes of the program that did not get it: another user's, or refused by the kernel
   std::uint32_t refused = 0;
-  // signal, tell: number of processes that were spared, because only a weak link joins them to the lease
+  // signal, tell: number of processes that were spared, because only a weak link joins them to the lease. end: number
+  // of spared descendants
   std::uint32_t left = 0;
   // checkpoint: pid of the helper; its socket is attached. keep: 0; the reading end of the keeper's report is attached.
   std::int32_t pid = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes under no lease: a look at the evidence that they use a GPU, and signals to them. The actor checks and signals.
-// Belongs to the loop thread; all results are reported later, on the loop.
+// Processes under no lease: a look at the evidence that they use a GPU, and signals to them. The actor checks and
+// signals. Belongs to the loop thread; all results are reported later, on the loop.
 #pragma once
 
 #include "base/error.h"
@@ -36,9 +36,9 @@ class Unleased {
   using Done = std::function<void(const UnleasedResult&)>;
   virtual ~Unleased() = default;
 
-  // Starts to hold the process: the pidfd that proves it in later orders. `inode`: of the pidfd of an earlier daemon; 0:
-  // none, the process is held as it is now. Returns the inode; 0: this kernel has none. NotFound: it is gone, or it is
-  // not the same process.
+  // Starts to hold the process: the pidfd that proves it in later orders. `inode`: of the pidfd of an earlier daemon;
+  // 0: none, the process is held as it is now. Returns the inode; 0: this kernel has none. NotFound: it is gone, or it
+  // is not the same process.
   virtual Result<std::uint64_t> hold(ProcessRef process, std::uint64_t inode) = 0;
   virtual void let_go(ProcessRef process) = 0;
   // Whether the process lives; false if it is not held.

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sublet::proc {
@@ -34,7 +35,8 @@ struct ProcessRecord {
 // NotFound if the process is gone, or its pid is of another process now.
 Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process);
 
-// Returns the innermost unit in the path of a control group: "ssh.service", "session-3.scope". "": none.
+// Returns the innermost unit in the path of a control group: "ssh.service", "session-3.scope". "": none. Groups below a
+// unit count only if the unit is a user's manager: any other unit gives the groups below it any name.
 std::string unit_of_path(std::string_view path);
 // Whether the path is one that only root can have made with the help of the system's manager: nothing of it is below a
 // user's slice or a user's manager.
