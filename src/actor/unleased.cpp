@@ -181,7 +181,7 @@ void Unleased::end(const Order& order, Fd pidfd, const Surroundings& around, Rep
   const Tree::Spared spared = std::exchange(record.spared, {});
   Tree tree(*this, around, spared);
   const proc::ProcessInfo* process = tree.find(named_in(order));
-  const bool is_spared = process != nullptr && tree.is_below_spared(*process);
+  const bool is_spared = process != nullptr && !process->dead() && tree.is_below_spared(*process);
   reply.code = is_spared ? Code::leased : judge(order, pidfd, around, reply);
   const bool same = record.process == named_in(order) && record.inode == order.main_inode;
   if (reply.code == Code::ok) tree.add_proven({named_in(order), std::move(pidfd)});

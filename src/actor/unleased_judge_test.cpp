@@ -5,6 +5,9 @@
 #include "actor/unleased_test.h"
 
 #include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <filesystem>
 #include <thread>
@@ -175,11 +178,13 @@ std::string copy_of_sleep(const std::string& directory, const char* name) {
 // A process that has executed this file, with a card open.
 class Executed {
  public:
-  Executed(const Cards& cards, const std::string& path) {
+  template <typename Before>
+  Executed(const Cards& cards, const std::string& path, Before before) {
     int ends[2] = {-1, -1};
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     child_.emplace([&] {
       const Fd card = cards.open_card();
+      before();
       ::execl(path.c_str(), path.c_str(), "1000", nullptr);
       return 127;
     });
@@ -189,6 +194,7 @@ class Executed {
     ::close(ends[0]);
     pidfd = pidfd_of(child_->pid());
   }
+  Executed(const Cards& cards, const std::string& path) : Executed(cards, path, [] {}) {}
   pid_t pid() const { return child_->pid(); }
   Fd pidfd;
 
@@ -265,7 +271,28 @@ TEST(ProtectedPrograms, AreSparedBelowAnUnleasedProcessWithAllBelowThem) {
   EXPECT_TRUE(family.lives(1));
 }
 
-TEST(ProtectedPrograms, AreNotTakenFromAnotherMountNamespace) {
+TEST(ProtectedPrograms, AreNotImitatedInAnotherMountNamespace) {
+  NEEDS_ROOT();
+  const RootsDirectory roots;
+  if (roots.path.empty()) GTEST_SKIP() << "no directory below /var/lib can be made";
+  Judging world;
+  const std::string file = copy_of_sleep(roots.path, "sshd"), other = copy_of_sleep(roots.path, "train");
+  const Executed imitation(world.cards, file, [&] {
+    if (::unshare(CLONE_NEWNS) != 0) return;
+    (void)::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    (void)::mount(other.c_str(), file.c_str(), nullptr, MS_BIND, nullptr);
+  });
+  const auto files = proc::open_process_files(world.root, imitation.pid());
+  ASSERT_TRUE(files);
+  const auto executable = proc::executable_of(files->get());
+  struct stat real {};
+  ASSERT_TRUE(executable && ::stat(file.c_str(), &real) == 0);
+  if (executable->inode == real.st_ino) GTEST_SKIP() << "nothing can be mounted here";
+  EXPECT_EQ(executable->path, file);
+  EXPECT_EQ(world.ask(world.order(Verb::inspect, imitation.pid(), imitation.pidfd), imitation.pidfd).code, Code::ok);
+}
+
+TEST(ProtectedPrograms, AreNotTakenFromAContainer) {
   const proc::Executable shown{.path = "/proc/self/exe-of-nobody", .owner = 0, .mode = 0100755};
   EXPECT_FALSE(is_protected(shown, true, "/usr/bin"));
   proc::Executable bash{.path = "/usr/sbin/sshd", .removed = true, .owner = 0, .mode = 0100755};

@@ -306,6 +306,57 @@ TEST(Unleased, KillsDescendantsAfterTheProcessItselfHasEnded) {
   EXPECT_EQ(world.ask(other, family.pidfd(parent)).code, Code::gone);
 }
 
+TEST(Unleased, KeepsDescendantsApartByProcess) {
+  enum { parent, child, second };
+  Judging world;
+  Family family;
+  for (const int number : {parent, second}) {
+    family.fork([&] {
+      world.cards.map_card();
+      if (number == parent) {
+        family.fork([&] {
+          std::signal(SIGTERM, SIG_IGN);
+          family.report(child);
+        });
+      }
+      family.report(number);
+    });
+  }
+  family.await(3);
+  EXPECT_EQ(world.end(family, SIGTERM, parent).sent, 2u);
+  EXPECT_EQ(world.end(family, SIGKILL, second).sent, 1u) << "the record now names another process";
+  EXPECT_TRUE(family.lives(child));
+}
+
+TEST(Unleased, SparesARememberedDescendantThatIsBelowALeasedProcessByNow) {
+  enum { reaper, parent, child };
+  Judging world;
+  Family family;
+  family.fork([&] {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    family.fork([&] {
+      world.cards.map_card();
+      family.fork([&] {
+        std::signal(SIGTERM, SIG_IGN);
+        family.report(child);
+      });
+      family.report(parent);
+    });
+    family.report(reaper);
+  });
+  family.await(3);
+  EXPECT_EQ(world.end(family, SIGTERM, parent).sent, 2u);
+  ASSERT_TRUE(ends(family.pidfd(parent)));
+  Order spare = world.order(Verb::end, family.pid(reaper), family.pidfd(reaper));
+  spare.flags = to_spare;
+  ASSERT_EQ(world.ask(spare, family.pidfd(reaper)).code, Code::ok);
+  const Reply reply = world.end(family, SIGKILL, parent);
+  EXPECT_EQ(reply.code, Code::gone);
+  EXPECT_EQ(reply.sent, 0u);
+  EXPECT_EQ(reply.left, 1u);
+  EXPECT_TRUE(family.lives(child));
+}
+
 TEST(Unleased, ForgetsTheDescendantsOfAClosedRecord) {
   enum { parent, child };
   Judging world;
