@@ -63,7 +63,8 @@ def test_a_leased_program_has_no_verdict(daemon):
     found(daemon, outsider.pid)
     pids = {row["pid"] for row in daemon.get("/v1/verdicts?all=true")["verdicts"]}
     assert pids == {outsider.pid}
-    [pid] = {row["pid"] for row in daemon.get("/v1/processes")["processes"] if row["lease"]}
+    pid = wait_until(lambda: next((row["pid"] for row in daemon.get("/v1/processes")["processes"] if row["lease"]), None),
+                     "the leased one is listed")
     assert "belongs to lease-1 (link: owner)" in daemon.cli("why", f"pid:{pid}", check=0).stdout
     assert leased.poll() is None
 
@@ -72,7 +73,6 @@ def test_an_unleased_program_is_ended_beside_a_leased_one(daemon):
     leased = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "train", "--", "simgpu-load", "--alloc", "512MiB",
                           "--seconds", "45", "--verify")
     outsider = daemon.spawn(*LOAD)
-    os.kill(outsider.pid, signal.SIGSTOP)
     found(daemon, outsider.pid)
     daemon.cli("enforce", "set", "user:root", "enforce", check=0)
     assert "enforce" in daemon.cli("enforce", "ls", check=0).stdout
