@@ -67,8 +67,8 @@ def build(out, version, when):
         tree = pathlib.Path(temporary) / "python"
         copy_tree(tree, version, when)
         env = {**os.environ, "SOURCE_DATE_EPOCH": str(when), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=tree, env=env, capture_output=True, text=True,
-                              umask=0o022)
+        done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=tree, env=env, capture_output=True,
+                              text=True, umask=0o022)
         if done.returncode != 0:
             raise SystemExit(f"python_package: setuptools failed; it needs python3-setuptools and python3-wheel\n"
                              f"{done.stdout}{done.stderr}")

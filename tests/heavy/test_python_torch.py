@@ -166,7 +166,7 @@ def test_a_failure_leaves_all_bytes_at_one_place(torch, movable, monkeypatch):
     expected = good.clone()
     both = _torch_move.HostCopy(torch, [storage_of(good), bad])
     bad.fail = {0}
-    with pytest.raises(RuntimeError):
+    with pytest.raises(sublet.InUse, match="200 B on cpu"):
         both.save()
     assert torch.equal(good, expected) and bad.nbytes() == 200, "all is on the card"
     bad.fail = {200}
@@ -178,6 +178,15 @@ def test_a_failure_leaves_all_bytes_at_one_place(torch, movable, monkeypatch):
     bad.fail = set()
     both.load()
     assert torch.equal(good, expected) and bad.nbytes() == 200
+
+
+def test_memory_of_another_library_refuses_the_pause(torch, movable):
+    mine, theirs = torch.randn(100), torch.randn(100)
+    expected, array = mine.clone(), theirs.numpy()
+    aside = sublet.torch.offload([mine, theirs])
+    with pytest.raises(sublet.InUse, match="leave this tensor out"):
+        aside.on_pause()
+    assert torch.equal(mine, expected) and (array == theirs.numpy()).all() and aside.offloaded_bytes == 0
 
 
 def test_the_host_copy_is_freed(torch, movable):

@@ -11,6 +11,9 @@ import contextlib
 import gc
 from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
 
+from ._size import format_size
+from .errors import InUse
+
 CHUNK = 256 << 20  # bytes; PyTorch rounds pinned memory up to a power of two
 
 
@@ -94,7 +97,7 @@ class HostCopy:
         _wait_for(torch, self._storages)
         try:
             for storage in self._storages:
-                storage.resize_(0)
+                _empty(storage)
         except BaseException:
             self._fill()
             raise
@@ -153,6 +156,16 @@ class HostCopy:
             made = self._torch.empty(size, dtype=self._torch.uint8)
         self._chunks.append(made)
         return made
+
+
+def _empty(storage: Any) -> None:
+    size = storage.nbytes()
+    try:
+        storage.resize_(0)
+    except RuntimeError as problem:
+        raise InUse(f"a tensor of {format_size(size)} on {storage.device} shares its memory with another library or "
+                    f"process, and cannot move: {problem}", "leave this tensor out of offload(), or copy it first",
+                    {"bytes": size}) from problem
 
 
 def _bytes_of(torch: Any, storage: Any) -> Any:
