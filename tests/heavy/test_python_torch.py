@@ -14,7 +14,7 @@ import sublet
 import sublet.torch
 from sublet import _torch_move
 from tests.support.python_place import SOURCE
-from tests.support.sublet import GIB, MIB, wait_until
+from tests.support.sublet import BIN, GIB, MIB, ROOT, wait_until
 
 
 @pytest.fixture
@@ -317,6 +317,12 @@ def test_without_pytorch_the_error_says_so(tmp_path):
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SOURCE}"})
     assert "cannot load PyTorch: no library; install it" in done.stdout, done.stderr
+
+
+def test_the_part_of_the_runner_for_real_cards_passes_on_the_cpu(torch):
+    done = subprocess.run([sys.executable, ROOT / "tests/gpu/run.py", "--bin", BIN, "--sim", "1x8GiB", "--parts",
+                           "python"], text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("5 passed, 0 failed"), done.stdout + done.stderr
 
 
 def test_another_thread_may_run_the_callbacks(torch, movable):

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _torch_move
+from ._flow import BRIEF_SECONDS
+from ._http import Call
 from ._lease import Lease, current
 from ._make import DEFAULT_RESIDUE
 from ._pause import Order
 from ._size import Size, format_size, parse_size
-from ._status import Status, status
+from ._status import Status, ask
 from .errors import NotFound, NotHeld, SubletError
 
 __all__ = ["Measured", "Offload", "cap", "explain_oom", "measure", "offload"]
@@ -210,7 +212,7 @@ def _lease_lines(lease: Optional[Lease]) -> List[str]:
         return ["No lease is held here, so nothing is reserved for this process."]
     lines = [f"{lease.id} has {format_size(lease.vram_bytes)} on each of its devices."]
     try:
-        now: Status = status()
+        now: Status = ask(Call("GET", "/v1/status", patience=BRIEF_SECONDS, answer_seconds=BRIEF_SECONDS))
         lines += [f"{device.id} ({device.name}) has {format_size(max(device.effective_free_bytes, 0))} that may still "
                   f"be leased, of {format_size(device.total_bytes)}."
                   for device in now.devices if device.uuid in lease.devices]
