@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from ._lease import Lease
 from ._pause import Pauses
+from .errors import NotHeld
 
 RETRY_SECONDS = 1.0  # after an on_resume that raised
 
@@ -86,6 +87,8 @@ def _pause(lease: Lease) -> None:
     while lease.held:
         try:
             lease.safe_point()
+        except NotHeld:
+            return
         except Exception:
             print(f"sublet: a callback of {lease.id} failed:", file=sys.stderr)
             traceback.print_exc()
