@@ -116,8 +116,9 @@ class HostCopy:
             raise
         self._pieces.clear()
         self._chunks.clear()
-        with contextlib.suppress(AttributeError):  # younger versions can give the pinned memory back
-            self._torch._C._host_emptyCache()
+        if self.pinned:
+            with contextlib.suppress(Exception):  # only younger versions can give pinned memory back
+                self._torch._C._host_emptyCache()
 
     def _fill(self) -> None:
         for storage, size, pieces in zip(self._storages, self._sizes, self._pieces):
