@@ -45,7 +45,8 @@ def shell(place, tmp_path, monkeypatch):
     InteractiveShell.clear_instance()
     made.cell("%unload_ext sublet.jupyter")
     assert "sublet" not in ipython.magics_manager.magics["line"] and ipython.ast_transformers == []
-    assert sublet.current() is None and place.leases() == []
+    assert sublet.current() is None
+    wait_until(lambda: not place.leases(), "a lease that was paused ends, too")
 
 
 def test_the_lease_of_a_notebook(shell, place, capsys):
@@ -232,6 +233,16 @@ def test_a_running_cell_is_paused_at_its_safe_points_only(shell, place, aside):
     shell.ipython.user_ns.update(place=place, wait_until=wait_until)
     assert shell.cell(RUNNING) is True
     assert shell.ipython.user_ns["before"] == [] and aside.calls == ["pause", "resume"]
+
+
+def test_the_cell_that_loads_the_extension_is_not_disturbed_either(shell, place):
+    shell.cell("%unload_ext sublet.jupyter")
+    shell.ipython.user_ns.update(place=place, wait_until=wait_until, aside=Bytes())
+    text = "%load_ext sublet.jupyter\n%sublet 3GiB --tag mine --pause aside --pausable cooperative" + RUNNING
+    assert shell.cell(text) is True and shell.ipython.user_ns["before"] == []
+    place.daemon.cli("pause", "mine", check=0)
+    assert state(place) == "paused"
+    shell.cell("%sublet release")
 
 
 def test_an_interrupted_cell_does_not_run_during_a_pause(shell, place, aside, capsys):

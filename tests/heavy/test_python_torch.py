@@ -283,6 +283,15 @@ def test_a_measurement_without_a_card_is_refused(torch):
 
 OOM = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 16.00 GiB total capacity; 3.00 GiB "
                    "already allocated)\nmore")
+YOUNGER = RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 16.00 GiB of "
+                       "which 4.44 MiB is free.")
+
+
+@pytest.mark.parametrize("error, wanted, index", [(OOM, 2 * GIB, 0), (YOUNGER, 20 * MIB, 1),
+                                                  (RuntimeError("CUDA error: out of memory"), 0, None)])
+def test_the_request_is_read_from_the_messages_of_all_versions(error, wanted, index):
+    assert sublet.torch._request_in(str(error)) == (wanted, index)
+    assert sublet.torch.explain_oom(error).startswith("CUDA is out of memory: CUDA ")
 
 
 def test_an_explanation_names_process_lease_card_and_next_step(card, start_place):

@@ -9,7 +9,7 @@ import ctypes, random, sublet, sys, threading
 sys.path.insert(0, sys.argv[1])
 from tests.support.cuda_calls import Cuda, begin
 
-SIZE, COUNT = 16 << 20, 24
+SIZE, COUNT = 16 << 20, 8
 
 class OnCard:
     def __init__(self, content):
@@ -71,7 +71,7 @@ def test_a_program_comes_back_with_its_bytes(place, restarted):
     program = place.python(PROGRAM, str(ROOT), str(TURNS))
     for _ in range(TURNS):
         assert program.stdout.readline() == "loaded\n", program.communicate()
-        wait_until(lambda: used() >= 640 * MIB, "its memory counts for its lease")
+        wait_until(lambda: used() >= 384 * MIB, "its memory counts for its lease")
         urgent = place.daemon.spawn("sublet", "run", "--vram", "3GiB", "--tier", "interactive", "--tag", "urgent", "--",
                                     "simgpu-load", "--alloc", "2800MiB", "--seconds", "600")
         assert program.stdout.readline().startswith("left "), program.communicate()
