@@ -48,6 +48,11 @@ def default_version():
     return f"{version}~dev{git('rev-list', '--count', 'HEAD')}"
 
 
+def build_time():
+    """Returns the time of SOURCE_DATE_EPOCH, else of the last commit."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or 0)
+
+
 def compress(path):
     with open(path, "rb") as source, open(f"{path}.gz", "wb") as target:
         # No name and no time in it: the same text makes the same bytes.
@@ -180,7 +185,7 @@ def main(argv):
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--version", default=default_version())
     args = parser.parse_args(argv)
-    when = int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or 0)
+    when = build_time()
     args.out.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         build(package, args.stage.resolve(), args.out.resolve(), args.version, when)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""clang-format, clang-tidy and the checker of the tree, over all files of the repository or over those named.
+"""clang-format, clang-tidy and the checker of the tree, over all files of the repository or over those named; and the
+types of the Python package.
 
 Called by `./dev tidy`, which installs the two programs and configures a build folder for compile commands.
 """
@@ -61,19 +62,31 @@ def run_tidy(files, build, jobs):
     return passed
 
 
+def run_mypy(files):
+    """mypy --strict over the Python package, unless other files are named."""
+    if files and not any(path.endswith(".py") for path in files):
+        return True
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", ROOT / ".cache/mypy", "src"],
+                          cwd=ROOT / "python")
+    if done.returncode:
+        print("tidy: mypy is not content, or is not installed: ./dev setup installs it", flush=True)
+    return done.returncode == 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", help="default: all of the repository")
     parser.add_argument("--build", required=True, help="build folder whose compile_commands.json is used")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--fix", action="store_true", help="only rewrite the files: long comments, then clang-format")
-    parser.add_argument("--no-clang-tidy", action="store_true", help="only the two quick ones")
+    parser.add_argument("--no-clang-tidy", action="store_true", help="only the quick ones")
     args = parser.parse_args()
     files = [path for path in args.files if path.endswith(SOURCE)] if args.files else repository_files()
     passed = run_format(files, args.fix)
     if args.fix:
         return 0 if passed else 1
     passed &= subprocess.run([sys.executable, "tools/check_tree.py"], cwd=ROOT).returncode == 0
+    passed &= run_mypy(args.files)
     if not args.no_clang_tidy:
         passed &= run_tidy(files, args.build, args.jobs)
     print("tidy: nothing to say" if passed else "tidy: see above", flush=True)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job and pausing on a real card, step by step, each step checked. Needs only python3 and our binaries.
+"""The main job, pausing and the Python package on a real card, step by step, each step checked. Needs only python3 and
+our binaries.
 
 ./dev test-gpu [--prebuilt] calls it. Without a GPU it says so and skips. --sim SPEC uses simulated cards, which tests
 the runner itself.
@@ -18,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import aside  # noqa: E402
 import demo  # noqa: E402
 import pausing  # noqa: E402
 
@@ -156,10 +158,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--bin", default=demo.BIN, help="where our binaries are")
     parser.add_argument("--sim", help="play on simulated cards instead, such as 1x24GiB")
-    parser.add_argument("--parts", default="main,pausing", help="only these: main, pausing")
+    parser.add_argument("--parts", help="only these: main, pausing, python (by default not on simulated cards)")
     options = parser.parse_args()
-    if not set(options.parts.split(",")) <= {"main", "pausing"}:
-        parser.error("--parts: main, pausing or both")
+    parts = (options.parts or ("main,pausing" if options.sim else "main,pausing,python")).split(",")
+    if not set(parts) <= {"main", "pausing", "python"}:
+        parser.error("--parts: one or more of main, pausing and python")
     if not options.sim and not demo.has_real_gpu(pathlib.Path(options.bin)):
         print("SKIPPED: no NVIDIA GPU that NVML shows on this machine; nothing was tested on a real card")
         return 0
@@ -179,8 +182,11 @@ def main():
         stage.sublet("gpus")
         for kind in kinds:
             job = Job(stage, kind)
-            for part in options.parts.split(","):
-                {"main": job.play, "pausing": pausing.Pausing(job).play}[part]()
+            for part in parts:
+                if part != "python":
+                    {"main": job.play, "pausing": pausing.Pausing(job).play}[part]()
+                elif kind == "pytorch" or options.sim:
+                    aside.Aside(job).play()
             steps += job.steps
         stage.sublet("ps", "--all")
     finally:

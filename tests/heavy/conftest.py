@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder for services that are large or slow to start. This folder has no test yet.
+"""The folder for services that are large or slow to start, and for libraries that `./dev test heavy` installs.
 
 `./dev test heavy` and `.ci/run` run this folder; `./dev test` leaves it out. All its tests together take at most 25
 minutes. A test skips, and names the program, where that program cannot be installed.
@@ -8,3 +8,4 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support.python_fixtures import place, start_place  # noqa: E402, F401

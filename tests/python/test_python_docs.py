@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every Python snippet of docs/python.md runs against a daemon with a simulated card."""
-import pathlib
-import re
+"""Every Python snippet of docs/python.md runs against a daemon with a simulated card. Snippets for PyTorch and IPython
+are run by tests/heavy.
+"""
+import sys
 
 import pytest
 
-DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+from tests.support.python_place import snippets
+
+SNIPPETS = snippets("python", without="torch")
 
 
 def test_there_are_snippets():
-    assert len(SNIPPETS) >= 7
+    assert len(SNIPPETS) >= 8
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
-def test_a_snippet_of_the_document_runs(start_place, number):
-    place = start_place("1x24GiB")
-    child = place.python(SNIPPETS[number])
+def test_a_snippet_of_the_document_runs(start_place, tmp_path, number):
+    place, text = start_place("1x24GiB"), SNIPPETS[number]
+    if "def test_" in text:
+        (tmp_path / "test_snippet.py").write_text(text)
+        child = place.daemon.spawn(sys.executable, "-m", "pytest", "-p", "sublet.pytest_plugin", "-W", "error",
+                                   cwd=tmp_path, env=place.env())
+    else:
+        child = place.python(text)
     out, err = child.communicate(timeout=120)
-    assert child.returncode == 0 and "Warning" not in err, f"{SNIPPETS[number]}\n{out}\n{err}"
+    assert child.returncode == 0 and "Warning" not in err, f"{text}\n{out}\n{err}"
     assert place.leases() == []

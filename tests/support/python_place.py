@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private daemon for the Python package, in this process and in programs of their own."""
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,13 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nhe
           '[lease]\nlinger = "500ms"\nreconnect = "5s"\n'
           '[pause]\nverify_timeout = "10s"\nyield_timeout = "3s"\ncooldown = "100ms"\n')
 SHOWN = ("SUBLET_HOST", "SIMGPU_DIR", "LD_LIBRARY_PATH", "PATH")
+
+
+def snippets(language, only="", without=None):
+    """Returns the snippets of docs/python.md in the language that contain `only` and not `without`."""
+    text = (ROOT / "docs/python.md").read_text()
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return [snippet for snippet in found if only in snippet and (without is None or without not in snippet)]
 
 
 class Place:

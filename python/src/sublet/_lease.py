@@ -7,7 +7,7 @@ import contextvars
 import os
 from typing import Any, Dict, Optional, Tuple
 
-from . import _held, _outer, _pause
+from . import _background, _held, _outer
 from ._aio import async_client
 from ._flow import BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, drive, drive_async, path_of, resize
 from ._http import Call, Client, client_here
@@ -303,7 +303,7 @@ class Lease:
             yield from self._give_back()
             raise
         self._pauses = pauses
-        _pause.watch(pauses, self._client.endpoint)
+        _background.watch(pauses, self._client.endpoint)
 
     def safe_point(self) -> bool:
         """A place where the program can be paused. Costs next to nothing without an order.

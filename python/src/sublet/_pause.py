@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cooperative pauses: orders come on a background thread, and callbacks run in the thread that reaches a safe point.
-
-All leases of a process share one background thread. It starts with the first lease that has an `on_pause`, and is a
-daemon thread. It never runs code of the program.
-"""
+"""Cooperative pauses: orders come on a background thread, and callbacks run in the thread that reaches a safe point."""
 from __future__ import annotations
 
 import asyncio
 import enum
 import inspect
-import os
-import signal
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
+from . import _background
 from ._aio import AsyncClient, async_client
-from ._endpoint import Endpoint
 from ._flow import Flow, path_of
 from ._http import Call, Client
 from .errors import Denied, NotFound, Stale, SubletError
@@ -68,6 +62,11 @@ class Pauses:
         self._leaving = False  # the program gives the lease back and is asked nothing more
         self._withdrawn = False  # the lease lives on without callbacks
         self._unsent: Optional[Call] = None  # an answer that did not reach the daemon
+
+    @property
+    def asked(self) -> bool:
+        """True from an order to yield until a safe point is reached."""
+        return self._phase is _Phase.ASKED
 
     @property
     def paused(self) -> bool:
@@ -156,6 +155,11 @@ class Pauses:
             self._busy = False
             self._notify()
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Has the function called at each change, in any thread and with the lock held."""
+        with self._changed:
+            self._listeners.append(listener)
+
     def _notify(self) -> None:
         """Call with the lock."""
         self._changed.notify_all()
@@ -169,8 +173,7 @@ class Pauses:
         def listener() -> None:
             loop.call_soon_threadsafe(wake.set)
 
-        with self._changed:
-            self._listeners.append(listener)
+        self.listen(listener)
         try:
             while not condition():
                 await wake.wait()
@@ -263,9 +266,7 @@ class Pauses:
         """Ends the registration for a lease that lives on. Refused while the program is paused."""
         yield Call("DELETE", path_of(self.lease, "/cooperate"), lease_token=self._token)
         self._withdrawn = True
-        there, _ = _background
-        if there is not None:
-            there.forget(self)
+        _background.forget(self)
 
     async def watch(self, client: AsyncClient) -> None:
         """Asks for orders until the lease has ended."""
@@ -333,6 +334,7 @@ class Pauses:
                     self._order = Order(self.lease, number, order["deadline_seconds"] or 0.0, self.residue,
                                         order["reason"] or "")
                     self._phase = _Phase.ASKED
+                    self._notify()
                 return None
             if self._leaving or self._phase in (_Phase.RUNNING, _Phase.ASKED):
                 self._phase = _Phase.RUNNING
@@ -345,55 +347,3 @@ class Pauses:
 async def _finish(result: Any) -> None:
     if inspect.isawaitable(result):
         await result
-
-
-class _Background:
-    """The thread and its event loop."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._tasks: Dict[Pauses, "asyncio.Task[None]"] = {}
-        threading.Thread(target=self._run, name="sublet-orders", daemon=True).start()
-
-    def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())  # signals are for the program's threads
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def watch(self, pauses: Pauses, endpoint: Endpoint) -> None:
-        def begin() -> None:
-            task = self.loop.create_task(pauses.watch(AsyncClient(endpoint, self.loop)))
-            self._tasks[pauses] = task
-            task.add_done_callback(lambda _: self._tasks.pop(pauses))
-
-        self.loop.call_soon_threadsafe(begin)
-
-    def forget(self, pauses: Pauses) -> None:
-        def cancel() -> None:
-            if pauses in self._tasks:
-                self._tasks[pauses].cancel()
-
-        self.loop.call_soon_threadsafe(cancel)
-
-
-_background: Tuple[Optional[_Background], threading.Lock] = (None, threading.Lock())
-
-
-def watch(pauses: Pauses, endpoint: Endpoint) -> None:
-    """Has the background thread ask for the orders of a registered lease."""
-    global _background
-    there, lock = _background
-    with lock:
-        there, _ = _background
-        if there is None:
-            there = _Background()
-            _background = (there, lock)
-    there.watch(pauses, endpoint)
-
-
-def _forked() -> None:
-    global _background
-    _background = (None, threading.Lock())  # the thread is not in the child
-
-
-os.register_at_fork(after_in_child=_forked)

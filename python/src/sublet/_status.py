@@ -48,7 +48,12 @@ class Status:
 
 def status() -> Status:
     """Asks the daemon once. Any thread."""
-    answer = client_here().call(Call("GET", "/v1/status"))
+    return ask(Call("GET", "/v1/status"))
+
+
+def ask(call: Call) -> Status:
+    """As `status`, with the patience of the call."""
+    answer = client_here().call(call)
     devices = tuple(Device(**{name: row[name] for name in Device.__dataclass_fields__}) for row in answer["devices"])
     warnings = tuple(Warn(row["code"], row["text"], row["hint"], row["since"]) for row in answer["warnings"])
     return Status(answer["daemon"]["version"], devices, answer["leases"], answer["waiting_bytes"], warnings, answer)
