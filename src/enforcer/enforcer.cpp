@@ -289,7 +289,7 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
     verdicts_.emplace(verdict.id, std::move(verdict));
   }
   Verdict& verdict = verdicts_.at(open_.at(process));
-  // What a process may change about itself counts as it is now.
+  // Facts that a process may change about itself count as they are now.
   verdict.record = *record;
   verdict.user = user;
   verdict.missed = 0;

@@ -24,6 +24,12 @@ std::string place_of(const std::string& unit, const std::string& user, const std
                       : fmt::format("unit {}", unit);
 }
 
+// "1 process", "3 processes".
+std::string counted(int number, std::string_view noun) {
+  const std::string_view ending = number == 1 ? "" : noun.ends_with('s') ? "es" : "s";
+  return fmt::format("{} {}{}", number, noun, ending);
+}
+
 std::string advice(const Verdict& verdict) {
   return fmt::format("give it a lease: sublet hold --pid {} --vram {}M", verdict.record.process.pid,
                      verdict.used().count / MiB.count + 1);
@@ -76,12 +82,12 @@ void Enforcer::notify(Verdict& verdict, Time now) {
       fmt::format("Your program {} (pid {}) holds {} of GPU memory without a lease.", printable(verdict.record.name),
                   verdict.record.process.pid, format_size(verdict.used()));
   if (verdict.policy == Policy::enforce)
-    text += fmt::format(" It will be ended: SIGTERM now, SIGKILL after {}.", format_duration(options_.grace));
+    text += fmt::format(" It will be ended: SIGTERM soon, SIGKILL {} later.", format_duration(options_.grace));
   else text += fmt::format(" To {}.", advice(verdict));
   const int told = engine::write_to_terminals(verdict.record.uid, "sublet: " + text);
   verdict.note(now, "notice",
                told == 0 ? "its owner has no terminal that takes messages"
-                         : fmt::format("written to {} terminals of its owner", told));
+                         : fmt::format("written to {} of its owner", counted(told, "terminal")));
   log::warn("{}: {}", verdict.user, text);
   changed(verdict, true);
   engine_.wake_capabilities();
@@ -150,14 +156,16 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
   verdict.note(now, what,
                result.kind == Kind::uncertain
                    ? "the actor was lost with the order"
-                   : fmt::format("sent to {} processes{}", result.sent,
+                   : fmt::format("sent to {}{}", counted(result.sent, "process"),
                                  result.spared_descendants == 0
                                      ? ""
-                                     : fmt::format("; {} descendants were spared", result.spared_descendants)));
-  log::warn("{}: {} to {}", what, verdict.user, summary(verdict));
+                                     : fmt::format("; {} spared", counted(result.spared_descendants, "descendant"))));
+  log::warn("{} was sent to {} (pid {}, {}), which holds memory under no lease: verdict {}", what,
+            printable(verdict.record.name), verdict.record.process.pid, verdict.user, id);
   if (signal == SIGTERM) {
     verdict.descendants = std::max(0, result.sent - 1);
     verdict.act_at = now + options_.grace;
+    while (!kills_.empty() && now - kills_.front().at >= kill_window) kills_.pop_front();
     kills_.push_back({now, verdict.record.system_unit ? verdict.record.unit : "", verdict.record.uid, verdict.exe});
     enter(verdict, Stage::terminating, now);
   } else {
@@ -180,7 +188,9 @@ bool Enforcer::has_budget(const Verdict& verdict, Time now) const {
 
 void Enforcer::alarm(Verdict& verdict, Time now) {
   const std::string place = place_of(verdict.record.system_unit ? verdict.record.unit : "", verdict.user, verdict.exe);
-  const bool begins = alarms_.emplace(place, now).second;
+  Time& since = alarms_[place];
+  const bool begins = since == Time{} || now - since >= kill_window;
+  if (begins) since = now;
   if (verdict.stage == Stage::condemned) {
     stored_.erase(verdict.id);
     enter(verdict, Stage::seen, now);

@@ -63,8 +63,9 @@ def test_a_leased_program_has_no_verdict(daemon):
     found(daemon, outsider.pid)
     pids = {row["pid"] for row in daemon.get("/v1/verdicts?all=true")["verdicts"]}
     assert pids == {outsider.pid}
-    pid = wait_until(lambda: next((row["pid"] for row in daemon.get("/v1/processes")["processes"] if row["lease"]), None),
-                     "the leased one is listed")
+    def leased_pid():
+        return next((row["pid"] for row in daemon.get("/v1/processes")["processes"] if row["lease"]), None)
+    pid = wait_until(leased_pid, "the leased one is listed")
     assert "belongs to lease-1 (link: owner)" in daemon.cli("why", f"pid:{pid}", check=0).stdout
     assert leased.poll() is None
 
@@ -80,8 +81,32 @@ def test_an_unleased_program_is_ended_beside_a_leased_one(daemon):
     assert row["outcome"] == "ended" and not living(outsider.pid)
     steps = steps_of(daemon, outsider.pid)
     assert steps[0] == "seen" and steps.index("condemned") < steps.index("SIGTERM") < steps.index("closed")
-    assert row["evidence"] == {"nvml": True, "device_file": False, "mapping": True}
+    assert row["evidence"] == {"nvml": True, "device_file": True, "mapping": True}
     assert leased.wait(120) == 0, "each of its bytes was right"
+
+
+STUBBORN = """
+import ctypes, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+cuda = ctypes.CDLL("libcuda.so.1")
+handle, address = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(ctypes.byref(handle), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(256 << 20)) == 0
+time.sleep(600)
+"""
+
+
+def test_a_daemon_killed_in_the_grace_sends_sigkill_later(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="5s"))
+    stubborn = daemon.spawn("python3", "-c", STUBBORN)
+    found(daemon, stubborn.pid)
+    daemon.cli("enforce", "set", "user:root", "enforce", check=0)
+    reaches(daemon, stubborn.pid, "terminating", timeout=90)
+    daemon.restart()
+    row = reaches(daemon, stubborn.pid, "closed", timeout=120)
+    steps = steps_of(daemon, stubborn.pid)
+    assert row["outcome"] == "ended" and not living(stubborn.pid)
+    assert steps.count("SIGKILL") == 1 and steps.index("SIGTERM") < steps.index("SIGKILL")
 
 
 def test_an_approval_closes_the_verdict(daemon):
