@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that is started again and again without a lease: it is ended three times, and then an alarm replaces that."""
+"""A program that is started again and again without a lease is ended three times. Then an alarm replaces that."""
 import pytest
 
 from tests.support.sublet import Daemon, wait_until
