@@ -115,13 +115,15 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
       else log::error("{}", rule.error().detail);
     }
   }
-  for (auto& [id, verdict] : verdicts_) {
+  std::vector<std::uint64_t> open;
+  for (const auto& [id, verdict] : verdicts_) {
+    const std::string unit = verdict.record.system_unit ? verdict.record.unit : "";
     for (const Step& step : verdict.steps)
       if (step.what == "SIGTERM" && now - step.at < kill_window)
-        kills_.push_back(
-            {step.at, verdict.record.system_unit ? verdict.record.unit : "", verdict.record.uid, verdict.exe});
-    if (verdict.open()) take_up(verdict, now);
+        kills_.push_back({step.at, unit, verdict.record.uid, verdict.exe});
+    if (verdict.open()) open.push_back(id);
   }
+  for (const std::uint64_t id : open) take_up(verdicts_.at(id), now);
   std::ranges::sort(kills_, {}, &Kill::at);
 }
 
@@ -142,10 +144,16 @@ engine::Rows Enforcer::take_rows() {
   rows.rows = std::exchange(changed_rules_, {});
   for (const std::uint64_t id : std::exchange(dirty_, {})) {
     const auto found = verdicts_.find(id);
-    if (found != verdicts_.end()) rows.rows.push_back(to_row(found->second));
+    if (found == verdicts_.end()) continue;
+    rows.rows.push_back(to_row(found->second));
+    if (const auto storing = stored_.find(id); storing != stored_.end()) storing->second.taken = true;
   }
   rows.events = std::exchange(events_, {});
   return rows;
+}
+
+void Enforcer::committed(std::uint64_t) {
+  if (!stored_.empty()) engine_.wake_capabilities();
 }
 
 void Enforcer::changed(const Verdict& verdict, bool tell) {
@@ -309,8 +317,8 @@ void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time
   const ProcessRef process = verdict.record.process;
   if (leased.contains(process)) return close(verdict, Outcome::leased, now);
   if (unleased_.lives(process)) {
-    // It lives and holds nothing: after some time nothing is to be explained.
-    if (++verdict.missed >= passes_until_gone && !verdict.signalled()) close(verdict, Outcome::gone, now);
+    // It lives and holds nothing: after some time nothing is to be explained, and nobody is to be ended.
+    if (++verdict.missed >= passes_until_gone) close(verdict, Outcome::gone, now);
     return;
   }
   if (!verdict.signalled()) return close(verdict, Outcome::gone, now);

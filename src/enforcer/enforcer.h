@@ -58,7 +58,7 @@ class Enforcer final : public engine::Capability {
   void loaded(const store::Loaded& rows, Time now) override;
   void decided(const core::Plan&, Time) override {}
   engine::Rows take_rows() override;
-  void committed(std::uint64_t) override {}
+  void committed(std::uint64_t sequence) override;
   void measured(Time now) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
@@ -98,10 +98,15 @@ class Enforcer final : public engine::Capability {
   std::map<ProcessRef, std::uint64_t> open_;
   std::map<ProcessRef, std::uint64_t> approved_;  // listed now, by an approval
   std::vector<Rule> rules_;
-  std::set<std::uint64_t> asked_;                  // verdicts with an order at the actor
-  std::map<std::uint64_t, Time> looked_at_;        // when the actor last looked
-  std::map<std::uint64_t, std::uint64_t> stored_;  // condemned: the batch that has it; 0: not known yet
-  Listed listed_;                                  // by the last good pass
+  std::set<std::uint64_t> asked_;            // verdicts with an order at the actor
+  std::map<std::uint64_t, Time> looked_at_;  // when the actor last looked
+  // A condemned verdict on its way to the store.
+  struct Storing {
+    bool taken = false;       // take_rows() has returned it, and the engine writes it
+    std::uint64_t batch = 0;  // the batch that has it, or a later one; 0: not known yet
+  };
+  std::map<std::uint64_t, Storing> stored_;
+  Listed listed_;  // by the last good pass
   Time listed_at_;
   Time next_pass_;
   Time last_reading_;

@@ -46,17 +46,17 @@ Circumstances Enforcer::circumstances(const Verdict& verdict, Time now) const {
   return {.now = now,
           .listed = listed_.contains(verdict.record.process) && now - listed_at_ < 2 * options_.interval,
           .gone = !unleased_.lives(verdict.record.process),
-          .quiet = now - engine_.undisturbed_since() < quiet_time,
+          .quiet = now - engine_.undisturbed_since() < quiet_time || engine_.rules().safe_mode.has_value(),
           .another = another,
           .budget = has_budget(verdict, now),
-          .stored = stored == stored_.end() || (stored->second != 0 && engine_.is_durable(stored->second)),
+          .stored = stored == stored_.end() || (stored->second.batch != 0 && engine_.is_durable(stored->second.batch)),
           .policy = policy_for(verdict)};
 }
 
 void Enforcer::act(Verdict& verdict, Time now) {
   if (asked_.contains(verdict.id)) return;
-  if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second == 0)
-    stored->second = engine_.intended();
+  if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
+    if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now))) {
     case Move::none: return;
     case Move::notice: return notify(verdict, now);
@@ -120,7 +120,7 @@ void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
   verdict.note(now, "condemned",
                fmt::format("the driver lists it, and it has {}",
                            result.mapping ? "memory of the GPU mapped" : "a device file of the GPU open"));
-  stored_[id] = 0;
+  stored_[id] = {};
   enter(verdict, Stage::condemned, now);
   engine_.wake_capabilities();
 }

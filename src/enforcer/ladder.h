@@ -16,7 +16,7 @@ struct Circumstances {
   Time now;
   bool listed = false;   // the newest good reading lists it with memory
   bool gone = false;     // it has ended; its descendants may live
-  bool quiet = false;    // the daemon has just started, or its clock had a gap
+  bool quiet = false;    // the daemon has just started, its clock had a gap, or it is in safe mode
   bool another = false;  // another process is being ended
   bool budget = false;   // its unit and its executable may have another kill
   bool stored = false;   // the present stage is durable
