@@ -3,6 +3,7 @@
 #include "actor/test_support.h"
 
 #include "actor/groups.h"
+#include "actor/unleased_test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@ std::string group_name() { return fmt::format("sublet-test-{}", ::getpid()); }
 
 class Running {
  public:
-  Running() {
+  explicit Running(const std::string& variable = "A=B") {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     socket_ = Fd(pair[0]);
@@ -29,7 +30,8 @@ class Running {
     pid_ = ::fork();
     if (pid_ == 0) {
       const std::string fd = std::to_string(pair[1]);
-      ::execl(program, program, "serve", "--fd", fd.c_str(), "--name", group_name().c_str(), nullptr);
+      ::execl(program, program, "serve", "--fd", fd.c_str(), "--name", group_name().c_str(), "--env", variable.c_str(),
+              nullptr);
       ::_exit(127);
     }
     ::close(pair[1]);
@@ -108,6 +110,31 @@ TEST(Program, FollowsAndSignalsByWhatIsAttached) {
   EXPECT_TRUE(ends(kept.main_pidfd));
   EXPECT_EQ(actor.ask({.verb = Verb::forget, .lease = 7}).code, Code::ok);
   EXPECT_FALSE((followed.flags & own_group) != 0 && std::filesystem::exists(followed.path));
+}
+
+TEST(Program, LooksForFilesOfTheSimulatedCardsThatItsOptionsName) {
+  const auto root = *proc::ProcRoot::open();
+  const Cards cards;
+  Family family;
+  family.fork([&] {
+    cards.map_card();
+    family.report(0);
+  });
+  family.await(1);
+  const int fds[] = {family.pidfd(0).get()};
+  Order order{.verb = Verb::inspect, .main_pid = family.pid(0)};
+  order.main_start = root.read(family.pid(0))->ref.start_ticks;
+  order.main_inode = proc::pidfd_inode(fds[0]).value_or(0);
+  EXPECT_EQ(Running().ask(order, fds).code, Code::no_evidence);
+  const Running actor("SIMGPU_DIR=" + cards.path());
+  const Reply seen = actor.ask(order, fds);
+  EXPECT_EQ(seen.code, Code::ok) << to_string(seen.code);
+  EXPECT_EQ(seen.flags, has_mapping);
+  order.verb = Verb::end;
+  order.lease = 31;
+  order.signal = SIGKILL;
+  EXPECT_EQ(actor.ask(order, fds).sent, 1u);
+  EXPECT_TRUE(ends(family.pidfd(0)));
 }
 
 TEST(Program, OutlivesWhateverIsSent) {

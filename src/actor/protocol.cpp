@@ -17,6 +17,9 @@ std::string_view to_string(Verb verb) {
     case Verb::all_named: return "all_named";
     case Verb::keep: return "keep";
     case Verb::slow: return "slow";
+    case Verb::inspect: return "inspect";
+    case Verb::end: return "end";
+    case Verb::close: return "close";
   }
   return "unknown";
 }
@@ -41,6 +44,8 @@ std::string_view to_string(Code code) {
     case Code::untraceable: return "the process forbids tracing";
     case Code::busy: return "a helper for the process is still at work";
     case Code::too_many: return "the maximum number of helpers is reached";
+    case Code::leased: return "the process belongs to a lease";
+    case Code::no_evidence: return "the process has no file of a GPU open or mapped";
   }
   return "an unknown answer";
 }

@@ -10,7 +10,7 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 
 // Order::asked_by is a uid, or this value if the daemon acts by its own rules (a lease expired, the grace is over). No
 // account has this uid.
@@ -31,8 +31,11 @@ enum class Verb : std::uint32_t {
   all_named = 10,   // `swap` has named all parked processes: groups that an earlier actor kept for others are released
   keep = 11,        // starts a keeper (sublet-keep) as a user, with the attached document
   slow = 12,        // limits the processor time of the program, or lifts the limit
+  inspect = 13,     // looks for evidence that a process under no lease uses a GPU
+  end = 14,         // sends SIGTERM or SIGKILL to a process under no lease and its descendants, after the same look
+  close = 15,       // the record about such a process is closed
 };
-inline constexpr std::uint32_t last_verb = 12;
+inline constexpr std::uint32_t last_verb = 15;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -54,8 +57,10 @@ enum class Code : std::uint32_t {
   untraceable = 15,   // the process may not be traced
   busy = 16,          // the process has a helper already
   too_many = 17,      // the limit of helpers, of that user or in all, is reached; not with `bring_back`
+  leased = 18,        // the process belongs to a lease, or a link joins it to one
+  no_evidence = 19,   // the process has neither a device file of the GPU open nor memory of the GPU mapped
 };
-inline constexpr std::uint32_t last_code = 17;
+inline constexpr std::uint32_t last_code = 19;
 std::string_view to_string(Verb verb);  // "hello", …; "unknown"
 std::string_view to_string(Code code);  // a text for people
 
@@ -66,6 +71,9 @@ inline constexpr std::uint32_t adopted = 1;
 inline constexpr std::uint32_t by_user = 2;
 // `checkpoint`: the process is to be unparked, so the limits of helpers do not count.
 inline constexpr std::uint32_t bring_back = 4;
+// `end`: nothing is sent. The process belongs to a lease that the actor cannot prove: the next order about this record
+// spares it and everything below it.
+inline constexpr std::uint32_t to_spare = 16;
 // `swap`: ends it for this lease. A group that is kept for another lease too stays kept.
 inline constexpr std::uint32_t let_swap = 8;
 
@@ -73,12 +81,16 @@ struct Order {
   Verb verb = Verb::hello;
   std::uint32_t asked_by = the_daemon;
   std::uint64_t id = 0;     // repeated in the reply
-  std::uint64_t lease = 0;  // all verbs except hello, look, all_named and keep
+  std::uint64_t lease = 0;  // all verbs except hello, look, all_named, keep and inspect; end, close: number of a record
 
   // checkpoint, swap: main_pid and main_start name the process to be parked, a pidfd of it is attached, and uid is the
   // lease's user. Flags: by_user, and bring_back with checkpoint. With let_swap all these fields are 0.
   //
   // keep: uid is the keeper's user; the rest is 0. A sealed memfd with the document is attached (proc/detached.h).
+  //
+  // inspect, end: main_pid, main_start and main_inode name the process, and a pidfd of it is attached. For `end` with
+  // SIGKILL the process may have ended: then its descendants that got SIGTERM are meant. With the flag to_spare the
+  // signal is 0. The rest is 0.
   //
   // tell: main_pid and main_start name the process that gets the signal; the rest is 0.
   //
@@ -93,7 +105,7 @@ struct Order {
   std::uint64_t keeper_start = 0;
   std::uint64_t main_inode = 0;  // inode of the attached pidfd; 0: this kernel has none
 
-  std::int32_t signal = 0;    // signal, tell
+  std::int32_t signal = 0;    // signal, tell, end
   std::uint32_t percent = 0;  // slow: of one processor, 1 to 100; 0 lifts the limit
 };
 
@@ -104,6 +116,9 @@ inline constexpr std::uint32_t parks_others = 4;
 inline constexpr std::uint32_t parks_roots = 8;
 // follow: the program has a control group of its own, at `path`.
 inline constexpr std::uint32_t own_group = 2;
+// inspect, end: the process has a device file of the GPU open; it has memory of the GPU mapped.
+inline constexpr std::uint32_t has_device_file = 16;
+inline constexpr std::uint32_t has_mapping = 32;
 
 struct Reply {
   std::uint64_t id = 0;
@@ -112,16 +127,18 @@ struct Reply {
   std::int32_t error = 0;     // errno
   std::uint32_t version = 0;  // hello
   std::uint32_t uid = 0;      // hello
-  std::uint32_t flags = 0;    // hello, follow
-  std::uint32_t sent = 0;     // signal, tell: number of processes that got the signal
-  // signal, tell: number of processes of the program that did not get it: another user's, or refused by the kernel
+  std::uint32_t flags = 0;    // hello, follow, inspect, end
+  std::uint32_t sent = 0;     // signal, tell, end: number of processes that got the signal
+  // signal, tell, end: number of processes of the program that did not get it: another user's, or refused by the kernel
   std::uint32_t refused = 0;
-  // signal, tell: number of processes that were spared, because only a weak link joins them to the lease
+  // signal, tell: number of processes that were spared, because only a weak link joins them to the lease. end: number
+  // of spared descendants
   std::uint32_t left = 0;
   // checkpoint: pid of the helper; its socket is attached. keep: 0; the reading end of the keeper's report is attached.
   std::int32_t pid = 0;
   char path[200] = {};  // hello: the hierarchy; follow: the group, or a sentence why there is none; checkpoint,
-                        // swap, all_named, keep, slow: a sentence about a failure
+                        // swap, all_named, keep, slow: a sentence about a failure; inspect, end: the path
+                        // of the executable
 };
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actor/service.h"
 
+#include "actor/order_form.h"
 #include "base/clock.h"
 #include "proc/pidfd.h"
 
@@ -46,54 +47,6 @@ void explain(const std::string& why_not, Reply& reply) {
   set_path(reply, why_not);
 }
 
-// Signals that a program may handle freely. Signals that always stop, end or debug a program are excluded.
-bool is_word(int signal) {
-  return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGHUP || (signal >= SIGRTMIN && signal <= SIGRTMAX);
-}
-
-// Fields that a verb does not take must be 0. A later version may use them, and this version must not ignore them.
-bool well_formed(const Order& order) {
-  const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
-                       order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
-  const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named &&
-                           order.verb != Verb::keep;
-  if ((order.lease != 0) != about_lease) return false;
-  if (order.verb == Verb::slow) return !program && order.signal == 0 && order.percent <= 100;
-  if (order.percent != 0) return false;
-  const bool rest =
-      order.uid != 0 || order.flags != 0 || order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0;
-  const bool about_keeper =
-      order.keeper_pid != 0 || order.keeper_start != 0 || order.main_inode != 0 || order.signal != 0;
-  if (order.verb == Verb::checkpoint) {
-    return !about_keeper && (order.flags & ~(by_user | bring_back)) == 0 && order.main_pid > 0 && order.main_start != 0;
-  }
-  if (order.verb == Verb::swap) {
-    if (order.flags == let_swap) return order.uid == 0 && order.main_pid == 0 && order.main_start == 0 && !about_keeper;
-    return !about_keeper && (order.flags & ~by_user) == 0 && order.main_pid > 0 && order.main_start != 0;
-  }
-  if (order.verb == Verb::keep) {
-    return !about_keeper && order.flags == 0 && order.main_pid == 0 && order.main_start == 0;
-  }
-  if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
-  if (order.verb != Verb::follow && program) return false;
-  if (order.verb != Verb::signal) {
-    if (order.signal != 0) return false;
-  } else if (order.signal != SIGTERM && order.signal != SIGKILL && order.signal != SIGCONT) {
-    return false;
-  }
-  if (order.verb != Verb::follow) return true;
-  const bool is_adopted = (order.flags & adopted) != 0;
-  if ((order.flags & ~adopted) != 0 || order.main_pid < 0 || order.keeper_pid < 0) return false;
-  return order.main_pid != 0 || (is_adopted && order.keeper_pid == 0);
-}
-
-std::size_t descriptors_of(const Order& order) {
-  if (order.verb == Verb::checkpoint || order.verb == Verb::keep) return 1;
-  if (order.verb == Verb::swap) return order.flags == let_swap ? 0 : 1;
-  if (order.verb != Verb::follow) return 0;
-  return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);
-}
-
 }  // namespace
 
 Service::Service(const proc::ProcRoot& root, ServiceOptions options)
@@ -101,7 +54,8 @@ Service::Service(const proc::ProcRoot& root, ServiceOptions options)
       options_(std::move(options)),
       groups_(root, options_.group_name),
       swap_(root, options_.helpers == nullptr ? nullptr : &options_.helpers->records()),
-      cpu_(root, options_.group_name) {}
+      cpu_(root, options_.group_name),
+      unleased_(root, options_.unleased) {}
 
 Service::~Service() {
   for (auto& [lease, followed] : followed_) {
@@ -165,6 +119,9 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::all_named: explain(swap_.let_others(), reply); break;
     case Verb::keep: keep(order, descriptors[0], reply); break;
     case Verb::slow: explain(slow(known->second, order.percent), reply); break;
+    case Verb::inspect:
+    case Verb::end: judge_unleased(order, std::move(descriptors[0]), reply); break;
+    case Verb::close: unleased_.close(order.lease); break;
   }
   return reply;
 }
@@ -303,8 +260,8 @@ bool Service::untouchable(const proc::ProcessInfo& process) const {
   return false;
 }
 
-bool Service::scan() {
-  if (monotonic_ns() - scanned_ns_ <= scan_serves_ns) return true;
+bool Service::scan(std::vector<proc::ProcessInfo>* fresh) {
+  if (fresh == nullptr && monotonic_ns() - scanned_ns_ <= scan_serves_ns) return true;
   std::vector<proc::LeaseRoots> roots;
   for (const auto& [lease, followed] : followed_) {
     proc::LeaseRoots root{.lease = lease,
@@ -316,11 +273,12 @@ bool Service::scan() {
     if (followed.place.group) root.in_own_group = proc::newcomers(root_, *followed.place.group, lease, lineage_);
     roots.push_back(std::move(root));
   }
-  const auto table = root_.list();
+  auto table = root_.list();
   if (!table) return false;
   scanned_ns_ = monotonic_ns();
   lineage_ = proc::trace_lineage(roots, lineage_, *table);
   protect(*table);
+  if (fresh != nullptr) *fresh = std::move(*table);
   return true;
 }
 
@@ -410,6 +368,26 @@ void Service::keep(const Order& order, const Fd& document, Reply& reply) {
   reply.error = started.error;
   set_path(reply, started.why);
   attachment_ = std::move(started.report);
+}
+
+void Service::judge_unleased(const Order& order, Fd pidfd, Reply& reply) {
+  if ((order.flags & to_spare) != 0) return unleased_.spare(order, pidfd, reply);
+  Surroundings around;
+  if (!scan(&around.table)) {
+    reply.code = Code::failed;
+    reply.error = EIO;
+    return;
+  }
+  around.untouchable = [this](const proc::ProcessInfo& process) {
+    return process.kernel || process.ref.pid <= 1 || protected_.contains(process.ref.pid);
+  };
+  around.leased = [this](ProcessRef process) {
+    const auto keeps = [&](const auto& entry) { return entry.second.keeper == process; };
+    return lineage_.find(process) != nullptr || std::any_of(followed_.begin(), followed_.end(), keeps);
+  };
+  around.signals_others = (powers(root_) & signals_others) != 0;
+  if (order.verb == Verb::inspect) unleased_.inspect(order, pidfd, around, reply);
+  else unleased_.end(order, std::move(pidfd), around, reply);
 }
 
 // Returns "" or a sentence about the failure. The keeper is not limited.

@@ -11,6 +11,7 @@
 #include "actor/protocol.h"
 #include "actor/roles.h"
 #include "actor/swap_keeper.h"
+#include "actor/unleased.h"
 #include "base/fd.h"
 #include "proc/lineage.h"
 #include "proc/process_table.h"
@@ -32,6 +33,7 @@ struct ServiceOptions {
   std::function<bool(std::uint32_t uid)> is_admin;
   Helpers* helpers = nullptr;  // outlives the client; null: nothing is parked
   KeeperOptions keepers{};
+  UnleasedOptions unleased{};
 };
 
 // Serves one client. All that the client said is forgotten when the client goes.
@@ -70,11 +72,13 @@ class Service {
   void checkpoint(const Order& order, std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void keep(const Order& order, const Fd& document, Reply& reply);
+  void judge_unleased(const Order& order, Fd pidfd, Reply& reply);
   std::string slow(const Followed& followed, std::uint32_t percent);
   Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
 
-  bool scan();
+  // Reads /proc and traces the leases. `fresh`: gets the table, which is then read in any case.
+  bool scan(std::vector<proc::ProcessInfo>* fresh = nullptr);
   void gather();
   void protect(std::span<const proc::ProcessInfo> table);
   bool untouchable(const proc::ProcessInfo& process) const;
@@ -84,6 +88,7 @@ class Service {
   Groups groups_;
   SwapKeeper swap_;
   CpuLimits cpu_;
+  Unleased unleased_;
   std::map<LeaseId, Followed> followed_;
   proc::Lineage lineage_;
   std::unordered_set<std::int32_t> protected_;  // pids of processes that are never touched

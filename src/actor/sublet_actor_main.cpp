@@ -43,7 +43,8 @@ constexpr const char* usage =
     "OPTIONS are:\n"
     "  --gpu PATH        the program sublet-gpu; default: beside this program\n"
     "  --driver PATH     the CUDA driver's library; default: where the vendor installs it\n"
-    "  --env NAME=VALUE  a variable in the environment of sublet-gpu, which is empty otherwise\n"
+    "  --env NAME=VALUE  a variable in the environment of sublet-gpu, which is empty otherwise. SIMGPU_DIR also names\n"
+    "                    the simulated cards, whose files are evidence that a process uses a GPU\n"
     "  --records DIR     a directory for records of helpers and swap limits, for the next start; a reboot clears it\n"
     "  --keep PATH       the program sublet-keep; default: beside this program\n"
     "  --logs DIR        a directory for the logs of supervised programs, with one directory for each uid\n"
@@ -52,6 +53,7 @@ constexpr const char* usage =
     "group sublet-admin may have every user's programs signalled. --user NAME may connect besides root (default\n"
     "'sublet').\n";
 
+constexpr std::string_view cards_variable = "SIMGPU_DIR=";
 constexpr int first_passed = 3;  // the first descriptor that a service manager passes
 
 struct Options {
@@ -63,6 +65,7 @@ struct Options {
   bool system = false;
   actor::HelperOptions parking;
   actor::KeeperOptions keepers;
+  std::string cards;  // directory of the simulated cards
   std::string problem;
 };
 
@@ -102,6 +105,7 @@ void take_value(Options& options, const std::string& word, const std::string& va
   if (word == "--env") {
     if (value.find('=') == std::string::npos || value[0] == '=') options.problem = "--env needs NAME=VALUE";
     options.parking.environment.push_back(value);
+    if (value.starts_with(cards_variable)) options.cards = value.substr(cards_variable.size());
   } else if (std::string* path = path_named(options, word)) {
     *path = value;
     if (value.empty() || value[0] != '/') options.problem = word + " needs an absolute path";
@@ -178,7 +182,8 @@ int serve(const Options& options) {
                                 .client_pid = ::getppid(),
                                 .is_admin = {},
                                 .helpers = &helpers,
-                                .keepers = options.keepers};
+                                .keepers = options.keepers,
+                                .unleased = {.cards = options.cards}};
   // Our parent is the daemon, with the same rights.
   service.keepers.group = ::getegid();
   service.keepers.for_root = ::geteuid() == 0;
@@ -209,7 +214,8 @@ int listen(const Options& options) {
                             .client_pid = 0,
                             .is_admin = [&admins](std::uint32_t who) { return admins.has(who); },
                             .helpers = &helpers,
-                            .keepers = options.keepers});
+                            .keepers = options.keepers,
+                            .unleased = {.cards = options.cards}});
 }
 
 int keep(Options options) {

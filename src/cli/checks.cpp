@@ -128,6 +128,24 @@ Checks judge_status(const json& status, std::string_view our_version) {
   return checks;
 }
 
+Check judge_enforcer(const json& enforcer, const json& status) {
+  if (!enforcer.is_object())
+    return {"enforcer", Level::note, "the enforcer is switched off: no records about processes without a lease",
+            "an admin can set enforcer.enabled = true and restart the daemon"};
+  const auto& actor = member(member(status, "daemon"), "actor");
+  const bool groups = member(actor, "groups").is_string();
+  const std::string text = fmt::format(
+      "the policy for processes without a lease is {}, with {} exceptions and {} approvals; links to leases: "
+      "{}keepers, "
+      "ancestry, sessions and process groups; not read: fork records of the kernel, process accounting",
+      text_at(enforcer, "policy"), list_at(enforcer, "policies").size(), list_at(enforcer, "approvals").size(),
+      groups ? "control groups, " : "");
+  if (!groups)
+    return {"enforcer", Level::note, text,
+            "without control groups, a process that detached itself completely counts as one without a lease"};
+  return {"enforcer", Level::ok, text, {}};
+}
+
 Checks judge_snapshot(std::string_view output, int exit_status) {
   const auto body = json::parse(output, nullptr, false);
   const auto& snapshot = member(body, "snapshot").is_object() ? member(body, "snapshot") : body;

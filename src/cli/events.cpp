@@ -52,6 +52,9 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
     text = text_at(body, "problem");
   } else if (event.type == "warning") {
     what = paint(fmt::format("warning {} {}", text_at(body, "code"), text_at(body, "state")), Paint::yellow, look);
+  } else if (event.type == "verdict") {
+    what = paint(fmt::format("verdict {} {}", number_at(body, "verdict").value_or(0), text_at(body, "stage")),
+                 Paint::yellow, look);
   } else if (event.type == "daemon") {
     what = fmt::format("daemon {}", text_at(body, "state"));
     text = "subletd " + text_at(body, "version");
@@ -140,9 +143,10 @@ Action add_events(Command command, Common& common) {
       .type("ID")
       .offers({Offer::Of::words, {"0"}});
   command
-      .option("--type", flags->type, "Only events of these types, separated by commas: lease, device, warning, daemon")
+      .option("--type", flags->type,
+              "Only events of these types, separated by commas: lease, device, warning, verdict, daemon")
       .type("TYPES")
-      .one_of({"lease", "device", "warning", "daemon"}, true);
+      .one_of({"lease", "device", "warning", "verdict", "daemon"}, true);
   command.flag("--no-follow", flags->no_follow, "Print the stored events and exit");
   add_json(command, common);
   command.footer(

@@ -20,6 +20,11 @@ Result<std::string> render_processes(const nlohmann::json& processes, const Comm
 // A reply of /v1/programs.
 Result<std::string> render_programs(const nlohmann::json& programs, const Common& common, const Look& look);
 
+Result<std::string> render_verdicts(const nlohmann::json& body, const Common& common, const Look& look);
+Result<std::string> render_approvals(const nlohmann::json& body, const Common& common, const Look& look);
+Result<std::string> render_policies(const nlohmann::json& body, const Common& common, const Look& look);
+Result<std::string> render_enforcement_preview(const nlohmann::json& body, const Common& common, const Look& look);
+std::string render_verdict(const nlohmann::json& verdict, const Look& look);
 Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
 
 // `leases`: the reply of /v1/leases, or null if that request failed.
@@ -70,6 +75,7 @@ std::span<const Column> ps_columns();
 std::span<const Column> queue_columns();
 std::span<const Column> report_columns_of();
 std::span<const Column> program_columns_of();
+std::span<const Column> verdict_columns_of();
 Cell program_state_cell(const nlohmann::json& row, const Look& look);  // "running (paused, stopping)"
 
 }  // namespace sublet::cli

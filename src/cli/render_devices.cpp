@@ -92,6 +92,7 @@ std::span<const Column> columns_of(std::string_view verb) {
   if (verb == "proclist") return process_columns;
   if (verb == "programs") return program_columns_of();
   if (verb == "report") return report_columns_of();
+  if (verb == "verdicts") return verdict_columns_of();
   return {};
 }
 

@@ -35,6 +35,9 @@ Action add_proclist(Command command, Common& common);
 Action add_events(Command command, Common& common);
 Action add_report(Command command, Common& common);
 Action add_doctor(Command command, Common& common);
+Action add_verdicts(Command command, Common& common);
+Action add_enforce(Command command, Common& common);
+Action add_approve(Command command, Common& common);
 Action add_token(Command command, Common& common);
 Action add_config(Command command, Common& common);
 Action add_shim(Command command, Common& common);
@@ -70,9 +73,13 @@ constexpr Verb kVerbs[] = {
     {"top", "Look", "Watch devices, leases and the queue in the terminal", add_top},
     {"gpus", "Look", "List devices and their memory", add_gpus},
     {"proclist", "Look", "List the processes that hold GPU memory, leased or unleased", add_proclist},
+    {"verdicts", "Look", "List processes that hold GPU memory without a lease, and what was done about them",
+     add_verdicts},
     {"events", "Look", "Follow events of leases, devices and warnings", add_events},
     {"report", "Look", "Report held memory and waiting times by user, consumer or tenant", add_report},
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
+    {"enforce", "Set up", "Set what happens to processes that hold GPU memory without a lease", add_enforce},
+    {"approve", "Set up", "Allow processes to hold GPU memory without a lease", add_approve},
     {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Set up", "Check or show the daemon's configuration", add_config},
     {"shim", "Set up", "Make a program take a lease whenever anybody calls it by its name", add_shim},
@@ -80,7 +87,7 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant", "session", "stack", "adapter", "enforce", "approve", "simulate", "plan",
+    "tenant", "session", "stack", "adapter", "simulate", "plan",
 };
 
 }  // namespace

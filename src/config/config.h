@@ -59,6 +59,12 @@ struct Config {
     std::int64_t log_keep = 3;
     std::int64_t soft_cpu = 25;  // percent of one processor; 0: no limit
   } guard;
+  struct Enforcer {
+    bool enabled = true;
+    Choice policy{"observe"};
+    Duration interval = std::chrono::seconds(15);
+    Duration grace = std::chrono::seconds(300);
+  } enforcer;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);

@@ -24,6 +24,18 @@ constexpr Key table[] = {
     {"device.headroom", "0", "1TiB",
      "VRAM of each device that is never leased. It covers unforeseen use and the residue of parked programs.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
+    {"enforcer.enabled", "", "", "Keep records about processes that hold GPU memory without a lease.",
+     +[](Config& c) -> bool& { return c.enforcer.enabled; }},
+    {"enforcer.grace", "1s", "24h", "Time between SIGTERM and SIGKILL for a process without a lease.",
+     +[](Config& c) -> Duration& { return c.enforcer.grace; }},
+    {"enforcer.interval", "1s", "1h",
+     "Time between two comparisons of the GPU processes with the leases. A notice or a signal needs three.",
+     +[](Config& c) -> Duration& { return c.enforcer.interval; }},
+    {"enforcer.policy", "observe warn adopt enforce", "",
+     "Policy for processes without a lease. With observe, the daemon keeps a record. With warn, the owner also gets a "
+     "notice. With adopt, the notice tells how the process gets a lease. With enforce, the daemon ends the process. "
+     "`sublet enforce set` makes exceptions.",
+     +[](Config& c) -> Choice& { return c.enforcer.policy; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
      "installs it. An actor with its own service unit takes the path from that unit (--driver).",

@@ -9,6 +9,7 @@
 #include "daemon/options.h"
 #include "daemon/service_manager.h"
 #include "daemon/wiring.h"
+#include "enforcer/enforcer.h"
 #include "engine/engine.h"
 #include "guard/guard.h"
 #include "http/server.h"
@@ -76,25 +77,32 @@ int run(const daemon::Options& options) {
   wiring.rules.safe_mode = daemon::safe_mode_after(daemon::record_crashes(crashes), wall_time());
   engine::Machine machine = engine::real_machine(io, daemon::machine_options(config, *places));
   engine::Keepers& keepers = *machine.keepers;
+  engine::Unleased* unleased = machine.unleased.get();
   engine::Engine engine(io, store, std::move(machine), std::move(wiring));
   guard::Guard guard(engine, keepers, daemon::guard_options(config, *places));
   if (config.guard.enabled) engine.add(guard);
-  http::Server server(io, engine,
-                      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr},
-                       .socket_path = places->socket,
-                       .socket_mode = 0666,
-                       .listener = *listener,
-                       .own_uid = ::geteuid(),
-                       .own_daemon = places->mode != "system",
-                       .tcp_host = config.api.tcp.host,
-                       .tcp_port = config.api.tcp.port,
-                       .limits = {.connections = static_cast<int>(config.limits.connections),
-                                  .waiters = static_cast<int>(config.limits.waiters),
-                                  .body = static_cast<std::uint64_t>(config.limits.body.count),
-                                  .depth = static_cast<int>(config.limits.depth),
-                                  .header_time = config.limits.header_time,
-                                  .body_time = config.limits.body_time,
-                                  .write_time = config.limits.write_time}});
+  std::optional<enforcer::Enforcer> enforcer;
+  if (config.enforcer.enabled && unleased != nullptr) {
+    enforcer.emplace(engine, *unleased, daemon::enforcer_options(config));
+    engine.add(*enforcer);
+  }
+  http::Server server(
+      io, engine,
+      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr, .enforcer = enforcer ? &*enforcer : nullptr},
+       .socket_path = places->socket,
+       .socket_mode = 0666,
+       .listener = *listener,
+       .own_uid = ::geteuid(),
+       .own_daemon = places->mode != "system",
+       .tcp_host = config.api.tcp.host,
+       .tcp_port = config.api.tcp.port,
+       .limits = {.connections = static_cast<int>(config.limits.connections),
+                  .waiters = static_cast<int>(config.limits.waiters),
+                  .body = static_cast<std::uint64_t>(config.limits.body.count),
+                  .depth = static_cast<int>(config.limits.depth),
+                  .header_time = config.limits.header_time,
+                  .body_time = config.limits.body_time,
+                  .write_time = config.limits.write_time}});
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);

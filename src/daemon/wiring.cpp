@@ -84,6 +84,12 @@ guard::Options guard_options(const Config& config, const Places& places) {
           .ceiling_for_all = config.guard.ceiling.word == "lease"};
 }
 
+enforcer::Options enforcer_options(const Config& config) {
+  return {.policy = enforcer::parse_policy(config.enforcer.policy.word).value_or(enforcer::Policy::observe),
+          .interval = config.enforcer.interval,
+          .grace = config.enforcer.grace};
+}
+
 engine::MachineOptions machine_options(const Config& config, const Places& places) {
   engine::MachineOptions options;
   options.probe = {.helper = places.helper,

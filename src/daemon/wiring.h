@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "daemon/options.h"
+#include "enforcer/enforcer.h"
 #include "engine/engine.h"
 #include "guard/guard.h"
 
@@ -12,6 +13,7 @@
 namespace sublet::daemon {
 
 // `dir`: the directory of a private daemon, else "".
+enforcer::Options enforcer_options(const Config& config);
 guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 

@@ -4,11 +4,27 @@
 #pragma once
 
 #include "core/plan.h"
+#include "engine/event_log.h"
 #include "store/store.h"
 
+#include <string>
 #include <vector>
 
 namespace sublet::engine {
+
+// Changes of capabilities that are stored in one commit.
+struct Rows {
+  struct Event {
+    std::string type;  // of /v1/events, "verdict"
+    std::string data;  // a JSON object with the fields "type" and "at"
+  };
+  std::vector<store::ProgramRow> programs{};
+  std::vector<store::CapabilityRow> rows{};
+  std::vector<Event> events{};
+
+  bool empty() const { return programs.empty() && rows.empty() && events.empty(); }
+  void add(Rows&& more);
+};
 
 class Capability {
  public:
@@ -20,8 +36,8 @@ class Capability {
   // A plan is about to be stored. Only the capability's own rows may change in this call; facts and orders wait for
   // due().
   virtual void decided(const core::Plan& plan, Time now) = 0;
-  // Returns the rows that changed since the last call. They are stored in the same commit as the decision.
-  virtual std::vector<store::ProgramRow> take_rows() = 0;
+  // Returns the changes since the last call. They are stored in the same commit as the decision.
+  virtual Rows take_rows() = 0;
   // All batches up to this number of the store are durable.
   virtual void committed(std::uint64_t sequence) = 0;
   // A snapshot was decided on; the engine's state has its figures.
@@ -29,6 +45,8 @@ class Capability {
   // Acts on what was learned. Returns when to be called next, at the latest. The engine also calls it soon after each
   // decision and reading.
   virtual Time due(Time now) = 0;
+  // Its present warnings, for `sublet status`, /metrics and the event stream.
+  virtual std::vector<Warning> warnings(Time) const { return {}; }
 };
 
 }  // namespace sublet::engine

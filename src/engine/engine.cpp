@@ -38,6 +38,7 @@ Time Engine::notice() {
   if (asleep > Duration::zero()) fell_asleep(asleep, now);
   else if (away <= standstill(options_.rules) || mutant(Mutant::standstills_go_unnoticed)) return now;
   else log::warn("the daemon stood still for {}; all deadlines are extended by that time", format_duration(away));
+  undisturbed_since_ = now;
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
   intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
@@ -96,7 +97,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   follow_changes(plan);
   meter_.observe(plan, now);
   for (Capability* capability : capabilities_) capability->decided(plan, now);
-  std::vector<store::ProgramRow> rows = take_rows();
+  Rows rows = take_rows();
   wake_capabilities();
   const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
                         !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || !rows.empty() ||
@@ -138,8 +139,7 @@ Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
   return next;
 }
 
-void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
-                   std::vector<store::ProgramRow> rows) {
+void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered, Rows rows) {
   std::vector<EventLog::Event> events = log_.of_plan(plan, [this](LeaseId id) { return find(id); });
   std::vector<LeaseId> changed;
   changed.reserve(plan.changed.size());
@@ -151,10 +151,10 @@ void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> r
                      .boot_id = std::nullopt,
                      .events = events,
                      .grants = std::move(plan.grants),
-                     .programs = std::move(rows),
                      .life = std::nullopt,
                      .now = now,
                      .transitions = std::move(plan.transitions)};
+  std::ranges::move(add_rows(std::move(rows), batch), std::back_inserter(events));
   batch.learned = std::move(plan.learned);
   batch.records = std::move(plan.records);
   if (!std::exchange(boot_id_stored_, true)) {
@@ -261,6 +261,7 @@ Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Optio
       parker_(*machine_.parker),
       cooperation_(*machine_.cooperation),
       started_at_(clock_.now()),
+      undisturbed_since_(started_at_),
       alive_at_(started_at_) {}
 
 Engine::~Engine() = default;

@@ -168,6 +168,8 @@ class Engine {
   const Options& options() const { return options_; }
   Time now() const;
   Time started_at() const { return started_at_; }
+  // Since when the daemon has run without a gap in its clock: its start, or the end of the last clock gap.
+  Time undisturbed_since() const { return undisturbed_since_; }
   // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
   // Runs `work` on the store's thread, and then its result on the loop.
@@ -189,7 +191,7 @@ class Engine {
   void tick(const core::Fact& fact);
   std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
   void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
-             std::vector<store::ProgramRow> rows);
+             Rows rows);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
@@ -262,7 +264,9 @@ class Engine {
   void watch_safe_mode();
   void pace_probe(Time now);
   store::Events events();
-  std::vector<store::ProgramRow> take_rows();
+  Rows take_rows();
+  std::vector<EventLog::Event> add_rows(Rows rows, store::Batch& batch);
+  void write_rows(std::string_view transition, Rows rows, const Remember& remember, const Answered& answer);
   void run_capabilities();
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
@@ -296,6 +300,7 @@ class Engine {
   const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
       safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()};
   Time started_at_;
+  Time undisturbed_since_;
   core::State state_;
 
   std::uint64_t intended_ = 0;     // last number given by the store

@@ -4,6 +4,9 @@
 
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
+#include <iterator>
+
 namespace sublet::engine {
 
 void Engine::add(Capability& capability) { capabilities_.push_back(&capability); }
@@ -17,17 +20,39 @@ Result<LeaseId> Engine::decide(const core::Fact& fact) {
   return outcome;
 }
 
-std::vector<store::ProgramRow> Engine::take_rows() {
-  std::vector<store::ProgramRow> rows;
-  for (Capability* capability : capabilities_) {
-    for (store::ProgramRow& row : capability->take_rows()) rows.push_back(std::move(row));
-  }
+void Rows::add(Rows&& more) {
+  std::ranges::move(more.programs, std::back_inserter(programs));
+  std::ranges::move(more.rows, std::back_inserter(rows));
+  std::ranges::move(more.events, std::back_inserter(events));
+}
+
+Rows Engine::take_rows() {
+  Rows rows;
+  for (Capability* capability : capabilities_) rows.add(capability->take_rows());
   return rows;
+}
+
+// Puts the changes of capabilities into a batch, and returns the events in it.
+std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
+  batch.programs = std::move(rows.programs);
+  batch.rows = std::move(rows.rows);
+  std::vector<EventLog::Event> events;
+  for (Rows::Event& event : rows.events)
+    events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));
+  batch.events.insert(batch.events.end(), events.begin(), events.end());
+  return events;
+}
+
+void Engine::write_rows(std::string_view transition, Rows rows, const Remember& remember, const Answered& answer) {
+  store::Batch batch;
+  const std::vector<EventLog::Event> events = add_rows(std::move(rows), batch);
+  write(transition, std::move(batch), remember, answer);
+  log_.intended(intended_, events);
 }
 
 Result<Answered> Engine::store_rows(std::string_view transition, const Remember& remember, Answered answer) {
   if (const Status may = may_decide(); !may) return may.error();
-  write(transition, {.programs = take_rows()}, remember, answer);
+  write_rows(transition, take_rows(), remember, answer);
   wake_capabilities();
   return answer;
 }
@@ -42,7 +67,10 @@ void Engine::run_capabilities() {
   if (stopping_ || !store_problem_.empty()) return;
   Time next = Time::never();
   for (Capability* capability : capabilities_) next = std::min(next, capability->due(notice()));
-  if (auto rows = take_rows(); !rows.empty()) write("program_changed", {.programs = std::move(rows)}, {}, {});
+  if (Rows rows = take_rows(); !rows.empty()) {
+    const auto* transition = rows.programs.empty() ? "verdict_changed" : "program_changed";
+    write_rows(transition, std::move(rows), {}, {});
+  }
   if (next == Time::never()) return capability_alarm_->cancel();
   capability_alarm_->set(std::max(next - clock_.now(), Duration::zero()), [this] { run_capabilities(); });
 }

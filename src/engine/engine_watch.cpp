@@ -380,6 +380,8 @@ std::vector<Warning> Engine::warnings() {
       all.push_back(std::move(*warning));
     }
   }
+  for (const Capability* capability : capabilities_)
+    for (Warning& warning : capability->warnings(now())) all.push_back(std::move(warning));
   if (!actor_.problem().empty()) {
     // The system's daemon also has its helpers started by the actor.
     const std::string lost = options_.mode == "system"

@@ -84,6 +84,10 @@ EventLog::Event EventLog::of_daemon(std::string_view what, Time now, Duration as
   return make("daemon", {}, out.take());
 }
 
+EventLog::Event EventLog::of_capability(std::string type, std::string data) {
+  return make(std::move(type), {}, std::move(data));
+}
+
 EventLog::Event EventLog::of_warning(const Warning& warning, bool begins, Time now) {
   JsonText out = begin("warning", now);
   out.field("state", begins ? "begun" : "ended").field("code", warning.code).field("text", warning.text);

@@ -43,6 +43,8 @@ class EventLog {
                                 Time now);
   // Makes a daemon event: "started", "stopped", or "woke" after a sleep of the machine.
   Event of_daemon(std::string_view what, Time now, Duration asleep = {});
+  // Makes an event of a capability; `data` is a JSON object.
+  Event of_capability(std::string type, std::string data);
   Event of_warning(const Warning& warning, bool begins, Time now);
   // The store's batch `sequence` contains the events.
   void intended(std::uint64_t sequence, const std::vector<Event>& events);

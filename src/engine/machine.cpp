@@ -5,6 +5,7 @@
 #include "engine/exit_records.h"
 #include "engine/local_cooperation.h"
 #include "engine/local_programs.h"
+#include "engine/local_unleased.h"
 #include "proc/host_memory.h"
 
 #include <unistd.h>
@@ -78,6 +79,7 @@ Machine real_machine(boost::asio::io_context& io, const MachineOptions& options)
   if (options.actor_parks) machine.keepers = actor_keepers(io, *machine.actor);
   else if (options.keeper.empty()) machine.keepers = no_keepers(io, "sublet-keep is not installed");
   else machine.keepers = local_keepers(io, options.keeper);
+  machine.unleased = local_unleased(io, *machine.actor, *machine.programs);
   return machine;
 }
 

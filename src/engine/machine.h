@@ -13,6 +13,7 @@
 #include "engine/keepers.h"
 #include "engine/local_checkpoint_helper.h"
 #include "engine/programs.h"
+#include "engine/unleased.h"
 
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@ struct Machine {
   std::unique_ptr<Parker> parker;
   std::unique_ptr<Cooperation> cooperation;  // may refer to `programs`
   std::unique_ptr<Keepers> keepers;          // may refer to `actor`; null: no keeper is ever started
+  std::unique_ptr<Unleased> unleased;        // may refer to `actor` and `programs`; null: nothing unleased is ended
 };
 
 struct MachineOptions {

@@ -89,7 +89,7 @@ class Guard final : public engine::Capability {
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
   void decided(const core::Plan& plan, Time now) override;
-  std::vector<store::ProgramRow> take_rows() override;
+  engine::Rows take_rows() override;
   void committed(std::uint64_t sequence) override;
   void measured(Time now) override;
   Time due(Time now) override;

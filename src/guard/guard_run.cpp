@@ -118,10 +118,10 @@ void Guard::ended(Program& program, const Ended& end, Time now) {
             to_string(program.progress.phase), end.why);
 }
 
-std::vector<store::ProgramRow> Guard::take_rows() {
+engine::Rows Guard::take_rows() {
   std::vector<store::ProgramRow> rows = std::exchange(removed_, {});
   for (const Key& key : std::exchange(dirty_, {})) rows.push_back(to_row(programs_.at(key)));
-  return rows;
+  return {.programs = std::move(rows), .rows = {}, .events = {}};
 }
 
 void Guard::committed(std::uint64_t sequence) {

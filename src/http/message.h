@@ -17,6 +17,9 @@
 namespace sublet::guard {
 class Guard;
 }
+namespace sublet::enforcer {
+class Enforcer;
+}
 
 namespace sublet::http {
 
@@ -25,6 +28,7 @@ using nlohmann::json;
 // The capabilities above the engine; null: switched off. They outlive the server.
 struct Capabilities {
   guard::Guard* guard = nullptr;
+  enforcer::Enforcer* enforcer = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

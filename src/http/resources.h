@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
-// tokens.cpp, programs.cpp and program_log.cpp (supervised programs).
+// tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease).
 #pragma once
 
 #include "http/message.h"
@@ -52,5 +52,14 @@ Reply post_program_restart(Call& call);
 Reply post_program_stop(Call& call);
 Reply post_program_remove(Call& call);
 Reply post_program_report(Call& call);
+
+Reply get_verdicts(Call& call);
+Reply get_verdict(Call& call);
+Reply get_enforcer(Call& call);
+Reply get_enforcer_preview(Call& call);
+Reply post_approval(Call& call);
+Reply delete_approval(Call& call);
+Reply post_policy(Call& call);
+Reply delete_policy(Call& call);
 
 }  // namespace sublet::http

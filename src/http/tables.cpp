@@ -4,6 +4,7 @@
 #include "engine/account.h"
 #include "http/query.h"
 #include "http/render.h"
+#include "enforcer/enforcer.h"
 #include "http/resources.h"
 #include "proc/container.h"
 
@@ -40,8 +41,11 @@ json container_named(const std::string& container, const proc::ProcRoot& root) {
   return container;
 }
 
-json process_row(const core::ProcessUse& use, const core::Device& device, const engine::Engine& engine,
-                 const engine::Peer& viewer) {
+json process_row(const core::ProcessUse& use, const core::Device& device, const Call& call) {
+  const engine::Engine& engine = call.engine;
+  const engine::Peer& viewer = call.request.peer;
+  const enforcer::Enforcer* enforcer = call.capabilities.enforcer;
+  const enforcer::Rule* approval = enforcer == nullptr ? nullptr : enforcer->approval_of(use.process);
   const auto& root = engine.programs().root();
   const auto read = root.read_with(use.process.pid, "cgroup");
   const auto info = read ? Result<proc::ProcessInfo>(read->info) : root.read(use.process.pid);
@@ -60,17 +64,19 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"used_bytes", use.used ? json(use.used->count) : json(nullptr)},
           {"lease", use.lease ? json(to_string(use.lease)) : json(nullptr)},
           {"lease_ended", lease_ended(use, engine)},
+          {"approval", approval == nullptr ? json(nullptr) : json(approval->id)},
           {"link", use.lease && member != nullptr ? json(proc::to_string(member->link)) : json("none")}};
 }
 
 // Processes that hold VRAM without a live lease, so that people see why memory is missing.
-json unleased_processes(const engine::Engine& engine, const engine::Peer& viewer) {
+json unleased_processes(const Call& call) {
+  const engine::Engine& engine = call.engine;
   json rows = json::array();
   for (const auto& [uuid, device] : engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
       // A leased program is an unleased process on a card that its lease is not on.
       if (!device.leases.contains(use.lease) || lease_ended(use, engine))
-        rows.push_back(process_row(use, device, engine, viewer));
+        rows.push_back(process_row(use, device, call));
     }
   }
   return rows;
@@ -186,7 +192,7 @@ Reply get_processes(Call& call) {
   for (const auto& [uuid, device] : call.engine.state().devices()) {
     for (const core::ProcessUse& use : device.reading.processes) {
       if (only && use.lease != *only) continue;
-      rows.push_back(process_row(use, device, call.engine, call.request.peer));
+      rows.push_back(process_row(use, device, call));
     }
   }
   return Response{200, {{"processes", std::move(rows)}}, {}, false};
@@ -223,7 +229,7 @@ Reply get_status(Call& call) {
                    {"devices", all_devices(engine)},
                    {"leases", counts(engine.state())},
                    {"ledger", ledger(engine)},
-                   {"unleased_processes", unleased_processes(engine, call.request.peer)},
+                   {"unleased_processes", unleased_processes(call)},
                    {"waiting_bytes", engine.state().queue().waiting_bytes().count},
                    {"warnings", std::move(warnings)},
                    {"program_env", std::move(environment)}},

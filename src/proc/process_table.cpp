@@ -277,6 +277,14 @@ Result<std::string> ProcRoot::read_file(const std::string& relative, std::size_t
   return from_errno(fmt::format("cannot read {}", printable(relative)), problem);
 }
 
+Result<Fd> ProcRoot::open_directory(const std::string& relative) const {
+  Fd dir(::openat(dir_.get(), relative.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (dir) return dir;
+  const int problem = errno;
+  if (problem == ENOENT || problem == ESRCH) return not_found(fmt::format("{} does not exist", printable(relative)));
+  return from_errno(fmt::format("cannot open {}", printable(relative)), problem);
+}
+
 std::optional<std::uint32_t> ProcRoot::owner_of(const std::string& relative) const {
   struct stat info {};
   if (::fstatat(dir_.get(), relative.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return {};

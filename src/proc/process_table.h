@@ -58,6 +58,10 @@ class ProcRoot {
   // Returns at most `limit` bytes of a file below the root.
   Result<std::string> read_file(const std::string& relative, std::size_t limit = 65536) const;
 
+  // Opens the directory of a process, or a directory below the root. The kernel binds the directory of a process to
+  // that process: once it has ended, nothing can be read there, also if its pid is reused.
+  Result<Fd> open_directory(const std::string& relative) const;
+
   // Returns the owner of a file below the root; none if there is no such file. Files of a process that may not be
   // traced belong to root.
   std::optional<std::uint32_t> owner_of(const std::string& relative) const;

@@ -118,6 +118,10 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (program.data.empty()) programs.erase({program.uid, program.tag});
     else programs[{program.uid, program.tag}] = program.data;
   }
+  for (const CapabilityRow& row : batch.rows) {
+    if (row.data.empty()) rows.erase({row.kind, row.key});
+    else rows[{row.kind, row.key}] = row.data;
+  }
   for (const core::LearnedRecord& learned : batch.records) {
     if (learned.record.tries > 0) records[{learned.consumer, learned.method}] = learned;
     else records.erase({learned.consumer, learned.method});
@@ -187,6 +191,7 @@ Loaded MemoryStore::Tables::load() const {
   loaded.last_token = last_token;
   for (const auto& [uid, consumer] : grants) loaded.grants.push_back({.uid = uid, .consumer = consumer});
   for (const auto& [key, data] : programs) loaded.programs.push_back({key.first, key.second, data});
+  for (const auto& [key, data] : rows) loaded.rows.push_back({key.first, key.second, data});
   loaded.moves = moves;
   for (const auto& [key, record] : records) loaded.records.push_back(record);
   std::vector<const core::Lease*> ended;

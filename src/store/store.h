@@ -65,6 +65,14 @@ struct ProgramRow {
   bool operator==(const ProgramRow&) const = default;
 };
 
+// A row of a capability without a table of its own, such as a verdict of the enforcer.
+struct CapabilityRow {
+  std::string kind{};  // "verdict"
+  std::string key{};   // unique in its kind
+  std::string data{};  // JSON; "": the row is removed
+  bool operator==(const CapabilityRow&) const = default;
+};
+
 // The changes of a tick. A batch is written as a whole or not at all.
 struct Batch {
   std::vector<core::Lease> changed{};      // new values; a later value of the same id wins
@@ -86,6 +94,7 @@ struct Batch {
   std::vector<std::uint64_t> revoked{};  // numbers of removed tokens
   std::vector<core::Grant> grants{};     // given or removed grants
   std::vector<ProgramRow> programs{};    // each replaces the row with its uid and tag
+  std::vector<CapabilityRow> rows{};     // each replaces the row with its kind and key
   // Random id of the store, which qualifies event numbers; set once by the engine.
   std::optional<std::string> life{};
   Time now{};
@@ -113,6 +122,7 @@ struct Loaded {
   std::uint64_t last_token = 0;                 // highest number ever used
   std::vector<core::Grant> grants;              // given grants, by uid and consumer
   std::vector<ProgramRow> programs;             // by uid and tag
+  std::vector<CapabilityRow> rows;              // by kind and key
   std::vector<core::LearnedRecord> records;     // one for each consumer and method, unordered
   std::vector<core::LearnedMove> moves;         // the kept moves, in the order in which they were learned
 };

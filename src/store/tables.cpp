@@ -108,6 +108,9 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   if (!batch.programs.empty()) {
     if (auto done = put_programs(batch); !done) return done;
   }
+  if (!batch.rows.empty()) {
+    if (auto done = put_rows(batch); !done) return done;
+  }
   if (!batch.grants.empty()) {
     if (auto done = put_grants(batch); !done) return done;
   }
@@ -338,6 +341,7 @@ Result<Loaded> Tables::load() {
   if (auto done = load_tokens(loaded); !done) return done.error();
   if (auto done = load_grants(loaded); !done) return done.error();
   if (auto done = load_programs(loaded); !done) return done.error();
+  if (auto done = load_rows(loaded); !done) return done.error();
   for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
   return loaded;
 }

@@ -38,6 +38,18 @@ Status Tables::put_programs(const Batch& batch) {
   return {};
 }
 
+Status Tables::put_rows(const Batch& batch) {
+  Statement put(*database_, "INSERT OR REPLACE INTO capability_rows VALUES (?, ?, ?)");
+  Statement drop(*database_, "DELETE FROM capability_rows WHERE kind = ? AND key = ?");
+  for (const CapabilityRow& row : batch.rows) {
+    Statement& change = row.data.empty() ? drop : put;
+    change << row.kind << row.key;
+    if (!row.data.empty()) change << row.data;
+    if (auto done = change.run(); !done) return done;
+  }
+  return {};
+}
+
 Status Tables::put_tokens(const Batch& batch) {
   Statement put(*database_, "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
   Statement drop(*database_, "DELETE FROM tokens WHERE number = ?");
@@ -99,6 +111,20 @@ Status Tables::load_programs(Loaded& loaded) {
     program.tag = rows.text();
     program.data = rows.text();
     loaded.programs.push_back(std::move(program));
+  }
+}
+
+Status Tables::load_rows(Loaded& loaded) {
+  Statement rows(*database_, "SELECT kind, key, data FROM capability_rows ORDER BY kind, key");
+  for (;;) {
+    const auto row = rows.step();
+    if (!row) return row.error();
+    if (!*row) return {};
+    CapabilityRow found;
+    found.kind = rows.text();
+    found.key = rows.text();
+    found.data = rows.text();
+    loaded.rows.push_back(std::move(found));
   }
 }
 

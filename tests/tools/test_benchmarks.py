@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 SHORT = {  # arguments, and the title of the column of ratios; the error of an estimate is a ratio already
     "daemon_bench": (["0.3"], "ratio to raw"),
+    "enforcer_bench": (["20", "300"], "ratio to raw"),
     "estimate_bench": (["3", "20"], "rel p50"),
     "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),

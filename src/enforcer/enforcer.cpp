@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// The enforcer's records: which processes are seen, which rules there are, and what is stored.
+#include "enforcer/enforcer.h"
+
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "engine/account.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sublet::enforcer {
+namespace {
+
+// A process that is listed no more is forgotten after this number of good passes, since its memory may come back.
+constexpr int passes_until_gone = 3;
+constexpr Duration shortest_pass = std::chrono::seconds(1);
+
+}  // namespace
+
+Enforcer::Enforcer(engine::Engine& engine, engine::Unleased& unleased, Options options)
+    : engine_(engine), unleased_(unleased), options_(options) {}
+
+// -------------------------------------------------------------------------------- reading
+
+const Verdict* Enforcer::verdict_of(std::int32_t pid) const {
+  for (auto entry = verdicts_.rbegin(); entry != verdicts_.rend(); ++entry)
+    if (entry->second.record.process.pid == pid) return &entry->second;
+  return nullptr;
+}
+
+const Rule* Enforcer::approval_of(ProcessRef process) const {
+  const auto found = approved_.find(process);
+  if (found == approved_.end()) return nullptr;
+  const auto rule = std::ranges::find(rules_, found->second, &Rule::id);
+  return rule == rules_.end() ? nullptr : &*rule;
+}
+
+// The record tells when it was seen, and for how long: SIGTERM would have come with the third sighting.
+std::vector<Preview> Enforcer::preview(Time since, const std::optional<Subject>& subject) const {
+  std::vector<Preview> found;
+  for (const auto& [id, verdict] : verdicts_) {
+    const Time end = verdict.open() ? engine_.now() : verdict.closed_at;
+    if (end < since || verdict.sightings < sightings_needed) continue;
+    if (subject && !matches(*subject, {verdict.record, verdict.user})) continue;
+    Preview preview{&verdict, verdict.opened_at + (sightings_needed - 1) * options_.interval, std::nullopt};
+    if (verdict.last_seen >= preview.term_at + options_.grace) preview.kill_at = preview.term_at + options_.grace;
+    found.push_back(preview);
+  }
+  return found;
+}
+
+Policy Enforcer::policy_for(const Verdict& verdict) const {
+  const Rule* rule = policy_of(rules_, {verdict.record, verdict.user});
+  return rule != nullptr ? rule->policy : options_.policy;
+}
+
+// -------------------------------------------------------------------------------- requests
+
+const Rule& Enforcer::add(Rule rule) {
+  const auto same = [&](const Rule& other) {
+    return other.kind == rule.kind && other.kind == Rule::Kind::policy && other.subject == rule.subject;
+  };
+  for (const Rule& other : rules_)
+    if (same(other)) changed_rules_.push_back({to_row(other).kind, fmt::format("{}", other.id), ""});
+  std::erase_if(rules_, same);
+  rule.id = ++last_rule_;
+  rule.at = engine_.now();
+  changed_rules_.push_back(to_row(rule));
+  rules_.push_back(std::move(rule));
+  approved_.clear();
+  engine_.wake_capabilities();
+  return rules_.back();
+}
+
+Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
+  const auto found = std::ranges::find_if(rules_, [&](const Rule& rule) { return rule.id == id && rule.kind == kind; });
+  const bool approval = kind == Rule::Kind::approval;
+  if (found == rules_.end()) {
+    return not_found(fmt::format("there is no {} {}", approval ? "approval" : "policy", id),
+                     approval ? "sublet approve --ls lists them" : "sublet enforce ls lists them");
+  }
+  changed_rules_.push_back({to_row(*found).kind, fmt::format("{}", id), ""});
+  rules_.erase(found);
+  approved_.clear();
+  engine_.wake_capabilities();
+  return {};
+}
+
+// -------------------------------------------------------------------------------- rows
+
+void Enforcer::forget() {
+  for (const auto& [process, id] : open_) unleased_.let_go(process);
+  verdicts_.clear(), open_.clear(), approved_.clear(), rules_.clear();
+  asked_.clear(), looked_at_.clear(), stored_.clear(), listed_.clear();
+  kills_.clear(), alarms_.clear(), dirty_.clear(), changed_rules_.clear(), events_.clear();
+}
+
+void Enforcer::loaded(const store::Loaded& rows, Time now) {
+  forget();
+  next_pass_ = now;
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind == "verdict") {
+      auto verdict = verdict_from_row(row);
+      last_verdict_ = std::max(last_verdict_, parse_number<std::uint64_t>(row.key).value_or(0));
+      if (verdict) verdicts_.emplace(verdict->id, std::move(*verdict));
+      else log::error("{}", verdict.error().detail);
+    } else if (row.kind == "approval" || row.kind == "policy") {
+      auto rule = rule_from_row(row);
+      last_rule_ = std::max(last_rule_, parse_number<std::uint64_t>(row.key).value_or(0));
+      if (rule) rules_.push_back(std::move(*rule));
+      else log::error("{}", rule.error().detail);
+    }
+  }
+  std::vector<std::uint64_t> open;
+  for (const auto& [id, verdict] : verdicts_) {
+    const std::string unit = verdict.record.system_unit ? verdict.record.unit : "";
+    for (const Step& step : verdict.steps)
+      if (step.what == "SIGTERM" && now - step.at < kill_window)
+        kills_.push_back({step.at, unit, verdict.record.uid, verdict.exe});
+    if (verdict.open()) open.push_back(id);
+  }
+  for (const std::uint64_t id : open) take_up(verdicts_.at(id), now);
+  std::ranges::sort(kills_, {}, &Kill::at);
+}
+
+// A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that.
+void Enforcer::take_up(Verdict& verdict, Time now) {
+  const auto inode = unleased_.hold(verdict.record.process, verdict.inode);
+  if (!inode) return close(verdict, verdict.signalled() ? Outcome::ended : Outcome::gone, now);
+  open_.emplace(verdict.record.process, verdict.id);
+  if (*inode != 0 && *inode == verdict.inode) return;
+  if (verdict.stage == Stage::seen) return;
+  verdict.sightings = 0;
+  verdict.note(now, "restarted", "nothing proves that it is the same process as before a restart of the daemon");
+  enter(verdict, Stage::seen, now);
+}
+
+engine::Rows Enforcer::take_rows() {
+  engine::Rows rows;
+  rows.rows = std::exchange(changed_rules_, {});
+  for (const std::uint64_t id : std::exchange(dirty_, {})) {
+    const auto found = verdicts_.find(id);
+    if (found == verdicts_.end()) continue;
+    rows.rows.push_back(to_row(found->second));
+    if (const auto storing = stored_.find(id); storing != stored_.end()) storing->second.taken = true;
+  }
+  rows.events = std::exchange(events_, {});
+  return rows;
+}
+
+void Enforcer::committed(std::uint64_t) {
+  if (!stored_.empty()) engine_.wake_capabilities();
+}
+
+void Enforcer::changed(const Verdict& verdict, bool tell) {
+  dirty_.insert(verdict.id);
+  if (!tell) return;
+  const nlohmann::json data{{"type", "verdict"},
+                            {"at", format_rfc3339(engine_.now())},
+                            {"verdict", verdict.id},
+                            {"pid", verdict.record.process.pid},
+                            {"user", verdict.user},
+                            {"stage", to_string(verdict.stage)},
+                            {"outcome", to_string(verdict.outcome)},
+                            {"policy", to_string(verdict.policy)},
+                            {"used_bytes", verdict.used().count},
+                            {"text", summary(verdict)}};
+  events_.push_back({"verdict", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+}
+
+void Enforcer::enter(Verdict& verdict, Stage stage, Time) {
+  verdict.stage = stage;
+  changed(verdict, true);
+}
+
+void Enforcer::close(Verdict& verdict, Outcome outcome, Time now, std::string why) {
+  verdict.outcome = outcome;
+  verdict.closed_at = now;
+  verdict.note(now, "closed", why.empty() ? std::string(to_string(outcome)) : std::move(why));
+  if (verdict.signalled()) unleased_.close(verdict.id);
+  enter(verdict, Stage::closed, now);
+  open_.erase(verdict.record.process);
+  unleased_.let_go(verdict.record.process);
+  stored_.erase(verdict.id);
+  log::info("{}", summary(verdict));
+  prune();
+}
+
+void Enforcer::prune() {
+  std::size_t closed = verdicts_.size() - open_.size();
+  for (auto entry = verdicts_.begin(); entry != verdicts_.end() && closed > options_.keep;) {
+    if (entry->second.open()) {
+      ++entry;
+      continue;
+    }
+    changed_rules_.push_back({"verdict", fmt::format("{}", entry->first), ""});
+    dirty_.erase(entry->first);
+    entry = verdicts_.erase(entry);
+    --closed;
+  }
+}
+
+// -------------------------------------------------------------------------------- passes
+
+void Enforcer::measured(Time) {
+  Bytes unleased;
+  Time newest;
+  for (const auto& [uuid, device] : engine_.state().devices()) {
+    unleased += device.unleased;
+    if (device.read_at) newest = std::max(newest, *device.read_at);
+  }
+  drop_ = drop_ || unleased > unleased_before_ + core::reading_slack;
+  unleased_before_ = unleased;
+  last_reading_ = newest;
+}
+
+Time Enforcer::due(Time now) {
+  if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
+  if (now >= next_pass_) {
+    if (last_reading_ <= listed_at_) {
+      engine_.take_snapshot();  // measured() and another call follow
+      next_pass_ = now + shortest_pass;
+      return next_pass_;
+    }
+    next_pass_ = now + options_.interval;
+    drop_ = false;
+    pass(now);
+  }
+  Time next = next_pass_;
+  for (auto& [id, verdict] : verdicts_) {
+    if (!verdict.open()) continue;
+    act(verdict, now);
+    if (verdict.act_at > now && verdict.signalled()) next = std::min(next, verdict.act_at);
+  }
+  return next;
+}
+
+// The listed processes without a lease. `known`: all devices were read well; else nothing is concluded.
+Enforcer::Listed Enforcer::list(bool& known, std::set<ProcessRef>& leased) const {
+  Listed listed;
+  known = !engine_.state().devices().empty() && engine_.probe().problem().empty();
+  for (const auto& [uuid, device] : engine_.state().devices()) {
+    if (!device.problem.empty() || device.lost || !device.read_at || *device.read_at <= listed_at_) {
+      known = false;
+      continue;
+    }
+    for (const core::ProcessUse& use : device.reading.processes) {
+      if (use.lease) leased.insert(use.process);
+      else if (use.process.start_ticks != 0 && use.used.value_or(Bytes{}) > Bytes{})
+        listed[use.process].used[uuid] = *use.used;
+    }
+  }
+  for (const ProcessRef process : leased) listed.erase(process);
+  return listed;
+}
+
+void Enforcer::pass(Time now) {
+  bool known = false;
+  std::set<ProcessRef> leased;
+  Listed listed = list(known, leased);
+  if (!known) return;
+  listed_at_ = last_reading_;
+  listed_ = std::move(listed);
+  std::erase_if(approved_, [this](const auto& entry) { return !listed_.contains(entry.first); });
+  for (const auto& [process, found] : listed_) see(process, found, now);
+  std::vector<std::uint64_t> open;
+  for (const auto& [process, id] : open_)
+    if (!listed_.contains(process)) open.push_back(id);
+  for (const std::uint64_t id : open) missed(verdicts_.at(id), leased, now);
+}
+
+void Enforcer::see(ProcessRef process, const Found& found, Time now) {
+  const auto known = open_.find(process);
+  const auto record = unleased_.describe(process);
+  if (!record) return;  // it has just ended
+  const std::string user = engine::account_name(record->uid);
+  if (const Rule* approval = enforcer::approval_of(rules_, {*record, user}, now)) {
+    approved_.insert_or_assign(process, approval->id);
+    if (known != open_.end())
+      close(verdicts_.at(known->second), Outcome::approved, now, fmt::format("approval {}", approval->id));
+    return;
+  }
+  approved_.erase(process);
+  if (known == open_.end()) {
+    const auto inode = unleased_.hold(process, 0);
+    if (!inode) return;
+    Verdict verdict;
+    verdict.id = ++last_verdict_;
+    verdict.record = *record;
+    verdict.inode = *inode;
+    verdict.opened_at = now;
+    open_.emplace(process, verdict.id);
+    verdicts_.emplace(verdict.id, std::move(verdict));
+  }
+  Verdict& verdict = verdicts_.at(open_.at(process));
+  // Facts that a process may change about itself count as they are now.
+  verdict.record = *record;
+  verdict.user = user;
+  verdict.missed = 0;
+  const bool first = verdict.sightings == 0;
+  if (first || now - verdict.last_seen >= options_.interval / 2) {
+    ++verdict.sightings;
+    verdict.last_seen = now;
+  }
+  for (const auto& [device, used] : found.used) verdict.hold(now, device, used);
+  const Policy before = std::exchange(verdict.policy, policy_for(verdict));
+  if (first) verdict.note(now, "seen", fmt::format("it holds {} under no lease", format_size(verdict.used())));
+  else if (before != verdict.policy) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
+  if (verdict.sightings <= sightings_needed || before != verdict.policy) changed(verdict, first);
+}
+
+void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now) {
+  const ProcessRef process = verdict.record.process;
+  if (leased.contains(process)) return close(verdict, Outcome::leased, now);
+  if (unleased_.lives(process)) {
+    // It lives and holds nothing: after some time nothing is to be explained, and nobody is to be ended.
+    if (++verdict.missed >= passes_until_gone) close(verdict, Outcome::gone, now);
+    return;
+  }
+  if (!verdict.signalled()) return close(verdict, Outcome::gone, now);
+  if (verdict.stage != Stage::terminating || verdict.descendants == 0) close(verdict, Outcome::ended, now);
+}
+
+}  // namespace sublet::enforcer

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds processes that hold GPU memory under no lease, keeps a record about each, and acts on it by the policies of the
+// administrator. Belongs to the loop thread.
+#pragma once
+
+#include "enforcer/ladder.h"
+#include "enforcer/rules.h"
+#include "enforcer/verdict.h"
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "engine/unleased.h"
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace sublet::enforcer {
+
+struct Options {
+  Policy policy = Policy::observe;               // enforcer.policy: where no rule applies
+  Duration interval = std::chrono::seconds(15);  // enforcer.interval: between two passes
+  Duration grace = std::chrono::seconds(300);    // enforcer.grace: between SIGTERM and SIGKILL
+  std::size_t keep = 1000;                       // closed verdicts
+};
+
+inline constexpr Duration kill_window = std::chrono::hours(1);
+
+// The effect that `enforce` would have had on one process, by its record.
+struct Preview {
+  const Verdict* verdict = nullptr;
+  Time term_at;                 // when SIGTERM would have been sent
+  std::optional<Time> kill_at;  // when SIGKILL would have followed; unset: it had ended before
+};
+
+class Enforcer final : public engine::Capability {
+ public:
+  // Keeps references. Call engine.add() with it.
+  Enforcer(engine::Engine& engine, engine::Unleased& unleased, Options options);
+
+  // --- reading ---
+  const std::map<std::uint64_t, Verdict>& verdicts() const { return verdicts_; }
+  const Verdict* verdict_of(std::int32_t pid) const;  // the newest about this pid; null: none
+  const std::vector<Rule>& rules() const { return rules_; }
+  const Options& options() const { return options_; }
+  // The approval that covers a process that is listed now; null: none.
+  const Rule* approval_of(ProcessRef process) const;
+  // The processes since that time that this policy would have ended, by their records.
+  std::vector<Preview> preview(Time since, const std::optional<Subject>& subject) const;
+
+  // --- requests; the caller stores the rows (Engine::store_rows) ---
+  const Rule& add(Rule rule);  // gives it a number; a policy replaces the one about the same subject
+  Status remove(std::uint64_t id, Rule::Kind kind);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan&, Time) override {}
+  engine::Rows take_rows() override;
+  void committed(std::uint64_t sequence) override;
+  void measured(Time now) override;
+  Time due(Time now) override;
+  std::vector<engine::Warning> warnings(Time now) const override;
+
+ private:
+  // A process without a lease, by a good reading.
+  struct Found {
+    std::map<std::string, Bytes> used;  // by device
+  };
+  using Listed = std::map<ProcessRef, Found>;
+
+  void forget();
+  void pass(Time now);
+  Listed list(bool& known, std::set<ProcessRef>& leased) const;
+  void take_up(Verdict& verdict, Time now);
+  void see(ProcessRef process, const Found& found, Time now);
+  void missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now);
+  void act(Verdict& verdict, Time now);
+  Circumstances circumstances(const Verdict& verdict, Time now) const;
+  void notify(Verdict& verdict, Time now);
+  void look(Verdict& verdict, Time now);
+  void signal(Verdict& verdict, int signal, Time now);
+  void looked(std::uint64_t id, const engine::UnleasedResult& result);
+  void signalled(std::uint64_t id, int signal, const engine::UnleasedResult& result);
+  void alarm(Verdict& verdict, Time now);
+  bool has_budget(const Verdict& verdict, Time now) const;
+  void enter(Verdict& verdict, Stage stage, Time now);
+  void close(Verdict& verdict, Outcome outcome, Time now, std::string why = {});
+  void changed(const Verdict& verdict, bool tell);
+  void prune();
+  Policy policy_for(const Verdict& verdict) const;
+
+  engine::Engine& engine_;
+  engine::Unleased& unleased_;
+  Options options_;
+  std::map<std::uint64_t, Verdict> verdicts_;
+  std::map<ProcessRef, std::uint64_t> open_;
+  std::map<ProcessRef, std::uint64_t> approved_;  // listed now, by an approval
+  std::vector<Rule> rules_;
+  std::set<std::uint64_t> asked_;            // verdicts with an order at the actor
+  std::map<std::uint64_t, Time> looked_at_;  // when the actor last looked
+  // A condemned verdict on its way to the store.
+  struct Storing {
+    bool taken = false;       // take_rows() has returned it, and the engine writes it
+    std::uint64_t batch = 0;  // the batch that has it, or a later one; 0: not known yet
+  };
+  std::map<std::uint64_t, Storing> stored_;
+  Listed listed_;  // by the last good pass
+  Time listed_at_;
+  Time next_pass_;
+  Time last_reading_;
+  Bytes unleased_before_;
+  bool drop_ = false;  // the unleased memory has grown since the last pass
+  struct Kill {
+    Time at;
+    std::string unit;  // of the system; "": none
+    std::uint32_t uid = 0;
+    std::string exe;
+  };
+  std::deque<Kill> kills_;              // of the last hour
+  std::map<std::string, Time> alarms_;  // by unit, or user and executable
+  std::set<std::uint64_t> dirty_;
+  std::vector<store::CapabilityRow> changed_rules_;
+  std::vector<engine::Rows::Event> events_;
+  std::uint64_t last_verdict_ = 0, last_rule_ = 0;
+};
+
+}  // namespace sublet::enforcer

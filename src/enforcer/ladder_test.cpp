@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "enforcer/ladder.h"
+
+#include "enforcer/test_support.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::enforcer {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A process that enforcement would end: seen often enough, listed, and its owner was told.
+Verdict seen() {
+  Verdict verdict;
+  verdict.sightings = 3;
+  verdict.noticed = true;
+  return verdict;
+}
+
+Circumstances usual() {
+  return {.now = noon, .listed = true, .budget = true, .stored = true, .policy = Policy::enforce};
+}
+
+struct Row {
+  const char* name;
+  void (*change)(Verdict&, Circumstances&);
+  Move move;
+};
+
+void expect(Verdict (*begin)(), std::initializer_list<Row> rows) {
+  for (const Row& row : rows) {
+    Verdict verdict = begin();
+    Circumstances is = usual();
+    row.change(verdict, is);
+    EXPECT_EQ(next_move(verdict, is), row.move) << row.name;
+  }
+}
+
+TEST(Ladder, WatchesUntilAllConditionsHold) {
+  expect(seen, {
+                   {"all hold", [](Verdict&, Circumstances&) {}, Move::look},
+                   {"two sightings", [](Verdict& v, Circumstances&) { v.sightings = 2; }, Move::none},
+                   {"observe", [](Verdict&, Circumstances& is) { is.policy = Policy::observe; }, Move::none},
+                   {"not told", [](Verdict& v, Circumstances&) { v.noticed = false; }, Move::notice},
+                   {"warn, told", [](Verdict&, Circumstances& is) { is.policy = Policy::warn; }, Move::none},
+                   {"adopt, not told",
+                    [](Verdict& v, Circumstances& is) { is.policy = Policy::adopt, v.noticed = false; }, Move::notice},
+                   {"after a start", [](Verdict&, Circumstances& is) { is.quiet = true; }, Move::none},
+                   {"not in the last reading", [](Verdict&, Circumstances& is) { is.listed = false; }, Move::none},
+                   {"another is being ended", [](Verdict&, Circumstances& is) { is.another = true; }, Move::none},
+                   {"too many were ended", [](Verdict&, Circumstances& is) { is.budget = false; }, Move::alarm},
+               });
+}
+
+Verdict condemned() {
+  Verdict verdict = seen();
+  verdict.stage = Stage::condemned;
+  return verdict;
+}
+
+TEST(Ladder, SendsSigtermOnlyAfterTheVerdictIsStored) {
+  expect(condemned, {
+                        {"stored", [](Verdict&, Circumstances&) {}, Move::term},
+                        {"not stored", [](Verdict&, Circumstances& is) { is.stored = false; }, Move::none},
+                        {"not listed", [](Verdict&, Circumstances& is) { is.listed = false; }, Move::none},
+                        {"a clock gap", [](Verdict&, Circumstances& is) { is.quiet = true; }, Move::none},
+                        {"another policy", [](Verdict&, Circumstances& is) { is.policy = Policy::warn; }, Move::spare},
+                    });
+}
+
+Verdict terminating() {
+  Verdict verdict = seen();
+  verdict.stage = Stage::terminating;
+  verdict.act_at = noon;
+  return verdict;
+}
+
+TEST(Ladder, SendsSigkillAfterTheGrace) {
+  expect(terminating,
+         {
+             {"over", [](Verdict&, Circumstances&) {}, Move::kill},
+             {"not over", [](Verdict&, Circumstances& is) { is.now = noon - 1s; }, Move::none},
+             {"the list is empty or late", [](Verdict&, Circumstances& is) { is.listed = false; }, Move::none},
+             {"only descendants are left", [](Verdict&, Circumstances& is) { is.listed = false, is.gone = true; },
+              Move::kill},
+             {"a clock gap in the grace", [](Verdict&, Circumstances& is) { is.quiet = true; }, Move::none},
+             {"policy switched", [](Verdict&, Circumstances& is) { is.policy = Policy::observe; }, Move::spare},
+         });
+}
+
+TEST(Ladder, GivesUpAMinuteAfterSigkill) {
+  Verdict verdict = terminating();
+  verdict.stage = Stage::killing;
+  EXPECT_EQ(next_move(verdict, usual()), Move::give_up);
+  Circumstances before = usual();
+  before.now = noon - 1s;
+  EXPECT_EQ(next_move(verdict, before), Move::none);
+  for (const Stage stage : {Stage::unkillable, Stage::closed}) {
+    verdict.stage = stage;
+    EXPECT_EQ(next_move(verdict, usual()), Move::none);
+  }
+}
+
+}  // namespace
+}  // namespace sublet::enforcer

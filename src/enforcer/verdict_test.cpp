@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "enforcer/verdict.h"
+
+#include "enforcer/test_support.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::enforcer {
+namespace {
+
+using namespace std::chrono_literals;
+
+Verdict full() {
+  Verdict verdict;
+  verdict.id = 7;
+  verdict.record.process = {4711, 99};
+  verdict.record.uid = 1000;
+  verdict.record.name = "x) Z 1 1";
+  verdict.record.command = "python3 \"train\".py \xff";
+  verdict.record.cgroup = "/user.slice";
+  verdict.record.container = "0123456789ab";
+  verdict.record.ancestry = {{{4000, 50}, 1000, "bash"}, {{1, 1}, 0, "systemd"}};
+  verdict.inode = 42;
+  verdict.user = "ana";
+  verdict.exe = "/usr/bin/python3";
+  verdict.mapping = true;
+  verdict.opened_at = noon;
+  verdict.last_seen = noon + 30s;
+  verdict.sightings = 3;
+  verdict.policy = Policy::enforce;
+  verdict.stage = Stage::terminating;
+  verdict.noticed = true;
+  verdict.descendants = 2;
+  verdict.act_at = noon + 5min;
+  verdict.hold(noon, "GPU-1", 2 * GiB);
+  verdict.hold(noon + 15s, "GPU-2", GiB);
+  verdict.note(noon, "seen", "it holds 2.0 GiB under no lease");
+  verdict.note(noon + 30s, "SIGTERM");
+  return verdict;
+}
+
+TEST(Verdicts, AreStoredWhole) {
+  const Verdict verdict = full();
+  const auto read = verdict_from_row(to_row(verdict));
+  ASSERT_TRUE(read) << read.error().detail;
+  EXPECT_EQ(to_row(*read), to_row(verdict));
+  EXPECT_EQ(read->stage, Stage::terminating);
+  EXPECT_EQ(read->act_at, verdict.act_at);
+  EXPECT_EQ(read->record.ancestry, verdict.record.ancestry);
+  EXPECT_EQ(read->steps, verdict.steps);
+  EXPECT_EQ(read->used(), 3 * GiB);
+  for (const char* data : {"", "{", "{}", "[]", "null"}) EXPECT_FALSE(verdict_from_row({"verdict", "7", data})) << data;
+}
+
+TEST(Verdicts, ForgetOldHoldingsAndKeepTheFirst) {
+  Verdict verdict;
+  for (int i = 0; i < 1000; ++i) verdict.hold(noon + i * 1s, "GPU-1", Bytes{i + 1});
+  EXPECT_EQ(verdict.holdings.size(), most_holdings);
+  EXPECT_EQ(verdict.holdings.front().used, Bytes{1});
+  EXPECT_EQ(verdict.used(), Bytes{1000});
+  verdict.hold(noon + 2000s, "GPU-1", Bytes{1000});
+  EXPECT_EQ(verdict.holdings.back().at, noon + 999s) << "an unchanged use adds nothing";
+}
+
+TEST(Verdicts, KeepTheFirstStepsAndTheLast) {
+  Verdict verdict;
+  for (int i = 0; i < 1000; ++i) verdict.note(noon, std::to_string(i));
+  EXPECT_EQ(verdict.steps.size(), most_steps);
+  EXPECT_EQ(verdict.steps.front().what, "0");
+  EXPECT_EQ(verdict.steps.back().what, "999");
+}
+
+TEST(Verdicts, SayInASentenceWhereTheyStand) {
+  Verdict verdict = full();
+  const std::string who = "x) Z 1 1 (pid 4711, ana)";
+  const struct {
+    Stage stage;
+    Outcome outcome;
+    std::string says;
+  } rows[] = {
+      {Stage::seen, Outcome::open,
+       who + " holds 3.0 GiB under no lease since 2026-11-27T12:00:00.000Z; the policy is enforce"},
+      {Stage::terminating, Outcome::open, who + " got SIGTERM; SIGKILL follows at 2026-11-27T12:05:00.000Z"},
+      {Stage::closed, Outcome::ended, who + " was ended: it held memory under no lease"},
+      {Stage::closed, Outcome::leased, who + " got a lease"},
+      {Stage::closed, Outcome::gone, who + " ended by itself, or gave its memory back"},
+  };
+  for (const auto& row : rows) {
+    verdict.stage = row.stage;
+    verdict.outcome = row.outcome;
+    EXPECT_EQ(summary(verdict), row.says);
+  }
+}
+
+}  // namespace
+}  // namespace sublet::enforcer

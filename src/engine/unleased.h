@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes under no lease: a look at the evidence that they use a GPU, and signals to them. The actor checks and
+// signals. Belongs to the loop thread; all results are reported later, on the loop.
+#pragma once
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "proc/process_record.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace sublet::engine {
+
+// The result of an order about an unleased process.
+struct UnleasedResult {
+  enum class Kind {
+    done,       // looked at; or the signal was sent to the process and its descendants
+    gone,       // the process has ended, or its pid is of another process now
+    spared,     // it must not be signalled: protected, under a lease, or without evidence of the GPU; `why` says which
+    no_actor,   // no actor could be asked; nothing was sent
+    uncertain,  // the actor was lost with the order, so the signal may have been sent
+  };
+  Kind kind = Kind::no_actor;
+  std::string why{};           // a sentence; "" if done
+  std::string exe{};           // path of the executable, if the actor could read it
+  bool device_file = false;    // it has a device file of the GPU open
+  bool mapping = false;        // it has memory of the GPU mapped
+  int sent = 0;                // number of processes that got the signal
+  int spared_descendants = 0;  // number of its descendants that were spared
+};
+
+class Unleased {
+ public:
+  using Done = std::function<void(const UnleasedResult&)>;
+  virtual ~Unleased() = default;
+
+  // Starts to hold the process: the pidfd that proves it in later orders. `inode`: of the pidfd of an earlier daemon;
+  // 0: none, the process is held as it is now. Returns the inode; 0: this kernel has none. NotFound: it is gone, or it
+  // is not the same process.
+  virtual Result<std::uint64_t> hold(ProcessRef process, std::uint64_t inode) = 0;
+  virtual void let_go(ProcessRef process) = 0;
+  // Whether the process lives; false if it is not held.
+  virtual bool lives(ProcessRef process) const = 0;
+  virtual Result<proc::ProcessRecord> describe(ProcessRef process) const = 0;
+
+  // Looks for the evidence, and sends nothing. The process must be held.
+  virtual void look(ProcessRef process, Done done) = 0;
+  // Sends SIGTERM or SIGKILL to the process and its living descendants, after the actor has proven and judged it anew.
+  // `verdict`: number of the record; the actor keeps for it which descendants got SIGTERM, and sends SIGKILL to what is
+  // left of them too, also when the process itself is gone.
+  virtual void end(std::uint64_t verdict, ProcessRef process, int signal, Done done) = 0;
+  // The verdict is closed: the actor forgets its descendants.
+  virtual void close(std::uint64_t verdict) = 0;
+};
+
+}  // namespace sublet::engine

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The enforcer: records about processes without a lease, approvals, policies, and a preview of enforcement.
+#include "enforcer/enforcer.h"
+
+#include "base/number.h"
+#include "base/text.h"
+#include "http/body.h"
+#include "http/query.h"
+#include "http/resources.h"
+
+#include <fmt/format.h>
+
+namespace sublet::http {
+namespace {
+
+using enforcer::Enforcer;
+using enforcer::Rule;
+using enforcer::Subject;
+using enforcer::Verdict;
+
+constexpr std::size_t most_rules = 1000;
+
+Error switched_off() {
+  return unavailable("the enforcer is switched off", "an admin can set enforcer.enabled = true and restart the daemon");
+}
+
+json render_rule(const Rule& rule) {
+  json shown{{"id", rule.id},
+             {"subject", enforcer::to_string(rule.subject)},
+             {"by", rule.by},
+             {"created_at", format_rfc3339(rule.at)}};
+  if (rule.kind == Rule::Kind::policy) {
+    shown["policy"] = enforcer::to_string(rule.policy);
+  } else {
+    shown["until"] = rule.until ? json(format_rfc3339(*rule.until)) : json(nullptr);
+    shown["reason"] = rule.reason.empty() ? json(nullptr) : json(rule.reason);
+  }
+  return shown;
+}
+
+// The list of a table leaves out what only one verdict's page shows.
+json render_short(const Verdict& verdict) {
+  json shown = enforcer::describe(verdict);
+  for (const char* field : {"holdings", "steps", "ancestry"}) shown.erase(field);
+  return shown;
+}
+
+bool may_see(const Call& call, const Verdict& verdict) { return call.request.peer.may_act_for(verdict.record.uid); }
+
+json rules_of(const Enforcer& enforcer, Rule::Kind kind, Time now) {
+  json rows = json::array();
+  for (const Rule& rule : enforcer.rules())
+    if (rule.kind == kind && (!rule.until || now < *rule.until)) rows.push_back(render_rule(rule));
+  return rows;
+}
+
+Result<std::optional<Subject>> subject_in_query(const Call& call) {
+  const std::string text = query_value(call.request, "subject");
+  if (text.empty()) return std::optional<Subject>();
+  auto subject = enforcer::parse_subject(text);
+  if (!subject) return subject.error();
+  return std::optional<Subject>(std::move(*subject));
+}
+
+Reply store_rule(Call& call, Rule rule) {
+  if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
+  Enforcer& enforcer = *call.capabilities.enforcer;
+  if (enforcer.rules().size() >= most_rules)
+    return problem(Error{Code::Quota,
+                         fmt::format("there are {} approvals and policies, which is the limit", most_rules),
+                         "remove some: sublet approve --ls, sublet enforce ls"});
+  rule.by = call.request.peer.user;
+  const json shown = render_rule(enforcer.add(std::move(rule)));
+  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {201, shown.dump()});
+  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+}
+
+Reply remove_rule(Call& call, Rule::Kind kind) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  const auto id = parse_number<std::uint64_t>(call.args[0]);
+  if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
+  if (const Status done = call.capabilities.enforcer->remove(id.value_or(0), kind); !done) return problem(done.error());
+  const json shown{{"id", id.value_or(0)}};
+  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {200, shown.dump()});
+  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+}
+
+}  // namespace
+
+Reply get_verdicts(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  const auto all = query_flag(call.request, "all");
+  if (!all) return problem(all.error());
+  const std::string text = query_value(call.request, "pid");
+  const auto pid = parse_number<std::int32_t>(text);
+  if (!text.empty() && (!pid || *pid < 1))
+    return problem(
+        bad_request(fmt::format("pid={} is no number of a process", printable(text)), "for example pid=4711"));
+  json rows = json::array();
+  const auto& verdicts = call.capabilities.enforcer->verdicts();
+  for (auto entry = verdicts.rbegin(); entry != verdicts.rend(); ++entry) {
+    const Verdict& verdict = entry->second;
+    if (!may_see(call, verdict)) continue;
+    if (pid ? verdict.record.process.pid != *pid : !verdict.open() && !all->value_or(false)) continue;
+    rows.push_back(render_short(verdict));
+  }
+  return Response{200, {{"verdicts", std::move(rows)}}, {}};
+}
+
+Reply get_verdict(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  const auto id = parse_number<std::uint64_t>(call.args[0]);
+  const auto& verdicts = call.capabilities.enforcer->verdicts();
+  const auto found = id ? verdicts.find(*id) : verdicts.end();
+  if (found == verdicts.end() || !may_see(call, found->second))
+    return problem(not_found(fmt::format("there is no verdict '{}'", printable(call.args[0])),
+                             "sublet verdicts --all lists them"));
+  return Response{200, enforcer::describe(found->second), {}};
+}
+
+Reply get_enforcer(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  const Enforcer& enforcer = *call.capabilities.enforcer;
+  const Time now = call.engine.now();
+  return Response{200,
+                  {{"policy", enforcer::to_string(enforcer.options().policy)},
+                   {"interval_seconds", enforcer.options().interval / std::chrono::seconds(1)},
+                   {"grace_seconds", enforcer.options().grace / std::chrono::seconds(1)},
+                   {"policies", rules_of(enforcer, Rule::Kind::policy, now)},
+                   {"approvals", rules_of(enforcer, Rule::Kind::approval, now)}},
+                  {}};
+}
+
+// Reads the records: nothing is decided and nothing is sent.
+Reply get_enforcer_preview(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  const std::string text = query_value(call.request, "since");
+  const auto since = text.empty() ? Result<Duration>(std::chrono::hours(24 * 7)) : parse_duration(text);
+  if (!since)
+    return problem(bad_request(fmt::format("since={} is no duration", printable(text)), "for example since=7d"));
+  const auto subject = subject_in_query(call);
+  if (!subject) return problem(subject.error());
+  const Time from = call.engine.now() - *since;
+  json rows = json::array();
+  for (const enforcer::Preview& each : call.capabilities.enforcer->preview(from, *subject)) {
+    json row = render_short(*each.verdict);
+    row["would_get_sigterm_at"] = format_rfc3339(each.term_at);
+    row["would_get_sigkill_at"] = each.kill_at ? json(format_rfc3339(*each.kill_at)) : json(nullptr);
+    rows.push_back(std::move(row));
+  }
+  return Response{200, {{"since", format_rfc3339(from)}, {"would_end", std::move(rows)}}, {}};
+}
+
+Reply post_approval(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  Body body(call.request.body);
+  const auto text = body.text("subject", 1100);
+  const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400);
+  Rule rule{.kind = Rule::Kind::approval, .reason = body.text("reason", 1024).value_or("")};
+  if (const Status read = body.finish(); !read) return problem(read.error());
+  auto subject = enforcer::parse_subject(text.value_or(""));
+  if (!subject) return problem(subject.error());
+  rule.subject = std::move(*subject);
+  if (ttl) rule.until = call.engine.now() + std::chrono::seconds(*ttl);
+  return store_rule(call, std::move(rule));
+}
+
+Reply delete_approval(Call& call) { return remove_rule(call, Rule::Kind::approval); }
+
+Reply post_policy(Call& call) {
+  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  Body body(call.request.body);
+  const auto text = body.text("subject", 1100);
+  const auto word = body.text("policy");
+  if (const Status read = body.finish(); !read) return problem(read.error());
+  auto subject = enforcer::parse_subject(text.value_or(""));
+  if (!subject) return problem(subject.error());
+  if (subject->kind != Subject::Kind::user && subject->kind != Subject::Kind::cgroup)
+    return problem(bad_request(
+        fmt::format("a policy is for a user or a control group, not for {}", printable(enforcer::to_string(*subject))),
+        "write user:NAME or cgroup:PATH; sublet approve takes units and containers too"));
+  const auto policy = enforcer::parse_policy(word.value_or(""));
+  if (!policy)
+    return problem(bad_request(fmt::format("'{}' is no policy", printable(word.value_or(""))),
+                               "one of observe, warn, adopt, enforce"));
+  return store_rule(call, {.kind = Rule::Kind::policy, .subject = std::move(*subject), .policy = *policy});
+}
+
+Reply delete_policy(Call& call) { return remove_rule(call, Rule::Kind::policy); }
+
+}  // namespace sublet::http
