@@ -69,6 +69,11 @@ void send_notice(const Notice& notice, const keep::Signals& signals, int status_
   // either.
   signals.restore();
   shed_descriptors(status_fd);
+  // A reader of our output must not wait for the notice. A failure is reported on stderr, or on the status descriptor.
+  if (const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC)); nothing) {
+    ::dup2(nothing.get(), 0);
+    if (status_fd != 1) ::dup2(nothing.get(), 1);
+  }
   ::setsid();
   if (::fork() != 0) ::_exit(0);
   const pid_t command = ::fork();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sublet-shim: runs a program under a lease, for a caller that knows nothing of Sublet. A shim is a symbolic link to
 // this program. It writes nothing to stdout, and hands over to `sublet`, which asks for the lease.
+#include "base/clock.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "client/endpoint.h"
@@ -24,7 +25,10 @@ namespace {
 using namespace sublet;
 
 constexpr int no_daemon = 69, bad_settings = 78, not_executable = 126, not_found_status = 127;
-constexpr int deepest = 50;  // a real program that starts its shim again ends here
+// A real program that starts its shim again ends at this depth. A longer chain of programs that restart themselves is
+// slower than that.
+constexpr int deepest = 50;
+constexpr std::int64_t counted_s = 60;
 
 constexpr const char* usage =
     "sublet-shim runs a program under a lease. `sublet shim add NAME --vram SIZE` makes a link of that name to it;\n"
@@ -38,17 +42,23 @@ int refuse(const std::string& name, const Error& error, int status) {
 }
 
 int become(const std::string& name, const std::string& real, char** argv) {
-  ::execv(real.c_str(), argv);
+  ::execvp(real.c_str(), argv);  // runs a script without an interpreter line by the shell, as a shell does
   const int number = errno;
   return refuse(name, from_errno(fmt::format("'{}' cannot be executed", real), number),
                 number == ENOENT ? not_found_status : not_executable);
 }
 
-// False: shims and real programs start each other without end.
+// False: shims and real programs start each other without end. The variable has the depth and the time of the first
+// call, "3:1234", since it passes to all later programs.
 bool count_depth() {
-  const char* before = std::getenv(shim::depth_variable);
-  const int depth = before == nullptr ? 0 : parse_number<int>(before).value_or(0);
-  ::setenv(shim::depth_variable, std::to_string(depth + 1).c_str(), 1);
+  const char* text = std::getenv(shim::depth_variable);
+  const std::string_view before = text == nullptr ? "" : text;
+  const std::size_t colon = std::min(before.find(':'), before.size());
+  const std::int64_t now = monotonic_ns() / 1'000'000'000;
+  const auto since = parse_number<std::int64_t>(before.substr(std::min(colon + 1, before.size())));
+  const bool counts = since && now - *since >= 0 && now - *since < counted_s;
+  const int depth = counts ? parse_number<int>(before.substr(0, colon)).value_or(0) : 0;
+  ::setenv(shim::depth_variable, fmt::format("{}:{}", depth + 1, counts ? *since : now).c_str(), 1);
   return depth < deepest;
 }
 

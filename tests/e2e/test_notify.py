@@ -93,3 +93,14 @@ def test_a_short_wait_has_no_notice(daemon, tmp_path):
 def test_flags_that_are_refused(daemon, words, text):
     done = daemon.cli("run", "--vram", "64MiB", *words, "--", "true", check=2)
     assert text in done.stderr
+
+
+def test_the_notice_holds_no_output_of_the_program(daemon, full, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    waiting = run(daemon, f"--notify=cat {gate}", "--notify-after", "1ms", program=("echo", "done"))
+    full.terminate()
+    assert waiting.stdout.read() == "done\n", "it is at its end although the notice is not"
+    with open(gate, "w"):
+        pass
+    assert waiting.wait(60) == 0

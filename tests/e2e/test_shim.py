@@ -361,3 +361,15 @@ def test_the_document_names_every_finding():
     named = re.findall(r"(?m)^\| `(\w+)` \| [A-Z]", (ROOT / "docs/shims.md").read_text())
     found = re.findall(r'\{"(\w+)",\s*Level::fail', (ROOT / "src/cli/shims.cpp").read_text())
     assert set(named) == set(found)
+
+
+def test_a_program_that_restarts_itself_for_a_long_time_is_no_loop(alone):
+    alone.program("tool", "echo ran")
+    alone.add("tool")
+    assert alone.call("tool", env=alone.env(SUBLET_SHIM_DEPTH="50:0")).stdout == "ran\n", "those were long ago"
+
+
+def test_a_script_without_an_interpreter_line_runs_without_a_daemon(alone):
+    alone.program("tool", "").write_text("echo plain $1\n")
+    alone.add("tool")
+    assert alone.call("tool", "words").stdout == "plain words\n"
