@@ -91,14 +91,17 @@ Reply get_verdicts(Call& call) {
   if (call.capabilities.enforcer == nullptr) return problem(switched_off());
   const auto all = query_flag(call.request, "all");
   if (!all) return problem(all.error());
-  const std::string pid = query_value(call.request, "pid");
+  const std::string text = query_value(call.request, "pid");
+  const auto pid = parse_number<std::int32_t>(text);
+  if (!text.empty() && (!pid || *pid < 1))
+    return problem(
+        bad_request(fmt::format("pid={} is no number of a process", printable(text)), "for example pid=4711"));
   json rows = json::array();
   const auto& verdicts = call.capabilities.enforcer->verdicts();
   for (auto entry = verdicts.rbegin(); entry != verdicts.rend(); ++entry) {
     const Verdict& verdict = entry->second;
     if (!may_see(call, verdict)) continue;
-    if (pid.empty() ? !verdict.open() && !all->value_or(false) : fmt::format("{}", verdict.record.process.pid) != pid)
-      continue;
+    if (pid ? verdict.record.process.pid != *pid : !verdict.open() && !all->value_or(false)) continue;
     rows.push_back(render_short(verdict));
   }
   return Response{200, {{"verdicts", std::move(rows)}}, {}};

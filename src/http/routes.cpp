@@ -166,7 +166,7 @@ Reply replay(const Route& route, const Request& request, engine::Engine& engine,
 // The refusal for a caller without the right to make this call, with the right that is needed.
 std::optional<Response> refuse(const Route& route, const Request& request) {
   const engine::Peer& peer = request.peer;
-  if (peer.role < route.least_role) {
+  if (peer.role < std::min(route.least_role, Role::user)) {
     if (peer.role == engine::Role::unknown) return problem(role_unknown(peer.user));
     if (!peer.tcp && peer.uid == engine::Peer{}.uid) {
       return problem(denied(
@@ -188,9 +188,15 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
                                "create a token (sublet token create) and set SUBLET_TOKEN_FILE to its file (in HTTP: "
                                "Authorization: Bearer TOKEN)"));
   }
+  const bool for_admins = peer.role < route.least_role;
+  if (for_admins && peer.scope.value_or(Scope::admin) >= Scope::admin) {
+    return problem(denied(fmt::format("user {} is not an admin, and only an admin can do this", peer.user),
+                          "ask an admin, or use sudo"));
+  }
   if (!peer.scope) return std::nullopt;
   // A lease's token holds the lease, which is more than reading.
-  const Scope needed = std::max(route.scope, request.lease_token.empty() ? Scope::read : Scope::submit);
+  const Scope needed =
+      for_admins ? Scope::admin : std::max(route.scope, request.lease_token.empty() ? Scope::read : Scope::submit);
   if (*peer.scope >= needed) return std::nullopt;
   return problem(denied(fmt::format("the access token has the scope {}, but this call needs {}", to_string(*peer.scope),
                                     to_string(needed)),
