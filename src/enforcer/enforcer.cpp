@@ -115,13 +115,15 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
       else log::error("{}", rule.error().detail);
     }
   }
-  for (auto& [id, verdict] : verdicts_) {
+  std::vector<std::uint64_t> open;
+  for (const auto& [id, verdict] : verdicts_) {
     for (const Step& step : verdict.steps)
       if (step.what == "SIGTERM" && now - step.at < kill_window)
         kills_.push_back(
             {step.at, verdict.record.system_unit ? verdict.record.unit : "", verdict.record.uid, verdict.exe});
-    if (verdict.open()) take_up(verdict, now);
+    if (verdict.open()) open.push_back(id);
   }
+  for (const std::uint64_t id : open) take_up(verdicts_.at(id), now);  // may remove closed verdicts
   std::ranges::sort(kills_, {}, &Kill::at);
 }
 
@@ -289,7 +291,7 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
     verdicts_.emplace(verdict.id, std::move(verdict));
   }
   Verdict& verdict = verdicts_.at(open_.at(process));
-  // What a process may change about itself counts as it is now.
+  // A process may change its record, for example its name: the newest counts.
   verdict.record = *record;
   verdict.user = user;
   verdict.missed = 0;

@@ -28,7 +28,7 @@ struct Options {
 
 inline constexpr Duration kill_window = std::chrono::hours(1);
 
-// What `enforce` would have done to one process, by its record.
+// The signals that `enforce` would have sent to one process, by its record.
 struct Preview {
   const Verdict* verdict = nullptr;
   Time term_at;                 // when SIGTERM would have been sent
@@ -64,7 +64,7 @@ class Enforcer final : public engine::Capability {
   std::vector<engine::Warning> warnings(Time now) const override;
 
  private:
-  // What a good reading says about a process without a lease.
+  // The memory of a process without a lease, by a good reading.
   struct Found {
     std::map<std::string, Bytes> used;  // by device
   };

@@ -92,22 +92,29 @@ store::CapabilityRow to_row(const Rule& rule) {
 }
 
 Result<Rule> rule_from_row(const store::CapabilityRow& row) {
-  const json data = json::parse(row.data, nullptr, false);
-  const auto id = parse_number<std::uint64_t>(row.key);
-  const auto subject = data.is_object() ? parse_subject(data.value("subject", "")) : Result<Subject>(not_found("none"));
-  const auto policy = data.is_object() ? parse_policy(data.value("policy", "observe")) : std::nullopt;
-  if (!id || !subject || !policy)
+  const auto unreadable = [&row] {
     return bad_request(fmt::format("the {} {} cannot be read: {}", row.kind, printable(row.key), printable(row.data)));
-  Rule rule{.kind = row.kind == "policy" ? Rule::Kind::policy : Rule::Kind::approval,
-            .id = *id,
-            .subject = *subject,
-            .policy = *policy,
-            .until = std::nullopt,
-            .reason = data.value("reason", ""),
-            .by = data.value("by", ""),
-            .at = Time{data.value("at_ns", std::int64_t{0})}};
-  if (data.contains("until_ns")) rule.until = Time{data.value("until_ns", std::int64_t{0})};
-  return rule;
+  };
+  const auto id = parse_number<std::uint64_t>(row.key);
+  if (!id) return unreadable();
+  try {
+    const json data = json::parse(row.data);
+    auto subject = parse_subject(data.at("subject").get<std::string>());
+    const auto policy = parse_policy(data.value("policy", "observe"));
+    if (!subject || !policy) return unreadable();
+    Rule rule{.kind = row.kind == "policy" ? Rule::Kind::policy : Rule::Kind::approval,
+              .id = *id,
+              .subject = std::move(*subject),
+              .policy = *policy,
+              .until = std::nullopt,
+              .reason = data.value("reason", ""),
+              .by = data.value("by", ""),
+              .at = Time{data.value("at_ns", std::int64_t{0})}};
+    if (data.contains("until_ns")) rule.until = Time{data.at("until_ns").get<std::int64_t>()};
+    return rule;
+  } catch (const json::exception&) {  // a field is missing, or has another type
+    return unreadable();
+  }
 }
 
 const Rule* approval_of(const std::vector<Rule>& rules, const Suspect& suspect, Time now) {

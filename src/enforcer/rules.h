@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What administrators said about processes without a lease: approvals of some, and a policy for the rest. Plain data
+// Rules of administrators for processes without a lease: approvals of some, and a policy for the rest. Plain data
 // and pure functions.
 #pragma once
 
