@@ -32,8 +32,9 @@ constexpr Key table[] = {
      "Time between two comparisons of the GPU processes with the leases. A notice or a signal needs three.",
      +[](Config& c) -> Duration& { return c.enforcer.interval; }},
     {"enforcer.policy", "observe warn adopt enforce", "",
-     "Policy for processes without a lease. observe: a record. warn: also a notice to the owner. adopt: the notice tells "
-     "how the process gets a lease. enforce: the process is ended. `sublet enforce set` makes exceptions.",
+     "Policy for processes without a lease. With observe, the daemon keeps a record. With warn, the owner also gets a "
+     "notice. With adopt, the notice tells how the process gets a lease. With enforce, the daemon ends the process. "
+     "`sublet enforce set` makes exceptions.",
      +[](Config& c) -> Choice& { return c.enforcer.policy; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
@@ -155,9 +156,6 @@ constexpr Key table[] = {
 constexpr std::span<const List> list_table;  // no key of this version is a list
 
 constexpr LaterKey later_table[] = {
-    {"enforcer.grace", "the enforcer"},
-    {"enforcer.interval", "the enforcer"},
-    {"enforcer.policy", "the enforcer"},
     {"fairshare.window", "fair share between tenants"},
 };
 
