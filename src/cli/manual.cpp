@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 namespace sublet::cli {
 
 namespace {
@@ -29,6 +32,24 @@ void options(ManPage& page, const CLI::App& app, bool common, const std::string&
   }
 }
 
+bool has_own_options(const CLI::App& app) {
+  return std::ranges::any_of(app.get_options(), [](const CLI::Option* option) {
+    return !option->get_group().empty() && option->get_group() != common_group;
+  });
+}
+
+// The common options of a verb and its subordinate verbs, each once.
+void common_options(ManPage& page, const std::vector<const CLI::App*>& apps) {
+  page.heading("COMMON OPTIONS");
+  std::set<std::string> told;
+  for (const CLI::App* app : apps) {
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_group() == common_group && told.insert(tag_of(*option)).second)
+        page.item(tag_of(*option), option->get_description() + ".");
+    }
+  }
+}
+
 std::string dashed(std::string name) {
   std::replace(name.begin(), name.end(), ' ', '-');
   return name;
@@ -47,7 +68,8 @@ Page verb_page(const CLI::App& verb) {
   for (const CLI::App* sub : verb.get_subcommands({})) {
     if (!sub->get_group().empty()) subs.push_back(sub);
   }
-  if (subs.empty()) usage(page, verb);
+  const bool alone = subs.empty() || has_own_options(verb);  // it can be called without a subordinate verb
+  if (alone) usage(page, verb);
   for (const CLI::App* sub : subs) usage(page, *sub);
   page.heading("DESCRIPTION");
   page.paragraph(verb.get_description() + ".");
@@ -61,7 +83,9 @@ Page verb_page(const CLI::App& verb) {
       page.item(tag_of(*option), option->get_description() + ".");
     }
   }
-  options(page, subs.empty() ? verb : *subs.front(), true, "COMMON OPTIONS");
+  std::vector<const CLI::App*> apps = subs;
+  if (alone) apps.push_back(&verb);
+  common_options(page, apps);
   page.heading("EXIT STATUS");
   page.paragraph("`sublet`(1) lists the exit codes that all verbs share.");
   page.heading("SEE ALSO");
