@@ -3,6 +3,7 @@
 // answers in HTTP and never reports an internal error.
 #include "base/clock.h"
 #include "base/log.h"
+#include "enforcer/enforcer.h"
 #include "engine/engine.h"
 #include "fuzz.h"
 #include "guard/guard.h"
@@ -87,6 +88,18 @@ class Willing final : public engine::Cooperation {
   asio::io_context& io_;
 };
 
+// All processes have ended.
+class NoProcesses final : public engine::Unleased {
+ public:
+  Result<std::uint64_t> hold(ProcessRef, std::uint64_t) override { return not_found("it has ended"); }
+  void let_go(ProcessRef) override {}
+  bool lives(ProcessRef) const override { return false; }
+  Result<proc::ProcessRecord> describe(ProcessRef) const override { return not_found("it has ended"); }
+  void look(ProcessRef, Done) override {}
+  void end(std::uint64_t, ProcessRef, int, Done) override {}
+  void close(std::uint64_t) override {}
+};
+
 engine::Machine machine(asio::io_context& io, Card*& card) {
   engine::MachineOptions options;
   options.probe.helper = "/nonexistent/sublet-gpu";
@@ -97,6 +110,15 @@ engine::Machine machine(asio::io_context& io, Card*& card) {
   machine.probe = std::move(probe);
   machine.cooperation = std::make_unique<Willing>(io);
   return machine;
+}
+
+enforcer::Verdict verdict() {
+  enforcer::Verdict verdict;
+  verdict.id = 1;
+  verdict.record.process = {4321, 987654};
+  verdict.record.uid = nobodys_uid;
+  verdict.record.name = "train";
+  return verdict;
 }
 
 engine::Options options() {
@@ -115,7 +137,13 @@ std::string answer_to(std::string_view input) {
   engine::Engine engine(io, store, std::move(parts), options());
   guard::Guard guard(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
   engine.add(guard);
+  NoProcesses processes;
+  enforcer::Enforcer enforcer(engine, processes, {});
+  engine.add(enforcer);
   FUZZ_CHECK(engine.start());
+  store::Loaded loaded;
+  loaded.rows = {enforcer::to_row(verdict())};
+  enforcer.loaded(loaded, engine.now());
   card->read();
   int ends[2];
   FUZZ_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -135,7 +163,7 @@ std::string answer_to(std::string_view input) {
                                                        .usages = usages,
                                                        .role_of = role_of,
                                                        .peer_of = peer_of,
-                                                       .capabilities = {&guard}}),
+                                                       .capabilities = {&guard, &enforcer}}),
                  [&ended](const std::exception_ptr& failure) {
                    ended = true;
                    if (failure) std::rethrow_exception(failure);

@@ -3,6 +3,8 @@
 // allows. The daemon's code loads it, reads it and writes to it, or refuses it as damaged.
 #include "core/step.h"
 #include "core/testing/validate.h"
+#include "enforcer/rules.h"
+#include "enforcer/verdict.h"
 #include "fuzz.h"
 #include "store/sqlite.h"
 #include "store/tables.h"
@@ -21,8 +23,8 @@ namespace {
 
 using namespace sublet;
 
-constexpr std::array names{"leases", "reasons", "remembered", "meta",         "events",
-                           "tokens", "grants",  "moves",      "pause_records"};
+constexpr std::array names{"leases", "reasons", "remembered",    "meta",     "events",         "tokens",
+                           "grants", "moves",   "pause_records", "programs", "capability_rows"};
 
 std::string base() {
   std::ifstream file(FUZZ_STORE);
@@ -134,6 +136,10 @@ void read_all(store::Tables& tables, const store::Loaded& loaded) {
     (void)uid;
   });
   (void)tables.remembered(1000, "key");
+  for (const store::CapabilityRow& row : loaded.rows) {
+    if (const auto verdict = enforcer::verdict_from_row(row)) (void)enforcer::describe(*verdict);
+    if (const auto rule = enforcer::rule_from_row(row)) (void)enforcer::to_row(*rule);
+  }
 }
 
 // Loads the store and stores a change, like the daemon.

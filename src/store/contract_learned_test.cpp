@@ -132,5 +132,17 @@ TYPED_TEST(StoreContractLearned, KeepsTheNewestRowOfEachProgram) {
   EXPECT_EQ(loaded.programs, std::vector<ProgramRow>({{1000, "serve", "{4}"}, {1001, "serve", "{2}"}}));
 }
 
+TYPED_TEST(StoreContractLearned, KeepsTheNewestRowOfEachKindAndKeyUntilItIsRemoved) {
+  this->open();
+  this->commit({.rows = {{"verdict", "1", "{1}"}, {"policy", "1", "{2}"}, {"verdict", "2", "{3}"}}, .now = {1}});
+  // The last change of a batch wins, and a row that is not there can be removed.
+  this->commit({.rows = {{"verdict", "1", "{4}"}, {"verdict", "2", ""}, {"policy", "7", ""}, {"verdict", "3", "{5}"}},
+                .now = {2}});
+  EXPECT_EQ(this->reopen().rows,
+            std::vector<CapabilityRow>({{"policy", "1", "{2}"}, {"verdict", "1", "{4}"}, {"verdict", "3", "{5}"}}));
+  this->commit({.rows = {{"verdict", "3", ""}, {"policy", "1", "{6}"}, {"policy", "1", "{7}"}}, .now = {3}});
+  EXPECT_EQ(this->reopen().rows, std::vector<CapabilityRow>({{"policy", "1", "{7}"}, {"verdict", "1", "{4}"}}));
+}
+
 }  // namespace
 }  // namespace sublet::store::test

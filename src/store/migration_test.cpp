@@ -86,6 +86,14 @@ void expect_moves(const std::vector<core::LearnedMove>& moves, int version) {
   EXPECT_EQ(moves[1].device, version >= 14 ? "GPU-8f1c" : "");
 }
 
+void expect_rows(const std::vector<CapabilityRow>& rows, int version) {
+  ASSERT_EQ(rows.size(), version >= 22 ? 1U : 0U);
+  if (version < 22) return;
+  EXPECT_EQ(rows[0].kind, "approval");
+  EXPECT_EQ(rows[0].key, "3");
+  EXPECT_TRUE(rows[0].data.starts_with(R"({"subject":"user:ada",)")) << rows[0].data;
+}
+
 TEST(Migrations, AreNumberedWithoutAGap) {
   int expected = 0;
   for (const Migration& migration : migrations()) EXPECT_EQ(migration.version, ++expected) << migration.name;
@@ -127,6 +135,7 @@ TEST(Migrations, ReadEveryEarlierVersion) {
       EXPECT_EQ(active.soft_limit, migration.version >= 21 ? 6 * GiB : Bytes{});
       EXPECT_EQ(loaded->leases[2].kept_until.has_value(), migration.version >= 21);
       EXPECT_EQ(loaded->programs.size(), migration.version >= 21 ? 1U : 0U);
+      expect_rows(loaded->rows, migration.version);
       EXPECT_EQ(loaded->leases[1].nameless, migration.version >= 18);
       EXPECT_EQ(loaded->grants.size(), migration.version >= 9 ? 1U : 0U);
       EXPECT_EQ(active.vram, 6 * GiB);

@@ -14,7 +14,17 @@ namespace {
 struct Never {
   std::string_view name, why;
 };
-constexpr std::array<Never, 0> never{};
+constexpr std::array<Never, 9> never{{
+    {"amended", "supervised programs are not in the simulation"},
+    {"over_soft_limit", "ceilings are not in the simulation"},
+    {"memory_kept", "supervised programs are not in the simulation"},
+    {"over_limit", "ceilings are not in the simulation"},
+    {"program_added", "supervised programs are not in the simulation"},
+    {"program_changed", "supervised programs are not in the simulation"},
+    {"program_removed", "supervised programs are not in the simulation"},
+    {"verdict_changed", "the enforcer is not in the simulation"},
+    {"enforcement_changed", "the enforcer is not in the simulation"},
+}};
 
 constexpr std::size_t failures_at = core::interruptible.size();
 constexpr std::size_t refusals_at = failures_at + park_failures.size();
