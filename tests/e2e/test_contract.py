@@ -33,6 +33,8 @@ CONFLICTS = {
     "POST /v1/preempt": {"CannotPreempt": "test_making_room.py"},
     "POST /v1/tokens": {"Quota": None},
     "POST /v1/programs": {"InUse": None},
+    "POST /v1/approvals": {"Quota": None},
+    "POST /v1/policies": {"Quota": None},
     "POST /v1/leases/{id}/resize": {"Memory": None, "InUse": None},
     "POST /v1/leases/{id}/release": {"InUse": None, "PauseUnsafe": None, "Unkillable": "test_reconcile.py"},
     "POST /v1/leases/{id}/pause": {"PauseUnsafe": None, "HostMemory": "test_pause.py"},
@@ -43,7 +45,8 @@ CONFLICTS = {
 
 @pytest.fixture
 def daemon(start_daemon):
-    return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n')
+    return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
+                                        '[enforcer]\ninterval = "1s"\n')
 
 
 def good_calls(daemon, api):
@@ -74,6 +77,7 @@ def good_calls(daemon, api):
     wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
     programs(daemon, api)
+    enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
     return lease, waiting
@@ -94,6 +98,29 @@ def programs(daemon, api):
     assert api.post(job + "/stop", {}).status == api.post(job + "/restart", {}).status == 200
     assert api.post(job + "/remove", {}).status == 200
     wait_until(lambda: api.get("/v1/programs")["programs"] == [], "it is removed")
+
+
+def enforcement(api):
+    assert api.get("/v1/verdicts").status == 200 and api.get("/v1/enforcer/preview?subject=user:nobody").status == 200
+    approval = api.post("/v1/approvals", {"subject": "unit:serve", "ttl_seconds": 600, "reason": "of the house"})
+    policy = api.post("/v1/policies", {"subject": "user:nobody", "policy": "warn"})
+    assert approval.status == policy.status == 201
+    rules = api.get("/v1/enforcer")
+    assert [(rule["id"], rule["subject"]) for rule in rules["approvals"]] == [(approval["id"], "unit:serve.service")]
+    assert [(rule["id"], rule["policy"]) for rule in rules["policies"]] == [(policy["id"], "warn")]
+    assert api.call("DELETE", f"/v1/approvals/{policy['id']}").status == 404, "it is a policy"
+    for where, rule in (("approvals", approval), ("policies", policy)):
+        assert api.call("DELETE", f"/v1/{where}/{rule['id']}").status == 200
+        assert api.call("DELETE", f"/v1/{where}/{rule['id']}").status == 404
+
+
+def a_process_without_a_lease(daemon, api):
+    program = daemon.spawn("simgpu-load", "--alloc", "64MiB", "--seconds", "600")
+    found = wait_until(lambda: api.get(f"/v1/verdicts?pid={program.pid}")["verdicts"], "it is found")
+    assert api.get(f"/v1/verdicts/{found[0]['id']}")["pid"] == program.pid
+    program.kill()
+    program.wait()
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
 
 
 def _events_status(daemon):
@@ -165,7 +192,8 @@ def grants_and_answers(api):
 def bad_calls(api, ended, active):
     ended = ended.rsplit("/", 1)[1]
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
-                 "/v1/report?by=x"):
+                 "/v1/report?by=x", "/v1/verdicts?pid=x", "/v1/verdicts?pid=-1", "/v1/enforcer/preview?since=x",
+                 "/v1/enforcer/preview?subject=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
                  f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume", "/v1/preempt",
@@ -187,6 +215,12 @@ def bad_calls(api, ended, active):
         assert api.get(path).status == 404
     for verb, body in (("update", {}), ("restart", {}), ("stop", {}), ("remove", {}), ("report", {"start": 1})):
         assert api.post(f"/v1/programs/none/{verb}", body).status == 404
+    assert api.get("/v1/verdicts/99").status == api.get("/v1/verdicts/x").status == 404
+    for subject in ("", "user", "path:/bin/sh", "cgroup:a"):
+        assert api.post("/v1/approvals", {"subject": subject}).status == 400
+        assert api.post("/v1/policies", {"subject": subject, "policy": "warn"}).status == 400
+    for body in ({"policy": "kill"}, {}, {"subject": "unit:serve", "policy": "enforce"}):
+        assert api.post("/v1/policies", {"subject": "user:nobody", **body}).status == 400
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
@@ -209,6 +243,9 @@ def bad_calls(api, ended, active):
     assert api.post(f"{active}/pause", {})["code"] == "PauseUnsafe"  # the lease has no program
     while api.post("/v1/tokens", {"scope": "read"}).status == 201:
         pass  # until there are too many
+    while api.post("/v1/approvals", {"subject": "user:nobody"}).status == 201:
+        pass
+    assert api.post("/v1/policies", {"subject": "user:nobody", "policy": "warn"})["code"] == "Quota"
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "DELETE"])
@@ -280,6 +317,7 @@ def test_every_documented_answer_is_given(daemon, start_daemon):
     whatever_is_asked(daemon, start_daemon, api)
     refused_calls(daemon, api)
     room_that_is_not_there(daemon, api)
+    a_process_without_a_lease(daemon, api)
     ended, active = good_calls(daemon, api)
     bad_calls(api, ended, active)
     with FailingStore(daemon, daemon.api()):

@@ -14,7 +14,7 @@ import traceback
 
 import pytest
 
-from tests.support import pausing_scenarios, program_scenarios  # noqa: F401 - they register their scenarios
+from tests.support import enforcer_scenarios, pausing_scenarios, program_scenarios  # noqa: F401 - they register
 from tests.support.retrying import Retrying
 from tests.support.scenarios import SCENARIOS, scenario
 from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inodes, wait_until
@@ -22,9 +22,10 @@ from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inod
 CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
           '[queue]\nclaim_window = "{claim_window}"\nreserve_after = "500ms"\n'
           '[lease]\nlinger = "2s"\nreconnect = "4s"\ngrace = "{grace}"\n'
-          '[pause]\norphan_after = "{orphan_after}"\n')
+          '[pause]\norphan_after = "{orphan_after}"\n'
+          '[enforcer]\ninterval = "{enforcer_interval}"\n')
 
-SETTINGS = {"claim_window": "20s", "orphan_after": "24h", "grace": "500ms"}
+SETTINGS = {"claim_window": "20s", "orphan_after": "24h", "grace": "500ms", "enforcer_interval": "15s"}
 AT_ONCE = 20
 FEW = (0, 3, 6)  # the distance of the steps that each test run interrupts
 ALL_OTHERS = "test_interrupted_at_all_other_steps"

@@ -204,6 +204,30 @@ def report_of_a_keeper(scene):
     return program(scene) + "/report", {"start": 1, "warning": "disk full"}, {"start": 1}
 
 
+APPROVAL = {"subject": "user:nobody", "ttl_seconds": 600}
+POLICY = {"subject": "user:nobody", "policy": "warn"}
+
+
+@of("POST /v1/approvals")
+def approve(scene):
+    return "/v1/approvals", APPROVAL, dict(APPROVAL, ttl_seconds=601)
+
+
+@of("DELETE /v1/approvals/{id}")
+def revoke_approval(scene):
+    return f"/v1/approvals/{scene.api.post('/v1/approvals', APPROVAL)['id']}", None, None
+
+
+@of("POST /v1/policies")
+def set_policy(scene):
+    return "/v1/policies", POLICY, dict(POLICY, policy="observe")
+
+
+@of("DELETE /v1/policies/{id}")
+def remove_policy(scene):
+    return f"/v1/policies/{scene.api.post('/v1/policies', POLICY)['id']}", None, None
+
+
 def test_no_call_that_changes_something_is_left_out():
     changing = {f"{method.upper()} {path}" for method, path, _ in contract.documented() if method != "get"}
     assert {call for call, _ in MAKERS} == changing
@@ -216,7 +240,7 @@ def test_no_call_that_changes_something_is_left_out():
 
 def done(api):
     return (len(api.get("/v1/leases?all=true")["leases"]), len(api.get("/v1/tokens")["tokens"]),
-            api.get("/v1/consumers")["grants"])
+            api.get("/v1/consumers")["grants"], api.get("/v1/enforcer").body)
 
 
 @pytest.mark.parametrize("call, make", MAKERS, ids=[make.__name__ for _, make in MAKERS])
