@@ -77,11 +77,13 @@ TEST(Config, ReportsEveryErrorInTheOrderOfTheFile) {
 }
 
 TEST(Config, TellsLaterKeysFromWrongOnes) {
-  const Loaded loaded = parse("[enforcer]\npolicy = \"observe\"\npolice = 1\n[pauze]\nx = 1\n", "f");
+  const Loaded loaded = parse("[fairshare]\nwindow = \"1d\"\nwindo = 1\n[pauze]\nx = 1\n", "f");
   ASSERT_EQ(loaded.problems.size(), 3u);
   EXPECT_EQ(loaded.problems[0].kind, Kind::not_supported);
-  EXPECT_EQ(to_string(loaded.problems[0]),
-            "f:2:1: enforcer.policy: not supported by this version, which lacks the enforcer (remove the line)");
+  EXPECT_EQ(
+      to_string(loaded.problems[0]),
+      "f:2:1: fairshare.window: not supported by this version, which lacks fair share between tenants (remove the "
+      "line)");
   EXPECT_EQ(loaded.problems[1].kind, Kind::unknown_key);
   EXPECT_EQ(to_string(loaded.problems[2]), "f:4:2: pauze: unknown table – did you mean 'pause'? (write [pause])");
 }

@@ -156,9 +156,6 @@ constexpr Key table[] = {
 constexpr std::span<const List> list_table;  // no key of this version is a list
 
 constexpr LaterKey later_table[] = {
-    {"enforcer.grace", "the enforcer"},
-    {"enforcer.interval", "the enforcer"},
-    {"enforcer.policy", "the enforcer"},
     {"fairshare.window", "fair share between tenants"},
 };
 

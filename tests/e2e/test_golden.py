@@ -67,7 +67,7 @@ def test_no_daemon():
 
 def test_wrong_words():
     scene = Transcript()
-    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["enforce", "lease-1"],
+    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["tenant", "lease-1"],
                   ["why"], ["run"], ["run", "true"], ["run", "--vram", "8", "GiB", "--", "true"], ["free", "2", "GiB"],
                   ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
                   ["ps", "more"]):
@@ -87,7 +87,7 @@ def test_wrong_configuration(tmp_path):
     scene = Transcript()
     scene.hide(tmp_path, "DIR")
     file = tmp_path / "sublet.toml"
-    file.write_text('[queue]\nclaim_windo = "10s"\n[enforcer]\npolicy = "observe"\n[device]\nheadroom = "8Q"\n')
+    file.write_text('[queue]\nclaim_windo = "10s"\n[fairshare]\nwindow = "1d"\n[device]\nheadroom = "8Q"\n')
     alone(scene, "config", "check", "--file", file)
     alone(scene, "--dir", tmp_path, program="subletd")
     file.write_text("[queue\n")

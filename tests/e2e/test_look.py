@@ -236,7 +236,7 @@ def test_sizes_that_are_none(size, why):
 
 @pytest.mark.parametrize("arguments, says", [
     (["quueue"], "did you mean 'queue'"),
-    (["enforce", "lease-1"], "'enforce' is not in this version"),
+    (["tenant", "lease-1"], "'tenant' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
@@ -253,18 +253,18 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
         assert f"\n  {verb} " in text
-    for verb in ("enforce", "tenant", "stack", "simulate"):
+    for verb in ("tenant", "stack", "simulate"):
         assert f"\n  {verb} " not in text
 
 
 def test_a_wrong_configuration_names_line_and_key(tmp_path):
     file = tmp_path / "sublet.toml"
-    file.write_text('[queue]\nclaim_windo = "10s"\n[enforcer]\npolicy = "observe"\n[device]\nheadroom = "8Q"\n')
+    file.write_text('[queue]\nclaim_windo = "10s"\n[fairshare]\nwindow = "1d"\n[device]\nheadroom = "8Q"\n')
     done = alone("config", "check", "--file", file)
     assert done.returncode == 78
     lines = done.stderr.splitlines()
     assert lines[0].startswith(f"{file}:2:1: queue.claim_windo: unknown key – did you mean 'queue.claim_window'?")
-    assert lines[2].startswith(f"{file}:4:1: enforcer.policy: not supported by this version")
+    assert lines[2].startswith(f"{file}:4:1: fairshare.window: not supported by this version")
     assert lines[4].startswith(f"{file}:6:12: device.headroom: size '8Q' has the unknown unit 'Q'")
     assert [line[:8] for line in lines[1:6:2]] == ["  hint: "] * 3
     assert alone("config", "show", "--file", file).returncode == 78
