@@ -13,8 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The least time that a program gets to yield, however quick it was before: it may just be busy.
-constexpr Duration least_yield_time = 2s;
+// The least time that a program gets to yield, however quick it was before: a loop with uneven steps may reach its safe
+// point late.
+constexpr Duration least_yield_time = 10s;
 // Limit, as a multiple of the first time. Without it a program that answers just before its time is over gets twice as
 // long each time.
 constexpr int most_yield_times = 4;
@@ -132,7 +133,7 @@ Duration Stepper::yield_time(const Lease& lease) const {
   if (before == state_.costs_.entries().end()) return rules_.yield_timeout;
   // The longest of so few samples stands for the 99th percentile. The freed bytes say little about the time in which a
   // program gets to a place where it can stop.
-  Duration learned = least_yield_time;
+  Duration learned = std::min(least_yield_time, rules_.yield_timeout);
   for (const MoveSample& sample : before->second.curve.samples()) learned = std::max(learned, 2 * sample.took);
   learned = std::min(learned, most_yield_times * rules_.yield_timeout);
   // A consumer whose last attempt failed gets the whole time once more.
