@@ -180,6 +180,26 @@ def test_a_failure_leaves_all_bytes_at_one_place(torch, movable, monkeypatch):
     assert torch.equal(good, expected) and bad.nbytes() == 200
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_after_the_storages_are_empty_keeps_the_bytes(torch, movable, monkeypatch):
+    tensor, other = torch.randn(300), torch.randn(20)
+    expected, aside = tensor.clone(), sublet.torch.offload([tensor, other])
+    with monkeypatch.context() as patch:
+        patch.setattr(_torch_move, "release_caches", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            aside.on_pause()
+        assert torch.equal(tensor, expected) and aside.offloaded_bytes == 0
+        patch.setattr(_torch_move.HostCopy, "_fill", interrupt)  # the second Ctrl-C
+        with pytest.raises(KeyboardInterrupt):
+            aside.on_pause()
+    assert aside.offloaded_bytes == 1280, "the copy is kept"
+    aside.on_resume()
+    assert torch.equal(tensor, expected) and aside.offloaded_bytes == 0
+
+
 def test_memory_of_another_library_refuses_the_pause(torch, movable):
     mine, theirs = torch.randn(100), torch.randn(100)
     expected, array = mine.clone(), theirs.numpy()

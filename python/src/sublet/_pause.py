@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import enum
 import inspect
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import _background
 from ._aio import AsyncClient, async_client
@@ -19,6 +21,9 @@ ORDER_SECONDS = 50.0  # the daemon answers the question for orders after this ti
 MOST_DENIALS = 6  # a restarted daemon may not know yet that this process belongs to the lease
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 LEAVING = "the program gives its lease back"
+
+# The turn of a pause whose callbacks this thread or task runs.
+_turn: "contextvars.ContextVar[Optional[object]]" = contextvars.ContextVar("sublet_turn", default=None)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Pauses:
         self._changed = threading.Condition()
         self._listeners: List[Callable[[], None]] = []  # async safe points that wait
         self._phase = _Phase.RUNNING
-        self._busy = False  # a thread runs callbacks or waits for the resume order
+        self._turn: Optional[object] = None  # of the thread or task that runs callbacks or waits for the resume order
         self._order: Optional[Order] = None
         self._resume_number = 0  # of an unanswered resume order; 0: none
         self._over = False  # the lease has ended: no more orders come
@@ -81,79 +86,94 @@ class Pauses:
 
     def safe_point(self) -> bool:
         """See `Lease.safe_point`."""
-        if self._phase is _Phase.RUNNING:
+        if self._phase is _Phase.RUNNING or self._is_mine():
             return False
         if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
             raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
-        if not self._begin():
-            with self._changed:
-                self._changed.wait_for(lambda: not self._busy)
-            return True
-        try:
-            if self._phase is _Phase.ASKED:
-                order = self._start_yield()
-                if order is None:
-                    return False
-                try:
-                    self._on_pause(order)
-                except BaseException as problem:
-                    self._say(self._refused(problem))
-                    raise
-                self._say(self._yielded())
-            with self._changed:
-                self._changed.wait_for(self._may_resume)
-                self._phase = _Phase.RESUMING
+        with self._own_turn() as mine:
+            if mine:
+                return self._pause()
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn is None)
+        return self.safe_point() or True
+
+    def _pause(self) -> bool:
+        if self._phase is _Phase.ASKED:
+            order = self._start_yield()
+            if order is None:
+                return False
             try:
-                if self._on_resume is not None:
-                    self._on_resume()
-            except BaseException:
-                self._phase = _Phase.PAUSED
+                self._on_pause(order)
+            except BaseException as problem:
+                self._say(self._refused(problem))
                 raise
-            self._say(self._resumed())
-            return True
-        finally:
-            self._end()
+            self._say(self._yielded())
+        with self._changed:
+            self._changed.wait_for(self._may_resume)
+            self._phase = _Phase.RESUMING
+        try:
+            if self._on_resume is not None:
+                self._on_resume()
+        except BaseException:
+            self._phase = _Phase.PAUSED
+            raise
+        self._say(self._resumed())
+        return True
 
     async def async_safe_point(self) -> bool:
         """See `Lease.async_safe_point`."""
-        if self._phase is _Phase.RUNNING:
+        if self._phase is _Phase.RUNNING or self._is_mine():
             return False
-        if not self._begin():
-            await self._until(lambda: not self._busy)
-            return True
-        try:
-            if self._phase is _Phase.ASKED:
-                order = self._start_yield()
-                if order is None:
-                    return False
-                try:
-                    await _finish(self._on_pause(order))
-                except BaseException as problem:
-                    await self._say_async(self._refused(problem))
-                    raise
-                await self._say_async(self._yielded())
-            await self._until(self._may_resume)
-            self._phase = _Phase.RESUMING
+        with self._own_turn() as mine:
+            if mine:
+                return await self._pause_async()
+        await self._until(lambda: self._turn is None)
+        return await self.async_safe_point() or True
+
+    async def _pause_async(self) -> bool:
+        if self._phase is _Phase.ASKED:
+            order = self._start_yield()
+            if order is None:
+                return False
             try:
-                if self._on_resume is not None:
-                    await _finish(self._on_resume())
-            except BaseException:
-                self._phase = _Phase.PAUSED
+                await _finish(self._on_pause(order))
+            except BaseException as problem:
+                await self._say_async(self._refused(problem))
                 raise
-            await self._say_async(self._resumed())
-            return True
+            await self._say_async(self._yielded())
+        await self._until(self._may_resume)
+        self._phase = _Phase.RESUMING
+        try:
+            if self._on_resume is not None:
+                await _finish(self._on_resume())
+        except BaseException:
+            self._phase = _Phase.PAUSED
+            raise
+        await self._say_async(self._resumed())
+        return True
+
+    def _is_mine(self) -> bool:
+        """True inside a callback of this pause."""
+        return self._turn is not None and _turn.get() is self._turn
+
+    @contextlib.contextmanager
+    def _own_turn(self) -> Iterator[bool]:
+        """Gives True if no other thread or task runs the callbacks; then the caller runs them."""
+        mine = object()
+        with self._changed:
+            if self._turn is None:
+                self._turn = mine
+        if self._turn is not mine:
+            yield False
+            return
+        before = _turn.set(mine)
+        try:
+            yield True
         finally:
-            self._end()
-
-    def _begin(self) -> bool:
-        with self._changed:
-            mine, self._busy = not self._busy, True
-            return mine
-
-    def _end(self) -> None:
-        with self._changed:
-            self._busy = False
-            self._notify()
+            _turn.reset(before)
+            with self._changed:
+                self._turn = None
+                self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has the function called at each change, in any thread and with the lock held."""

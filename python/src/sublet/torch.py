@@ -101,13 +101,23 @@ class Offload:
         return 0 if self._copy is None else self._copy.nbytes
 
     def on_pause(self, order: Optional[Order] = None) -> None:
-        """Moves all bytes on the card to the host and empties the CUDA cache. An exception leaves them on the card."""
+        """Moves all bytes on the card to the host and empties the CUDA cache.
+
+        After an exception the bytes are on the card. If they cannot be moved back, `offloaded_bytes` is above 0 and
+        `on_resume()` tries again.
+        """
         if self._copy is not None:
-            return
+            if self._copy.is_whole:
+                return
+            self.on_resume()  # an earlier failure left a part of the bytes at each place
         torch = _torch()
-        copy = _torch_move.HostCopy(torch, _torch_move.storages_of(torch, self._things))
-        copy.save()
-        self._copy = copy
+        copy = self._copy = _torch_move.HostCopy(torch, _torch_move.storages_of(torch, self._things))
+        try:
+            copy.save()
+        except BaseException:
+            if not copy.is_on_host:
+                self._copy = None
+            raise
 
     def on_resume(self) -> None:
         """Moves the bytes back. An exception leaves them in host memory, and another call tries again."""
