@@ -86,16 +86,17 @@ class Pauses:
 
     def safe_point(self) -> bool:
         """See `Lease.safe_point`."""
-        if self._phase is _Phase.RUNNING or self._is_mine():
-            return False
-        if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
-            raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
-        with self._own_turn() as mine:
-            if mine:
-                return self._pause()
-        with self._changed:
-            self._changed.wait_for(lambda: self._turn is None)
-        return self.safe_point() or True
+        waited = False
+        while self._phase is not _Phase.RUNNING and not self._is_mine():
+            if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
+                raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
+            with self._own_turn() as mine:
+                if mine:
+                    return self._pause() or waited
+            with self._changed:
+                self._changed.wait_for(lambda: self._turn is None)
+            waited = True  # if the other thread failed, the program is still paused
+        return waited
 
     def _pause(self) -> bool:
         if self._phase is _Phase.ASKED:
@@ -122,13 +123,14 @@ class Pauses:
 
     async def async_safe_point(self) -> bool:
         """See `Lease.async_safe_point`."""
-        if self._phase is _Phase.RUNNING or self._is_mine():
-            return False
-        with self._own_turn() as mine:
-            if mine:
-                return await self._pause_async()
-        await self._until(lambda: self._turn is None)
-        return await self.async_safe_point() or True
+        waited = False
+        while self._phase is not _Phase.RUNNING and not self._is_mine():
+            with self._own_turn() as mine:
+                if mine:
+                    return await self._pause_async() or waited
+            await self._until(lambda: self._turn is None)
+            waited = True
+        return waited
 
     async def _pause_async(self) -> bool:
         if self._phase is _Phase.ASKED:
@@ -160,20 +162,20 @@ class Pauses:
     def _own_turn(self) -> Iterator[bool]:
         """Gives True if no other thread or task runs the callbacks; then the caller runs them."""
         mine = object()
-        with self._changed:
-            if self._turn is None:
-                self._turn = mine
-        if self._turn is not mine:
-            yield False
-            return
-        before = _turn.set(mine)
+        before = _turn.get()
         try:
-            yield True
-        finally:
-            _turn.reset(before)
             with self._changed:
-                self._turn = None
-                self._notify()
+                if self._turn is None:
+                    self._turn = mine
+            if self._turn is mine:
+                _turn.set(mine)
+            yield self._turn is mine
+        finally:
+            with self._changed:
+                if self._turn is mine:
+                    _turn.set(before)
+                    self._turn = None
+                    self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has the function called at each change, in any thread and with the lock held."""
@@ -273,9 +275,9 @@ class Pauses:
         with self._changed:
             self._leaving = True
             self._notify()
-            if self._phase is _Phase.ASKED and self._order is not None and not self._busy:
+            if self._phase is _Phase.ASKED and self._order is not None and self._turn is None:
                 answer = self._answer(self._order.number, "refused", LEAVING)
-            elif self._resume_number != 0 and not self._busy:
+            elif self._resume_number != 0 and self._turn is None:
                 answer = self._answer(self._resume_number, "resumed")
             if answer is not None:
                 self._phase, self._resume_number = _Phase.RUNNING, 0
