@@ -68,3 +68,47 @@ def test_a_safe_point_in_a_task_of_a_callback_does_not_wait(place):
             assert pause.wait(60) == 1 and inside == [False]
 
     asyncio.run(main())
+
+
+def paused(place, program, **options):
+    """Returns a lease that is paused, and the thread of its safe point."""
+    lease = sublet.lease("3GiB", on_pause=program.append, on_resume=lambda: program.append("resume"), **options)
+    lease.acquire()
+    pause = is_asked(place, lease)
+    errors = []
+
+    def work():
+        try:
+            lease.safe_point()
+        except sublet.SubletError as problem:
+            errors.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert pause.wait(60) == 0
+    return lease, thread, errors
+
+
+def test_a_release_by_another_thread_during_a_pause_calls_no_on_resume(place):
+    calls = []
+    lease, thread, errors = paused(place, calls)
+    with place.daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "other"):
+        wait_until(lambda: place.leases("active"), "another program has the memory")
+        lease.release()
+        thread.join(60)
+        assert len(calls) == 1 and "resume" not in calls, "the memory is not there"
+        assert isinstance(errors[0], sublet.NotHeld) and lease.paused
+        place.daemon.cli("release", "other", check=0)
+    wait_until(lambda: not place.leases(), "the lease has ended")
+    assert "resume" not in calls
+
+
+def test_an_end_during_a_pause_without_a_resume_order_calls_no_on_resume(place):
+    calls = []
+    lease, thread, errors = paused(place, calls)
+    with lease._pauses._changed:  # a daemon that ends a paused lease at once
+        lease._pauses._over = True
+        lease._pauses._notify()
+    thread.join(60)
+    assert len(calls) == 1 and type(errors[0]) is sublet.LeaseEnded
+    lease.release()

@@ -311,7 +311,9 @@ class Lease:
         After an order to yield it calls `on_pause` in this thread, blocks until the resume order, calls `on_resume`,
         and returns True. Other threads that get here block meanwhile. If `on_pause` raises, the pause is refused, the
         program keeps its memory, and the exception propagates. If `on_resume` raises, the exception propagates, the
-        lease stays paused, and the next safe point calls `on_resume` again. Returns False without an order.
+        lease stays paused, and the next safe point calls `on_resume` again. If the lease is given back or ends during
+        the pause, it raises `NotHeld` or `LeaseEnded` without `on_resume`. Returns False without an order, and inside
+        a callback.
         """
         pauses = self._pauses_here()
         return pauses is not None and pauses.safe_point()

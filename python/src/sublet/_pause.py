@@ -15,12 +15,13 @@ from . import _background
 from ._aio import AsyncClient, async_client
 from ._flow import Flow, path_of
 from ._http import Call, Client
-from .errors import Denied, NotFound, Stale, SubletError
+from .errors import Denied, LeaseEnded, NotFound, NotHeld, Stale, SubletError
 
 ORDER_SECONDS = 50.0  # the daemon answers the question for orders after this time
 MOST_DENIALS = 6  # a restarted daemon may not know yet that this process belongs to the lease
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 LEAVING = "the program gives its lease back"
+_GONE = "what on_pause saved is not back; take another lease before you load it"
 
 # The turn of a pause whose callbacks this thread or task runs.
 _turn: "contextvars.ContextVar[Optional[object]]" = contextvars.ContextVar("sublet_turn", default=None)
@@ -78,6 +79,11 @@ class Pauses:
         """True from the return of `on_pause` until `on_resume` has returned."""
         return self._phase in (_Phase.PAUSED, _Phase.RESUMING)
 
+    @property
+    def has_begun(self) -> bool:
+        """True from the call of `on_pause` until `on_resume` has returned or the lease has ended."""
+        return self._phase not in (_Phase.RUNNING, _Phase.ASKED) and not self._over
+
     def registration(self) -> Call:
         return Call("POST", path_of(self.lease, "/cooperate"), {"way": "poll", "residue_bytes": self.residue},
                     lease_token=self._token)
@@ -111,7 +117,7 @@ class Pauses:
             self._say(self._yielded())
         with self._changed:
             self._changed.wait_for(self._may_resume)
-            self._phase = _Phase.RESUMING
+        self._start_resume()
         try:
             if self._on_resume is not None:
                 self._on_resume()
@@ -144,7 +150,7 @@ class Pauses:
                 raise
             await self._say_async(self._yielded())
         await self._until(self._may_resume)
-        self._phase = _Phase.RESUMING
+        self._start_resume()
         try:
             if self._on_resume is not None:
                 await _finish(self._on_resume())
@@ -214,6 +220,17 @@ class Pauses:
             self._phase = _Phase.YIELDING
             return self._order
 
+    def _start_resume(self) -> None:
+        """Raises an error without a resume order, since the memory may belong to another program then."""
+        with self._changed:
+            ordered = self._resume_number != 0
+            self._phase = _Phase.RESUMING if ordered else _Phase.PAUSED
+        if ordered:
+            return
+        if self._leaving:
+            raise NotHeld(f"{self.lease} was given back while the program was paused", _GONE)
+        raise LeaseEnded(f"{self.lease} has ended while the program was paused", _GONE)
+
     # --- answers ---
 
     def _refused(self, problem: BaseException) -> Optional[Call]:
@@ -275,12 +292,12 @@ class Pauses:
         with self._changed:
             self._leaving = True
             self._notify()
-            if self._phase is _Phase.ASKED and self._order is not None and self._turn is None:
+            if self._phase is _Phase.ASKED and self._order is not None:
                 answer = self._answer(self._order.number, "refused", LEAVING)
+                self._phase = _Phase.RUNNING
             elif self._resume_number != 0 and self._turn is None:
                 answer = self._answer(self._resume_number, "resumed")
-            if answer is not None:
-                self._phase, self._resume_number = _Phase.RUNNING, 0
+                self._resume_number = 0
         if answer is not None:
             yield answer
 
@@ -359,7 +376,8 @@ class Pauses:
                     self._notify()
                 return None
             if self._leaving or self._phase in (_Phase.RUNNING, _Phase.ASKED):
-                self._phase = _Phase.RUNNING
+                if self._phase is _Phase.ASKED:
+                    self._phase = _Phase.RUNNING
                 return self._answer(number, "resumed")
             self._resume_number = number
             self._notify()
