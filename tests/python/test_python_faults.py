@@ -183,6 +183,22 @@ def test_a_lease_in_a_forked_child_is_inside_that_of_its_parent(place):
         assert in_child(after_its_end) == str((False, "lease-2"))
 
 
+def test_a_child_does_not_take_its_ended_parents_devices_for_a_wish(start_place):
+    place = start_place("3x4GiB")
+    text = "import sublet\nwith sublet.lease('1GiB') as lease: print(lease.nested)\n"
+
+    def own():
+        place.daemon.cli("release", lease.id, "--force", check=0)
+        with sublet.lease("1GiB") as mine:
+            return mine.nested
+
+    with sublet.lease("1GiB", gpus=2) as lease:
+        env = {**place.env(), **lease.env}
+        assert in_child(own) == "False"
+        child = place.daemon.spawn("python3", "-c", text, env=env)
+        assert child.communicate(timeout=60)[0] == "False\n", "a program started by it does not either"
+
+
 def test_a_spawned_child_is_inside_the_lease_of_its_parent(place):
     text = "import sublet\nwith sublet.lease('1GiB') as lease: print(lease.nested, lease.id)\n"
     with sublet.lease("3GiB") as lease:

@@ -84,6 +84,28 @@ def test_initialised_cuda_keeps_its_variables(place, monkeypatch):
         assert "CUDA_VISIBLE_DEVICES" not in os.environ and lease.env["CUDA_VISIBLE_DEVICES"] == lease.device
 
 
+def test_after_the_first_use_of_cuda_a_lease_is_on_a_device_that_cuda_sees(start_place, monkeypatch):
+    class Torch:
+        class cuda:
+            is_initialized = staticmethod(lambda: bool(used))
+
+    used = []
+    place = start_place("3x4GiB")
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setattr("sublet._held._fixed", None)
+    with sublet.lease("1GiB", gpu="gpu1") as first:
+        used.append("cuda")
+    with place.daemon.spawn("sublet", "hold", "--vram", "2GiB", "--gpu", "gpu1", "--tag", "other"):
+        wait_until(lambda: place.leases("active"), "other devices have more free memory")
+        with sublet.lease("1GiB") as second:
+            assert second.devices == first.devices, "CUDA sees no other device"
+        place.daemon.cli("release", "other", check=0)
+    with pytest.raises(sublet.BadRequest, match="1 of 3 devices"):
+        sublet.lease("1GiB", gpus=2).acquire()
+    with sublet.lease("1GiB", gpu="gpu0") as third:
+        assert third.devices != first.devices, "a device by name may be for a child program"
+
+
 def test_several_leases_show_all_their_devices(start_place):
     start_place("2x4GiB")
     first, second = sublet.lease("1GiB", gpu="gpu1"), sublet.lease("1GiB", gpu="gpu0")

@@ -173,8 +173,8 @@ class Lease:
             self._join(outer, int(self._body["vram_bytes"]))
         else:
             body: Dict[str, Any] = {**self._body, "owner": {"pid": os.getpid()}}
-            if body.get("device") is None and body.get("devices", 1) == 1:
-                body["device"] = yield from _outer.wished_device()
+            if body.get("device") is None:
+                body["device"] = yield from _outer.wished_device(int(body.get("devices", 1)))
             document = yield from acquire(body, self._wish)
             self._token = str(document.pop("token"))
             self._document = document
