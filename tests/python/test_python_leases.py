@@ -227,6 +227,18 @@ def test_a_decorated_function_has_a_lease_for_each_call(place):
     assert place.leases() == []
 
 
+def test_a_generator_is_refused_by_the_decorator():
+    def numbers():
+        yield 1
+
+    async def async_numbers():
+        yield 1
+
+    for function in (numbers, async_numbers):
+        with pytest.raises(TypeError, match="is a generator"):
+            sublet.leased("1GiB")(function)
+
+
 def test_run_gives_the_exit_status(place):
     done = sublet.run(["sh", "-c", "echo $SUBLET_LEASE_BYTES; exit 7"], vram="1GiB", name="job", capture_output=True,
                       text=True)
