@@ -209,6 +209,19 @@ def test_memory_of_another_library_refuses_the_pause(torch, movable):
     assert torch.equal(mine, expected) and (array == theirs.numpy()).all() and aside.offloaded_bytes == 0
 
 
+def test_an_argument_without_known_tensors_is_refused(torch):
+    class Average:
+        def __init__(self):
+            self.shadow = [torch.ones(10)]
+
+    model, optimizer = training(torch)
+    optimizer.param_groups[0]["extra"] = Average()
+    sublet.torch.offload(model, optimizer, {"step": 3, "name": "a", "dtype": torch.float32, "none": None})
+    for thing in (Average(), [model, {"average": Average()}], model.parameters()):
+        with pytest.raises(TypeError, match="finds no tensors in an object of the type (Average|generator|.*Average)"):
+            sublet.torch.offload(thing)
+
+
 def test_the_host_copy_is_freed(torch, movable):
     tensor = torch.randn(1000)
     aside = sublet.torch.offload(tensor)
@@ -294,6 +307,13 @@ def test_a_measurement_suggests_a_tenth_more_in_whole_mib(card):
     assert measured.result == 3 and measured.peak_bytes == 5 * GIB - 3
     assert measured.suggested_bytes == 5632 * MIB and measured.suggested == "5632MiB"
     assert sublet.torch.measure(int).peak_bytes == 5 * GIB - 3 + 512 * MIB
+
+
+def test_a_measurement_makes_no_context_on_unused_devices(card):
+    named = []
+    card.cuda.max_memory_reserved = lambda index: card.peak if index else 0
+    card.cuda.reset_peak_memory_stats = card.cuda.synchronize = named.append
+    assert sublet.torch.measure(int, context=0).peak_bytes == card.peak and set(named) == {1}
 
 
 def test_a_measurement_without_a_card_is_refused(torch):

@@ -56,7 +56,7 @@ def _script_name() -> str:
 def leased(vram: Size, **options: Any) -> Callable[[_F], _F]:
     """Decorates a function or a coroutine function: each call runs under a lease of its own.
 
-    The options are those of `sublet.lease`. Generators are refused by `TypeError`, since their body runs after the call.
+    The options are those of `sublet.lease`. Generators raise `TypeError`, since their body runs after the call.
     """
     def decorate(function: _F) -> _F:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

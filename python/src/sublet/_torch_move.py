@@ -15,6 +15,7 @@ from ._size import format_size
 from .errors import InUse
 
 CHUNK = 256 << 20  # bytes; PyTorch rounds pinned memory up to a power of two
+_PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def is_on_card(device: Any) -> bool:
@@ -23,11 +24,13 @@ def is_on_card(device: Any) -> bool:
 
 
 def tensors_of(torch: Any, root: Any) -> Iterator[Any]:
-    """Gives the tensors of a module, an optimizer, a tensor, or of a collection of them; some may come twice."""
+    """Gives the tensors of a module, an optimizer, a tensor, or of a collection of them; some may come twice. Raises
+    `TypeError` for other objects, whose tensors it cannot find. Plain values have none.
+    """
     seen: Set[int] = set()
-    left = [root]
+    left = [(root, True)]
     while left:
-        thing = left.pop()
+        thing, strict = left.pop()
         if isinstance(thing, torch.Tensor):
             yield thing
             if thing.is_leaf and thing.grad is not None:
@@ -35,13 +38,16 @@ def tensors_of(torch: Any, root: Any) -> Iterator[Any]:
         elif id(thing) in seen:
             continue
         elif isinstance(thing, torch.nn.Module):
-            left += [*thing.parameters(), *thing.buffers()]
+            left += [(part, False) for part in (*thing.parameters(), *thing.buffers())]
         elif hasattr(thing, "param_groups") and hasattr(thing, "state"):
-            left += [thing.param_groups, thing.state]
+            left += [(thing.param_groups, False), (thing.state, False)]  # each optimizer has objects of its own there
         elif isinstance(thing, Mapping):
-            left += thing.values()
-        elif isinstance(thing, (list, tuple, set)):
-            left += thing
+            left += [(part, strict) for part in thing.values()]
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            left += [(part, strict) for part in thing]
+        elif strict and thing is not None and not isinstance(thing, _PLAIN + (torch.dtype, torch.device)):
+            raise TypeError(f"offload() finds no tensors in an object of the type {type(thing).__qualname__}; give it "
+                            "the tensors themselves, in a list or dictionary")
         seen.add(id(thing))
 
 
