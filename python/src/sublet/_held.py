@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Dict, Optional, Protocol, Tuple
 
-from .errors import SubletError
+from .errors import DaemonUnavailable, SubletError
 
 OURS = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "SUBLET_HOST", "SUBLET_LEASE", "SUBLET_LEASE_BYTES")
 
@@ -158,8 +158,12 @@ def _forked() -> None:
 
 def _exit() -> None:
     for lease in list(_held.values()):
-        with contextlib.suppress(SubletError, OSError):
+        try:
             lease.give_back_at_exit()
+        except DaemonUnavailable:
+            return  # no try for each lease
+        except (SubletError, OSError):
+            continue
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -301,6 +301,12 @@ class Pauses:
         if answer is not None:
             yield answer
 
+    def stay(self) -> None:
+        """After `leave`: the lease could not be given back."""
+        with self._changed:
+            self._leaving = False
+            self._notify()
+
     def withdraw(self) -> Flow[None]:
         """Ends the registration for a lease that lives on. Refused while the program is paused."""
         yield Call("DELETE", path_of(self.lease, "/cooperate"), lease_token=self._token)
