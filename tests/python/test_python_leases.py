@@ -205,6 +205,24 @@ def test_a_lease_inside_sublet_run_uses_its_lease(place):
     assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or resize first: .*lease-1 SIZE\n", done.stdout)
 
 
+def test_a_lease_inside_an_ended_lease_is_refused(place):
+    with sublet.lease("2GiB") as outer:
+        place.daemon.cli("release", outer.id, "--force", check=0)
+        with pytest.raises(sublet.LeaseEnded, match=outer.id):
+            sublet.lease("1GiB").acquire()
+    assert place.leases() == []
+
+
+def test_a_folder_with_a_slash_at_its_end_names_the_same_daemon(place, tmp_path, monkeypatch):
+    (tmp_path / "sublet").mkdir()
+    (tmp_path / "sublet/sublet.sock").symlink_to(place.daemon.socket)
+    monkeypatch.delenv("SUBLET_HOST")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path}/")
+    with sublet.lease("2GiB") as outer, sublet.lease("1GiB") as inner:
+        assert inner.nested and inner.id == outer.id
+        assert os.environ["SUBLET_HOST"] == f"unix://{tmp_path}/sublet/sublet.sock"
+
+
 def test_a_copied_variable_is_no_outer_lease(place, monkeypatch):
     with place.daemon.spawn("sublet", "hold", "--vram", "2GiB", "--tag", "other"):
         other = wait_until(lambda: place.leases("active"), "the other lease is there")[0]

@@ -197,11 +197,13 @@ class Lease:
         while current is not None and current._outer is not None:
             current = current._outer
         if current is not None and current._held and current._client is self._client:
+            document: Document = yield Call("GET", path_of(current.id))
             if current._pid == os.getpid():
+                if document["state"] == "ended":
+                    raise ended_error(document)
                 self._outer = current
-                return current._known()
-            document: Document = yield Call("GET", path_of(current.id))  # it is a parent's
-            if document["state"] in _outer.GRANTED:
+                return document
+            if document["state"] in _outer.GRANTED:  # it is a parent's
                 return document
         found = yield from _outer.named_lease(self._client.endpoint)
         return found
