@@ -285,3 +285,14 @@ def test_a_callback_that_fails_is_told_and_tried_again(shell, place, aside, capf
     shell.cell("pass")
     assert aside.calls == ["pause", "resume", "resume"]
     wait_until(lambda: state(place) == "active", "it has its bytes")
+
+
+def test_after_an_end_during_a_pause_cells_run_and_the_loss_is_told(shell, place, aside, capfd):
+    place.daemon.cli("pause", "mine", check=0)
+    pauses = shell.ipython.magics_manager.magics["line"]["sublet"].__self__.lease._pauses
+    with pauses._changed:  # a daemon that ends a paused lease at once
+        pauses._over = True
+        pauses._notify()
+    shell.cell("ran = True")
+    assert aside.calls == ["pause"] and "take another lease" in capfd.readouterr().err
+    shell.cell("%sublet release")

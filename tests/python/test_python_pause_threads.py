@@ -112,3 +112,34 @@ def test_an_end_during_a_pause_without_a_resume_order_calls_no_on_resume(place):
     thread.join(60)
     assert len(calls) == 1 and type(errors[0]) is sublet.LeaseEnded
     lease.release()
+
+
+def test_a_release_while_on_resume_fails_ends_the_lease(place):
+    begun, released = threading.Event(), threading.Event()
+
+    def on_resume():
+        begun.set()
+        assert released.wait(60)
+        raise sublet.NotFound("no bytes")
+
+    lease = sublet.lease("1GiB", on_pause=lambda order: None, on_resume=on_resume).acquire()
+    pause = is_asked(place, lease)
+    errors = []
+
+    def work():
+        try:
+            lease.safe_point()
+        except sublet.NotFound as problem:
+            errors.append(problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert pause.wait(60) == 0
+    resume = place.daemon.spawn("sublet", "resume", lease.id)
+    assert begun.wait(60)
+    lease.release()
+    released.set()
+    thread.join(60)
+    assert len(errors) == 1
+    wait_until(lambda: not place.leases(), "the lease has ended")
+    resume.wait(60)

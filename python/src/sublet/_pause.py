@@ -122,7 +122,7 @@ class Pauses:
             if self._on_resume is not None:
                 self._on_resume()
         except BaseException:
-            self._phase = _Phase.PAUSED
+            self._say(self._resumed(False))
             raise
         self._say(self._resumed())
         return True
@@ -155,7 +155,7 @@ class Pauses:
             if self._on_resume is not None:
                 await _finish(self._on_resume())
         except BaseException:
-            self._phase = _Phase.PAUSED
+            await self._say_async(self._resumed(False))
             raise
         await self._say_async(self._resumed())
         return True
@@ -249,10 +249,12 @@ class Pauses:
         assert self._order is not None
         return None if overtaken else self._answer(self._order.number, "yielded")
 
-    def _resumed(self) -> Optional[Call]:
+    def _resumed(self, done: bool = True) -> Optional[Call]:
         with self._changed:
+            self._phase = _Phase.RUNNING if done else _Phase.PAUSED
+            if not done and not self._leaving:
+                return None  # the next safe point tries again
             number, self._resume_number = self._resume_number, 0
-            self._phase = _Phase.RUNNING
         return self._answer(number, "resumed") if number else None
 
     def _answer(self, number: int, word: str, detail: str = "") -> Call:
