@@ -180,6 +180,17 @@ def test_an_interrupt_withdraws_the_request(shell, place, full):
     assert isinstance(shell.error("%sublet 2GiB --timeout 0.1"), sublet.WaitTimeout)
 
 
+def test_an_interrupt_right_after_the_grant_keeps_the_lease_in_view(shell, place, monkeypatch):
+    from sublet import jupyter
+    with monkeypatch.context() as patch:
+        patch.setattr(jupyter, "_text", lambda lease: signal.raise_signal(signal.SIGINT))
+        assert isinstance(shell.error("%sublet 1GiB"), KeyboardInterrupt)
+        assert len(place.leases("active")) == 1
+        assert isinstance(shell.error("%%sublet 1GiB\npass"), KeyboardInterrupt)
+    shell.cell("%sublet release")
+    assert place.leases() == []
+
+
 class Bytes:
     """Stands for the tensors of a notebook."""
 
@@ -242,6 +253,7 @@ def test_the_cell_that_loads_the_extension_is_not_disturbed_either(shell, place)
     assert shell.cell(text) is True and shell.ipython.user_ns["before"] == []
     place.daemon.cli("pause", "mine", check=0)
     assert state(place) == "paused"
+    place.daemon.cli("resume", "mine", check=0)
     shell.cell("%sublet release")
 
 
@@ -258,9 +270,12 @@ def test_an_interrupted_cell_does_not_run_during_a_pause(shell, place, aside, ca
     assert "paused" in str(shell.error("ran = True"))
     thread.join()
     assert "ran" not in shell.ipython.user_ns and state(place) == "paused"
-    shell.cell("%sublet release")
-    wait_until(lambda: not place.leases(), "a paused lease can be given back")
+    refused = shell.error("%sublet release")
+    assert isinstance(refused, sublet.InUse) and "sublet resume" in refused.hint and state(place) == "paused"
+    place.daemon.cli("resume", "mine", check=0)
     shell.cell("ran = True")
+    shell.cell("%sublet release")
+    assert place.leases() == [] and aside.calls == ["pause", "resume"]
 
 
 def test_a_callback_that_fails_is_told_and_tried_again(shell, place, aside, capfd):
@@ -270,3 +285,14 @@ def test_a_callback_that_fails_is_told_and_tried_again(shell, place, aside, capf
     shell.cell("pass")
     assert aside.calls == ["pause", "resume", "resume"]
     wait_until(lambda: state(place) == "active", "it has its bytes")
+
+
+def test_after_an_end_during_a_pause_cells_run_and_the_loss_is_told(shell, place, aside, capfd):
+    place.daemon.cli("pause", "mine", check=0)
+    pauses = shell.ipython.magics_manager.magics["line"]["sublet"].__self__.lease._pauses
+    with pauses._changed:  # a daemon that ends a paused lease at once
+        pauses._over = True
+        pauses._notify()
+    shell.cell("ran = True")
+    assert aside.calls == ["pause"] and "take another lease" in capfd.readouterr().err
+    shell.cell("%sublet release")

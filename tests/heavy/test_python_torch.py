@@ -180,6 +180,26 @@ def test_a_failure_leaves_all_bytes_at_one_place(torch, movable, monkeypatch):
     assert torch.equal(good, expected) and bad.nbytes() == 200
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_after_the_storages_are_empty_keeps_the_bytes(torch, movable, monkeypatch):
+    tensor, other = torch.randn(300), torch.randn(20)
+    expected, aside = tensor.clone(), sublet.torch.offload([tensor, other])
+    with monkeypatch.context() as patch:
+        patch.setattr(_torch_move, "release_caches", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            aside.on_pause()
+        assert torch.equal(tensor, expected) and aside.offloaded_bytes == 0
+        patch.setattr(_torch_move.HostCopy, "_fill", interrupt)  # the second Ctrl-C
+        with pytest.raises(KeyboardInterrupt):
+            aside.on_pause()
+    assert aside.offloaded_bytes == 1280, "the copy is kept"
+    aside.on_resume()
+    assert torch.equal(tensor, expected) and aside.offloaded_bytes == 0
+
+
 def test_memory_of_another_library_refuses_the_pause(torch, movable):
     mine, theirs = torch.randn(100), torch.randn(100)
     expected, array = mine.clone(), theirs.numpy()
@@ -187,6 +207,19 @@ def test_memory_of_another_library_refuses_the_pause(torch, movable):
     with pytest.raises(sublet.InUse, match="leave this tensor out"):
         aside.on_pause()
     assert torch.equal(mine, expected) and (array == theirs.numpy()).all() and aside.offloaded_bytes == 0
+
+
+def test_an_argument_without_known_tensors_is_refused(torch):
+    class Average:
+        def __init__(self):
+            self.shadow = [torch.ones(10)]
+
+    model, optimizer = training(torch)
+    optimizer.param_groups[0]["extra"] = Average()
+    sublet.torch.offload(model, optimizer, {"step": 3, "name": "a", "dtype": torch.float32, "none": None})
+    for thing in (Average(), [model, {"average": Average()}], model.parameters()):
+        with pytest.raises(TypeError, match="finds no tensors in an object of the type (Average|generator|.*Average)"):
+            sublet.torch.offload(thing)
 
 
 def test_the_host_copy_is_freed(torch, movable):
@@ -274,6 +307,13 @@ def test_a_measurement_suggests_a_tenth_more_in_whole_mib(card):
     assert measured.result == 3 and measured.peak_bytes == 5 * GIB - 3
     assert measured.suggested_bytes == 5632 * MIB and measured.suggested == "5632MiB"
     assert sublet.torch.measure(int).peak_bytes == 5 * GIB - 3 + 512 * MIB
+
+
+def test_a_measurement_makes_no_context_on_unused_devices(card):
+    named = []
+    card.cuda.max_memory_reserved = lambda index: card.peak if index else 0
+    card.cuda.reset_peak_memory_stats = card.cuda.synchronize = named.append
+    assert sublet.torch.measure(int, context=0).peak_bytes == card.peak and set(named) == {1}
 
 
 def test_a_measurement_without_a_card_is_refused(torch):

@@ -2,8 +2,10 @@
 """Leases in asyncio: many at once over few connections, waits over one stream, cancellation."""
 import asyncio
 import contextlib
+import gc
 import os
 import signal
+import weakref
 
 import pytest
 
@@ -225,3 +227,40 @@ def test_no_daemon_is_an_error_here_too(place):
             await sublet.lease("1GiB").__aenter__()
 
     asyncio.run(main())
+
+
+def test_ended_loops_are_freed(place):
+    async def main():
+        async with sublet.lease("1GiB") as lease:
+            await asyncio.gather(*(lease.async_resize("1GiB") for _ in range(_aio.MOST_CONNECTIONS + 1)))
+            waits = asyncio.create_task(sublet.lease("4GiB", timeout=0.1).__aenter__())
+            with pytest.raises(sublet.SubletError):
+                await waits
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(main()) for _ in range(3)]
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+
+
+class OtherTransport(asyncio.BaseTransport):
+    """A transport that is no asyncio.Transport, as that of uvloop."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.write, self.close = inner.write, inner.close
+
+
+def test_an_event_loop_may_have_transports_of_its_own(place, monkeypatch):
+    for kind in (_aio._Wire, _aio._EventWire):
+        made = kind.connection_made
+        monkeypatch.setattr(kind, "connection_made",
+                            lambda self, transport, made=made: made(self, OtherTransport(transport)))
+
+    async def main():
+        async with sublet.lease("1GiB"):
+            client = _aio.async_client(sublet._endpoint.resolve())
+            async with client.listening("lease-1"):
+                return sublet.current().id
+
+    assert asyncio.run(main()) == "lease-1" and place.leases() == []

@@ -99,6 +99,32 @@ def test_a_daemon_that_stays_away_is_disconnected(place, monkeypatch):
     assert isinstance(away.value, sublet.DaemonUnavailable) and away.value.numbers["waited_seconds"] >= 0.1
 
 
+def test_a_release_that_failed_can_be_repeated(place, monkeypatch):
+    lease = sublet.lease("1GiB", on_pause=lambda order: None).acquire()
+    place.daemon.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr("sublet._lease.RECONNECT_SECONDS", 0.1)
+        with pytest.raises(sublet.Disconnected):
+            lease.release()
+    assert lease.held and lease.safe_point() is False
+    place.daemon.start()
+    assert len(place.leases()) == 1
+    lease.release()
+    assert not lease.held and place.leases() == []
+
+
+def test_the_interpreter_ends_soon_although_the_daemon_stands_still(place):
+    text = "import sublet._lease; sublet._lease.BRIEF_SECONDS = 0.5\n" + HOLD
+    child = held(place, text)
+    place.daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        child.stdin.close()
+        assert child.wait(20) == 0
+    finally:
+        place.daemon.process.send_signal(signal.SIGCONT)
+    is_gone(place)
+
+
 def test_a_socket_with_a_long_path_is_found(place, tmp_path, monkeypatch):
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
@@ -181,6 +207,22 @@ def test_a_lease_in_a_forked_child_is_inside_that_of_its_parent(place):
             return nested()
 
         assert in_child(after_its_end) == str((False, "lease-2"))
+
+
+def test_a_child_does_not_take_its_ended_parents_devices_for_a_wish(start_place):
+    place = start_place("3x4GiB")
+    text = "import sublet\nwith sublet.lease('1GiB') as lease: print(lease.nested)\n"
+
+    def own():
+        place.daemon.cli("release", lease.id, "--force", check=0)
+        with sublet.lease("1GiB") as mine:
+            return mine.nested
+
+    with sublet.lease("1GiB", gpus=2) as lease:
+        env = {**place.env(), **lease.env}
+        assert in_child(own) == "False"
+        child = place.daemon.spawn("python3", "-c", text, env=env)
+        assert child.communicate(timeout=60)[0] == "False\n", "a program started by it does not either"
 
 
 def test_a_spawned_child_is_inside_the_lease_of_its_parent(place):

@@ -84,6 +84,28 @@ def test_initialised_cuda_keeps_its_variables(place, monkeypatch):
         assert "CUDA_VISIBLE_DEVICES" not in os.environ and lease.env["CUDA_VISIBLE_DEVICES"] == lease.device
 
 
+def test_after_the_first_use_of_cuda_a_lease_is_on_a_device_that_cuda_sees(start_place, monkeypatch):
+    class Torch:
+        class cuda:
+            is_initialized = staticmethod(lambda: bool(used))
+
+    used = []
+    place = start_place("3x4GiB")
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    monkeypatch.setattr("sublet._held._fixed", None)
+    with sublet.lease("1GiB", gpu="gpu1") as first:
+        used.append("cuda")
+    with place.daemon.spawn("sublet", "hold", "--vram", "2GiB", "--gpu", "gpu1", "--tag", "other"):
+        wait_until(lambda: place.leases("active"), "other devices have more free memory")
+        with sublet.lease("1GiB") as second:
+            assert second.devices == first.devices, "CUDA sees no other device"
+        place.daemon.cli("release", "other", check=0)
+    with pytest.raises(sublet.BadRequest, match="1 of 3 devices"):
+        sublet.lease("1GiB", gpus=2).acquire()
+    with sublet.lease("1GiB", gpu="gpu0") as third:
+        assert third.devices != first.devices, "a device by name may be for a child program"
+
+
 def test_several_leases_show_all_their_devices(start_place):
     start_place("2x4GiB")
     first, second = sublet.lease("1GiB", gpu="gpu1"), sublet.lease("1GiB", gpu="gpu0")
@@ -183,6 +205,24 @@ def test_a_lease_inside_sublet_run_uses_its_lease(place):
     assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or resize first: .*lease-1 SIZE\n", done.stdout)
 
 
+def test_a_lease_inside_an_ended_lease_is_refused(place):
+    with sublet.lease("2GiB") as outer:
+        place.daemon.cli("release", outer.id, "--force", check=0)
+        with pytest.raises(sublet.LeaseEnded, match=outer.id):
+            sublet.lease("1GiB").acquire()
+    assert place.leases() == []
+
+
+def test_a_folder_with_a_slash_at_its_end_names_the_same_daemon(place, tmp_path, monkeypatch):
+    (tmp_path / "sublet").mkdir()
+    (tmp_path / "sublet/sublet.sock").symlink_to(place.daemon.socket)
+    monkeypatch.delenv("SUBLET_HOST")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path}/")
+    with sublet.lease("2GiB") as outer, sublet.lease("1GiB") as inner:
+        assert inner.nested and inner.id == outer.id
+        assert os.environ["SUBLET_HOST"] == f"unix://{tmp_path}/sublet/sublet.sock"
+
+
 def test_a_copied_variable_is_no_outer_lease(place, monkeypatch):
     with place.daemon.spawn("sublet", "hold", "--vram", "2GiB", "--tag", "other"):
         other = wait_until(lambda: place.leases("active"), "the other lease is there")[0]
@@ -203,6 +243,18 @@ def test_a_decorated_function_has_a_lease_for_each_call(place):
 
     assert twice(21) == (42, "lease-1") and twice(4) == (8, "lease-2") and twice.__doc__ == "Doubles."
     assert place.leases() == []
+
+
+def test_a_generator_is_refused_by_the_decorator():
+    def numbers():
+        yield 1
+
+    async def async_numbers():
+        yield 1
+
+    for function in (numbers, async_numbers):
+        with pytest.raises(TypeError, match="is a generator"):
+            sublet.leased("1GiB")(function)
 
 
 def test_run_gives_the_exit_status(place):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import weakref
-from typing import Any, AsyncIterator, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, AsyncIterator, Dict, List, Optional, Tuple, TypeVar, cast
 
 from ._endpoint import Endpoint
 from ._http import Broken, Call, Reader, Retry, address_of, decode, encode
@@ -30,8 +30,7 @@ class _Wire(asyncio.Protocol):
         self.answer: Optional[asyncio.Future[Tuple[int, bytes]]] = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # other event loops have transports of their own class
 
     def data_received(self, data: bytes) -> None:
         self.reader.feed(data)
@@ -80,8 +79,7 @@ class _EventWire(asyncio.Protocol):
         self.opened: asyncio.Future[None] = client.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # other event loops have transports of their own class
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -128,17 +126,24 @@ def _error_in(taken: Tuple[int, bytes]) -> Exception:
 
 
 class AsyncClient:
-    """Calls to one daemon on one event loop."""
+    """Calls to one daemon on one event loop. While no lease uses it, it refers to nothing of the loop, so that an ended
+    loop is freed.
+    """
 
-    def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> None:
-        self.endpoint, self.loop = endpoint, loop
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.met = False
         self._idle: List[_Wire] = []
-        self._slots = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._slots: Optional[asyncio.Semaphore] = None
         self._users = 0
         self._waits: Dict[str, List[asyncio.Future[None]]] = {}
         self._stream: Optional[_EventWire] = None
         self._opening: Optional[asyncio.Future[None]] = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that runs now."""
+        return asyncio.get_running_loop()
 
     def enter(self) -> None:
         """Keeps the connections open until the matching `leave`."""
@@ -153,17 +158,20 @@ class AsyncClient:
             self._idle.pop().close()
         if self._stream is not None:
             self._stream.close()
+            self._stream = None
+        self._slots = None
 
     async def call(self, call: Call) -> Any:
         """Returns the document of the answer; errors as for `Client.call`. A cancelled call may have been made."""
         retry = Retry(call, self.endpoint)
         request = encode(call, self.endpoint)
         fresh = call.alone
+        slots = self._slots = self._slots or asyncio.Semaphore(MOST_CONNECTIONS)
         while True:
             try:
                 if call.alone:
                     return await self._try(request, call, fresh=True)
-                async with self._slots:
+                async with slots:
                     return await self._try(request, call, fresh)
             except (OSError, SubletError) as problem:
                 if not fresh and isinstance(problem, OSError) and self.met:
@@ -180,7 +188,7 @@ class AsyncClient:
             wire.close()
             raise
         self.met = True
-        needed = len(self._idle) < MOST_IDLE or self._slots.locked()
+        needed = len(self._idle) < MOST_IDLE or (self._slots is not None and self._slots.locked())
         if self._users > 0 and needed and not call.alone:
             self._idle.append(wire)
         else:
@@ -258,5 +266,5 @@ def async_client(endpoint: Endpoint) -> AsyncClient:
     loop = asyncio.get_running_loop()
     clients = _clients.setdefault(loop, {})
     if endpoint not in clients:
-        clients[endpoint] = AsyncClient(endpoint, loop)
+        clients[endpoint] = AsyncClient(endpoint)
     return clients[endpoint]

@@ -37,7 +37,7 @@ class _Background:
 
     def watch(self, watched: Watched, endpoint: Endpoint) -> None:
         def begin() -> None:
-            task = self.loop.create_task(watched.watch(AsyncClient(endpoint, self.loop)))
+            task = self.loop.create_task(watched.watch(AsyncClient(endpoint)))
             self._tasks[watched] = task
             task.add_done_callback(lambda _: self._tasks.pop(watched))
 

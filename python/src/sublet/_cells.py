@@ -15,7 +15,8 @@ from typing import Any, Callable
 
 from ._lease import Lease
 from ._pause import Pauses
-from .errors import NotHeld
+from ._wait import printable
+from .errors import LeaseEnded, NotHeld
 
 RETRY_SECONDS = 1.0  # after an on_resume that raised
 
@@ -88,6 +89,9 @@ def _pause(lease: Lease) -> None:
         try:
             lease.safe_point()
         except NotHeld:
+            return
+        except LeaseEnded as problem:
+            print(printable(f"sublet: {problem}"), file=sys.stderr)
             return
         except Exception:
             print(f"sublet: a callback of {lease.id} failed:", file=sys.stderr)

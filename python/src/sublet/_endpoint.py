@@ -93,4 +93,5 @@ def _user_sockets() -> List[str]:
     if not state.startswith("/"):
         home = os.environ.get("HOME", "")
         state = (home if home.startswith("/") else "") + "/.local/state"
-    return [*paths, f"{state}/sublet/sublet.sock"]
+    # As `_parse` does: SUBLET_HOST must name the same endpoint.
+    return [os.path.abspath(path) for path in (*paths, f"{state}/sublet/sublet.sock")]

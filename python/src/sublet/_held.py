@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Dict, Optional, Protocol, Tuple
 
-from .errors import SubletError
+from .errors import DaemonUnavailable, SubletError
 
 OURS = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "SUBLET_HOST", "SUBLET_LEASE", "SUBLET_LEASE_BYTES")
 
@@ -40,6 +40,8 @@ _held: Dict[str, Holding] = {}  # by id, the oldest first
 _devices: Dict[str, int] = {}  # number of held leases by device
 _before: Optional[Dict[str, Optional[str]]] = None  # the values to restore; None: nothing is set
 _set: Dict[str, str] = {}
+_fixed: Optional[str] = None  # CUDA_VISIBLE_DEVICES of a lease, with which CUDA was initialised
+_inherited: Optional[Tuple[str, Optional[str]]] = None  # in a forked child: the parent's lease's value, and the user's
 
 
 def hold(lease: Holding) -> None:
@@ -71,10 +73,29 @@ def is_held(lease_id: str) -> bool:
 
 def visible_before() -> Optional[str]:
     """Returns CUDA_VISIBLE_DEVICES as the user set it; None if a lease or nobody did."""
+    name = "CUDA_VISIBLE_DEVICES"
     with _lock:
         if _before is not None:
-            return _before["CUDA_VISIBLE_DEVICES"]
-        return os.environ.get("CUDA_VISIBLE_DEVICES")
+            return _before[name]
+        visible = os.environ.get(name)
+        if _inherited is not None and visible == _inherited[0]:
+            return _inherited[1]
+        return visible
+
+
+def fixed_devices() -> Optional[str]:
+    """Returns the CUDA_VISIBLE_DEVICES of a lease with which this process has initialised CUDA; None if it has not, or
+    under no lease. CUDA never sees other devices in this process.
+    """
+    with _lock:
+        _note_cuda()
+        return _fixed
+
+
+def _note_cuda() -> None:
+    global _fixed
+    if _fixed is None and _set and cuda_is_initialised():
+        _fixed = os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def cuda_is_initialised() -> bool:
@@ -105,6 +126,7 @@ def _show() -> None:
     if wanted == _set:
         return
     name = "CUDA_VISIBLE_DEVICES"
+    _note_cuda()
     if wanted.get(name) != _set.get(name) and cuda_is_initialised():
         if not _set or wanted:
             return
@@ -125,17 +147,23 @@ def _show() -> None:
 
 def _forked() -> None:
     """The child of a fork holds none of the leases. The variables stay: its memory counts for the parent's lease."""
-    global _lock, _before, _set
+    global _lock, _before, _set, _inherited
     _lock = threading.RLock()
     _held.clear()
     _devices.clear()
+    if _before is not None:
+        _inherited = _set["CUDA_VISIBLE_DEVICES"], _before["CUDA_VISIBLE_DEVICES"]
     _before, _set = None, {}
 
 
 def _exit() -> None:
     for lease in list(_held.values()):
-        with contextlib.suppress(SubletError, OSError):
+        try:
             lease.give_back_at_exit()
+        except DaemonUnavailable:
+            return  # no try for each lease
+        except (SubletError, OSError):
+            continue
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import os
 from typing import Any, Dict, Optional, Tuple
 
 from . import _background, _held, _outer
 from ._aio import async_client
 from ._flow import BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, drive, drive_async, path_of, resize
-from ._http import Call, Client, client_here
+from ._http import ANSWER_SECONDS, RECONNECT_SECONDS, Call, Client, client_here
 from ._pause import OnPause, OnResume, Pauses
 from ._size import Seconds, Size, format_size, parse_size, seconds_of
 from ._why import Why, why_of
@@ -41,6 +42,7 @@ class Lease:
         self._nested = False  # it uses the lease of others, and gives nothing back
         self._outer: Optional[Lease] = None  # the object of the outer lease, if it is one of this process
         self._previous: Optional[Lease] = None  # what the context had before
+        self._entered = False  # it keeps connections of the event loop open
         self._pauses: Optional[Pauses] = None
         self._program_env: Optional[Dict[str, str]] = None
 
@@ -128,7 +130,8 @@ class Lease:
         return self
 
     def release(self) -> None:
-        """Gives the lease back. Nothing happens if it is given back already.
+        """Gives the lease back. Nothing happens if it is given back already. If the daemon does not answer, it raises
+        `Disconnected`, and the lease stays held: call it again.
 
         Memory that the process still uses stays charged to the ended lease until a reading shows it gone.
         """
@@ -147,6 +150,7 @@ class Lease:
         client.enter()
         try:
             await drive_async(self._take(), client)
+            self._entered = True
         except BaseException:
             client.leave()
             raise
@@ -160,7 +164,9 @@ class Lease:
             if self._held:
                 await drive_async(self._give_back(), client)
         finally:
-            client.leave()
+            if self._entered:
+                self._entered = False
+                client.leave()
 
     def _take(self) -> Flow[None]:
         if self._held and self._pid == os.getpid():
@@ -173,8 +179,8 @@ class Lease:
             self._join(outer, int(self._body["vram_bytes"]))
         else:
             body: Dict[str, Any] = {**self._body, "owner": {"pid": os.getpid()}}
-            if body.get("device") is None and body.get("devices", 1) == 1:
-                body["device"] = yield from _outer.wished_device()
+            if body.get("device") is None:
+                body["device"] = yield from _outer.wished_device(int(body.get("devices", 1)))
             document = yield from acquire(body, self._wish)
             self._token = str(document.pop("token"))
             self._document = document
@@ -191,11 +197,13 @@ class Lease:
         while current is not None and current._outer is not None:
             current = current._outer
         if current is not None and current._held and current._client is self._client:
+            document: Document = yield Call("GET", path_of(current.id))
             if current._pid == os.getpid():
+                if document["state"] == "ended":
+                    raise ended_error(document)
                 self._outer = current
-                return current._known()
-            document: Document = yield Call("GET", path_of(current.id))  # it is a parent's
-            if document["state"] in _outer.GRANTED:
+                return document
+            if document["state"] in _outer.GRANTED:  # it is a parent's
                 return document
         found = yield from _outer.named_lease(self._client.endpoint)
         return found
@@ -227,27 +235,31 @@ class Lease:
                 with contextlib.suppress(SubletError):
                     yield from self._pauses.withdraw()
             return
+        ended = False
         try:
-            yield from self._end(patience=30.0)
-        except (Stale, NotFound):
-            pass  # it has ended already
+            yield from self._end(RECONNECT_SECONDS, ANSWER_SECONDS)
+            ended = True
         except SubletError:
             raise
         except BaseException:  # Ctrl-C or a cancellation: once more, and quickly
             with contextlib.suppress(SubletError, OSError):
-                yield from self._end(BRIEF_SECONDS)
+                yield from self._end(BRIEF_SECONDS, BRIEF_SECONDS)
+                ended = True
             raise
         finally:
-            _held.let_go(self)
+            if ended:
+                _held.let_go(self)
+            else:
+                self._stay()
 
-    def _end(self, patience: float) -> Flow[None]:
+    def _end(self, patience: float, answer_seconds: float) -> Flow[None]:
         release = Call("POST", path_of(self.id, "/release"), {"force": True}, lease_token=self._token,
-                       patience=patience)
-        try:
-            yield release
-        except PauseUnsafe:  # it is paused, or being paused: it ends once the background thread has answered
-            yield Call("POST", release.target, {"force": True, "stop": True}, lease_token=self._token,
-                       patience=patience)
+                       patience=patience, answer_seconds=answer_seconds)
+        with contextlib.suppress(Stale, NotFound):  # it has ended already
+            try:
+                yield release
+            except PauseUnsafe:  # it is paused, or being paused: it ends once the background thread has answered
+                yield dataclasses.replace(release, body={"force": True, "stop": True})
 
     def _forget(self) -> None:
         self._held = False
@@ -255,10 +267,16 @@ class Lease:
             _current.set(self._previous)
         self._previous = None
 
+    def _stay(self) -> None:
+        """After a release that failed: it can be repeated."""
+        self._held = True
+        if self._pauses is not None:
+            self._pauses.stay()
+
     def give_back_at_exit(self) -> None:
         """For the end of the interpreter: one short try, since the end of the process ends the lease anyway."""
         self._held = False
-        drive(self._end(patience=0.0), self._here())
+        drive(self._end(patience=0.0, answer_seconds=BRIEF_SECONDS), self._here())
 
     # --- changing it ---
 
@@ -311,7 +329,9 @@ class Lease:
         After an order to yield it calls `on_pause` in this thread, blocks until the resume order, calls `on_resume`,
         and returns True. Other threads that get here block meanwhile. If `on_pause` raises, the pause is refused, the
         program keeps its memory, and the exception propagates. If `on_resume` raises, the exception propagates, the
-        lease stays paused, and the next safe point calls `on_resume` again. Returns False without an order.
+        lease stays paused, and the next safe point calls `on_resume` again. If the lease is given back or ends during
+        the pause, it raises `NotHeld` or `LeaseEnded` without `on_resume`. Returns False without an order, and inside
+        a callback.
         """
         pauses = self._pauses_here()
         return pauses is not None and pauses.safe_point()

@@ -56,9 +56,12 @@ def _script_name() -> str:
 def leased(vram: Size, **options: Any) -> Callable[[_F], _F]:
     """Decorates a function or a coroutine function: each call runs under a lease of its own.
 
-    The options are those of `sublet.lease`.
+    The options are those of `sublet.lease`. Generators raise `TypeError`, since their body runs after the call.
     """
     def decorate(function: _F) -> _F:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator, whose body runs after the call; take the lease "
+                            "around the loop that uses it, by `with sublet.lease(...)`")
         if inspect.iscoroutinefunction(function):
             @functools.wraps(function)
             async def call_async(*arguments: Any, **named: Any) -> Any:

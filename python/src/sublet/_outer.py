@@ -15,6 +15,7 @@ from .errors import BadRequest, NotFound, Refusal
 
 GRANTED = ("active", "pausing", "paused", "resuming")
 _HINT = "name one device by gpu=, or unset CUDA_VISIBLE_DEVICES"
+_FIXED_HINT = "name one of these devices by gpu=, or take one lease for all of them before the first use of CUDA"
 
 
 def named_lease(endpoint: Endpoint) -> Flow[Optional[Document]]:
@@ -49,29 +50,54 @@ def _is_below(ancestor: Optional[int]) -> bool:
     return False
 
 
-def wished_device() -> Flow[Optional[str]]:
-    """Returns the device that the user's CUDA_VISIBLE_DEVICES names, as `sublet run` does; None: any device.
+def wished_device(count: int = 1) -> Flow[Optional[str]]:
+    """Returns the device for a lease of `count` devices; None: any devices.
 
-    A lease is on one named device or on any. Raises `BadRequest` if the variable names neither one device nor all.
+    If CUDA is initialised under an earlier lease, it is the device of that lease, since CUDA sees no other. Else it is
+    the device that the user's CUDA_VISIBLE_DEVICES names, as for `sublet run`. A lease is on one named device or on
+    any. Raises `BadRequest` if neither one device nor all are named.
     """
+    fixed = _held.fixed_devices()
+    if fixed is not None:
+        found = yield from _named_device(fixed, count, "CUDA of this process is initialised with", _FIXED_HINT)
+        return found
     visible = _held.visible_before()
-    if visible is None:
+    if visible is None or count > 1:
         return None
+    if not _held.cuda_is_initialised() and (yield from _is_of_outer_lease(visible)):
+        return None
+    found = yield from _named_device(visible, count, "CUDA_VISIBLE_DEVICES is", _HINT)
+    return found
+
+
+def _is_of_outer_lease(visible: str) -> Flow[bool]:
+    """True if the value came with SUBLET_LEASE, whose lease has ended."""
+    name = os.environ.get("SUBLET_LEASE", "")
+    if not name or _held.is_held(name):
+        return False
+    try:
+        document: Document = yield Call("GET", path_of(name))
+    except (NotFound, Refusal):
+        return False
+    return ",".join(document["devices"]) == visible
+
+
+def _named_device(visible: str, count: int, fact: str, hint: str) -> Flow[Optional[str]]:
     entries: List[str] = []
     for entry in visible.split(","):
         if entry.strip() == "-1":
             break
         entries.append(entry.strip())
     if not entries or not visible.strip():
-        raise BadRequest(f"CUDA_VISIBLE_DEVICES is '{visible}', so that the program may use no device", _HINT)
-    if len(set(entries)) == 1:
+        raise BadRequest(f"{fact} '{visible}', so that the program may use no device", hint)
+    if len(set(entries)) == 1 and count == 1:
         return entries[0]
     devices: List[Any] = (yield Call("GET", "/v1/devices"))["devices"]
     meant = {device["uuid"] for device in devices for entry in entries
              if str(device["index"]) == entry or (len(entry) > 4 and device["uuid"].startswith(entry))}
     if len(meant) == len(devices):
         return None
-    raise BadRequest(f"CUDA_VISIBLE_DEVICES is '{visible}', which is {len(meant)} of {len(devices)} devices", _HINT)
+    raise BadRequest(f"{fact} '{visible}', which is {len(meant)} of {len(devices)} devices", hint)
 
 
 @functools.lru_cache(maxsize=1)

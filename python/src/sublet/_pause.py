@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import enum
 import inspect
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import _background
 from ._aio import AsyncClient, async_client
 from ._flow import Flow, path_of
 from ._http import Call, Client
-from .errors import Denied, NotFound, Stale, SubletError
+from .errors import Denied, LeaseEnded, NotFound, NotHeld, Stale, SubletError
 
 ORDER_SECONDS = 50.0  # the daemon answers the question for orders after this time
 MOST_DENIALS = 6  # a restarted daemon may not know yet that this process belongs to the lease
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 LEAVING = "the program gives its lease back"
+_GONE = "what on_pause saved is not back; take another lease before you load it"
+
+# The turn of a pause whose callbacks this thread or task runs.
+_turn: "contextvars.ContextVar[Optional[object]]" = contextvars.ContextVar("sublet_turn", default=None)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Pauses:
         self._changed = threading.Condition()
         self._listeners: List[Callable[[], None]] = []  # async safe points that wait
         self._phase = _Phase.RUNNING
-        self._busy = False  # a thread runs callbacks or waits for the resume order
+        self._turn: Optional[object] = None  # of the thread or task that runs callbacks or waits for the resume order
         self._order: Optional[Order] = None
         self._resume_number = 0  # of an unanswered resume order; 0: none
         self._over = False  # the lease has ended: no more orders come
@@ -73,6 +79,11 @@ class Pauses:
         """True from the return of `on_pause` until `on_resume` has returned."""
         return self._phase in (_Phase.PAUSED, _Phase.RESUMING)
 
+    @property
+    def has_begun(self) -> bool:
+        """True from the call of `on_pause` until `on_resume` has returned or the lease has ended."""
+        return self._phase not in (_Phase.RUNNING, _Phase.ASKED) and not self._over
+
     def registration(self) -> Call:
         return Call("POST", path_of(self.lease, "/cooperate"), {"way": "poll", "residue_bytes": self.residue},
                     lease_token=self._token)
@@ -81,79 +92,96 @@ class Pauses:
 
     def safe_point(self) -> bool:
         """See `Lease.safe_point`."""
-        if self._phase is _Phase.RUNNING:
-            return False
-        if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
-            raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
-        if not self._begin():
+        waited = False
+        while self._phase is not _Phase.RUNNING and not self._is_mine():
+            if inspect.iscoroutinefunction(self._on_pause) or inspect.iscoroutinefunction(self._on_resume):
+                raise TypeError("the callbacks are coroutine functions: await async_safe_point() instead")
+            with self._own_turn() as mine:
+                if mine:
+                    return self._pause() or waited
             with self._changed:
-                self._changed.wait_for(lambda: not self._busy)
-            return True
-        try:
-            if self._phase is _Phase.ASKED:
-                order = self._start_yield()
-                if order is None:
-                    return False
-                try:
-                    self._on_pause(order)
-                except BaseException as problem:
-                    self._say(self._refused(problem))
-                    raise
-                self._say(self._yielded())
-            with self._changed:
-                self._changed.wait_for(self._may_resume)
-                self._phase = _Phase.RESUMING
+                self._changed.wait_for(lambda: self._turn is None)
+            waited = True  # if the other thread failed, the program is still paused
+        return waited
+
+    def _pause(self) -> bool:
+        if self._phase is _Phase.ASKED:
+            order = self._start_yield()
+            if order is None:
+                return False
             try:
-                if self._on_resume is not None:
-                    self._on_resume()
-            except BaseException:
-                self._phase = _Phase.PAUSED
+                self._on_pause(order)
+            except BaseException as problem:
+                self._say(self._refused(problem))
                 raise
-            self._say(self._resumed())
-            return True
-        finally:
-            self._end()
+            self._say(self._yielded())
+        with self._changed:
+            self._changed.wait_for(self._may_resume)
+        self._start_resume()
+        try:
+            if self._on_resume is not None:
+                self._on_resume()
+        except BaseException:
+            self._say(self._resumed(False))
+            raise
+        self._say(self._resumed())
+        return True
 
     async def async_safe_point(self) -> bool:
         """See `Lease.async_safe_point`."""
-        if self._phase is _Phase.RUNNING:
-            return False
-        if not self._begin():
-            await self._until(lambda: not self._busy)
-            return True
-        try:
-            if self._phase is _Phase.ASKED:
-                order = self._start_yield()
-                if order is None:
-                    return False
-                try:
-                    await _finish(self._on_pause(order))
-                except BaseException as problem:
-                    await self._say_async(self._refused(problem))
-                    raise
-                await self._say_async(self._yielded())
-            await self._until(self._may_resume)
-            self._phase = _Phase.RESUMING
+        waited = False
+        while self._phase is not _Phase.RUNNING and not self._is_mine():
+            with self._own_turn() as mine:
+                if mine:
+                    return await self._pause_async() or waited
+            await self._until(lambda: self._turn is None)
+            waited = True
+        return waited
+
+    async def _pause_async(self) -> bool:
+        if self._phase is _Phase.ASKED:
+            order = self._start_yield()
+            if order is None:
+                return False
             try:
-                if self._on_resume is not None:
-                    await _finish(self._on_resume())
-            except BaseException:
-                self._phase = _Phase.PAUSED
+                await _finish(self._on_pause(order))
+            except BaseException as problem:
+                await self._say_async(self._refused(problem))
                 raise
-            await self._say_async(self._resumed())
-            return True
+            await self._say_async(self._yielded())
+        await self._until(self._may_resume)
+        self._start_resume()
+        try:
+            if self._on_resume is not None:
+                await _finish(self._on_resume())
+        except BaseException:
+            await self._say_async(self._resumed(False))
+            raise
+        await self._say_async(self._resumed())
+        return True
+
+    def _is_mine(self) -> bool:
+        """True inside a callback of this pause."""
+        return self._turn is not None and _turn.get() is self._turn
+
+    @contextlib.contextmanager
+    def _own_turn(self) -> Iterator[bool]:
+        """Gives True if no other thread or task runs the callbacks; then the caller runs them."""
+        mine = object()
+        before = _turn.get()
+        try:
+            with self._changed:
+                if self._turn is None:
+                    self._turn = mine
+            if self._turn is mine:
+                _turn.set(mine)
+            yield self._turn is mine
         finally:
-            self._end()
-
-    def _begin(self) -> bool:
-        with self._changed:
-            mine, self._busy = not self._busy, True
-            return mine
-
-    def _end(self) -> None:
-        with self._changed:
-            self._busy = False
-            self._notify()
+            with self._changed:
+                if self._turn is mine:
+                    _turn.set(before)
+                    self._turn = None
+                    self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has the function called at each change, in any thread and with the lock held."""
@@ -192,6 +220,17 @@ class Pauses:
             self._phase = _Phase.YIELDING
             return self._order
 
+    def _start_resume(self) -> None:
+        """Raises an error without a resume order, since the memory may belong to another program then."""
+        with self._changed:
+            ordered = self._resume_number != 0
+            self._phase = _Phase.RESUMING if ordered else _Phase.PAUSED
+        if ordered:
+            return
+        if self._leaving:
+            raise NotHeld(f"{self.lease} was given back while the program was paused", _GONE)
+        raise LeaseEnded(f"{self.lease} has ended while the program was paused", _GONE)
+
     # --- answers ---
 
     def _refused(self, problem: BaseException) -> Optional[Call]:
@@ -210,10 +249,12 @@ class Pauses:
         assert self._order is not None
         return None if overtaken else self._answer(self._order.number, "yielded")
 
-    def _resumed(self) -> Optional[Call]:
+    def _resumed(self, done: bool = True) -> Optional[Call]:
         with self._changed:
+            self._phase = _Phase.RUNNING if done else _Phase.PAUSED
+            if not done and not self._leaving:
+                return None  # the next safe point tries again
             number, self._resume_number = self._resume_number, 0
-            self._phase = _Phase.RUNNING
         return self._answer(number, "resumed") if number else None
 
     def _answer(self, number: int, word: str, detail: str = "") -> Call:
@@ -253,14 +294,20 @@ class Pauses:
         with self._changed:
             self._leaving = True
             self._notify()
-            if self._phase is _Phase.ASKED and self._order is not None and not self._busy:
+            if self._phase is _Phase.ASKED and self._order is not None:
                 answer = self._answer(self._order.number, "refused", LEAVING)
-            elif self._resume_number != 0 and not self._busy:
+                self._phase = _Phase.RUNNING
+            elif self._resume_number != 0 and self._turn is None:
                 answer = self._answer(self._resume_number, "resumed")
-            if answer is not None:
-                self._phase, self._resume_number = _Phase.RUNNING, 0
+                self._resume_number = 0
         if answer is not None:
             yield answer
+
+    def stay(self) -> None:
+        """After `leave`: the lease could not be given back."""
+        with self._changed:
+            self._leaving = False
+            self._notify()
 
     def withdraw(self) -> Flow[None]:
         """Ends the registration for a lease that lives on. Refused while the program is paused."""
@@ -337,7 +384,8 @@ class Pauses:
                     self._notify()
                 return None
             if self._leaving or self._phase in (_Phase.RUNNING, _Phase.ASKED):
-                self._phase = _Phase.RUNNING
+                if self._phase is _Phase.ASKED:
+                    self._phase = _Phase.RUNNING
                 return self._answer(number, "resumed")
             self._resume_number = number
             self._notify()

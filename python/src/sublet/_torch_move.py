@@ -15,6 +15,7 @@ from ._size import format_size
 from .errors import InUse
 
 CHUNK = 256 << 20  # bytes; PyTorch rounds pinned memory up to a power of two
+_PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def is_on_card(device: Any) -> bool:
@@ -23,11 +24,13 @@ def is_on_card(device: Any) -> bool:
 
 
 def tensors_of(torch: Any, root: Any) -> Iterator[Any]:
-    """Gives the tensors of a module, an optimizer, a tensor, or of a collection of them; some may come twice."""
+    """Gives the tensors of a module, an optimizer, a tensor, or of a collection of them; some may come twice. Raises
+    `TypeError` for other objects, whose tensors it cannot find. Plain values have none.
+    """
     seen: Set[int] = set()
-    left = [root]
+    left = [(root, True)]
     while left:
-        thing = left.pop()
+        thing, strict = left.pop()
         if isinstance(thing, torch.Tensor):
             yield thing
             if thing.is_leaf and thing.grad is not None:
@@ -35,13 +38,16 @@ def tensors_of(torch: Any, root: Any) -> Iterator[Any]:
         elif id(thing) in seen:
             continue
         elif isinstance(thing, torch.nn.Module):
-            left += [*thing.parameters(), *thing.buffers()]
+            left += [(part, False) for part in (*thing.parameters(), *thing.buffers())]
         elif hasattr(thing, "param_groups") and hasattr(thing, "state"):
-            left += [thing.param_groups, thing.state]
+            left += [(thing.param_groups, False), (thing.state, False)]  # each optimizer has objects of its own there
         elif isinstance(thing, Mapping):
-            left += thing.values()
-        elif isinstance(thing, (list, tuple, set)):
-            left += thing
+            left += [(part, strict) for part in thing.values()]
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            left += [(part, strict) for part in thing]
+        elif strict and thing is not None and not isinstance(thing, _PLAIN + (torch.dtype, torch.device)):
+            raise TypeError(f"offload() finds no tensors in an object of the type {type(thing).__qualname__}; give it "
+                            "the tensors themselves, in a list or dictionary")
         seen.add(id(thing))
 
 
@@ -81,11 +87,24 @@ class HostCopy:
         self._chunks: List[Any] = []
         self._pieces: List[List[Tuple[Any, int]]] = []  # of each storage: a part of a chunk, and its place
         self._sizes = [int(storage.nbytes()) for storage in storages]
+        self._away: Set[int] = set()  # numbers of the storages whose bytes may be in host memory only
         self.nbytes = sum(self._sizes)
         self.pinned = any(is_on_card(storage.device) for storage in storages)
 
+    @property
+    def is_on_host(self) -> bool:
+        """True if bytes may be in host memory only."""
+        return bool(self._away)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if no byte is on the card."""
+        return len(self._away) == len(self._storages) and all(storage.nbytes() == 0 for storage in self._storages)
+
     def save(self) -> None:
-        """Copies the storages and then empties them. An exception leaves all bytes on the card."""
+        """Copies the storages, empties them, and empties the cache. After an exception all bytes are on the card,
+        unless `is_on_host` tells that they could not be moved back.
+        """
         torch = self._torch
         _wait_for(torch, self._storages)
         self._cut_pieces()
@@ -96,12 +115,13 @@ class HostCopy:
                     part.copy_(there[place:place + part.numel()], non_blocking=True)
         _wait_for(torch, self._storages)
         try:
-            for storage in self._storages:
+            for number, storage in enumerate(self._storages):
+                self._away.add(number)
                 _empty(storage)
+            release_caches(torch)
         except BaseException:
             self._fill()
             raise
-        release_caches(torch)
 
     def load(self) -> None:
         """Takes the memory on the card again and copies the bytes back. An exception leaves all of them in the host
@@ -110,6 +130,7 @@ class HostCopy:
         try:
             self._fill()
         except BaseException:
+            self._away = set(range(len(self._storages)))
             for storage in self._storages:
                 storage.resize_(0)
             release_caches(self._torch)
@@ -121,15 +142,16 @@ class HostCopy:
                 self._torch._C._host_emptyCache()
 
     def _fill(self) -> None:
-        for storage, size, pieces in zip(self._storages, self._sizes, self._pieces):
-            if storage.nbytes() == size:
-                continue
-            storage.resize_(size)
+        for number in sorted(self._away):
+            storage, size, pieces = self._storages[number], self._sizes[number], self._pieces[number]
+            if storage.nbytes() != size:
+                storage.resize_(size)
             with self._torch.no_grad():
                 there = _bytes_of(self._torch, storage)
                 for part, place in pieces:
                     there[place:place + part.numel()].copy_(part, non_blocking=True)
         _wait_for(self._torch, self._storages)
+        self._away.clear()
 
     def _cut_pieces(self) -> None:
         left = self.nbytes

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import importlib
 import shlex
-from typing import Any, Dict, Iterator, List, NoReturn, Optional
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
 
 from . import _lease
 from ._cells import Cells
@@ -20,7 +20,7 @@ from ._make import lease as make_lease
 from ._size import format_size
 from ._status import status
 from ._wait import Line, Waiting, printable
-from .errors import LeaseEnded, SubletError
+from .errors import InUse, LeaseEnded, SubletError
 
 _NEW_ONLY = ("tier", "name", "tag", "gpu", "gpus", "pausable", "pause", "residue")
 _USAGE = "%sublet [SIZE | release] [--tier TIER] [--pause NAME] ...; %sublet --help tells all options"
@@ -137,6 +137,7 @@ class Notebook:
         if cell is not None:
             self._run_cell(wish, cell)
         elif wish.size == "release":
+            self._refuse_in_pause()
             self._release()
         elif wish.size is None:
             given = [name for name in (*_NEW_ONLY, "timeout") if getattr(wish, name) is not None]
@@ -146,9 +147,13 @@ class Notebook:
         elif self._living() is not None:
             self._resize(wish)
         else:
-            self._lease = self._take(wish)
+            lease, progress = self._take(wish)
+            self._lease = lease  # first, since the rest may be interrupted
+            if wish.pause is not None:
+                self._cells.pause_between(lease)
+            progress.say(_text(lease))
 
-    def _take(self, wish: argparse.Namespace) -> Lease:
+    def _take(self, wish: argparse.Namespace) -> Tuple[Lease, _Progress]:
         progress = _Progress(self._shell)
         options: Dict[str, Any] = {name: getattr(wish, name) for name in
                                    ("tier", "name", "tag", "gpu", "gpus", "timeout", "pausable", "residue")
@@ -158,10 +163,7 @@ class Notebook:
         lease = make_lease(wish.size, wait=not wish.no_wait, on_wait=progress.on_wait, **options)
         with progress.told():
             lease.acquire()
-        if wish.pause is not None:
-            self._cells.pause_between(lease)
-        progress.say(_text(lease))
-        return lease
+        return lease, progress
 
     def _callbacks(self, name: str) -> Dict[str, Any]:
         thing = self._shell.user_ns.get(name)
@@ -186,8 +188,9 @@ class Notebook:
             raise _usage_error("%%sublet needs a size, such as %%sublet 8GiB")
         if wish.pause is not None:
             raise _usage_error("%%sublet has no --pause: a pause needs the lease of the notebook, by %sublet")
-        lease = self._take(wish)
+        lease, progress = self._take(wish)
         try:
+            progress.say(_text(lease))
             with _quiet_errors(self._shell):
                 result = self._shell.run_cell(cell)
         finally:
@@ -210,6 +213,13 @@ class Notebook:
             self._release()
             return None
         return lease
+
+    def _refuse_in_pause(self) -> None:
+        """The cells after a release would find the tensors without their bytes."""
+        pauses = None if self.lease is None else self.lease._all_pauses()
+        if self.lease is not None and pauses is not None and pauses.has_begun:
+            raise InUse(f"{self.lease.id} is paused, and its tensors are in host memory",
+                        f"first resume it: !sublet resume {self.lease.id}; or drop both: %unload_ext sublet.jupyter")
 
     def _release(self) -> None:
         lease, self._lease = self._lease, None

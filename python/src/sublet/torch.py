@@ -95,19 +95,34 @@ class Offload:
         self._things = things
         self._copy: Optional[_torch_move.HostCopy] = None
 
+    def check(self) -> None:
+        """Raises `TypeError` if a thing is of an unknown type."""
+        for _ in _torch_move.tensors_of(_torch(), self._things):
+            pass
+
     @property
     def offloaded_bytes(self) -> int:
         """Bytes in host memory; 0 unless the program is paused."""
         return 0 if self._copy is None else self._copy.nbytes
 
     def on_pause(self, order: Optional[Order] = None) -> None:
-        """Moves all bytes on the card to the host and empties the CUDA cache. An exception leaves them on the card."""
+        """Moves all bytes on the card to the host and empties the CUDA cache.
+
+        After an exception the bytes are on the card. If they cannot be moved back, `offloaded_bytes` is above 0 and
+        `on_resume()` tries again.
+        """
         if self._copy is not None:
-            return
+            if self._copy.is_whole:
+                return
+            self.on_resume()  # an earlier failure left a part of the bytes at each place
         torch = _torch()
-        copy = _torch_move.HostCopy(torch, _torch_move.storages_of(torch, self._things))
-        copy.save()
-        self._copy = copy
+        copy = self._copy = _torch_move.HostCopy(torch, _torch_move.storages_of(torch, self._things))
+        try:
+            copy.save()
+        except BaseException:
+            if not copy.is_on_host:
+                self._copy = None
+            raise
 
     def on_resume(self) -> None:
         """Moves the bytes back. An exception leaves them in host memory, and another call tries again."""
@@ -122,11 +137,14 @@ def offload(model: Any, optimizer: Any = None, *more: Any) -> Offload:
     Parameters, buffers, gradients and the state of the optimizer move: to pinned host memory, or to plain host memory
     where pinning is not possible. They come back to the same device, bit for bit. All objects stay the same, so the
     optimizer and other references remain valid. Each argument may be a module, an optimizer, a tensor, or a list or
-    dictionary of them. Other tensors, such as the graph of a loss, stay on the card.
+    dictionary of them; others raise `TypeError`. Other tensors, such as the graph of a loss, stay on the card.
 
-    No thread may use the tensors during the pause, so every thread needs its `safe_point()`.
+    No thread may use the tensors during the pause, so every thread needs its `safe_point()`. Leave out memory that was
+    handed to another library or process, for example by DLPack: PyTorch cannot tell that it is shared.
     """
-    return Offload(model, optimizer, *more)
+    made = Offload(model, optimizer, *more)
+    made.check()
+    return made
 
 
 # ------------------------------------------------------------------------------------------------ measure
@@ -155,16 +173,21 @@ def measure(fn: Callable[..., Any], *arguments: Any, context: Size = DEFAULT_RES
     if not torch.cuda.is_available():
         raise NotFound("PyTorch sees no CUDA device, so there is no VRAM to measure",
                        "run it on a machine with a card, and inside a lease")
-    devices = range(torch.cuda.device_count())
     _torch_move.release_caches(torch)  # else the cache of earlier work counts
-    for index in devices:
+    for index in _used_devices(torch):
         torch.cuda.reset_peak_memory_stats(index)
     result = fn(*arguments, **named)
-    for index in devices:
+    used = _used_devices(torch)
+    for index in used:
         torch.cuda.synchronize(index)
-    peak = max(int(torch.cuda.max_memory_reserved(index)) for index in devices)
+    peak = max((int(torch.cuda.max_memory_reserved(index)) for index in used), default=0)
     peak += parse_size(context) if context else 0
     return Measured(result, peak, -(-peak * 11 // (10 * MIB)) * MIB)
+
+
+def _used_devices(torch: Any) -> List[int]:
+    """Returns the devices on which PyTorch had memory: some calls make a CUDA context on each device that they name."""
+    return [index for index in range(torch.cuda.device_count()) if torch.cuda.max_memory_reserved(index) > 0]
 
 
 # ------------------------------------------------------------------------------------------------ explain_oom
