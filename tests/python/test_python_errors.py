@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes of errors against the contract, and errors as values."""
 import copy
+import datetime
 import pathlib
 import pickle
 import re
@@ -63,3 +64,28 @@ def test_texts_that_are_no_size_are_refused(text):
     with pytest.raises(sublet.BadRequest) as refused:
         sublet.lease(text)
     assert "8GiB" in refused.value.hint
+
+
+@pytest.mark.parametrize("text, seconds", [("5s", 5.0), ("1.5m", 90.0), ("2h", 7200.0), ("250ms", 0.25), (3, 3.0),
+                                           (datetime.timedelta(minutes=1), 60.0), (None, None)])
+def test_times_are_read_as_by_the_command_line(text, seconds):
+    assert _size.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("options, error, says", [
+    ({"timeout": "soon"}, sublet.BadRequest, "'soon' is no duration"),
+    ({"timeout": -1}, sublet.BadRequest, "-1 is no duration"),
+    ({"timeout": True}, sublet.BadRequest, "True is no duration"),
+    ({"wait": False, "timeout": 3}, ValueError, "exclude each other"),
+    ({"on_pause": 3}, TypeError, "on_pause is not callable"),
+    ({"residue": 0}, ValueError, "residue needs on_pause"),
+    ({"vram": 1.5}, sublet.BadRequest, "neither a number of bytes nor a text"),
+    ({"vram": None}, sublet.BadRequest, "neither a number of bytes nor a text"),
+])
+def test_wrong_options_are_refused_at_once(options, error, says):
+    with pytest.raises(error, match=says):
+        sublet.lease(**{"vram": "1GiB", **options})
+
+
+def test_a_program_may_keep_nothing():
+    sublet.lease("1GiB", on_pause=print, residue="0MiB")

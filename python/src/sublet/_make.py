@@ -37,6 +37,13 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
     """
     if on_resume is not None and on_pause is None:
         raise ValueError("on_resume needs on_pause")
+    if residue is not None and on_pause is None:
+        raise ValueError("residue needs on_pause: only a program that pauses itself has one")
+    for callback, word in ((on_pause, "on_pause"), (on_resume, "on_resume"), (on_wait, "on_wait")):
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{word} is not callable: {callback!r}")
+    if not wait and timeout is not None:
+        raise ValueError("wait=False and timeout exclude each other")
     body: Dict[str, Any] = {"vram_bytes": parse_size(vram), "consumer": name or _script_name(),
                             "remember": name is not None, "command": _outer.command_line()}
     optional = {"tier": tier, "tag": tag, "device": None if gpu is None else str(gpu), "pausable": pausable,
@@ -44,7 +51,7 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
                 "devices": gpus if gpus != 1 else None, "priority": priority or None,
                 "queue": None if wait else False}
     body.update({field: value for field, value in optional.items() if value is not None})
-    stays = DEFAULT_RESIDUE if residue is None else parse_size(residue) if residue else 0
+    stays = DEFAULT_RESIDUE if residue is None else parse_size(residue, least=0)
     return Lease(body, Wish(seconds_of(timeout), on_wait), on_pause, on_resume, stays)
 
 

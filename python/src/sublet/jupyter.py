@@ -48,7 +48,7 @@ def _usage_error(text: str) -> Exception:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%sublet", add_help=False, description="Takes, resizes, shows or gives back the lease of the "
-                     "notebook. As %%%%sublet, takes a lease for one cell.")
+                     "notebook. As %%sublet, takes a lease for one cell.")
     parser.add_argument("size", nargs="?", help="such as 8GiB; or the word release; nothing shows the lease")
     parser.add_argument("--tier", help="interactive, batch, ...")
     parser.add_argument("--name", help="the name under which sizes and run times are remembered")
