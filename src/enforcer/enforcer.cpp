@@ -53,7 +53,14 @@ std::vector<Preview> Enforcer::preview(Time since, const std::optional<Subject>&
   return found;
 }
 
+// An account database that does not answer leaves the uid as the name. Then a rule for a user may be missed, so nobody
+// is ended.
 Policy Enforcer::policy_for(const Verdict& verdict) const {
+  const bool unnamed = verdict.user == fmt::format("{}", verdict.record.uid);
+  const auto names_user = [](const Rule& rule) {
+    return rule.subject.kind == Subject::Kind::user && !parse_number<std::uint32_t>(rule.subject.value);
+  };
+  if (unnamed && std::ranges::any_of(rules_, names_user)) return Policy::observe;
   const Rule* rule = policy_of(rules_, {verdict.record, verdict.user});
   return rule != nullptr ? rule->policy : options_.policy;
 }
@@ -231,10 +238,15 @@ Time Enforcer::due(Time now) {
     pass(now);
   }
   Time next = next_pass_;
-  for (auto& [id, verdict] : verdicts_) {
-    if (!verdict.open()) continue;
-    act(verdict, now);
-    if (verdict.act_at > now && verdict.signalled()) next = std::min(next, verdict.act_at);
+  std::vector<std::uint64_t> open;
+  for (const auto& [process, id] : open_) open.push_back(id);
+  std::ranges::sort(open);  // the oldest first
+  for (const std::uint64_t id : open) {
+    Verdict& verdict = verdicts_.at(id);
+    act(verdict, now);  // may close it, and remove closed ones
+    const auto still = verdicts_.find(id);
+    if (still != verdicts_.end() && still->second.signalled() && still->second.act_at > now)
+      next = std::min(next, still->second.act_at);
   }
   return next;
 }

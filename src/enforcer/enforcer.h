@@ -77,6 +77,8 @@ class Enforcer final : public engine::Capability {
   void see(ProcessRef process, const Found& found, Time now);
   void missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now);
   void act(Verdict& verdict, Time now);
+  bool is_quiet(const Verdict& verdict, Time now) const;
+  std::vector<ProcessRef> spared(const Verdict& verdict) const;
   Circumstances circumstances(const Verdict& verdict, Time now) const;
   void notify(Verdict& verdict, Time now);
   void look(Verdict& verdict, Time now);

@@ -41,20 +41,46 @@ Circumstances Enforcer::circumstances(const Verdict& verdict, Time now) const {
   const auto stored = stored_.find(verdict.id);
   const bool another = std::ranges::any_of(verdicts_, [&](const auto& entry) {
     const Verdict& other = entry.second;
-    return other.id != verdict.id && other.open() && other.stage != Stage::seen && other.stage != Stage::unkillable;
+    const bool being_ended = other.stage != Stage::seen && other.stage != Stage::unkillable;
+    return other.id != verdict.id && other.open() && (being_ended || asked_.contains(other.id));
   });
   return {.now = now,
           .listed = listed_.contains(verdict.record.process) && now - listed_at_ < 2 * options_.interval,
           .gone = !unleased_.lives(verdict.record.process),
-          .quiet = now - engine_.undisturbed_since() < quiet_time || engine_.rules().safe_mode.has_value(),
+          .quiet = is_quiet(verdict, now),
           .another = another,
           .budget = has_budget(verdict, now),
           .stored = stored == stored_.end() || (stored->second.batch != 0 && engine_.is_durable(stored->second.batch)),
           .policy = policy_for(verdict)};
 }
 
+// Nothing is ended now: after a start or a clock gap, in safe mode, or while a device cannot be read. A clock gap in
+// the grace of a process begins the grace anew.
+bool Enforcer::is_quiet(const Verdict& verdict, Time now) const {
+  const bool gap_in_grace =
+      verdict.stage == Stage::terminating && engine_.undisturbed_since() > verdict.act_at - options_.grace;
+  const Duration quiet = gap_in_grace ? std::max(quiet_time, options_.grace) : quiet_time;
+  if (now - engine_.undisturbed_since() < quiet || engine_.rules().safe_mode || !engine_.probe().problem().empty())
+    return true;
+  return std::ranges::any_of(engine_.state().devices(),
+                             [](const auto& entry) { return !entry.second.problem.empty() || entry.second.lost; });
+}
+
+// Listed processes that are no offenders, or whose policy ends nobody. They may be descendants of one that is ended.
+std::vector<ProcessRef> Enforcer::spared(const Verdict& verdict) const {
+  std::vector<ProcessRef> spare;
+  for (const auto& [process, found] : listed_) {
+    if (process == verdict.record.process) continue;
+    const auto open = open_.find(process);
+    if (open == open_.end() || policy_for(verdicts_.at(open->second)) != Policy::enforce) spare.push_back(process);
+  }
+  return spare;
+}
+
 void Enforcer::act(Verdict& verdict, Time now) {
   if (asked_.contains(verdict.id)) return;
+  if (const Rule* approval = enforcer::approval_of(rules_, {verdict.record, verdict.user}, now))
+    return close(verdict, Outcome::approved, now, fmt::format("approval {}", approval->id));
   if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
     if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now))) {
@@ -129,7 +155,7 @@ void Enforcer::signal(Verdict& verdict, int signal, Time now) {
   if (signal == SIGTERM && !has_budget(verdict, now)) return alarm(verdict, now);
   asked_.insert(verdict.id);
   unleased_.end(
-      verdict.id, verdict.record.process, signal,
+      verdict.id, verdict.record.process, signal, spared(verdict),
       [this, id = verdict.id, signal](const engine::UnleasedResult& result) { signalled(id, signal, result); });
 }
 
@@ -142,14 +168,19 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
   const char* what = signal == SIGTERM ? "SIGTERM" : "SIGKILL";
   switch (result.kind) {
     case Kind::gone: return close(verdict, verdict.signalled() ? Outcome::ended : Outcome::gone, now);
-    case Kind::spared:
     case Kind::no_actor:
-      // Nothing was sent. A later pass tries again.
+      if (verdict.stage == Stage::terminating) {
+        verdict.act_at = now + kill_again;
+        return;
+      }
+      [[fallthrough]];
+    case Kind::spared:
+      // Nothing was sent. It is judged anew, and others are not kept waiting.
       verdict.note(now, "spared", result.why);
       stored_.erase(id);
-      if (verdict.stage == Stage::condemned) return enter(verdict, Stage::seen, now);
-      verdict.act_at = now + kill_again;
-      return changed(verdict, true);
+      if (verdict.signalled()) unleased_.close(id);
+      if (!unleased_.lives(verdict.record.process)) return close(verdict, Outcome::ended, now);
+      return enter(verdict, Stage::seen, now);
     case Kind::done:
     case Kind::uncertain: break;
   }

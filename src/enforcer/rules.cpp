@@ -76,7 +76,7 @@ bool matches(const Subject& subject, const Suspect& suspect) {
     case Subject::Kind::unit: return record.system_unit && record.unit == subject.value;
     case Subject::Kind::container:
       // The id is known by its first 12 digits.
-      return !record.container.empty() &&
+      return !record.container.empty() && proc::is_system_path(record.cgroup) &&  // a user can name own groups
              (record.container == subject.value || (subject.value.size() > 12 && record.container.size() == 12 &&
                                                     subject.value.starts_with(record.container)));
   }

@@ -54,7 +54,9 @@ TEST(Rules, NameProcessesByFactsThatTheyCannotChoose) {
 TEST(Rules, TakeNoUnitOfAUsersOwnManager) {
   proc::ProcessRecord record = ollama();
   record.system_unit = false;
+  record.cgroup = "/user.slice/user-1000.slice/user@1000.service/ollama.service";
   const std::string user = "eve";
+  EXPECT_FALSE(matches(*parse_subject("container:0123456789ab"), {record, user}));
   EXPECT_FALSE(matches(*parse_subject("unit:ollama.service"), {record, user}));
 }
 

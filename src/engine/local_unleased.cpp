@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/local_unleased.h"
 
+#include "base/aside.h"
 #include "engine/actor.h"
 #include "engine/programs.h"
 #include "proc/pidfd.h"
@@ -73,7 +74,8 @@ class LocalUnleased final : public Unleased {
     return found != held_.end() && !proc::is_dead(found->second.get());
   }
   Result<proc::ProcessRecord> describe(ProcessRef process) const override {
-    auto record = proc::describe_process(programs_.root(), process);
+    auto record = proc::describe_process(programs_.root(), process, false);
+    if (record) record->command = command_of(process);
     const auto found = held_.find(process);
     // The process lives, so all that was read before is of this process.
     if (record && found != held_.end() && proc::is_dead(found->second.get())) {
@@ -90,7 +92,8 @@ class LocalUnleased final : public Unleased {
                  [done = std::move(done)](const actor::Reply& reply) { done(result_of(reply, false)); });
   }
 
-  void end(std::uint64_t verdict, ProcessRef process, int signal, Done done) override {
+  void end(std::uint64_t verdict, ProcessRef process, int signal, const std::vector<ProcessRef>& spare,
+           Done done) override {
     programs_.scan();
     const Fd* pidfd = ready_for(process, done);
     if (pidfd == nullptr) return;
@@ -101,7 +104,7 @@ class LocalUnleased final : public Unleased {
     ending->order.signal = signal;
     ending->done = std::move(done);
     std::vector<proc::HeldProcess> leased;
-    if (!ending->pidfd || !hold_leased(leased)) {
+    if (!ending->pidfd || !hold_leased(leased) || !hold_all(spare, leased)) {
       refuse(ending->done, UnleasedResult::Kind::no_actor, "the processes of leases cannot be told to the actor");
       return;
     }
@@ -184,6 +187,34 @@ class LocalUnleased final : public Unleased {
       else if (pidfd.error().code != Code::NotFound) return false;
     }
     return true;
+  }
+
+  // Holds the other processes that must be spared. False: some cannot be held.
+  bool hold_all(const std::vector<ProcessRef>& spare, std::vector<proc::HeldProcess>& held) const {
+    for (const ProcessRef process : spare) {
+      const auto info = programs_.root().read(process.pid);
+      if (!info || info->ref != process) continue;  // it has ended
+      auto pidfd = proc::open_pidfd(programs_.root(), process);
+      if (pidfd) held.push_back({std::move(*pidfd), *info});
+      else if (pidfd.error().code != Code::NotFound) return false;
+    }
+    return true;
+  }
+
+  // The process may block the reader, so another thread reads. "": there is no answer yet.
+  static std::string command_of(ProcessRef process) {
+    constexpr std::int64_t patience_ns = 50'000'000;
+    static AsideThread thread;
+    static AskedAside<ProcessRef, std::string> commands(thread, {.patience_ns = patience_ns});
+    const auto fresh = [](const std::string&, std::int64_t) { return true; };
+    return commands
+        .get(process, fresh,
+             [pid = process.pid]() -> Result<std::string> {
+               const auto root = proc::ProcRoot::open();
+               if (!root) return root.error();
+               return root->command_line(pid);
+             })
+        .value_or("");
   }
 
   boost::asio::io_context& io_;

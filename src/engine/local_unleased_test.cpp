@@ -83,7 +83,7 @@ TEST_F(LocalUnleasedTest, LooksByThePidfd) {
 
 TEST_F(LocalUnleasedTest, EndsWithTheNumberOfTheRecord) {
   for (const int signal : {SIGTERM, SIGKILL}) {
-    unleased->end(31, process, signal, keep());
+    unleased->end(31, process, signal, {}, keep());
     EXPECT_EQ(actor.orders.back().verb, actor::Verb::end);
     EXPECT_EQ(actor.orders.back().lease, 31u);
     EXPECT_EQ(actor.orders.back().signal, signal);
@@ -98,7 +98,7 @@ TEST_F(LocalUnleasedTest, EndsWithTheNumberOfTheRecord) {
 
 TEST_F(LocalUnleasedTest, KillsTheRestAfterTheEndOfTheProcess) {
   end_child();
-  unleased->end(31, process, SIGKILL, keep());
+  unleased->end(31, process, SIGKILL, {}, keep());
   ASSERT_EQ(actor.verbs(), std::vector{actor::Verb::end});
   EXPECT_EQ(actor.orders[0].main_inode, inode);
 }
@@ -124,7 +124,7 @@ TEST_F(LocalUnleasedTest, TranslatesTheAnswersOfTheActor) {
     actor.answer(code, 0, {}, error);
     EXPECT_EQ(result->kind, look);
     EXPECT_NE(result->why, "");
-    unleased->end(31, process, SIGTERM, keep());
+    unleased->end(31, process, SIGTERM, {}, keep());
     actor.answer(code, 0, {}, error);
     EXPECT_EQ(result->kind, end);
     EXPECT_NE(result->why, "");
@@ -137,13 +137,13 @@ TEST_F(LocalUnleasedTest, OrdersNothingWithoutAnActorOrAHeldProcess) {
   EXPECT_FALSE(result) << "the answer comes later";
   settle();
   EXPECT_EQ(result->kind, UnleasedKind::no_actor);
-  unleased->end(31, process, SIGTERM, keep());
+  unleased->end(31, process, SIGTERM, {}, keep());
   unleased->close(31);
   settle();
   EXPECT_EQ(result->kind, UnleasedKind::no_actor);
   actor.here = true;
   unleased->let_go(process);
-  unleased->end(31, process, SIGTERM, keep());
+  unleased->end(31, process, SIGTERM, {}, keep());
   settle();
   EXPECT_EQ(result->kind, UnleasedKind::gone);
   EXPECT_TRUE(actor.verbs().empty());
@@ -162,7 +162,7 @@ struct BookedTest : LocalUnleasedTest {
 
 TEST_F(BookedTest, AProcessOfALeaseIsNotEnded) {
   book(process);
-  unleased->end(31, process, SIGKILL, keep());
+  unleased->end(31, process, SIGKILL, {}, keep());
   settle();
   ASSERT_TRUE(result);
   EXPECT_EQ(result->kind, UnleasedKind::spared);
@@ -174,7 +174,7 @@ TEST_F(BookedTest, TheActorLearnsOfALeasedProcessBeforeTheOrder) {
   const proc::Child other(proc::sleep_for_ever);
   const ProcessRef booked = programs.root().read(other.pid())->ref;
   book(booked);
-  unleased->end(31, process, SIGTERM, keep());
+  unleased->end(31, process, SIGTERM, {}, keep());
   ASSERT_EQ(actor.verbs(), std::vector{actor::Verb::end});
   EXPECT_EQ(actor.orders[0].flags, actor::to_spare);
   EXPECT_EQ(actor.orders[0].signal, 0);
@@ -191,7 +191,7 @@ TEST_F(BookedTest, TheActorLearnsOfALeasedProcessBeforeTheOrder) {
 TEST_F(BookedTest, NothingIsEndedIfTheActorDidNotLearnOfALeasedProcess) {
   const proc::Child other(proc::sleep_for_ever);
   book(programs.root().read(other.pid())->ref);
-  unleased->end(31, process, SIGTERM, keep());
+  unleased->end(31, process, SIGTERM, {}, keep());
   actor.answer(actor::Code::too_many);
   ASSERT_TRUE(result);
   EXPECT_EQ(result->kind, UnleasedKind::no_actor);

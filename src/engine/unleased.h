@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace sublet::engine {
 
@@ -49,8 +50,9 @@ class Unleased {
   virtual void look(ProcessRef process, Done done) = 0;
   // Sends SIGTERM or SIGKILL to the process and its living descendants, after the actor has proven and judged it anew.
   // `verdict`: number of the record; the actor keeps for it which descendants got SIGTERM, and sends SIGKILL to what is
-  // left of them too, also when the process itself is gone.
-  virtual void end(std::uint64_t verdict, ProcessRef process, int signal, Done done) = 0;
+  // left of them too, also when the process itself is gone. `spare`: processes that get no signal, with all below them.
+  virtual void end(std::uint64_t verdict, ProcessRef process, int signal, const std::vector<ProcessRef>& spare,
+                   Done done) = 0;
   // The verdict is closed: the actor forgets its descendants.
   virtual void close(std::uint64_t verdict) = 0;
 };

@@ -90,7 +90,7 @@ bool is_system_path(std::string_view path) {
   return true;
 }
 
-Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process) {
+Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process, bool with_command) {
   const auto another = [&] {
     return not_found(fmt::format("process {}, started at tick {}, has ended", process.pid, process.start_ticks));
   };
@@ -101,7 +101,7 @@ Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process)
   ProcessRecord record;
   record.process = process;
   record.uid = uids ? uids->real : now->info.uid;
-  record.command = root.command_line(process.pid);
+  if (with_command) record.command = root.command_line(process.pid);
   if (const auto groups = cgroups_of(root, process.pid)) {
     const std::string path = path_of(*groups);
     record.cgroup = visible(path);

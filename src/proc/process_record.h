@@ -32,8 +32,9 @@ struct ProcessRecord {
   std::vector<Ancestor> ancestry;  // the parent first, up to pid 1; what is hidden is left out
 };
 
-// NotFound if the process is gone, or its pid is of another process now.
-Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process);
+// NotFound if the process is gone, or its pid is of another process now. `with_command`: the process may block the
+// reader of its command line for any time.
+Result<ProcessRecord> describe_process(const ProcRoot& root, ProcessRef process, bool with_command = true);
 
 // Returns the innermost unit in the path of a control group: "ssh.service", "session-3.scope". "": none. Groups below a
 // unit count only if the unit is a user's manager: any other unit gives the groups below it any name.

@@ -85,6 +85,21 @@ def test_an_unleased_program_is_ended_beside_a_leased_one(daemon):
     assert leased.wait(120) == 0, "each of its bytes was right"
 
 
+def test_one_process_is_ended_at_a_time(daemon):
+    outsiders = [daemon.spawn(*LOAD) for _ in range(2)]
+    for outsider in outsiders:
+        found(daemon, outsider.pid)
+    daemon.cli("enforce", "set", "user:root", "enforce", check=0)
+    for outsider in outsiders:
+        assert reaches(daemon, outsider.pid, "closed", timeout=120)["outcome"] == "ended"
+    times = []
+    for outsider in outsiders:
+        steps = daemon.get(f"/v1/verdicts/{verdict_of(daemon, outsider.pid)['id']}")["steps"]
+        times.append({step["what"]: step["time"] for step in steps})
+    first, second = sorted(times, key=lambda steps: steps["SIGTERM"])
+    assert first["closed"] <= second["condemned"]
+
+
 STUBBORN = """
 import ctypes, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
