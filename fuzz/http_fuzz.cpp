@@ -96,7 +96,7 @@ class NoProcesses final : public engine::Unleased {
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return not_found("it has ended"); }
   void look(ProcessRef, Done) override {}
-  void end(std::uint64_t, ProcessRef, int, Done) override {}
+  void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
 };
 

@@ -79,8 +79,10 @@ std::vector<ProcessRef> Enforcer::spared(const Verdict& verdict) const {
 
 void Enforcer::act(Verdict& verdict, Time now) {
   if (asked_.contains(verdict.id)) return;
-  if (const Rule* approval = enforcer::approval_of(rules_, {verdict.record, verdict.user}, now))
+  if (const Rule* approval = enforcer::approval_of(rules_, {verdict.record, verdict.user}, now)) {
+    approved_.insert_or_assign(verdict.record.process, approval->id);
     return close(verdict, Outcome::approved, now, fmt::format("approval {}", approval->id));
+  }
   if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
     if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now))) {

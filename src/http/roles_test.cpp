@@ -145,7 +145,7 @@ struct NoProcesses final : engine::Unleased {
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return sublet::not_found("it has ended"); }
   void look(ProcessRef, Done) override {}
-  void end(std::uint64_t, ProcessRef, int, Done) override {}
+  void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
 };
 

@@ -168,7 +168,7 @@ refuses 77 "ben cannot end ana's lease" as ben sublet stop "$(sublet ps -o id,ta
 for key in checkpoint_us checkpoint_bandwidth restore_us restore_bandwidth; do
   simgpu-ctl --dir /srv/gpu set "$key" 0
 done
-check "doctor says whose programs can be parked" bash -c "sublet doctor | grep 'programs of any user can be parked'"
+check "doctor says whose programs can be parked" bash -c "sublet doctor | grep 'programs of every user can be parked'"
 check "... and that the driver can" bash -c "sublet doctor --json | grep -q 'the driver can park programs'"
 as ben sublet stop behind >/tmp/said 2>&1 || true
 wait "$second" || true
