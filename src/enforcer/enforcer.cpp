@@ -72,11 +72,11 @@ const Rule& Enforcer::add(Rule rule) {
     return other.kind == rule.kind && other.kind == Rule::Kind::policy && other.subject == rule.subject;
   };
   for (const Rule& other : rules_)
-    if (same(other)) changed_rules_.push_back({to_row(other).kind, fmt::format("{}", other.id), ""});
+    if (same(other)) changed_rows_.push_back({to_row(other).kind, fmt::format("{}", other.id), ""});
   std::erase_if(rules_, same);
   rule.id = ++last_rule_;
   rule.at = engine_.now();
-  changed_rules_.push_back(to_row(rule));
+  changed_rows_.push_back(to_row(rule));
   rules_.push_back(std::move(rule));
   approved_.clear();
   engine_.wake_capabilities();
@@ -90,7 +90,7 @@ Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
     return not_found(fmt::format("there is no {} {}", approval ? "approval" : "policy", id),
                      approval ? "sublet approve --ls lists them" : "sublet enforce ls lists them");
   }
-  changed_rules_.push_back({to_row(*found).kind, fmt::format("{}", id), ""});
+  changed_rows_.push_back({to_row(*found).kind, fmt::format("{}", id), ""});
   rules_.erase(found);
   approved_.clear();
   engine_.wake_capabilities();
@@ -103,7 +103,7 @@ void Enforcer::forget() {
   for (const auto& [process, id] : open_) unleased_.let_go(process);
   verdicts_.clear(), open_.clear(), approved_.clear(), rules_.clear();
   asked_.clear(), looked_at_.clear(), stored_.clear(), listed_.clear();
-  kills_.clear(), alarms_.clear(), dirty_.clear(), changed_rules_.clear(), events_.clear();
+  kills_.clear(), alarms_.clear(), dirty_.clear(), changed_rows_.clear(), events_.clear();
 }
 
 void Enforcer::loaded(const store::Loaded& rows, Time now) {
@@ -124,7 +124,7 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
   }
   std::vector<std::uint64_t> open;
   for (const auto& [id, verdict] : verdicts_) {
-    const std::string unit = verdict.record.system_unit ? verdict.record.unit : "";
+    const std::string unit = verdict.system_unit();
     for (const Step& step : verdict.steps)
       if (step.what == "SIGTERM" && now - step.at < kill_window)
         kills_.push_back({step.at, unit, verdict.record.uid, verdict.exe});
@@ -143,12 +143,12 @@ void Enforcer::take_up(Verdict& verdict, Time now) {
   if (verdict.stage == Stage::seen) return;
   verdict.sightings = 0;
   verdict.note(now, "restarted", "nothing proves that it is the same process as before a restart of the daemon");
-  enter(verdict, Stage::seen, now);
+  enter(verdict, Stage::seen);
 }
 
 engine::Rows Enforcer::take_rows() {
   engine::Rows rows;
-  rows.rows = std::exchange(changed_rules_, {});
+  rows.rows = std::exchange(changed_rows_, {});
   for (const std::uint64_t id : std::exchange(dirty_, {})) {
     const auto found = verdicts_.find(id);
     if (found == verdicts_.end()) continue;
@@ -179,7 +179,7 @@ void Enforcer::changed(const Verdict& verdict, bool tell) {
   events_.push_back({"verdict", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
 }
 
-void Enforcer::enter(Verdict& verdict, Stage stage, Time) {
+void Enforcer::enter(Verdict& verdict, Stage stage) {
   verdict.stage = stage;
   changed(verdict, true);
 }
@@ -189,10 +189,11 @@ void Enforcer::close(Verdict& verdict, Outcome outcome, Time now, std::string wh
   verdict.closed_at = now;
   verdict.note(now, "closed", why.empty() ? std::string(to_string(outcome)) : std::move(why));
   if (verdict.signalled()) unleased_.close(verdict.id);
-  enter(verdict, Stage::closed, now);
+  enter(verdict, Stage::closed);
   open_.erase(verdict.record.process);
   unleased_.let_go(verdict.record.process);
   stored_.erase(verdict.id);
+  looked_at_.erase(verdict.id);
   log::info("{}", summary(verdict));
   prune();
 }
@@ -204,7 +205,7 @@ void Enforcer::prune() {
       ++entry;
       continue;
     }
-    changed_rules_.push_back({"verdict", fmt::format("{}", entry->first), ""});
+    changed_rows_.push_back({"verdict", fmt::format("{}", entry->first), ""});
     dirty_.erase(entry->first);
     entry = verdicts_.erase(entry);
     --closed;

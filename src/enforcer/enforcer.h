@@ -82,12 +82,12 @@ class Enforcer final : public engine::Capability {
   Circumstances circumstances(const Verdict& verdict, Time now) const;
   void notify(Verdict& verdict, Time now);
   void look(Verdict& verdict, Time now);
-  void signal(Verdict& verdict, int signal, Time now);
+  void signal(Verdict& verdict, int signal);
   void looked(std::uint64_t id, const engine::UnleasedResult& result);
   void signalled(std::uint64_t id, int signal, const engine::UnleasedResult& result);
   void alarm(Verdict& verdict, Time now);
   bool has_budget(const Verdict& verdict, Time now) const;
-  void enter(Verdict& verdict, Stage stage, Time now);
+  void enter(Verdict& verdict, Stage stage);
   void close(Verdict& verdict, Outcome outcome, Time now, std::string why = {});
   void changed(const Verdict& verdict, bool tell);
   void prune();
@@ -123,7 +123,7 @@ class Enforcer final : public engine::Capability {
   std::deque<Kill> kills_;              // of the last hour
   std::map<std::string, Time> alarms_;  // by unit, or user and executable
   std::set<std::uint64_t> dirty_;
-  std::vector<store::CapabilityRow> changed_rules_;
+  std::vector<store::CapabilityRow> changed_rows_;
   std::vector<engine::Rows::Event> events_;
   std::uint64_t last_verdict_ = 0, last_rule_ = 0;
 };

@@ -89,18 +89,18 @@ void Enforcer::act(Verdict& verdict, Time now) {
     case Move::none: return;
     case Move::notice: return notify(verdict, now);
     case Move::look: return look(verdict, now);
-    case Move::term: return signal(verdict, SIGTERM, now);
-    case Move::kill: return signal(verdict, SIGKILL, now);
+    case Move::term: return signal(verdict, SIGTERM);
+    case Move::kill: return signal(verdict, SIGKILL);
     case Move::spare:
       verdict.note(now, "spared", fmt::format("the policy is {} now", to_string(policy_for(verdict))));
       if (verdict.signalled()) unleased_.close(verdict.id);
       stored_.erase(verdict.id);
-      return enter(verdict, Stage::seen, now);
+      return enter(verdict, Stage::seen);
     case Move::alarm: return alarm(verdict, now);
     case Move::give_up:
       verdict.note(now, "unkillable", "it did not end after SIGKILL");
       log::error("{}", summary(verdict));
-      return enter(verdict, Stage::unkillable, now);
+      return enter(verdict, Stage::unkillable);
   }
 }
 
@@ -149,12 +149,11 @@ void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
                fmt::format("the driver lists it, and it has {}",
                            result.mapping ? "memory of the GPU mapped" : "a device file of the GPU open"));
   stored_[id] = {};
-  enter(verdict, Stage::condemned, now);
+  enter(verdict, Stage::condemned);
   engine_.wake_capabilities();
 }
 
-void Enforcer::signal(Verdict& verdict, int signal, Time now) {
-  if (signal == SIGTERM && !has_budget(verdict, now)) return alarm(verdict, now);
+void Enforcer::signal(Verdict& verdict, int signal) {
   asked_.insert(verdict.id);
   unleased_.end(
       verdict.id, verdict.record.process, signal, spared(verdict),
@@ -182,7 +181,7 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
       stored_.erase(id);
       if (verdict.signalled()) unleased_.close(id);
       if (!unleased_.lives(verdict.record.process)) return close(verdict, Outcome::ended, now);
-      return enter(verdict, Stage::seen, now);
+      return enter(verdict, Stage::seen);
     case Kind::done:
     case Kind::uncertain: break;
   }
@@ -199,11 +198,11 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
     verdict.descendants = std::max(0, result.sent - 1);
     verdict.act_at = now + options_.grace;
     while (!kills_.empty() && now - kills_.front().at >= kill_window) kills_.pop_front();
-    kills_.push_back({now, verdict.record.system_unit ? verdict.record.unit : "", verdict.record.uid, verdict.exe});
-    enter(verdict, Stage::terminating, now);
+    kills_.push_back({now, verdict.system_unit(), verdict.record.uid, verdict.exe});
+    enter(verdict, Stage::terminating);
   } else {
     verdict.act_at = now + unkillable_after;
-    enter(verdict, Stage::killing, now);
+    enter(verdict, Stage::killing);
   }
   next_pass_ = std::min(next_pass_, now + std::chrono::seconds(1));  // to see its end soon
   engine_.wake_capabilities();
@@ -211,7 +210,7 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
 
 // A program that is started again and again is not killed without end.
 bool Enforcer::has_budget(const Verdict& verdict, Time now) const {
-  const std::string unit = verdict.record.system_unit ? verdict.record.unit : "";
+  const std::string unit = verdict.system_unit();
   const auto counts = [&](const Kill& kill) {
     if (now - kill.at >= kill_window) return false;
     return unit.empty() ? kill.uid == verdict.record.uid && kill.exe == verdict.exe : kill.unit == unit;
@@ -220,13 +219,13 @@ bool Enforcer::has_budget(const Verdict& verdict, Time now) const {
 }
 
 void Enforcer::alarm(Verdict& verdict, Time now) {
-  const std::string place = place_of(verdict.record.system_unit ? verdict.record.unit : "", verdict.user, verdict.exe);
+  const std::string place = place_of(verdict.system_unit(), verdict.user, verdict.exe);
   Time& since = alarms_[place];
   const bool begins = since == Time{} || now - since >= kill_window;
   if (begins) since = now;
   if (verdict.stage == Stage::condemned) {
     stored_.erase(verdict.id);
-    enter(verdict, Stage::seen, now);
+    enter(verdict, Stage::seen);
   }
   if (!begins) return;
   verdict.note(now, "alarm",

@@ -19,7 +19,8 @@ Move next_move(const Verdict& verdict, const Circumstances& is) {
     case Stage::seen: return of_seen(verdict, is);
     case Stage::condemned:
       if (is.policy != Policy::enforce) return Move::spare;
-      return may_end && is.listed && is.stored ? Move::term : Move::none;
+      if (!may_end || !is.listed || !is.stored) return Move::none;
+      return is.budget ? Move::term : Move::alarm;
     case Stage::terminating:
       if (is.policy != Policy::enforce) return Move::spare;
       return may_end && (is.listed || is.gone) && is.now >= verdict.act_at ? Move::kill : Move::none;

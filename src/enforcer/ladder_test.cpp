@@ -62,6 +62,7 @@ Verdict condemned() {
 TEST(Ladder, SendsSigtermOnlyAfterTheVerdictIsStored) {
   expect(condemned, {
                         {"stored", [](Verdict&, Circumstances&) {}, Move::term},
+                        {"too many were ended", [](Verdict&, Circumstances& is) { is.budget = false; }, Move::alarm},
                         {"not stored", [](Verdict&, Circumstances& is) { is.stored = false; }, Move::none},
                         {"not listed", [](Verdict&, Circumstances& is) { is.listed = false; }, Move::none},
                         {"a clock gap", [](Verdict&, Circumstances& is) { is.quiet = true; }, Move::none},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "enforcer/rules.h"
 
-#include "base/json_text.h"
 #include "base/number.h"
 #include "base/text.h"
 

@@ -22,9 +22,9 @@ constexpr std::array stages{std::pair{Stage::seen, "seen"},
                             std::pair{Stage::killing, "killing"},
                             std::pair{Stage::unkillable, "unkillable"},
                             std::pair{Stage::closed, "closed"}};
-constexpr std::array outcomes{std::pair{Outcome::open, "open"},     std::pair{Outcome::gone, "gone"},
+constexpr std::array outcomes{std::pair{Outcome::open, "open"}, std::pair{Outcome::gone, "gone"},
                               std::pair{Outcome::leased, "leased"}, std::pair{Outcome::approved, "approved"},
-                              std::pair{Outcome::ended, "ended"},   std::pair{Outcome::lost, "lost"}};
+                              std::pair{Outcome::ended, "ended"}};
 
 template <typename Table, typename Value>
 std::string_view word_of(const Table& table, Value value) {
@@ -219,8 +219,6 @@ std::string summary(const Verdict& verdict) {
     case Outcome::leased: return fmt::format("{} got a lease", who);
     case Outcome::approved: return fmt::format("{} was approved", who);
     case Outcome::ended: return fmt::format("{} was ended: it held memory under no lease", who);
-    case Outcome::lost:
-      return fmt::format("{} was not proven to be the same process after a restart of the daemon", who);
     case Outcome::open:
     case Outcome::gone: break;
   }

@@ -23,7 +23,7 @@ namespace sublet::enforcer {
 // killing: SIGKILL was sent. unkillable: it did not end. closed: nothing more is done about it.
 enum class Stage { seen, condemned, terminating, killing, unkillable, closed };
 // Why a verdict is closed. gone: the process ended by itself, or gave its memory back. ended: it ended after a signal.
-enum class Outcome { open, gone, leased, approved, ended, lost };
+enum class Outcome { open, gone, leased, approved, ended };
 std::string_view to_string(Stage stage);
 std::string_view to_string(Outcome outcome);
 
@@ -71,6 +71,8 @@ struct Verdict {
   bool signalled() const {
     return stage == Stage::terminating || stage == Stage::killing || stage == Stage::unkillable;
   }
+  // The unit of the system that it belongs to; "": none.
+  std::string system_unit() const { return record.system_unit ? record.unit : std::string(); }
   Bytes used() const;  // its last holdings on all devices
   void note(Time at, std::string what, std::string result = {});
   void hold(Time at, const std::string& device, Bytes used);

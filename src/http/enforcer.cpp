@@ -62,6 +62,12 @@ Result<std::optional<Subject>> subject_in_query(const Call& call) {
   return std::optional<Subject>(std::move(*subject));
 }
 
+// Stores the changed rules, and answers once that is durable.
+Reply stored(Call& call, int status, const json& shown) {
+  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {status, shown.dump()});
+  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+}
+
 Reply store_rule(Call& call, Rule rule) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Enforcer& enforcer = *call.capabilities.enforcer;
@@ -71,8 +77,7 @@ Reply store_rule(Call& call, Rule rule) {
                          "remove some: sublet approve --ls, sublet enforce ls"});
   rule.by = call.request.peer.user;
   const json shown = render_rule(enforcer.add(std::move(rule)));
-  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {201, shown.dump()});
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+  return stored(call, 201, shown);
 }
 
 Reply remove_rule(Call& call, Rule::Kind kind) {
@@ -81,8 +86,7 @@ Reply remove_rule(Call& call, Rule::Kind kind) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   if (const Status done = call.capabilities.enforcer->remove(id.value_or(0), kind); !done) return problem(done.error());
   const json shown{{"id", id.value_or(0)}};
-  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {200, shown.dump()});
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+  return stored(call, 200, shown);
 }
 
 }  // namespace
