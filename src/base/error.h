@@ -5,6 +5,8 @@
 
 #include <boost/system/result.hpp>
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -39,10 +41,15 @@ enum class Code {
 std::string_view to_string(Code code);
 int http_status(Code code);  // the HTTP status of an answer with this code
 
+// The numbers of a refusal, for programs: name to value. A name ends with its unit (`_bytes`) or counts things
+// (`live_leases`, `limit`). docs/api.md lists them.
+using Numbers = std::map<std::string, std::int64_t>;
+
 struct Error {
   Code code = Code::Unavailable;
   std::string detail;  // one sentence that names the object and the numbers
   std::string hint;    // what to do next; may be empty
+  Numbers numbers{};   // those of the detail that a program may act on
 };
 
 template <typename T>

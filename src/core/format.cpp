@@ -256,6 +256,17 @@ ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& le
   return all;
 }
 
+Numbers shortage_numbers(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const Nearest nearest = nearest_device(state, rules, lease, now);
+  if (nearest.device == nullptr) return {{"asked_bytes", lease.least().count}};
+  const Bytes need = state.need(lease, nearest.device->reading.uuid);
+  const Bytes free = std::max(nearest.free, Bytes{});
+  return {
+      {"asked_bytes", need.count}, {"free_bytes", free.count}, {"short_bytes", std::max(need - free, Bytes{}).count}};
+}
+
+Numbers size_numbers(Bytes asked, Bytes most) { return {{"asked_bytes", asked.count}, {"most_bytes", most.count}}; }
+
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
   return text_of_fragment("shortage", shortage_args(state, rules, lease, now));
 }

@@ -83,9 +83,9 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
   const Bytes limit_left = rules_.ledger_limit - state_.ledger_entries();
   const Bytes share_left = State::ledger_share(rules_) - state_.ledger_of(lease.uid);
   const auto [holds, takes] = format_sizes_apart(bytes, free);
-  std::string text = name_of(lease) + " holds " + holds + ", but only " + takes + " more may be parked: " +
-                     format_size(state_.ledger_entries()) + " of " + format_size(rules_.ledger_limit) +
-                     " of `ledger.limit` are in use";
+  std::string text = name_of(lease) + " holds " + holds + ", but only " + takes +
+                     " more may be parked: " + format_size(state_.ledger_entries()) + " of " +
+                     format_size(rules_.ledger_limit) + " of `ledger.limit` are in use";
   const bool shares = !state_.alone(lease.uid);
   if (shares)
     text += ", " + format_size(state_.ledger_of(lease.uid)) + " of the " + format_size(State::ledger_share(rules_)) +
@@ -102,7 +102,8 @@ Status Stepper::check_host(const Lease& lease, const HostMemory& host) const {
                        "ledger.user_share or ledger.limit");
   else if (host.headroom && free >= *host.headroom - state_.ledger_unsettled())
     hint = "raise memory.max of the control group that its program is in";
-  return Error{Code::HostMemory, std::move(text), std::move(hint)};
+  return Error{
+      Code::HostMemory, std::move(text), std::move(hint), {{"held_bytes", bytes.count}, {"free_bytes", free.count}}};
 }
 
 Error Stepper::never_runs_again(const Lease& lease) const {

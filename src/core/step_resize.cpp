@@ -48,10 +48,11 @@ Status Stepper::check_resize(const Lease& lease, Bytes vram) const {
   for (const std::string& uuid : lease.devices) {
     const Device& device = state_.devices_.at(uuid);
     if (!device.read_at || vram <= State::capacity(device, rules_)) continue;
+    const Bytes most = State::capacity(device, rules_);
     return Error{Code::TooLarge,
                  name_of(lease) + " cannot grow to " + format_size(vram) + "; at most " +
                      capacity_text(device, rules_) + " can be had",
-                 "ask for " + format_size_down(State::capacity(device, rules_)) + " or less"};
+                 "ask for " + format_size_down(most) + " or less", size_numbers(vram, most)};
   }
   return {};
 }
@@ -70,7 +71,9 @@ Result<LeaseId> Stepper::shrink(Lease& lease, Bytes vram) {
                      " on " + name_of(state_.devices_.at(uuid)) + ", more than " + format_size(vram),
                  charge.untold
                      ? "end them first"
-                     : "free what the program does not need, then ask for " + format_size_up(charge.used) + " or more"};
+                     : "free what the program does not need, then ask for " + format_size_up(charge.used) + " or more",
+                 charge.untold ? Numbers{{"asked_bytes", vram.count}}
+                               : Numbers{{"asked_bytes", vram.count}, {"used_bytes", charge.used.count}}};
   }
   const Bytes before = lease.vram;
   if (lease.resize) withdraw_resize(lease, ReasonKind::resize_withdrawn_by_owner, args("asked", vram));
@@ -96,11 +99,12 @@ Result<LeaseId> Stepper::ask_more(Lease& lease, const Resize& fact) {
   state_.reindex(rules_, now_);
   const Nominations held(state_, rules_, now_);
   if (!fact.may_queue && !place(*state_.queue_.key(lease.id), &held)) {
-    const std::string shortage = shortage_text(state_, rules_, lease, now_);
+    Error refusal{Code::Memory, name_of(lease) + " " + shortage_text(state_, rules_, lease, now_),
+                  "let it queue, or ask for less", shortage_numbers(state_, rules_, lease, now_)};
     lease.resize = before;
     state_.requeue_in_place(lease);
     state_.last_queued_at_ = last_queued_at;
-    return Error{Code::Memory, name_of(lease) + " " + shortage, "let it queue, or ask for less"};
+    return refusal;
   }
   if (!keeps_place) drop_request(lease);
   state_.room_stale_ = true;  // its place may be the same, and it needs less

@@ -66,8 +66,10 @@ Status Stepper::check_form(const Lease& asked) const {
                            format_size(asked.vram) + " that are asked for",
                        "ask for " + format_size_up(asked.min_vram) + " or more, or leave the least size out");
   if (asked.vram > largest_request)
-    return Error{Code::TooLarge, "the lease asks for " + format_size(asked.vram) + "; no device has that much",
-                 "`sublet gpus` says how much each has"};
+    return Error{Code::TooLarge,
+                 "the lease asks for " + format_size(asked.vram) + "; no device has that much",
+                 "`sublet gpus` says how much each has",
+                 {{"asked_bytes", asked.vram.count}}};
   return {};
 }
 
@@ -81,22 +83,26 @@ Status Stepper::check_size(const Lease& asked) const {
     return Error{Code::TooLarge,
                  "the lease needs " + std::to_string(asked.device_count) + " devices at once; there " +
                      (read == 1 ? "is 1: " : "are " + std::to_string(read) + ": ") + list_devices(state_),
-                 "ask for " + std::to_string(read) + (read == 1 ? "" : " or fewer")};
+                 "ask for " + std::to_string(read) + (read == 1 ? "" : " or fewer"),
+                 {{"asked_devices", asked.device_count}, {"most_devices", static_cast<std::int64_t>(read)}}};
   const Bytes most = State::capacity(*tightest, rules_);
   if (asked.least() <= most) return {};
   const std::string which = asked.device_count == 1 ? "no device can ever hold that: the most is "
                                                     : "no " + std::to_string(asked.device_count) +
                                                           " devices can ever hold that: the last of them has ";
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; " + which + capacity_text(*tightest, rules_),
-               "ask for " + format_size_down(most) + " or less, or for `--vram all`"};
+               "ask for " + format_size_down(most) + " or less, or for `--vram all`",
+               size_numbers(asked.least(), most)};
 }
 
 Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
   if (device == nullptr && state_.devices_.size() > state_.unread())
     return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
   if (device == nullptr || !device->read_at || asked.least() <= State::capacity(*device, rules_)) return {};
+  const Bytes most = State::capacity(*device, rules_);
   return Error{Code::TooLarge, "the lease " + need_text(asked) + "; at most " + capacity_text(*device, rules_),
-               "ask for " + format_size_down(State::capacity(*device, rules_)) + " or less, or for `--vram all`"};
+               "ask for " + format_size_down(most) + " or less, or for `--vram all`",
+               size_numbers(asked.least(), most)};
 }
 
 Status Stepper::check_tag(const Lease& asked) const {
@@ -190,7 +196,8 @@ Result<LeaseId> Stepper::on(const Submit& fact) {
   if (lease.state != LeaseState::queued) return id;
   if (!asked.may_queue) {
     const Code code = waiting_code(state_, rules_, lease, now_);
-    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code)};
+    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code),
+                  shortage_numbers(state_, rules_, lease, now_)};
     touched_.erase(std::find(touched_.begin(), touched_.end(), id));
     state_.drop(id);
     --state_.last_id_;

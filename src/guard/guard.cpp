@@ -73,8 +73,10 @@ Result<const Program*> Guard::add(Program program) {
   }
   const auto own = std::ranges::count_if(programs_, [&](const auto& entry) { return entry.first.first == key.first; });
   if (static_cast<std::size_t>(own) >= options_.most_programs) {
-    return Error{Code::Quota, fmt::format("user {} has {} programs, which is the limit", program.user, own),
-                 "remove one: sublet programs lists them"};
+    return Error{Code::Quota,
+                 fmt::format("user {} has {} programs, which is the limit", program.user, own),
+                 "remove one: sublet programs lists them",
+                 {{"limit", static_cast<std::int64_t>(options_.most_programs)}}};
   }
   program.created_at = engine_.now();
   // By the clock, so that a log's name is not used again after its program was removed.

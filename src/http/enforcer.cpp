@@ -74,7 +74,8 @@ Reply store_rule(Call& call, Rule rule) {
   if (enforcer.rules().size() >= most_rules)
     return problem(Error{Code::Quota,
                          fmt::format("there are {} approvals and policies, which is the limit", most_rules),
-                         "remove some: sublet approve --ls, sublet enforce ls"});
+                         "remove some: sublet approve --ls, sublet enforce ls",
+                         {{"limit", static_cast<std::int64_t>(most_rules)}}});
   rule.by = call.request.peer.user;
   const json shown = render_rule(enforcer.add(std::move(rule)));
   return stored(call, 201, shown);

@@ -42,8 +42,10 @@ Reply post_grant(Call& call) {
   const std::uint32_t uid = call.request.peer.uid;
   const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.uid == uid; });
   if (own >= most_grants) {
-    return problem({Code::Quota, fmt::format("user {} has {} grants, which is the limit", call.request.peer.user, own),
-                    "revoke a grant: sublet pause --revoke CONSUMER"});
+    return problem({Code::Quota,
+                    fmt::format("user {} has {} grants, which is the limit", call.request.peer.user, own),
+                    "revoke a grant: sublet pause --revoke CONSUMER",
+                    {{"limit", most_grants}}});
   }
   return store(call, true);
 }

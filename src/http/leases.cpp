@@ -78,7 +78,8 @@ Status check_ceiling(const engine::Engine& engine, Bytes ceiling) {
   return Error{Code::TooLarge,
                fmt::format("the ceiling {} is more than any device has; the most is {}", format_size(ceiling),
                            format_size(most)),
-               "choose a smaller ceiling, or none"};
+               "choose a smaller ceiling, or none",
+               {{"asked_bytes", ceiling.count}, {"most_bytes", most.count}}};
 }
 
 Status take_limits(Body& body, const engine::Engine& engine, Bytes vram, Lease& lease) {
@@ -257,8 +258,10 @@ Status check_lease_request(Call& call, const json& body) {
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
   const int live = engine.meter().live(peer.uid);
   if (live < engine.options().leases_per_user) return {};
-  return Error{Code::Quota, fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
-               "release a lease, or raise limits.leases"};
+  return Error{Code::Quota,
+               fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
+               "release a lease, or raise limits.leases",
+               {{"live_leases", live}, {"limit", engine.options().leases_per_user}}};
 }
 
 Status take_device(Body& body, const core::State& state, core::Lease& lease) {

@@ -81,6 +81,7 @@ Response problem(int status, const Error& error) {
                    {"code", std::string(to_string(error.code))},
                    {"detail", error.detail},
                    {"hint", error.hint.empty() ? std::string(usual_hint(error.code)) : error.hint}};
+  if (!error.numbers.empty()) response.body["numbers"] = error.numbers;
   return response;
 }
 

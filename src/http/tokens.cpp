@@ -54,8 +54,10 @@ Result<store::AccessToken> read_wanted(Call& call) {
   for (const auto& [number, other] : call.engine.tokens())
     own += other.uid == peer.uid && !other.expired(call.engine.now()) ? 1 : 0;
   if (own >= tokens_per_user) {
-    return Error{Code::Quota, fmt::format("user {} has {} tokens, which is the limit", peer.user, own),
-                 "revoke a token: sublet token ls lists them"};
+    return Error{Code::Quota,
+                 fmt::format("user {} has {} tokens, which is the limit", peer.user, own),
+                 "revoke a token: sublet token ls lists them",
+                 {{"limit", tokens_per_user}}};
   }
   return token;
 }

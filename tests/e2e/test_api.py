@@ -108,6 +108,8 @@ def test_more_than_any_device_has_is_refused_at_once(daemon):
     reply = token_lease(daemon.api(), 8 * GIB)
     assert (reply.status, reply["code"]) == (422, "TooLarge")
     assert "8.0 GiB" in reply["detail"] and "gpu0" in reply["detail"]
+    assert reply["numbers"]["asked_bytes"] == 8 * GIB
+    assert token_lease(daemon.api(), reply["numbers"]["most_bytes"]).status == 201
 
 
 def test_without_queueing_a_full_card_is_a_conflict_with_numbers(daemon):

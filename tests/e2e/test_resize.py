@@ -103,6 +103,7 @@ def test_cancels_and_refuses(daemon):
     refused = api.post(path, {"vram_bytes": 3 * GIB, "queue": False})
     assert (refused.status, refused["code"]) == (409, "Memory")
     assert "needs 3.0 GiB instead of 1.0 GiB" in refused["detail"]
+    assert refused["numbers"]["asked_bytes"] == 3 * GIB and refused["numbers"]["short_bytes"] > 0
     assert daemon.cli("resize", mine["id"], "3GiB", "--no-wait").returncode == 75
     assert api.post(path, {"vram_bytes": 3 * GIB}).status == 202
     assert api.post(path, {"vram_bytes": GIB})["resize"] is None

@@ -22,7 +22,8 @@ def test_each_code_of_the_contract_has_a_class():
     for code in codes:
         kind = getattr(sublet, code)
         assert issubclass(kind, sublet.SubletError) and kind.code == code
-        raised = errors.error_of(409, {"code": code, "detail": "it is so", "hint": "do this", "free_bytes": 3})
+        raised = errors.error_of(409, {"code": code, "detail": "it is so", "hint": "do this",
+                                        "numbers": {"free_bytes": 3}})
         assert type(raised) is kind and str(raised) == "it is so; do this" and raised.numbers == {"free_bytes": 3}
 
 

@@ -45,6 +45,9 @@ def test_a_lease_that_may_not_wait_is_refused(full):
     with pytest.raises(sublet.WouldWait) as refused:
         sublet.lease("2GiB", wait=False).acquire()
     assert refused.value.code == "Memory" and refused.value.status == 409 and refused.value.hint
+    numbers = refused.value.numbers
+    assert numbers["asked_bytes"] == 2 * GIB
+    assert numbers["short_bytes"] == 2 * GIB - numbers["free_bytes"] > 0
     assert len(full.leases()) == 1
 
 

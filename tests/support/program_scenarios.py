@@ -54,7 +54,14 @@ def limited(client):
 def kept(client):
     client.post("/v1/programs", manifest(client, "serve", "simgpu-load", "--alloc", "64MiB", "--seconds", "0",
                                          restart="always"))
-    wait_until(lambda: program(client, "serve")["starts"] >= 2, "it starts again")
+    seen = set()
+
+    def is_kept():
+        seen.add(program(client, "serve")["lease"])
+        reasons = [client.get(f"/v1/leases/{lease}/why")["reasons"] for lease in seen if lease]
+        return any(reason["code"] == "memory_kept" for each in reasons for reason in each)
+
+    wait_until(is_kept, "the memory of an earlier start is kept")
 
 
 @scenario()

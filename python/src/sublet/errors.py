@@ -184,9 +184,9 @@ def error_of(status: int, problem: Mapping[str, Any]) -> SubletError:
     """Returns the error for a problem document. An unknown code of a newer daemon gives a `SubletError`."""
     code = str(problem.get("code", "Unknown"))
     message = str(problem.get("detail") or f"the daemon answered with status {status}")
-    numbers = {name: value for name, value in problem.items()
-               if name.endswith(("_bytes", "_seconds", "_ms"))}
-    return _CLASSES.get(code, SubletError)(message, str(problem.get("hint", "")), numbers, status, code)
+    numbers = problem.get("numbers")
+    return _CLASSES.get(code, SubletError)(message, str(problem.get("hint", "")),
+                                           numbers if isinstance(numbers, dict) else None, status, code)
 
 
 def ended_error(lease: Mapping[str, Any]) -> LeaseEnded:
