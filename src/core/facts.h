@@ -74,6 +74,13 @@ struct HostMemory {
   bool keeper_away = false;             // the actor, which prevents swapping, is not there at the moment
 };
 
+// The user to whom a lease belongs and is charged.
+struct Charged {
+  std::uint32_t uid = 0;
+  std::string user;
+  std::string tenant;
+};
+
 // A capability changes a living lease. An unset field stays as it is; a limit of 0 is removed.
 struct Amend {
   LeaseId lease;
@@ -81,6 +88,8 @@ struct Amend {
   std::optional<int> priority = {};
   std::optional<Bytes> ceiling = {};
   std::optional<Bytes> soft_limit = {};
+  std::optional<Pausable> pausable = {};
+  std::optional<Charged> charged = {};  // the lease belongs to this user from now on
 };
 
 // A capability ends an active lease and its program. `kill`: by SIGKILL at once, without a grace. `kind` and `args`:

@@ -47,7 +47,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "no longer waits to grow to {wanted:down} and keeps {vram:down}: {#hopeless}"},
 
     {K::amended, "amended", "amended", "amended",
-     "changed on request:[ tier {tier}][ priority {priority}][ ceiling {ceiling:down}][{?no_ceiling} no ceiling]"
+     "changed on request:[ user {user}][ tier {tier}][ pausable {pausable}][ priority {priority}][ ceiling "
+     "{ceiling:down}][{?no_ceiling} no ceiling]"
      "[ soft limit {soft:down}][{?no_soft} no soft limit]"},
     {K::over_soft_limit, "over_soft_limit", "over_soft_limit", "over_soft_limit",
      "its program uses {used} on {device}, more than its soft limit of {soft:down}[; at its ceiling of {ceiling:down} "

@@ -219,6 +219,17 @@ void State::retire(const Lease& lease) {
   if (tag != tags_.end() && tag->second == lease.id) tags_.erase(tag);
 }
 
+void State::charge_to(Lease& lease, const Charged& who) {
+  enter(lease, -1);
+  retire(lease);
+  lease.uid = who.uid;
+  lease.user = who.user;
+  lease.tenant = who.tenant;
+  ++live_of_[lease.uid];
+  if (!lease.tag.empty()) tags_[{lease.uid, lease.tag}] = lease.id;
+  enter(lease, 1);
+}
+
 Device& State::device_entry(const std::string& uuid) {
   const auto [at, fresh] = devices_.try_emplace(uuid);
   if (fresh) {

@@ -369,6 +369,7 @@ class State {
   Lease& add(Lease lease);
   void drop(LeaseId id);
   void retire(const Lease& lease);  // the lease is not live any more
+  void charge_to(Lease& lease, const Charged& who);
   void book(Lease& lease);          // lease.devices is set; its bytes count there from now on
   void unbook(const Lease& lease);  // the bytes of its processes count as `other` again
   void unbook(const Lease& lease, Device& device);

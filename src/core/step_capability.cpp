@@ -14,6 +14,8 @@ void Stepper::rank(Lease& lease, const Amend& fact) {
   state_.rebook(lease, [&] {
     lease.tier = fact.tier.value_or(lease.tier);
     lease.priority = fact.priority.value_or(lease.priority);
+    lease.pausable = fact.pausable.value_or(lease.pausable);
+    if (fact.charged) state_.charge_to(lease, *fact.charged);
   });
   state_.room_stale_ = true;  // others may be its victims now, or it may be theirs
   if (!waits) return;
@@ -28,7 +30,16 @@ Result<LeaseId> Stepper::on(const Amend& fact) {
   if (!found) return found.error();
   Lease& lease = **found;
   if (lease.ended()) return Error{Code::Stale, name_of(lease) + " has ended", "change its next start instead"};
+  const bool other_user = fact.charged && fact.charged->uid != lease.uid;
+  const Lease* holder = other_user && !lease.tag.empty() ? state_.find_tag(fact.charged->uid, lease.tag) : nullptr;
+  if (holder != nullptr)
+    return Error{Code::InUse,
+                 "user " + fact.charged->user + " cannot take over " + name_of(lease) + ": the tag '" + lease.tag +
+                     "' belongs to the user's " + to_string(holder->id),
+                 "release that lease first"};
   ReasonArgs changes;
+  if (other_user) changes.add("user", fact.charged->user);
+  if (fact.pausable.value_or(lease.pausable) != lease.pausable) changes.add("pausable", to_string(*fact.pausable));
   if (fact.tier.value_or(lease.tier) != lease.tier) changes.add("tier", to_string(*fact.tier));
   if (fact.priority.value_or(lease.priority) != lease.priority) changes.add("priority", *fact.priority);
   if (!changes.empty()) rank(lease, fact);

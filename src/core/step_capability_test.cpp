@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/explain.h"
+#include "core/testing/ideal_executor.h"
 #include "core/testing/world.h"
 
 namespace sublet::core::testing {
@@ -29,6 +30,29 @@ TEST(Amend, MovesAWaitingLeaseInTheQueue) {
   EXPECT_EQ(w.info(second).place, 1U);
   w.step(Amend{.lease = first, .tier = Tier::interactive});
   EXPECT_EQ(w.info(first).place, 1U);
+}
+
+TEST(Amend, MakesAPausableLeaseOneThatIsEndedForOthers) {
+  Card w;
+  const LeaseId stack = w.start(20 * GiB, Tier::standard, "stack");
+  w.step(Amend{.lease = stack, .tier = Tier::spot, .pausable = Pausable::no});
+  w.start(10 * GiB, Tier::batch);
+  EXPECT_EQ(w.at(stack).end_reason, EndReason::revoked) << "it would be paused without this change";
+}
+
+TEST(Amend, GivesALeaseToAnotherUser) {
+  OneCard w;
+  Lease wanted = wish(6 * GiB, "stack");
+  wanted.tag = "stack-chat";
+  const LeaseId id = w.submit(wanted);
+  EXPECT_TRUE(w.accepts(Amend{.lease = id, .charged = Charged{1001, "bea", "bea"}}));
+  EXPECT_EQ(w.told(id).user, "bea");
+  EXPECT_EQ(w.state.find_tag(1001, "stack-chat")->id, id);
+  EXPECT_EQ(w.state.find_tag(wanted.uid, "stack-chat"), nullptr) << "the first user may use the tag again";
+  EXPECT_EQ(w.reason(id, ReasonKind::amended).text("user"), "bea");
+  const LeaseId other = w.submit(wanted);
+  EXPECT_EQ(w.refusal(Amend{.lease = other, .charged = Charged{1001, "bea", "bea"}}).code, Code::InUse);
+  EXPECT_EQ(w.at(other).uid, wanted.uid);
 }
 
 TEST(Amend, OfAnEndedLeaseIsStale) {

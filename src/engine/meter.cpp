@@ -31,6 +31,10 @@ void Meter::enter(const core::Lease& lease, Time now) {
   ++of_user_[lease.uid];
 }
 
+void Meter::leave(std::uint32_t uid) {
+  if (--of_user_[uid] == 0) of_user_.erase(uid);
+}
+
 void Meter::observe(const core::Plan& plan, Time now) {
   for (const core::Lease& lease : plan.changed) {
     const auto found = live_.find(lease.id);
@@ -41,13 +45,19 @@ void Meter::observe(const core::Plan& plan, Time now) {
     }
     Entry& entry = live_[lease.id];
     charge(entry, now, used_);
+    if (lease.uid != entry.uid) {
+      leave(entry.uid);
+      ++of_user_[lease.uid];
+    }
+    entry.uid = lease.uid;
+    entry.who = {lease.user, lease.tenant};
     entry.since = now;
     entry.reserved = lease.reserved();
     follow_pause(entry, lease, plan);
     follow_waits(entry, lease);
     if (!lease.ended()) continue;
     ++ended_[lease.end_reason];
-    if (--of_user_[entry.uid] == 0) of_user_.erase(entry.uid);
+    leave(entry.uid);
     live_.erase(lease.id);
   }
 }

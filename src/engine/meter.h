@@ -59,6 +59,7 @@ class Meter {
   void follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan);
   void charge(const Entry& entry, Time until, std::map<Who, double>& totals) const;
   void enter(const core::Lease& lease, Time now);
+  void leave(std::uint32_t uid);  // the user has one living lease less
 
   std::unordered_map<LeaseId, Entry> live_;
   std::unordered_map<std::uint32_t, int> of_user_;
