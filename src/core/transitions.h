@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 35> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 40> within_transitions{
+inline constexpr std::array<std::string_view, 41> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -60,6 +60,7 @@ inline constexpr std::array<std::string_view, 40> within_transitions{
     "program_removed",
     "verdict_changed",      // the record about a process without a lease
     "enforcement_changed",  // an approval or a policy
+    "stack_changed",        // a stack: its use or its settings
     "answered"};  // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).

@@ -68,7 +68,10 @@ void Engine::run_capabilities() {
   Time next = Time::never();
   for (Capability* capability : capabilities_) next = std::min(next, capability->due(notice()));
   if (Rows rows = take_rows(); !rows.empty()) {
-    const auto* transition = rows.programs.empty() ? "verdict_changed" : "program_changed";
+    const bool of_stack = std::ranges::any_of(rows.rows, [](const auto& row) { return row.kind == "stack"; });
+    const auto* transition = !rows.programs.empty() ? "program_changed"
+                             : of_stack             ? "stack_changed"
+                                                    : "verdict_changed";
     write_rows(transition, std::move(rows), {}, {});
   }
   if (next == Time::never()) return capability_alarm_->cancel();

@@ -24,6 +24,7 @@ constexpr std::array<Never, 9> never{{
     {"program_removed", "supervised programs are not in the simulation"},
     {"verdict_changed", "the enforcer is not in the simulation"},
     {"enforcement_changed", "the enforcer is not in the simulation"},
+    {"stack_changed", "stacks are not in the simulation"},
 }};
 
 constexpr std::size_t failures_at = core::interruptible.size();

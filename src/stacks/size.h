@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The size and rank of a stack's lease. Pure functions.
+#pragma once
+
+#include "stacks/stack.h"
+
+#include <vector>
+
+namespace sublet::stacks {
+
+// Reads x-sublet of a Compose file, as JSON: {"vram": "16GiB", "gpus": 1, "tier": "batch", "exclusive": true}. "": it
+// has none. An error names the stack and the field.
+Result<Settings> parse_extension(std::string_view name, const std::string& text);
+
+enum class Source { exclusive, set, file, peak, device };  // where the size comes from
+std::string_view to_string(Source source);
+
+struct Size {
+  Bytes vram;  // on each device
+  int devices = 1;
+  core::Tier tier = core::Tier::standard;
+  bool exclusive = false;
+  Source source = Source::device;
+};
+
+// The lease that a stack needs. Settings of the administrator go before those of the file. Without a size, the peak of
+// earlier uses and a tenth more is taken; without a peak a whole device. `capacities`: bytes that each device can
+// lease, in any order.
+Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vector<Bytes> capacities);
+
+}  // namespace sublet::stacks

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests of callers, and the stored rows.
+#include "stacks/stacks.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "stacks/steps.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace sublet::stacks {
+namespace {
+
+Error in_use(const Stack& stack) {
+  const std::string name = printable(stack.name);
+  if (stack.phase == Phase::stopping)
+    return {Code::InUse, fmt::format("stack {} is being brought down", name),
+            "wait a moment, or acquire it with --wait"};
+  const Use& use = stack.use;
+  std::string until = use.expires_at ? " until " + format_rfc3339(*use.expires_at) : "";
+  return {Code::InUse,
+          fmt::format("stack {} is {}: user {}{} has acquired it{}", name, to_string(stack.phase), use.user,
+                      use.owner.empty() ? "" : fmt::format(" ({})", printable(use.owner)), until),
+          "wait until it is released: sublet stack acquire --wait"};
+}
+
+}  // namespace
+
+std::string tag_of(std::string_view stack) { return "stack-" + std::string(stack); }
+
+bool Entry::runs() const {
+  return seen && std::ranges::any_of(seen->containers, [](const auto& each) { return each.status == "running"; });
+}
+
+std::string_view Entry::state() const { return stack.phase == Phase::down && runs() ? "up" : to_string(stack.phase); }
+
+Stacks::Stacks(engine::Engine& engine, compose::Worker& worker, Options options)
+    : engine_(engine), worker_(worker), options_(std::move(options)) {
+  worker_.on_observation([this](const compose::Observation& seen) { observed(seen); });
+  worker_.on_engine([this](const compose::Engine& now) { engine_changed(now); });
+}
+
+// -------------------------------------------------------------------------------- reading
+
+const Entry* Stacks::find(std::string_view name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const Entry* Stacks::find(LeaseId lease) const {
+  const auto found = by_lease_.find(lease);
+  return found == by_lease_.end() ? nullptr : find(found->second);
+}
+
+Entry* Stacks::mutable_find(std::string_view name) {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+Result<Rule> Stacks::rule(const Entry& entry) const {
+  if (!entry.found)
+    return not_found(fmt::format("the Compose file of stack {} was not found", printable(entry.stack.name)),
+                     "sublet stack ls shows where stacks are found");
+  if (entry.found->error) return *entry.found->error;
+  return rule_of(*entry.found, options_.label);
+}
+
+Result<Size> Stacks::size(const Entry& entry) const {
+  const auto file = parse_extension(entry.stack.name, entry.found ? entry.found->extension : "");
+  if (!file) return file.error();
+  std::vector<Bytes> capacities;
+  for (const auto& [uuid, device] : engine_.state().devices())
+    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()));
+  const Size size = choose_size(entry.stack.set, *file, entry.stack.peak, std::move(capacities));
+  if (size.vram > Bytes{}) return size;
+  return unavailable(fmt::format("the size of stack {} is not known: the daemon has not read any GPU yet",
+                                 printable(entry.stack.name)),
+                     "sublet gpus shows the devices; or set a size (sublet stack set --vram)");
+}
+
+Status Stacks::available() const {
+  if (!worker_problem_.empty())
+    return unavailable("stacks cannot be started: " + worker_problem_,
+                       "leases and queue stay as they are; try again later");
+  if (container_engine_ && !container_engine_->reachable)
+    return unavailable("the container engine cannot be reached: " + container_engine_->why,
+                       "start the engine; leases and queue stay as they are");
+  if (container_engine_ && container_engine_->program.empty())
+    return unavailable("no Compose program was found: " + container_engine_->why,
+                       "install Docker Compose, or name its program by stacks.compose");
+  return {};
+}
+
+// -------------------------------------------------------------------------------- settings
+
+Status Stacks::set(std::string_view name, const Settings& changes) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr) return not_found(fmt::format("there is no stack '{}'", printable(name)));
+  entry->stack.set = changes;
+  changed(*entry);
+  return {};
+}
+
+Status Stacks::remove(std::string_view name) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr) return not_found(fmt::format("there is no stack '{}'", printable(name)));
+  if (entry->stack.is_up() || entry->stack.acquired()) {
+    return Error{Code::InUse, fmt::format("stack {} is {}", printable(name), to_string(entry->stack.phase)),
+                 fmt::format("bring it down first: sublet stack release {} --down", printable(name))};
+  }
+  if (entry->stack.adopted.empty() && entry->found) {
+    return bad_request(fmt::format("stack {} was not adopted: it is found in {}", printable(name), entry->found->file),
+                       "move its Compose file to another place");
+  }
+  removed_.emplace_back(name);
+  dirty_.erase(entry->stack.name);
+  entries_.erase(entries_.find(name));
+  watch(false);
+  engine_.wake_capabilities();
+  return {};
+}
+
+// -------------------------------------------------------------------------------- acquiring
+
+Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr) return not_found(fmt::format("there is no stack '{}'", printable(name)));
+  if (const Status may = available(); !may) return may.error();
+  if (const auto good = rule(*entry); !good) return good.error();
+  const Stack& stack = entry->stack;
+  if (stack.acquired() || stack.phase == Phase::stopping) return in_use(stack);
+  const auto size = this->size(*entry);
+  if (!size) return size.error();
+  core::Submit submit;
+  core::Lease& lease = submit.lease;
+  lease.uid = wish.uid;
+  lease.user = lease.tenant = wish.user;
+  lease.consumer = lease.tag = tag_of(stack.name);
+  lease.tier = size->tier;
+  lease.priority = wish.priority;
+  lease.vram = size->vram;
+  lease.device_count = size->devices;
+  lease.owner.kind = core::OwnerKind::token;
+  lease.token = wish.token_hash;
+  submit.held = true;
+  return submit;
+}
+
+void Stacks::submitted(std::string_view name, const Wish& wish, const core::Lease& lease) {
+  Entry& entry = *mutable_find(name);
+  acquire(entry.stack,
+          {.uid = wish.uid,
+           .user = wish.user,
+           .owner = wish.owner,
+           .token_hash = wish.token_hash,
+           .lease = lease.id,
+           .ttl = wish.ttl.value_or(options_.ttl),
+           .tier = lease.tier},
+          engine_.now());
+  by_lease_[lease.id] = entry.stack.name;
+  entry.booked.clear();
+  if (lease.state == core::LeaseState::active) granted(entry.stack, engine_.now());
+  entry.devices = lease.devices;
+  changed(entry);
+}
+
+Status Stacks::claim(std::string_view name) {
+  const Entry* entry = find(name);
+  const core::Lease* lease = entry != nullptr ? engine_.find(entry->stack.use.lease) : nullptr;
+  if (lease == nullptr || lease->state != core::LeaseState::offered) return {};
+  const auto done = engine_.decide(core::Claim{lease->id});
+  return done ? Status() : Status(done.error());
+}
+
+Status Stacks::take_over(std::string_view name, const Wish& wish) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr || entry->stack.phase != Phase::released)
+    return Error{Code::Stale, fmt::format("stack {} is not released any more", printable(name)), "acquire it again"};
+  const auto size = this->size(*entry);
+  const Stack before = entry->stack;
+  stacks::take_over(entry->stack,
+                    {.uid = wish.uid,
+                     .user = wish.user,
+                     .owner = wish.owner,
+                     .token_hash = wish.token_hash,
+                     .ttl = wish.ttl.value_or(options_.ttl),
+                     .tier = size ? size->tier : before.use.tier},
+                    engine_.now());
+  changed(*entry);
+  const auto done = engine_.decide(core::Amend{.lease = entry->stack.use.lease,
+                                               .tier = entry->stack.use.tier,
+                                               .priority = wish.priority,
+                                               .pausable = core::Pausable::automatic,
+                                               .charged = core::Charged{wish.uid, wish.user, wish.user}});
+  if (done) return {};
+  entry->stack = before;
+  changed(*entry);
+  return done.error();
+}
+
+Result<Entry*> Stacks::of_use(std::string_view name) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr) return not_found(fmt::format("there is no stack '{}'", printable(name)));
+  if (entry->stack.acquired()) return entry;
+  return Error{Code::Stale, fmt::format("stack {} is {}, and nobody has acquired it", printable(name), entry->state()),
+               fmt::format("acquire it: sublet stack acquire {}", printable(name))};
+}
+
+Status Stacks::renew(std::string_view name, std::optional<Duration> ttl) {
+  const auto found = of_use(name);
+  if (!found) return found.error();
+  Use& use = (*found)->stack.use;
+  use.ttl = ttl.value_or(use.ttl);
+  if (use.expires_at) use.expires_at = engine_.now() + use.ttl;
+  changed(**found);
+  return {};
+}
+
+Status Stacks::release(std::string_view name, bool down) {
+  Entry* entry = mutable_find(name);
+  const bool idle = entry != nullptr && down && entry->stack.phase == Phase::released;
+  if (!idle) {
+    const auto found = of_use(name);
+    if (!found) return found.error();
+  }
+  Stack& stack = entry->stack;
+  const Phase before = stack.phase;
+  const LeaseId lease = stack.use.lease;
+  if (down) stop(stack, "", engine_.now());
+  else stacks::release(stack, "", engine_.now());
+  changed(*entry);
+  if (before == Phase::queued) {
+    by_lease_.erase(lease);
+    (void)engine_.decide(core::Release{.lease = lease, .force = true});
+  } else if (stack.phase == Phase::released) {
+    make_spot(*entry);
+  }
+  return {};
+}
+
+// From here on, the core ends the lease when a lease of a higher tier needs its memory.
+void Stacks::make_spot(Entry& entry) {
+  (void)engine_.decide(core::Amend{
+      .lease = entry.stack.use.lease, .tier = core::Tier::spot, .priority = 0, .pausable = core::Pausable::no});
+}
+
+// -------------------------------------------------------------------------------- rows
+
+void Stacks::loaded(const store::Loaded& rows, Time now) {
+  by_lease_.clear(), dirty_.clear(), removed_.clear(), events_.clear();
+  for (auto& [name, entry] : entries_) {
+    Entry fresh;
+    fresh.stack.name = name;
+    fresh.found = std::move(entry.found);
+    fresh.seen = std::move(entry.seen);
+    fresh.readiness = std::move(entry.readiness);
+    entry = std::move(fresh);
+  }
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind != "stack") continue;
+    auto stack = from_row(row);
+    if (!stack) {
+      log::error("{}", stack.error().detail);
+      continue;
+    }
+    Entry& entry = entries_[row.key];
+    entry.stack = std::move(*stack);
+    entry.told = {entry.stack.phase, entry.stack.why};
+    forgive(entry.stack, engine_.rules().reconnect, now);
+    if (entry.stack.use.lease) by_lease_[entry.stack.use.lease] = row.key;
+  }
+  describe_at_ = now;
+}
+
+void Stacks::changed(Entry& entry) {
+  Stack& stack = entry.stack;
+  dirty_.insert(stack.name);
+  engine_.wake_capabilities();
+  if (entry.told == std::pair(stack.phase, stack.why)) return;
+  if (entry.told.first != stack.phase) {
+    entry.after = 0;
+    entry.retry_at = {};
+    entry.trouble.clear();
+  }
+  entry.told = {stack.phase, stack.why};
+  const nlohmann::json data{{"type", "stack"},        {"at", format_rfc3339(engine_.now())},
+                            {"stack", stack.name},    {"state", to_string(stack.phase)},
+                            {"user", stack.use.user}, {"lease", stack.use.lease ? to_string(stack.use.lease) : ""},
+                            {"text", stack.why}};
+  events_.push_back({"stack", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+  log::info({.lease = stack.use.lease, .program = {}}, "stack {}: {}{}{}", printable(stack.name),
+            to_string(stack.phase), stack.why.empty() ? "" : ": ", printable(stack.why));
+}
+
+engine::Rows Stacks::take_rows() {
+  engine::Rows rows;
+  for (const std::string& name : std::exchange(removed_, {})) rows.rows.push_back({"stack", name, ""});
+  for (const std::string& name : std::exchange(dirty_, {})) {
+    const Entry* entry = find(name);
+    if (entry == nullptr) continue;
+    rows.rows.push_back(entry->stack.blank() ? store::CapabilityRow{"stack", name, ""} : to_row(entry->stack));
+  }
+  rows.events = std::exchange(events_, {});
+  return rows;
+}
+
+std::vector<engine::Warning> Stacks::warnings(Time now) const {
+  if (const Status may = available(); !may) return {{"stacks", may.error().detail, may.error().hint, now}};
+  return {};
+}
+
+}  // namespace sublet::stacks

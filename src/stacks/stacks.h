@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capability stacks: Docker Compose projects that are started for a lease and brought down with it. Belongs to the
+// loop thread.
+#pragma once
+
+#include "compose/worker.h"
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "stacks/readiness.h"
+#include "stacks/size.h"
+#include "stacks/stack.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::stacks {
+
+struct Options {
+  compose::Sources sources;                             // `adopted` is ignored: the store has the adopted stacks
+  Label label;                                          // stacks.label, stacks.label_value
+  Duration command_timeout = std::chrono::minutes(10);  // of one call of the Compose program
+  Duration ready_timeout = std::chrono::minutes(15);
+  Duration ttl = std::chrono::minutes(30);  // of an acquisition that names none
+};
+
+// A caller's wish to acquire a stack.
+struct Wish {
+  std::uint32_t uid = 0;
+  std::string user;
+  std::string owner{};       // label; may be ""
+  std::string token_hash{};  // of the token that the caller will get
+  std::optional<Duration> ttl{};
+  int priority = 0;
+};
+
+// A stack with all that is known about it.
+struct Entry {
+  Stack stack;
+  std::optional<compose::Description> found{};  // by the last look; unset: it was not found
+  std::optional<compose::Observation> seen{};   // its containers, by the last report of the engine
+  Readiness readiness{};                        // by `seen`
+  std::string trouble{};                        // why the last call of the worker did nothing; "": none
+
+  // Whether a container runs.
+  bool runs() const;
+  // The word of the API: the phase, or "up" for containers that were started by others.
+  std::string_view state() const;
+
+  // --- private to Stacks ---
+  bool fresh = false;                            // `seen` is from after the end of `up`
+  std::uint64_t call = 0;                        // number of the call that the worker works on; 0: none
+  std::uint64_t after = 0;                       // batch that must be durable before the next call; 0: not known yet
+  Time retry_at{};                               // not before this time
+  std::string resolved{};                        // as given to `up`; "": unknown after a restart of the daemon
+  std::vector<std::string> devices{};            // of its lease
+  std::map<std::string, std::int64_t> booked{};  // main process of each container that is booked to the lease
+  std::pair<Phase, std::string> told{};          // phase and text of its last event
+};
+
+class Stacks final : public engine::Capability {
+ public:
+  // Keeps references. Call engine.add() with it.
+  Stacks(engine::Engine& engine, compose::Worker& worker, Options options);
+
+  // --- reading ---
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+  const Entry* find(std::string_view name) const;
+  const Entry* find(LeaseId lease) const;
+  const Options& options() const { return options_; }
+  const std::optional<compose::Engine>& container_engine() const { return container_engine_; }
+  compose::Worker& worker() { return worker_; }
+  // The rule of its readiness. An error: the stack must not be started.
+  Result<Rule> rule(const Entry& entry) const;
+  // The size of its next lease.
+  Result<Size> size(const Entry& entry) const;
+  // Why no stack can be started now; good while one can.
+  Status available() const;
+  // Looks for stacks again. `done` is called when that is done, and after `at_most` at the latest.
+  void refresh(Duration at_most, std::function<void()> done);
+
+  // --- requests; the caller stores the rows (Engine::store_rows) ---
+  // Adds a stack that an administrator names. `done` gets an error for a stack that cannot be used.
+  void adopt(const compose::Adopted& wanted, std::function<void(Status)> done);
+  Status set(std::string_view name, const Settings& changes);  // replaces all settings
+  Status remove(std::string_view name);                        // an adopted stack that is down
+  // The request for the lease of an acquisition. InUse: somebody else has the stack, or it is being brought down.
+  Result<core::Submit> request(std::string_view name, const Wish& wish) const;
+  // The lease was made. Call it before the lease is stored.
+  void submitted(std::string_view name, const Wish& wish, const core::Lease& lease);
+  // Takes the offer of its lease, for the acquirer who has come back. Nothing happens if there is no offer.
+  Status claim(std::string_view name);
+  // Acquires a released stack, which stays up.
+  Status take_over(std::string_view name, const Wish& wish);
+  Status renew(std::string_view name, std::optional<Duration> ttl);
+  // Gives the stack back. A ready one stays up under a spot lease, unless `down`.
+  Status release(std::string_view name, bool down);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan& plan, Time now) override;
+  engine::Rows take_rows() override;
+  void committed(std::uint64_t sequence) override;
+  void measured(Time) override {}
+  Time due(Time now) override;
+  std::vector<engine::Warning> warnings(Time now) const override;
+
+ private:
+  struct Asked {
+    Time until;
+    std::function<void()> done;
+  };
+
+  Entry* mutable_find(std::string_view name);
+  Result<Entry*> of_use(std::string_view name);
+  void changed(Entry& entry);
+  void describe();
+  void described(Result<std::vector<compose::Description>> result);
+  compose::Sources sources() const;
+  void watch(bool again);
+  void observed(const compose::Observation& seen);
+  void engine_changed(const compose::Engine& now);
+  void judge(Entry& entry, Time now);
+  core::Amend acquired_amend(const Entry& entry) const;
+  void make_spot(Entry& entry);
+  Time drive(Entry& entry, Time now);
+  Time create(Entry& entry, Time now);
+  Time bring_down(Entry& entry, Time now);
+  bool may_call(Entry& entry, Time now);
+  bool others_leave(const Entry& entry) const;
+  compose::Start start_of(const Entry& entry) const;
+  void up_done(const std::string& name, std::uint64_t call, const Status& done);
+  void down_done(const std::string& name, std::uint64_t call, const Status& done);
+  void finish(Entry& entry, Time now);
+  void book(Entry& entry);
+  bool book(Entry& entry, const compose::Container& container);
+
+  engine::Engine& engine_;
+  compose::Worker& worker_;
+  Options options_;
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<LeaseId, std::string> by_lease_;
+  std::optional<compose::Engine> container_engine_;  // unset: nothing was heard yet
+  std::string worker_problem_;                       // why the last look for stacks failed; "": it did not
+  bool looked_ = false;                              // stacks were looked for at least once
+  bool describing_ = false;
+  Time describe_at_{};                     // the next try after a failure
+  std::vector<Asked> asked_, asked_next_;  // answered by the look in progress, and by the next one
+  std::vector<std::string> watched_;
+  std::set<std::string, std::less<>> dirty_;
+  std::vector<std::string> removed_;
+  std::vector<engine::Rows::Event> events_;
+  std::uint64_t last_call_ = 0;
+};
+
+std::string tag_of(std::string_view stack);  // of its lease: "stack-NAME"
+
+}  // namespace sublet::stacks

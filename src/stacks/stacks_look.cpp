@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looking for stacks: in their directory, in the configuration, and where an administrator said.
+#include "base/text.h"
+#include "stacks/stacks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace sublet::stacks {
+
+compose::Sources Stacks::sources() const {
+  compose::Sources all = options_.sources;
+  all.adopted.clear();
+  for (const auto& [name, entry] : entries_)
+    if (!entry.stack.adopted.empty()) all.adopted.push_back({name, entry.stack.adopted});
+  return all;
+}
+
+void Stacks::refresh(Duration at_most, std::function<void()> done) {
+  (describing_ ? asked_next_ : asked_).push_back({engine_.now() + at_most, std::move(done)});
+  if (!describing_) describe();
+  engine_.wake_capabilities();
+}
+
+void Stacks::describe() {
+  describing_ = true;
+  worker_.describe(sources(),
+                   [this](Result<std::vector<compose::Description>> result) { described(std::move(result)); });
+}
+
+void Stacks::described(Result<std::vector<compose::Description>> result) {
+  describing_ = false;
+  if (result) {
+    worker_problem_.clear();
+    looked_ = true;
+    for (auto& [name, entry] : entries_) entry.found.reset();
+    for (compose::Description& one : *result) {
+      if (const Status good = check_name(one.name); !good && !one.error) one.error = good.error();
+      Entry& entry = entries_[one.name];
+      entry.stack.name = one.name;
+      if (!entry.found) entry.found = std::move(one);  // a second one of this name has the same error
+    }
+    std::erase_if(entries_, [](const auto& each) { return !each.second.found && each.second.stack.blank(); });
+    watch(false);
+  } else {
+    worker_problem_ = result.error().detail;
+    describe_at_ = engine_.now() + std::chrono::seconds(2);
+  }
+  for (Asked& asked : std::exchange(asked_, {})) asked.done();
+  asked_.insert(asked_.end(), std::make_move_iterator(asked_next_.begin()), std::make_move_iterator(asked_next_.end()));
+  asked_next_.clear();
+  if (!asked_.empty() && !describing_) describe();
+  engine_.wake_capabilities();
+}
+
+void Stacks::watch(bool again) {
+  std::vector<std::string> projects;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.stack.project.empty()) projects.push_back(entry.stack.project);
+    else if (entry.found && !entry.found->project.empty()) projects.push_back(entry.found->project);
+  }
+  if (!again && projects == watched_) return;
+  watched_ = std::move(projects);
+  worker_.watch(watched_);
+}
+
+void Stacks::adopt(const compose::Adopted& wanted, std::function<void(Status)> done) {
+  if (const Status good = check_name(wanted.name); !good) return done(good);
+  const Entry* old = find(wanted.name);
+  if (old != nullptr && old->found) {
+    return done(Error{Code::InUse, fmt::format("there is a stack {} already, in {}", wanted.name, old->found->file),
+                      "choose another name: sublet stack adopt --name NAME"});
+  }
+  compose::Sources more = sources();
+  std::erase_if(more.adopted, [&](const compose::Adopted& each) { return each.name == wanted.name; });
+  more.adopted.push_back(wanted);
+  worker_.describe(more, [this, wanted, done = std::move(done)](Result<std::vector<compose::Description>> result) {
+    if (!result) return done(result.error());
+    const auto found = std::ranges::find(*result, wanted.name, &compose::Description::name);
+    if (found == result->end())
+      return done(not_found(fmt::format("no Compose file was found in {}", printable(wanted.path)),
+                            "name a directory with a Compose file, or the file"));
+    if (found->error) return done(*found->error);
+    if (const auto good = rule_of(*found, options_.label); !good) return done(good.error());
+    if (const auto good = parse_extension(wanted.name, found->extension); !good) return done(good.error());
+    Entry& entry = entries_[wanted.name];
+    entry.stack.name = wanted.name;
+    entry.stack.adopted = wanted.path;
+    entry.found = std::move(*found);
+    changed(entry);
+    watch(false);
+    done({});
+  });
+}
+
+}  // namespace sublet::stacks

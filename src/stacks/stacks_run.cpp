@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// How stacks move on: grants and ends of their leases, calls of the worker, and what the engine shows.
+#include "stacks/stacks.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "proc/cgroup.h"
+#include "stacks/overlay.h"
+#include "stacks/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::stacks {
+namespace {
+
+using core::LeaseState;
+
+constexpr Duration retry_after = std::chrono::seconds(2);  // a call that the worker could not make
+
+std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
+  std::string why(core::to_string(lease.end_reason));
+  for (const core::Reason& reason : plan.reasons)
+    if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
+  return why;
+}
+
+// The directory of the control group of a container's main process; "" if the process is not the container's.
+std::string group_of(const proc::ProcRoot& root, const compose::Container& container) {
+  const auto groups = proc::cgroups_of(root, static_cast<std::int32_t>(container.pid));
+  const auto hierarchies = proc::find_hierarchies(root);
+  if (!groups || !hierarchies || container.id.empty()) return "";
+  const auto names_it = [&](const std::string& path) { return path.find(container.id) != std::string::npos; };
+  if (const auto* mount = hierarchies->v2(); mount != nullptr && names_it(groups->v2))
+    if (std::string directory = proc::directory_of(*mount, groups->v2); !directory.empty()) return directory;
+  for (const auto& [controller, path] : groups->v1) {
+    const auto* mount = names_it(path) ? hierarchies->v1(controller) : nullptr;
+    if (mount == nullptr) continue;
+    if (std::string directory = proc::directory_of(*mount, path); !directory.empty()) return directory;
+  }
+  return "";
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- leases
+
+void Stacks::decided(const core::Plan& plan, Time now) {
+  if (by_lease_.empty()) return;
+  for (const core::Lease& lease : plan.changed) {
+    const auto found = by_lease_.find(lease.id);
+    if (found == by_lease_.end()) continue;
+    Entry& entry = entries_.at(found->second);
+    Stack& stack = entry.stack;
+    const auto before = std::pair(stack.phase, stack.why);
+    if (lease.ended()) {
+      stack.peak = std::max(stack.peak, lease.peak_used);
+      by_lease_.erase(found);
+      stop(stack, "its lease ended: " + why_ended(lease, plan), now);
+    } else if (lease.state == LeaseState::active) {
+      if (stack.phase == Phase::queued) entry.devices = lease.devices;
+      granted(stack, now);
+    }
+    if (before != std::pair(stack.phase, stack.why)) changed(entry);
+  }
+}
+
+void Stacks::committed(std::uint64_t) {
+  const auto waits = [](const auto& each) { return each.second.after != 0 && each.second.call == 0; };
+  if (std::ranges::any_of(entries_, waits)) engine_.wake_capabilities();
+}
+
+// -------------------------------------------------------------------------------- the engine's reports
+
+void Stacks::observed(const compose::Observation& seen) {
+  for (auto& [name, entry] : entries_) {
+    const std::string& project = !entry.stack.project.empty() ? entry.stack.project
+                                 : entry.found                ? entry.found->project
+                                                              : entry.stack.name;
+    if (project != seen.project) continue;
+    entry.seen = seen;
+    entry.fresh = entry.call == 0;
+    judge(entry, engine_.now());
+  }
+  engine_.wake_capabilities();
+}
+
+void Stacks::engine_changed(const compose::Engine& now) {
+  const bool is_back = now.reachable && container_engine_ && !container_engine_->reachable;
+  container_engine_ = now;
+  if (is_back)
+    for (auto& [name, entry] : entries_) entry.retry_at = {};
+  describe_at_ = engine_.now();
+  engine_.wake_capabilities();
+}
+
+// A stack whose Compose file is gone is judged by all its containers.
+void Stacks::judge(Entry& entry, Time now) {
+  if (!entry.seen) return;
+  const auto rule = this->rule(entry);
+  entry.readiness = stacks::judge(rule ? *rule : Rule::containers, *entry.seen, options_.label);
+  if (looked_ && observe(entry.stack, entry.readiness, entry.fresh, now)) changed(entry);
+}
+
+// -------------------------------------------------------------------------------- moving on
+
+Time Stacks::due(Time now) {
+  Time next = Time::never();
+  if (!describing_ && (!looked_ || !worker_problem_.empty())) {
+    if (now >= describe_at_) describe();
+    else next = describe_at_;
+  }
+  for (std::vector<Asked>* list : {&asked_, &asked_next_}) {
+    std::vector<Asked> late;
+    for (auto asked = list->begin(); asked != list->end();) {
+      if (asked->until > now) {
+        next = std::min(next, (asked++)->until);
+        continue;
+      }
+      late.push_back(std::move(*asked));
+      asked = list->erase(asked);
+    }
+    for (const Asked& asked : late) asked.done();
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  for (const std::string& name : names)
+    if (Entry* entry = mutable_find(name)) next = std::min(next, drive(*entry, now));
+  return next;
+}
+
+Time Stacks::drive(Entry& entry, Time now) {
+  Stack& stack = entry.stack;
+  if (stack.use.lease && stack.phase != Phase::stopping) {
+    const core::Lease* lease = engine_.find(stack.use.lease);
+    if (lease == nullptr || lease->ended()) {  // lost with the store, or ended while the daemon did not run
+      by_lease_.erase(stack.use.lease);
+      stop(stack, "its lease is gone", now);
+      changed(entry);
+    } else if (stack.phase == Phase::queued && lease->state == LeaseState::active) {
+      entry.devices = lease->devices;
+      granted(stack, now);
+      changed(entry);
+    }
+  }
+  if (pass_time(stack, now)) {
+    changed(entry);
+    if (stack.phase == Phase::released) make_spot(entry);
+  }
+  judge(entry, now);
+  switch (stack.phase) {
+    case Phase::creating: return create(entry, now);
+    case Phase::stopping: return bring_down(entry, now);
+    case Phase::starting:
+    case Phase::ready:
+    case Phase::released: book(entry); return next_step(stack, now);
+    default: return Time::never();
+  }
+}
+
+// Whether a call of the worker may be made now: the decision for it must be durable.
+bool Stacks::may_call(Entry& entry, Time now) {
+  if (entry.call != 0 || now < entry.retry_at) return false;
+  if (dirty_.contains(entry.stack.name)) {  // not handed to the store yet
+    engine_.wake_capabilities();
+    return false;
+  }
+  if (entry.after == 0) entry.after = engine_.intended();
+  return engine_.is_durable(entry.after);  // committed() calls again
+}
+
+// Another stack is being brought down on one of the devices: its containers may still hold memory there.
+bool Stacks::others_leave(const Entry& entry) const {
+  return std::ranges::any_of(entries_, [&](const auto& each) {
+    const Entry& other = each.second;
+    if (&other == &entry || other.stack.phase != Phase::stopping || !other.trouble.empty()) return false;
+    if (other.devices.empty() || entry.devices.empty()) return true;
+    return std::ranges::any_of(other.devices,
+                               [&](const auto& uuid) { return std::ranges::count(entry.devices, uuid) > 0; });
+  });
+}
+
+compose::Start Stacks::start_of(const Entry& entry) const {
+  const Stack& stack = entry.stack;
+  const core::Lease* lease = engine_.find(stack.use.lease);
+  const Grant grant{.stack = stack.name,
+                    .lease = stack.use.lease,
+                    .devices = lease != nullptr ? lease->devices : entry.devices,
+                    .environment = engine_.options().program_env,
+                    .gpu_runtime = container_engine_ && container_engine_->gpu_runtime};
+  return {.name = stack.name,
+          .project = stack.project,
+          .directory = stack.directory,
+          .resolved = entry.resolved,
+          .overlay = make_overlay(*entry.found, grant),
+          .timeout = options_.command_timeout};
+}
+
+Time Stacks::create(Entry& entry, Time now) {
+  Stack& stack = entry.stack;
+  if (!looked_ || entry.call != 0) return Time::never();
+  if (const auto good = rule(entry); !good) {
+    fail(stack, "it cannot be started: " + good.error().detail, now);
+    changed(entry);
+    return Time::never();
+  }
+  if (others_leave(entry)) return Time::never();
+  if (stack.project != entry.found->project || stack.directory != entry.found->directory) {
+    stack.project = entry.found->project;
+    stack.directory = entry.found->directory;
+    changed(entry);
+  }
+  if (!may_call(entry, now)) return now < entry.retry_at ? entry.retry_at : Time::never();
+  entry.resolved = entry.found->resolved;
+  entry.call = ++last_call_;
+  worker_.up(start_of(entry),
+             [this, name = stack.name, call = entry.call](const Status& done) { up_done(name, call, done); });
+  return Time::never();
+}
+
+void Stacks::up_done(const std::string& name, std::uint64_t call, const Status& done) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr || entry->call != call) return;
+  entry->call = 0;
+  entry->fresh = false;
+  entry->trouble.clear();
+  engine_.wake_capabilities();
+  Stack& stack = entry->stack;
+  if (stack.phase != Phase::creating) return;  // it was given back meanwhile
+  const Time now = engine_.now();
+  if (done) {
+    created(stack, options_.ready_timeout, now);
+    watch(true);  // the answer is from after the end of `up`
+  } else if (done.error().code == Code::Unavailable && now - stack.since < options_.command_timeout) {
+    entry->trouble = done.error().detail;
+    entry->retry_at = now + retry_after;
+    return;
+  } else {
+    fail(stack, "it could not be started: " + done.error().detail, now);
+  }
+  changed(*entry);
+}
+
+Time Stacks::bring_down(Entry& entry, Time now) {
+  Stack& stack = entry.stack;
+  if (stack.project.empty()) {  // `up` was never called
+    finish(entry, now);
+    return Time::never();
+  }
+  if (!may_call(entry, now)) return entry.call == 0 && now < entry.retry_at ? entry.retry_at : Time::never();
+  entry.call = ++last_call_;
+  worker_.down({.name = stack.name,
+                .project = stack.project,
+                .directory = stack.directory,
+                .resolved = entry.resolved,
+                .timeout = options_.command_timeout},
+               [this, name = stack.name, call = entry.call](const Status& done) { down_done(name, call, done); });
+  return Time::never();
+}
+
+void Stacks::down_done(const std::string& name, std::uint64_t call, const Status& done) {
+  Entry* entry = mutable_find(name);
+  if (entry == nullptr || entry->call != call) return;
+  entry->call = 0;
+  engine_.wake_capabilities();
+  if (done) return finish(*entry, engine_.now());
+  entry->trouble = "it could not be brought down: " + done.error().detail;
+  entry->retry_at = engine_.now() + retry_after;
+  log::warn({.lease = entry->stack.use.lease, .program = {}}, "stack {}: {}", printable(name),
+            printable(entry->trouble));
+}
+
+// It is down: its lease ends now, and not earlier, because its containers might have held the memory.
+void Stacks::finish(Entry& entry, Time now) {
+  Stack& stack = entry.stack;
+  const LeaseId id = stack.use.lease;
+  const core::Lease* lease = id ? engine_.find(id) : nullptr;
+  if (lease != nullptr) stack.peak = std::max(stack.peak, lease->peak_used);
+  stopped(stack, now);
+  entry.booked.clear();
+  entry.devices.clear();
+  entry.resolved.clear();
+  by_lease_.erase(id);
+  changed(entry);
+  watch(false);
+  if (lease != nullptr && !lease->ended()) (void)engine_.decide(core::Release{.lease = id, .force = true});
+  engine_.take_snapshot();
+}
+
+// -------------------------------------------------------------------------------- the processes of containers
+
+void Stacks::book(Entry& entry) {
+  if (!entry.seen) return;
+  for (const compose::Container& container : entry.seen->containers) {
+    if (container.pid <= 0 || container.pid > INT32_MAX) continue;
+    const auto known = entry.booked.find(container.id);
+    if (known != entry.booked.end() && known->second == container.pid) continue;
+    if (book(entry, container)) entry.booked[container.id] = container.pid;
+  }
+}
+
+bool Stacks::book(Entry& entry, const compose::Container& container) {
+  const core::Lease* lease = engine_.find(entry.stack.use.lease);
+  if (lease == nullptr || lease->state != LeaseState::active) return false;
+  const std::string directory = group_of(engine_.programs().root(), container);
+  if (directory.empty()) return false;
+  const auto group = engine_.programs().check_cgroup(directory);
+  if (!group) return false;
+  core::Attach attach{.lease = lease->id, .owner = lease->owner, .as_owner = false, .booked = {{}, group->path}};
+  // A container that was started again has the name of its old group: its new process makes the engine look again.
+  if (std::ranges::count(lease->booked, attach.booked) > 0) {
+    const auto process = engine_.programs().identify(static_cast<std::int32_t>(container.pid), std::nullopt);
+    if (!process) return false;
+    attach.booked = {process->process, {}};
+  }
+  const auto done = engine_.decide(attach);
+  if (!done) log::warn({.lease = lease->id, .program = {}}, "a container is not booked: {}", done.error().detail);
+  return done.has_value();
+}
+
+}  // namespace sublet::stacks

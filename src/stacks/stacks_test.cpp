@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stacks/test_support.h"
+
+namespace sublet::stacks {
+namespace {
+
+using namespace std::chrono_literals;
+using core::EndReason;
+using core::Tier;
+
+TEST_F(StacksTest, AnAcquiredStackIsStartedAndBecomesReady) {
+  worker_.holds = true;
+  worker_.health = "starting";
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(state("chat"), "creating");
+  ASSERT_EQ(worker_.ups.size(), 1U);
+  EXPECT_EQ(worker_.ups[0].resolved, R"({"name":"chat"})") << "what was read is what runs";
+  EXPECT_NE(worker_.ups[0].overlay.find("GPU-1"), std::string::npos);
+  EXPECT_NE(worker_.ups[0].overlay.find(to_string(at("chat").use.lease)), std::string::npos);
+  worker_.answer();
+  settle();
+  EXPECT_EQ(state("chat"), "starting");
+  pass(5s);
+  EXPECT_EQ(at("chat").why, "container chat-api-1 of service api runs, and its health is starting");
+  worker_.containers["chat"][0].health = "healthy";
+  worker_.tell("chat");
+  settle();
+  EXPECT_EQ(state("chat"), "ready");
+  EXPECT_EQ(at("chat").use.expires_at, clock_->now() + 30min) << "counted from ready";
+  EXPECT_EQ(lease("chat")->tag, "stack-chat");
+  EXPECT_EQ(lease("chat")->vram, 8 * GiB);
+  EXPECT_EQ(lease("chat")->owner.kind, core::OwnerKind::token);
+}
+
+TEST_F(StacksTest, StacksThatFitRunTogether) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(acquire("voice"));
+  EXPECT_EQ(states(), "ready down ready");
+  ASSERT_TRUE(acquire("image"));
+  EXPECT_EQ(states(), "ready queued ready") << "acquired stacks are never brought down for another";
+  EXPECT_TRUE(worker_.downs.empty());
+}
+
+TEST_F(StacksTest, AnExclusiveStackWaitsForTheWholeDevice) {
+  ASSERT_TRUE(stacks_->set("voice", {.exclusive = true}));
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(acquire("voice"));
+  EXPECT_EQ(states(), "ready down queued");
+  EXPECT_EQ(lease("voice")->vram, 24 * GiB);
+  ASSERT_TRUE(release("chat", true));
+  EXPECT_EQ(states(), "down down queued") << "nobody waits for it at the moment";
+  EXPECT_EQ(lease("voice")->state, core::LeaseState::offered);
+  ASSERT_TRUE(stacks_->claim("voice"));
+  settle();
+  EXPECT_EQ(states(), "down down ready");
+}
+
+TEST_F(StacksTest, AReleasedStackStaysUpUntilItsMemoryIsNeeded) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(release("chat"));
+  EXPECT_EQ(state("chat"), "released");
+  EXPECT_EQ(lease("chat")->tier, Tier::spot);
+  EXPECT_EQ(lease("chat")->pausable, core::Pausable::no);
+  const LeaseId kept = lease("chat")->id;
+  worker_.holds = true;
+  ASSERT_TRUE(acquire("image"));
+  EXPECT_EQ(states(), "stopping creating down");
+  EXPECT_EQ(engine_->find(kept)->end_reason, EndReason::revoked);
+  EXPECT_TRUE(worker_.ups.size() == 1 && worker_.downs.size() == 1) << "its containers may still hold the memory";
+  EXPECT_EQ(worker_.downs[0].resolved, R"({"name":"chat"})");
+  worker_.answer();
+  settle();
+  EXPECT_EQ(states(), "down creating down");
+  ASSERT_EQ(worker_.ups.size(), 2U);
+  worker_.answer();
+  settle();
+  EXPECT_EQ(states(), "down ready down");
+}
+
+TEST_F(StacksTest, AReleasedStackIsTakenOverAtOnce) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(release("chat"));
+  const LeaseId kept = lease("chat")->id;
+  ASSERT_TRUE(acquire("chat", 1001, 5min));
+  settle();
+  EXPECT_EQ(state("chat"), "ready");
+  EXPECT_EQ(worker_.ups.size(), 1U) << "it was up";
+  EXPECT_EQ(lease("chat")->id, kept);
+  EXPECT_EQ(lease("chat")->tier, Tier::standard);
+  EXPECT_EQ(lease("chat")->pausable, core::Pausable::automatic);
+  EXPECT_EQ(lease("chat")->user, "bea");
+  EXPECT_EQ(at("chat").use.expires_at, clock_->now() + 5min);
+}
+
+TEST_F(StacksTest, AnAcquiredStackIsNobodyElses) {
+  ASSERT_TRUE(acquire("chat"));
+  const Status second = acquire("chat", 1001);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::InUse);
+  EXPECT_EQ(second.error().detail,
+            "stack chat is ready: user ana has acquired it until " + format_rfc3339(clock_->now() + 30min));
+}
+
+TEST_F(StacksTest, TheTimeToLiveEndsAnAcquisitionAndARenewalProlongsIt) {
+  ASSERT_TRUE(acquire("chat", 1000, 10min));
+  pass(6min);
+  ASSERT_TRUE(stacks_->renew("chat", {}));
+  pass(6min);
+  EXPECT_EQ(state("chat"), "ready");
+  ASSERT_TRUE(stacks_->renew("chat", 1min));
+  pass(61s);
+  EXPECT_EQ(state("chat"), "released");
+  EXPECT_EQ(at("chat").why, "its time to live is over");
+  EXPECT_EQ(lease("chat")->tier, Tier::spot);
+  const Status late = stacks_->renew("chat", {});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::Stale);
+}
+
+TEST_F(StacksTest, AFailedStartIsBroughtDownAndCanBeRepeatedAtOnce) {
+  worker_.up_fails["chat"] = Error{Code::BadRequest, "port 8080 is already allocated", ""};
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(state("chat"), "failed");
+  EXPECT_EQ(at("chat").why, "it could not be started: port 8080 is already allocated");
+  EXPECT_EQ(worker_.downs.size(), 1U) << "half of it was up";
+  EXPECT_TRUE(worker_.containers.empty());
+  EXPECT_TRUE(std::ranges::all_of(engine_->state().leases(), [](const auto& each) { return each.second.ended(); }));
+  worker_.up_fails.clear();
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(state("chat"), "ready");
+}
+
+TEST_F(StacksTest, AStackThatNeverBecomesReadyIsBroughtDown) {
+  worker_.health = "unhealthy";
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(state("chat"), "starting") << "the report may be of a moment before";
+  pass(1s);
+  EXPECT_EQ(state("chat"), "failed");
+  EXPECT_EQ(at("chat").why, "it did not become ready: container chat-api-1 of service api is unhealthy");
+  worker_.health = "starting";
+  ASSERT_TRUE(acquire("chat"));
+  pass(14min);
+  EXPECT_EQ(state("chat"), "starting");
+  pass(1min);
+  EXPECT_EQ(state("chat"), "failed");
+}
+
+TEST_F(StacksTest, AContainerThatDiesEndsTheLease) {
+  ASSERT_TRUE(acquire("chat"));
+  const LeaseId id = lease("chat")->id;
+  worker_.containers["chat"][0].status = "exited";
+  worker_.containers["chat"][0].exit_code = 137;
+  worker_.tell("chat");
+  settle();
+  EXPECT_EQ(state("chat"), "failed");
+  EXPECT_EQ(at("chat").why, "container chat-api-1 of service api is exited with exit code 137");
+  EXPECT_TRUE(engine_->find(id)->ended());
+  EXPECT_EQ(worker_.downs.size(), 1U);
+}
+
+TEST_F(StacksTest, ARevokedLeaseBringsTheStackDown) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(engine_->decide(core::Release{.lease = lease("chat")->id, .force = true, .revoke = true}));
+  settle();
+  EXPECT_EQ(state("chat"), "down");
+  EXPECT_NE(at("chat").why.find("its lease ended: "), std::string::npos) << at("chat").why;
+  EXPECT_TRUE(worker_.containers.empty());
+}
+
+TEST_F(StacksTest, AReleaseWhileItStartsBringsItDown) {
+  worker_.holds = true;
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(release("chat"));
+  EXPECT_EQ(state("chat"), "stopping");
+  EXPECT_TRUE(worker_.downs.empty()) << "one call at a time";
+  worker_.answer();
+  settle();
+  ASSERT_EQ(worker_.downs.size(), 1U);
+  worker_.answer();
+  settle();
+  EXPECT_EQ(state("chat"), "down");
+  EXPECT_TRUE(worker_.containers.empty());
+}
+
+TEST_F(StacksTest, AQueuedAcquisitionIsCancelled) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(acquire("image"));
+  const LeaseId id = lease("image")->id;
+  ASSERT_TRUE(release("image"));
+  EXPECT_EQ(states(), "ready down down");
+  EXPECT_EQ(engine_->find(id)->end_reason, EndReason::cancelled);
+  EXPECT_EQ(worker_.ups.size(), 1U);
+}
+
+TEST_F(StacksTest, AnOfferThatNobodyClaimsStartsNothing) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(acquire("image"));
+  ASSERT_TRUE(release("chat", true));
+  restart();
+  EXPECT_EQ(states(), "down queued down");
+  for (int step = 0; step < 60; ++step) pass(5s);
+  EXPECT_EQ(states(), "down down down");
+  EXPECT_EQ(worker_.ups.size(), 1U);
+}
+
+TEST_F(StacksTest, AFailedDownIsRepeatedAndKeepsTheLease) {
+  ASSERT_TRUE(acquire("chat"));
+  worker_.down_fails["chat"] = unavailable("Cannot connect to the engine");
+  ASSERT_TRUE(release("chat", true));
+  EXPECT_EQ(state("chat"), "stopping");
+  EXPECT_EQ(stacks_->find("chat")->trouble, "it could not be brought down: Cannot connect to the engine");
+  EXPECT_FALSE(lease("chat")->ended()) << "its containers may still hold the memory";
+  worker_.down_fails.clear();
+  pass(2s);
+  EXPECT_EQ(state("chat"), "down");
+}
+
+TEST_F(StacksTest, AWorkerThatIsAwayEndsNothing) {
+  ASSERT_TRUE(acquire("chat"));
+  worker_.tell_engine(false, "connection refused");
+  settle();
+  EXPECT_EQ(state("chat"), "ready");
+  const Status refused = acquire("voice");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::Unavailable);
+  EXPECT_EQ(refused.error().detail, "the container engine cannot be reached: connection refused");
+  const auto warnings = engine_->warnings();
+  EXPECT_EQ(std::ranges::count(warnings, "stacks", &engine::Warning::code), 1);
+  worker_.tell_engine(true);
+  settle();
+  ASSERT_TRUE(acquire("voice"));
+  EXPECT_EQ(states(), "ready down ready");
+}
+
+TEST_F(StacksTest, AnUpThatTheWorkerCouldNotMakeIsRepeated) {
+  worker_.holds = true;
+  ASSERT_TRUE(acquire("chat"));
+  worker_.away = "sublet-stacks is away";
+  worker_.answer();
+  settle();
+  EXPECT_EQ(state("chat"), "creating");
+  worker_.away.clear();
+  worker_.holds = false;
+  pass(2s);
+  EXPECT_EQ(state("chat"), "ready");
+}
+
+TEST_F(StacksTest, ContainersOfOthersAreShownAndAcquired) {
+  worker_.create("chat");
+  worker_.tell("chat");
+  settle();
+  EXPECT_EQ(state("chat"), "up");
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(state("chat"), "ready");
+  EXPECT_EQ(worker_.ups.size(), 1U) << "they get their lease";
+}
+
+TEST_F(StacksTest, AnAdoptedStackIsCheckedFirst) {
+  const auto adopt = [&](std::string name) {
+    std::optional<Status> result;
+    stacks_->adopt({std::move(name), "/opt/x"}, [&](Status done) { result = std::move(done); });
+    settle();
+    return *result;
+  };
+  EXPECT_EQ(adopt("chat").error().code, Code::InUse);
+  EXPECT_EQ(adopt("none").error().code, Code::NotFound);
+  EXPECT_EQ(adopt("a b").error().code, Code::BadRequest);
+  worker_.add("broken").error = Error{Code::BadRequest, "compose.yaml:3: mapping values are not allowed", ""};
+  EXPECT_EQ(adopt("broken").error().detail, "compose.yaml:3: mapping values are not allowed");
+  worker_.add("extra", R"({"vrm":1})");
+  EXPECT_EQ(adopt("extra").error().detail, "x-sublet of stack extra has the unknown field 'vrm'");
+  worker_.descriptions.back().extension = R"({"vram":"1GiB"})";
+  EXPECT_TRUE(adopt("extra"));
+  EXPECT_EQ(at("extra").adopted, "/opt/x");
+  restart();
+  EXPECT_EQ(worker_.described.back().adopted, (std::vector<compose::Adopted>{{"extra", "/opt/x"}}));
+  ASSERT_TRUE(acquire("extra"));
+  EXPECT_EQ(stacks_->remove("extra").error().code, Code::InUse);
+  ASSERT_TRUE(release("extra", true));
+  ASSERT_TRUE(stacks_->remove("extra"));
+  settle();
+  EXPECT_EQ(stacks_->find("extra"), nullptr);
+  EXPECT_EQ(stacks_->remove("chat").error().code, Code::BadRequest);
+}
+
+TEST_F(StacksTest, ARestartGoesOnFromTheEnginesState) {
+  ASSERT_TRUE(acquire("chat"));
+  restart(10min);
+  EXPECT_EQ(state("chat"), "ready");
+  EXPECT_EQ(worker_.ups.size(), 1U);
+  worker_.containers.erase("chat");  // while no daemon looks
+  restart();
+  EXPECT_EQ(state("chat"), "down");
+  EXPECT_EQ(at("chat").why, "its containers were removed");
+}
+
+TEST_F(StacksTest, ARestartDuringUpRepeatsIt) {
+  worker_.holds = true;
+  ASSERT_TRUE(acquire("chat"));
+  worker_.holds = false;
+  restart();
+  EXPECT_EQ(worker_.ups.size(), 2U);
+  EXPECT_EQ(state("chat"), "ready");
+}
+
+TEST_F(StacksTest, ARestartDuringDownRepeatsIt) {
+  ASSERT_TRUE(acquire("chat"));
+  worker_.holds = true;
+  ASSERT_TRUE(release("chat", true));
+  worker_.holds = false;
+  restart();
+  EXPECT_EQ(worker_.downs.size(), 2U);
+  EXPECT_EQ(state("chat"), "down");
+}
+
+TEST_F(StacksTest, ThePeakIsTheNextSize) {
+  worker_.descriptions[0].extension.clear();
+  std::optional<bool> looked;
+  stacks_->refresh(1s, [&] { looked = true; });
+  settle();
+  ASSERT_TRUE(looked);
+  EXPECT_EQ(stacks_->size(*stacks_->find("chat"))->vram, 24 * GiB) << "a whole device";
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(lease("chat")->vram, 24 * GiB);
+}
+
+TEST_F(StacksTest, ALookThatTakesLongIsNotWaitedFor) {
+  int answered = 0;
+  stacks_->refresh(1s, [&] { ++answered; });
+  stacks_->refresh(1s, [&] { ++answered; });
+  settle();
+  EXPECT_EQ(answered, 2);
+  EXPECT_EQ(worker_.described.size(), 3U) << "the second asks for a look of its own";
+}
+
+}  // namespace
+}  // namespace sublet::stacks
