@@ -16,7 +16,7 @@ FLOOR = (2, 35)  # Ubuntu 22.04
 FLOORS = {"libsublet-cuda.so": (2, 17)}
 GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
                    "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor", "sublet-shim")
+PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor", "sublet-shim", "sublet-stacks")
 
 
 def parse(dynamic, versions, sections):

@@ -22,7 +22,7 @@ def manual(tmp_path_factory):
     folder = tmp_path_factory.mktemp("man")
     said("sublet", "__reference", "manual", folder)
     (folder / "subletd.8").write_text(said("subletd", "__reference", "manual"))
-    for program in ("sublet-gpu", "sublet-actor", "sublet-keep"):
+    for program in ("sublet-gpu", "sublet-actor", "sublet-keep", "sublet-stacks"):
         page = subprocess.run(["/usr/bin/python3", ROOT / "tools/help_page.py", BIN / program, "8", "help the daemon",
                                "subletd(8)"], capture_output=True, text=True, check=True).stdout
         (folder / f"{program}.8").write_text(page)
@@ -79,7 +79,7 @@ def test_every_key_stands_in_the_configuration_s_page(manual):
     assert len(keys) > 10 and not [key for key in keys if key not in text]
 
 
-@pytest.mark.parametrize("program", ["subletd", "sublet-gpu", "sublet-actor", "sublet-keep"])
+@pytest.mark.parametrize("program", ["subletd", "sublet-gpu", "sublet-actor", "sublet-keep", "sublet-stacks"])
 def test_every_option_of_the_other_programs_stands_in_their_page(manual, program):
     text = plain(manual / f"{program}.8")
     found = set(re.findall(r"--[a-z][a-z-]+", said(program, "--help")))

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 UNIT = ROOT / "packaging/subletd.service"
 UNITS = [UNIT, *(ROOT / "packaging" / name for name in (
-    "subletd.socket", "sublet-actor.service", "sublet-actor.socket", "sublet-keeper.socket", "sublet-keeper@.service"))]
+    "subletd.socket", "sublet-actor.service", "sublet-actor.socket", "sublet-keeper.socket", "sublet-keeper@.service",
+    "sublet-stacks.service", "sublet-stacks.socket"))]
 EXAMPLE = ROOT / "packaging/sublet.toml"
 
 
@@ -43,7 +44,7 @@ def test_systemd_understands_the_units(tmp_path):
 
 
 # The actor starts programs as other users on the vendor's devices, so its unit is less confined than the daemon's.
-@pytest.mark.parametrize("unit, threshold", [("subletd", 15), ("sublet-actor", 30)])
+@pytest.mark.parametrize("unit, threshold", [("subletd", 15), ("sublet-actor", 30), ("sublet-stacks", 15)])
 def test_the_services_are_confined(unit, threshold):
     done = systemd_analyze("security", "--offline=true", f"--threshold={threshold}", "--no-pager",
                            str(ROOT / f"packaging/{unit}.service"))
@@ -78,6 +79,19 @@ def test_the_sockets_are_where_the_programs_look():
     assert (keeper["SocketUser"], keeper["SocketMode"], keeper["Accept"]) == ("root", "0600", "yes")
     assert actor.endswith(f"--keeper-service {keeper['ListenSequentialPacket']}")
     assert f'"{api["ListenStream"]}"' in (ROOT / "src/daemon/places.cpp").read_text()
+
+
+def test_the_worker_of_stacks_has_one_client_and_the_engine_s_group_alone():
+    service, socket = (keys_of(ROOT / f"packaging/sublet-stacks.{kind}") for kind in ("service", "socket"))
+    assert service["ExecStart"].endswith(f" --runtime /run/{service['RuntimeDirectory']}")
+    assert (service["User"], service["SupplementaryGroups"]) == ("sublet-stacks", "docker")
+    assert not service["CapabilityBoundingSet"] and service["PrivateNetwork"] == "yes"
+    assert (socket["SocketUser"], socket["SocketMode"]) == ("sublet", "0600")
+    assert f'"{socket["ListenStream"]}"' in (ROOT / "src/compose/protocol.h").read_text()
+    # It is off until an administrator turns it on.
+    assert "sublet-stacks.socket" not in re.findall(
+        "(?m)^ *(?:for unit in|deb-systemd-invoke start) .*", (ROOT / "packaging/debian/sublet.postinst").read_text())
+    assert "docker" not in UNIT.read_text(), "the daemon is never in the engine's group"
 
 
 def test_a_keeper_is_not_confined_and_outlives_all():

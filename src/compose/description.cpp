@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compose/description.h"
+
+#include "base/text.h"
+#include "compose/yaml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace sublet::compose {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t longest_name = 63;
+constexpr std::string_view extension_key = "x-sublet";
+
+bool is_name(std::string_view name, std::string_view also) {
+  const auto small = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !name.empty() && name.size() <= longest_name && small(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return small(c) || also.find(c) != also.npos; });
+}
+
+const json* find(const json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+// Labels are a mapping, or a list of "key=value".
+std::map<std::string, std::string> labels_of(const json& service) {
+  std::map<std::string, std::string> labels;
+  const json* given = find(service, "labels");
+  if (given == nullptr) return labels;
+  if (given->is_object()) {
+    for (const auto& [key, value] : given->items()) labels[key] = scalar_text(value);
+  } else if (given->is_array()) {
+    for (const json& entry : *given) {
+      const std::string text = scalar_text(entry);
+      const auto equals = std::min(text.find('='), text.size());
+      labels[text.substr(0, equals)] = equals < text.size() ? text.substr(equals + 1) : "";
+    }
+  }
+  return labels;
+}
+
+bool has_healthcheck(const json& service) {
+  const json* check = find(service, "healthcheck");
+  if (check == nullptr || !check->is_object()) return false;
+  const json* disable = find(*check, "disable");
+  if (disable != nullptr && scalar_text(*disable) == "true") return false;
+  const json* test = find(*check, "test");
+  if (test != nullptr && test->is_array() && !test->empty()) return scalar_text(test->front()) != "NONE";
+  return test == nullptr || scalar_text(*test) != "NONE";
+}
+
+int replicas_of(const json& service) {
+  const json* count = find(service, "scale");
+  if (count == nullptr) {
+    const json* deploy = find(service, "deploy");
+    count = deploy != nullptr ? find(*deploy, "replicas") : nullptr;
+  }
+  constexpr std::int64_t most = 1000;
+  return count != nullptr && count->is_number_integer()
+             ? static_cast<int>(std::clamp<std::int64_t>(count->get<std::int64_t>(), 0, most))
+             : 1;
+}
+
+Error not_allowed(std::string_view what) {
+  return denied(fmt::format("the overlay sets {}: only environment, labels and devices of services may be set", what));
+}
+
+bool are_texts(const json& map) {
+  return map.is_object() && std::all_of(map.begin(), map.end(), [](const json& entry) { return entry.is_string(); });
+}
+
+// Only deploy.resources.reservations.devices, a list.
+bool is_device_request(const json& deploy) {
+  const json* at = &deploy;
+  for (const char* key : {"resources", "reservations", "devices"}) {
+    if (!at->is_object() || at->size() != 1 || !at->contains(key)) return false;
+    at = &at->at(key);
+  }
+  return at->is_array();
+}
+
+}  // namespace
+
+bool is_stack_name(std::string_view name) { return is_name(name, "_.-"); }
+bool is_project_name(std::string_view name) { return is_name(name, "_-"); }
+
+std::string project_of(std::string_view directory_name) {
+  std::string project;
+  for (const char c : directory_name) {
+    const char small = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if ((small >= 'a' && small <= 'z') || (small >= '0' && small <= '9') || small == '-' || small == '_')
+      project += small;
+  }
+  return project.substr(std::min(project.find_first_not_of("-_"), project.size()));
+}
+
+Status read_resolved(const std::string& resolved, const std::string& raw, Description& into) {
+  const auto whole = read_yaml(resolved, "the resolved configuration of " + into.file);
+  if (!whole) return whole.error();
+  const json* services = find(whole->root, "services");
+  if (services == nullptr || !services->is_object() || services->empty()) {
+    return bad_request(fmt::format("{} has no services", into.file), "a stack needs at least one service");
+  }
+  into.services.clear();
+  for (const auto& [name, service] : services->items()) {
+    into.services.push_back({name, labels_of(service), has_healthcheck(service), replicas_of(service)});
+  }
+  if (const json* name = find(whole->root, "name"); name != nullptr && name->is_string()) into.project = *name;
+  if (!is_project_name(into.project)) {
+    return bad_request(fmt::format("'{}' cannot name a Compose project ({})", printable(into.project), into.file),
+                       "set `name:` in the Compose file");
+  }
+  const json* extension = find(whole->root, extension_key);
+  const auto original = extension == nullptr ? read_yaml(raw, into.file) : Result<Document>(Document());
+  if (!original) return original.error();
+  if (extension == nullptr) extension = find(original->root, extension_key);
+  into.extension = extension == nullptr ? "" : extension->dump(-1, ' ', false, json::error_handler_t::replace);
+  into.resolved = resolved;
+  return {};
+}
+
+Result<std::string> checked_overlay(const std::string& overlay, const std::string& resolved) {
+  auto whole = read_yaml(overlay, "the overlay");
+  if (!whole) return whole.error();
+  const auto base = read_yaml(resolved, "the resolved configuration");
+  if (!base) return base.error();
+  const json* known = find(base->root, "services");
+  if (!whole->root.is_object()) return not_allowed("no services");
+  for (const auto& [key, services] : whole->root.items()) {
+    if (key != "services" || !services.is_object()) return not_allowed(fmt::format("'{}'", printable(key)));
+    for (const auto& [name, service] : services.items()) {
+      if (known == nullptr || !known->contains(name) || !service.is_object()) {
+        return not_allowed(fmt::format("the unknown service '{}'", printable(name)));
+      }
+      for (const auto& [field, value] : service.items()) {
+        const bool allowed = field == "environment" || field == "labels"
+                                 ? are_texts(value)
+                                 : field == "deploy" && is_device_request(value);
+        if (!allowed) return not_allowed(fmt::format("'{}' of service '{}'", printable(field), printable(name)));
+      }
+    }
+  }
+  // Compose v1 refuses files of different versions.
+  if (const json* version = find(base->root, "version")) whole->root["version"] = scalar_text(*version);
+  return whole->root.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace sublet::compose

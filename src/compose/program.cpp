@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compose/program.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+namespace sublet::compose {
+namespace {
+
+namespace asio = boost::asio;
+constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t most_tail = 4096;  // bytes
+constexpr std::size_t most_lines = 12;
+constexpr int inherited_number = 3;
+constexpr Duration time_to_end = std::chrono::seconds(3);  // between SIGTERM and SIGKILL
+
+struct Pipe {
+  Fd read_end, write_end;
+};
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe", errno);
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+// Returns the last lines, without control characters.
+std::string last_lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const auto end = std::min(text.find_first_of("\r\n"), text.size());
+    const std::string line = visible(text.substr(0, end));
+    if (line.find_first_not_of(" \t") != std::string::npos) lines.push_back(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (lines.size() > most_lines) lines.erase(lines.begin(), lines.end() - most_lines);
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+}  // namespace
+
+struct Programs::Running {
+  explicit Running(asio::io_context& io) : exit(io), output(io), errors(io), timer(io) {}
+  asio::posix::stream_descriptor exit;  // pidfd
+  asio::posix::stream_descriptor output, errors;
+  asio::steady_timer timer;
+  pid_t pid = 0;  // the process group too; not yet reaped
+  std::size_t most_output = 0;
+  Outcome outcome;
+  std::string output_tail, errors_tail;
+
+  void signal(int number) const { ::kill(-pid, number); }
+  void take(std::string_view piece, bool standard) {
+    std::string& tail = standard ? output_tail : errors_tail;
+    tail.append(piece);
+    if (tail.size() > 2 * most_tail) tail.erase(0, tail.size() - most_tail);
+    if (!standard || most_output == 0) return;
+    outcome.output.append(piece.substr(0, most_output - outcome.output.size()));
+    if (outcome.output.size() == most_output) {
+      outcome.flooded = true;
+      signal(SIGKILL);
+    }
+  }
+};
+
+std::string Outcome::text() const {
+  if (stopped) return "it was ended, because the daemon left";
+  if (timed_out) return "it did not end in time and was ended";
+  if (flooded) return "it wrote too much and was ended";
+  if (WIFSIGNALED(status)) return "it was ended by " + signal_name(WTERMSIG(status));
+  return fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+namespace {
+
+template <typename State>
+asio::awaitable<void> read_pipe(std::shared_ptr<State> state, bool standard) {
+  std::array<char, 16384> piece;
+  auto& pipe = standard ? state->output : state->errors;
+  for (;;) {
+    const auto [error, size] = co_await pipe.async_read_some(asio::buffer(piece), quiet);
+    if (size > 0) state->take({piece.data(), size}, standard);
+    if (error) co_return;
+  }
+}
+
+// Reads what is there already. A process that left the group may keep the pipe open for ever.
+template <typename State>
+void drain(State& state, bool standard) {
+  auto& pipe = standard ? state.output : state.errors;
+  pipe.cancel();
+  std::array<char, 16384> piece;
+  for (int i = 0; i < 16; ++i) {  // a pipe holds 64 KiB
+    const ssize_t got = ::read(pipe.native_handle(), piece.data(), piece.size());
+    if (got <= 0) break;
+    state.take({piece.data(), static_cast<std::size_t>(got)}, standard);
+  }
+}
+
+Result<pid_t> spawn(const Command& command, int output, int errors) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, 1);
+  posix_spawn_file_actions_adddup2(&actions, errors, 2);
+  if (command.inherited >= 0) posix_spawn_file_actions_adddup2(&actions, command.inherited, inherited_number);
+  posix_spawn_file_actions_addchdir_np(&actions, command.directory.c_str());
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  std::vector<char*> argv{const_cast<char*>(command.program.c_str())};
+  for (const std::string& word : command.arguments) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::vector<char*> variables;
+  for (const std::string& variable : command.environment) variables.push_back(const_cast<char*>(variable.c_str()));
+  variables.push_back(nullptr);
+  pid_t pid = 0;
+  const int failed = ::posix_spawn(&pid, command.program.c_str(), &actions, &attributes, argv.data(), variables.data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (failed != 0) return from_errno("cannot start " + command.program, failed);
+  return pid;
+}
+
+}  // namespace
+
+Programs::Programs(asio::io_context& io) : io_(io), running_(std::make_shared<std::set<Running*>>()) {}
+Programs::~Programs() { end_all(); }
+bool Programs::empty() const { return running_->empty(); }
+
+void Programs::end_all() {
+  for (Running* one : *running_) {
+    one->outcome.stopped = true;
+    one->signal(SIGKILL);
+  }
+}
+
+asio::awaitable<Result<Outcome>> Programs::run(Command command) {
+  using namespace asio::experimental::awaitable_operators;
+  auto output = make_pipe();
+  auto errors = make_pipe();
+  if (!output || !errors) co_return output ? errors.error() : output.error();
+  const auto pid = spawn(command, output->write_end.get(), errors->write_end.get());
+  if (!pid) co_return pid.error();
+  output->write_end.reset();
+  errors->write_end.reset();
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0));
+  if (pidfd < 0) {
+    const int error = errno;
+    ::kill(-*pid, SIGKILL);
+    ::waitpid(*pid, nullptr, 0);
+    co_return from_errno("pidfd_open", error);
+  }
+  const auto state = std::make_shared<Running>(io_);
+  state->pid = *pid;
+  state->most_output = command.most_output;
+  state->exit.assign(pidfd);
+  state->output.assign(output->read_end.release());
+  state->errors.assign(errors->read_end.release());
+  state->output.non_blocking(true);
+  state->errors.non_blocking(true);
+  const auto all = running_;  // this object may be gone at the end of the program
+  all->insert(state.get());
+  asio::co_spawn(io_, read_pipe(state, true), asio::detached);
+  asio::co_spawn(io_, read_pipe(state, false), asio::detached);
+
+  // A zombie keeps its number, so the group can be signalled until the program is reaped.
+  state->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(command.timeout));
+  auto first = co_await (state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
+                         state->timer.async_wait(quiet));
+  if (first.index() == 1) {
+    state->outcome.timed_out = true;
+    state->signal(SIGTERM);
+    state->timer.expires_after(time_to_end);
+    first = co_await (state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
+                      state->timer.async_wait(quiet));
+    state->signal(SIGKILL);
+    if (first.index() == 1) co_await state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet);
+  }
+  drain(*state, true);
+  drain(*state, false);
+  all->erase(state.get());
+  Outcome& outcome = state->outcome;
+  siginfo_t end{};
+  ::waitid(P_PID, static_cast<id_t>(state->pid), &end, WEXITED | WNOWAIT);
+  const bool failed = end.si_code != CLD_EXITED || end.si_status != 0 || !outcome.succeeded();
+  if (failed) state->signal(SIGKILL);  // what the program left behind
+  ::waitpid(state->pid, &outcome.status, 0);
+  outcome.last_lines = last_lines_of(state->errors_tail);
+  if (outcome.last_lines.empty()) outcome.last_lines = last_lines_of(state->output_tail);
+  co_return std::move(outcome);
+}
+
+}  // namespace sublet::compose
