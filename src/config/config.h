@@ -33,6 +33,12 @@ struct Choice {
   auto operator<=>(const Choice&) const = default;
 };
 
+// Any printable text on one line, at most 256 bytes.
+struct Text {
+  std::string text;
+  auto operator<=>(const Text&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the system's actor, or none if the daemon starts its own
@@ -103,6 +109,18 @@ struct Config {
     double aging_per_minute = 1.0;
     Duration reserve_after = std::chrono::minutes(5);  // 0: never
   } queue;
+  struct Stacks {
+    bool enabled = false;
+    std::string dir;       // one directory for each stack; "": none
+    std::string env_file;  // for each call of Compose; "": none
+    Text label{"gpu.healthcheck-master"};
+    Text label_value{"true"};
+    Duration command_timeout = std::chrono::minutes(10);
+    Duration ready_timeout = std::chrono::minutes(15);
+    Duration ttl = std::chrono::minutes(30);
+    std::string compose;  // the Compose program; "": found in PATH
+    Text engine{"unix:///var/run/docker.sock"};
+  } stacks;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode
     Duration keep_ended = std::chrono::hours(24 * 30);

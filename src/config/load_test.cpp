@@ -264,7 +264,7 @@ TEST(Schema, EveryRowHoldsTogether) {
     EXPECT_EQ(key.summary.back(), '.') << key.name;
     Config config;
     for (const std::string_view text : {key.minimum, key.maximum}) {
-      if (type_name(key) == "true or false" || type_name(key) == "word") continue;
+      if (type_name(key) == "true or false" || type_name(key) == "word" || type_name(key) == "text") continue;
       EXPECT_TRUE(set_value(key, text, config)) << key.name << " " << text;
     }
     std::string text = default_text(key);
@@ -285,6 +285,16 @@ TEST(Schema, TakesOnlyTheWordsOfAChoice) {
     EXPECT_EQ(refused.error().hint, "the default is \"none\"");
   }
   EXPECT_EQ(config.guard.ceiling.word, "lease") << "a refused value changes nothing";
+}
+
+TEST(Schema, TakesAnyPrintableText) {
+  Config config;
+  for (const std::string& good : {std::string("a b=c"), std::string(256, 'x')}) {
+    EXPECT_TRUE(set_value(*find("stacks.label"), good, config)) << good;
+    EXPECT_EQ(config.stacks.label.text, good);
+  }
+  for (const std::string& wrong : {std::string(), std::string("a\nb"), std::string(257, 'x')})
+    EXPECT_FALSE(set_value(*find("stacks.label"), wrong, config)) << wrong;
 }
 
 TEST(Schema, SpellsValuesAsTheFileHasThem) {

@@ -143,6 +143,31 @@ constexpr Key table[] = {
      "After this wait, freed memory is reserved for the waiting lease; other leases start only if they do not delay "
      "it. 0s: never; then small requests may keep a large request waiting for ever.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
+    {"stacks.command_timeout", "1s", "24h",
+     "Time after which a call of the Compose program is ended. Pulling images counts.",
+     +[](Config& c) -> Duration& { return c.stacks.command_timeout; }},
+    {"stacks.compose", "", "",
+     "Absolute path of the Compose program. Empty: the first that works of `docker compose`, `docker-compose` and "
+     "`podman compose`. A worker with its own service unit takes the path from that unit.",
+     +[](Config& c) -> std::string& { return c.stacks.compose; }},
+    {"stacks.dir", "", "",
+     "Absolute path of a directory with one directory for each stack. Empty: stacks are only configured or adopted.",
+     +[](Config& c) -> std::string& { return c.stacks.dir; }},
+    {"stacks.enabled", "", "", "Start Docker Compose projects for leases (`sublet stack`).",
+     +[](Config& c) -> bool& { return c.stacks.enabled; }},
+    {"stacks.engine", "", "",
+     "Address of the container engine. A worker with its own service unit takes the address from that unit.",
+     +[](Config& c) -> Text& { return c.stacks.engine; }},
+    {"stacks.env_file", "", "", "Absolute path of a file with variables for each call of Compose. Empty: none.",
+     +[](Config& c) -> std::string& { return c.stacks.env_file; }},
+    {"stacks.label", "", "", "Label of the service whose health is the health of its stack.",
+     +[](Config& c) -> Text& { return c.stacks.label; }},
+    {"stacks.label_value", "", "", "Value of that label.", +[](Config& c) -> Text& { return c.stacks.label_value; }},
+    {"stacks.ready_timeout", "1s", "24h", "Time after which a stack that does not become ready is brought down.",
+     +[](Config& c) -> Duration& { return c.stacks.ready_timeout; }},
+    {"stacks.ttl", "1s", "365d",
+     "Time to live of an acquired stack that names none. It counts from ready, and again from each renewal.",
+     +[](Config& c) -> Duration& { return c.stacks.ttl; }},
     {"store.ended_per_user", "16", "10000000",
      "Number of ended leases of one user that stay in `sublet ps --all`. The oldest are removed first; up to an eighth "
      "more may remain.",
@@ -201,6 +226,8 @@ std::string spelled(const LoopbackAddress& address) { return address_text(addres
 std::string spelled(const Choice& choice) { return choice.word; }
 
 std::string spelled(const Name& name) { return name.text; }
+
+std::string spelled(const Text& text) { return text.text; }
 
 // These functions have their own hints: a flag accepts a bare number, but a file's value needs its unit.
 Status parse(std::string_view text, Duration& into) {
@@ -292,6 +319,15 @@ Status parse(std::string_view text, Name& into) {
   return {};
 }
 
+Status parse(std::string_view text, Text& into) {
+  constexpr std::size_t longest = 256;
+  if (text.empty() || text.size() > longest || !is_printable(text))
+    return bad_request(fmt::format("'{}' is not a text of 1 to {} printable bytes", printable(text), longest),
+                       "write it on one line");
+  into.text = text;
+  return {};
+}
+
 // `Rule` is a Key or a Field; `hint` says what to write instead of a value out of range.
 template <typename Rule, typename Value>
 Status set_in_range(const Rule& key, const std::string& hint, std::string_view text, Value& into) {
@@ -340,7 +376,7 @@ std::string in_file(const Value& value) {
 
 std::string_view type_at(std::size_t index) {
   static constexpr std::string_view names[] = {"duration", "size",          "integer", "number", "path",
-                                               "address",  "true or false", "word",    "name"};
+                                               "address",  "true or false", "word",    "name",   "text"};
   return names[index];
 }
 
@@ -350,6 +386,7 @@ std::string range_of(const Rule& key) {
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
   if (type == "word") return list_words(key.minimum);
+  if (type == "text") return "1 to 256 printable bytes";
   if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }

@@ -14,9 +14,9 @@
 namespace sublet::config {
 
 // Returns a reference to the value in a Config. The alternative of the variant is the type of the value.
-using Access =
-    std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
-                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&)>;
+using Access = std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&),
+                            double& (*)(Config&), std::string& (*)(Config&), LoopbackAddress& (*)(Config&),
+                            bool& (*)(Config&), Choice& (*)(Config&), Name& (*)(Config&), Text& (*)(Config&)>;
 
 struct Key {
   std::string_view name;  // "queue.claim_window": table and key
@@ -33,7 +33,7 @@ const Key* find(std::string_view name);
 // How a value is reached in a row of a list; the row is of the list's own type. The alternative is the type.
 using FieldAccess = std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
                                  std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*),
-                                 Choice& (*)(void*), Name& (*)(void*)>;
+                                 Choice& (*)(void*), Name& (*)(void*), Text& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
