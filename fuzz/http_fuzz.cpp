@@ -9,6 +9,7 @@
 #include "guard/guard.h"
 #include "http/routes.h"
 #include "http/session.h"
+#include "stacks/stacks.h"
 #include "store/memory_store.h"
 
 #include <boost/asio/co_spawn.hpp>
@@ -100,6 +101,40 @@ class NoProcesses final : public engine::Unleased {
   void close(std::uint64_t) override {}
 };
 
+// Knows the stack "chat", once it is adopted.
+class OneStack final : public compose::Worker {
+ public:
+  explicit OneStack(asio::io_context& io) : io_(io) {}
+  void describe(const compose::Sources& sources, Described done) override {
+    std::vector<compose::Description> all;
+    for (const compose::Adopted& one : sources.adopted) {
+      if (one.name != "chat") continue;
+      compose::Description& chat = all.emplace_back();
+      chat.name = chat.project = one.name;
+      chat.origin = compose::Origin::adopted;
+      chat.file = chat.directory = one.path;
+    }
+    asio::post(io_, [done = std::move(done), all = std::move(all)] { done(all); });
+  }
+  void up(const compose::Start&, Done done) override {
+    asio::post(io_, [done = std::move(done)] { done({}); });
+  }
+  void down(const compose::Stop&, Done done) override {
+    asio::post(io_, [done = std::move(done)] { done({}); });
+  }
+  void watch(const std::vector<std::string>&) override {}
+  void on_observation(std::function<void(const compose::Observation&)>) override {}
+  void on_engine(std::function<void(const compose::Engine&)>) override {}
+  std::uint64_t logs(const compose::LogQuery&, Chunk, Done done) override {
+    asio::post(io_, [done = std::move(done)] { done({}); });
+    return 1;
+  }
+  void stop_logs(std::uint64_t) override {}
+
+ private:
+  asio::io_context& io_;
+};
+
 engine::Machine machine(asio::io_context& io, Card*& card) {
   engine::MachineOptions options;
   options.probe.helper = "/nonexistent/sublet-gpu";
@@ -140,6 +175,9 @@ std::string answer_to(std::string_view input) {
   NoProcesses processes;
   enforcer::Enforcer enforcer(engine, processes, {});
   engine.add(enforcer);
+  OneStack worker(io);
+  stacks::Stacks stacks(engine, worker, {});
+  engine.add(stacks);
   FUZZ_CHECK(engine.start());
   store::Loaded loaded;
   loaded.rows = {enforcer::to_row(verdict())};
@@ -163,7 +201,7 @@ std::string answer_to(std::string_view input) {
                                                        .usages = usages,
                                                        .role_of = role_of,
                                                        .peer_of = peer_of,
-                                                       .capabilities = {&guard, &enforcer}}),
+                                                       .capabilities = {&guard, &enforcer, &stacks}}),
                  [&ended](const std::exception_ptr& failure) {
                    ended = true;
                    if (failure) std::rethrow_exception(failure);

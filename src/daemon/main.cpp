@@ -14,6 +14,7 @@
 #include "guard/guard.h"
 #include "http/server.h"
 #include "proc/pidfd.h"
+#include "stacks/stacks.h"
 #include "store/sqlite_store.h"
 
 #include <fmt/format.h>
@@ -86,23 +87,31 @@ int run(const daemon::Options& options) {
     enforcer.emplace(engine, *unleased, daemon::enforcer_options(config));
     engine.add(*enforcer);
   }
-  http::Server server(
-      io, engine,
-      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr, .enforcer = enforcer ? &*enforcer : nullptr},
-       .socket_path = places->socket,
-       .socket_mode = 0666,
-       .listener = *listener,
-       .own_uid = ::geteuid(),
-       .own_daemon = places->mode != "system",
-       .tcp_host = config.api.tcp.host,
-       .tcp_port = config.api.tcp.port,
-       .limits = {.connections = static_cast<int>(config.limits.connections),
-                  .waiters = static_cast<int>(config.limits.waiters),
-                  .body = static_cast<std::uint64_t>(config.limits.body.count),
-                  .depth = static_cast<int>(config.limits.depth),
-                  .header_time = config.limits.header_time,
-                  .body_time = config.limits.body_time,
-                  .write_time = config.limits.write_time}});
+  std::unique_ptr<compose::Worker> worker;
+  std::optional<stacks::Stacks> stacks;
+  if (config.stacks.enabled) {
+    worker = compose::remote_worker(io, daemon::stacks_worker(config, *places));
+    stacks.emplace(engine, *worker, daemon::stacks_options(config));
+    engine.add(*stacks);
+  }
+  http::Server server(io, engine,
+                      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
+                                        .enforcer = enforcer ? &*enforcer : nullptr,
+                                        .stacks = stacks ? &*stacks : nullptr},
+                       .socket_path = places->socket,
+                       .socket_mode = 0666,
+                       .listener = *listener,
+                       .own_uid = ::geteuid(),
+                       .own_daemon = places->mode != "system",
+                       .tcp_host = config.api.tcp.host,
+                       .tcp_port = config.api.tcp.port,
+                       .limits = {.connections = static_cast<int>(config.limits.connections),
+                                  .waiters = static_cast<int>(config.limits.waiters),
+                                  .body = static_cast<std::uint64_t>(config.limits.body.count),
+                                  .depth = static_cast<int>(config.limits.depth),
+                                  .header_time = config.limits.header_time,
+                                  .body_time = config.limits.body_time,
+                                  .write_time = config.limits.write_time}});
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);

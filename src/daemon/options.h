@@ -29,6 +29,7 @@ struct Places {
   std::string env_file;                            // DIR/env, to be sourced by a shell; "" without --dir
   std::string helper;                              // path of sublet-gpu
   std::string keeper;                              // path of sublet-keep
+  std::string stacks;                              // path of sublet-stacks
   std::string actor;                               // path of sublet-actor
   std::string actor_socket;                        // socket of the system's actor; "": the actor is our child
   std::string group_name;                          // NAME of its control groups

@@ -159,6 +159,7 @@ Result<Places> prepare(const Options& given, StartFiles& files) {
                        "install sublet-gpu there: it reads the GPUs for the daemon");
   }
   places.keeper = find_program(bin, "sublet-keep");
+  places.stacks = find_program(bin, "sublet-stacks");
   if (auto found = find_actor(bin, places); !found) return found.error();
   if (!options.sim.empty()) {
     if (auto made = make_cards(bin, options); !made) return made.error();

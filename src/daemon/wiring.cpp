@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/wiring.h"
 
+#include "compose/protocol.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
@@ -88,6 +89,29 @@ enforcer::Options enforcer_options(const Config& config) {
   return {.policy = enforcer::parse_policy(config.enforcer.policy.word).value_or(enforcer::Policy::observe),
           .interval = config.enforcer.interval,
           .grace = config.enforcer.grace};
+}
+
+stacks::Options stacks_options(const Config& config) {
+  const char* listed = std::getenv("GPU_SERVICE_CONFIG_YAML");
+  return {.sources = {.dir = config.stacks.dir,
+                      .config = listed != nullptr ? listed : "",
+                      .env_file = config.stacks.env_file,
+                      .adopted = {}},
+          .label = {config.stacks.label.text, config.stacks.label_value.text},
+          .command_timeout = config.stacks.command_timeout,
+          .ready_timeout = config.stacks.ready_timeout,
+          .ttl = config.stacks.ttl};
+}
+
+// The system's daemon has no right to the engine's socket: its worker is a service. Every other daemon starts the
+// worker itself.
+compose::RemoteOptions stacks_worker(const Config& config, const Places& places) {
+  const bool service = places.mode == "system" && ::geteuid() != 0;
+  return {.socket = service ? compose::default_socket : "",
+          .program = places.stacks,
+          .engine = config.stacks.engine.text,
+          .compose = config.stacks.compose,
+          .runtime = std::filesystem::path(places.socket).parent_path() / "compose"};
 }
 
 engine::MachineOptions machine_options(const Config& config, const Places& places) {

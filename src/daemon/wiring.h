@@ -2,11 +2,13 @@
 // Turns the configuration into the options of the parts.
 #pragma once
 
+#include "compose/remote_worker.h"
 #include "config/config.h"
 #include "daemon/options.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
 #include "guard/guard.h"
+#include "stacks/stacks.h"
 
 #include <string>
 
@@ -14,6 +16,8 @@ namespace sublet::daemon {
 
 // `dir`: the directory of a private daemon, else "".
 enforcer::Options enforcer_options(const Config& config);
+stacks::Options stacks_options(const Config& config);
+compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
 guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 

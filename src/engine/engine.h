@@ -159,6 +159,11 @@ class Engine {
 
   // --- the event stream ---
   const EventLog& log() const { return log_; }
+  // The timer is cancelled at new durable events, when a token was revoked, and by wake_followers(), until unfollow().
+  using Followers = std::list<std::shared_ptr<boost::asio::steady_timer>>;
+  Followers::iterator follow(std::shared_ptr<boost::asio::steady_timer> timer);
+  void unfollow(Followers::iterator follower) { followers_.erase(follower); }
+  void wake_followers();
   // Returns at new durable events, when a token was revoked, or at the deadline.
   boost::asio::awaitable<void> new_events(std::chrono::steady_clock::time_point deadline);
 
@@ -190,8 +195,7 @@ class Engine {
  private:
   void tick(const core::Fact& fact);
   std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
-  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered,
-             Rows rows);
+  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered, Rows rows);
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
@@ -337,7 +341,7 @@ class Engine {
   std::set<ProcessRef> scanned_for_;      // the processes of the snapshot of the last scan
   Time scanned_at_;
   std::int64_t looked_ns_ = 0;  // CLOCK_MONOTONIC when the last usable snapshot was requested
-  std::list<std::shared_ptr<boost::asio::steady_timer>> followers_;  // timers of the readers of the event stream
+  Followers followers_;         // timers of the readers of the event stream, and of others that wait for events
   bool life_stored_ = false;
   bool told_start_ = false;
 

@@ -97,7 +97,7 @@ void Engine::committed(std::uint64_t sequence) {
   }
   for (Capability* capability : capabilities_) capability->committed(committed_);
   if (log_.committed(mutant(Mutant::told_before_durable) ? intended_ : committed_)) {
-    for (const auto& timer : followers_) timer->cancel();
+    wake_followers();
   }
   while (!durable_waiters_.empty() && durable_waiters_.front().sequence <= committed_) {
     const DurableWaiter ready = std::move(durable_waiters_.front());

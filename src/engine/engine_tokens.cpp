@@ -97,7 +97,7 @@ Result<Answered> Engine::revoke_token(std::uint64_t number, const Remember& reme
   tokens_.erase(number);
   write("token_revoked", {.revoked = {number}}, remember, answer);
   // Wakes calls that wait or read events with this token.
-  for (const auto& timer : followers_) timer->cancel();
+  wake_followers();
   for (const auto& [lease, timer] : watchers_) timer->cancel();
   for (const auto& [session, bearer] : bearers_)
     if (bearer.tokens.contains(number)) bearer.revoked();

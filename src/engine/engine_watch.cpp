@@ -341,6 +341,14 @@ void Engine::write_events(const std::vector<EventLog::Event>& events, Time now) 
   log_.intended(intended_, events);
 }
 
+Engine::Followers::iterator Engine::follow(std::shared_ptr<asio::steady_timer> timer) {
+  return followers_.insert(followers_.end(), std::move(timer));
+}
+
+void Engine::wake_followers() {
+  for (const auto& timer : followers_) timer->cancel();
+}
+
 asio::awaitable<void> Engine::new_events(std::chrono::steady_clock::time_point deadline) {
   auto timer = std::make_shared<asio::steady_timer>(io_, deadline);
   const auto entry = followers_.insert(followers_.end(), timer);

@@ -20,6 +20,9 @@ class Guard;
 namespace sublet::enforcer {
 class Enforcer;
 }
+namespace sublet::stacks {
+class Stacks;
+}
 
 namespace sublet::http {
 
@@ -29,6 +32,7 @@ using nlohmann::json;
 struct Capabilities {
   guard::Guard* guard = nullptr;
   enforcer::Enforcer* enforcer = nullptr;
+  stacks::Stacks* stacks = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.
@@ -82,6 +86,13 @@ Response as_json(engine::Answered answered);
 // process descends from it.
 Status may_name_processes(const engine::Peer& peer, std::int64_t pid = 0);
 
+struct WaitForLease;
+struct WaitForNews;
+struct FollowEvents;
+struct TextStream;
+struct Later;
+using Reply = std::variant<Response, WaitForLease, WaitForNews, FollowEvents, TextStream, Later>;
+
 // Answers with the lease once its state is no longer `since`, it is stopping or has ended, or at_most is over.
 struct WaitForLease {
   LeaseId lease;
@@ -108,14 +119,20 @@ struct FollowEvents {
   bool follow = true;  // false: end after the stored events
 };
 
+// Answers once `news` is true, or at_most is over. `news` is asked at each new event of the event stream.
+struct WaitForNews {
+  std::function<bool()> news;
+  Duration at_most{};
+  LeaseId hold;  // the owner's wait, which holds this lease while it is open; none: no lease is held
+  std::function<Reply()> answer;
+};
+
 // Answers with a stream of text until `next` has no more, or the connection ends.
 struct TextStream {
   std::function<std::string()> next;  // the next piece; "": none for now
   bool follow = false;                // wait for more
+  std::function<bool()> over = {};    // there will be no more; unset: there may always be
 };
-
-struct Later;
-using Reply = std::variant<Response, WaitForLease, FollowEvents, TextStream, Later>;
 
 // Answers from the store's thread: call `start` with the receiver, on the loop thread.
 struct Later {

@@ -3,6 +3,7 @@
 // number of series is bounded by that of cards, accounts and words.
 #include "guard/guard.h"
 #include "http/resources.h"
+#include "stacks/stacks.h"
 
 #include <fmt/format.h>
 
@@ -190,6 +191,15 @@ void programs(Page& page, const guard::Guard& guard) {
   }
 }
 
+void stacks_by_state(Page& page, const stacks::Stacks& stacks) {
+  std::map<std::string_view, double> by_state;
+  for (const char* state : {"down", "up", "queued", "creating", "starting", "ready", "released", "stopping", "failed"})
+    by_state[state] = 0;
+  for (const auto& [name, entry] : stacks.entries()) ++by_state[entry.state()];
+  page.metric("sublet_stacks", "gauge", "Docker Compose projects, by state");
+  for (const auto& [state, number] : by_state) page.sample(fmt::format("state=\"{}\"", state), number);
+}
+
 }  // namespace
 
 Reply get_metrics(Call& call) {
@@ -215,6 +225,7 @@ Reply get_metrics(Call& call) {
   violations(page, engine);
   pauses(page, engine);
   if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
+  if (call.capabilities.stacks != nullptr) stacks_by_state(page, *call.capabilities.stacks);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
 

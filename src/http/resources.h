@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
-// tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease).
+// tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease),
+// stacks.cpp and stack_acquire.cpp (Docker Compose projects).
 #pragma once
 
 #include "http/message.h"
@@ -52,6 +53,17 @@ Reply post_program_restart(Call& call);
 Reply post_program_stop(Call& call);
 Reply post_program_remove(Call& call);
 Reply post_program_report(Call& call);
+
+Reply get_stacks(Call& call);
+Reply post_stack(Call& call);
+Reply get_stack(Call& call);
+Reply delete_stack(Call& call);
+Reply post_stack_set(Call& call);
+Reply post_stack_acquire(Call& call);
+Reply replay_stack(Call& call, const store::Remembered& answer);
+Reply post_stack_renew(Call& call);
+Reply post_stack_release(Call& call);
+Reply get_stack_logs(Call& call);
 
 Reply get_verdicts(Call& call);
 Reply get_verdict(Call& call);

@@ -196,9 +196,15 @@ class Session {
     Reply reply = dispatch(*request, context_.engine, context_.capabilities);
     // The request is no longer needed, and thousands of requests may wait for long.
     request = Request{};
-    while (auto* later = std::get_if<Later>(&reply)) {
-      Reply next = co_await run_later(*later);
-      reply = std::move(next);
+    for (;;) {
+      auto* later = std::get_if<Later>(&reply);
+      auto* news = std::get_if<WaitForNews>(&reply);
+      if (later == nullptr && news == nullptr) break;
+      std::optional<Reply> next;
+      if (later != nullptr) next = co_await run_later(*later);
+      else next = co_await wait_for_news(*news);
+      if (!next) co_return std::nullopt;
+      reply = std::move(*next);
     }
     if (auto* now = std::get_if<Response>(&reply)) co_return std::move(*now);
     if (auto* wait = std::get_if<WaitForLease>(&reply)) co_return co_await wait_for(*wait);
@@ -322,6 +328,31 @@ class Session {
                                             "`sublet ps --all` lists the leases that are remembered");
     Later ended = ended_lease(engine, wait.lease, std::move(none), std::move(wait.answer));
     co_return std::get<Response>(co_await run_later(ended));
+  }
+
+  // Nothing when the peer is gone.
+  asio::awaitable<std::optional<Reply>> wait_for_news(WaitForNews& wait) {
+    engine::Engine& engine = context_.engine;
+    if (context_.usage->waiters >= context_.limits.waiters) {
+      if (wait.hold) engine.not_held(wait.hold);
+      co_return too_many_waits();
+    }
+    std::optional<Waiting> waiting(context_.usage);
+    if (wait.hold) engine.hold(wait.hold, context_.id, context_.peer.pid);
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
+    const auto timer = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor);
+    const auto follower = engine.follow(timer);
+    peer_->start(timer);
+    while (!peer_->gone() && Clock::now() < deadline && !wait.news() && !admission_.refusal()) {
+      timer->expires_at(std::min(deadline, admission_.look_again()));
+      co_await timer->async_wait(quiet);
+    }
+    engine.unfollow(follower);
+    waiting.reset();
+    if (wait.hold) engine.unhold(wait.hold, context_.id);
+    if (peer_->gone()) co_return std::nullopt;
+    if (auto refusal = admission_.refusal()) co_return std::move(*refusal);
+    co_return wait.answer();
   }
 
   static bool is_news(const core::Lease* lease, const WaitForLease& wait) {

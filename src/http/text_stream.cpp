@@ -34,7 +34,7 @@ asio::awaitable<void> stream_text(Stream& stream, const Admission& admission, Te
     co_await asio::post(stream.get_executor(), asio::use_awaitable);
     out = wanted.next();
     while (out.empty()) {
-      if (!wanted.follow || admission.refusal()) co_return;
+      if (!wanted.follow || admission.refusal() || (wanted.over && wanted.over())) co_return;
       asio::steady_timer timer(stream.get_executor(), look_every);
       const auto ended = co_await (timer.async_wait(quiet) || peer_gone(stream));
       if (ended.index() == 1) co_return;

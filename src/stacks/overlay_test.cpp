@@ -9,10 +9,9 @@ namespace {
 
 using nlohmann::json;
 
-json overlay(bool gpu_runtime, std::string resolved = "{}") {
+json overlay(bool gpu_runtime) {
   compose::Description stack;
   stack.services = {{"api", {}, true, 1}, {"worker", {}, false, 2}};
-  stack.resolved = std::move(resolved);
   return json::parse(
       make_overlay(stack, {"chat", LeaseId{7}, {"GPU-1", "GPU-2"}, {{"SIMGPU_DIR", "/x"}}, gpu_runtime}));
 }
@@ -35,21 +34,6 @@ TEST(Overlay, AnEngineWithGpusGetsADeviceRequest) {
   const json made = overlay(true);
   const json expected = json::parse(R"([{"driver":"nvidia","device_ids":["GPU-1","GPU-2"],"capabilities":["gpu"]}])");
   EXPECT_EQ(made.at("services").at("api").at("deploy").at("resources").at("reservations").at("devices"), expected);
-}
-
-TEST(Overlay, TheVersionIsThatOfTheFile) {
-  const struct {
-    const char* resolved;
-    const char* version;
-  } rows[] = {
-      {"{}", ""},
-      {R"({"version":"3.8"})", "3.8"},
-      {"services: {}\nversion: '3.9'\n", "3.9"},
-      {"version: \"2.4\"", "2.4"},
-      {"services:\n  a:\n    image: x\n", ""},
-  };
-  for (const auto& row : rows)
-    EXPECT_EQ(overlay(false, row.resolved).value("version", ""), row.version) << row.resolved;
 }
 
 }  // namespace

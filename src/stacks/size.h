@@ -24,8 +24,8 @@ struct Size {
 };
 
 // The lease that a stack needs. Settings of the administrator go before those of the file. Without a size, the peak of
-// earlier uses and a tenth more is taken; without a peak a whole device. `capacities`: bytes that each device can
-// lease, in any order.
+// earlier uses and a tenth more is taken; without a peak a whole device. `capacities`: bytes of each device
+// without those of unleased processes, in any order.
 Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vector<Bytes> capacities);
 
 }  // namespace sublet::stacks

@@ -89,7 +89,7 @@ store::CapabilityRow to_row(const Stack& stack) {
   const json data{{"adopted", stack.adopted},        {"set", write(stack.set)},      {"peak", stack.peak.count},
                   {"phase", to_string(stack.phase)}, {"since", stack.since.ns},      {"why", stack.why},
                   {"use", write(stack.use)},         {"will_fail", stack.will_fail}, {"project", stack.project},
-                  {"directory", stack.directory}};
+                  {"directory", stack.directory},    {"by_label", stack.by_label}};
   return {"stack", stack.name, data.dump(-1, ' ', false, json::error_handler_t::replace)};
 }
 
@@ -108,6 +108,7 @@ Result<Stack> from_row(const store::CapabilityRow& row) {
     data.at("will_fail").get_to(stack.will_fail);
     data.at("project").get_to(stack.project);
     data.at("directory").get_to(stack.directory);
+    data.at("by_label").get_to(stack.by_label);
     return stack;
   } catch (const json::exception& wrong) {
     return unavailable("the stored stack '" + row.key + "' cannot be read: " + wrong.what());

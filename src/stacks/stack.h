@@ -57,6 +57,7 @@ struct Stack {
   bool will_fail = false;  // stopping: the phase `failed` follows
   std::string project{};   // Compose's names of what was started; "": nothing was
   std::string directory{};
+  bool by_label = false;  // of what was started: the container with the label decides
 
   // Somebody has acquired it, and nobody else may.
   bool acquired() const {

@@ -73,7 +73,7 @@ Result<Size> Stacks::size(const Entry& entry) const {
   if (!file) return file.error();
   std::vector<Bytes> capacities;
   for (const auto& [uuid, device] : engine_.state().devices())
-    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()));
+    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()) - device.unleased);
   const Size size = choose_size(entry.stack.set, *file, entry.stack.peak, std::move(capacities));
   if (size.vram > Bytes{}) return size;
   return unavailable(fmt::format("the size of stack {} is not known: the daemon has not read any GPU yet",

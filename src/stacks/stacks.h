@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -74,6 +75,8 @@ class Stacks final : public engine::Capability {
   const Options& options() const { return options_; }
   const std::optional<compose::Engine>& container_engine() const { return container_engine_; }
   compose::Worker& worker() { return worker_; }
+  // Expires with this object, for callers that may outlive it.
+  std::weak_ptr<const bool> lives() const { return lives_; }
   // The rule of its readiness. An error: the stack must not be started.
   Result<Rule> rule(const Entry& entry) const;
   // The size of its next lease.
@@ -155,6 +158,7 @@ class Stacks final : public engine::Capability {
   std::vector<std::string> removed_;
   std::vector<engine::Rows::Event> events_;
   std::uint64_t last_call_ = 0;
+  std::shared_ptr<const bool> lives_ = std::make_shared<const bool>(true);
 };
 
 std::string tag_of(std::string_view stack);  // of its lease: "stack-NAME"

@@ -95,11 +95,11 @@ void Stacks::engine_changed(const compose::Engine& now) {
   engine_.wake_capabilities();
 }
 
-// A stack whose Compose file is gone is judged by all its containers.
+// A later change of the Compose file does not change the rule of what was started from it.
 void Stacks::judge(Entry& entry, Time now) {
   if (!entry.seen) return;
-  const auto rule = this->rule(entry);
-  entry.readiness = stacks::judge(rule ? *rule : Rule::containers, *entry.seen, options_.label);
+  const Rule rule = entry.stack.by_label ? Rule::label : Rule::containers;
+  entry.readiness = stacks::judge(rule, *entry.seen, options_.label);
   if (looked_ && observe(entry.stack, entry.readiness, entry.fresh, now)) changed(entry);
 }
 
@@ -200,13 +200,17 @@ compose::Start Stacks::start_of(const Entry& entry) const {
 Time Stacks::create(Entry& entry, Time now) {
   Stack& stack = entry.stack;
   if (!looked_ || entry.call != 0) return Time::never();
-  if (const auto good = rule(entry); !good) {
-    fail(stack, "it cannot be started: " + good.error().detail, now);
+  const auto rule = this->rule(entry);
+  if (!rule) {
+    fail(stack, "it cannot be started: " + rule.error().detail, now);
     changed(entry);
     return Time::never();
   }
   if (others_leave(entry)) return Time::never();
-  if (stack.project != entry.found->project || stack.directory != entry.found->directory) {
+  const bool by_label = *rule == Rule::label;
+  if (stack.project != entry.found->project || stack.directory != entry.found->directory ||
+      stack.by_label != by_label) {
+    stack.by_label = by_label;
     stack.project = entry.found->project;
     stack.directory = entry.found->directory;
     changed(entry);

@@ -128,6 +128,7 @@ void stopped(Stack& stack, Time now) {
   stack.use = {};
   stack.project.clear();
   stack.directory.clear();
+  stack.by_label = false;
 }
 
 void forgive(Stack& stack, Duration least, Time now) {

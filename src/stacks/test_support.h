@@ -109,7 +109,13 @@ class RecordingWorker final : public compose::Worker {
     observe_ = std::move(listener);
   }
   void on_engine(std::function<void(const compose::Engine&)> listener) override { engine_ = std::move(listener); }
-  std::uint64_t logs(const compose::LogQuery&, Chunk, Done) override { return 0; }
+  std::uint64_t logs(const compose::LogQuery& query, Chunk chunk, Done done) override {
+    post([query, chunk, done] {
+      chunk("api  | up\n");
+      if (!query.follow) done({});
+    });
+    return 1;
+  }
   void stop_logs(std::uint64_t) override {}
 
   std::vector<std::string> watched;

@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
 from tests.support.parking import quick_checkpoints
+from tests.support.stacks import Stacks
 from tests.support.sublet import GIB, wait_until
 from tests.support.tcp import TcpApi, start_with_tcp
 from tests.support.webhook import webhook
@@ -33,6 +34,9 @@ CONFLICTS = {
     "POST /v1/preempt": {"CannotPreempt": "test_making_room.py"},
     "POST /v1/tokens": {"Quota": None},
     "POST /v1/programs": {"InUse": None},
+    "POST /v1/stacks": {"InUse": None},
+    "DELETE /v1/stacks/{name}": {"InUse": None},
+    "POST /v1/stacks/{name}/acquire": {"InUse": None, "Memory": None},
     "POST /v1/approvals": {"Quota": None},
     "POST /v1/policies": {"Quota": None},
     "POST /v1/leases/{id}/resize": {"Memory": None, "InUse": None},
@@ -44,12 +48,20 @@ CONFLICTS = {
 
 
 @pytest.fixture
-def daemon(start_daemon):
+def place(start_daemon, tmp_path):
+    with Stacks(start_daemon, tmp_path) as stacks:
+        stacks.write("chat", vram="1MiB")
+        stacks.write("extra", into=tmp_path)
+        yield stacks
+
+
+@pytest.fixture
+def daemon(start_daemon, place):
     return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
-                                        '[enforcer]\ninterval = "1s"\n')
+                                        '[enforcer]\ninterval = "1s"\n' + place.section())
 
 
-def good_calls(daemon, api):
+def good_calls(daemon, place, api):
     pause_and_resume(daemon, api)
     grants_and_answers(api)
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
@@ -77,6 +89,7 @@ def good_calls(daemon, api):
     wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
     programs(daemon, api)
+    stacks(place, api)
     enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
@@ -98,6 +111,39 @@ def programs(daemon, api):
     assert api.post(job + "/stop", {}).status == api.post(job + "/restart", {}).status == 200
     assert api.post(job + "/remove", {}).status == 200
     wait_until(lambda: api.get("/v1/programs")["programs"] == [], "it is removed")
+
+
+def stacks(place, api):
+    chat = "/v1/stacks/chat"
+    adopted = {"path": str(place.dir / "extra")}
+    assert api.post("/v1/stacks", adopted).status == 201 and api.post("/v1/stacks", adopted)["code"] == "InUse"
+    assert api.post("/v1/stacks", {"path": str(place.dir / "nothing")}).status == 404
+    assert api.post("/v1/stacks", {"path": "relative"}).status == 400
+    assert api.get("/v1/stacks").status == api.get(chat).status == 200
+    assert api.post(chat + "/release", {})["code"] == api.post(chat + "/renew", {})["code"] == "Stale"
+    got = api.post(chat + "/acquire", {"wait_seconds": 60})
+    assert got.status == 200 and api.get(chat + "/logs").status == 200
+    assert api.post(chat + "/acquire", {})["code"] == "InUse" and api.post(chat + "/renew", {}).status == 200
+    for verb in ("acquire", "renew", "release"):
+        assert api.post(f"{chat}/{verb}", {}, Sublet_Lease_Token="x").status == 403
+    assert api.post(chat + "/release", {"down": True}).status == 200
+    wait_until(lambda: api.get(chat)["state"] == "down", "it is down")
+    waits = api.post("/v1/stacks/extra/acquire", {})
+    assert waits.status == 202, "the card is not empty"
+    assert api.call("DELETE", "/v1/stacks/extra")["code"] == "InUse"
+    assert api.post("/v1/stacks/extra/release", {}).status == 200
+    assert api.post("/v1/stacks/extra/acquire", {"queue": False})["code"] == "Memory"
+    assert api.call("DELETE", "/v1/stacks/extra").status == 200
+    assert api.post(chat + "/set", {"vram_bytes": 1 << 60}).status == 200
+    assert api.post(chat + "/acquire", {}).status == 422
+    assert api.post(chat + "/set", {"tier": "x"}).status == api.post(chat + "/set", {"vram_bytes": 1}).status == 400
+    for path in ("", "/logs"):
+        assert api.get("/v1/stacks/none" + path).status == 404
+    assert api.get(chat + "?wait=x").status == api.get(chat + "/logs?lines=x").status == 400
+    for verb in ("set", "acquire", "renew", "release"):
+        assert api.post(f"/v1/stacks/none/{verb}", {}).status == 404
+        assert api.post(f"{chat}/{verb}", {"no such field": 1}).status == 400
+    assert api.call("DELETE", "/v1/stacks/none").status == 404 and api.call("DELETE", chat).status == 400
 
 
 def enforcement(api):
@@ -311,14 +357,14 @@ def room_that_is_not_there(daemon, api):
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
 
 
-def test_every_documented_answer_is_given(daemon, start_daemon):
+def test_every_documented_answer_is_given(daemon, start_daemon, place):
     contract.seen.clear()
     api = daemon.api()
     whatever_is_asked(daemon, start_daemon, api)
     refused_calls(daemon, api)
     room_that_is_not_there(daemon, api)
     a_process_without_a_lease(daemon, api)
-    ended, active = good_calls(daemon, api)
+    ended, active = good_calls(daemon, place, api)
     bad_calls(api, ended, active)
     with FailingStore(daemon, daemon.api()):
         for method, path, _ in contract.operations():

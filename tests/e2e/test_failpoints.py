@@ -14,7 +14,8 @@ import traceback
 
 import pytest
 
-from tests.support import enforcer_scenarios, pausing_scenarios, program_scenarios  # noqa: F401 - they register
+from tests.support import (enforcer_scenarios, pausing_scenarios, program_scenarios,  # noqa: F401 - they register
+                           stack_scenarios)
 from tests.support.retrying import Retrying
 from tests.support.scenarios import SCENARIOS, scenario
 from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inodes, wait_until

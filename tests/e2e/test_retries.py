@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import contract
 from tests.support.parking import quick_checkpoints
+from tests.support.stacks import Stacks
 from tests.support.sublet import GIB, wait_until
 from tests.support.webhook import webhook
 
@@ -30,7 +31,8 @@ def of(call):
 class Scene:
     """A daemon, and leases in the states that calls need."""
 
-    def __init__(self, daemon, hook, late_hook):
+    def __init__(self, daemon, hook, late_hook, place=None):
+        self.place = place
         self.daemon, self.api = daemon, daemon.api()
         self.hook, self.late_hook = hook, late_hook
 
@@ -228,6 +230,64 @@ def remove_policy(scene):
     return f"/v1/policies/{scene.api.post('/v1/policies', POLICY)['id']}", None, None
 
 
+# --- stacks: "chat" is down, "image" waits for the memory of another lease ---
+
+def stack(scene, name):
+    """The lease of another program has the memory that "image" needs."""
+    scene.lease(vram_bytes=3 * GIB)
+    wait_until(lambda: scene.api.get("/v1/stacks")["engine"]["version"], "the engine is known")
+    return f"/v1/stacks/{name}"
+
+
+def queued_stack(scene):
+    path = stack(scene, "image")
+    made = scene.api.post(path + "/acquire", {"ttl_seconds": 600})
+    assert made.status == 202 and made["state"] == "queued", made
+    return path
+
+
+@of("POST /v1/stacks")
+def adopt_stack(scene):
+    stack(scene, "extra")
+    return "/v1/stacks", {"path": str(scene.place.dir / "extra")}, {"path": str(scene.place.dir / "other")}
+
+
+@of("DELETE /v1/stacks/{name}")
+def forget_stack(scene):
+    path, body, _ = adopt_stack(scene)
+    assert scene.api.post(path, body).status == 201
+    return "/v1/stacks/extra", None, None
+
+
+@of("POST /v1/stacks/{name}/set")
+def set_stack(scene):
+    return stack(scene, "chat") + "/set", {"exclusive": True}, {"exclusive": False}
+
+
+@of("POST /v1/stacks/{name}/acquire")
+def acquire_stack(scene):
+    return stack(scene, "image") + "/acquire", {"ttl_seconds": 600}, {"ttl_seconds": 601}
+
+
+@of("POST /v1/stacks/{name}/renew")
+def renew_stack(scene):
+    return queued_stack(scene) + "/renew", {"ttl_seconds": 700}, {"ttl_seconds": 701}
+
+
+@of("POST /v1/stacks/{name}/release")
+def release_stack(scene):
+    return queued_stack(scene) + "/release", {}, {"down": True}
+
+
+@pytest.fixture
+def place(start_daemon, tmp_path):
+    with Stacks(start_daemon, tmp_path) as stacks:
+        stacks.write("chat", vram="1MiB")
+        stacks.write("image", vram="3GiB")
+        stacks.write("extra", into=tmp_path)
+        yield stacks
+
+
 def test_no_call_that_changes_something_is_left_out():
     changing = {f"{method.upper()} {path}" for method, path, _ in contract.documented() if method != "get"}
     assert {call for call, _ in MAKERS} == changing
@@ -244,11 +304,11 @@ def done(api):
 
 
 @pytest.mark.parametrize("call, make", MAKERS, ids=[make.__name__ for _, make in MAKERS])
-def test_a_retry_is_answered_the_same_and_done_once(start_daemon, call, make):
-    daemon = start_daemon(config=QUICK)
+def test_a_retry_is_answered_the_same_and_done_once(start_daemon, place, call, make):
+    daemon = start_daemon(config=QUICK + (place.section() if "/v1/stacks" in call else ""))
     quick_checkpoints(daemon)
     with webhook() as hook, webhook(at_once=False) as late_hook:
-        scene = Scene(daemon, hook, late_hook)
+        scene = Scene(daemon, hook, late_hook, place)
         api, method = scene.api, call.split()[0]
         path, body, other = make(scene)
         key = next(keys)
