@@ -35,7 +35,8 @@ struct Offer {
     devices,
     consumers,
     tokens,
-    shims
+    shims,
+    stacks
   };
   Of of = Of::nothing;
   std::vector<std::string> words = {};  // fixed words, besides the looked-up values

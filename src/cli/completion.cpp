@@ -31,6 +31,7 @@ constexpr Listed programs{"/v1/programs", "programs", {"tag", ""}, {"state", "co
 constexpr Listed devices{"/v1/devices", "devices", {"id", "uuid"}, {"name", "state"}};
 constexpr Listed consumers{"/v1/consumers", "consumers", {"consumer", ""}, {"", ""}};
 constexpr Listed tokens{"/v1/tokens", "tokens", {"id", ""}, {"name", "scope"}};
+constexpr Listed stacks{"/v1/stacks", "stacks", {"name", ""}, {"state", "user"}};
 
 std::vector<const Listed*> listed(Offer::Of of) {
   switch (of) {
@@ -41,6 +42,7 @@ std::vector<const Listed*> listed(Offer::Of of) {
     case Offer::Of::devices: return {&devices};
     case Offer::Of::consumers: return {&consumers};
     case Offer::Of::tokens: return {&tokens};
+    case Offer::Of::stacks: return {&stacks};
     default: return {};
   }
 }

@@ -52,6 +52,9 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
     text = text_at(body, "problem");
   } else if (event.type == "warning") {
     what = paint(fmt::format("warning {} {}", text_at(body, "code"), text_at(body, "state")), Paint::yellow, look);
+  } else if (event.type == "stack") {
+    what = paint(fmt::format("stack {} {}", text_at(body, "stack"), text_at(body, "state")), Paint::bold, look);
+    text = text_at(body, "text");
   } else if (event.type == "verdict") {
     what = paint(fmt::format("verdict {} {}", number_at(body, "verdict").value_or(0), text_at(body, "stage")),
                  Paint::yellow, look);
@@ -144,9 +147,9 @@ Action add_events(Command command, Common& common) {
       .offers({Offer::Of::words, {"0"}});
   command
       .option("--type", flags->type,
-              "Only events of these types, separated by commas: lease, device, warning, verdict, daemon")
+              "Only events of these types, separated by commas: lease, device, warning, verdict, stack, daemon")
       .type("TYPES")
-      .one_of({"lease", "device", "warning", "verdict", "daemon"}, true);
+      .one_of({"lease", "device", "warning", "verdict", "stack", "daemon"}, true);
   command.flag("--no-follow", flags->no_follow, "Print the stored events and exit");
   add_json(command, common);
   command.footer(

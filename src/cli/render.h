@@ -25,6 +25,11 @@ Result<std::string> render_approvals(const nlohmann::json& body, const Common& c
 Result<std::string> render_policies(const nlohmann::json& body, const Common& common, const Look& look);
 Result<std::string> render_enforcement_preview(const nlohmann::json& body, const Common& common, const Look& look);
 std::string render_verdict(const nlohmann::json& verdict, const Look& look);
+// A reply of /v1/stacks.
+Result<std::string> render_stacks(const nlohmann::json& body, const Common& common, const Look& look);
+// One stack: several lines; stack_phrase() has the first of them, without its end.
+std::string render_stack(const nlohmann::json& stack, const Look& look);
+std::string stack_phrase(const nlohmann::json& stack, const Look& look);
 Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
 
 // `leases`: the reply of /v1/leases, or null if that request failed.
@@ -76,6 +81,7 @@ std::span<const Column> queue_columns();
 std::span<const Column> report_columns_of();
 std::span<const Column> program_columns_of();
 std::span<const Column> verdict_columns_of();
+std::span<const Column> stack_columns_of();
 Cell program_state_cell(const nlohmann::json& row, const Look& look);  // "running (paused, stopping)"
 
 }  // namespace sublet::cli

@@ -4,6 +4,7 @@
 #include "base/size_bounds.h"
 #include "cli/log_line.h"
 #include "cli/render.h"
+#include "cli/screen.h"
 
 #include <fmt/format.h>
 

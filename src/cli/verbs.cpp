@@ -40,6 +40,7 @@ Action add_enforce(Command command, Common& common);
 Action add_approve(Command command, Common& common);
 Action add_token(Command command, Common& common);
 Action add_config(Command command, Common& common);
+Action add_stack(Command command, Common& common);
 Action add_shim(Command command, Common& common);
 Action add_completion(Command command, Common& common);
 
@@ -64,6 +65,7 @@ constexpr Verb kVerbs[] = {
     {"update", "Work", "Change the limits, tier or restart policy of a supervised program", add_update},
     {"remove", "Work", "End a supervised program and forget it", add_remove},
     {"wait", "Work", "Wait until a lease has ended, and exit with its program's status", add_wait},
+    {"stack", "Work", "Start Docker Compose projects under leases, in turn", add_stack},
     {"status", "Look", "Show daemon, devices, leases and warnings, or one program or lease", add_status},
     {"programs", "Look", "List supervised programs", add_programs},
     {"logs", "Look", "Print the output of a supervised program", add_logs},
@@ -87,7 +89,7 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant", "session", "stack", "adapter", "simulate", "plan",
+    "tenant", "session", "adapter", "simulate", "plan",
 };
 
 }  // namespace

@@ -253,7 +253,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold"):
         assert f"\n  {verb} " in text
-    for verb in ("tenant", "stack", "simulate"):
+    for verb in ("tenant", "session", "simulate"):
         assert f"\n  {verb} " not in text
 
 

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// `stack`: Docker Compose projects that are started for a lease.
+#include "base/text.h"
+#include "cli/fetch.h"
+#include "cli/leave.h"
+#include "cli/render.h"
+#include "client/text_stream.h"
+
+#include <fmt/format.h>
+
+#include <climits>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr const char* no_limit = "forever";
+constexpr Duration stack_poll_time = std::chrono::seconds(30);  // of one request that waits for a change
+
+struct StackFlags {
+  std::string name, path;
+  // acquire
+  std::optional<Duration> ttl, wait_at_most;
+  bool wait = false;
+  std::string owner;
+  int priority = 0;
+  // release
+  bool down = false;
+  // logs
+  bool follow = false;
+  std::optional<int> lines;
+  std::string service;
+  // set
+  std::optional<Bytes> vram;
+  std::optional<int> gpus;
+  std::string tier, exclusive;
+  bool reset = false;
+};
+
+std::string stack_target(const std::string& name, const std::string& call = {}) {
+  return "/v1/stacks/" + client::encode(name) + call;
+}
+
+// --- one call ---
+
+int change_stack(const Common& common, const client::Request& request,
+                 const std::function<std::string(const json&)>& done) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  const auto reply = client->call(request, 60s);
+  if (!reply) return fail(common, reply.error());
+  const auto body = client::parse(*reply);
+  if (!body) return fail(common, body.error());
+  if (common.json) fmt::print("{}\n", reply->text);
+  else say(common, "sublet: " + done(*body));
+  return kOk;
+}
+
+client::Request stack_post(const std::string& target, const json& body, const std::string& token = {}) {
+  return {"POST", target, client::to_text(body), client::new_idempotency_key(), token};
+}
+
+// --- acquire ---
+
+class Acquisition {
+ public:
+  Acquisition(const Common& common, const StackFlags& flags, client::Client client)
+      : common_(common), flags_(flags), client_(std::move(client)), leave_(client_) {}
+
+  int go();
+
+ private:
+  const Common& common_;
+  const StackFlags& flags_;
+  client::Client client_;
+  Leave leave_;
+  Look look_ = look_for(common_);
+  std::string token_;
+  std::string told_;
+
+  bool is_late() const { return flags_.wait_at_most && look_for(common_).now >= look_.now + *flags_.wait_at_most; }
+  json body(Duration wait, const std::string& since) const;
+  void tell(const json& stack);
+  void release();
+  int give_up(const std::string& state);
+  client::Answer<client::Reply> ask(const client::Request& request, Duration timeout);
+  std::optional<int> wait_until_free(const client::Failure& busy);
+  int refused(const client::Failure& failure);
+};
+
+json Acquisition::body(Duration wait, const std::string& since) const {
+  json body{{"wait_seconds", wait / 1s}, {"queue", flags_.wait}};
+  if (flags_.ttl) body["ttl_seconds"] = *flags_.ttl / 1s;
+  if (!flags_.owner.empty()) body["owner"] = flags_.owner;
+  if (flags_.priority != 0) body["priority"] = flags_.priority;
+  if (!since.empty()) body["since"] = since;
+  return body;
+}
+
+// Each line once.
+void Acquisition::tell(const json& stack) {
+  Look look = look_for(common_);
+  std::string line = stack_phrase(stack, look);
+  if (line == std::exchange(told_, line)) return;
+  say(common_, "sublet: " + line);
+}
+
+// Without an answer, the acquisition ends with its time to live.
+void Acquisition::release() {
+  if (token_.empty()) return;
+  client::Client another(client_.endpoint());
+  (void)another.call(stack_post(stack_target(flags_.name, "/release"), json::object(), token_), 5s);
+}
+
+int Acquisition::give_up(const std::string& state) {
+  release();
+  print_error(fmt::format("stack {} is {} after {}, the time of --wait", visible(flags_.name), state,
+                          format_duration(*flags_.wait_at_most)),
+              "wait longer; sublet queue lists the leases that wait");
+  return kGaveUp;
+}
+
+int Acquisition::refused(const client::Failure& failure) {
+  if (failure.kind == client::FailureKind::cancelled && leave_.asked()) {
+    release();
+    leave_.now(common_.quiet, fmt::format("stack {} is not acquired", flags_.name));
+  }
+  return fail(common_, failure);
+}
+
+// Repeats the call, with its key, while the daemon is away or restarts.
+client::Answer<client::Reply> Acquisition::ask(const client::Request& request, Duration timeout) {
+  for (bool told = false;;) {
+    auto reply = client_.call(request, timeout);
+    if (reply || !client_.met()) return reply;
+    const auto kind = reply.error().kind;
+    if (kind != client::FailureKind::no_daemon && kind != client::FailureKind::lost) return reply;
+    if (!std::exchange(told, true)) say(common_, "sublet: the daemon does not answer; waiting until it is back");
+    (void)client_.pause(500ms);  // a signal ends the next call
+  }
+}
+
+// Somebody else has the stack. Returns the exit code, or nothing once it may be free.
+std::optional<int> Acquisition::wait_until_free(const client::Failure& busy) {
+  if (std::exchange(told_, busy.error.detail) != told_) say(common_, "sublet: " + visible(busy.error.detail));
+  const auto now = client_.get(stack_target(flags_.name));
+  if (!now) return refused(now.error());
+  const auto stack = client::parse(*now);
+  if (!stack) return fail(common_, stack.error());
+  const std::string state = text_at(*stack, "state");
+  if (is_late()) return give_up(state);
+  if (state == "down" || state == "failed" || state == "released") return std::nullopt;
+  const std::string query = fmt::format("?wait={}s&since={}", stack_poll_time / 1s, client::encode(state));
+  const auto later = client_.call({"GET", stack_target(flags_.name, query), {}, {}, {}}, stack_poll_time + 30s);
+  if (!later && !later.error().passing()) return refused(later.error());
+  return std::nullopt;
+}
+
+int Acquisition::go() {
+  std::string state;
+  for (;;) {
+    const Duration wait = token_.empty() ? 0s : stack_poll_time;
+    const auto reply = ask(stack_post(stack_target(flags_.name, "/acquire"), body(wait, state), token_), wait + 60s);
+    if (!reply) {
+      const client::Failure& failure = reply.error();
+      if (failure.error.code != Code::InUse || !flags_.wait || !token_.empty()) return refused(failure);
+      if (const auto code = wait_until_free(failure)) return *code;
+      continue;
+    }
+    const auto stack = client::parse(*reply);
+    if (!stack) return fail(common_, stack.error());
+    token_ = text_at(*stack, "token");
+    state = text_at(*stack, "state");
+    const bool done = reply->status == 200;
+    if (!done || !common_.json) tell(*stack);
+    if (done && common_.json) fmt::print("{}\n", reply->text);
+    if (done) return kOk;
+    if (is_late()) return give_up(state);
+  }
+}
+
+int acquire_stack(const Common& common, const StackFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  return Acquisition(common, flags, std::move(*client)).go();
+}
+
+// --- logs ---
+
+int stack_logs(const Common& common, const StackFlags& flags) {
+  const auto endpoint = client::resolve_endpoint(common.host);
+  if (!endpoint) return fail(endpoint.error());
+  std::string query = flags.follow ? "?follow=true" : "?follow=false";
+  if (flags.lines) query += fmt::format("&lines={}", *flags.lines);
+  if (!flags.service.empty()) query += "&service=" + client::encode(flags.service);
+  client::TextStream stream(*endpoint);
+  if (auto opened = stream.open(stack_target(flags.name, "/logs" + query)); !opened)
+    return fail(common, opened.error());
+  while (const auto piece = stream.next(stack_poll_time)) {
+    if (piece->empty() && !flags.follow) break;
+    // Characters that steer a terminal are made visible; the ends of lines stay.
+    std::string_view rest = *piece;
+    while (!rest.empty()) {
+      const auto end = std::min(rest.find('\n'), rest.size());
+      fmt::print("{}{}", visible(rest.substr(0, end)), end < rest.size() ? "\n" : "");
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    if (std::fflush(stdout) != 0) return kFailed;
+  }
+  if (stream.complete()) return kOk;
+  print_error("the daemon did not send the log to its end", "repeat the command");
+  return kFailed;
+}
+
+// --- set ---
+
+json stack_settings(const StackFlags& flags) {
+  json body = json::object();
+  if (flags.reset)
+    for (const char* field : {"vram_bytes", "devices", "tier", "exclusive"}) body[field] = nullptr;
+  if (flags.vram) body["vram_bytes"] = flags.vram->count;
+  if (flags.gpus) body["devices"] = *flags.gpus;
+  if (!flags.tier.empty()) body["tier"] = flags.tier;
+  if (!flags.exclusive.empty()) body["exclusive"] = flags.exclusive == "yes";
+  return body;
+}
+
+int set_stack(const Common& common, const StackFlags& flags) {
+  const json body = stack_settings(flags);
+  if (body.empty())
+    return usage_error("stack set needs --vram, --gpus, --tier, --exclusive or --reset",
+                       "for example: sublet stack set chat --vram 8GiB");
+  return change_stack(common, stack_post(stack_target(flags.name, "/set"), body), [&](const json& stack) {
+    return fmt::format("the next start of stack {} asks for {} of the tier {} ({})", text_at(stack, "name"),
+                       size_at_most(stack, "vram_bytes"), text_at(stack, "tier"), text_at(stack, "size_from"));
+  });
+}
+
+// --- adopt, rm, release ---
+
+int adopt_stack(const Common& common, const StackFlags& flags) {
+  std::error_code ignored;
+  const auto path = std::filesystem::absolute(flags.path, ignored).lexically_normal().string();
+  json body{{"path", path}};
+  if (!flags.name.empty()) body["name"] = flags.name;
+  return change_stack(common, stack_post("/v1/stacks", body), [](const json& stack) {
+    return fmt::format("stack {} is {}", text_at(stack, "name"), text_at(stack, "file"));
+  });
+}
+
+int release_stack(const Common& common, const StackFlags& flags) {
+  const json body = flags.down ? json{{"down", true}} : json::object();
+  return change_stack(common, stack_post(stack_target(flags.name, "/release"), body), [](const json& stack) {
+    return fmt::format("stack {} is {}", text_at(stack, "name"), text_at(stack, "state"));
+  });
+}
+
+int renew_stack(const Common& common, const StackFlags& flags) {
+  json body = json::object();
+  if (flags.ttl) body["ttl_seconds"] = *flags.ttl / 1s;
+  return change_stack(common, stack_post(stack_target(flags.name, "/renew"), body),
+                      [&](const json& stack) { return stack_phrase(stack, look_for(common)); });
+}
+
+void declare_acquire(Command verb, StackFlags& flags) {
+  verb.ttl("--ttl", flags.ttl, "Time to live, from ready and from each renewal (default: stacks.ttl)");
+  verb.taken(
+          "--wait",
+          [&flags](const std::string& text) -> Status {
+            flags.wait = true;
+            if (text == no_limit) return {};
+            const auto time = parse_duration(text);
+            if (!time)
+              return bad_request(fmt::format("'{}' is no duration", printable(text)),
+                                 "write the name of the stack before --wait, or a time such as --wait=10m");
+            flags.wait_at_most = *time;
+            return {};
+          },
+          "Wait for its memory and for other users of the stack, at most DURATION")
+      .maybe_value(no_limit)
+      .type("DURATION");
+  verb.option("--owner", flags.owner, "Label that others see").type("TEXT");
+  verb.option("--priority", flags.priority, "Place in the queue; higher goes first").type("N");
+}
+
+void declare_set(Command verb, StackFlags& flags) {
+  verb.size("-m,--vram", flags.vram, "Size of its lease on each device");
+  verb.option("--gpus", flags.gpus, "Number of devices").type("N").between(1, 1024);
+  verb.option("--tier", flags.tier, "Tier of its lease")
+      .type("TIER")
+      .one_of({"critical", "interactive", "standard", "batch", "spot"});
+  verb.option("--exclusive", flags.exclusive, "Whether it takes whole devices").type("yes|no").one_of({"yes", "no"});
+  verb.flag("--reset", flags.reset, "Forget the settings that are not given");
+}
+
+}  // namespace
+
+Action add_stack(Command command, Common& common) {
+  auto flags = std::make_shared<StackFlags>();
+  const Command list = command.verb("ls", "List the stacks");
+  const Command get = command.verb("acquire", "Start a stack under a lease, and wait until it is ready");
+  const Command give = command.verb("release", "Give a stack back; it stays up until its memory is needed");
+  const Command again = command.verb("renew", "Start the time to live of an acquired stack again");
+  const Command status = command.verb("status", "Show one stack with its containers");
+  const Command log = command.verb("logs", "Print the output of its containers");
+  const Command take = command.verb("adopt", "Add a stack that is outside of stacks.dir");
+  const Command setting = command.verb("set", "Set size and tier of the next start");
+  const Command remove = command.verb("rm", "Forget an adopted stack that is down");
+  for (const Command& verb : {get, give, again, status, log, setting, remove})
+    verb.option("NAME", flags->name, "Name of the stack").required().not_empty().type("NAME").offers(Offer::Of::stacks);
+  declare_acquire(get, *flags);
+  again.ttl("--ttl", flags->ttl, "New time to live (default: as before)");
+  give.flag("--down", flags->down, "Bring it down now");
+  log.flag("-f,--follow", flags->follow, "Go on with new lines");
+  log.option("-n,--lines", flags->lines, "Last lines of each container (default 80)").type("N").between(0, 10'000);
+  log.option("--service", flags->service, "Only this service").type("SERVICE");
+  take.option("PATH", flags->path, "Directory with a Compose file, or the file")
+      .required()
+      .type("PATH")
+      .offers(Offer::Of::files);
+  take.option("--name", flags->name, "Name of the stack (default: the name of its directory)").type("NAME");
+  declare_set(setting, *flags);
+  for (const Command& verb : {get, give, again, status, take, setting, remove}) add_json(verb, common);
+  add_table_flags(list, common);
+  for (const Command& verb : {list, get, give, again, status, log, take, setting, remove}) add_common(verb, common);
+  command.footer(
+      "A stack is a Docker Compose project. An acquired stack is up under a lease until it\n"
+      "is released or its time to live is over. Then it stays up under a spot lease, and is\n"
+      "brought down when another lease needs the memory. Only an admin may adopt, set and\n"
+      "remove. Stacks are off by default (stacks.enabled).");
+  return [&common, flags, list, get, give, again, status, log, take, setting, remove] {
+    if (get.parsed()) return acquire_stack(common, *flags);
+    if (give.parsed()) return release_stack(common, *flags);
+    if (again.parsed()) return renew_stack(common, *flags);
+    if (log.parsed()) return stack_logs(common, *flags);
+    if (take.parsed()) return adopt_stack(common, *flags);
+    if (setting.parsed()) return set_stack(common, *flags);
+    if (remove.parsed())
+      return change_stack(
+          common, {"DELETE", stack_target(flags->name), {}, client::new_idempotency_key(), {}},
+          [](const json& stack) { return fmt::format("stack {} is forgotten", text_at(stack, "name")); });
+    if (status.parsed())
+      return show(common, stack_target(flags->name), [&](const json& stack, client::Client&) -> Result<std::string> {
+        return render_stack(stack, look_for(common));
+      });
+    if (list.parsed())
+      return show(common, "/v1/stacks", [&](const json& body, client::Client&) {
+        const std::string problem = text_at(member(body, "engine"), "problem");
+        return with_remark(common, render_stacks(body, common, look_for(common)),
+                           !problem.empty() ? problem
+                           : list_at(body, "stacks").empty()
+                               ? "no stack was found: see stacks.dir and sublet stack adopt"
+                               : "");
+      });
+    return usage_error("stack needs a verb: ls, acquire, release, renew, status, logs, adopt, set or rm",
+                       "for example: sublet stack ls");
+  };
+}
+
+}  // namespace sublet::cli
