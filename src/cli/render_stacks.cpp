@@ -99,7 +99,7 @@ std::string stack_phrase(const json& stack, const Look& look) {
 std::string render_stack(const json& stack, const Look& look) {
   std::string text = stack_phrase(stack, look) + "\n";
   const auto line = [&](const char* name, const std::string& value) {
-    if (!value.empty() && value != "-") text += fmt::format("  {:<11}{}\n", name, value);
+    if (!value.empty() && value != "-") text += fmt::format("  {:<12}{}\n", name, value);
   };
   line("warning", text_at(stack, "warning"));
   line("error", text_at(member(stack, "error"), "detail"));

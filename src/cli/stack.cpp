@@ -104,7 +104,12 @@ json Acquisition::body(Duration wait, const std::string& since) const {
 
 // Each line once.
 void Acquisition::tell(const json& stack) {
+  if (look_.device_names.empty() && member(stack, "queue").is_object()) {
+    client::Client another(client_.endpoint());
+    learn_devices(ask_also(another, "/v1/devices"), look_);
+  }
   Look look = look_for(common_);
+  look.device_names = look_.device_names;
   std::string line = stack_phrase(stack, look);
   if (line == std::exchange(told_, line)) return;
   say(common_, "sublet: " + line);
@@ -130,7 +135,10 @@ int Acquisition::refused(const client::Failure& failure) {
     release();
     leave_.now(common_.quiet, fmt::format("stack {} is not acquired", flags_.name));
   }
-  return fail(common_, failure);
+  const bool no_room = failure.http_status == 409 && failure.error.code != Code::InUse && token_.empty();
+  if (!no_room || flags_.wait || common_.json) return fail(common_, failure);
+  print_error(failure.error.detail, "wait for its memory: sublet stack acquire --wait");
+  return exit_code(failure);
 }
 
 // Repeats the call, with its key, while the daemon is away or restarts.

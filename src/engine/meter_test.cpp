@@ -42,6 +42,20 @@ TEST(Meter, CountsLiveLeasesWaitsAndEnds) {
   EXPECT_EQ(meter.ended().at(core::EndReason::released), 1U);
 }
 
+TEST(Meter, ALeaseThatIsGivenToAnotherUserCountsForThatUser) {
+  Meter meter;
+  core::Lease given = lease(1, core::LeaseState::active, Time{});
+  meter.observe(plan(given), Time{});
+  given.uid = 1001;
+  given.user = given.tenant = "bea";
+  meter.observe(plan(given), Time{10 * second});
+  EXPECT_EQ(meter.live(1000), 0);
+  EXPECT_EQ(meter.live(1001), 1);
+  const auto used = meter.byte_seconds(Time{30 * second});
+  EXPECT_DOUBLE_EQ(used.at({"ana", "ana"}), 10.0 * static_cast<double>(GiB.count));
+  EXPECT_DOUBLE_EQ(used.at({"bea", "bea"}), 20.0 * static_cast<double>(GiB.count));
+}
+
 TEST(Meter, CountsWaitsForMore) {
   Meter meter;
   core::Lease grows = lease(1, core::LeaseState::active, Time{});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acquiring, renewing and releasing stacks.
 #include "base/text.h"
+#include "core/rehearse.h"
 #include "http/asking.h"
 #include "http/resources.h"
 #include "http/secrets.h"
@@ -127,8 +128,13 @@ Reply submit_stack(const Shared& asked) {
   auto submit = asked->stacks().request(asked->name, asked->wish);
   if (!submit) return problem(submit.error());
   if (auto more = check_lease_limit(asked->engine, asked->peer); !more) return problem(more.error());
-  submit->may_queue = asked->queue;
   submit->waiter = asked->peer.pid;
+  if (!asked->queue) {  // it may still make room by itself: a released stack is brought down for it
+    const engine::Engine& engine = asked->engine;
+    const auto found = core::rehearse(engine.state(), engine.rules(), *submit, engine.host_memory(), engine.now());
+    submit->may_queue =
+        found && (found->would == core::Would::preempt || asked->stacks().makes_room_for(submit->lease));
+  }
   LeaseId id;
   std::string made;
   auto answered = asked->engine.request(*submit, asked->remember, [&](const core::Lease& lease) {

@@ -186,7 +186,11 @@ Reply read_logs(Stacks& stacks, const compose::LogQuery& query) {
         query, [logs](const std::string& text) { logs->add(text); },
         [logs, answer = std::move(answer)](const Status& done) {
           logs->done = true;
-          if (!done) return answer(problem(done.error()));
+          if (!done) {
+            Error error = done.error();
+            if (error.hint.empty()) error.hint = "sublet stack status shows the containers of a stack";
+            return answer(problem(error));
+          }
           answer(Response{200, nullptr, {}, false, logs->take(), "text/plain; charset=utf-8"});
         });
   }};
@@ -203,6 +207,7 @@ Result<const Entry*> find_stack(const Capabilities& capabilities, const std::str
   const auto stacks = stacks_of(capabilities);
   if (!stacks) return stacks.error();
   if (const Entry* entry = (*stacks)->find(name)) return entry;
+  if (const Status known = (*stacks)->known(); !known) return known.error();
   std::vector<std::string_view> known;
   for (const auto& [each, entry] : (*stacks)->entries()) known.push_back(each);
   return not_found(fmt::format("there is no stack '{}'{}", printable(name), did_you_mean(name, known)),

@@ -81,6 +81,13 @@ Result<Size> Stacks::size(const Entry& entry) const {
                      "sublet gpus shows the devices; or set a size (sublet stack set --vram)");
 }
 
+Status Stacks::known() const {
+  if (looked_) return {};
+  return unavailable(
+      "the daemon has not found its stacks yet" + (worker_problem_.empty() ? "" : ": " + worker_problem_),
+      "try again in a moment");
+}
+
 Status Stacks::available() const {
   if (!worker_problem_.empty())
     return unavailable("stacks cannot be started: " + worker_problem_,

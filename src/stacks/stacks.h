@@ -7,6 +7,7 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "stacks/readiness.h"
+#include "stacks/room.h"
 #include "stacks/size.h"
 #include "stacks/stack.h"
 
@@ -81,6 +82,8 @@ class Stacks final : public engine::Capability {
   Result<Rule> rule(const Entry& entry) const;
   // The size of its next lease.
   Result<Size> size(const Entry& entry) const;
+  // Good once stacks were looked for; until then, none is known.
+  Status known() const;
   // Why no stack can be started now; good while one can.
   Status available() const;
   // Looks for stacks again. `done` is called when that is done, and after `at_most` at the latest.
@@ -93,6 +96,8 @@ class Stacks final : public engine::Capability {
   Status remove(std::string_view name);                        // an adopted stack that is down
   // The request for the lease of an acquisition. InUse: somebody else has the stack, or it is being brought down.
   Result<core::Submit> request(std::string_view name, const Wish& wish) const;
+  // Whether such a lease would get its memory after released stacks were brought down for it.
+  bool makes_room_for(const core::Lease& lease) const;
   // The lease was made. Call it before the lease is stored.
   void submitted(std::string_view name, const Wish& wish, const core::Lease& lease);
   // Takes the offer of its lease, for the acquirer who has come back. Nothing happens if there is no offer.
@@ -130,6 +135,9 @@ class Stacks final : public engine::Capability {
   void judge(Entry& entry, Time now);
   core::Amend acquired_amend(const Entry& entry) const;
   void make_spot(Entry& entry);
+  std::vector<Idle> idle() const;
+  std::optional<std::vector<std::string>> choose_for(const core::Lease& lease) const;
+  void make_room(Time now);
   Time drive(Entry& entry, Time now);
   Time create(Entry& entry, Time now);
   Time bring_down(Entry& entry, Time now);

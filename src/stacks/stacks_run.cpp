@@ -123,6 +123,7 @@ Time Stacks::due(Time now) {
     }
     for (const Asked& asked : late) asked.done();
   }
+  make_room(now);
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries_) names.push_back(name);
   for (const std::string& name : names)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/test_support.h"
 
+#include <unistd.h>
+
 namespace sublet::stacks {
 namespace {
 
@@ -75,6 +77,37 @@ TEST_F(StacksTest, AReleasedStackStaysUpUntilItsMemoryIsNeeded) {
   worker_.answer();
   settle();
   EXPECT_EQ(states(), "down ready down");
+}
+
+TEST_F(StacksTest, AReleasedStackWithProcessesIsBroughtDownForAWaitingLease) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(acquire("voice"));
+  for (const char* name : {"chat", "voice"}) {
+    core::Attach attach{.lease = lease(name)->id, .owner = lease(name)->owner, .as_owner = false};
+    attach.booked.process = proc::ProcRoot::open()->read(::getpid())->ref;
+    ASSERT_TRUE(engine_->decide(attach));
+  }
+  ASSERT_TRUE(release("chat"));
+  pass(1s);
+  ASSERT_TRUE(release("voice"));
+  EXPECT_EQ(states(), "released down released") << "nobody needs their memory";
+  core::Submit wanted;
+  wanted.lease.uid = 1001;
+  wanted.lease.user = wanted.lease.tenant = "bea";
+  wanted.lease.consumer = "train";
+  wanted.lease.vram = 12 * GiB;
+  wanted.lease.owner.kind = core::OwnerKind::token;
+  wanted.held = true;
+  EXPECT_TRUE(stacks_->makes_room_for(wanted.lease));
+  wanted.lease.vram = 25 * GiB;
+  EXPECT_FALSE(stacks_->makes_room_for(wanted.lease));
+  wanted.lease.vram = 12 * GiB;
+  const auto train = engine_->decide(wanted);
+  settle();
+  EXPECT_EQ(states(), "down down released") << "one is enough, and chat was released first";
+  EXPECT_EQ(at("chat").why, "its memory is for " + to_string(*train) + " (train, bea)");
+  pass(1s);
+  EXPECT_NE(engine_->find(*train)->state, core::LeaseState::queued);
 }
 
 TEST_F(StacksTest, AReleasedStackIsTakenOverAtOnce) {

@@ -154,6 +154,16 @@ def test_a_waiting_command_that_is_interrupted_leaves_the_queue(place):
     place.reaches("image", "down")
 
 
+def test_without_wait_the_memory_of_a_released_stack_is_taken_and_no_other(place):
+    two(place)
+    assert place.daemon.cli("stack", "acquire", "chat", check=0)
+    refused = place.daemon.cli("stack", "acquire", "image", check=75)
+    assert "sublet stack acquire --wait" in refused.stderr and "held by lease-1 (stack-chat" in refused.stderr
+    place.daemon.cli("stack", "release", "chat", check=0)
+    assert "stack image is ready" in place.daemon.cli("stack", "acquire", "image", check=0).stderr
+    assert place.states() == {"chat": "down", "image": "ready"}
+
+
 def test_the_time_of_wait_is_kept(place):
     two(place)
     place.ready("chat")

@@ -14,7 +14,7 @@ namespace {
 struct Never {
   std::string_view name, why;
 };
-constexpr std::array<Never, 9> never{{
+constexpr std::array<Never, 10> never{{
     {"amended", "supervised programs are not in the simulation"},
     {"over_soft_limit", "ceilings are not in the simulation"},
     {"memory_kept", "supervised programs are not in the simulation"},
