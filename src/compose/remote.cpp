@@ -171,10 +171,12 @@ std::string Remote::take(const std::string& line) {
     if (observation) observation(*seen);
   } else if (message.contains("log")) {
     const auto number = from_json<std::uint64_t>(message["log"]);
+    const auto text = message.find("text");
+    if (text == message.end() || !text->is_string()) return "its report is invalid";
     const auto found = number ? pending_.find(*number) : pending_.end();
     if (found == pending_.end() || !found->second.chunk) return {};  // ended in the meantime
     const Worker::Chunk chunk = found->second.chunk;
-    chunk(message.value("text", ""));
+    chunk(text->get<std::string>());
   }
   return {};
 }
