@@ -131,8 +131,8 @@ Result<pid_t> spawn(const Command& command, int output, int errors) {
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  // A new session has a new process group, and no terminal on which a program could ask questions.
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
   std::vector<char*> argv{const_cast<char*>(command.program.c_str())};
   for (const std::string& word : command.arguments) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -38,7 +38,7 @@ struct Outcome {
   std::string text() const;  // "exit status 1", "no end within 10 s", …
 };
 
-// The programs that run now. Each has a process group of its own, and /dev/null as standard input.
+// The programs that run now. Each has a session and a process group of its own, and /dev/null as standard input.
 class Programs {
  public:
   explicit Programs(boost::asio::io_context& io);

@@ -56,14 +56,15 @@ class ProgramTest : public ::testing::Test {
 };
 
 TEST_F(ProgramTest, OutputEnvironmentDirectoryAndInput) {
-  const auto outcome = run(shell("env | sort; pwd; cat; echo problem >&2; ps -o pgid= -p $$ | tr -d ' '; echo $$"));
+  const auto outcome =
+      run(shell("env | sort; pwd; cat; echo problem >&2; ps -o pgid= -o sid= -p $$ | xargs; echo $$ $$"));
   ASSERT_TRUE(outcome) << outcome.error().detail;
   EXPECT_TRUE(outcome->succeeded());
   const std::string start = "A=b\nPATH=/usr/bin:/bin\nPWD=" + dir_.path() + "\n" + dir_.path() + "\n";
   ASSERT_TRUE(outcome->output.starts_with(start)) << outcome->output;
   const std::string rest = outcome->output.substr(start.size());
   const auto half = rest.size() / 2;
-  EXPECT_EQ(rest.substr(0, half), rest.substr(half)) << "a process group of its own: " << rest;
+  EXPECT_EQ(rest.substr(0, half), rest.substr(half)) << "a process group and a session of its own: " << rest;
   EXPECT_EQ(outcome->last_lines, "problem");
 }
 

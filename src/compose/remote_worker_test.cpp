@@ -197,7 +197,8 @@ TEST_F(RemoteWorkerTest, AWorkerThatSaysNonsenseIsDropped) {
   for (const Case& one : std::vector<Case>{{"{\"hello\":2}\n", "it uses protocol version 2, not 1"},
                                            {"nonsense\n", "its message is invalid"},
                                            {"{\"hello\":1}\n{\"engine\":{}}\n", "its report is invalid"},
-                                           {"{\"hello\":1}\n{\"observation\":7}\n", "its report is invalid"}}) {
+                                           {"{\"hello\":1}\n{\"observation\":7}\n", "its report is invalid"},
+                                           {"{\"hello\":1}\n{\"log\":1,\"text\":2}\n", "its report is invalid"}}) {
     const std::string path = dir_.path("s" + std::to_string(++number));
     FalseWorker listener(path, one.lines);
     const auto worker = remote_worker(io_, {.socket = path, .program = {}, .engine = {}, .compose = {}, .runtime = {}});

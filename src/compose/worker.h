@@ -118,9 +118,12 @@ class Worker {
   // Looks for stacks and resolves each. Unchanged files are not resolved again. Sorted by name. Two stacks of one name
   // have an error each. An error of the call: the worker is away.
   virtual void describe(const Sources& sources, Described done) = 0;
-  // Runs `up -d`. An error has the last lines of the program's output. A program that exceeds `timeout` is ended.
+  // Runs `up -d` with a text that describe() gave, here or before a restart. An error has the last lines of the
+  // program's output. Stale: Compose failed or exceeded `timeout` and was ended, or the text is unknown. Denied: the
+  // overlay sets more than environment, labels and devices of services. Unavailable: worker, engine or program were
+  // away, and the outcome is unknown.
   virtual void up(const Start& start, Done done) = 0;
-  // Runs `down --remove-orphans`.
+  // Runs `down --remove-orphans`. Errors as of up().
   virtual void down(const Stop& stop, Done done) = 0;
   // Names the projects whose containers are reported; replaces the names of an earlier call.
   virtual void watch(const std::vector<std::string>& projects) = 0;

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.fake_compose import FakeCompose
 from tests.support.fake_engine import FakeEngine
-from tests.support.stacks_worker import StacksWorker, environment_of
-from tests.support.sublet import BIN, wait_until
+from tests.support.stacks_worker import StacksWorker
+from tests.support.sublet import wait_until
 
 FILE = """
 services:
@@ -203,7 +203,7 @@ def test_an_engine_that_dies_is_reported_and_everything_is_told_again(modern):
     modern.engine.die("one", "web", 137)
     modern.engine.back()
     worker.engine(True)
-    seen = worker.observe("one")
+    seen = worker.observe("one", lambda c: c and c["web"]["status"] == "exited")
     assert (seen["web"]["status"], seen["web"]["exit_code"], seen["web"]["pid"]) == ("exited", 137, 0)
     assert worker.observe("two") == {}
 
@@ -258,6 +258,29 @@ def test_a_worker_that_was_killed_knows_the_texts_of_running_stacks(modern):
     # A request that comes during the describing waits for it.
     modern.worker.send("describe", {"dir": str(modern.stacks), "config": "", "env_file": "", "adopted": []})
     assert "error" not in modern.worker.up(stack)
+
+
+def test_a_full_disk_is_a_clear_error_and_room_mends_it(modern, tmp_path):
+    modern.worker.close()
+    runtime = tmp_path / "small"
+    runtime.mkdir(mode=0o700)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", runtime], check=False,
+                             capture_output=True)
+    if mounted.returncode != 0:
+        modern.worker.start()
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        modern.add("one", FILE + "x-more: " + "x" * 100_000 + "\n")
+        modern.worker = StacksWorker(tmp_path, modern.engine.url, modern.compose.program, runtime=runtime)
+        error = modern.worker.up(modern.one())["error"]
+        assert error["detail"] == f"cannot write {runtime}/one/resolved.yaml: No space left on device"
+        assert not modern.compose.calls("up") and not (runtime / "one/resolved.yaml.new").exists()
+        modern.add("one", FILE)
+        assert "error" not in modern.worker.up(modern.one())
+    finally:
+        modern.worker.close()
+        subprocess.run(["umount", runtime], check=True)
+        modern.worker = StacksWorker(tmp_path, modern.engine.url, modern.compose.program)
 
 
 def test_compose_ends_with_the_daemon_and_the_next_worker_goes_on(modern):
@@ -331,35 +354,3 @@ def test_an_invalid_request_ends_the_worker(modern, line):
     assert modern.worker.process.wait(60) == 1
     modern.worker.socket.close()
     modern.worker.start()
-
-
-def test_the_compose_program_is_found_in_the_path(tmp_path):
-    with FakeEngine(tmp_path) as engine:
-        useless = tmp_path / "useless"
-        useless.mkdir()
-        (useless / "docker").write_text("#!/bin/sh\necho no such command >&2\nexit 1\n")
-        (useless / "docker").chmod(0o755)
-        compose = FakeCompose(tmp_path, "docker-compose", "1.29.2")
-        with StacksWorker(tmp_path, engine.url, environment=environment_of(useless, compose.directory)) as worker:
-            worker.engine(True, program="docker-compose 1.29.2")
-        with StacksWorker(tmp_path, engine.url, environment={"PATH": str(useless)}) as worker:
-            assert "docker is no Compose program: version: exit status 1" in worker.engine(True)["why"]
-
-
-@pytest.mark.parametrize("words, said", [
-    (["serve"], "serve needs --runtime"), (["serve", "--runtime", "/tmp"], "serve needs --fd"),
-    (["serve", "--runtime", "tmp", "--fd", "3"], "absolute path"), (["bogus"], "unknown verb 'bogus'"),
-    (["listen", "--runtime", "/tmp", "--fd", "3"], "--fd belongs to serve"), (["serve", "--fd"], "--fd needs a value"),
-    (["listen", "--runtime", "/tmp", "more"], "unexpected 'more'")])
-def test_wrong_arguments_are_refused(words, said):
-    done = subprocess.run([BIN / "sublet-stacks", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and said in done.stderr
-
-
-def test_the_directory_for_its_files_must_be_private(tmp_path):
-    with FakeEngine(tmp_path) as engine:
-        runtime = tmp_path / "open"
-        runtime.mkdir()
-        runtime.chmod(0o755)
-        with pytest.raises((AssertionError, ConnectionResetError)):
-            StacksWorker(tmp_path, engine.url, runtime=runtime)

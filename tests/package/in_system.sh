@@ -105,6 +105,10 @@ check "... and the actor's" test -f /usr/lib/systemd/system/sublet-actor.service
   -a -f /usr/lib/systemd/system/sublet-actor.socket -a -x /usr/bin/sublet-actor
 check "... and those of the sockets and keepers" test -f /usr/lib/systemd/system/subletd.socket \
   -a -f /usr/lib/systemd/system/sublet-keeper.socket -a -f /usr/lib/systemd/system/sublet-keeper@.service
+check "... and those of stacks" test -f /usr/lib/systemd/system/sublet-stacks.service \
+  -a -f /usr/lib/systemd/system/sublet-stacks.socket -a -x /usr/bin/sublet-stacks
+check "the user sublet-stacks is there" grep -q '^sublet-stacks:.*:/var/lib/sublet-stacks:/usr/sbin/nologin$' \
+  /etc/passwd
 check "the configuration is the administrator's" grep -q sublet.toml /var/lib/dpkg/info/sublet.conffiles
 check "the configuration is right" sublet config check --system
 check "there is a manual" zcat /usr/share/man/man1/sublet.1.gz /usr/share/man/man1/sublet-run.1.gz \
@@ -290,6 +294,7 @@ check "nothing else is left behind" bash -c '! comm -13 /tmp/before /tmp/after |
 
 # ------------------------------------------------------------------------------------------ with systemd's tools
 if apt-get -q update >/tmp/said 2>&1 && apt-get -y -q install --no-install-recommends systemd >/tmp/said 2>&1; then
+  userdel sublet-stacks
   userdel sublet; groupdel sublet-admin; groupdel sublet-logs; groupdel sublet 2>/dev/null || true
   check "the package installs where systemd is" dpkg -i /packages/new/sublet_*.deb
   check "the groups are the same" getent group sublet sublet-admin sublet-logs
@@ -298,8 +303,10 @@ if apt-get -q update >/tmp/said 2>&1 && apt-get -y -q install --no-install-recom
   check "... and its sockets" test -L /etc/systemd/system/sockets.target.wants/sublet-actor.socket \
     -a -L /etc/systemd/system/sockets.target.wants/sublet-keeper.socket \
     -a -L /etc/systemd/system/sockets.target.wants/subletd.socket
+  check "stacks are off" gone /etc/systemd/system/sockets.target.wants/sublet-stacks.socket
   check "systemd understands the units" systemd-analyze verify subletd.service subletd.socket \
-    sublet-actor.service sublet-actor.socket sublet-keeper.socket sublet-keeper@1.service
+    sublet-actor.service sublet-actor.socket sublet-keeper.socket sublet-keeper@1.service \
+    sublet-stacks.service sublet-stacks.socket
   check "an administrator's disable ..." systemctl disable subletd.service
   check "... outlives an upgrade" dpkg -i /packages/new/sublet_*.deb
   check "... indeed" gone /etc/systemd/system/multi-user.target.wants/subletd.service

@@ -102,12 +102,14 @@ class StacksWorker:
                          and all(m["engine"][key] == value for key, value in fields.items()))["engine"]
 
     def observe(self, project, wanted=lambda containers: True):
-        """Waits for an observation of the project that is as wanted. Returns its containers by service."""
-        def matches(message):
-            seen = message.get("observation", {})
-            return seen.get("project") == project and wanted({c["service"]: c for c in seen["containers"]})
-        containers = self.wait(matches)["observation"]["containers"]
-        return {container["service"]: container for container in containers}
+        """Waits for an observation of the project that is as wanted, and forgets the earlier ones. Returns its
+        containers by service.
+        """
+        while True:
+            seen = self.wait(lambda m: m.get("observation", {}).get("project") == project)["observation"]
+            containers = {container["service"]: container for container in seen["containers"]}
+            if wanted(containers):
+                return containers
 
 
 def environment_of(*directories):

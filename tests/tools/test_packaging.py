@@ -88,6 +88,8 @@ def test_the_worker_of_stacks_has_one_client_and_the_engine_s_group_alone():
     assert not service["CapabilityBoundingSet"] and service["PrivateNetwork"] == "yes"
     assert (socket["SocketUser"], socket["SocketMode"]) == ("sublet", "0600")
     assert f'"{socket["ListenStream"]}"' in (ROOT / "src/compose/protocol.h").read_text()
+    needed = {"pidfd_open", "flock", "clone3", "execve", "setsid", "kill", "waitid", "accept4", "chdir", "renameat2"}
+    assert needed <= calls_allowed(ROOT / "packaging/sublet-stacks.service")
     # It is off until an administrator turns it on.
     assert "sublet-stacks.socket" not in re.findall(
         "(?m)^ *(?:for unit in|deb-systemd-invoke start) .*", (ROOT / "packaging/debian/sublet.postinst").read_text())
