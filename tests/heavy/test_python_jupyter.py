@@ -2,6 +2,7 @@
 """%sublet and %%sublet in IPython without a browser. Each cell runs in a context of its own, as in a kernel."""
 import contextvars
 import os
+import re
 import signal
 import threading
 import types
@@ -279,16 +280,18 @@ def test_the_cell_that_loads_the_extension_is_not_disturbed_either(shell, place)
 
 def test_an_interrupted_cell_does_not_run_during_a_pause(shell, place, aside, capsys):
     place.daemon.cli("pause", "mine", check=0)
-    main = threading.main_thread().ident
+    main, told = threading.main_thread().ident, []
 
     def interrupt():
-        wait_until(lambda: "is paused" in capsys.readouterr().out, "the cell waits")
+        wait_until(lambda: told.append(capsys.readouterr().out) or "is paused" in "".join(told), "the cell waits")
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     assert "paused" in str(shell.error("ran = True"))
     thread.join()
+    assert re.search(r"lease-\d+ is paused: .+\. The cell starts when it is resumed", "".join(told)), told
+    assert "`!sublet resume" in (shell.error("%sublet 4GiB")._render_traceback_())[0]
     assert "ran" not in shell.ipython.user_ns and state(place) == "paused"
     refused = shell.error("%sublet release")
     assert isinstance(refused, sublet.InUse) and "sublet resume" in refused.hint and state(place) == "paused"

@@ -24,6 +24,8 @@ NOTEBOOK: Table = (
     ("gpu=", "--gpu"),
     ("resize() of the outer lease", "%sublet SIZE"),
     ("a longer timeout", "a longer --timeout"),
+    ("`sublet ", "`!sublet "),
+    ("see: sublet ", "see: !sublet "),
 )
 
 

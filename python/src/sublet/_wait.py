@@ -36,7 +36,7 @@ class Waiting:
         if self.short_bytes and self.short_bytes > 0:
             text += f" · {format_size(self.short_bytes)} short"
             text += f" on {self.device_name}" if self.device_name else ""
-        text += f" · {self._start()}"
+        text += f" · {self.start}"
         if self.reserved_for:
             text += f" · memory is reserved for {self.reserved_for}"
         elif self.holders:
@@ -46,7 +46,9 @@ class Waiting:
             text += f" · {size} or less would fit now, and min_vram= accepts a smaller lease"
         return text + (f" · {self.basis}" if self.basis else "")
 
-    def _start(self) -> str:
+    @property
+    def start(self) -> str:
+        """The estimate for people, such as "starts in about 5 min"."""
         if self.eta_seconds is None:
             return "start unknown"
         return f"starts in about {format_duration(self.eta_seconds)}" if self.eta_seconds >= 1 else "starts at once"

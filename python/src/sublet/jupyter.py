@@ -14,13 +14,14 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple, Union
 
 from . import _lease
 from ._cells import Cells
-from ._flow import OnWait
+from ._flow import BRIEF_SECONDS, OnWait, path_of
 from ._hints import NOTEBOOK, in_python
+from ._http import Call
 from ._lease import Lease, current
 from ._make import lease as make_lease
 from ._size import format_size_down
 from ._status import status
-from ._wait import Line, Waiting, printable
+from ._wait import Line, Waiting, printable, waiting_of
 from .errors import InUse, LeaseEnded, SubletError
 
 _NEW_ONLY = ("tier", "name", "tag", "gpu", "gpus", "min_vram", "pausable", "pause", "residue")
@@ -109,7 +110,7 @@ class Notebook:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._lease: Optional[Lease] = None
-        self._cells = Cells(shell, self._enter_cell)
+        self._cells = Cells(shell, self._enter_cell, self._pause_text)
 
     @property
     def lease(self) -> Optional[Lease]:
@@ -120,6 +121,20 @@ class Notebook:
         """A kernel runs each cell in a context of its own: show the lease there."""
         if self.lease is not None and current() is None:
             _lease._current.set(self._lease)
+
+    def _pause_text(self) -> str:
+        """Tells a cell that must wait why, and for how long."""
+        text = "The lease of the notebook is paused. The cell starts when it is resumed"
+        with contextlib.suppress(SubletError, OSError):
+            assert self._lease is not None
+            call = Call("GET", path_of(self._lease.id), patience=BRIEF_SECONDS, answer_seconds=BRIEF_SECONDS)
+            document = self._lease._here().call(call)
+            if document["pause"]:
+                text = f"{self._lease.id} is paused: {document['pause']['reason']}. The cell starts when it is resumed"
+            if document["queue"]:
+                waiting = waiting_of(document, 0.0, {})
+                text += f", {waiting.start}" + (f" · held by {waiting.holders}" if waiting.holders else "")
+        return printable(f"{text}.")
 
     def unload(self) -> None:
         """Gives the lease back and leaves the shell as it was."""
@@ -281,8 +296,9 @@ def _text(lease: Lease) -> str:
         known = {device.uuid: f"{device.id} ({device.name})" for device in status().devices}
         names = [known.get(uuid, uuid) for uuid in lease.devices]
     document = lease._known()
+    reason = f": {document['pause']['reason']}" if document["pause"] else ""
     return printable(f"{lease.id}: {format_size_down(lease.vram_bytes)} on {', '.join(names)}, "
-                     f"tier {document['tier']}, {document['state']}")
+                     f"tier {document['tier']}, {document['state']}{reason}")
 
 
 @contextlib.contextmanager
