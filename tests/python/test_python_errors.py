@@ -115,6 +115,9 @@ def test_times_are_read_as_by_the_command_line(text, seconds):
     ({"on_pause": 3}, TypeError, "on_pause is not callable"),
     ({"residue": 0}, ValueError, "residue needs on_pause"),
     ({"vram": 1.5}, sublet.BadRequest, "neither a number of bytes nor a text"),
+    ({"vram": 8}, sublet.BadRequest, "the size 8 is 8 bytes, .* 1024 or more; write the unit, such as '8GiB'"),
+    ({"vram": "8"}, sublet.BadRequest, "'8GiB'"),
+    ({"min_vram": 1023}, sublet.BadRequest, "1024 or more"),
     ({"vram": None}, sublet.BadRequest, "neither a number of bytes nor a text"),
 ])
 def test_wrong_options_are_refused_at_once(options, error, says):

@@ -208,7 +208,7 @@ def test_a_lease_inside_sublet_run_uses_its_lease(place):
             "except sublet.TooLarge as error: print(error.hint)\n")
     done = place.daemon.cli("run", "-q", "--vram", "2GiB", "--", sys.executable, "-c", text, check=0,
                             PYTHONPATH=place.env()["PYTHONPATH"])
-    assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or first use .*lease-1 SIZE\n", done.stdout)
+    assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or resize it first: .*lease-1 SIZE\n", done.stdout)
 
 
 def test_a_lease_inside_an_ended_lease_is_refused(place):

@@ -22,7 +22,7 @@ NOTEBOOK: Table = (
     ("sublet.status().devices", "!sublet gpus"),
     ("min_vram=", "--min-vram"),
     ("gpu=", "--gpu"),
-    ("resize() of the outer lease", "%sublet SIZE"),
+    ("sublet.current().resize(SIZE)", "%sublet SIZE"),
     ("a longer timeout", "a longer --timeout"),
     ("`sublet ", "`!sublet "),
     ("see: sublet ", "see: !sublet "),

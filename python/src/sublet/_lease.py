@@ -14,7 +14,7 @@ from ._flow import (BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, device
                     resize)
 from ._http import ANSWER_SECONDS, RECONNECT_SECONDS, Call, Client, client_here
 from ._pause import OnPause, OnResume, Pauses
-from ._size import Seconds, Size, format_size_down, format_sizes_apart, parse_size, seconds_of
+from ._size import Seconds, Size, format_size_down, format_sizes_apart, lease_size, seconds_of
 from ._why import Why, why_of
 from .errors import ForkedLease, InUse, NotFound, NotHeld, PauseUnsafe, Stale, SubletError, TooLarge, ended_error
 
@@ -224,9 +224,9 @@ class Lease:
         wanted = min(wanted, max(int(self._body.get("min_vram_bytes", wanted)), there))
         if wanted > there:
             more, less = format_sizes_apart(wanted, there)
-            how = "resize() of the outer lease" if self._outer is not None else f"sublet resize {outer['id']} SIZE"
+            how = "sublet.current().resize(SIZE)" if self._outer is not None else f"sublet resize {outer['id']} SIZE"
             raise TooLarge(f"the nested lease of {more} is larger than {outer['id']} ({less}), inside which the "
-                           "program runs", f"ask for {format_size_down(there)} or less, or first use {how}",
+                           "program runs", f"ask for {format_size_down(there)} or less, or resize it first: {how}",
                            {"asked_bytes": wanted, "most_bytes": there})
         if int(self._body.get("devices", 1)) > len(outer["devices"]):
             raise TooLarge(f"the nested lease wants {self._body['devices']} devices, and {outer['id']}, inside which "
@@ -299,13 +299,13 @@ class Lease:
         `sublet.lease`. If the wait ends early, the lease keeps its present size. Raises `InUse` if the memory is in
         use, `TooLarge` for a nested lease that would outgrow the outer lease.
         """
-        drive(self._resize(parse_size(size), wait, Wish(seconds_of(timeout), on_wait)), self._here())
+        drive(self._resize(lease_size(size), wait, Wish(seconds_of(timeout), on_wait)), self._here())
 
     async def async_resize(self, size: Size, *, timeout: Optional[Seconds] = None, wait: bool = True,
                            on_wait: Optional[OnWait] = None) -> None:
         """As `resize`, without blocking the event loop."""
         client = async_client(self._here().endpoint)
-        await drive_async(self._resize(parse_size(size), wait, Wish(seconds_of(timeout), on_wait)), client)
+        await drive_async(self._resize(lease_size(size), wait, Wish(seconds_of(timeout), on_wait)), client)
 
     def _resize(self, size: int, wait: bool, wish: Wish) -> Flow[None]:
         self._must_be_held()

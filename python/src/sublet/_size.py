@@ -17,6 +17,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)$")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _HINT = "write a size such as 8GiB, 512MiB or 1.5G"
 _MOST = 1 << 62
+LEAST_BYTES = 1 << 10  # of a lease
 
 
 def parse_size(size: Size, least: int = 1) -> int:
@@ -39,6 +40,15 @@ def parse_size(size: Size, least: int = 1) -> int:
     if total < least or total > _MOST:
         raise BadRequest(f"the size {size!r} is not between {least} and 2^62 bytes", _HINT)
     return total
+
+
+def lease_size(size: Size) -> int:
+    """As `parse_size`, for the size of a lease. A smaller number lacks its unit."""
+    count = parse_size(size)
+    if count < LEAST_BYTES:
+        raise BadRequest(f"the size {size!r} is {count} bytes, and a lease has {LEAST_BYTES} or more",
+                         f"write the unit, such as '{count}GiB'")
+    return count
 
 
 def _size_text(count: int, divide: Callable[[int, int], int]) -> str:

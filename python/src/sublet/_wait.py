@@ -8,9 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
-from ._size import format_duration, format_size, format_size_down
-
-LEAST_BYTES = 1 << 10  # of a lease
+from ._size import LEAST_BYTES, format_duration, format_size, format_size_down
 
 
 @dataclass(frozen=True)
