@@ -45,6 +45,7 @@ class Page {
 };
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
+double seconds(Duration time) { return std::max(std::chrono::duration<double>(time).count(), 0.0); }
 
 // Free memory may be negative if more is used than was leased; it is reported as zero.
 void gpus(Page& page, const engine::Engine& engine) {
@@ -91,12 +92,18 @@ void leases(Page& page, const engine::Engine& engine) {
                                        {core::Tier::standard, 0},
                                        {core::Tier::batch, 0},
                                        {core::Tier::spot, 0}};
-  std::map<std::string, double> held;  // by labels
+  std::map<core::Tier, double> longest = waiting;  // seconds
+  double parked = 0;                               // seconds
+  std::map<std::string, double> held;              // by labels
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
     // Leases that wait to grow or to resume are counted too.
-    if (engine.state().queue().contains(id)) ++waiting[lease.tier];
+    if (engine.state().queue().contains(id)) {
+      ++waiting[lease.tier];
+      longest[lease.tier] = std::max(longest[lease.tier], seconds(engine.now() - lease.waits_since()));
+    }
+    if (lease.parked_at) parked = std::max(parked, seconds(engine.now() - *lease.parked_at));
     if (!lease.reserves()) continue;
     for (const std::string& device : lease.devices) {
       std::string labels = fmt::format("tenant=\"{}\",user=\"{}\",gpu=\"{}\"", escaped(lease.tenant),
@@ -115,6 +122,12 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [tier, number] : waiting) {
     page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), number);
   }
+  page.metric("sublet_queue_longest_wait_seconds", "gauge", "Longest present wait in the queue, by tier");
+  for (const auto& [tier, longest_wait] : longest) {
+    page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), longest_wait);
+  }
+  page.single("sublet_paused_longest_seconds", "gauge", "How long the lease has been paused that is paused longest",
+              parked);
   page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; for a paused lease, its residue");
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }

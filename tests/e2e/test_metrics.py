@@ -44,6 +44,7 @@ NAMES = {
     "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
     "sublet_gpu_memory_total_bytes": {"gpu", "name"}, "sublet_gpu_known": {"gpu"},
     "sublet_gpu_reading_age_seconds": {"gpu"}, "sublet_leases": {"state"}, "sublet_queue_length": {"tier"},
+    "sublet_queue_longest_wait_seconds": {"tier"}, "sublet_paused_longest_seconds": set(),
     "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
