@@ -37,6 +37,9 @@ constexpr Key table[] = {
      "notice. With adopt, the notice tells how the process gets a lease. With enforce, the daemon ends the process. "
      "`sublet enforce set` makes exceptions.",
      +[](Config& c) -> Choice& { return c.enforcer.policy; }},
+    {"events.redis", "redis://", "",
+     "Redis server that events are published to, as \"redis://USER:PASSWORD@HOST:PORT/NUMBER\". Empty: none.",
+     +[](Config& c) -> Url& { return c.events.redis; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
      "installs it. An actor with its own service unit takes the path from that unit (--driver).",
@@ -154,7 +157,25 @@ constexpr Key table[] = {
      +[](Config& c) -> std::string& { return c.store.path; }},
 };
 
-constexpr std::span<const List> list_table;  // no key of this version is a list
+std::vector<Config::Webhook>& webhooks(Config& c) { return c.events.webhooks; }
+
+constexpr Field webhook_fields[] = {
+    {"format", "json ntfy slack discord", "", "Form of the message.", field<&Config::Webhook::format>()},
+    {"name", "", "", "Name of the target, for `sublet events --test-target`.", field<&Config::Webhook::name>(), true},
+    {"secret", "", "", "Key of the signature in the header Sublet-Signature. Empty: none.",
+     field<&Config::Webhook::secret>()},
+    {"tier", "any critical interactive standard batch spot", "",
+     "Send only events about leases of this tier; `any`: all events.", field<&Config::Webhook::tier>()},
+    {"types", "", "",
+     "Types of events to send, separated by commas: lease, device, warning, verdict, daemon. Empty: all.",
+     field<&Config::Webhook::types>()},
+    {"url", "", "", "Address that gets a POST for each event.", field<&Config::Webhook::url>(), true},
+    {"user", "", "", "Send only events about leases of this user. Empty: all events.", field<&Config::Webhook::user>()},
+};
+
+constexpr List list_table[] = {
+    {"events.webhook", "A server that is told of events by HTTP.", "name", webhook_fields, rows<webhooks>()},
+};
 
 constexpr LaterKey later_table[] = {
     {"fairshare.window", "fair share between tenants"},
@@ -169,6 +190,8 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
     if (!has_word(key.minimum, text)) {
       return bad_request(fmt::format("{} is none of: {}", printable(text), list_words(key.minimum)), hint);
     }
+  } else if constexpr (std::is_same_v<Value, Url>) {
+    if (const Status fits = check_scheme(text, key.minimum); !fits) return bad_request(fits.error().detail, hint);
   } else if (!key.minimum.empty()) {
     Value low{};
     Value high{};
@@ -191,8 +214,8 @@ std::string in_file(const Value& value) {
 }
 
 std::string_view type_at(std::size_t index) {
-  static constexpr std::string_view names[] = {"duration", "size",          "integer", "number", "path",
-                                               "address",  "true or false", "word",    "name"};
+  static constexpr std::string_view names[] = {"duration",      "size", "integer", "number", "path",   "address",
+                                               "true or false", "word", "text",    "URL",    "secret", "name"};
   return names[index];
 }
 
@@ -202,6 +225,8 @@ std::string range_of(const Rule& key) {
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
   if (type == "word") return list_words(key.minimum);
+  if (type == "text" || type == "secret") return "text, or empty";
+  if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
   if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }

@@ -54,6 +54,23 @@ std::string spelled(const Choice& choice) { return choice.word; }
 
 std::string spelled(const Name& name) { return name.text; }
 
+std::string spelled(const Text& text) { return text.text; }
+
+std::string spelled(const Url& url) {
+  const std::string& text = url.text;
+  const auto scheme = text.find("://");
+  if (scheme == std::string::npos) return text.empty() ? "" : "***";
+  const auto host = scheme + 3;
+  const auto end = std::min(text.find_first_of("/?#", host), text.size());
+  const auto at = text.substr(0, end).rfind('@');
+  const bool has_user = at != std::string::npos && at >= host;
+  return text.substr(0, host) + (has_user ? "***@" : "") +
+         text.substr(has_user ? at + 1 : host, end - (has_user ? at + 1 : host)) +
+         (end + 1 < text.size() ? "/***" : "");
+}
+
+std::string spelled(const Secret& secret) { return secret.text.empty() ? "" : "***"; }
+
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
   if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
@@ -121,6 +138,41 @@ Status parse(std::string_view text, LoopbackAddress& into) {
 Status parse(std::string_view text, Choice& into) {
   into.word = text;
   return {};
+}
+
+Status parse(std::string_view text, Text& into) {
+  if (text.size() > 1000 || !is_printable(text))
+    return bad_request("the text is longer than 1000 bytes, or has characters that cannot be printed",
+                       "write it shorter");
+  into.text = text;
+  return {};
+}
+
+Status parse(std::string_view text, Url& into) {
+  Text checked;
+  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  if (text.find(' ') != std::string_view::npos) return bad_request("a URL has no blanks", "write blanks as %20");
+  into.text = text;
+  return {};
+}
+
+Status parse(std::string_view text, Secret& into) {
+  Text checked;
+  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  into.text = text;
+  return {};
+}
+
+Status check_scheme(std::string_view url, std::string_view schemes) {
+  if (url.empty()) return {};
+  if (schemes.empty()) schemes = "http:// https://";
+  std::string_view rest = schemes;
+  while (!rest.empty()) {
+    const std::string_view scheme = rest.substr(0, rest.find(' '));
+    if (url.starts_with(scheme)) return {};
+    rest.remove_prefix(std::min(scheme.size() + 1, rest.size()));
+  }
+  return bad_request(fmt::format("the URL does not begin with {}", list_words(schemes)), "");
 }
 
 std::string list_words(std::string_view words) {

@@ -20,6 +20,9 @@ std::string spelled(const std::string& path);
 std::string spelled(const LoopbackAddress& address);
 std::string spelled(const Choice& choice);
 std::string spelled(const Name& name);
+std::string spelled(const Text& text);
+std::string spelled(const Url& url);        // "https://example.org/…" without what must not be shown
+std::string spelled(const Secret& secret);  // "***"
 
 // Reads a value. The errors have their own hints: a flag accepts a bare number, but a file's value needs its unit.
 Status parse(std::string_view text, Duration& into);
@@ -31,6 +34,12 @@ Status parse(std::string_view text, std::string& into);
 Status parse(std::string_view text, LoopbackAddress& into);
 Status parse(std::string_view text, Choice& into);
 Status parse(std::string_view text, Name& into);
+Status parse(std::string_view text, Text& into);
+Status parse(std::string_view text, Url& into);
+Status parse(std::string_view text, Secret& into);
+
+// An error unless the URL is empty or begins with one of these schemes ("redis:// rediss://"; "": http and https).
+Status check_scheme(std::string_view url, std::string_view schemes);
 
 std::string list_words(std::string_view words);  // the words of a choice: "none, lease"
 bool has_word(std::string_view words, std::string_view word);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures for a collector, in Prometheus' text form. Base units; no lease, pid, path or command in a label, so that the
 // number of series is bounded by that of cards, accounts and words.
+#include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/resources.h"
 
@@ -203,6 +204,20 @@ void programs(Page& page, const guard::Guard& guard) {
   }
 }
 
+// No series without targets.
+void targets(Page& page, const events::Outlets& outlets) {
+  const auto counts = outlets.counts();
+  if (counts.empty()) return;
+  page.metric("sublet_events_delivered_total", "counter", "Events that a target took, or that were lost to it");
+  for (const auto& [name, count] : counts) {
+    page.sample(fmt::format("target=\"{}\",result=\"sent\"", escaped(name)), static_cast<double>(count.sent));
+    page.sample(fmt::format("target=\"{}\",result=\"dropped\"", escaped(name)), static_cast<double>(count.dropped));
+  }
+  page.metric("sublet_events_behind", "gauge", "Events that were not looked at yet, by target");
+  for (const auto& [name, count] : counts)
+    page.sample(fmt::format("target=\"{}\"", escaped(name)), static_cast<double>(count.behind));
+}
+
 }  // namespace
 
 Reply get_metrics(Call& call) {
@@ -228,6 +243,7 @@ Reply get_metrics(Call& call) {
   violations(page, engine);
   pauses(page, engine);
   if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
+  if (call.capabilities.events != nullptr) targets(page, *call.capabilities.events);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
 
