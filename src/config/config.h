@@ -33,6 +33,24 @@ struct Choice {
   auto operator<=>(const Choice&) const = default;
 };
 
+// Printable text of at most 1000 bytes.
+struct Text {
+  std::string text;
+  auto operator<=>(const Text&) const = default;
+};
+
+// A URL. Its user, password, path and query are shown to nobody.
+struct Url {
+  std::string text;
+  auto operator<=>(const Url&) const = default;
+};
+
+// Text that is shown to nobody.
+struct Secret {
+  std::string text;
+  auto operator<=>(const Secret&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the system's actor, or none if the daemon starts its own
@@ -65,6 +83,19 @@ struct Config {
     Duration interval = std::chrono::seconds(15);
     Duration grace = std::chrono::seconds(300);
   } enforcer;
+  struct Webhook {
+    Name name;
+    Url url;
+    Text types;          // event types, separated by commas; "": all
+    Text user;           // only events about leases of this user; "": all events
+    Choice tier{"any"};  // only events about leases of this tier
+    Choice format{"json"};
+    Secret secret;  // "": the calls are not signed
+  };
+  struct Events {
+    Url redis;  // "": none
+    std::vector<Webhook> webhooks;
+  } events;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);

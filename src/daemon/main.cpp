@@ -11,6 +11,7 @@
 #include "daemon/wiring.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/server.h"
 #include "proc/pidfd.h"
@@ -86,23 +87,28 @@ int run(const daemon::Options& options) {
     enforcer.emplace(engine, *unleased, daemon::enforcer_options(config));
     engine.add(*enforcer);
   }
-  http::Server server(
-      io, engine,
-      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr, .enforcer = enforcer ? &*enforcer : nullptr},
-       .socket_path = places->socket,
-       .socket_mode = 0666,
-       .listener = *listener,
-       .own_uid = ::geteuid(),
-       .own_daemon = places->mode != "system",
-       .tcp_host = config.api.tcp.host,
-       .tcp_port = config.api.tcp.port,
-       .limits = {.connections = static_cast<int>(config.limits.connections),
-                  .waiters = static_cast<int>(config.limits.waiters),
-                  .body = static_cast<std::uint64_t>(config.limits.body.count),
-                  .depth = static_cast<int>(config.limits.depth),
-                  .header_time = config.limits.header_time,
-                  .body_time = config.limits.body_time,
-                  .write_time = config.limits.write_time}});
+  auto to_tools = daemon::events_options(config);
+  if (!to_tools) return refuse(to_tools.error(), 78);
+  events::Outlets outlets(io, engine, std::move(*to_tools));
+  engine.add(outlets);
+  http::Server server(io, engine,
+                      {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
+                                        .enforcer = enforcer ? &*enforcer : nullptr,
+                                        .events = &outlets},
+                       .socket_path = places->socket,
+                       .socket_mode = 0666,
+                       .listener = *listener,
+                       .own_uid = ::geteuid(),
+                       .own_daemon = places->mode != "system",
+                       .tcp_host = config.api.tcp.host,
+                       .tcp_port = config.api.tcp.port,
+                       .limits = {.connections = static_cast<int>(config.limits.connections),
+                                  .waiters = static_cast<int>(config.limits.waiters),
+                                  .body = static_cast<std::uint64_t>(config.limits.body.count),
+                                  .depth = static_cast<int>(config.limits.depth),
+                                  .header_time = config.limits.header_time,
+                                  .body_time = config.limits.body_time,
+                                  .write_time = config.limits.write_time}});
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);

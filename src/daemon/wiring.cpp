@@ -90,6 +90,22 @@ enforcer::Options enforcer_options(const Config& config) {
           .grace = config.enforcer.grace};
 }
 
+Result<events::Options> events_options(const Config& config) {
+  events::Options options;
+  if (!config.events.redis.text.empty()) {
+    auto address = events::parse_redis_url(config.events.redis.text);
+    if (!address) return bad_request("events.redis: " + address.error().detail, address.error().hint);
+    options.redis = std::move(*address);
+  }
+  for (const Config::Webhook& each : config.events.webhooks) {
+    auto webhook = events::parse_webhook({each.name.text, each.url.text, each.types.text, each.user.text,
+                                          each.tier.word, each.format.word, each.secret.text});
+    if (!webhook) return webhook.error();
+    options.webhooks.push_back(std::move(*webhook));
+  }
+  return options;
+}
+
 engine::MachineOptions machine_options(const Config& config, const Places& places) {
   engine::MachineOptions options;
   options.probe = {.helper = places.helper,

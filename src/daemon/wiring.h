@@ -6,6 +6,7 @@
 #include "daemon/options.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
 
 #include <string>
@@ -14,6 +15,7 @@ namespace sublet::daemon {
 
 // `dir`: the directory of a private daemon, else "".
 enforcer::Options enforcer_options(const Config& config);
+Result<events::Options> events_options(const Config& config);  // an error names the key
 guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 

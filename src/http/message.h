@@ -21,6 +21,10 @@ namespace sublet::enforcer {
 class Enforcer;
 }
 
+namespace sublet::events {
+class Outlets;
+}
+
 namespace sublet::http {
 
 using nlohmann::json;
@@ -29,6 +33,7 @@ using nlohmann::json;
 struct Capabilities {
   guard::Guard* guard = nullptr;
   enforcer::Enforcer* enforcer = nullptr;
+  events::Outlets* events = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
-// tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease).
+// tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease),
+// event_targets.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -20,6 +21,7 @@ Reply post_grant(Call& call);
 Reply delete_grant(Call& call);
 Reply get_ledger(Call& call);
 Reply get_events(Call& call);
+Reply post_event_test(Call& call);
 Reply get_report(Call& call);
 Reply get_tokens(Call& call);
 Reply post_token(Call& call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role check of every route, for every kind of caller.
 #include "enforcer/enforcer.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/admission.h"
 #include "http/resources.h"
@@ -131,6 +132,7 @@ const Row table[] = {
      R"({"subject":"user:ada","policy":"warn"})",
      {403, 403, 403, 201, 401, 403, 403, 403, 201}},
     {Method::del, "/v1/policies/POLICY", "", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
+    {Method::post, "/v1/events/targets/nosuch/test", "{}", {403, 403, 403, 404, 401, 403, 403, 403, 404}},
 };
 
 // Starts no keeper, and never answers.
@@ -155,7 +157,8 @@ class Roles : public testing::Test {
   Roles()
       : engine_(io_, store_, machine(), options()),
         guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
-        enforcer_(engine_, processes_, {}) {
+        enforcer_(engine_, processes_, {}),
+        outlets_(io_, engine_, {}) {
     engine_.add(guard_);
     engine_.add(enforcer_);
     EXPECT_TRUE(engine_.start());
@@ -195,7 +198,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &outlets_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -246,6 +249,7 @@ class Roles : public testing::Test {
   guard::Guard guard_;
   NoProcesses processes_;
   enforcer::Enforcer enforcer_;
+  events::Outlets outlets_;
   int tags_ = 0;
 };
 
@@ -284,7 +288,7 @@ TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
     request.path = "/v1/verdicts";
     request.query = {{"all", "true"}};
     request.peer = peer;
-    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_});
+    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &outlets_});
     EXPECT_EQ(std::get<Response>(reply).body.at("verdicts").size(), number) << peer.user;
   }
 }
@@ -339,7 +343,7 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   request.peer = on_socket(owner_uid, Role::user);
   const auto reply = [&](const char* name, const char* value) {
     request.query = {{name, value}};
-    return dispatch(request, engine_, {&guard_, &enforcer_});
+    return dispatch(request, engine_, {&guard_, &enforcer_, &outlets_});
   };
   const std::vector<std::pair<const char*, const char*>> good{
       {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};
