@@ -73,6 +73,7 @@ class Repeater:
                 elif request := clients[number].recv(65536):  # a request comes in one piece
                     self.answer(clients[number], request.split(b"\r\n", 1)[0].decode())
                 else:
+                    poll.unregister(number)  # a program that is being started may have a copy of the socket
                     clients.pop(number).close()
 
     def answer(self, client, line):

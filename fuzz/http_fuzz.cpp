@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
+#include "events/outlets.h"
 #include "fuzz.h"
 #include "guard/guard.h"
 #include "http/routes.h"
@@ -178,6 +179,7 @@ std::string answer_to(std::string_view input) {
   OneStack worker(io);
   stacks::Stacks stacks(engine, worker, {});
   engine.add(stacks);
+  events::Outlets outlets(io, engine, {});
   FUZZ_CHECK(engine.start());
   store::Loaded loaded;
   loaded.rows = {enforcer::to_row(verdict())};
@@ -201,7 +203,7 @@ std::string answer_to(std::string_view input) {
                                                        .usages = usages,
                                                        .role_of = role_of,
                                                        .peer_of = peer_of,
-                                                       .capabilities = {&guard, &enforcer, &stacks}}),
+                                                       .capabilities = {&guard, &enforcer, &stacks, &outlets}}),
                  [&ended](const std::exception_ptr& failure) {
                    ended = true;
                    if (failure) std::rethrow_exception(failure);

@@ -26,6 +26,7 @@ struct EventsFlags {
   std::string lease;
   std::string type;
   bool no_follow = false;
+  std::string test_target;
 };
 
 std::string target_of(const EventsFlags& flags) {
@@ -127,6 +128,23 @@ int follow(const Common& common, const EventsFlags& flags) {
   }
 }
 
+int test_target(const Common& common, const std::string& name) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  const auto reply = client->call(
+      {"POST", "/v1/events/targets/" + client::encode(name) + "/test", "{}", client::new_idempotency_key(), {}});
+  if (!reply) return fail(common, reply.error());
+  const auto body = client::parse(*reply);
+  if (!body) return fail(common, body.error());
+  const bool sent = flag_at(*body, "sent");
+  if (common.json) fmt::print("{}\n", reply->text);
+  else if (sent) fmt::print("{} took a test event\n", visible(name));
+  else
+    print_error(fmt::format("{} did not take the test event: {}", visible(name), text_at(*body, "problem")),
+                "events.redis or [[events.webhook]] in the configuration has its address");
+  return sent ? kOk : kFailed;
+}
+
 }  // namespace
 
 Action add_events(Command command, Common& common) {
@@ -150,13 +168,18 @@ Action add_events(Command command, Common& common) {
               "Only events of these types, separated by commas: lease, device, warning, verdict, stack, daemon")
       .type("TYPES")
       .one_of({"lease", "device", "warning", "verdict", "stack", "daemon"}, true);
+  command.option("--test-target", flags->test_target, "Send a test event to Redis (redis) or to this webhook")
+      .not_empty()
+      .type("NAME");
   command.flag("--no-follow", flags->no_follow, "Print the stored events and exit");
   add_json(command, common);
   command.footer(
       "Prints one line per event, or with --json the event's JSON object with its id.\n"
       "--since takes such an id; --no-follow prints the last id on stderr. The command\n"
       "continues after a restart of the daemon; a line reports events that are lost.");
-  return [&common, flags] { return follow(common, *flags); };
+  return [&common, flags] {
+    return flags->test_target.empty() ? follow(common, *flags) : test_target(common, flags->test_target);
+  };
 }
 
 }  // namespace sublet::cli

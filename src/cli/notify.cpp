@@ -26,12 +26,13 @@ constexpr int longest_ms = 10'000;  // the watcher keeps stderr open, and a read
 std::string not_sent(const std::string& problem) { return "warning: no notice was sent: " + problem; }
 
 // Runs in the child of the watcher.
-[[noreturn]] void become_notice(const Notice& notice, const std::string& title, const std::string& text) {
+[[noreturn]] void become_notice(const Notice& notice, std::chrono::seconds waited, const std::string& title,
+                                const std::string& text) {
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, fd);
   ::setenv("SUBLET_LEASE", notice.lease.c_str(), 1);
   ::setenv("SUBLET_NAME", notice.consumer.c_str(), 1);
-  ::setenv("SUBLET_WAITED_SECONDS", fmt::format("{}", notice.waited / std::chrono::seconds(1)).c_str(), 1);
+  ::setenv("SUBLET_WAITED_SECONDS", fmt::format("{}", waited.count()).c_str(), 1);
   if (notice.command == notify_send)
     ::execlp(notify_send, notify_send, "--app-name=Sublet", "--", title.c_str(), text.c_str(), nullptr);
   else ::execlp("sh", "sh", "-c", notice.command.c_str(), nullptr);
@@ -56,8 +57,10 @@ std::string watch_notice(pid_t pid, const std::string& command) {
 void send_notice(const Notice& notice, const keep::Signals& signals, int status_fd,
                  const std::function<void(const std::string& line)>& warn) {
   const std::string title = fmt::format("{} starts", visible(notice.consumer));
-  const std::string text = fmt::format("{} got {} after {} in the queue.", notice.lease, format_size_down(notice.vram),
-                                       format_duration(notice.waited));
+  const auto waited = std::chrono::round<std::chrono::seconds>(notice.waited);
+  const std::string text =
+      fmt::format("{} got {} after {} in the queue.", notice.lease, format_size_down(notice.vram),
+                  waited.count() == 0 ? std::string("less than a second") : format_duration(waited));
   std::fflush(nullptr);
   const pid_t between = ::fork();
   if (between < 0) return warn(not_sent(fmt::format("fork: {}", std::strerror(errno))));
@@ -77,7 +80,7 @@ void send_notice(const Notice& notice, const keep::Signals& signals, int status_
   ::setsid();
   if (::fork() != 0) ::_exit(0);
   const pid_t command = ::fork();
-  if (command == 0) become_notice(notice, title, text);
+  if (command == 0) become_notice(notice, waited, title, text);
   const std::string problem =
       command < 0 ? fmt::format("fork: {}", std::strerror(errno)) : watch_notice(command, notice.command);
   if (!problem.empty()) warn(not_sent(problem));

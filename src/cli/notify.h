@@ -22,8 +22,8 @@ struct Notice {
 };
 
 // Starts the command in a session of its own and returns at once. The command gets SUBLET_LEASE, SUBLET_NAME and
-// SUBLET_WAITED_SECONDS. `warn` is told of its failure, in a process of its own that keeps only stderr and `status_fd`
-// (-1: none) open. Call it before the program of the lease is started.
+// SUBLET_WAITED_SECONDS, rounded as in the text of the notice. `warn` is told of its failure, in a process of its own
+// that keeps only stderr and `status_fd` (-1: none) open. Call it before the program of the lease is started.
 void send_notice(const Notice& notice, const keep::Signals& signals, int status_fd,
                  const std::function<void(const std::string& line)>& warn);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// `shim add|ls|rm|doctor`: programs that take a lease whenever they are called. No daemon is needed.
+// `shim add|ls|rm|doctor`: programs that take a lease whenever they are called. No daemon is needed; one that answers
+// is asked whether a size can ever be had.
 #include "base/fd.h"
 #include "base/size_bounds.h"
+#include "cli/fetch.h"
 #include "cli/shims.h"
 #include "cli/wait_line.h"
 #include "shim/real_program.h"
@@ -150,6 +152,8 @@ int add_shim_file(const Common& common, const ShimFlags& flags) {
   if (!directory) return fail(directory.error());
   const auto settings = settings_of(flags);
   if (!settings) return fail(settings.error());
+  if (auto client = connect(common); client)
+    if (const auto fits = check_size_of_shim(*client, flags.name, *settings); !fits) return fail(fits.error());
   const std::string path = *directory + "/" + flags.name;
   const auto real = make_shim(path, *settings);
   if (!real) return fail(real.error());
@@ -184,7 +188,9 @@ int list_shims(const Common& common) {
 }
 
 int doctor_of_shims(const Common& common) {
-  const Checks checks = check_shims();
+  auto client = connect(common);
+  const bool answers = client && client->call({"GET", "/healthz", {}, {}, {}}, std::chrono::seconds(3));
+  const Checks checks = check_shims(answers ? &*client : nullptr);
   if (common.json) fmt::print("{}\n", checks_json(checks).dump());
   else fmt::print("{}", render_checks(checks, look_for(common)));
   return failures(checks) == 0 ? kOk : kFailed;

@@ -132,7 +132,19 @@ std::string path_hint(const std::string& directory) {
                      system ? "/etc/profile.d/sublet.sh" : "~/.profile", directory);
 }
 
-Checks check_shims() {
+Status check_size_of_shim(client::Client& client, const std::string& name, const shim::Settings& settings) {
+  const nlohmann::json body{
+      {"vram_bytes", settings.vram.count}, {"consumer", settings.consumer}, {"remember", false}, {"dry_run", true}};
+  const auto reply = client.call({"POST", "/v1/leases", client::to_text(body), {}, {}}, std::chrono::seconds(3));
+  if (reply || reply.error().error.code != Code::TooLarge) return {};
+  Error error = reply.error().error;
+  error.detail = fmt::format("the shim '{}' is too large: {}", printable(name), error.detail);
+  error.hint =
+      fmt::format("make it smaller: sublet shim add {} --vram SIZE; `sublet gpus` lists the devices", printable(name));
+  return error;
+}
+
+Checks check_shims(client::Client* client) {
   Checks checks;
   for (const std::string& directory : shim_directories()) {
     const auto shims = shims_in(directory);
@@ -143,8 +155,12 @@ Checks check_shims() {
       checks.push_back({"path", Level::fail, fmt::format("{} is not in PATH, so its shims are never called", directory),
                         path_hint(directory)});
     for (const KnownShim& known : shims) {
-      checks.insert(checks.end(), known.problems.begin(), known.problems.end());
-      if (known.problems.empty())
+      Checks problems = known.problems;
+      if (client != nullptr && known.settings)
+        if (const auto fits = check_size_of_shim(*client, known.name(), *known.settings); !fits)
+          problems.push_back({"size", Level::fail, fits.error().detail, fits.error().hint});
+      checks.insert(checks.end(), problems.begin(), problems.end());
+      if (problems.empty())
         checks.push_back({"shim",
                           Level::ok,
                           fmt::format("{} takes {} for {}", known.path, format_size(known.settings->vram), known.real),

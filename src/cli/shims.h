@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shims on this machine, and what keeps them from working. Reads the file system and the environment.
+// The shims on this machine, and what keeps them from working. Reads the file system and the environment, and asks the
+// daemon. One thread.
 #pragma once
 
 #include "cli/checks.h"
+#include "client/client.h"
 #include "shim/place.h"
 #include "shim/settings.h"
 
@@ -30,8 +32,12 @@ bool is_in_path(const std::string& directory, std::string_view path);
 // The hint that names a line for a shell's profile, which puts the directory first.
 std::string path_hint(const std::string& directory);
 
-// The findings of `shim doctor`.
-Checks check_shims();
+// Asks the daemon whether a device can ever hold the size. Returns its `TooLarge`; no other answer is an error, since a
+// shim works without a daemon too. Blocks for 3 s at most.
+Status check_size_of_shim(client::Client& client, const std::string& name, const shim::Settings& settings);
+
+// The findings of `shim doctor`. `client`: null, or the daemon that is asked for the sizes.
+Checks check_shims(client::Client* client);
 
 std::string render_shims(const std::vector<KnownShim>& shims, const Common& common, const Look& look);
 nlohmann::json shims_json(const std::vector<KnownShim>& shims);

@@ -33,10 +33,22 @@ struct Choice {
   auto operator<=>(const Choice&) const = default;
 };
 
-// Any printable text on one line, at most 256 bytes.
+// Printable text of at most 1000 bytes.
 struct Text {
   std::string text;
   auto operator<=>(const Text&) const = default;
+};
+
+// A URL. Its user, password, path and query are shown to nobody.
+struct Url {
+  std::string text;
+  auto operator<=>(const Url&) const = default;
+};
+
+// Text that is shown to nobody.
+struct Secret {
+  std::string text;
+  auto operator<=>(const Secret&) const = default;
 };
 
 struct Config {
@@ -71,6 +83,19 @@ struct Config {
     Duration interval = std::chrono::seconds(15);
     Duration grace = std::chrono::seconds(300);
   } enforcer;
+  struct Webhook {
+    Name name;
+    Url url;
+    Text types;          // event types, separated by commas; "": all
+    Text user;           // only events about leases of this user; "": all events
+    Choice tier{"any"};  // only events about leases of this tier
+    Choice format{"json"};
+    Secret secret;  // "": the calls are not signed
+  };
+  struct Events {
+    Url redis;  // "": none
+    std::vector<Webhook> webhooks;
+  } events;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);
@@ -120,6 +145,11 @@ struct Config {
     Duration ttl = std::chrono::minutes(30);
     std::string compose;  // the Compose program; "": found in PATH
     Text engine{"unix:///var/run/docker.sock"};
+    Text http;                 // address of the compatible service; "": none
+    Choice http_role{"user"};  // rights of its callers
+    std::string mirror;        // state.json for readers of the one-stack service; "": none
+    Text http_user;            // user who is charged for its stacks; "": the daemon's user
+    Duration claim_window = std::chrono::seconds(10);
   } stacks;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode

@@ -195,7 +195,7 @@ TEST(Lists, ThePagesHaveATableForEachList) {
   EXPECT_NE(page.find("\n## `[[gpu.slot]]`\n\nA slot is a part of a device. "), std::string::npos);
   EXPECT_NE(page.find("\n| `count` | integer | `1` | 1 to 8 | Number of slots. |\n"), std::string::npos);
   EXPECT_NE(page.find("\n| `limit` | size | required | 1MiB to 1TiB | Memory of the slot. |\n"), std::string::npos);
-  EXPECT_EQ(reference_page().find("[["), std::string::npos);
+  EXPECT_NE(reference_page().find("[[events.webhook]]"), std::string::npos);
   const std::string manual = manual_page(with_slots());
   EXPECT_NE(manual.find("[[gpu.slot]]"), std::string::npos);
   EXPECT_NE(manual.find("Memory of the slot."), std::string::npos);

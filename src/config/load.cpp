@@ -167,6 +167,8 @@ class Reader {
     if (type_name(field) == "name") return "\"NAME\"";
     if (type_name(field) == "path") return "\"/PATH\"";
     if (type_name(field) == "address") return "\"127.0.0.1:PORT\"";
+    if (type_name(field) == "URL") return "\"https://HOST/PATH\"";
+    if (type_name(field) == "text" || type_name(field) == "secret") return "\"TEXT\"";
     if (type_name(field) == "true or false") return "true";
     const bool number = type_name(field) == "integer" || type_name(field) == "number";
     return number ? std::string(field.maximum) : fmt::format("\"{}\"", field.maximum);

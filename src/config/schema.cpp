@@ -2,6 +2,7 @@
 #include "config/schema.h"
 
 #include "base/text.h"
+#include "config/values.h"
 
 #include <fmt/format.h>
 
@@ -36,6 +37,9 @@ constexpr Key table[] = {
      "notice. With adopt, the notice tells how the process gets a lease. With enforce, the daemon ends the process. "
      "`sublet enforce set` makes exceptions.",
      +[](Config& c) -> Choice& { return c.enforcer.policy; }},
+    {"events.redis", "redis://", "",
+     "Redis server that events are published to, as \"redis://USER:PASSWORD@HOST:PORT/NUMBER\". Empty: none.",
+     +[](Config& c) -> Url& { return c.events.redis; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
      "installs it. An actor with its own service unit takes the path from that unit (--driver).",
@@ -143,6 +147,8 @@ constexpr Key table[] = {
      "After this wait, freed memory is reserved for the waiting lease; other leases start only if they do not delay "
      "it. 0s: never; then small requests may keep a large request waiting for ever.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
+    {"stacks.claim_window", "1s", "1h", "Time that the next caller of the compatible service has to claim its turn.",
+     +[](Config& c) -> Duration& { return c.stacks.claim_window; }},
     {"stacks.command_timeout", "1s", "24h",
      "Time after which a call of the Compose program is ended. Pulling images counts.",
      +[](Config& c) -> Duration& { return c.stacks.command_timeout; }},
@@ -160,9 +166,23 @@ constexpr Key table[] = {
      +[](Config& c) -> Text& { return c.stacks.engine; }},
     {"stacks.env_file", "", "", "Absolute path of a file with variables for each call of Compose. Empty: none.",
      +[](Config& c) -> std::string& { return c.stacks.env_file; }},
+    {"stacks.http", "", "",
+     "HOST:PORT of the compatible service, which speaks as gpu-service-manager does (127.0.0.1:8080). Another address "
+     "than that of this machine needs access tokens. Empty: none.",
+     +[](Config& c) -> Text& { return c.stacks.http; }},
+    {"stacks.http_role", "user admin", "",
+     "Rights of the callers of the compatible service. With admin, they see all tokens and may use `force`.",
+     +[](Config& c) -> Choice& { return c.stacks.http_role; }},
+    {"stacks.http_user", "", "",
+     "User who is charged for stacks of the compatible service. Empty: the daemon's own user.",
+     +[](Config& c) -> Text& { return c.stacks.http_user; }},
     {"stacks.label", "", "", "Label of the service whose health is the health of its stack.",
      +[](Config& c) -> Text& { return c.stacks.label; }},
     {"stacks.label_value", "", "", "Value of that label.", +[](Config& c) -> Text& { return c.stacks.label_value; }},
+    {"stacks.mirror", "", "",
+     "Absolute path of a state.json that the daemon writes for readers of the one-stack service. An existing file is "
+     "taken over at the first start. Empty: none.",
+     +[](Config& c) -> std::string& { return c.stacks.mirror; }},
     {"stacks.ready_timeout", "1s", "24h", "Time after which a stack that does not become ready is brought down.",
      +[](Config& c) -> Duration& { return c.stacks.ready_timeout; }},
     {"stacks.ttl", "1s", "365d",
@@ -178,155 +198,29 @@ constexpr Key table[] = {
      +[](Config& c) -> std::string& { return c.store.path; }},
 };
 
-constexpr std::span<const List> list_table;  // no key of this version is a list
+std::vector<Config::Webhook>& webhooks(Config& c) { return c.events.webhooks; }
+
+constexpr Field webhook_fields[] = {
+    {"format", "json ntfy slack discord", "", "Form of the message.", field<&Config::Webhook::format>()},
+    {"name", "", "", "Name of the target, for `sublet events --test-target`.", field<&Config::Webhook::name>(), true},
+    {"secret", "", "", "Key of the signature in the header Sublet-Signature. Empty: none.",
+     field<&Config::Webhook::secret>()},
+    {"tier", "any critical interactive standard batch spot", "",
+     "Send only events about leases of this tier; `any`: all events.", field<&Config::Webhook::tier>()},
+    {"types", "", "",
+     "Types of events to send, separated by commas: lease, device, warning, verdict, stack, daemon. Empty: all.",
+     field<&Config::Webhook::types>()},
+    {"url", "", "", "Address that gets a POST for each event.", field<&Config::Webhook::url>(), true},
+    {"user", "", "", "Send only events about leases of this user. Empty: all events.", field<&Config::Webhook::user>()},
+};
+
+constexpr List list_table[] = {
+    {"events.webhook", "A server that is told of events by HTTP.", "name", webhook_fields, rows<webhooks>()},
+};
 
 constexpr LaterKey later_table[] = {
     {"fairshare.window", "fair share between tenants"},
 };
-
-std::string spelled(Duration duration) {
-  static constexpr std::pair<std::int64_t, const char*> units[] = {{86'400'000'000'000, "d"},
-                                                                   {3'600'000'000'000, "h"},
-                                                                   {60'000'000'000, "m"},
-                                                                   {1'000'000'000, "s"},
-                                                                   {1'000'000, "ms"},
-                                                                   {1'000, "us"},
-                                                                   {1, "ns"}};
-  const std::int64_t ns = duration.count();
-  if (ns == 0) return "0s";
-  for (const auto& [unit, name] : units) {
-    if (ns % unit == 0) return fmt::format("{}{}", ns / unit, name);
-  }
-  return {};
-}
-
-std::string spelled(Bytes bytes) {
-  static constexpr std::pair<std::int64_t, const char*> units[] = {
-      {1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}};
-  for (const auto& [unit, name] : units) {
-    if (bytes.count != 0 && bytes.count % unit == 0) return fmt::format("{}{}", bytes.count / unit, name);
-  }
-  return fmt::format("{}", bytes.count);
-}
-
-std::string spelled(std::int64_t number) { return fmt::format("{}", number); }
-
-std::string spelled(double number) {
-  std::string text = fmt::format("{}", number);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string spelled(bool truth) { return truth ? "true" : "false"; }
-
-std::string spelled(const std::string& path) { return path; }
-
-std::string spelled(const LoopbackAddress& address) { return address_text(address); }
-
-std::string spelled(const Choice& choice) { return choice.word; }
-
-std::string spelled(const Name& name) { return name.text; }
-
-std::string spelled(const Text& text) { return text.text; }
-
-// These functions have their own hints: a flag accepts a bare number, but a file's value needs its unit.
-Status parse(std::string_view text, Duration& into) {
-  const auto value = parse_duration(text);
-  if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
-  into = *value;
-  return {};
-}
-
-Status parse(std::string_view text, Bytes& into) {
-  const auto value = parse_size(text, true);
-  if (!value) return bad_request(value.error().detail, "write a size such as \"8GiB\", \"512MiB\" or \"8GB\"");
-  into = *value;
-  return {};
-}
-
-template <typename Number>
-Status parse_number(std::string_view text, Number& into, const char* what) {
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, into);
-  if (error == std::errc() && rest == end) return {};
-  return bad_request(fmt::format("'{}' is not {}", printable(text), what), "write digits");
-}
-Status parse(std::string_view text, std::int64_t& into) { return parse_number(text, into, "a whole number"); }
-Status parse(std::string_view text, double& into) { return parse_number(text, into, "a number"); }
-
-Status parse(std::string_view text, bool& into) {
-  if (text != "true" && text != "false")
-    return bad_request(fmt::format("'{}' is neither true nor false", printable(text)), "write true or false");
-  into = text == "true";
-  return {};
-}
-
-Status parse(std::string_view text, std::string& into) {
-  if (text.find('\0') != std::string_view::npos || (!text.empty() && text[0] != '/')) {
-    return bad_request(fmt::format("'{}' is not an absolute path", printable(text)), "begin it with '/'");
-  }
-  into = text;
-  return {};
-}
-
-Status parse(std::string_view text, LoopbackAddress& into) {
-  into = {};
-  if (text.empty()) return {};
-  const auto colon = text.rfind(':');
-  std::string_view host = text.substr(0, colon);
-  std::int64_t port = 0;
-  const bool number = colon != std::string_view::npos && parse_number(text.substr(colon + 1), port, "a port");
-  if (!number || port < 1 || port > 65535) {
-    return bad_request(fmt::format("'{}' is not an address with a port", printable(text)), "write \"127.0.0.1:4711\"");
-  }
-  if (host == "localhost") host = "127.0.0.1";
-  if (host == "[::1]") host = "::1";
-  if (host != "127.0.0.1" && host != "::1") {
-    return bad_request(fmt::format("other machines can reach '{}'", printable(text)),
-                       "use 127.0.0.1 or [::1]; reach other machines by an encrypted tunnel (ssh -L)");
-  }
-  into = {std::string(host), static_cast<std::uint16_t>(port)};
-  return {};
-}
-
-Status parse(std::string_view text, Choice& into) {
-  into.word = text;
-  return {};
-}
-
-// The words of a choice: "none, lease".
-std::string list_words(std::string_view words) {
-  std::string out(words);
-  for (std::size_t at = 0; (at = out.find(' ', at)) != std::string::npos; at += 2) out.replace(at, 1, ", ");
-  return out;
-}
-
-bool has_word(std::string_view words, std::string_view word) {
-  return !word.empty() && word.find(' ') == std::string_view::npos &&
-         fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
-}
-
-Status parse(std::string_view text, Name& into) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-           c == '-';
-  };
-  if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), fits)) {
-    return bad_request(fmt::format("'{}' is not a name", printable(text)),
-                       "a name has 1 to 64 letters, digits, '.', '_' and '-'");
-  }
-  into.text = text;
-  return {};
-}
-
-Status parse(std::string_view text, Text& into) {
-  constexpr std::size_t longest = 256;
-  if (text.empty() || text.size() > longest || !is_printable(text))
-    return bad_request(fmt::format("'{}' is not a text of 1 to {} printable bytes", printable(text), longest),
-                       "write it on one line");
-  into.text = text;
-  return {};
-}
 
 // `Rule` is a Key or a Field; `hint` says what to write instead of a value out of range.
 template <typename Rule, typename Value>
@@ -337,6 +231,8 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
     if (!has_word(key.minimum, text)) {
       return bad_request(fmt::format("{} is none of: {}", printable(text), list_words(key.minimum)), hint);
     }
+  } else if constexpr (std::is_same_v<Value, Url>) {
+    if (const Status fits = check_scheme(text, key.minimum); !fits) return bad_request(fits.error().detail, hint);
   } else if (!key.minimum.empty()) {
     Value low{};
     Value high{};
@@ -351,22 +247,6 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
   return {};
 }
 
-// Returns the text in quotes, on one line and without characters that control a terminal, as TOML and JSON read it. The
-// file's text is UTF-8.
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    std::size_t length = 1;
-    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) ++length;
-    const std::string_view character = text.substr(0, length);
-    if (character == "\"" || character == "\\") out += fmt::format("\\{}", character);
-    else if (is_printable(character)) out += character;
-    else out += fmt::format("\\u{:04x}", static_cast<unsigned>(decode_utf8(character)));
-    text.remove_prefix(length);
-  }
-  return out + '"';
-}
-
 // As the file has it: in quotes unless it is a number or a truth value.
 template <typename Value>
 std::string in_file(const Value& value) {
@@ -375,8 +255,8 @@ std::string in_file(const Value& value) {
 }
 
 std::string_view type_at(std::size_t index) {
-  static constexpr std::string_view names[] = {"duration", "size",          "integer", "number", "path",
-                                               "address",  "true or false", "word",    "name",   "text"};
+  static constexpr std::string_view names[] = {"duration",      "size", "integer", "number", "path",   "address",
+                                               "true or false", "word", "text",    "URL",    "secret", "name"};
   return names[index];
 }
 
@@ -386,7 +266,8 @@ std::string range_of(const Rule& key) {
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
   if (type == "word") return list_words(key.minimum);
-  if (type == "text") return "1 to 256 printable bytes";
+  if (type == "text" || type == "secret") return "text, or empty";
+  if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
   if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }

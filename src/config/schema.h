@@ -14,9 +14,10 @@
 namespace sublet::config {
 
 // Returns a reference to the value in a Config. The alternative of the variant is the type of the value.
-using Access = std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&),
-                            double& (*)(Config&), std::string& (*)(Config&), LoopbackAddress& (*)(Config&),
-                            bool& (*)(Config&), Choice& (*)(Config&), Name& (*)(Config&), Text& (*)(Config&)>;
+using Access =
+    std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
+                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&),
+                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&)>;
 
 struct Key {
   std::string_view name;  // "queue.claim_window": table and key
@@ -31,9 +32,10 @@ std::span<const Key> keys();  // sorted by name
 const Key* find(std::string_view name);
 
 // How a value is reached in a row of a list; the row is of the list's own type. The alternative is the type.
-using FieldAccess = std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
-                                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*),
-                                 Choice& (*)(void*), Name& (*)(void*), Text& (*)(void*)>;
+using FieldAccess =
+    std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
+                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Choice& (*)(void*),
+                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Name& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -105,7 +107,8 @@ struct LaterKey {
 };
 std::span<const LaterKey> later_keys();
 
-// "duration", "size", "integer", "number", "path", "address", "true or false", "word", "name" (fields alone)
+// "duration", "size", "integer", "number", "path", "address", "true or false", "word", "text", "URL", "secret",
+// "name" (fields alone)
 std::string_view type_name(const Key& key);
 std::string_view type_name(const Field& field);
 std::string value_text(const Key& key, const Config& config);  // as the value stands in the file: "10s" in quotes, 256

@@ -257,12 +257,13 @@ ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& le
 }
 
 Numbers shortage_numbers(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  const Bytes asked = lease.resize ? lease.resize->vram : lease.least();
   const Nearest nearest = nearest_device(state, rules, lease, now);
-  if (nearest.device == nullptr) return {{"asked_bytes", lease.least().count}};
-  const Bytes need = state.need(lease, nearest.device->reading.uuid);
-  const Bytes free = std::max(nearest.free, Bytes{});
-  return {
-      {"asked_bytes", need.count}, {"free_bytes", free.count}, {"short_bytes", std::max(need - free, Bytes{}).count}};
+  if (nearest.device == nullptr) return {{"asked_bytes", asked.count}};
+  const Bytes lacking = state.need(lease, nearest.device->reading.uuid) - nearest.free;
+  return {{"asked_bytes", asked.count},
+          {"free_bytes", std::max(nearest.free, Bytes{}).count},
+          {"short_bytes", std::max(lacking, Bytes{}).count}};
 }
 
 Numbers size_numbers(Bytes asked, Bytes most) { return {{"asked_bytes", asked.count}, {"most_bytes", most.count}}; }

@@ -53,8 +53,8 @@ std::vector<Holder> holders_of(const State& state, const Device& device, const L
 // The bytes that the lease needs and lacks, and their holders: arguments of the fragment "shortage", and its sentence.
 ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& lease, Time now);
 std::string shortage_text(const State& state, const Rules& rules, const Lease& lease, Time now);
-// The same for programs: the bytes needed, free and lacking on the nearest device; only the first if no device is
-// known.
+// The same for programs: the bytes asked for, and those free and lacking on the nearest device; only the first if no
+// device is known.
 Numbers shortage_numbers(const State& state, const Rules& rules, const Lease& lease, Time now);
 // The numbers of a TooLarge.
 Numbers size_numbers(Bytes asked, Bytes most);

@@ -8,10 +8,13 @@
 #include "daemon/crashes.h"
 #include "daemon/options.h"
 #include "daemon/service_manager.h"
+#include "daemon/stacks_env.h"
 #include "daemon/wiring.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
+#include "http/compatible_service.h"
 #include "http/server.h"
 #include "proc/pidfd.h"
 #include "stacks/stacks.h"
@@ -56,7 +59,11 @@ int run(const daemon::Options& options) {
   const config::Loaded loaded =
       options.config.empty() ? config::load(places->config_file) : config::load_named(places->config_file);
   if (!loaded.problems.empty()) return refuse(config::to_error(loaded.problems), 78);
-  const Config& config = loaded.config;
+  Config config = loaded.config;
+  if (options.stacks_from_env) {
+    const auto variable = [](const char* name) -> const char* { return std::getenv(name); };
+    if (auto taken = daemon::stacks_from_env(config, variable); !taken) return refuse(taken.error(), 78);
+  }
 
   boost::asio::io_context io(1);
   const std::string store_path = config.store.path.empty() ? places->state_dir + "/store.db" : config.store.path;
@@ -94,10 +101,27 @@ int run(const daemon::Options& options) {
     stacks.emplace(engine, *worker, daemon::stacks_options(config));
     engine.add(*stacks);
   }
+  std::optional<stacks::OneSlot> one_slot;
+  std::optional<http::CompatibleService> compatible;
+  std::optional<http::CompatibleServer> compatible_server;
+  if (stacks && !config.stacks.http.text.empty()) {
+    auto slot = daemon::one_slot_options(config);
+    auto address = daemon::compatible_options(config);
+    if (!slot || !address) return refuse(slot ? address.error() : slot.error(), 78);
+    one_slot.emplace(engine, *stacks, std::move(*slot));
+    engine.add(*one_slot);
+    compatible.emplace(io, engine, *stacks, *one_slot, config.stacks.http_role.word == "admin");
+    compatible_server.emplace(io, engine, std::move(*address), compatible->handler());
+  }
+  auto to_tools = daemon::events_options(config);
+  if (!to_tools) return refuse(to_tools.error(), 78);
+  events::Outlets outlets(io, engine, std::move(*to_tools));
+  engine.add(outlets);
   http::Server server(io, engine,
                       {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
                                         .enforcer = enforcer ? &*enforcer : nullptr,
-                                        .stacks = stacks ? &*stacks : nullptr},
+                                        .stacks = stacks ? &*stacks : nullptr,
+                                        .events = &outlets},
                        .socket_path = places->socket,
                        .socket_mode = 0666,
                        .listener = *listener,
@@ -115,6 +139,9 @@ int run(const daemon::Options& options) {
 
   if (auto started = engine.start(); !started) return refuse(started.error(), 1);
   if (auto started = server.start(); !started) return refuse(started.error(), 1);
+  if (compatible_server) {
+    if (auto started = compatible_server->start(); !started) return refuse(started.error(), 1);
+  }
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
   if (!is_ignored(SIGHUP)) signals.add(SIGHUP);  // the terminal of its start was closed
   signals.async_wait([&](const boost::system::error_code&, int) { io.stop(); });

@@ -34,6 +34,8 @@ int read_options(int argc, char** argv, Options& options) {
         throw CLI::Success();
       },
       "List the values of --failpoint");
+  app.add_flag("--stacks-from-env", options.stacks_from_env,
+               "Take the environment variables of gpu-service-manager, and serve its calls");
   app.add_flag("-v,--verbose", options.verbose, "Log more details");
   if (argc == 3 && std::string_view(argv[1]) == "__reference" && std::string_view(argv[2]) == "manual") {
     fmt::print("{}", manual_page(app));

@@ -16,7 +16,8 @@ struct Options {
   std::string config;  // --config: replaces the configuration file of the mode
   int ready_fd = -1;   // --ready-fd: gets "ready\n" and is closed; -1: none
   bool verbose = false;
-  std::string failpoint;  // --failpoint: for tests, see base/failpoints.h
+  bool stacks_from_env = false;  // --stacks-from-env
+  std::string failpoint;         // --failpoint: for tests, see base/failpoints.h
 };
 
 struct Places {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/wiring.h"
 
+#include "base/accounts.h"
+#include "base/number.h"
 #include "compose/protocol.h"
 #include "config/schema.h"
 
 #include <fmt/format.h>
+#include <boost/asio/ip/address.hpp>
 
+#include <pwd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <cstdlib>
@@ -103,6 +107,44 @@ stacks::Options stacks_options(const Config& config) {
           .ttl = config.stacks.ttl};
 }
 
+Result<stacks::OneSlotOptions> one_slot_options(const Config& config) {
+  stacks::OneSlotOptions options{.uid = ::geteuid(),
+                                 .user = config.stacks.http_user.text,
+                                 .claim_window = config.stacks.claim_window,
+                                 .mirror = config.stacks.mirror};
+  if (options.user.empty()) {
+    const auto own = account_named(options.uid);
+    options.user = own && *own ? **own : fmt::format("{}", options.uid);
+    return options;
+  }
+  const auto found = look_up<passwd>([&](passwd* entry, char* memory, std::size_t size, passwd** result) {
+    return ::getpwnam_r(options.user.c_str(), entry, memory, size, result);
+  });
+  if (!found) return found.error();
+  if (!*found)
+    return bad_request(fmt::format("stacks.http_user: there is no user '{}'", options.user),
+                       "name a user of this machine, or leave it empty");
+  options.uid = (*found)->entry.pw_uid;
+  return options;
+}
+
+Result<http::CompatibleOptions> compatible_options(const Config& config) {
+  const std::string& text = config.stacks.http.text;
+  const auto colon = text.rfind(':');
+  const auto port = parse_number<std::uint16_t>(colon == std::string::npos ? "" : text.substr(colon + 1));
+  std::string host = text.substr(0, colon);
+  if (host == "localhost") host = "127.0.0.1";
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  boost::system::error_code wrong;
+  const auto address = boost::asio::ip::make_address(host, wrong);
+  if (!port || *port == 0 || wrong)
+    return bad_request(fmt::format("stacks.http: '{}' is not an address with a port", text), "write 127.0.0.1:8080");
+  return http::CompatibleOptions{.host = host,
+                                 .port = *port,
+                                 .needs_token = !address.is_loopback(),
+                                 .body = static_cast<std::uint64_t>(config.limits.body.count)};
+}
+
 // The system's daemon has no right to the engine's socket: its worker is a service. Every other daemon starts the
 // worker itself.
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places) {
@@ -112,6 +154,22 @@ compose::RemoteOptions stacks_worker(const Config& config, const Places& places)
           .engine = config.stacks.engine.text,
           .compose = config.stacks.compose,
           .runtime = std::filesystem::path(places.socket).parent_path() / "compose"};
+}
+
+Result<events::Options> events_options(const Config& config) {
+  events::Options options;
+  if (!config.events.redis.text.empty()) {
+    auto address = events::parse_redis_url(config.events.redis.text);
+    if (!address) return bad_request("events.redis: " + address.error().detail, address.error().hint);
+    options.redis = std::move(*address);
+  }
+  for (const Config::Webhook& each : config.events.webhooks) {
+    auto webhook = events::parse_webhook({each.name.text, each.url.text, each.types.text, each.user.text,
+                                          each.tier.word, each.format.word, each.secret.text});
+    if (!webhook) return webhook.error();
+    options.webhooks.push_back(std::move(*webhook));
+  }
+  return options;
 }
 
 engine::MachineOptions machine_options(const Config& config, const Places& places) {

@@ -7,7 +7,10 @@
 #include "daemon/options.h"
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
+#include "http/compatible_server.h"
+#include "stacks/one_slot.h"
 #include "stacks/stacks.h"
 
 #include <string>
@@ -17,7 +20,12 @@ namespace sublet::daemon {
 // `dir`: the directory of a private daemon, else "".
 enforcer::Options enforcer_options(const Config& config);
 stacks::Options stacks_options(const Config& config);
+// The user who is charged, and the rest of the compatible service's slot. An error names the key.
+Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
+// An error names the address. Call it only if stacks.http is set.
+Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
+Result<events::Options> events_options(const Config& config);  // an error names the key
 guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);
 

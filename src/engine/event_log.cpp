@@ -39,6 +39,7 @@ std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
   out.key("tag");
   if (lease.tag.empty()) out.value(nullptr);
   else out.value(lease.tag);
+  out.field("tier", core::to_string(lease.tier));
   out.field("vram_bytes", lease.vram.count).key("devices").begin_array();
   for (const std::string& device : lease.devices) out.value(device);
   out.end_array().field("generation", lease.generation).end_object();

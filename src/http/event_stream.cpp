@@ -2,6 +2,7 @@
 #include "http/event_stream.h"
 
 #include "base/json_text.h"
+#include "engine/event_reader.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -26,30 +27,6 @@ constexpr int send_buffer = 64 * 1024;
 
 constexpr std::string_view head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
-
-// The stored events above `after`; an error while the store is not usable.
-asio::awaitable<Result<Events>> stored_events(engine::Engine& engine, std::uint64_t after) {
-  struct Pending {
-    explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
-    asio::steady_timer wake;
-    std::optional<Result<std::vector<store::LoggedEvent>>> found;
-  };
-  auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
-  engine.read_store([pending, after](store::Reader& reader) {
-    auto found = reader.events(after, page);
-    return [pending, found = std::move(found)]() mutable {
-      pending->found = std::move(found);
-      pending->wake.cancel();
-    };
-  });
-  while (!pending->found) co_await pending->wake.async_wait(quiet);
-  if (!*pending->found) co_return pending->found->error();
-  Events events;
-  for (store::LoggedEvent& event : **pending->found) {
-    events.push_back(std::make_shared<const store::LoggedEvent>(std::move(event)));
-  }
-  co_return events;
-}
 
 class EventStream {
  public:
@@ -98,14 +75,9 @@ class EventStream {
  private:
   // Whether there was anything to send; while the store cannot be read there is nothing, and it is tried again later.
   asio::awaitable<bool> send_page() {
-    Events events;
-    if (engine_.log().holds(after_)) {
-      events = engine_.log().above(after_, page);
-    } else {
-      auto stored = co_await stored_events(engine_, after_);
-      if (!stored) co_return false;
-      events = std::move(*stored);
-    }
+    const auto read = co_await engine::read_events(engine_, after_, page);
+    if (!read) co_return false;
+    const Events& events = *read;
     if (events.empty()) co_return false;
     if (events.front()->number != after_ + 1 && !wanted_.whole) {
       add_gap(behind_ ? "the reader was too slow: the next events are no longer stored"

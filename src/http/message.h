@@ -24,6 +24,10 @@ namespace sublet::stacks {
 class Stacks;
 }
 
+namespace sublet::events {
+class Outlets;
+}
+
 namespace sublet::http {
 
 using nlohmann::json;
@@ -33,6 +37,7 @@ struct Capabilities {
   guard::Guard* guard = nullptr;
   enforcer::Enforcer* enforcer = nullptr;
   stacks::Stacks* stacks = nullptr;
+  events::Outlets* events = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures for a collector, in Prometheus' text form. Base units; no lease, pid, path or command in a label, so that the
 // number of series is bounded by that of cards, accounts and words.
+#include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/resources.h"
 #include "stacks/stacks.h"
@@ -46,6 +47,7 @@ class Page {
 };
 
 double count(Bytes bytes) { return static_cast<double>(bytes.count); }
+double seconds(Duration time) { return std::max(std::chrono::duration<double>(time).count(), 0.0); }
 
 // Free memory may be negative if more is used than was leased; it is reported as zero.
 void gpus(Page& page, const engine::Engine& engine) {
@@ -92,12 +94,18 @@ void leases(Page& page, const engine::Engine& engine) {
                                        {core::Tier::standard, 0},
                                        {core::Tier::batch, 0},
                                        {core::Tier::spot, 0}};
-  std::map<std::string, double> held;  // by labels
+  std::map<core::Tier, double> longest = waiting;  // seconds
+  double parked = 0;                               // seconds
+  std::map<std::string, double> held;              // by labels
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
     // Leases that wait to grow or to resume are counted too.
-    if (engine.state().queue().contains(id)) ++waiting[lease.tier];
+    if (engine.state().queue().contains(id)) {
+      ++waiting[lease.tier];
+      longest[lease.tier] = std::max(longest[lease.tier], seconds(engine.now() - lease.waits_since()));
+    }
+    if (lease.parked_at) parked = std::max(parked, seconds(engine.now() - *lease.parked_at));
     if (!lease.reserves()) continue;
     for (const std::string& device : lease.devices) {
       std::string labels = fmt::format("tenant=\"{}\",user=\"{}\",gpu=\"{}\"", escaped(lease.tenant),
@@ -116,6 +124,12 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [tier, number] : waiting) {
     page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), number);
   }
+  page.metric("sublet_queue_longest_wait_seconds", "gauge", "Longest present wait in the queue, by tier");
+  for (const auto& [tier, longest_wait] : longest) {
+    page.sample(fmt::format("tier=\"{}\"", core::to_string(tier)), longest_wait);
+  }
+  page.single("sublet_paused_longest_seconds", "gauge", "How long the lease has been paused that is paused longest",
+              parked);
   page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; for a paused lease, its residue");
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }
@@ -200,6 +214,20 @@ void stacks_by_state(Page& page, const stacks::Stacks& stacks) {
   for (const auto& [state, number] : by_state) page.sample(fmt::format("state=\"{}\"", state), number);
 }
 
+// No series without targets.
+void targets(Page& page, const events::Outlets& outlets) {
+  const auto counts = outlets.counts();
+  if (counts.empty()) return;
+  page.metric("sublet_events_delivered_total", "counter", "Events that a target took, or that were lost to it");
+  for (const auto& [name, count] : counts) {
+    page.sample(fmt::format("target=\"{}\",result=\"sent\"", escaped(name)), static_cast<double>(count.sent));
+    page.sample(fmt::format("target=\"{}\",result=\"dropped\"", escaped(name)), static_cast<double>(count.dropped));
+  }
+  page.metric("sublet_events_behind", "gauge", "Events that were not looked at yet, by target");
+  for (const auto& [name, count] : counts)
+    page.sample(fmt::format("target=\"{}\"", escaped(name)), static_cast<double>(count.behind));
+}
+
 }  // namespace
 
 Reply get_metrics(Call& call) {
@@ -226,6 +254,7 @@ Reply get_metrics(Call& call) {
   pauses(page, engine);
   if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
   if (call.capabilities.stacks != nullptr) stacks_by_state(page, *call.capabilities.stacks);
+  if (call.capabilities.events != nullptr) targets(page, *call.capabilities.events);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
 

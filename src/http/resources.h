@@ -2,7 +2,7 @@
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
 // tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease),
-// stacks.cpp and stack_acquire.cpp (Docker Compose projects).
+// stacks.cpp and stack_acquire.cpp (Docker Compose projects), event_targets.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -21,6 +21,7 @@ Reply post_grant(Call& call);
 Reply delete_grant(Call& call);
 Reply get_ledger(Call& call);
 Reply get_events(Call& call);
+Reply post_event_test(Call& call);
 Reply get_report(Call& call);
 Reply get_tokens(Call& call);
 Reply post_token(Call& call);

@@ -102,6 +102,7 @@ const Row table[] = {
      R"({"subject":"user:ada","policy":"warn"})",
      {403, 403, 403, 201, 401, 403, 403, 403, 201}},
     {Method::del, "/v1/policies/POLICY", "", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
+    {Method::post, "/v1/events/targets/nosuch/test", "{}", {403, 403, 403, 404, 401, 403, 403, 403, 404}},
     {Method::get, "/v1/stacks", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::post, "/v1/stacks", R"({"path":"/opt/ADOPT"})", {403, 403, 403, 201, 401, 403, 403, 403, 201}},
     {Method::get, "/v1/stacks/STACK", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
@@ -149,7 +150,7 @@ TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
     request.path = "/v1/verdicts";
     request.query = {{"all", "true"}};
     request.peer = peer;
-    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_});
+    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
     EXPECT_EQ(std::get<Response>(reply).body.at("verdicts").size(), number) << peer.user;
   }
 }
@@ -187,7 +188,8 @@ TEST_F(Roles, WhileStacksAreOffTheirCallsSaySo) {
     request.path = row.path;
     request.peer = on_socket(0, Role::admin);
     if (*row.body != '\0') request.body = json::parse(row.body);
-    const Response response = std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_}));
+    const Response response =
+        std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_}));
     EXPECT_EQ(response.status, 503) << row.path;
     EXPECT_EQ(response.body.at("detail"), "stacks are switched off") << row.path;
     EXPECT_NE(response.body.at("hint").get<std::string>().find("stacks.enabled"), std::string::npos);
@@ -219,7 +221,7 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   request.peer = on_socket(owner_uid, Role::user);
   const auto reply = [&](const char* name, const char* value) {
     request.query = {{name, value}};
-    return dispatch(request, engine_, {&guard_, &enforcer_});
+    return dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
   };
   const std::vector<std::pair<const char*, const char*>> good{
       {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "enforcer/enforcer.h"
+#include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/admission.h"
 #include "http/resources.h"
@@ -59,7 +60,8 @@ class Roles : public testing::Test {
       : engine_(io_, store_, machine(), options()),
         guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
         enforcer_(engine_, processes_, {}),
-        stacks_(engine_, worker_, {}) {
+        stacks_(engine_, worker_, {}),
+        outlets_(io_, engine_, {}) {
     engine_.add(stacks_);
     engine_.add(guard_);
     engine_.add(enforcer_);
@@ -100,7 +102,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -168,6 +170,7 @@ class Roles : public testing::Test {
   NoProcesses processes_;
   enforcer::Enforcer enforcer_;
   stacks::Stacks stacks_;
+  events::Outlets outlets_;
   int tags_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection over a Unix socket or TCP. Only session.cpp, server.cpp and event_stream.cpp know Beast.
+// A connection over a Unix socket or TCP. Only session.cpp, server.cpp, event_stream.cpp and compatible_server.cpp know
+// Beast.
 #pragma once
 
 #include <boost/asio/as_tuple.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables: devices, processes, the ledger; and the whole at a glance.
 #include "base/text.h"
+#include "enforcer/enforcer.h"
 #include "engine/account.h"
 #include "http/query.h"
 #include "http/render.h"
-#include "enforcer/enforcer.h"
 #include "http/resources.h"
 #include "proc/container.h"
 

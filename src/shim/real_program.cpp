@@ -31,6 +31,11 @@ bool is_same_file(const std::string& a, const std::string& b) {
          first.st_ino == second.st_ino;
 }
 
+bool is_directory(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 struct Found {
   std::string path;     // "": none
   std::string blocked;  // a file that is there and cannot be executed; "": none
@@ -59,6 +64,14 @@ Error real_is_shim(const std::string& real, const std::string& name) {
                 fmt::format("name the real program: sublet shim add {} --vram SIZE --real PATH", printable(name)));
 }
 
+Error real_is_directory(std::string directory, const std::string& name) {
+  while (directory.ends_with('/')) directory.pop_back();
+  return denied(fmt::format("the real program of the shim '{}' is the directory {}", printable(name),
+                            directory.empty() ? "/" : printable(directory)),
+                fmt::format("name the program itself: sublet shim add {0} --vram SIZE --real {1}/{0}", printable(name),
+                            printable(directory)));
+}
+
 }  // namespace
 
 std::string first_in_path(const std::string& name, std::string_view path) {
@@ -69,6 +82,7 @@ Result<std::string> find_real_program(const std::string& shim, const Settings& s
   const std::string name = name_of(shim);
   if (!settings.real.empty()) {
     if (is_shim(settings.real)) return real_is_shim(settings.real, name);
+    if (is_directory(settings.real)) return real_is_directory(settings.real, name);
     const int errnum = executable(settings.real);
     if (errnum == 0) return settings.real;
     const std::string detail = fmt::format("the real program {} of the shim '{}' cannot be executed: {}",

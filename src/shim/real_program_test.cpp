@@ -86,6 +86,7 @@ TEST_F(RealProgram, IsTheNamedOne) {
   EXPECT_EQ(found("@/shims:@/a", "b/other/none"), "NotFound");
   EXPECT_EQ(found("@/shims:@/a", "shims/tool"), "Denied");
   EXPECT_EQ(found("@/shims:@/a", "sublet-shim"), "Denied");
+  EXPECT_EQ(found("@/shims:@/a", "a"), "Denied") << "a directory";
   write("b/other", 0644);
   EXPECT_EQ(found("@/shims:@/a", "b/other"), "Denied");
 }

@@ -11,6 +11,7 @@ from tests.support import contract
 from tests.support.parking import quick_checkpoints
 from tests.support.stacks import Stacks
 from tests.support.sublet import GIB, wait_until
+from tests.support.receiver import NOBODY
 from tests.support.tcp import TcpApi, start_with_tcp
 from tests.support.webhook import webhook
 
@@ -58,7 +59,7 @@ def place(start_daemon, tmp_path):
 @pytest.fixture
 def daemon(start_daemon, place):
     return start_with_tcp(start_daemon, '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "200ms"\n'
-                                        '[enforcer]\ninterval = "1s"\n' + place.section())
+                                        '[enforcer]\ninterval = "1s"\n' + place.section() + NOBODY)
 
 
 def good_calls(daemon, place, api):
@@ -152,6 +153,7 @@ def enforcement(api):
     policy = api.post("/v1/policies", {"subject": "user:nobody", "policy": "warn"})
     assert approval.status == policy.status == 201
     rules = api.get("/v1/enforcer")
+    assert api.post("/v1/events/targets/nobody/test", {})["sent"] is False
     assert [(rule["id"], rule["subject"]) for rule in rules["approvals"]] == [(approval["id"], "unit:serve.service")]
     assert [(rule["id"], rule["policy"]) for rule in rules["policies"]] == [(policy["id"], "warn")]
     assert api.call("DELETE", f"/v1/approvals/{policy['id']}").status == 404, "it is a policy"
@@ -268,6 +270,7 @@ def bad_calls(api, ended, active):
     for body in ({"policy": "kill"}, {}, {"subject": "unit:serve", "policy": "enforce"}):
         assert api.post("/v1/policies", {"subject": "user:nobody", **body}).status == 400
     assert api.call("DELETE", "/v1/tokens/token-99").status == 404
+    assert api.post("/v1/events/targets/nosuch/test", {}).status == 404
     assert api.call("DELETE", "/v1/tokens/token-99", Idempotency_Key="x" * 129).status == 400
     assert api.post("/v1/leases", ASK, Idempotency_Key="once").status in (201, 202)
     for method, path, _ in contract.operations():

@@ -7,6 +7,7 @@ import time
 import yaml
 
 from tests.support.contract import ROOT
+from tests.support.receiver import NOBODY
 from tests.support.sublet import GIB, wait_until
 from tests.support.webhook import webhook
 
@@ -44,16 +45,19 @@ NAMES = {
     "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
     "sublet_gpu_memory_total_bytes": {"gpu", "name"}, "sublet_gpu_known": {"gpu"},
     "sublet_gpu_reading_age_seconds": {"gpu"}, "sublet_leases": {"state"}, "sublet_queue_length": {"tier"},
+    "sublet_queue_longest_wait_seconds": {"tier"}, "sublet_paused_longest_seconds": set(),
     "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
+    "sublet_events_delivered_total": {"target", "result"}, "sublet_events_behind": {"target"},
     "sublet_limit_violations_total": {"gpu"}, "sublet_guard_programs": {"state"},
 }
 ELSEWHERE = {"sublet_stacks": {"state"}}  # test_stacks.py: only with stacks
 
 
-def test_every_name_and_label_is_a_promised_one(daemon):
+def test_every_name_and_label_is_a_promised_one(start_daemon):
+    daemon = start_daemon(config='[gpu]\ninterval_idle = "1s"\n' + NOBODY)
     api = daemon.api()
     api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     ended = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})

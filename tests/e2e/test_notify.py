@@ -36,14 +36,16 @@ def test_a_command_runs_after_the_wait(daemon, full, tmp_path):
 
 def test_a_desktop_notice(daemon, full, tmp_path):
     told = tmp_path / "told"
-    (tmp_path / "notify-send").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}.new; mv {told}.new {told}\n')
+    (tmp_path / "notify-send").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" "$SUBLET_WAITED_SECONDS" > {told}.new; mv {told}.new {told}\n')
     (tmp_path / "notify-send").chmod(0o755)
     env = daemon.env()
     env["PATH"] = f"{tmp_path}:{env['PATH']}"
     finish(run(daemon, "--notify", "--notify-after", "1ms", env=env), full)
     words = wait_file(told, "train").splitlines()
     assert words[:3] == ["--app-name=Sublet", "--", "train starts"]
-    assert "got 3.0 GiB after" in words[3]
+    waited = "less than a second" if words[4] == "0" else f"{words[4]} s"
+    assert f"got 3.0 GiB after {waited} in the queue" in words[3], "the text and the variable agree"
 
 
 @pytest.mark.parametrize("flag, text", [("--notify=exit 3", "exit status 3"), ("--notify=kill -9 $$", "signal 9"),

@@ -9,6 +9,7 @@ import pytest
 from tests.support import contract
 from tests.support.parking import quick_checkpoints
 from tests.support.stacks import Stacks
+from tests.support.receiver import NOBODY
 from tests.support.sublet import GIB, wait_until
 from tests.support.webhook import webhook
 
@@ -225,6 +226,11 @@ def set_policy(scene):
     return "/v1/policies", POLICY, dict(POLICY, policy="observe")
 
 
+@of("POST /v1/events/targets/{name}/test")
+def send_test_event(scene):
+    return "/v1/events/targets/nobody/test", {}, {"another": "body"}
+
+
 @of("DELETE /v1/policies/{id}")
 def remove_policy(scene):
     return f"/v1/policies/{scene.api.post('/v1/policies', POLICY)['id']}", None, None
@@ -305,7 +311,7 @@ def done(api):
 
 @pytest.mark.parametrize("call, make", MAKERS, ids=[make.__name__ for _, make in MAKERS])
 def test_a_retry_is_answered_the_same_and_done_once(start_daemon, place, call, make):
-    daemon = start_daemon(config=QUICK + (place.section() if "/v1/stacks" in call else ""))
+    daemon = start_daemon(config=QUICK + (place.section() if "/v1/stacks" in call else "") + NOBODY)
     quick_checkpoints(daemon)
     with webhook() as hook, webhook(at_once=False) as late_hook:
         scene = Scene(daemon, hook, late_hook, place)

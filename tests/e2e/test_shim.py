@@ -281,7 +281,8 @@ def test_inside_a_lease_no_daemon_is_needed(home):
 
 @pytest.mark.parametrize("policy", ["run", "wait", "fail"])
 def test_a_refusal_is_not_an_absent_daemon(home, policy):
-    home.add("tool", "--vram", "64GiB", "--if-absent", policy)
+    absent = home.env(SUBLET_HOST="unix:///nowhere")  # the daemon would refuse the size already
+    home.add("tool", "--vram", "64GiB", "--if-absent", policy, env=absent)
     done = home.call("tool", input="", check=None)
     assert done.returncode not in (0, 69) and done.stdout == "" and "64" in done.stderr
 
@@ -341,7 +342,7 @@ def snippets():
 
 
 def test_the_snippets_of_the_document(start_daemon, tmp_path):
-    home = Home(tmp_path, start_daemon("1x4GiB"))
+    home = Home(tmp_path, start_daemon("1x24GiB"))
     folder = installation(tmp_path / "usr")
     for name in ("ffmpeg", "whisper", "blender"):
         home.program(name, 'echo "$0 has ${SUBLET_LEASE:-no lease}"')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sublet shim add|ls|rm|doctor`. None of them needs a daemon."""
+"""`sublet shim add|ls|rm|doctor`. None of them needs a daemon; one that answers knows the largest size."""
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import tempfile
 import pytest
 
 from tests.support.shims import Home, installation
-from tests.support.sublet import BIN
+from tests.support.sublet import BIN, Daemon
 
 NOBODY = 65534
 
@@ -62,6 +63,7 @@ def test_the_data_directory_of_the_user_counts(home):
     (["tool", "--if-absent", "perhaps"], 2, "run, wait, fail"), (["no-such-tool"], 4, "PATH has no program"),
     (["tool", "--real", "/no/such/tool"], 4, "cannot be executed"),
     (["tool", "--real", "/etc/passwd"], 77, "Permission"),
+    (["tool", "--real", "/usr/bin/"], 77, "is the directory /usr/bin\n"),
     (["tool", "--real", str(BIN / "sublet-shim")], 77, "is a shim itself")])
 def test_add_refuses(home, words, status, text):
     done = home.add(*words, check=status)
@@ -219,6 +221,25 @@ def test_doctor_finds(home, spoil, name, text):
     [shim] = json.loads(home.cli("shim", "ls", "--json").stdout)["shims"]
     assert name in [problem["name"] for problem in shim["problems"]]
     assert f" {name}" in home.cli("shim", "ls").stdout
+
+
+# ------------------------------------------------------------------------------------------ sizes
+
+def test_a_size_that_no_device_has_is_refused_at_once(home):
+    home.add("tool", "--vram", "1TiB")
+    with contextlib.closing(Daemon("1x4GiB").start()) as daemon:
+        env = home.env(SUBLET_HOST=daemon.env()["SUBLET_HOST"])
+        found = findings(home, env=env, check=1)["size", "fail"]
+        assert "the shim 'tool' is too large" in found["text"] and "1.0 TiB" in found["text"]
+        assert "--vram SIZE" in found["hint"] and ("shim", "ok") not in findings(home, env=env, check=1)
+        before = (home.shims / ".tool.shim").read_text()
+        assert "1.0 TiB" in home.add("tool", "--vram", "1TiB", env=env, check=None).stderr
+        home.add("other", "--vram", "5GiB", "--real", home.real / "tool", env=env, check=None)
+        assert (home.shims / ".tool.shim").read_text() == before and not (home.shims / "other").exists()
+        home.add("tool", "--vram", "2GiB", env=env)
+        assert set(findings(home, env=env)) == {("path", "ok"), ("shim", "ok")}
+        assert daemon.leases(all=True) == []
+    assert set(findings(home, env=env)) == {("path", "ok"), ("shim", "ok")}, "a daemon that is gone tells no size"
 
 
 # ------------------------------------------------------------------------------------------ the system's shims

@@ -2,6 +2,7 @@
 """%sublet and %%sublet in IPython without a browser. Each cell runs in a context of its own, as in a kernel."""
 import contextvars
 import os
+import re
 import signal
 import threading
 import types
@@ -90,11 +91,31 @@ def test_an_error_of_the_cell_leaves_it_once(shell, place, capsys):
 @pytest.mark.parametrize("line, part", [
     ("%sublet 1GiB --frob", "--frob"), ("%sublet --tier batch", "needs a size"), ("%sublet 'a", "No closing quotation"),
     ("%%sublet\npass", "needs a size"), ("%%sublet 1GiB --pause it\npass", "no --pause"),
-    ("%sublet 1GiB --pause nothing", "no object of this name")])
+    ("%sublet 1GiB --pause nothing", "no object of this name"),
+    ("%sublet --min-vram 1GiB", "--min-vram needs a size"), ("%sublet 1GiB --residue 1MiB", "--residue needs --pause"),
+    ("%sublet 1GiB --no-wait --timeout 3", "exclude each other")])
 def test_a_wrong_line_is_refused_with_the_usage(shell, place, line, part):
     error = shell.error(line)
     assert type(error).__name__ == "UsageError" and part in str(error)
     assert place.leases() == []
+
+
+def test_an_error_of_the_magic_is_one_line(shell, place, capsys):
+    """Not the traceback of the package, and with a hint in the words of the notebook."""
+    lines = []
+    for text in ("%sublet 1TiB", "%%sublet 1TiB\npass", "%sublet 8Frob"):
+        assert isinstance(shell.error(text), sublet.SubletError)
+        lines.append(capsys.readouterr().out.strip())
+    assert lines[0].startswith("TooLarge: the lease needs 1.0 TiB") and lines[0].endswith("or less"), lines
+    assert lines[1] == lines[0] and lines[2].startswith("BadRequest: the size '8Frob'")
+    assert not any("\n" in line for line in lines)
+    with sublet.lease("3GiB") as other:
+        contextvars.Context().run(shell.ipython.run_cell, "%sublet 2GiB --no-wait")
+        assert other.held
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("Memory: ") and line.endswith("; leave out --no-wait, or ask for less") and "\n" not in line
+    assert isinstance(shell.error("import sublet\nsublet.lease('1TiB').acquire()"), sublet.TooLarge)
+    assert "Traceback" in capsys.readouterr().out, "an error of the cell itself has its traceback"
 
 
 def test_help_and_wrong_sizes(shell, place, capsys):
@@ -259,16 +280,18 @@ def test_the_cell_that_loads_the_extension_is_not_disturbed_either(shell, place)
 
 def test_an_interrupted_cell_does_not_run_during_a_pause(shell, place, aside, capsys):
     place.daemon.cli("pause", "mine", check=0)
-    main = threading.main_thread().ident
+    main, told = threading.main_thread().ident, []
 
     def interrupt():
-        wait_until(lambda: "is paused" in capsys.readouterr().out, "the cell waits")
+        wait_until(lambda: told.append(capsys.readouterr().out) or "is paused" in "".join(told), "the cell waits")
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     assert "paused" in str(shell.error("ran = True"))
     thread.join()
+    assert re.search(r"lease-\d+ is paused: .+\. The cell starts when it is resumed", "".join(told)), told
+    assert "`!sublet resume" in (shell.error("%sublet 4GiB")._render_traceback_())[0]
     assert "ran" not in shell.ipython.user_ns and state(place) == "paused"
     refused = shell.error("%sublet release")
     assert isinstance(refused, sublet.InUse) and "sublet resume" in refused.hint and state(place) == "paused"

@@ -100,7 +100,7 @@ def test_the_notebook_steps_aside_between_cells(kernel, place):
                 "    def on_resume(self): self.calls.append('resume')\naside = Aside()")
     kernel.cell("%sublet 3GiB --tier batch --tag mine --pause aside --pausable cooperative")
     place.daemon.cli("pause", "mine", check=0)
-    assert "paused" in kernel.cell("%sublet")[0][1], "a cell of %sublet lines does not wait"
+    assert "paused: " in kernel.cell("%sublet")[0][1], "a cell of %sublet lines does not wait"
     kernel.begin("aside.calls")
     resume = threading.Thread(target=lambda: place.daemon.cli("resume", "mine", check=0))
     resume.start()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every Python snippet of docs/python.md runs against a daemon with a simulated card. Snippets for PyTorch and IPython
-are run by tests/heavy.
+"""Every Python snippet of docs/python.md and the READMEs runs against a daemon with a simulated card. Snippets for
+PyTorch and IPython are run by tests/heavy.
 """
 import sys
 
@@ -8,11 +8,12 @@ import pytest
 
 from tests.support.python_place import snippets
 
-SNIPPETS = snippets("python", without="torch")
+SNIPPETS = [snippet for document in ("docs/python.md", "python/README.md", "README.md")
+            for snippet in snippets("python", without="torch", document=document)]
 
 
 def test_there_are_snippets():
-    assert len(SNIPPETS) >= 8
+    assert len(SNIPPETS) >= 9
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))

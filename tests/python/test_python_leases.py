@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leases as context managers and decorators: what they reserve, show and give back."""
+import datetime
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ def test_a_lease_reserves_its_memory_and_gives_it_back(place):
         assert shown["state"] == "active" and shown["consumer"] == "embed" and shown["tier"] == "interactive"
         assert shown["owner"] == {"kind": "process", "pid": os.getpid(), "keeper_pid": None}
         assert list(lease.devices) == shown["devices"] and lease.device == shown["devices"][0]
+        assert lease.device_names == ("gpu0",)
         assert lease.held and not lease.nested and lease.refresh()["id"] == lease.id
         assert sublet.current() is lease
     assert sublet.current() is None
@@ -169,6 +171,9 @@ def test_why_tells_the_decisions(place):
     with sublet.lease("1GiB") as lease:
         why = lease.why()
         assert why.state == "active" and why.reasons[-1].code == "granted" and "granted 1.0 GiB" in str(why)
+        age = datetime.datetime.now(datetime.timezone.utc) - why.reasons[-1].when
+        assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
+        assert re.search(r"^ *\d+[sm] ago  granted", str(why), re.M), str(why)
 
 
 # --- nesting ---
@@ -184,14 +189,15 @@ def test_a_nested_lease_uses_the_outer_lease(place):
         with pytest.raises(sublet.TooLarge) as refused:
             sublet.lease("3GiB").acquire()
         assert outer.id in refused.value.message and "resize" in refused.value.hint
-        assert refused.value.numbers == {"vram_bytes": 3 * GIB, "outer_bytes": 2 * GIB}
+        assert refused.value.numbers == {"asked_bytes": 3 * GIB, "most_bytes": 2 * GIB}
         with sublet.lease("3GiB", min_vram="1GiB") as smaller:
             assert smaller.vram_bytes == 2 * GIB
         outer.resize("3GiB")
         with sublet.lease("3GiB"):
             pass
-        with pytest.raises(sublet.TooLarge):
+        with pytest.raises(sublet.TooLarge) as refused:
             sublet.lease("1GiB", gpus=2).acquire()
+        assert refused.value.numbers == {"asked_devices": 2, "most_devices": 1}
 
 
 def test_a_lease_inside_sublet_run_uses_its_lease(place):
@@ -202,7 +208,7 @@ def test_a_lease_inside_sublet_run_uses_its_lease(place):
             "except sublet.TooLarge as error: print(error.hint)\n")
     done = place.daemon.cli("run", "-q", "--vram", "2GiB", "--", sys.executable, "-c", text, check=0,
                             PYTHONPATH=place.env()["PYTHONPATH"])
-    assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or resize first: .*lease-1 SIZE\n", done.stdout)
+    assert re.fullmatch(r"lease-1 True\nask for 2.0 GiB or less, or resize it first: .*lease-1 SIZE\n", done.stdout)
 
 
 def test_a_lease_inside_an_ended_lease_is_refused(place):

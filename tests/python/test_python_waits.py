@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import sublet
+from sublet import _wait
 from tests.support.python_place import CONFIG
 from tests.support.sublet import GIB, wait_until
 
@@ -38,13 +39,33 @@ def test_a_waiting_lease_tells_its_progress(full):
         assert lease.refresh()["state"] == "active", "the offer is claimed"
     first = told[0]
     assert first.lease == lease.id and first.place == 1 and 0 < first.short_bytes <= 2 * GIB and first.device
-    assert "holder" in first.holders and "place 1" in str(first) and "short" in str(first)
+    assert first.device_name == "gpu0" and " short on gpu0 · start" in str(first) and first.basis in str(first)
+    assert "holder" in first.holders and "place 1" in str(first) and first.fits_bytes == 0
+
+
+WAITING = {"id": "lease-7", "state": "queued", "queue": {
+    "place": 1, "short_bytes": GIB, "device": "GPU-0123456789", "free_bytes": 2 * GIB - 1, "unleased_bytes": 2 * GIB,
+    "holders": [{"lease": None, "what": "process 12", "bytes": 2 * GIB}], "reserved_for": None, "eta_seconds": 125,
+    "basis": "as usual"}}
+
+
+@pytest.mark.parametrize("change, names, text", [
+    ({}, {"GPU-0123456789": "gpu0"}, "1.0 GiB short on gpu0 · starts in about 2 min 5 s · held by process 12 2.0 GiB · "
+                                     "1.9GiB or less would fit now, and min_vram= accepts a smaller lease · as usual"),
+    ({"eta_seconds": None, "unleased_bytes": 0, "basis": ""}, {},
+     "1.0 GiB short on GPU-01234567 · start unknown · held by process 12 2.0 GiB"),
+    ({"eta_seconds": 0, "short_bytes": 0, "reserved_for": "lease-3"}, {},
+     "starts at once · memory is reserved for lease-3 · as usual")])
+def test_the_line_of_a_wait_has_the_words_of_the_command_line(change, names, text):
+    document = {**WAITING, "queue": {**WAITING["queue"], **change}}
+    assert str(_wait.waiting_of(document, 3.0, names)) == f"lease-7 waits: place 1 · {text}"
 
 
 def test_a_lease_that_may_not_wait_is_refused(full):
     with pytest.raises(sublet.WouldWait) as refused:
         sublet.lease("2GiB", wait=False).acquire()
-    assert refused.value.code == "Memory" and refused.value.status == 409 and refused.value.hint
+    assert refused.value.code == "Memory" and refused.value.status == 409
+    assert refused.value.hint == "leave out wait=False, or ask for less"
     numbers = refused.value.numbers
     assert numbers["asked_bytes"] == 2 * GIB
     assert numbers["short_bytes"] == 2 * GIB - numbers["free_bytes"] > 0
@@ -55,6 +76,7 @@ def test_a_timeout_withdraws_the_request(full):
     with pytest.raises(sublet.WaitTimeout) as gave_up:
         sublet.lease("2GiB", timeout=0.2).acquire()
     assert gave_up.value.numbers["place"] == 1 and gave_up.value.numbers["short_bytes"] > 0
+    assert gave_up.value.message.startswith("gave up after ") and "short on gpu0" in gave_up.value.message
     assert isinstance(gave_up.value, TimeoutError) and len(full.leases()) == 1
 
 
@@ -124,9 +146,9 @@ def test_a_terminal_gets_one_line_that_is_written_anew(full):
     child = full.python(WAITER, stderr=slave, more={"TERM": "xterm"})
     os.close(slave)
     seen = ""
-    while "place 1" not in seen:
+    while "short on gpu0" not in seen:
         seen += os.read(master, 4096).decode()
-    assert seen.startswith("\r") and "\n" not in seen and "held by lease-1" in seen
+    assert seen.startswith("\r") and "\n" not in seen and "place 1" in seen
     free(full)
     assert child.stdout.readline() == "granted\n"
     while not seen.endswith("\r\x1b[K"):

@@ -13,9 +13,9 @@ CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[device]\nhe
 SHOWN = ("SUBLET_HOST", "SIMGPU_DIR", "LD_LIBRARY_PATH", "PATH")
 
 
-def snippets(language, only="", without=None):
-    """Returns the snippets of docs/python.md in the language that contain `only` and not `without`."""
-    text = (ROOT / "docs/python.md").read_text()
+def snippets(language, only="", without=None, document="docs/python.md"):
+    """Returns the snippets of the document in the language that contain `only` and not `without`."""
+    text = (ROOT / document).read_text()
     found = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
     return [snippet for snippet in found if only in snippet and (without is None or without not in snippet)]
 

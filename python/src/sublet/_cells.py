@@ -24,8 +24,8 @@ RETRY_SECONDS = 1.0  # after an on_resume that raised
 class Cells:
     """Tells when a cell runs. The hooks are called by the thread that runs the cells."""
 
-    def __init__(self, shell: Any, enter: Callable[[], None]) -> None:
-        self._shell, self._enter = shell, enter
+    def __init__(self, shell: Any, enter: Callable[[], None], pause_text: Callable[[], str]) -> None:
+        self._shell, self._enter, self._pause_text = shell, enter, pause_text
         self._turn = threading.Lock()  # held by a running cell, or by a pause
         self._depth = 0  # of cells that run cells
         self._mine = False  # a cell holds the lock
@@ -57,8 +57,8 @@ class Cells:
 
     def _wait(self) -> None:
         if not self._turn.acquire(blocking=False):
-            print("The lease of the notebook is paused. The cell starts when it is resumed.", flush=True)
             try:
+                print(self._pause_text(), flush=True)
                 self._turn.acquire()
             except KeyboardInterrupt:
                 rejected = importlib.import_module("IPython.core.error").InputRejected

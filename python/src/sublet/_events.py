@@ -107,8 +107,10 @@ class Events(Iterator[Event]):
                 if not self._met:
                     raise unavailable(self._endpoint, problem) from None
                 if self._patience is not None and time.monotonic() - began > self._patience:
-                    raise Disconnected(f"the daemon at {self._endpoint.url} went away",
-                                       "start it again, then continue with events(since=last_id)") from None
+                    waited = time.monotonic() - began
+                    raise Disconnected(f"the daemon at {self._endpoint.url} went away, and was not back after "
+                                       f"{waited:.0f} s", "start it again, then continue with events(since=last_id)",
+                                       {"waited_seconds": waited}) from None
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

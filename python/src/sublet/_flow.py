@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ._aio import AsyncClient
 from ._http import Call, Client, Retry
-from ._size import format_size
+from ._size import format_duration, format_size
 from ._wait import Line, Waiting, waiting_of
 from .errors import ClientError, Refusal, Stale, SubletError, Unavailable, WaitTimeout, ended_error
 
@@ -58,6 +58,11 @@ class Wish:
 
     timeout: Optional[float]  # seconds; None: without end
     on_wait: Optional[OnWait]  # None: the line on a terminal
+
+
+def device_names(answer: Mapping[str, Any]) -> Dict[str, str]:
+    """Reads the answer of /v1/devices. Returns names such as "gpu0" by UUID."""
+    return {str(device["uuid"]): str(device["id"]) for device in answer["devices"]}
 
 
 def path_of(lease: str, action: str = "") -> str:
@@ -115,26 +120,50 @@ class _Waits:
         self._wish = wish
         self._began = time.monotonic()
         self._line = Line() if wish.on_wait is None and Line.is_live() else None
+        self._names: Optional[Dict[str, str]] = None  # of the devices, once they are needed
+        self.watched = wish.on_wait is not None or self._line is not None
 
-    def wait(self, document: Document, token: str) -> Flow[Document]:
+    def left(self) -> float:
+        """Returns the seconds until the deadline; infinite without one."""
         waited = time.monotonic() - self._began
-        waiting = waiting_of(document, waited)
-        left = LOOK_SECONDS if self._wish.timeout is None else self._wish.timeout - waited
-        if left <= 0:
-            raise WaitTimeout(f"gave up after {waited:.1f} s: {waiting}", "give a longer timeout, or ask for less",
-                              {"waited_seconds": waited, "place": waiting.place, "short_bytes": waiting.short_bytes,
-                               "eta_seconds": waiting.eta_seconds})
+        return float("inf") if self._wish.timeout is None else self._wish.timeout - waited
+
+    def tell(self, document: Document) -> Flow[None]:
+        """Tells the state of the wait. Raises `WaitTimeout` after the deadline."""
+        over = self.left() <= 0
+        if not over and not self.watched:
+            return
+        if self._names is None:
+            self._names = {}
+            with contextlib.suppress(SubletError):
+                self._names = device_names((yield Call("GET", "/v1/devices")))
+        waiting = waiting_of(document, time.monotonic() - self._began, self._names)
+        if over:
+            raise _gave_up(waiting, document)
         if self._wish.on_wait is not None:
             yield Tell(self._wish.on_wait, waiting)
         if self._line is not None:
             self._line.show(waiting)
-        watched = self._wish.on_wait is not None or self._line is not None
-        looked: Document = yield Look(document["id"], token, min(left, PROGRESS_SECONDS if watched else LOOK_SECONDS))
+
+    def wait(self, document: Document, token: str) -> Flow[Document]:
+        yield from self.tell(document)
+        seconds = min(self.left(), PROGRESS_SECONDS if self.watched else LOOK_SECONDS)
+        looked: Document = yield Look(document["id"], token, max(0.0, seconds))
         return looked
 
     def done(self) -> None:
         if self._line is not None:
             self._line.clear()
+
+
+def _gave_up(waiting: Waiting, document: Document) -> WaitTimeout:
+    resize = document.get("resize")
+    aim = f" to grow to {format_size(resize['vram_bytes'])}" if resize else ""
+    numbers = {"waited_seconds": waiting.waited_seconds, "place": waiting.place, "short_bytes": waiting.short_bytes,
+               "eta_seconds": waiting.eta_seconds}
+    numbers = {name: number for name, number in numbers.items() if number is not None}  # the known ones
+    return WaitTimeout(f"gave up after {format_duration(waiting.waited_seconds)}{aim}: {waiting}",
+                       "give a longer timeout, or ask for less", numbers)
 
 
 def resize(lease: str, token: str, size: int, queue: bool, wish: Wish) -> Flow[Document]:
@@ -143,22 +172,13 @@ def resize(lease: str, token: str, size: int, queue: bool, wish: Wish) -> Flow[D
     document: Document = yield call
     if not document["resize"]:
         return document
-    began = time.monotonic()
     before = document["vram_bytes"]
-    line = Line() if wish.on_wait is None and Line.is_live() else None
+    waits = _Waits(wish)
     try:
         while document["resize"]:
-            waited = time.monotonic() - began
-            waiting = waiting_of(document, waited)
-            if wish.timeout is not None and waited >= wish.timeout:
-                raise WaitTimeout(f"{lease} did not grow to {format_size(size)} within {waited:.1f} s",
-                                  "give a longer timeout, or ask for less", {"waited_seconds": waited})
-            if wish.on_wait is not None:
-                yield Tell(wish.on_wait, waiting)
-            if line is not None:
-                line.show(waiting)
+            yield from waits.tell(document)
             # The same request again waits for the size; its answer has the place.
-            seconds = PROGRESS_SECONDS if wish.timeout is None else min(PROGRESS_SECONDS, wish.timeout - waited)
+            seconds = min(PROGRESS_SECONDS, waits.left())
             body = {"vram_bytes": size, "wait_seconds": max(1, round(seconds))}
             document = yield Call("POST", path_of(lease, "/resize"), body, lease_token=token, alone=True)
             if document["state"] == "ended":
@@ -169,8 +189,7 @@ def resize(lease: str, token: str, size: int, queue: bool, wish: Wish) -> Flow[D
                        patience=BRIEF_SECONDS, answer_seconds=BRIEF_SECONDS)
         raise
     finally:
-        if line is not None:
-            line.clear()
+        waits.done()
     return document
 
 

@@ -193,7 +193,8 @@ class Retry:
 def unavailable(endpoint: Endpoint, problem: Exception) -> DaemonUnavailable:
     """Returns the error for a daemon that was never reached."""
     start = "systemctl start subletd" if os.path.isdir("/run/systemd/system") else "subletd"
-    return DaemonUnavailable(f"no daemon answers at {endpoint.url}: {problem}",
+    reason = getattr(problem, "strerror", None) or problem
+    return DaemonUnavailable(f"no daemon answers at {endpoint.url}: {reason}",
                              f"start it with: {start}; or name another daemon: SUBLET_HOST=unix://PATH")
 
 

@@ -10,10 +10,11 @@ from typing import Any, Dict, Optional, Tuple
 
 from . import _background, _held, _outer
 from ._aio import async_client
-from ._flow import BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, drive, drive_async, path_of, resize
+from ._flow import (BRIEF_SECONDS, Document, Flow, OnWait, Wish, acquire, device_names, drive, drive_async, path_of,
+                    resize)
 from ._http import ANSWER_SECONDS, RECONNECT_SECONDS, Call, Client, client_here
 from ._pause import OnPause, OnResume, Pauses
-from ._size import Seconds, Size, format_size, parse_size, seconds_of
+from ._size import Seconds, Size, format_size_down, format_sizes_apart, lease_size, seconds_of
 from ._why import Why, why_of
 from .errors import ForkedLease, InUse, NotFound, NotHeld, PauseUnsafe, Stale, SubletError, TooLarge, ended_error
 
@@ -45,12 +46,13 @@ class Lease:
         self._entered = False  # it keeps connections of the event loop open
         self._pauses: Optional[Pauses] = None
         self._program_env: Optional[Dict[str, str]] = None
+        self._names: Optional[Tuple[str, ...]] = None
 
     def __repr__(self) -> str:
         if self._document is None:
-            return f"<sublet.Lease of {format_size(self._body['vram_bytes'])}, not acquired>"
+            return f"<sublet.Lease of {format_size_down(self._body['vram_bytes'])}, not acquired>"
         held = "held" if self._held else "given back"
-        return f"<sublet.Lease {self.id} of {format_size(self.vram_bytes)}, {held}>"
+        return f"<sublet.Lease {self.id} of {format_size_down(self.vram_bytes)}, {held}>"
 
     # --- facts ---
 
@@ -78,6 +80,14 @@ class Lease:
     def device(self) -> str:
         """UUID of the first device."""
         return self.devices[0]
+
+    @property
+    def device_names(self) -> Tuple[str, ...]:
+        """Names of the devices as the command line shows them, such as "gpu0". The first use asks the daemon."""
+        if self._names is None:
+            names = device_names(self._here().call(Call("GET", "/v1/devices")))
+            self._names = tuple(names.get(uuid, uuid) for uuid in self.devices)
+        return self._names
 
     @property
     def held(self) -> bool:
@@ -184,7 +194,7 @@ class Lease:
             document = yield from acquire(body, self._wish)
             self._token = str(document.pop("token"))
             self._document = document
-        self._pid, self._held = os.getpid(), True
+        self._pid, self._held, self._names = os.getpid(), True, None
         if not self._nested:
             _held.hold(self)
         _current.set(self)
@@ -213,14 +223,15 @@ class Lease:
         there = int(outer["vram_bytes"])
         wanted = min(wanted, max(int(self._body.get("min_vram_bytes", wanted)), there))
         if wanted > there:
-            raise TooLarge(f"the nested lease of {format_size(wanted)} is larger than {outer['id']} "
-                           f"({format_size(there)}), inside which the program runs",
-                           f"ask for {format_size(there)} or less, or resize first: sublet resize {outer['id']} SIZE",
-                           {"vram_bytes": wanted, "outer_bytes": there})
+            more, less = format_sizes_apart(wanted, there)
+            how = "sublet.current().resize(SIZE)" if self._outer is not None else f"sublet resize {outer['id']} SIZE"
+            raise TooLarge(f"the nested lease of {more} is larger than {outer['id']} ({less}), inside which the "
+                           "program runs", f"ask for {format_size_down(there)} or less, or resize it first: {how}",
+                           {"asked_bytes": wanted, "most_bytes": there})
         if int(self._body.get("devices", 1)) > len(outer["devices"]):
             raise TooLarge(f"the nested lease wants {self._body['devices']} devices, and {outer['id']}, inside which "
                            f"the program runs, has {len(outer['devices'])}", "take all devices by the outer lease",
-                           {"devices": self._body["devices"], "outer_devices": len(outer["devices"])})
+                           {"asked_devices": self._body["devices"], "most_devices": len(outer["devices"])})
         self._document, self._nested, self._nested_bytes = outer, True, wanted
 
     # --- giving it back ---
@@ -288,13 +299,13 @@ class Lease:
         `sublet.lease`. If the wait ends early, the lease keeps its present size. Raises `InUse` if the memory is in
         use, `TooLarge` for a nested lease that would outgrow the outer lease.
         """
-        drive(self._resize(parse_size(size), wait, Wish(seconds_of(timeout), on_wait)), self._here())
+        drive(self._resize(lease_size(size), wait, Wish(seconds_of(timeout), on_wait)), self._here())
 
     async def async_resize(self, size: Size, *, timeout: Optional[Seconds] = None, wait: bool = True,
                            on_wait: Optional[OnWait] = None) -> None:
         """As `resize`, without blocking the event loop."""
         client = async_client(self._here().endpoint)
-        await drive_async(self._resize(parse_size(size), wait, Wish(seconds_of(timeout), on_wait)), client)
+        await drive_async(self._resize(lease_size(size), wait, Wish(seconds_of(timeout), on_wait)), client)
 
     def _resize(self, size: int, wait: bool, wish: Wish) -> Flow[None]:
         self._must_be_held()

@@ -12,7 +12,7 @@ from . import _outer
 from ._flow import OnWait, Wish
 from ._lease import Lease
 from ._pause import OnPause, OnResume
-from ._size import Seconds, Size, parse_size, seconds_of
+from ._size import Seconds, Size, lease_size, parse_size, seconds_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_RESIDUE = 512 << 20  # a CUDA context keeps about this while its program is paused
@@ -44,10 +44,10 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
             raise TypeError(f"{word} is not callable: {callback!r}")
     if not wait and timeout is not None:
         raise ValueError("wait=False and timeout exclude each other")
-    body: Dict[str, Any] = {"vram_bytes": parse_size(vram), "consumer": name or _script_name(),
+    body: Dict[str, Any] = {"vram_bytes": lease_size(vram), "consumer": name or _script_name(),
                             "remember": name is not None, "command": _outer.command_line()}
     optional = {"tier": tier, "tag": tag, "device": None if gpu is None else str(gpu), "pausable": pausable,
-                "min_vram_bytes": None if min_vram is None else parse_size(min_vram),
+                "min_vram_bytes": None if min_vram is None else lease_size(min_vram),
                 "devices": gpus if gpus != 1 else None, "priority": priority or None,
                 "queue": None if wait else False}
     body.update({field: value for field, value in optional.items() if value is not None})

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from ._size import Seconds, Size, parse_size, seconds_of
+from ._size import Seconds, Size, lease_size, seconds_of
 from .errors import NotFound
 
 
@@ -29,7 +29,7 @@ def run(command: Sequence[Union[str, "os.PathLike[str]"]], *, vram: Optional[Siz
     if program is None:
         raise NotFound("the command `sublet` is not in PATH", "install Sublet, or add its folder to PATH")
     words: List[str] = [program, "run"]
-    given = {"--vram": None if vram is None else str(parse_size(vram)), "--tier": tier, "--name": name, "--tag": tag,
+    given = {"--vram": None if vram is None else str(lease_size(vram)), "--tier": tier, "--name": name, "--tag": tag,
              "--gpu": None if gpu is None else str(gpu), "--gpus": None if gpus == 1 else str(gpus),
              "--wait": None if timeout is None else f"{round((seconds_of(timeout) or 0.0) * 1000)}ms"}
     for flag, value in given.items():

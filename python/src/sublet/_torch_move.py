@@ -188,7 +188,7 @@ def _empty(storage: Any) -> None:
     except RuntimeError as problem:
         raise InUse(f"a tensor of {format_size(size)} on {storage.device} shares its memory with another library or "
                     f"process, and cannot move: {problem}", "leave this tensor out of offload(), or copy it first",
-                    {"bytes": size}) from problem
+                    {"used_bytes": size}) from problem
 
 
 def _bytes_of(torch: Any, storage: Any) -> Any:

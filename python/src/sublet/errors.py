@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Dict, Mapping, Optional, Type
 
+from ._hints import in_python
+
 _CLASSES: Dict[str, Type["SubletError"]] = {}
 
 
@@ -185,7 +187,7 @@ def error_of(status: int, problem: Mapping[str, Any]) -> SubletError:
     code = str(problem.get("code", "Unknown"))
     message = str(problem.get("detail") or f"the daemon answered with status {status}")
     numbers = problem.get("numbers")
-    return _CLASSES.get(code, SubletError)(message, str(problem.get("hint", "")),
+    return _CLASSES.get(code, SubletError)(message, in_python(str(problem.get("hint", ""))),
                                            numbers if isinstance(numbers, dict) else None, status, code)
 
 

@@ -10,19 +10,21 @@ import argparse
 import contextlib
 import importlib
 import shlex
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple, Union
 
 from . import _lease
 from ._cells import Cells
-from ._flow import OnWait
+from ._flow import BRIEF_SECONDS, OnWait, path_of
+from ._hints import NOTEBOOK, in_python
+from ._http import Call
 from ._lease import Lease, current
 from ._make import lease as make_lease
-from ._size import format_size
+from ._size import format_size_down
 from ._status import status
-from ._wait import Line, Waiting, printable
+from ._wait import Line, Waiting, printable, waiting_of
 from .errors import InUse, LeaseEnded, SubletError
 
-_NEW_ONLY = ("tier", "name", "tag", "gpu", "gpus", "pausable", "pause", "residue")
+_NEW_ONLY = ("tier", "name", "tag", "gpu", "gpus", "min_vram", "pausable", "pause", "residue")
 _USAGE = "%sublet [SIZE | release] [--tier TIER] [--pause NAME] ...; %sublet --help tells all options"
 
 
@@ -55,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tag", help="a name for this lease")
     parser.add_argument("--gpu", help="the device, such as gpu0")
     parser.add_argument("--gpus", type=int, help="the number of devices")
-    parser.add_argument("--timeout", type=float, help="seconds to wait at most")
+    parser.add_argument("--min-vram", metavar="SIZE", help="a smaller size that is accepted now")
+    parser.add_argument("--timeout", metavar="TIME", help="the longest wait, such as 90 or 5m")
     parser.add_argument("--no-wait", action="store_true", help="fail instead of waiting")
     parser.add_argument("--pausable", help="auto, driver, cooperative or no")
     parser.add_argument("--pause", metavar="NAME", help="an object of the notebook with the callbacks on_pause and "
@@ -77,7 +80,7 @@ class _Progress:
     def _waits(self, waiting: Waiting) -> None:
         place = (waiting.place, waiting.short_bytes, waiting.holders)
         if self._rewrites or place != self._place:
-            self.say(str(waiting))
+            self.say(in_python(str(waiting), NOTEBOOK))
         self._place = place
 
     def say(self, text: str) -> None:
@@ -107,7 +110,7 @@ class Notebook:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._lease: Optional[Lease] = None
-        self._cells = Cells(shell, self._enter_cell)
+        self._cells = Cells(shell, self._enter_cell, self._pause_text)
 
     @property
     def lease(self) -> Optional[Lease]:
@@ -119,6 +122,20 @@ class Notebook:
         if self.lease is not None and current() is None:
             _lease._current.set(self._lease)
 
+    def _pause_text(self) -> str:
+        """Tells a cell that must wait why, and for how long."""
+        text = "The lease of the notebook is paused. The cell starts when it is resumed"
+        with contextlib.suppress(SubletError, OSError):
+            assert self._lease is not None
+            call = Call("GET", path_of(self._lease.id), patience=BRIEF_SECONDS, answer_seconds=BRIEF_SECONDS)
+            document = self._lease._here().call(call)
+            if document["pause"]:
+                text = f"{self._lease.id} is paused: {document['pause']['reason']}. The cell starts when it is resumed"
+            if document["queue"]:
+                waiting = waiting_of(document, 0.0, {})
+                text += f", {waiting.start}" + (f" · held by {waiting.holders}" if waiting.holders else "")
+        return printable(f"{text}.")
+
     def unload(self) -> None:
         """Gives the lease back and leaves the shell as it was."""
         self._cells.close()
@@ -128,21 +145,35 @@ class Notebook:
 
     def magic(self, line: str, cell: Optional[str] = None) -> None:
         """Takes, resizes, shows or gives back the lease of the notebook: %sublet --help."""
+        if cell is None:
+            with _told_in_one_line():
+                self._line(line)
+        else:
+            self._run_cell(line, cell)
+
+    def _parse(self, line: str) -> Optional[argparse.Namespace]:
+        """Returns None if the help was shown."""
         try:
             wish = _parser().parse_args(shlex.split(line))
         except _HelpShown:
-            return
+            return None
         except ValueError as problem:  # an open quotation mark
             raise _usage_error(f"{problem}. Usage: {_USAGE}") from None
-        if cell is not None:
-            self._run_cell(wish, cell)
-        elif wish.size == "release":
+        if wish.no_wait and wish.timeout is not None:
+            raise _usage_error("--no-wait and --timeout exclude each other")
+        return wish
+
+    def _line(self, line: str) -> None:
+        wish = self._parse(line)
+        if wish is None:
+            return
+        if wish.size == "release":
             self._refuse_in_pause()
             self._release()
         elif wish.size is None:
-            given = [name for name in (*_NEW_ONLY, "timeout") if getattr(wish, name) is not None]
+            given = _given(wish, (*_NEW_ONLY, "timeout"))
             if given:
-                raise _usage_error(f"--{given[0]} needs a size. Usage: {_USAGE}")
+                raise _usage_error(f"{given[0]} needs a size. Usage: {_USAGE}")
             self._show()
         elif self._living() is not None:
             self._resize(wish)
@@ -156,10 +187,13 @@ class Notebook:
     def _take(self, wish: argparse.Namespace) -> Tuple[Lease, _Progress]:
         progress = _Progress(self._shell)
         options: Dict[str, Any] = {name: getattr(wish, name) for name in
-                                   ("tier", "name", "tag", "gpu", "gpus", "timeout", "pausable", "residue")
+                                   ("tier", "name", "tag", "gpu", "gpus", "min_vram", "pausable", "residue")
                                    if getattr(wish, name) is not None}
+        options["timeout"] = _timeout_of(wish)
         if wish.pause is not None:
             options.update(self._callbacks(wish.pause))
+        elif wish.residue is not None:
+            raise _usage_error("--residue needs --pause: only a lease with callbacks keeps bytes during a pause")
         lease = make_lease(wish.size, wait=not wish.no_wait, on_wait=progress.on_wait, **options)
         with progress.told():
             lease.acquire()
@@ -174,21 +208,25 @@ class Notebook:
     def _resize(self, wish: argparse.Namespace) -> None:
         lease = self._lease
         assert lease is not None
-        given = [name for name in _NEW_ONLY if getattr(wish, name) is not None]
+        given = _given(wish, _NEW_ONLY)
         if given:
-            raise _usage_error(f"the notebook holds {lease.id}, and --{given[0]} is for a new lease. "
+            raise _usage_error(f"the notebook holds {lease.id}, and {given[0]} is for a new lease. "
                                "First give it back: %sublet release")
         progress = _Progress(self._shell)
         with progress.told():
-            lease.resize(wish.size, timeout=wish.timeout, wait=not wish.no_wait, on_wait=progress.on_wait)
+            lease.resize(wish.size, timeout=_timeout_of(wish), wait=not wish.no_wait, on_wait=progress.on_wait)
         progress.say(_text(lease))
 
-    def _run_cell(self, wish: argparse.Namespace, cell: str) -> None:
-        if wish.size in (None, "release"):
-            raise _usage_error("%%sublet needs a size, such as %%sublet 8GiB")
-        if wish.pause is not None:
-            raise _usage_error("%%sublet has no --pause: a pause needs the lease of the notebook, by %sublet")
-        lease, progress = self._take(wish)
+    def _run_cell(self, line: str, cell: str) -> None:
+        with _told_in_one_line():
+            wish = self._parse(line)
+            if wish is None:
+                return
+            if wish.size in (None, "release"):
+                raise _usage_error("%%sublet needs a size, such as %%sublet 8GiB")
+            if wish.pause is not None:
+                raise _usage_error("%%sublet has no --pause: a pause needs the lease of the notebook, by %sublet")
+            lease, progress = self._take(wish)
         try:
             progress.say(_text(lease))
             with _quiet_errors(self._shell):
@@ -227,14 +265,40 @@ class Notebook:
             lease.release()
 
 
+def _given(wish: argparse.Namespace, names: Tuple[str, ...]) -> List[str]:
+    """Returns those of the flags that were given, such as "--tier"."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(wish, name) is not None]
+
+
+def _timeout_of(wish: argparse.Namespace) -> Union[float, str, None]:
+    """A bare number is seconds, as on the command line."""
+    try:
+        return None if wish.timeout is None else float(wish.timeout)
+    except ValueError:
+        return str(wish.timeout)
+
+
+@contextlib.contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """Errors of the magic itself are one line with the hint, since their traceback is that of the package."""
+    try:
+        yield
+    except (SubletError, KeyboardInterrupt) as problem:
+        text = in_python(str(problem), NOTEBOOK) or "the cell was interrupted"
+        line = printable(f"{type(problem).__name__}: {text}")
+        setattr(problem, "_render_traceback_", lambda: [line])  # IPython asks the exception for its traceback
+        raise
+
+
 def _text(lease: Lease) -> str:
     names: List[str] = list(lease.devices)
     with contextlib.suppress(SubletError, OSError):
         known = {device.uuid: f"{device.id} ({device.name})" for device in status().devices}
         names = [known.get(uuid, uuid) for uuid in lease.devices]
     document = lease._known()
-    return printable(f"{lease.id}: {format_size(lease.vram_bytes)} on {', '.join(names)}, tier {document['tier']}, "
-                     f"{document['state']}")
+    reason = f": {document['pause']['reason']}" if document["pause"] else ""
+    return printable(f"{lease.id}: {format_size_down(lease.vram_bytes)} on {', '.join(names)}, "
+                     f"tier {document['tier']}, {document['state']}{reason}")
 
 
 @contextlib.contextmanager

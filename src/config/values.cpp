@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/values.h"
+
+#include "base/text.h"
+#include "config/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace sublet::config {
+
+std::string spelled(Duration duration) {
+  static constexpr std::pair<std::int64_t, const char*> units[] = {{86'400'000'000'000, "d"},
+                                                                   {3'600'000'000'000, "h"},
+                                                                   {60'000'000'000, "m"},
+                                                                   {1'000'000'000, "s"},
+                                                                   {1'000'000, "ms"},
+                                                                   {1'000, "us"},
+                                                                   {1, "ns"}};
+  const std::int64_t ns = duration.count();
+  if (ns == 0) return "0s";
+  for (const auto& [unit, name] : units) {
+    if (ns % unit == 0) return fmt::format("{}{}", ns / unit, name);
+  }
+  return {};
+}
+
+std::string spelled(Bytes bytes) {
+  static constexpr std::pair<std::int64_t, const char*> units[] = {
+      {1LL << 40, "TiB"}, {1LL << 30, "GiB"}, {1LL << 20, "MiB"}, {1LL << 10, "KiB"}};
+  for (const auto& [unit, name] : units) {
+    if (bytes.count != 0 && bytes.count % unit == 0) return fmt::format("{}{}", bytes.count / unit, name);
+  }
+  return fmt::format("{}", bytes.count);
+}
+
+std::string spelled(std::int64_t number) { return fmt::format("{}", number); }
+
+std::string spelled(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string spelled(bool truth) { return truth ? "true" : "false"; }
+
+std::string spelled(const std::string& path) { return path; }
+
+std::string spelled(const LoopbackAddress& address) { return address_text(address); }
+
+std::string spelled(const Choice& choice) { return choice.word; }
+
+std::string spelled(const Name& name) { return name.text; }
+
+std::string spelled(const Text& text) { return text.text; }
+
+std::string spelled(const Url& url) {
+  const std::string& text = url.text;
+  const auto scheme = text.find("://");
+  if (scheme == std::string::npos) return text.empty() ? "" : "***";
+  const auto host = scheme + 3;
+  const auto end = std::min(text.find_first_of("/?#", host), text.size());
+  const auto at = text.substr(0, end).rfind('@');
+  const bool has_user = at != std::string::npos && at >= host;
+  return text.substr(0, host) + (has_user ? "***@" : "") +
+         text.substr(has_user ? at + 1 : host, end - (has_user ? at + 1 : host)) +
+         (end + 1 < text.size() ? "/***" : "");
+}
+
+std::string spelled(const Secret& secret) { return secret.text.empty() ? "" : "***"; }
+
+Status parse(std::string_view text, Duration& into) {
+  const auto value = parse_duration(text);
+  if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
+  into = *value;
+  return {};
+}
+
+Status parse(std::string_view text, Bytes& into) {
+  const auto value = parse_size(text, true);
+  if (!value) return bad_request(value.error().detail, "write a size such as \"8GiB\", \"512MiB\" or \"8GB\"");
+  into = *value;
+  return {};
+}
+
+namespace {
+
+template <typename Number>
+Status parse_number(std::string_view text, Number& into, const char* what) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, into);
+  if (error == std::errc() && rest == end) return {};
+  return bad_request(fmt::format("'{}' is not {}", printable(text), what), "write digits");
+}
+
+}  // namespace
+
+Status parse(std::string_view text, std::int64_t& into) { return parse_number(text, into, "a whole number"); }
+Status parse(std::string_view text, double& into) { return parse_number(text, into, "a number"); }
+
+Status parse(std::string_view text, bool& into) {
+  if (text != "true" && text != "false")
+    return bad_request(fmt::format("'{}' is neither true nor false", printable(text)), "write true or false");
+  into = text == "true";
+  return {};
+}
+
+Status parse(std::string_view text, std::string& into) {
+  if (text.find('\0') != std::string_view::npos || (!text.empty() && text[0] != '/')) {
+    return bad_request(fmt::format("'{}' is not an absolute path", printable(text)), "begin it with '/'");
+  }
+  into = text;
+  return {};
+}
+
+Status parse(std::string_view text, LoopbackAddress& into) {
+  into = {};
+  if (text.empty()) return {};
+  const auto colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon);
+  std::int64_t port = 0;
+  const bool number = colon != std::string_view::npos && parse_number(text.substr(colon + 1), port, "a port");
+  if (!number || port < 1 || port > 65535) {
+    return bad_request(fmt::format("'{}' is not an address with a port", printable(text)), "write \"127.0.0.1:4711\"");
+  }
+  if (host == "localhost") host = "127.0.0.1";
+  if (host == "[::1]") host = "::1";
+  if (host != "127.0.0.1" && host != "::1") {
+    return bad_request(fmt::format("other machines can reach '{}'", printable(text)),
+                       "use 127.0.0.1 or [::1]; reach other machines by an encrypted tunnel (ssh -L)");
+  }
+  into = {std::string(host), static_cast<std::uint16_t>(port)};
+  return {};
+}
+
+Status parse(std::string_view text, Choice& into) {
+  into.word = text;
+  return {};
+}
+
+Status parse(std::string_view text, Text& into) {
+  if (text.size() > 1000 || !is_printable(text))
+    return bad_request("the text is longer than 1000 bytes, or has characters that cannot be printed",
+                       "write it shorter");
+  into.text = text;
+  return {};
+}
+
+Status parse(std::string_view text, Url& into) {
+  Text checked;
+  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  if (text.find(' ') != std::string_view::npos) return bad_request("a URL has no blanks", "write blanks as %20");
+  into.text = text;
+  return {};
+}
+
+Status parse(std::string_view text, Secret& into) {
+  Text checked;
+  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  into.text = text;
+  return {};
+}
+
+Status check_scheme(std::string_view url, std::string_view schemes) {
+  if (url.empty()) return {};
+  if (schemes.empty()) schemes = "http:// https://";
+  std::string_view rest = schemes;
+  while (!rest.empty()) {
+    const std::string_view scheme = rest.substr(0, rest.find(' '));
+    if (url.starts_with(scheme)) return {};
+    rest.remove_prefix(std::min(scheme.size() + 1, rest.size()));
+  }
+  return bad_request(fmt::format("the URL does not begin with {}", list_words(schemes)), "");
+}
+
+std::string list_words(std::string_view words) {
+  std::string out(words);
+  for (std::size_t at = 0; (at = out.find(' ', at)) != std::string::npos; at += 2) out.replace(at, 1, ", ");
+  return out;
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  return !word.empty() && word.find(' ') == std::string_view::npos &&
+         fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+}
+
+Status parse(std::string_view text, Name& into) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
+  if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), fits)) {
+    return bad_request(fmt::format("'{}' is not a name", printable(text)),
+                       "a name has 1 to 64 letters, digits, '.', '_' and '-'");
+  }
+  into.text = text;
+  return {};
+}
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    std::size_t length = 1;
+    while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) ++length;
+    const std::string_view character = text.substr(0, length);
+    if (character == "\"" || character == "\\") out += fmt::format("\\{}", character);
+    else if (is_printable(character)) out += character;
+    else out += fmt::format("\\u{:04x}", static_cast<unsigned>(decode_utf8(character)));
+    text.remove_prefix(length);
+  }
+  return out + '"';
+}
+
+}  // namespace sublet::config

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "events/target.h"
+
+#include "base/number.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace sublet::events {
+namespace {
+
+constexpr std::array<std::string_view, 6> known_types{"lease", "device", "warning", "verdict", "stack", "daemon"};
+
+// Takes "HOST", "HOST:PORT" or "[v6]:PORT".
+Status take_host(std::string_view text, Address& into) {
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const auto end = text.find(']');
+    if (end == std::string_view::npos) return bad_request("the URL has '[' without ']'", "write [::1]:PORT");
+    into.host = text.substr(1, end - 1);
+    const std::string_view rest = text.substr(end + 1);
+    if (!rest.empty() && rest[0] != ':') return bad_request("the URL has no port behind ']'", "write [::1]:PORT");
+    port = rest.substr(std::min<std::size_t>(1, rest.size()));
+  } else {
+    const auto colon = text.find(':');
+    into.host = text.substr(0, colon);
+    if (colon != std::string_view::npos) port = text.substr(colon + 1);
+  }
+  if (into.host.empty()) return bad_request("the URL names no host", "write SCHEME://HOST:PORT");
+  if (port.empty()) return {};
+  const auto number = parse_number<std::uint16_t>(port);
+  if (!number || *number == 0)
+    return bad_request(fmt::format("'{}' is no port", printable(port)), "a port is a number up to 65535");
+  into.port = *number;
+  return {};
+}
+
+// Splits behind the authority.
+std::pair<std::string_view, std::string_view> split_authority(std::string_view text) {
+  const auto end = std::min(text.find_first_of("/?#"), text.size());
+  return {text.substr(0, end), text.substr(end)};
+}
+
+std::string decoded(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    unsigned byte = 0;
+    const char* const digits = text.data() + 1;
+    const bool coded =
+        text[0] == '%' && text.size() > 2 && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += coded ? static_cast<char>(byte) : text[0];
+    text.remove_prefix(coded ? 3 : 1);
+  }
+  return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+std::string Address::shown() const {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+Result<Address> parse_http_url(std::string_view url) {
+  Address address;
+  address.tls = url.starts_with("https://");
+  if (!address.tls && !url.starts_with("http://"))
+    return bad_request("the URL begins with neither http:// nor https://", "write https://HOST/PATH");
+  address.port = address.tls ? 443 : 80;
+  const auto [authority, rest] = split_authority(url.substr(address.tls ? 8 : 7));
+  if (authority.find('@') != std::string_view::npos)
+    return bad_request("the URL has a user or a password", "put a token into the path, or use a secret");
+  if (const Status taken = take_host(authority, address); !taken) return taken.error();
+  const std::string_view path = rest.substr(0, rest.find('#'));
+  address.path = path.starts_with('/') ? std::string(path) : "/" + std::string(path);
+  if (!is_printable(address.path) || address.path.find(' ') != std::string::npos)
+    return bad_request("the path of the URL has blanks or characters that cannot be printed", "write blanks as %20");
+  return address;
+}
+
+Result<Address> parse_redis_url(std::string_view url) {
+  constexpr std::string_view scheme = "redis://";
+  if (!url.starts_with(scheme)) return bad_request("the URL does not begin with redis://", "write redis://HOST:PORT/0");
+  Address address;
+  address.port = 6379;
+  auto [authority, rest] = split_authority(url.substr(scheme.size()));
+  if (const auto at = authority.rfind('@'); at != std::string_view::npos) {
+    const std::string_view who = authority.substr(0, at);
+    const auto colon = who.find(':');
+    if (colon != std::string_view::npos) address.user = decoded(who.substr(0, colon));
+    address.password = decoded(colon == std::string_view::npos ? who : who.substr(colon + 1));
+    authority = authority.substr(at + 1);
+  }
+  if (const Status taken = take_host(authority, address); !taken) return taken.error();
+  if (rest.size() > 1) {
+    const auto number = parse_number<int>(rest.substr(1));
+    if (!number || *number < 0)
+      return bad_request(fmt::format("'{}' is no number of a database", printable(rest.substr(1))),
+                         "write redis://HOST:PORT/0");
+    address.database = *number;
+  }
+  return address;
+}
+
+bool Filter::wants(std::string_view type, const nlohmann::json& data) const {
+  if (!types.empty() && !std::ranges::count(types, type)) return false;
+  if (user.empty() && tier.empty()) return true;
+  if (type != "lease") return false;
+  return (user.empty() || data.value("user", "") == user) && (tier.empty() || data.value("tier", "") == tier);
+}
+
+Result<Webhook> parse_webhook(const WebhookText& text) {
+  const auto name_it = [&](const char* field, const Error& error) {
+    return bad_request(fmt::format("events.webhook '{}': {}: {}", text.name, field, error.detail), error.hint);
+  };
+  if (text.name == redis_name)
+    return name_it("name", bad_request(fmt::format("'{}' is the name of events.redis", redis_name), "choose another"));
+  Webhook webhook{
+      .name = text.name, .address = {}, .filter = {.types = {}, .user = text.user, .tier = {}}, .secret = text.secret};
+  auto address = parse_http_url(text.url);
+  if (!address) return name_it("url", address.error());
+  webhook.address = std::move(*address);
+  for (std::string_view rest = text.types; !rest.empty();) {
+    const std::string_view word = trimmed(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
+    if (!std::ranges::count(known_types, word))
+      return name_it("types", bad_request(fmt::format("there is no event type '{}'", printable(word)),
+                                          fmt::format("types: {}", fmt::join(known_types, ", "))));
+    webhook.filter.types.emplace_back(word);
+  }
+  if (text.tier != "any") webhook.filter.tier = text.tier;
+  constexpr std::array<std::string_view, 4> formats{"json", "ntfy", "slack", "discord"};
+  webhook.format = static_cast<Format>(std::ranges::find(formats, text.format) - formats.begin());
+  return webhook;
+}
+
+}  // namespace sublet::events

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tool that is told of events: its address, its format, and the events that it wants. Plain data and pure functions.
+#pragma once
+
+#include "base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::events {
+
+struct Address {
+  bool tls = false;
+  std::string host;  // name or number, without brackets
+  std::uint16_t port = 0;
+  std::string path = "/";  // with the query; HTTP only
+  std::string user;        // Redis only; "": the default user
+  std::string password;    // Redis only; "": none
+  int database = 0;        // Redis only
+
+  std::string shown() const;  // "ntfy.sh:443"; nothing that is a secret
+};
+
+Result<Address> parse_http_url(std::string_view url);   // http://, https://
+Result<Address> parse_redis_url(std::string_view url);  // redis://[[user:]password@]host[:port][/number]
+
+struct Filter {
+  std::vector<std::string> types;  // empty: all
+  std::string user;                // "": all
+  std::string tier;                // "": all
+
+  // `data`: the event's JSON object. With a user or a tier, only events about leases pass.
+  bool wants(std::string_view type, const nlohmann::json& data) const;
+};
+
+enum class Format { json, ntfy, slack, discord };
+
+struct Webhook {
+  std::string name;
+  Address address;
+  Format format = Format::json;
+  Filter filter;
+  std::string secret;  // "": the calls are not signed
+};
+
+// One webhook as it stands in the configuration.
+struct WebhookText {
+  std::string name, url, types, user, tier, format, secret;
+};
+// An error names the webhook and the field.
+Result<Webhook> parse_webhook(const WebhookText& text);
+
+inline constexpr std::string_view redis_name = "redis";  // no webhook may have this name
+
+}  // namespace sublet::events

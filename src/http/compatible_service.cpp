@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/compatible_service.h"
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <memory>
+
+namespace sublet::http {
+
+using compatible::detail;
+using Kind = stacks::SlotAnswer::Kind;
+
+namespace {
+
+constexpr int status_lines = 40, failure_lines = 80;
+constexpr auto log_time = std::chrono::seconds(2);  // an engine that hangs costs an answer its log lines, and no more
+constexpr std::size_t longest_log = 64 * 1024;
+
+}  // namespace
+
+CompatibleService::CompatibleService(boost::asio::io_context& io, engine::Engine& engine, stacks::Stacks& stacks,
+                                     stacks::OneSlot& one_slot, bool is_admin)
+    : io_(io), engine_(engine), stacks_(stacks), one_slot_(one_slot), is_admin_(is_admin) {}
+
+CompatibleServer::Handler CompatibleService::handler() {
+  return {.status = [this](Done done) { status(std::move(done)); },
+          .acquire = [this](const std::string& body, Done done) { acquire(body, std::move(done)); },
+          .release = [this](const std::string& body, Done done) { release(body, std::move(done)); }};
+}
+
+compatible::View CompatibleService::view(const std::string& target) const {
+  compatible::View view;
+  view.slot = &one_slot_.slot();
+  for (const auto& [name, entry] : stacks_.entries())
+    if (entry.found) view.stacks.push_back(&*entry.found);
+  if (const stacks::Entry* entry = stacks_.find(target); entry != nullptr) {
+    if (entry->found) view.target = &*entry->found;
+    if (entry->seen) view.containers = &*entry->seen;
+  }
+  view.label = stacks_.options().label.key;
+  view.label_value = stacks_.options().label.value;
+  view.newest = !stacks_.options().sources.config.empty();
+  view.shows_tokens = is_admin_;
+  view.now = engine_.now();
+  return view;
+}
+
+void CompatibleService::with_logs(const std::string& target, int lines, bool of_master,
+                                  std::function<void(std::string)> then) {
+  const compatible::View shown = view(target);
+  const compose::Container* master = compatible::master_of(shown);
+  if (shown.target == nullptr || shown.containers == nullptr || shown.containers->containers.empty() ||
+      (of_master && master == nullptr))
+    return then("");
+  struct Reading {
+    explicit Reading(boost::asio::io_context& io) : timer(io, log_time) {}
+    boost::asio::steady_timer timer;
+    std::string text;
+    std::function<void(std::string)> then;
+    void end() {
+      if (auto call = std::exchange(then, nullptr)) call(std::move(text));
+    }
+  };
+  auto reading = std::make_shared<Reading>(io_);
+  reading->then = std::move(then);
+  const std::uint64_t number = stacks_.worker().logs(
+      {.project = shown.containers->project, .service = master != nullptr ? master->service : "", .tail = lines},
+      [reading](const std::string& chunk) {
+        if (reading->text.size() < longest_log) reading->text += chunk;
+      },
+      [reading](const Status&) { reading->timer.cancel(); });
+  reading->timer.async_wait([this, reading, number](const boost::system::error_code& cancelled) {
+    if (!cancelled) stacks_.worker().stop_logs(number);
+    reading->end();
+  });
+}
+
+void CompatibleService::status(Done done) {
+  const auto& slot = one_slot_.slot();
+  const std::string target = slot.holder() ? slot.holder()->target : slot.last_target();
+  with_logs(target, status_lines, true, [this, target, done](std::string logs) {
+    compatible::View shown = view(target);
+    shown.logs_tail = std::move(logs);
+    Response answer{200, compatible::status_body(shown), {}, false};
+    done(std::move(answer));
+  });
+}
+
+void CompatibleService::acquire(const std::string& body, Done done) {
+  if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
+  auto parsed =
+      compatible::parse_acquire(body, {.ttl = stacks_.options().ttl, .wait = stacks_.options().ready_timeout});
+  if (auto* refused = std::get_if<Response>(&parsed)) return done(std::move(*refused));
+  auto& call = std::get<compatible::AcquireCall>(parsed);
+  const std::string target = call.ask.target;
+  const auto ask = [this, call, target, done] {
+    one_slot_.acquire({.ask = call.ask, .wait = call.wait, .wait_ready = call.wait_ready, .wait_turn = call.wait_turn},
+                      [this, target, done](const stacks::SlotAnswer& got) { answer(got, target, done); });
+  };
+  // A stack that is not known may be new.
+  const stacks::Entry* entry = stacks_.find(target);
+  if (entry != nullptr && entry->found) return ask();
+  stacks_.refresh(std::chrono::seconds(5), ask);
+}
+
+void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string& target, Done done) {
+  if (got.kind == Kind::unknown_target) return done(detail(400, got.detail));
+  if (got.kind == Kind::unavailable) return done(detail(503, got.detail));
+  if (got.kind == Kind::busy) {
+    Response busy = detail(409, got.detail);
+    busy.of_leases = true;
+    return done(std::move(busy));
+  }
+  const bool good = got.kind == Kind::granted || got.kind == Kind::queued;
+  with_logs(target, good ? status_lines : failure_lines, good, [this, got, target, done](std::string logs) {
+    compatible::View shown = view(target);
+    const auto& holder = one_slot_.slot().holder();
+    if (got.kind == Kind::failed || got.kind == Kind::late) {
+      const compose::Container* master = compatible::master_of(shown);
+      Response failed = compatible::not_ready(got.kind == Kind::late ? 504 : 500, got.detail, logs,
+                                              master != nullptr ? master->state : "");
+      failed.of_leases = true;
+      return done(std::move(failed));
+    }
+    shown.logs_tail = std::move(logs);
+    if (got.kind == Kind::queued) return done({200, compatible::queued_body(shown, got.token), {}});
+    if (holder && holder->token == got.token) return done({200, compatible::granted_body(shown, *holder), {}});
+    done(detail(409, "lease mismatch"));  // it was given back while its log was read
+  });
+}
+
+void CompatibleService::release(const std::string& body, Done done) {
+  auto parsed = compatible::parse_release(body);
+  if (auto* refused = std::get_if<Response>(&parsed)) return done(std::move(*refused));
+  const auto& call = std::get<compatible::ReleaseCall>(parsed);
+  if (call.force && !is_admin_) return done(detail(403, "force is refused: stacks.http_role is \"user\""));
+  if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
+  const Status released = one_slot_.release(call.token, call.force);
+  if (!released) return done(detail(409, released.error().detail));
+  status([done](Response answer) {
+    answer.of_leases = true;
+    done(std::move(answer));
+  });
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stacks/one_slot.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "stacks/mirror.h"
+#include "store/secret.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace sublet::stacks {
+namespace {
+
+constexpr std::string_view row_kind = "stack-slot";
+constexpr std::string_view row_key = "slot";
+
+}  // namespace
+
+OneSlot::OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options)
+    : engine_(engine), stacks_(stacks), options_(std::move(options)) {}
+
+void OneSlot::acquire(SlotCall call, Done done) {
+  if (stacks_.find(call.ask.target) == nullptr || !stacks_.find(call.ask.target)->found) {
+    done({SlotAnswer::Kind::unknown_target, {}, fmt::format("unknown target: {}", printable(call.ask.target))});
+    return;
+  }
+  const Time now = engine_.now();
+  const Time until = now + call.wait;
+  open_.push_back({std::move(call), {}, until, std::move(done)});
+  Open& open = open_.back();
+  open.token = open.call.ask.token;
+  if (open.call.wait_turn && !open.call.ask.priority && open.token.empty()) open.call.ask.priority = 0;
+  if (answer(open, now)) open_.pop_back();
+  engine_.wake_capabilities();
+}
+
+Status OneSlot::release(const std::string& token, bool force) {
+  const std::optional<Holder> before = slot_.holder();
+  if (const Status done = slot_.release(token, force, options_.claim_window, engine_.now()); !done) return done;
+  if (before) give_back(*before);
+  engine_.wake_capabilities();
+  return {};
+}
+
+// -------------------------------------------------------------------------------- rows
+
+void OneSlot::loaded(const store::Loaded& rows, Time now) {
+  slot_ = Slot();
+  stored_.clear();
+  unreadable_ = false;
+  start_by_ = now + stacks_.options().ready_timeout;
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind != row_kind) continue;
+    auto slot = Slot::from_json(row.data);
+    if (!slot) {
+      log::error("{}", slot.error().detail);
+      unreadable_ = true;
+      continue;
+    }
+    slot_ = std::move(*slot);
+    stored_ = row.data;
+  }
+  slot_.forgive(engine_.rules().reconnect, now);
+  if (stored_.empty() && !unreadable_) take_over_service(now);
+}
+
+// An existing state.json is taken once: later starts have the slot in the store.
+void OneSlot::take_over_service(Time now) {
+  if (options_.mirror.empty()) return;
+  std::ifstream file(options_.mirror, std::ios::binary);
+  if (!file) return;
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  auto slot = read_service_state(options_.mirror, text, now);
+  if (!slot) {
+    log::warn("{}; {}", slot.error().detail, slot.error().hint);
+    return;
+  }
+  slot_ = std::move(*slot);
+  log::info("{} is taken over: {} callers wait", options_.mirror, slot_.queue().size());
+}
+
+engine::Rows OneSlot::take_rows() {
+  engine::Rows rows;
+  std::string text = slot_.to_json();
+  if (unreadable_ || text == stored_ || (stored_.empty() && is_unused())) return rows;
+  rows.rows.push_back({std::string(row_kind), std::string(row_key), text});
+  stored_ = std::move(text);
+  return rows;
+}
+
+void OneSlot::committed(std::uint64_t) {
+  if (options_.mirror.empty() || (stored_.empty() && is_unused())) return;
+  const std::string text = mirror_text(slot_, engine_.now());
+  if (text == mirrored_) return;
+  const Status written = write_mirror(options_.mirror, text);
+  if (written) mirrored_ = text;
+  const std::string problem = written ? "" : written.error().detail;
+  if (problem == mirror_problem_) return;
+  if (!problem.empty()) log::warn("{}", problem);
+  mirror_problem_ = problem;
+  mirror_problem_since_ = engine_.now();
+}
+
+std::vector<engine::Warning> OneSlot::warnings(Time) const {
+  if (mirror_problem_.empty()) return {};
+  return {
+      {"stacks-mirror", mirror_problem_, "free space there, or choose another GPU_RUNTIME_DIR", mirror_problem_since_}};
+}
+
+// -------------------------------------------------------------------------------- the holder
+
+Time OneSlot::due(Time now) {
+  const std::optional<Holder> before = slot_.holder();
+  Time next = slot_.tick(options_.claim_window, now);
+  if (before && !slot_.holder()) give_back(*before);  // its time to live is over
+  next = std::min(next, follow_holder(now));
+  next = std::min(next, answer_calls(now));
+  return next;
+}
+
+bool OneSlot::holds_stack(const Holder& holder) const {
+  const Entry* entry = stacks_.find(holder.target);
+  return entry != nullptr && entry->stack.acquired() && entry->stack.use.token_hash == store::hash_secret(holder.token);
+}
+
+void OneSlot::give_back(const Holder& holder) {
+  if (holds_stack(holder)) (void)stacks_.release(holder.target, false);
+}
+
+// Keeps the holder and its stack in agreement.
+Time OneSlot::follow_holder(Time now) {
+  if (!slot_.holder()) return Time::never();
+  const Holder holder = *slot_.holder();
+  const Entry* entry = stacks_.find(holder.target);
+  const bool has_stack = holds_stack(holder);
+  if (!has_stack && slot_.is_begun()) {
+    std::string why = entry == nullptr ? "the stack is gone" : entry->stack.why;
+    end_holder(SlotAnswer::Kind::failed, why.empty() ? "the stack was brought down" : why, now);
+    return Time::never();
+  }
+  const bool is_awaited = std::ranges::count(open_, holder.token, &Open::token) > 0;
+  if (!holder.expires_at && now >= start_by_ && !is_awaited) {  // the daemon was restarted, and nobody asks any more
+    if (has_stack) (void)stacks_.release(holder.target, true);
+    slot_.failed(holder.token, options_.claim_window, now);
+    engine_.wake_capabilities();
+    return Time::never();
+  }
+  if (!has_stack && !begin(holder, now)) return slot_.holder() ? start_by_ : Time::never();
+  entry = stacks_.find(holder.target);
+  const Stack& stack = entry->stack;
+  if (stack.phase == Phase::queued) (void)stacks_.claim(holder.target);
+  if (stack.phase == Phase::starting) slot_.started(holder.token, now);
+  if (stack.phase == Phase::ready && !holder.expires_at) {
+    slot_.started(holder.token, now);
+    slot_.ready(holder.token, now);
+    engine_.wake_capabilities();
+  }
+  return slot_.holder()->expires_at.value_or(start_by_ > now ? start_by_ : Time::never());
+}
+
+// Acquires the holder's stack. False: it is not to be had yet, or never.
+bool OneSlot::begin(const Holder& holder, Time now) {
+  const Wish wish{.uid = options_.uid,
+                  .user = options_.user,
+                  .owner = printable(holder.owner),
+                  .token_hash = store::hash_secret(holder.token),
+                  .ttl = holder.ttl,
+                  .priority = priority_};
+  const Entry* entry = stacks_.find(holder.target);
+  if (entry != nullptr && entry->stack.phase == Phase::released) {
+    if (!stacks_.take_over(holder.target, wish)) return false;
+    slot_.begin();
+    return true;
+  }
+  const auto asked = stacks_.request(holder.target, wish);
+  if (!asked) {
+    if (asked.error().code == Code::InUse) return false;  // it is being brought down, or another user has it
+    const bool passing = asked.error().code == Code::Unavailable;
+    end_holder(passing ? SlotAnswer::Kind::unavailable : SlotAnswer::Kind::failed, asked.error().detail, now);
+    return false;
+  }
+  const auto made = engine_.request(*asked, {}, [&](const core::Lease& lease) {
+    stacks_.submitted(holder.target, wish, lease);
+    slot_.begin();
+    return engine::Answered{};
+  });
+  if (made) return true;
+  end_holder(SlotAnswer::Kind::failed, made.error().detail, now);
+  return false;
+}
+
+// Frees the slot. The call that started the stack gets this answer.
+void OneSlot::end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now) {
+  const std::string token = slot_.holder()->token;
+  slot_.failed(token, options_.claim_window, now);
+  if (std::ranges::count(open_, token, &Open::token) > 0) ended_[token] = {kind, {}, detail};
+  engine_.wake_capabilities();
+}
+
+// -------------------------------------------------------------------------------- calls
+
+Time OneSlot::answer_calls(Time now) {
+  Time next = Time::never();
+  for (auto open = open_.begin(); open != open_.end();) {
+    if (answer(*open, now)) {
+      open = open_.erase(open);
+      continue;
+    }
+    next = std::min(next, open->until);
+    ++open;
+  }
+  return next;
+}
+
+// Returns whether the call is answered.
+bool OneSlot::answer(Open& open, Time now) {
+  if (const auto ended = ended_.extract(open.token)) {
+    open.done(ended.mapped());
+    return true;
+  }
+  const auto& holder = slot_.holder();
+  if (holder && holder->token == open.token && !open.token.empty() && open.call.ask.target == holder->target &&
+      !holder->expires_at)
+    return answer_holder(open, now);
+  const bool waits = slot_.place(open.token).has_value() && now < open.until && open.call.wait_turn;
+  const bool is_turn = !holder && slot_.place(open.token) == 0U;
+  if (waits && !is_turn) return false;
+  const Answer got =
+      slot_.acquire({open.call.ask.target, open.call.ask.owner, open.token, open.call.ask.ttl,
+                     open.token.empty() || !slot_.place(open.token) ? open.call.ask.priority : std::nullopt},
+                    store::random_hex(16), options_.claim_window, now);
+  switch (got.kind) {
+    case Answer::Kind::refreshed:
+      (void)stacks_.renew(open.call.ask.target, open.call.ask.ttl);
+      open.done({SlotAnswer::Kind::granted, got.token, {}});
+      return true;
+    case Answer::Kind::queued:
+      open.token = got.token;
+      if (open.call.wait_turn) return false;
+      open.done({SlotAnswer::Kind::queued, got.token, {}});
+      return true;
+    case Answer::Kind::start:
+      open.token = got.token;
+      start_by_ = open.until;
+      priority_ = static_cast<int>(std::clamp<std::int64_t>(open.call.ask.priority.value_or(0), -100, 100));
+      (void)follow_holder(now);
+      if (const auto ended = ended_.extract(open.token)) {
+        open.done(ended.mapped());
+        return true;
+      }
+      return answer_holder(open, now);
+    case Answer::Kind::refused: break;
+  }
+  const bool still_queued = open.call.wait_turn && slot_.place(open.token).has_value();
+  open.done({still_queued ? SlotAnswer::Kind::queued : SlotAnswer::Kind::busy, open.token, got.detail});
+  return true;
+}
+
+// The caller holds the slot, and its stack is on the way.
+bool OneSlot::answer_holder(const Open& open, Time now) {
+  const Entry* entry = stacks_.find(slot_.holder()->target);
+  const bool has_stack = entry != nullptr && slot_.is_begun();
+  const bool created = has_stack && (entry->stack.phase == Phase::starting || entry->stack.phase == Phase::ready);
+  const bool ready = has_stack && slot_.holder()->expires_at.has_value();
+  if (ready || (created && !open.call.wait_ready)) {
+    start_by_ = now + stacks_.options().ready_timeout;
+    open.done({SlotAnswer::Kind::granted, open.token, {}});
+    return true;
+  }
+  if (now < open.until) return false;
+  say_late(open, now);
+  return true;
+}
+
+void OneSlot::say_late(const Open& open, Time now) {
+  const std::string target = slot_.holder()->target;
+  const Entry* entry = stacks_.find(target);
+  const bool begun = slot_.is_begun();
+  const std::string why = entry == nullptr ? "" : entry->stack.why;
+  slot_.failed(open.token, options_.claim_window, now);
+  if (begun) (void)stacks_.release(target, true);
+  engine_.wake_capabilities();
+  if (!begun) open.done({SlotAnswer::Kind::busy, {}, "gpu busy: service:" + target});
+  else open.done({SlotAnswer::Kind::late, {}, why.empty() ? "the stack was not ready in time" : why});
+}
+
+}  // namespace sublet::stacks

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compatible service on top of the stacks: one slot, whose holder has one acquired stack. Only the holder asks for
+// a lease. Belongs to the loop thread.
+#pragma once
+
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "stacks/slot.h"
+#include "stacks/stacks.h"
+
+#include <functional>
+#include <list>
+#include <map>
+#include <string>
+
+namespace sublet::stacks {
+
+struct OneSlotOptions {
+  std::uint32_t uid = 0;  // the user who is charged
+  std::string user;
+  Duration claim_window = std::chrono::seconds(10);
+  // state.json of the service that is replaced: written at each change, and read at the first start. "": none.
+  std::string mirror{};
+};
+
+// An acquire of the service.
+struct SlotCall {
+  Ask ask;
+  Duration wait{};         // until the answer, at the latest
+  bool wait_ready = true;  // false: the answer comes when the containers are created
+  bool wait_turn = false;  // the answer waits for the caller's turn
+};
+
+// The answer to it.
+struct SlotAnswer {
+  enum class Kind {
+    granted,
+    queued,
+    busy,            // 409
+    unknown_target,  // 400
+    failed,          // 500: the stack was started and did not become ready
+    late,            // 504: the same, in time
+    unavailable,     // 503: no stack can be started now
+  };
+  Kind kind = Kind::busy;
+  std::string token{};
+  std::string detail{};
+};
+
+class OneSlot final : public engine::Capability {
+ public:
+  using Done = std::function<void(SlotAnswer)>;
+  // Keeps references. Call engine.add() with it, after the stacks.
+  OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options);
+
+  const Slot& slot() const { return slot_; }
+  const OneSlotOptions& options() const { return options_; }
+
+  // `done` is called once, on the loop: at once, or at the end of the wait. The answer may be sent when the engine's
+  // decisions are durable.
+  void acquire(SlotCall call, Done done);
+  Status release(const std::string& token, bool force);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan&, Time) override {}
+  engine::Rows take_rows() override;
+  void committed(std::uint64_t) override;
+  std::vector<engine::Warning> warnings(Time now) const override;
+  void measured(Time) override {}
+  Time due(Time now) override;
+
+ private:
+  struct Open {  // a call without an answer yet
+    SlotCall call;
+    std::string token;  // of the caller; "": it has none yet
+    Time until;
+    Done done;
+  };
+
+  void take_over_service(Time now);
+  bool is_unused() const { return !slot_.holder() && slot_.queue().empty() && slot_.last_target().empty(); }
+  Time follow_holder(Time now);
+  bool begin(const Holder& holder, Time now);
+  bool holds_stack(const Holder& holder) const;
+  void give_back(const Holder& holder);
+  void end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now);
+  Time answer_calls(Time now);
+  bool answer(Open& open, Time now);
+  bool answer_holder(const Open& open, Time now);
+  void say_late(const Open& open, Time now);
+
+  engine::Engine& engine_;
+  Stacks& stacks_;
+  OneSlotOptions options_;
+  Slot slot_;
+  std::list<Open> open_;
+  std::map<std::string, SlotAnswer> ended_;  // by token: the answer to the open call whose start has failed
+  Time start_by_{};                          // the holder's stack is given up then
+  int priority_ = 0;                         // of the holder's lease
+  std::string mirrored_;                     // the text of the mirror
+  std::string mirror_problem_;               // why the mirror is not written; "": it is
+  Time mirror_problem_since_{};
+  std::string stored_;       // the row as it was last handed to the store
+  bool unreadable_ = false;  // the stored row is kept until an administrator removes it
+};
+
+}  // namespace sublet::stacks
