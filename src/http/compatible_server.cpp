@@ -103,7 +103,9 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
         error = body_error;
       }
       stream.expires_never();
-      Response answer = error ? unreadable(error) : co_await self->respond(parser.get());
+      Response answer;  // g++ 12 damages memory with co_await in a conditional expression
+      if (error) answer = unreadable(error);
+      else answer = co_await self->respond(parser.get());
       if (error == bhttp::error::end_of_stream || error == beast::error::timeout) co_return;
       more = !error && parser.get().keep_alive();
       const std::string text = answer_text(
