@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import socket
 import threading
 import time
 import uuid
@@ -13,12 +12,7 @@ import pytest
 from tests.support.one_stack_client import OneStackClient
 from tests.support.stacks import Stacks, service
 from tests.support.sublet import wait_until
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from tests.support.tcp import free_port
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "python_bench.py": (["50", "200"], "ratio to raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
     "shim_bench.py": (["20"], "ratio to raw"),
+    "stacks_bench.py": (["20", "4"], "ratio to raw"),
     "step_bench": (["50", "1000", "16"], "p50 / map"),
     "store_bench": (["/tmp", "0.1"], "raw"),
     "victims_bench": (["4"], "p50 / raw"),
@@ -30,7 +31,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
 }
 # These take several seconds each.
 HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py", "shim_bench.py",
-         "step_bench"}
+         "stacks_bench.py", "step_bench"}
 LONG = {"pause_bench.py"}
 
 
