@@ -132,6 +132,7 @@ class Stacks final : public engine::Capability {
   void watch(bool again);
   void observed(const compose::Observation& seen);
   void engine_changed(const compose::Engine& now);
+  bool stands_still(const Entry& entry, Time now) const;
   void judge(Entry& entry, Time now);
   core::Amend acquired_amend(const Entry& entry) const;
   void make_spot(Entry& entry);

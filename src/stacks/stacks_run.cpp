@@ -17,6 +17,7 @@ namespace {
 
 using core::LeaseState;
 
+constexpr Duration wakes_up = std::chrono::minutes(1);     // after a pause, until a healthcheck tells the truth again
 constexpr Duration retry_after = std::chrono::seconds(2);  // a call that the worker could not make
 
 std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
@@ -95,11 +96,19 @@ void Stacks::engine_changed(const compose::Engine& now) {
   engine_.wake_capabilities();
 }
 
+// Its processes are parked, or were a moment ago: no healthcheck of a start can succeed.
+bool Stacks::stands_still(const Entry& entry, Time now) const {
+  const core::Lease* lease = entry.stack.phase == Phase::starting ? engine_.find(entry.stack.use.lease) : nullptr;
+  if (lease == nullptr) return false;
+  return lease->state != LeaseState::active || (lease->resumed_at && now < *lease->resumed_at + wakes_up);
+}
+
 // A later change of the Compose file does not change the rule of what was started from it.
 void Stacks::judge(Entry& entry, Time now) {
   if (!entry.seen) return;
   const Rule rule = entry.stack.by_label ? Rule::label : Rule::containers;
   entry.readiness = stacks::judge(rule, *entry.seen, options_.label);
+  if (stands_still(entry, now) && entry.readiness.health == Health::unhealthy) return;
   if (looked_ && observe(entry.stack, entry.readiness, entry.fresh, now)) changed(entry);
 }
 
@@ -145,6 +154,7 @@ Time Stacks::drive(Entry& entry, Time now) {
       changed(entry);
     }
   }
+  if (stands_still(entry, now)) forgive(stack, wakes_up, now);
   if (pass_time(stack, now)) {
     changed(entry);
     if (stack.phase == Phase::released) make_spot(entry);

@@ -178,6 +178,22 @@ TEST_F(StacksTest, AStackThatNeverBecomesReadyIsBroughtDown) {
   EXPECT_EQ(state("chat"), "failed");
 }
 
+TEST_F(StacksTest, AStartThatIsPausedDoesNotFailByItsHealth) {
+  worker_.health = "starting";
+  ASSERT_TRUE(acquire("chat"));
+  core::Cooperation how;
+  how.way = core::CooperationWay::webhook;
+  how.address = "http://127.0.0.1:1/yield";
+  ASSERT_TRUE(engine_->decide(core::Cooperate{lease("chat")->id, 0, how}));
+  ASSERT_TRUE(engine_->decide(core::Pause{
+      lease("chat")->id, 0, {core::PauseCauseKind::owner_request}, {.available = 64 * GiB, .headroom = {}}}));
+  ASSERT_EQ(lease("chat")->state, core::LeaseState::pausing);
+  worker_.containers["chat"][0].health = "unhealthy";
+  worker_.tell("chat");
+  pass(10s);
+  EXPECT_EQ(state("chat"), "starting");
+}
+
 TEST_F(StacksTest, AContainerThatDiesEndsTheLease) {
   ASSERT_TRUE(acquire("chat"));
   const LeaseId id = lease("chat")->id;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon with stacks, on a fake container engine and a fake Compose program.
+"""A daemon with stacks, on a fake container engine and a fake Compose program, or on real ones.
 
     with Stacks(start_daemon, tmp_path) as place:
         place.write("chat", {"api": {"healthcheck": True}}, vram="1GiB")
@@ -28,28 +28,32 @@ def service(healthy=True, master=True, **more):
 
 
 class Stacks:
-    def __init__(self, start_daemon, directory, sim="1x4GiB", config=""):
+    def __init__(self, start_daemon, directory, sim="1x4GiB", config="", engine=None, program=None):
+        """`engine`: a running RealEngine, with a Compose `program`; both stay with the caller."""
         self.dir = pathlib.Path(directory)
         self.stacks = self.dir / "stacks"
         self.stacks.mkdir(mode=0o700)
-        self.engine = FakeEngine(self.dir)
-        self.compose = FakeCompose(self.dir)
+        self.engine, self.own = engine or FakeEngine(self.dir), engine is None
+        self.compose = FakeCompose(self.dir) if self.own else None
+        self.program = program or self.compose.program
         self.start_daemon, self.sim, self.more = start_daemon, sim, config
         self.daemon = self.api = None
 
     def __enter__(self):
-        self.engine.__enter__()
+        if self.own:
+            self.engine.__enter__()
         return self
 
     def __exit__(self, *_):
         if self.daemon is not None and self.daemon.process.poll() is None:
             self.daemon.kill()  # before its engine
-        self.engine.__exit__()
+        if self.own:
+            self.engine.__exit__()
 
     def section(self, **keys):
         """Returns the lines of the configuration for stacks."""
         keys = {"enabled": True, "dir": str(self.stacks), "engine": self.engine.url,
-                "compose": str(self.compose.program), **keys}
+                "compose": str(self.program), **keys}
         return "[stacks]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
     def start(self, **keys):
