@@ -118,6 +118,8 @@ void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string&
     const auto& holder = one_slot_.slot().holder();
     if (got.kind == Kind::failed || got.kind == Kind::late) {
       const compose::Container* master = compatible::master_of(shown);
+      const stacks::Entry* ended = stacks_.find(target);
+      if (ended != nullptr && !ended->last_lines.empty()) logs = ended->last_lines;
       Response failed = compatible::not_ready(got.kind == Kind::late ? 504 : 500, got.detail, logs,
                                               master != nullptr ? master->state : "");
       failed.of_leases = true;

@@ -139,6 +139,7 @@ Time OneSlot::follow_holder(Time now) {
   const Entry* entry = stacks_.find(holder.target);
   const bool has_stack = holds_stack(holder);
   if (!has_stack && slot_.is_begun()) {
+    if (entry != nullptr && entry->reads_lines()) return now + std::chrono::seconds(1);  // for the caller's answer
     std::string why = entry == nullptr ? "the stack is gone" : entry->stack.why;
     end_holder(SlotAnswer::Kind::failed, why.empty() ? "the stack was brought down" : why, now);
     return Time::never();

@@ -169,6 +169,9 @@ void Stacks::submitted(std::string_view name, const Wish& wish, const core::Leas
           engine_.now());
   by_lease_[lease.id] = entry.stack.name;
   entry.booked.clear();
+  entry.last_lines.clear();
+  entry.lines_done = false;
+  entry.lines_by = {};
   if (lease.state == core::LeaseState::active) granted(entry.stack, engine_.now());
   entry.devices = lease.devices;
   changed(entry);

@@ -48,12 +48,18 @@ struct Entry {
   Readiness readiness{};                        // by `seen`
   std::string trouble{};                        // why the last call of the worker did nothing; "": none
 
+  std::string last_lines{};  // of its containers, read before it was brought down after a failure
+
   // Whether a container runs.
   bool runs() const;
+  // It has failed, and its last lines are still to be read.
+  bool reads_lines() const { return stack.phase == Phase::stopping && stack.will_fail && !lines_done; }
   // The word of the API: the phase, or "up" for containers that were started by others.
   std::string_view state() const;
 
   // --- private to Stacks ---
+  bool lines_done = false;                       // `last_lines` is complete
+  Time lines_by{};                               // when the engine is no longer waited for; Time{}: it was not asked
   bool fresh = false;                            // `seen` is from after the end of `up`
   std::uint64_t call = 0;                        // number of the call that the worker works on; 0: none
   std::uint64_t after = 0;                       // batch that must be durable before the next call; 0: not known yet
@@ -142,6 +148,7 @@ class Stacks final : public engine::Capability {
   Time drive(Entry& entry, Time now);
   Time create(Entry& entry, Time now);
   Time bring_down(Entry& entry, Time now);
+  bool read_last_lines(Entry& entry, Time now);
   bool may_call(Entry& entry, Time now);
   bool others_leave(const Entry& entry) const;
   compose::Start start_of(const Entry& entry) const;

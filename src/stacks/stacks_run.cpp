@@ -17,8 +17,11 @@ namespace {
 
 using core::LeaseState;
 
-constexpr Duration wakes_up = std::chrono::minutes(1);     // after a pause, until a healthcheck tells the truth again
-constexpr Duration retry_after = std::chrono::seconds(2);  // a call that the worker could not make
+constexpr Duration wakes_up = std::chrono::minutes(1);  // after a pause, until a healthcheck tells the truth again
+constexpr Duration lines_patience = std::chrono::seconds(2);  // for the last lines of a stack that has failed
+constexpr int last_lines = 80;                                // of each container
+constexpr std::size_t longest_lines = 64 * 1024;              // bytes
+constexpr Duration retry_after = std::chrono::seconds(2);     // a call that the worker could not make
 
 std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
   std::string why(core::to_string(lease.end_reason));
@@ -257,6 +260,29 @@ void Stacks::up_done(const std::string& name, std::uint64_t call, const Status& 
   changed(*entry);
 }
 
+// Asks for the last lines of the containers once. Returns whether the stack may be brought down now.
+bool Stacks::read_last_lines(Entry& entry, Time now) {
+  if (entry.lines_by == Time{}) {
+    entry.lines_by = now + lines_patience;
+    const auto of_it = [this, name = entry.stack.name]() -> Entry* {
+      Entry* found = mutable_find(name);
+      return found != nullptr && found->reads_lines() ? found : nullptr;
+    };
+    worker_.logs(
+        {.project = entry.stack.project, .tail = last_lines},
+        [of_it](const std::string& text) {
+          if (Entry* found = of_it(); found != nullptr && found->last_lines.size() < longest_lines)
+            found->last_lines += text;
+        },
+        [this, of_it](const Status&) {
+          if (Entry* found = of_it()) found->lines_done = true;
+          engine_.wake_capabilities();
+        });
+  }
+  if (now >= entry.lines_by) entry.lines_done = true;
+  return entry.lines_done;
+}
+
 Time Stacks::bring_down(Entry& entry, Time now) {
   Stack& stack = entry.stack;
   if (stack.project.empty()) {  // `up` was never called
@@ -264,6 +290,7 @@ Time Stacks::bring_down(Entry& entry, Time now) {
     return Time::never();
   }
   if (!may_call(entry, now)) return entry.call == 0 && now < entry.retry_at ? entry.retry_at : Time::never();
+  if (entry.reads_lines() && !read_last_lines(entry, now)) return entry.lines_by;
   entry.call = ++last_call_;
   worker_.down({.name = stack.name,
                 .project = stack.project,
