@@ -64,6 +64,7 @@ struct Config {
     Choice policy{"observe"};
     Duration interval = std::chrono::seconds(15);
     Duration grace = std::chrono::seconds(300);
+    std::string accounting;
   } enforcer;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
