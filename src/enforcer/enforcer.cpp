@@ -70,6 +70,14 @@ Policy Enforcer::policy_for(const Verdict& verdict) const {
   return rule != nullptr ? rule->policy : options_.policy;
 }
 
+// Takes the policy that applies now into the record. True: it is another one.
+bool Enforcer::take_policy(Verdict& verdict, Time now) {
+  const Policy before = std::exchange(verdict.policy, policy_for(verdict));
+  if (before == verdict.policy) return false;
+  if (!verdict.steps.empty()) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
+  return true;
+}
+
 // -------------------------------------------------------------------------------- requests
 
 bool Enforcer::replaces(const Rule& rule) const {
@@ -252,7 +260,7 @@ void Enforcer::measured(Time) {
 Time Enforcer::due(Time now) {
   if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
   if (now >= next_pass_) {
-    if (last_reading_ <= listed_at_) {
+    if (last_reading_ <= std::max(listed_at_, signalled_at_)) {
       engine_.take_snapshot();  // measured() and another call follow
       next_pass_ = now + shortest_pass;
       return next_pass_;
@@ -347,10 +355,9 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
     verdict.last_seen = now;
   }
   for (const auto& [device, used] : found.used) verdict.hold(now, device, used);
-  const Policy before = std::exchange(verdict.policy, policy_for(verdict));
+  const bool other = take_policy(verdict, now);
   if (first) verdict.note(now, "seen", fmt::format("it holds {} under no lease", format_size(verdict.used())));
-  else if (before != verdict.policy) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
-  if (verdict.sightings <= sightings_needed || before != verdict.policy) changed(verdict, first);
+  if (verdict.sightings <= sightings_needed || other) changed(verdict, first);
 }
 
 // Parents that have ended stay in the record. The sources are asked when the parents by the process table change.

@@ -99,6 +99,7 @@ class Enforcer final : public engine::Capability {
   void changed(const Verdict& verdict, bool tell);
   void prune();
   Policy policy_for(const Verdict& verdict) const;
+  bool take_policy(Verdict& verdict, Time now);
 
   engine::Engine& engine_;
   engine::Unleased& unleased_;
@@ -120,6 +121,7 @@ class Enforcer final : public engine::Capability {
   Time listed_at_;
   Time next_pass_;
   Time last_reading_;
+  Time signalled_at_;  // an older reading does not show the effect of the last signal
   Bytes unleased_before_;
   bool drop_ = false;  // the unleased memory has grown since the last pass
   struct Kill {

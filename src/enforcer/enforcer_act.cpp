@@ -87,6 +87,7 @@ void Enforcer::act(Verdict& verdict, Time now) {
     approved_.insert_or_assign(verdict.record.process, approval->id);
     return close(verdict, Outcome::approved, now, fmt::format("approval {}", approval->id));
   }
+  if (take_policy(verdict, now)) changed(verdict, false);
   if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
     if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now))) {
@@ -210,6 +211,7 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
     enter(verdict, Stage::killing);
   }
   next_pass_ = std::min(next_pass_, now + std::chrono::seconds(1));  // to see its end soon
+  signalled_at_ = now;
   engine_.wake_capabilities();
 }
 

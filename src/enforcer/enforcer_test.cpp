@@ -40,6 +40,11 @@ TEST_F(EnforcerTest, EndsNobodyForATimeAfterAClockGapInTheGrace) {
 
 TEST_F(EnforcerTest, ANewPolicyHoldsAtOnceForAnOpenVerdict) {
   be_condemned();
+  const auto step = [&](const char* what) {
+    const auto& steps = verdict().steps;
+    return std::ranges::find(steps, what, &Step::what) - steps.begin();
+  };
+  EXPECT_LT(step("policy"), step("notice")) << "the notice tells what the new policy does";
   set_policy("user:0", Policy::observe);
   EXPECT_EQ(verdict().stage, Stage::seen);
   pass(2 * grace);
