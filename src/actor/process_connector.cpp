@@ -122,9 +122,11 @@ Result<std::unique_ptr<EventSource>> open_process_connector() {
   address.nl_family = AF_NETLINK;
   address.nl_groups = CN_IDX_PROC;
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return from_errno("cannot listen to the process connector: it needs CAP_NET_ADMIN outside of containers", errno);
+    return from_errno("cannot listen to the process connector: before Linux 6.6 it needs CAP_NET_ADMIN", errno);
   }
-  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer);
+  // Without the capability the kernel gives less, and more reports are lost.
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer) != 0)
+    (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
   attach_filter(socket.get());
   auto source = std::make_unique<Connector>(std::move(socket));
   if (auto begun = source->begin(); !begun) return begun.error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's process connector: a netlink socket that reports each fork, exec and exit of this machine. Needs
-// CAP_NET_ADMIN in the first user namespace. Belongs to one thread.
+// The kernel's process connector: a netlink socket that reports each fork, exec and exit of this machine. Before
+// Linux 6.6 it needs CAP_NET_ADMIN in the first user namespace. Belongs to one thread.
 #pragma once
 
 #include "base/error.h"

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.support.sublet import MIB, living, wait_until
+from tests.support.system import CAPABILITIES, System
 
 CONFIG = ('[enforcer]\ninterval = "1s"\ngrace = "{grace}"\npolicy = "enforce"\n'
           '[gpu]\ninterval_idle = "1s"\n[lease]\nlinger = "1s"\n')
@@ -244,3 +245,23 @@ def test_doctor_tells_which_sources_of_links_work(daemon):
     assert "process accounting: not read: enforcer.accounting names no file" in texts
     [connector] = [check for check in found if "process connector" in check["text"]]
     assert connector["level"] == ("ok" if "complete since" in connector["text"] else "note")
+
+
+@pytest.mark.parametrize("capabilities", [CAPABILITIES, "+kill,+setuid,+setgid,+sys_ptrace"])
+def test_the_packaged_actor_reads_fork_records(capabilities):
+    system = System(config='[enforcer]\ninterval = "1s"\n', capabilities=capabilities)
+    def connector():
+        row = next(row for row in system.get("/v1/enforcer")["sources"] if row["name"] == "connector")
+        return row if row["text"] != "not asked yet" else None
+    try:
+        found = wait_until(system.start() and connector, "the actor has answered")
+        if not found["works"]:
+            assert "CAP_NET_ADMIN" in found["text"]  # Linux 6.6 and later do not need it
+            pytest.skip(f"no process connector here: {found['text']}")
+        system.process.kill()
+        system.process.wait()
+        system.start_daemon()
+        again = wait_until(connector, "the actor has answered")
+        assert again["text"] == found["text"], "its records outlive the daemon"
+    finally:
+        system.close()
