@@ -122,8 +122,8 @@ std::string render_verdict(const json& verdict, const Look&) {
   line("missing", text_at(verdict, "missing_record"));
   const json& evidence = member(verdict, "evidence");
   std::string seen_by = "the driver's list";
-  if (evidence.value("device_file", false)) seen_by += ", an open device file";
-  if (evidence.value("mapping", false)) seen_by += ", mapped memory";
+  if (flag_at(evidence, "device_file")) seen_by += ", an open device file";
+  if (flag_at(evidence, "mapping")) seen_by += ", mapped memory";
   line("evidence", seen_by);
   for (const json& step : list_at(verdict, "steps"))
     text += fmt::format("  {}  {}{}\n", text_at(step, "time"), visible(text_at(step, "what")),
