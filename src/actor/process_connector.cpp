@@ -77,18 +77,21 @@ class Connector final : public EventSource {
   ~Connector() override { (void)send_operation(socket_.get(), PROC_CN_MCAST_IGNORE); }
 
   Reading read(std::vector<ProcessEvent>& events) override {
+    Reading result = Reading::complete;
     for (std::size_t i = 0; i < most_at_once; ++i) {
       sockaddr_nl from{};
       socklen_t size = sizeof from;
       const ssize_t got = ::recvfrom(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT,
                                      reinterpret_cast<sockaddr*>(&from), &size);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return errno == EAGAIN ? Reading::complete : errno == ENOBUFS ? Reading::overrun : Reading::failed;
-      if (size < sizeof from || from.nl_pid != 0) continue;  // not of the kernel: anybody may send to this socket
+      if (got < 0 && errno == EAGAIN) return result;
+      if (got < 0 && errno == ENOBUFS) result = Reading::overrun;  // the rest of the buffer is still there
+      else if (got < 0 && errno != EINTR) return Reading::failed;
+      // Anybody may send to this socket. The kernel has the number 0.
+      if (got < 0 || size < sizeof from || from.nl_pid != 0) continue;
       if (auto event = proc::parse_process_event(std::span(buffer_).first(static_cast<std::size_t>(got))))
         events.push_back(*event);
     }
-    return Reading::complete;  // the next reading goes on
+    return result;  // the next reading goes on
   }
 
   // Waits for the kernel's answer.
