@@ -22,6 +22,7 @@ constexpr std::size_t names_at_once = 64;  // a drain reads no more processes
 constexpr std::size_t accounting_records = 65536;
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr std::int64_t patience_ns = 600 * second_ns;  // between two tries to open the connector
+constexpr std::int64_t silence_ns = 60 * second_ns;    // of the accounting file, while processes end
 constexpr std::int64_t tick_ns = 10'000'000;           // of start times
 // A start is older than the report about it, and accounting has whole seconds.
 constexpr std::int64_t slack_ns = 3 * second_ns;
@@ -73,14 +74,22 @@ LinkSources::Condition LinkSources::account(const std::string& path) {
   if (!read) return {false, read.error().detail};
   accounting_ = std::move(*read);
   if (accounting_.empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
-  return {true, fmt::format("the last record is of {}", format_rfc3339(accounting_.back().ended))};
+  const Time last = accounting_.back().ended;
+  // The kernel stops to write on a full file system, and when somebody turns the accounting off.
+  if (last_end_ns_ != 0 && wall_at(last_end_ns_).ns - last.ns > silence_ns)
+    return {false, fmt::format("{} has no record since {}, and processes have ended: is accounting on?",
+                               printable(path_), format_rfc3339(last))};
+  return {true, fmt::format("the last record is of {}", format_rfc3339(last))};
 }
 
 void LinkSources::drain() {
   if (source_ == nullptr) return;
   std::vector<proc::ProcessEvent> events;
   const auto reading = source_->read(events);
-  for (const proc::ProcessEvent& event : events) records_.take(event);
+  for (const proc::ProcessEvent& event : events) {
+    records_.take(event);
+    if (event.kind == Kind::exit) last_end_ns_ = event.at_ns;
+  }
   if (reading == EventSource::Reading::overrun) records_.begin(monotonic_ns());
   if (reading == EventSource::Reading::failed) source_.reset();
   read_names(events);

@@ -64,6 +64,7 @@ class LinkSources {
   std::string path_;  // of the accounting file; "": none
   std::vector<proc::AccountingRecord> accounting_;
   std::int64_t accounting_read_ns_ = 0;  // CLOCK_MONOTONIC in ns
+  std::int64_t last_end_ns_ = 0;         // likewise, of the last end that the connector reported; 0: none
 };
 
 }  // namespace sublet::actor

@@ -206,6 +206,19 @@ TEST(Links, AreNotTriedAgainAtOnceAfterARefusal) {
   EXPECT_EQ(tries, 1);
 }
 
+TEST_F(LinksTest, NoticeThatAccountingHasStopped) {
+  const proc::TempDir place;
+  place.write("pacct", accounted(50, 40, "sh"));
+  report(Kind::exit, 50, 40);
+  links.drain();
+  EXPECT_TRUE(links.account(place.path("pacct")).works);
+  report(Kind::exit, 51, 40, monotonic_ns() + 120'000'000'000);
+  links.drain();
+  const auto stopped = links.account(place.path("pacct"));
+  EXPECT_FALSE(stopped.works);
+  EXPECT_NE(stopped.text.find("and processes have ended: is accounting on?"), std::string::npos) << stopped.text;
+}
+
 // Without reports of forks, the session of a process names a dead process above it.
 TEST(Links, FindADeadParentByTheSessionAndAccounting) {
   const auto root = *proc::ProcRoot::open();
