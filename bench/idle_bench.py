@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time and memory (PSS) of all our processes together while nothing happens.
 
-Two rows: a daemon without leases, and a daemon with a program under a lease (its keeper counts, the program does not).
+Three rows: a daemon without leases; beside a program without a lease, which the enforcer watches; and with a program
+under a lease (its keeper counts, the programs do not).
 The raw measure of the same run is a process that wakes once a second and reads /proc/stat, which is the least that any
 watcher costs.
 """
@@ -51,6 +52,11 @@ def main():
         time.sleep(5)  # snapshots are frequent for a moment after a start
         ours = [stage.daemon.pid, *children(stage.daemon.pid)]
         rows = [("raw: a watcher in Python", *measure([watcher.pid])), ("no leases", *measure(ours))]
+        outsider = stage.spawn("outsider", "simgpu-load", "--alloc", "256MiB", "--seconds", "600")
+        stage.until(lambda: '"seen"' in stage.sublet("verdicts", "--json", quiet=True).stdout, "it is found")
+        time.sleep(5)
+        rows.append(("one program without a lease", *measure(ours)))
+        outsider.kill()
         run = stage.spawn("program", "sublet", "run", "--vram", "1GiB", "--", "sleep", "600")
         stage.until(lambda: '"active"' in stage.sublet("ps", "--json", quiet=True).stdout, "it runs")
         time.sleep(5)

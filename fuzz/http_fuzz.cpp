@@ -97,9 +97,16 @@ class NoProcesses final : public engine::Unleased {
   void let_go(ProcessRef) override {}
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return not_found("it has ended"); }
+  void trace(ProcessRef, std::function<void(const engine::Parents&)>) override {}
+  LeaseId lease_above(const std::vector<proc::Ancestor>&) const override { return {}; }
+  void open_sources(const std::string&) override {}
+  const std::vector<engine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef, Done) override {}
   void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
+
+ private:
+  std::vector<engine::LinkSource> sources_;
 };
 
 // Knows the stack "chat", once it is adopted.

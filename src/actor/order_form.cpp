@@ -18,7 +18,8 @@ bool well_formed(const Order& order) {
   const bool program = order.uid != 0 || order.flags != 0 || order.main_pid != 0 || order.keeper_pid != 0 ||
                        order.main_start != 0 || order.keeper_start != 0 || order.main_inode != 0;
   const bool about_lease = order.verb != Verb::hello && order.verb != Verb::look && order.verb != Verb::all_named &&
-                           order.verb != Verb::keep && order.verb != Verb::inspect;
+                           order.verb != Verb::keep && order.verb != Verb::inspect && order.verb != Verb::source &&
+                           order.verb != Verb::parents;
   if ((order.lease != 0) != about_lease) return false;
   if (order.verb == Verb::slow) return !program && order.signal == 0 && order.percent <= 100;
   if (order.percent != 0) return false;
@@ -43,6 +44,11 @@ bool well_formed(const Order& order) {
   if (order.verb == Verb::keep) {
     return !about_keeper && order.flags == 0 && order.main_pid == 0 && order.main_start == 0;
   }
+  if (order.verb == Verb::source) {
+    const bool one = order.flags == the_connector || order.flags == the_accounting;
+    return one && !about_keeper && order.uid == 0 && order.main_pid == 0 && order.main_start == 0;
+  }
+  if (order.verb == Verb::parents) return !rest && order.signal == 0 && order.main_pid > 0 && order.main_start != 0;
   if (order.verb == Verb::tell) return !rest && order.main_pid > 0 && is_word(order.signal);
   if (order.verb != Verb::follow && program) return false;
   if (order.verb != Verb::signal) {
@@ -59,6 +65,7 @@ bool well_formed(const Order& order) {
 std::size_t descriptors_of(const Order& order) {
   if (order.verb == Verb::checkpoint || order.verb == Verb::keep) return 1;
   if (order.verb == Verb::inspect || order.verb == Verb::end) return 1;
+  if (order.verb == Verb::source) return order.flags == the_accounting ? 1 : 0;
   if (order.verb == Verb::swap) return order.flags == let_swap ? 0 : 1;
   if (order.verb != Verb::follow) return 0;
   return (order.main_pid != 0 ? 1u : 0u) + (order.keeper_pid != 0 ? 1u : 0u);

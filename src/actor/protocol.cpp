@@ -20,6 +20,8 @@ std::string_view to_string(Verb verb) {
     case Verb::inspect: return "inspect";
     case Verb::end: return "end";
     case Verb::close: return "close";
+    case Verb::source: return "source";
+    case Verb::parents: return "parents";
   }
   return "unknown";
 }

@@ -10,14 +10,14 @@
 
 namespace sublet::actor {
 
-inline constexpr std::uint32_t protocol_version = 9;
+inline constexpr std::uint32_t protocol_version = 10;
 
 // Order::asked_by is a uid, or this value if the daemon acts by its own rules (a lease expired, the grace is over). No
 // account has this uid.
 inline constexpr std::uint32_t the_daemon = 0xffffffff;
 
-// A closed list; 0 is none. `follow`, `checkpoint`, `swap` and `keep` carry descriptors. The replies to `checkpoint`
-// and `keep` carry one.
+// A closed list; 0 is none. `follow`, `checkpoint`, `swap`, `keep` and `source` carry descriptors. The replies to
+// `checkpoint`, `keep` and `parents` carry one.
 enum class Verb : std::uint32_t {
   hello = 1,        // asks for the version and the abilities of the actor
   follow = 2,       // names the program of a lease: its main process and its keeper
@@ -34,8 +34,10 @@ enum class Verb : std::uint32_t {
   inspect = 13,     // looks for evidence that a process under no lease uses a GPU
   end = 14,         // sends SIGTERM or SIGKILL to a process under no lease and its descendants, after the same look
   close = 15,       // the record about such a process is closed
+  source = 16,      // opens a source of links between processes, or tells why it does not work
+  parents = 17,     // tells the parents of a process, also those that have ended
 };
-inline constexpr std::uint32_t last_verb = 15;
+inline constexpr std::uint32_t last_verb = 17;
 
 enum class Code : std::uint32_t {
   ok = 0,
@@ -77,11 +79,16 @@ inline constexpr std::uint32_t to_spare = 16;
 // `swap`: ends it for this lease. A group that is kept for another lease too stays kept.
 inline constexpr std::uint32_t let_swap = 8;
 
+// `source`: the process connector of the kernel; a file of process accounting.
+inline constexpr std::uint32_t the_connector = 32;
+inline constexpr std::uint32_t the_accounting = 64;
+
 struct Order {
   Verb verb = Verb::hello;
   std::uint32_t asked_by = the_daemon;
   std::uint64_t id = 0;     // repeated in the reply
-  std::uint64_t lease = 0;  // all verbs except hello, look, all_named, keep and inspect; end, close: number of a record
+  // All verbs except hello, look, all_named, keep, inspect, source and parents; end, close: number of a record.
+  std::uint64_t lease = 0;
 
   // checkpoint, swap: main_pid and main_start name the process to be parked, a pidfd of it is attached, and uid is the
   // lease's user. Flags: by_user, and bring_back with checkpoint. With let_swap all these fields are 0.
@@ -93,6 +100,9 @@ struct Order {
   // signal is 0. The rest is 0.
   //
   // tell: main_pid and main_start name the process that gets the signal; the rest is 0.
+  //
+  // source: flags are the_connector or the_accounting. With the_accounting a sealed memfd is attached: the file's path,
+  // or nothing for no file. parents: main_pid and main_start name the process. The rest is 0.
   //
   // follow: all fields; other verbs set them to 0. A pidfd of the main process, if there is one, and then a pidfd of
   // the keeper, if there is one, are attached. Without a main process (adopted only) the group of the lease is the
@@ -128,20 +138,37 @@ struct Reply {
   std::uint32_t version = 0;  // hello
   std::uint32_t uid = 0;      // hello
   std::uint32_t flags = 0;    // hello, follow, inspect, end
-  std::uint32_t sent = 0;     // signal, tell, end: number of processes that got the signal
+  std::uint32_t sent = 0;     // signal, tell, end: number of processes that got the signal; parents: their number
   // signal, tell, end: number of processes of the program that did not get it: another user's, or refused by the kernel
   std::uint32_t refused = 0;
   // signal, tell: number of processes that were spared, because only a weak link joins them to the lease. end: number
   // of spared descendants
   std::uint32_t left = 0;
   // checkpoint: pid of the helper; its socket is attached. keep: 0; the reading end of the keeper's report is attached.
+  // parents: 0; a file in memory with an array of Parent is attached.
   std::int32_t pid = 0;
   char path[200] = {};  // hello: the hierarchy; follow: the group, or a sentence why there is none; checkpoint,
                         // swap, all_named, keep, slow: a sentence about a failure; inspect, end: the path
-                        // of the executable
+                        // of the executable; source: since when it works, or why it does not; parents: a sentence
+                        // about a record that is missing
 };
+
+// A parent in the reply to `parents`, the nearest first. All text is printable.
+struct Parent {
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;          // effective; 0xffffffff: not known
+  std::uint64_t start_ticks = 0;  // 0: not known
+  std::int64_t ended_ns = 0;      // wall clock; 0: it lives, or it is not known
+  std::uint32_t source = 0;       // as proc::ParentSource
+  std::uint32_t flags = 0;        // is_certain, has_ended
+  char name[64] = {};             // "": not known
+};
+inline constexpr std::uint32_t is_certain = 1;
+inline constexpr std::uint32_t has_ended = 2;
+inline constexpr std::uint32_t most_parents = 128;
 
 static_assert(std::is_trivially_copyable_v<Order> && sizeof(Order) == 72);
 static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 248);
+static_assert(std::is_trivially_copyable_v<Parent> && sizeof(Parent) == 96);
 
 }  // namespace sublet::actor

@@ -12,6 +12,7 @@ bool may(Role role, Verb verb) {
   if (role == Role::nobody) return false;
   // Only the daemon has seen an unleased process long enough to judge it.
   if (verb == Verb::inspect || verb == Verb::end || verb == Verb::close) return role == Role::daemon;
+  if (verb == Verb::source || verb == Verb::parents) return role == Role::daemon;
   if (role != Role::owner) return true;
   // The lease's own user may give orders about the lease. Only the daemon decides when the lease has ended.
   return verb == Verb::follow || verb == Verb::signal || verb == Verb::wake_keeper || verb == Verb::checkpoint;

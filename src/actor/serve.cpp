@@ -26,17 +26,27 @@ struct Received {
   bool truncated = false;
 };
 
-constexpr int sweep_interval_ms = 1000;
+constexpr int chore_interval_ms = 1000;
 
-// Meanwhile helpers end, and must be reaped.
-bool wait_for(int socket, short events, Helpers* helpers = nullptr) {
+// Work while nobody asks: helpers end and must be reaped, and reports of the kernel must be read.
+struct Chores {
+  Helpers* helpers = nullptr;
+  LinkSources* links = nullptr;
+
+  bool any() const { return (helpers != nullptr && helpers->any()) || (links != nullptr && links->any()); }
+  void run() const {
+    if (helpers != nullptr && helpers->any()) helpers->sweep();
+    if (links != nullptr) links->drain();
+  }
+};
+
+bool wait_for(int socket, short events, const Chores& chores = {}) {
   pollfd entry{socket, events, 0};
   for (;;) {
-    const bool sweeps = helpers != nullptr && helpers->any();
-    const int ready = ::poll(&entry, 1, sweeps ? sweep_interval_ms : -1);
+    const int ready = ::poll(&entry, 1, chores.any() ? chore_interval_ms : -1);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
-    if (sweeps) helpers->sweep();
+    chores.run();
   }
 }
 
@@ -91,15 +101,16 @@ bool reply_to(int socket, const Reply& reply, const Fd& attachment) {
 
 }  // namespace
 
-int serve(int socket, Service& service, Helpers* helpers) {
+int serve(int socket, Service& service, Helpers* helpers, LinkSources* links) {
+  const Chores chores{helpers, links};
   // One byte more than an order, so that a longer message is noticed.
   std::array<std::byte, sizeof(Order) + 1> buffer;
-  for (std::int64_t swept = monotonic_ns();;) {
-    if (!wait_for(socket, POLLIN, helpers)) return 1;
+  for (std::int64_t done = monotonic_ns();;) {
+    if (!wait_for(socket, POLLIN, chores)) return 1;
     // A daemon that sends orders without a pause leaves no idle time for this.
-    if (helpers != nullptr && monotonic_ns() - swept > sweep_interval_ms * 1'000'000LL) {
-      helpers->sweep();
-      swept = monotonic_ns();
+    if (monotonic_ns() - done > chore_interval_ms * 1'000'000LL) {
+      chores.run();
+      done = monotonic_ns();
     }
     Received received = receive(socket, buffer);
     if (received.size == 0) return 0;  // an empty message would look the same, but nobody sends one
@@ -112,7 +123,7 @@ int serve(int socket, Service& service, Helpers* helpers) {
 
 int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, const ServiceOptions& options) {
   for (;;) {
-    if (!wait_for(listener, POLLIN, options.helpers)) return 1;
+    if (!wait_for(listener, POLLIN, {options.helpers, options.links})) return 1;
     const Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -131,7 +142,7 @@ int listen_for(int listener, std::uint32_t user, const proc::ProcRoot& root, con
     for_peer.keepers.group = peer->gid;
     for_peer.keepers.for_root = peer->uid == 0;
     Service service(root, std::move(for_peer));
-    (void)serve(socket.get(), service, options.helpers);
+    (void)serve(socket.get(), service, options.helpers, options.links);
   }
 }
 

@@ -9,9 +9,9 @@
 
 namespace sublet::actor {
 
-// Serves the peer of a connected SOCK_SEQPACKET socket, and sweeps `helpers` (may be null) meanwhile. Returns 0 if the
-// peer closed the socket, 1 if the socket failed.
-int serve(int socket, Service& service, Helpers* helpers);
+// Serves the peer of a connected SOCK_SEQPACKET socket, and meanwhile sweeps `helpers` and drains `links` (either may
+// be null). Returns 0 if the peer closed the socket, 1 if the socket failed.
+int serve(int socket, Service& service, Helpers* helpers, LinkSources* links = nullptr);
 
 // Accepts peers in sequence, and serves each until it goes. A peer must be root or `user`; others get no answer.
 // Returns 1 if the listening socket fails; else never.

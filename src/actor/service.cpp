@@ -122,6 +122,8 @@ Reply Service::obey(const Order& order, std::vector<Fd>& descriptors) {
     case Verb::inspect:
     case Verb::end: judge_unleased(order, std::move(descriptors[0]), reply); break;
     case Verb::close: unleased_.close(order.lease); break;
+    case Verb::source: source(order, descriptors, reply); break;
+    case Verb::parents: parents(order, reply); break;
   }
   return reply;
 }
@@ -230,6 +232,8 @@ void Service::forget(LeaseId lease) {
   (void)cpu_.lift(lease);
   if (found->second.place.group) groups_.leave(*found->second.place.group);
   followed_.erase(found);
+  ended_.forget_others([this](LeaseId other) { return followed_.contains(other); });
+  std::erase_if(roots_, [lease](const proc::LeaseRoots& root) { return root.lease == lease; });
 }
 
 // --- descent
@@ -276,7 +280,10 @@ bool Service::scan(std::vector<proc::ProcessInfo>* fresh) {
   auto table = root_.list();
   if (!table) return false;
   scanned_ns_ = monotonic_ns();
-  lineage_ = proc::trace_lineage(roots, lineage_, *table);
+  proc::Lineage now = proc::trace_lineage(roots, lineage_, *table);
+  ended_.note(lineage_, now);
+  lineage_ = std::move(now);
+  roots_ = std::move(roots);
   protect(*table);
   if (fresh != nullptr) *fresh = std::move(*table);
   return true;
@@ -381,10 +388,7 @@ void Service::judge_unleased(const Order& order, Fd pidfd, Reply& reply) {
   around.untouchable = [this](const proc::ProcessInfo& process) {
     return process.kernel || process.ref.pid <= 1 || protected_.contains(process.ref.pid);
   };
-  around.leased = [this](ProcessRef process) {
-    const auto keeps = [&](const auto& entry) { return entry.second.keeper == process; };
-    return lineage_.find(process) != nullptr || std::any_of(followed_.begin(), followed_.end(), keeps);
-  };
+  around.leased = [this](ProcessRef process) { return has_lease(process); };
   around.signals_others = (powers(root_) & signals_others) != 0;
   if (order.verb == Verb::inspect) unleased_.inspect(order, pidfd, around, reply);
   else unleased_.end(order, std::move(pidfd), around, reply);

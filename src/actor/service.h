@@ -8,11 +8,13 @@
 #include "actor/groups.h"
 #include "actor/helpers.h"
 #include "actor/keeper_start.h"
+#include "actor/link_sources.h"
 #include "actor/protocol.h"
 #include "actor/roles.h"
 #include "actor/swap_keeper.h"
 #include "actor/unleased.h"
 #include "base/fd.h"
+#include "proc/ended_members.h"
 #include "proc/lineage.h"
 #include "proc/process_table.h"
 
@@ -31,7 +33,8 @@ struct ServiceOptions {
   std::int32_t client_pid = 0;        // pid of the daemon, which is never touched, nor are its ancestors; 0: not known
   // Whether the user is known to be an admin; root and this process's user are admins without it. Must answer quickly.
   std::function<bool(std::uint32_t uid)> is_admin;
-  Helpers* helpers = nullptr;  // outlives the client; null: nothing is parked
+  Helpers* helpers = nullptr;    // outlives the client; null: nothing is parked
+  LinkSources* links = nullptr;  // outlives the client; null: parents that have ended are not known
   KeeperOptions keepers{};
   UnleasedOptions unleased{};
 };
@@ -73,6 +76,9 @@ class Service {
   void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void keep(const Order& order, const Fd& document, Reply& reply);
   void judge_unleased(const Order& order, Fd pidfd, Reply& reply);
+  bool has_lease(ProcessRef process);
+  void source(const Order& order, const std::vector<Fd>& descriptors, Reply& reply);
+  void parents(const Order& order, Reply& reply);
   std::string slow(const Followed& followed, std::uint32_t percent);
   Code check_target(const Order& order, const Fd& pidfd, const Followed* followed, proc::Rights& rights);
   void forget(LeaseId lease);
@@ -90,7 +96,9 @@ class Service {
   CpuLimits cpu_;
   Unleased unleased_;
   std::map<LeaseId, Followed> followed_;
+  std::vector<proc::LeaseRoots> roots_;  // of the last scan
   proc::Lineage lineage_;
+  proc::EndedMembers ended_;
   std::unordered_set<std::int32_t> protected_;  // pids of processes that are never touched
   std::int64_t scanned_ns_ = 0;
   Fd attachment_;

@@ -178,10 +178,12 @@ int serve(const Options& options) {
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
   actor::Helpers helpers(*root, options.parking);
+  actor::LinkSources links(*root);
   actor::ServiceOptions service{.group_name = options.name,
                                 .client_pid = ::getppid(),
                                 .is_admin = {},
                                 .helpers = &helpers,
+                                .links = &links,
                                 .keepers = options.keepers,
                                 .unleased = {.cards = options.cards}};
   // Our parent is the daemon, with the same rights.
@@ -189,7 +191,7 @@ int serve(const Options& options) {
   service.keepers.for_root = ::geteuid() == 0;
   if (options.system) service.is_admin = [&admins](std::uint32_t uid) { return admins.has(uid); };
   actor::Service served(*root, std::move(service));
-  return actor::serve(options.fd, served, &helpers);
+  return actor::serve(options.fd, served, &helpers, &links);
 }
 
 int listen(const Options& options) {
@@ -209,11 +211,13 @@ int listen(const Options& options) {
   if (!root) return fail(root.error().detail);
   actor::AdminGroup admins;
   actor::Helpers helpers(*root, options.parking);
+  actor::LinkSources links(*root);
   return actor::listen_for(first_passed, uid, *root,
                            {.group_name = options.name,
                             .client_pid = 0,
                             .is_admin = [&admins](std::uint32_t who) { return admins.has(who); },
                             .helpers = &helpers,
+                            .links = &links,
                             .keepers = options.keepers,
                             .unleased = {.cards = options.cards}});
 }

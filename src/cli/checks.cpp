@@ -128,22 +128,37 @@ Checks judge_status(const json& status, std::string_view our_version) {
   return checks;
 }
 
-Check judge_enforcer(const json& enforcer, const json& status) {
+Checks judge_enforcer(const json& enforcer, const json& status) {
   if (!enforcer.is_object())
-    return {"enforcer", Level::note, "the enforcer is switched off: no records about processes without a lease",
-            "an admin can set enforcer.enabled = true and restart the daemon"};
+    return {{"enforcer", Level::note, "the enforcer is switched off: no records about processes without a lease",
+             "an admin can set enforcer.enabled = true and restart the daemon"}};
   const auto& actor = member(member(status, "daemon"), "actor");
   const bool groups = member(actor, "groups").is_string();
   const std::string text = fmt::format(
-      "the policy for processes without a lease is {}, with {} exceptions and {} approvals; links to leases: "
-      "{}keepers, "
-      "ancestry, sessions and process groups; not read: fork records of the kernel, process accounting",
-      text_at(enforcer, "policy"), list_at(enforcer, "policies").size(), list_at(enforcer, "approvals").size(),
-      groups ? "control groups, " : "");
-  if (!groups)
-    return {"enforcer", Level::note, text,
-            "without control groups, a process that detached itself completely counts as one without a lease"};
-  return {"enforcer", Level::ok, text, {}};
+      "the policy for processes without a lease is {}, with {} exceptions and {} approvals",
+      text_at(enforcer, "policy"), list_at(enforcer, "policies").size(), list_at(enforcer, "approvals").size());
+  Checks checks{{"enforcer", Level::ok, text, {}}};
+  checks.push_back({"links", groups ? Level::ok : Level::note,
+                    fmt::format("links of processes to leases: {}keepers, ancestry, sessions and process groups",
+                                groups ? "control groups, " : ""),
+                    groups ? ""
+                           : "without control groups, a process that detached itself completely counts as one "
+                             "without a lease"});
+  for (const json& source : list_at(enforcer, "sources")) {
+    const std::string name = text_at(source, "name"), said = text_at(source, "text");
+    const bool connector = name == "connector";
+    const std::string what = connector ? "fork records of the kernel (process connector)" : "process accounting";
+    if (flag_at(source, "works")) {
+      checks.push_back({"links", Level::ok, fmt::format("{}: {}", what, said), {}});
+      continue;
+    }
+    checks.push_back({"links", Level::note, fmt::format("{}: not read: {}", what, said),
+                      connector ? "without them, a parent that ended before it was seen is missing in a verdict, and a "
+                                  "process below it may count as one without a lease"
+                                : "without it, parents that were dead before the daemon's start have no name: turn it "
+                                  "on (package acct) and set enforcer.accounting"});
+  }
+  return checks;
 }
 
 Checks judge_snapshot(std::string_view output, int exit_status) {

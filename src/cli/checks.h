@@ -38,9 +38,9 @@ Check judge_ptrace_scope(std::string_view text);
 // "" if no group here has a limit on swap space.
 Check judge_swap(const nlohmann::json& ledger, bool kept, const std::string& where);
 
-// Judges a reply of /v1/enforcer: the policy, and the links by which a process is known to belong to a lease. Null: the
-// enforcer is switched off.
-Check judge_enforcer(const nlohmann::json& enforcer, const nlohmann::json& status);
+// Judges a reply of /v1/enforcer: the policy, the links by which a process is known to belong to a lease, and their
+// sources. Null: the enforcer is switched off.
+Checks judge_enforcer(const nlohmann::json& enforcer, const nlohmann::json& status);
 
 // Runs sublet-gpu with the daemon's library and environment, or with the configured library if no daemon answers.
 Checks check_nvml(const nlohmann::json& status, const std::string& configured_library);

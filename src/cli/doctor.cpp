@@ -59,7 +59,7 @@ Checks all_checks(const Common& common) {
   }
   const auto append = [&](Checks more) { checks.insert(checks.end(), more.begin(), more.end()); };
   if (status.is_object()) append(judge_status(status, SUBLET_VERSION));
-  if (status.is_object()) checks.push_back(judge_enforcer(ask_also(*client, "/v1/enforcer"), status));
+  if (status.is_object()) append(judge_enforcer(ask_also(*client, "/v1/enforcer"), status));
   const auto loaded = config::load(file);
   append(check_nvml(status, loaded.problems.empty() ? loaded.config.gpu.nvml : ""));
   checks.push_back(check_config(loaded));

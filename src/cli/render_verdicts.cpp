@@ -69,11 +69,18 @@ constexpr Column preview_columns[] = {
      +[](const json& r, const Look&) { return text_cell(r, "would_get_sigkill_at"); }},
 };
 
+// "bash (4000)", "sh (4711, ended, by connector)". Parents that live are shown by the process table.
+std::string ancestor(const json& row) {
+  const std::string name = text_at(row, "name"), ended = text_at(row, "ended_at"), source = text_at(row, "source");
+  std::string text = fmt::format("{} ({}", name.empty() ? "?" : visible(name), number_at(row, "pid").value_or(0));
+  if (flag_at(row, "ended")) text += ended.empty() ? ", ended" : fmt::format(", ended {}", ended);
+  if (source != "proc") text += fmt::format(", {}by {}", flag_at(row, "certain") ? "" : "likely, ", source);
+  return text + ")";
+}
+
 std::string list_of_ancestors(const json& verdict) {
   std::string text;
-  for (const json& each : list_at(verdict, "ancestry"))
-    text += fmt::format("{}{} ({})", text.empty() ? "" : " < ", visible(text_at(each, "name")),
-                        number_at(each, "pid").value_or(0));
+  for (const json& each : list_at(verdict, "ancestry")) text += (text.empty() ? "" : " < ") + ancestor(each);
   return text;
 }
 
@@ -112,10 +119,11 @@ std::string render_verdict(const json& verdict, const Look&) {
   line("unit", text_at(verdict, "unit"));
   line("container", text_at(verdict, "container"));
   line("parents", list_of_ancestors(verdict));
+  line("missing", text_at(verdict, "missing_record"));
   const json& evidence = member(verdict, "evidence");
   std::string seen_by = "the driver's list";
-  if (evidence.value("device_file", false)) seen_by += ", an open device file";
-  if (evidence.value("mapping", false)) seen_by += ", mapped memory";
+  if (flag_at(evidence, "device_file")) seen_by += ", an open device file";
+  if (flag_at(evidence, "mapping")) seen_by += ", mapped memory";
   line("evidence", seen_by);
   for (const json& step : list_at(verdict, "steps"))
     text += fmt::format("  {}  {}{}\n", text_at(step, "time"), visible(text_at(step, "what")),

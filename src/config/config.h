@@ -82,6 +82,7 @@ struct Config {
     Choice policy{"observe"};
     Duration interval = std::chrono::seconds(15);
     Duration grace = std::chrono::seconds(300);
+    std::string accounting;
   } enforcer;
   struct Webhook {
     Name name;

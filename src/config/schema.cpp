@@ -25,6 +25,10 @@ constexpr Key table[] = {
     {"device.headroom", "0", "1TiB",
      "VRAM of each device that is never leased. It covers unforeseen use and the residue of parked programs.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
+    {"enforcer.accounting", "", "",
+     "Absolute path of the file of process accounting (/var/log/account/pacct). It tells the parents of processes that "
+     "have ended. Another program must turn the accounting on. Empty: no file is read.",
+     +[](Config& c) -> std::string& { return c.enforcer.accounting; }},
     {"enforcer.enabled", "", "", "Keep records about processes that hold GPU memory without a lease.",
      +[](Config& c) -> bool& { return c.enforcer.enabled; }},
     {"enforcer.grace", "1s", "24h", "Time between SIGTERM and SIGKILL for a process without a lease.",

@@ -92,7 +92,8 @@ guard::Options guard_options(const Config& config, const Places& places) {
 enforcer::Options enforcer_options(const Config& config) {
   return {.policy = enforcer::parse_policy(config.enforcer.policy.word).value_or(enforcer::Policy::observe),
           .interval = config.enforcer.interval,
-          .grace = config.enforcer.grace};
+          .grace = config.enforcer.grace,
+          .accounting = config.enforcer.accounting};
 }
 
 stacks::Options stacks_options(const Config& config) {

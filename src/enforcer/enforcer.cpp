@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "enforcer/ancestry.h"
 #include "engine/account.h"
 
 #include <fmt/format.h>
@@ -18,6 +19,10 @@ namespace {
 // A process that is listed no more is forgotten after this number of good passes, since its memory may come back.
 constexpr int passes_until_gone = 3;
 constexpr Duration shortest_pass = std::chrono::seconds(1);
+
+bool is_replaced(const Rule& other, const Rule& rule) {
+  return other.kind == rule.kind && other.kind == Rule::Kind::policy && other.subject == rule.subject;
+}
 
 }  // namespace
 
@@ -65,16 +70,28 @@ Policy Enforcer::policy_for(const Verdict& verdict) const {
   return rule != nullptr ? rule->policy : options_.policy;
 }
 
+// Takes the policy that applies now into the record. True: it is another one.
+bool Enforcer::take_policy(Verdict& verdict, Time now) {
+  const Policy before = std::exchange(verdict.policy, policy_for(verdict));
+  if (before == verdict.policy) return false;
+  if (!verdict.steps.empty()) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
+  return true;
+}
+
 // -------------------------------------------------------------------------------- requests
 
+bool Enforcer::replaces(const Rule& rule) const {
+  return std::ranges::any_of(rules_, [&](const Rule& other) { return is_replaced(other, rule); });
+}
+
 const Rule& Enforcer::add(Rule rule) {
-  const auto same = [&](const Rule& other) {
-    return other.kind == rule.kind && other.kind == Rule::Kind::policy && other.subject == rule.subject;
-  };
+  const auto same = [&](const Rule& other) { return is_replaced(other, rule); };
   for (const Rule& other : rules_)
     if (same(other)) changed_rows_.push_back({to_row(other).kind, fmt::format("{}", other.id), ""});
   std::erase_if(rules_, same);
   rule.id = ++last_rule_;
+  // The row of a removed rule is gone, and its number is never used again.
+  changed_rows_.push_back({"number", "rule", fmt::format("{}", last_rule_)});
   rule.at = engine_.now();
   changed_rows_.push_back(to_row(rule));
   rules_.push_back(std::move(rule));
@@ -101,7 +118,7 @@ Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
 
 void Enforcer::forget() {
   for (const auto& [process, id] : open_) unleased_.let_go(process);
-  verdicts_.clear(), open_.clear(), approved_.clear(), rules_.clear();
+  verdicts_.clear(), open_.clear(), waiting_.clear(), approved_.clear(), rules_.clear();
   asked_.clear(), looked_at_.clear(), stored_.clear(), listed_.clear();
   kills_.clear(), alarms_.clear(), dirty_.clear(), changed_rows_.clear(), events_.clear();
 }
@@ -120,8 +137,11 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
       last_rule_ = std::max(last_rule_, parse_number<std::uint64_t>(row.key).value_or(0));
       if (rule) rules_.push_back(std::move(*rule));
       else log::error("{}", rule.error().detail);
+    } else if (row.kind == "number" && row.key == "rule") {
+      last_rule_ = std::max(last_rule_, parse_number<std::uint64_t>(row.data).value_or(0));
     }
   }
+  const bool rebooted = !rows.boot_id.empty() && rows.boot_id != engine_.options().boot_id;
   std::vector<std::uint64_t> open;
   for (const auto& [id, verdict] : verdicts_) {
     const std::string unit = verdict.system_unit();
@@ -130,13 +150,24 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
         kills_.push_back({step.at, unit, verdict.record.uid, verdict.exe});
     if (verdict.open()) open.push_back(id);
   }
-  for (const std::uint64_t id : open) take_up(verdicts_.at(id), now);
+  for (const std::uint64_t id : open) {
+    if (rebooted) close(verdicts_.at(id), Outcome::gone, now, "the machine was rebooted");
+    else take_up(id, now);
+  }
   std::ranges::sort(kills_, {}, &Kill::at);
 }
 
 // A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that.
-void Enforcer::take_up(Verdict& verdict, Time now) {
+// A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that. A
+// process that cannot be held for another reason, such as a lack of descriptors, is tried again.
+void Enforcer::take_up(std::uint64_t id, Time now) {
+  Verdict& verdict = verdicts_.at(id);
   const auto inode = unleased_.hold(verdict.record.process, verdict.inode);
+  if (!inode && inode.error().code != Code::NotFound) {
+    waiting_.emplace(verdict.record.process, id);
+    return;
+  }
+  waiting_.erase(verdict.record.process);
   if (!inode) return close(verdict, verdict.signalled() ? Outcome::ended : Outcome::gone, now);
   open_.emplace(verdict.record.process, verdict.id);
   if (*inode != 0 && *inode == verdict.inode) return;
@@ -229,13 +260,15 @@ void Enforcer::measured(Time) {
 Time Enforcer::due(Time now) {
   if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
   if (now >= next_pass_) {
-    if (last_reading_ <= listed_at_) {
+    if (last_reading_ <= std::max(listed_at_, signalled_at_)) {
       engine_.take_snapshot();  // measured() and another call follow
       next_pass_ = now + shortest_pass;
       return next_pass_;
     }
     next_pass_ = now + options_.interval;
     drop_ = false;
+    unleased_.open_sources(options_.accounting);
+    for (const auto& [process, id] : std::map(waiting_)) take_up(id, now);
     pass(now);
   }
   Time next = next_pass_;
@@ -287,8 +320,9 @@ void Enforcer::pass(Time now) {
 }
 
 void Enforcer::see(ProcessRef process, const Found& found, Time now) {
+  if (waiting_.contains(process)) return;
   const auto known = open_.find(process);
-  const auto record = unleased_.describe(process);
+  auto record = unleased_.describe(process);
   if (!record) return;  // it has just ended
   const std::string user = engine::account_name(record->uid);
   if (const Rule* approval = enforcer::approval_of(rules_, {*record, user}, now)) {
@@ -303,7 +337,7 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
     if (!inode) return;
     Verdict verdict;
     verdict.id = ++last_verdict_;
-    verdict.record = *record;
+    verdict.record.process = process;
     verdict.inode = *inode;
     verdict.opened_at = now;
     open_.emplace(process, verdict.id);
@@ -311,7 +345,8 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
   }
   Verdict& verdict = verdicts_.at(open_.at(process));
   // Facts that a process may change about itself count as they are now.
-  verdict.record = *record;
+  see_ancestry(verdict, *record);
+  verdict.record = std::move(*record);
   verdict.user = user;
   verdict.missed = 0;
   const bool first = verdict.sightings == 0;
@@ -320,10 +355,48 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
     verdict.last_seen = now;
   }
   for (const auto& [device, used] : found.used) verdict.hold(now, device, used);
-  const Policy before = std::exchange(verdict.policy, policy_for(verdict));
+  const bool other = take_policy(verdict, now);
   if (first) verdict.note(now, "seen", fmt::format("it holds {} under no lease", format_size(verdict.used())));
-  else if (before != verdict.policy) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
-  if (verdict.sightings <= sightings_needed || before != verdict.policy) changed(verdict, first);
+  if (verdict.sightings <= sightings_needed || other) changed(verdict, first);
+}
+
+// Parents that have ended stay in the record. The sources are asked when the parents by the process table change.
+void Enforcer::see_ancestry(Verdict& verdict, proc::ProcessRecord& record) {
+  std::vector<ProcessRef> shown;
+  for (const proc::Ancestor& each : record.ancestry) shown.push_back(each.process);
+  record.ancestry = keep_ancestry(std::move(verdict.record.ancestry), record.ancestry);
+  record.missing = std::move(verdict.record.missing);
+  if (verdict.shown == shown) return;
+  verdict.shown = std::move(shown);
+  changed(verdict, false);
+  unleased_.trace(record.process, [this, id = verdict.id](const engine::Parents& parents) { traced(id, parents); });
+}
+
+void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
+  const auto found = verdicts_.find(id);
+  if (found == verdicts_.end()) return;
+  Verdict& verdict = found->second;
+  if (parents.ancestry.empty() && parents.missing.empty()) {
+    verdict.shown.clear();  // nobody could be asked: the next pass asks again
+    return;
+  }
+  bool taken = false;
+  verdict.record.ancestry = merge_ancestry(std::move(verdict.record.ancestry), parents.ancestry, taken);
+  if (taken) verdict.record.missing = parents.missing;
+  changed(verdict, false);
+  engine_.wake_capabilities();
+}
+
+// A process above it, living or dead, may belong to a lease. This link only spares.
+bool Enforcer::is_linked(Verdict& verdict, Time now) {
+  const LeaseId lease = unleased_.lease_above(verdict.record.ancestry);
+  if (lease == verdict.spared_for) return bool(lease);
+  verdict.spared_for = lease;
+  verdict.note(now, lease ? "linked" : "unlinked",
+               lease ? fmt::format("a process above it belonged to {}, so it is spared", to_string(lease))
+                     : "the lease above it is gone");
+  changed(verdict, true);
+  return bool(lease);
 }
 
 void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now) {

@@ -24,6 +24,7 @@ struct Options {
   Duration interval = std::chrono::seconds(15);  // enforcer.interval: between two passes
   Duration grace = std::chrono::seconds(300);    // enforcer.grace: between SIGTERM and SIGKILL
   std::size_t keep = 1000;                       // closed verdicts
+  std::string accounting{};                      // enforcer.accounting: path of the accounting file; "": none
 };
 
 inline constexpr Duration kill_window = std::chrono::hours(1);
@@ -47,11 +48,14 @@ class Enforcer final : public engine::Capability {
   const Options& options() const { return options_; }
   // The approval that covers a process that is listed now; null: none.
   const Rule* approval_of(ProcessRef process) const;
+  // The sources of links between processes, and whether they work.
+  const std::vector<engine::LinkSource>& sources() const { return unleased_.sources(); }
   // The processes since that time that this policy would have ended, by their records.
   std::vector<Preview> preview(Time since, const std::optional<Subject>& subject) const;
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
-  const Rule& add(Rule rule);  // gives it a number; a policy replaces the one about the same subject
+  bool replaces(const Rule& rule) const;  // whether add() removes another rule for it
+  const Rule& add(Rule rule);             // gives it a number; a policy replaces the one about the same subject
   Status remove(std::uint64_t id, Rule::Kind kind);
 
   // --- Capability ---
@@ -73,13 +77,16 @@ class Enforcer final : public engine::Capability {
   void forget();
   void pass(Time now);
   Listed list(bool& known, std::set<ProcessRef>& leased) const;
-  void take_up(Verdict& verdict, Time now);
+  void take_up(std::uint64_t id, Time now);
+  void see_ancestry(Verdict& verdict, proc::ProcessRecord& record);
+  void traced(std::uint64_t id, const engine::Parents& parents);
+  bool is_linked(Verdict& verdict, Time now);
   void see(ProcessRef process, const Found& found, Time now);
   void missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now);
   void act(Verdict& verdict, Time now);
   bool is_quiet(const Verdict& verdict, Time now) const;
   std::vector<ProcessRef> spared(const Verdict& verdict) const;
-  Circumstances circumstances(const Verdict& verdict, Time now) const;
+  Circumstances circumstances(Verdict& verdict, Time now);
   void notify(Verdict& verdict, Time now);
   void look(Verdict& verdict, Time now);
   void signal(Verdict& verdict, int signal);
@@ -92,12 +99,14 @@ class Enforcer final : public engine::Capability {
   void changed(const Verdict& verdict, bool tell);
   void prune();
   Policy policy_for(const Verdict& verdict) const;
+  bool take_policy(Verdict& verdict, Time now);
 
   engine::Engine& engine_;
   engine::Unleased& unleased_;
   Options options_;
   std::map<std::uint64_t, Verdict> verdicts_;
   std::map<ProcessRef, std::uint64_t> open_;
+  std::map<ProcessRef, std::uint64_t> waiting_;   // of an earlier run, whose process could not be held yet
   std::map<ProcessRef, std::uint64_t> approved_;  // listed now, by an approval
   std::vector<Rule> rules_;
   std::set<std::uint64_t> asked_;            // verdicts with an order at the actor
@@ -112,6 +121,7 @@ class Enforcer final : public engine::Capability {
   Time listed_at_;
   Time next_pass_;
   Time last_reading_;
+  Time signalled_at_;  // an older reading does not show the effect of the last signal
   Bytes unleased_before_;
   bool drop_ = false;  // the unleased memory has grown since the last pass
   struct Kill {

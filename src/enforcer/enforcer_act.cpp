@@ -24,6 +24,9 @@ std::string place_of(const std::string& unit, const std::string& user, const std
                       : fmt::format("unit {}", unit);
 }
 
+// A pass may be this much late. A list that is older proves nothing: the driver does not answer, or with old figures.
+constexpr Duration late_pass = std::chrono::seconds(2);
+
 // "1 process", "3 processes".
 std::string counted(int number, std::string_view noun) {
   const std::string_view ending = number == 1 ? "" : noun.ends_with('s') ? "es" : "s";
@@ -37,7 +40,7 @@ std::string advice(const Verdict& verdict) {
 
 }  // namespace
 
-Circumstances Enforcer::circumstances(const Verdict& verdict, Time now) const {
+Circumstances Enforcer::circumstances(Verdict& verdict, Time now) {
   const auto stored = stored_.find(verdict.id);
   const bool another = std::ranges::any_of(verdicts_, [&](const auto& entry) {
     const Verdict& other = entry.second;
@@ -45,11 +48,12 @@ Circumstances Enforcer::circumstances(const Verdict& verdict, Time now) const {
     return other.id != verdict.id && other.open() && (being_ended || asked_.contains(other.id));
   });
   return {.now = now,
-          .listed = listed_.contains(verdict.record.process) && now - listed_at_ < 2 * options_.interval,
+          .listed = listed_.contains(verdict.record.process) && now - listed_at_ <= options_.interval + late_pass,
           .gone = !unleased_.lives(verdict.record.process),
           .quiet = is_quiet(verdict, now),
           .another = another,
           .budget = has_budget(verdict, now),
+          .linked = is_linked(verdict, now),
           .stored = stored == stored_.end() || (stored->second.batch != 0 && engine_.is_durable(stored->second.batch)),
           .policy = policy_for(verdict)};
 }
@@ -83,6 +87,7 @@ void Enforcer::act(Verdict& verdict, Time now) {
     approved_.insert_or_assign(verdict.record.process, approval->id);
     return close(verdict, Outcome::approved, now, fmt::format("approval {}", approval->id));
   }
+  if (take_policy(verdict, now)) changed(verdict, false);
   if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
     if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now))) {
@@ -92,7 +97,8 @@ void Enforcer::act(Verdict& verdict, Time now) {
     case Move::term: return signal(verdict, SIGTERM);
     case Move::kill: return signal(verdict, SIGKILL);
     case Move::spare:
-      verdict.note(now, "spared", fmt::format("the policy is {} now", to_string(policy_for(verdict))));
+      if (!verdict.spared_for)
+        verdict.note(now, "spared", fmt::format("the policy is {} now", to_string(policy_for(verdict))));
       if (verdict.signalled()) unleased_.close(verdict.id);
       stored_.erase(verdict.id);
       return enter(verdict, Stage::seen);
@@ -205,6 +211,7 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
     enter(verdict, Stage::killing);
   }
   next_pass_ = std::min(next_pass_, now + std::chrono::seconds(1));  // to see its end soon
+  signalled_at_ = now;
   engine_.wake_capabilities();
 }
 

@@ -19,6 +19,7 @@ struct Circumstances {
   bool quiet = false;    // the daemon has just started, its clock had a gap, or it is in safe mode
   bool another = false;  // another process is being ended
   bool budget = false;   // its unit and its executable may have another kill
+  bool linked = false;   // a process above it belongs or belonged to a lease
   bool stored = false;   // the present stage is durable
   Policy policy = Policy::observe;
 };

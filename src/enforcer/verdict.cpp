@@ -47,7 +47,13 @@ ProcessRef process_from(const json& data) { return {data.at(0).get<std::int32_t>
 json record_json(const proc::ProcessRecord& record) {
   json ancestry = json::array();
   for (const proc::Ancestor& each : record.ancestry)
-    ancestry.push_back({{"process", process_json(each.process)}, {"uid", each.uid}, {"name", each.name}});
+    ancestry.push_back({{"process", process_json(each.process)},
+                        {"uid", each.uid},
+                        {"name", each.name},
+                        {"source", static_cast<int>(each.source)},
+                        {"certain", each.certain},
+                        {"dead", each.dead},
+                        {"ended_ns", each.ended.ns}});
   return {{"process", process_json(record.process)},
           {"uid", record.uid},
           {"name", record.name},
@@ -56,7 +62,19 @@ json record_json(const proc::ProcessRecord& record) {
           {"unit", record.unit},
           {"system_unit", record.system_unit},
           {"container", record.container},
-          {"ancestry", std::move(ancestry)}};
+          {"ancestry", std::move(ancestry)},
+          {"missing", record.missing}};
+}
+
+proc::Ancestor ancestor_from(const json& data) {
+  constexpr int last_source = static_cast<int>(proc::ParentSource::leader);
+  return {.process = process_from(data.at("process")),
+          .uid = data.at("uid").get<std::uint32_t>(),
+          .name = data.at("name").get<std::string>(),
+          .source = static_cast<proc::ParentSource>(std::clamp(data.value("source", 0), 0, last_source)),
+          .certain = data.value("certain", true),
+          .dead = data.value("dead", false),
+          .ended = Time{data.value("ended_ns", std::int64_t{0})}};
 }
 
 proc::ProcessRecord record_from(const json& data) {
@@ -68,15 +86,24 @@ proc::ProcessRecord record_from(const json& data) {
         std::pair{"unit", &record.unit}, std::pair{"container", &record.container}})
     *field = data.at(name).get<std::string>();
   record.system_unit = data.at("system_unit").get<bool>();
-  for (const json& each : data.at("ancestry"))
-    record.ancestry.push_back(
-        {process_from(each.at("process")), each.at("uid").get<std::uint32_t>(), each.at("name").get<std::string>()});
+  for (const json& each : data.at("ancestry")) record.ancestry.push_back(ancestor_from(each));
+  record.missing = data.value("missing", "");
   return record;
 }
 
 std::string dump(const json& data) { return data.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+json describe(const proc::Ancestor& ancestor) {
+  return {{"pid", ancestor.process.pid},
+          {"uid", ancestor.uid == proc::unknown_uid ? json(nullptr) : json(ancestor.uid)},
+          {"name", or_null(ancestor.name)},
+          {"source", proc::to_string(ancestor.source)},
+          {"certain", ancestor.certain},
+          {"ended", ancestor.dead},
+          {"ended_at", ancestor.ended == Time{} ? json(nullptr) : json(format_rfc3339(ancestor.ended))}};
+}
 
 }  // namespace
 
@@ -122,6 +149,7 @@ store::CapabilityRow to_row(const Verdict& verdict) {
                   {"stage", to_string(verdict.stage)},
                   {"outcome", to_string(verdict.outcome)},
                   {"noticed", verdict.noticed},
+                  {"spared_for", verdict.spared_for.number},
                   {"descendants", verdict.descendants},
                   {"act_ns", verdict.act_at.ns},
                   {"holdings", std::move(holdings)},
@@ -153,6 +181,7 @@ Result<Verdict> verdict_from_row(const store::CapabilityRow& row) {
     verdict.stage = value_of<Stage>(stages, data.at("stage").get<std::string>()).value();
     verdict.outcome = value_of<Outcome>(outcomes, data.at("outcome").get<std::string>()).value();
     verdict.noticed = data.at("noticed").get<bool>();
+    verdict.spared_for.number = data.value("spared_for", std::uint64_t{0});
     verdict.descendants = data.at("descendants").get<int>();
     verdict.act_at.ns = data.at("act_ns").get<std::int64_t>();
     for (const json& each : data.at("holdings"))
@@ -173,8 +202,7 @@ json describe(const Verdict& verdict) {
     holdings.push_back({{"time", format_rfc3339(each.at)}, {"device", each.device}, {"used_bytes", each.used.count}});
   for (const Step& each : verdict.steps)
     steps.push_back({{"time", format_rfc3339(each.at)}, {"what", each.what}, {"result", or_null(each.result)}});
-  for (const proc::Ancestor& each : verdict.record.ancestry)
-    ancestry.push_back({{"pid", each.process.pid}, {"uid", each.uid}, {"name", each.name}});
+  for (const proc::Ancestor& each : verdict.record.ancestry) ancestry.push_back(describe(each));
   return {{"id", verdict.id},
           {"pid", verdict.record.process.pid},
           {"start_ticks", verdict.record.process.start_ticks},
@@ -187,6 +215,8 @@ json describe(const Verdict& verdict) {
           {"unit", or_null(verdict.record.unit)},
           {"container", or_null(verdict.record.container)},
           {"ancestry", std::move(ancestry)},
+          {"missing_record", or_null(verdict.record.missing)},
+          {"spared_for", verdict.spared_for ? json(to_string(verdict.spared_for)) : json(nullptr)},
           {"policy", to_string(verdict.policy)},
           {"stage", to_string(verdict.stage)},
           {"outcome", to_string(verdict.outcome)},
@@ -206,6 +236,9 @@ std::string summary(const Verdict& verdict) {
   const std::string who = fmt::format("{} (pid {}, {})", verdict.record.name, verdict.record.process.pid, verdict.user);
   switch (verdict.stage) {
     case Stage::seen:
+      if (verdict.spared_for)
+        return fmt::format("{} holds {} under no lease and is spared: a process above it belonged to {}", who,
+                           format_size(verdict.used()), to_string(verdict.spared_for));
       return fmt::format("{} holds {} under no lease since {}; the policy is {}", who, format_size(verdict.used()),
                          format_rfc3339(verdict.opened_at), to_string(verdict.policy));
     case Stage::condemned: return fmt::format("{} is about to be ended: it holds memory under no lease", who);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/ids.h"
 #include "base/units.h"
 #include "enforcer/rules.h"
 #include "proc/process_record.h"
@@ -55,12 +56,14 @@ struct Verdict {
   Time opened_at;
   Time last_seen;                   // when it was last listed with memory
   Time closed_at;                   // closed only
+  std::vector<ProcessRef> shown;    // its parents by the last reading of the process table; not stored
   int missed = 0;                   // good passes in a row that did not list it; not stored
   int sightings = 0;                // readings, at least half an interval apart
   Policy policy = Policy::observe;  // the last that applied
   Stage stage = Stage::seen;
   Outcome outcome = Outcome::open;
   bool noticed = false;             // its owner was told
+  LeaseId spared_for;               // the lease of a process above it, which spares it; none: nothing spares it
   int descendants = 0;              // of its descendants that got SIGTERM, and may outlive it
   Time act_at;                      // terminating: when SIGKILL follows; killing: when it counts as unkillable
   std::vector<Holding> holdings{};  // each change; the oldest are dropped

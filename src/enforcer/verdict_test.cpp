@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "enforcer/verdict.h"
 
+#include "enforcer/ancestry.h"
 #include "enforcer/test_support.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,16 @@ Verdict full() {
   verdict.record.command = "python3 \"train\".py \xff";
   verdict.record.cgroup = "/user.slice";
   verdict.record.container = "0123456789ab";
-  verdict.record.ancestry = {{{4000, 50}, 1000, "bash"}, {{1, 1}, 0, "systemd"}};
+  verdict.record.ancestry = {{.process = {4100, 60},
+                              .uid = proc::unknown_uid,
+                              .source = proc::ParentSource::accounting,
+                              .certain = false,
+                              .dead = true,
+                              .ended = noon},
+                             {{4000, 50}, 1000, "bash"},
+                             {{1, 1}, 0, "systemd"}};
+  verdict.record.missing = "the parent of process 4100 ended before noon; no record";
+  verdict.spared_for = LeaseId{7};
   verdict.inode = 42;
   verdict.user = "ana";
   verdict.exe = "/usr/bin/python3";
@@ -47,9 +57,71 @@ TEST(Verdicts, AreStoredWhole) {
   EXPECT_EQ(read->stage, Stage::terminating);
   EXPECT_EQ(read->act_at, verdict.act_at);
   EXPECT_EQ(read->record.ancestry, verdict.record.ancestry);
+  EXPECT_EQ(read->record.missing, verdict.record.missing);
+  EXPECT_EQ(read->spared_for, verdict.spared_for);
   EXPECT_EQ(read->steps, verdict.steps);
   EXPECT_EQ(read->used(), 3 * GiB);
   for (const char* data : {"", "{", "{}", "[]", "null"}) EXPECT_FALSE(verdict_from_row({"verdict", "7", data})) << data;
+}
+
+TEST(Verdicts, TellTheSourceOfEachParent) {
+  const nlohmann::json shown = describe(full());
+  EXPECT_EQ(shown["ancestry"][0], (nlohmann::json{{"pid", 4100},
+                                                  {"uid", nullptr},
+                                                  {"name", nullptr},
+                                                  {"source", "accounting"},
+                                                  {"certain", false},
+                                                  {"ended", true},
+                                                  {"ended_at", "2026-11-27T12:00:00.000Z"}}));
+  EXPECT_EQ(shown["ancestry"][1]["source"], "proc");
+  EXPECT_EQ(shown["ancestry"][1]["ended_at"], nullptr);
+  EXPECT_EQ(shown["missing_record"], full().record.missing);
+  EXPECT_EQ(shown["spared_for"], "lease-7");
+}
+
+// A row of an earlier version has no sources.
+TEST(Verdicts, AreReadWithoutSources) {
+  store::CapabilityRow row = to_row(full());
+  nlohmann::json data = nlohmann::json::parse(row.data, nullptr, false);
+  if (data.is_discarded()) GTEST_FAIL() << row.data;
+  for (auto& each : data["record"]["ancestry"])
+    for (const char* field : {"source", "certain", "dead", "ended_ns"}) each.erase(field);
+  data["record"].erase("missing");
+  data.erase("spared_for");
+  row.data = data.dump();
+  const auto read = verdict_from_row(row);
+  ASSERT_TRUE(read) << read.error().detail;
+  EXPECT_TRUE(read->record.ancestry[0].certain);
+  EXPECT_FALSE(read->spared_for);
+}
+
+TEST(Ancestry, KeepsParentsThatHaveEnded) {
+  const proc::Ancestor shell{{4000, 50}, 0, "bash"}, login{{3000, 40}, 0, "login"}, init{{1, 1}, 0, "systemd"};
+  const Ancestry known{shell, login, init};
+  EXPECT_EQ(keep_ancestry({}, known), known);
+  EXPECT_EQ(keep_ancestry(known, known), known);
+  Ancestry kept = keep_ancestry(known, {init});
+  EXPECT_TRUE(kept[0].dead && !kept[1].dead && kept.size() == 3);
+  EXPECT_EQ(keep_ancestry(kept, {init}), kept) << "nothing new";
+  Ancestry middle = keep_ancestry(known, {shell, init});
+  EXPECT_TRUE(!middle[0].dead && middle[1].dead);
+  proc::Ancestor reused = shell;
+  reused.process.start_ticks = 99;
+  EXPECT_TRUE(keep_ancestry(known, {reused, init})[0].dead) << "another process with its pid";
+
+  bool taken = false;
+  EXPECT_EQ(merge_ancestry(kept, {init}, taken), kept) << "no source knows the parent any more";
+  EXPECT_FALSE(taken);
+  proc::Ancestor told = shell;
+  told.dead = true;
+  told.source = proc::ParentSource::connector;
+  const Ancestry better{told, login, init};
+  EXPECT_EQ(merge_ancestry(kept, better, taken), better);
+  EXPECT_TRUE(taken);
+  const Ancestry before{told, init};
+  EXPECT_EQ(merge_ancestry({init}, before, taken), before) << "a parent that was dead at the first sighting";
+  EXPECT_EQ(merge_ancestry(known, {}, taken), known);
+  EXPECT_EQ(merge_ancestry(known, {shell}, taken), known) << "a shorter chain tells less";
 }
 
 TEST(Verdicts, ForgetOldHoldingsAndKeepTheFirst) {
@@ -72,6 +144,8 @@ TEST(Verdicts, KeepTheFirstStepsAndTheLast) {
 
 TEST(Verdicts, SayInASentenceWhereTheyStand) {
   Verdict verdict = full();
+  EXPECT_EQ(summary(verdict), "x) Z 1 1 (pid 4711, ana) got SIGTERM; SIGKILL follows at 2026-11-27T12:05:00.000Z");
+  verdict.spared_for = {};
   const std::string who = "x) Z 1 1 (pid 4711, ana)";
   const struct {
     Stage stage;

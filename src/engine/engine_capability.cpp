@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace sublet::engine {
 
@@ -46,6 +47,10 @@ std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
 void Engine::write_rows(std::string_view transition, Rows rows, const Remember& remember, const Answered& answer) {
   store::Batch batch;
   const std::vector<EventLog::Event> events = add_rows(std::move(rows), batch);
+  if (!std::exchange(boot_id_stored_, true)) {  // the rows may name processes of this boot
+    batch.boot_id = options_.boot_id;
+    batch.clock_offset_ns = clock_.offset_ns();
+  }
   write(transition, std::move(batch), remember, answer);
   log_.intended(intended_, events);
 }

@@ -229,6 +229,8 @@ void LocalPrograms::forget(LeaseId lease) {
   if (found->second->main_watch.is_open()) found->second->main_watch.close(ignored);
   found->second->recheck.cancel();
   programs_.erase(found);
+  ended_members_.forget_others([this](LeaseId other) { return programs_.contains(other); });
+  std::erase_if(roots_, [lease](const proc::LeaseRoots& each) { return each.lease == lease; });
 }
 
 std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
@@ -254,6 +256,7 @@ std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
 void LocalPrograms::scan() {
   if (programs_.empty()) {
     previous_ = std::exchange(lineage_, {});
+    roots_.clear();
     stopped_.clear();
     return;
   }
@@ -263,7 +266,9 @@ void LocalPrograms::scan() {
     return;
   }
   scanned_ns_ = monotonic_ns();
-  proc::Lineage next = proc::trace_lineage(roots(), lineage_, *table);
+  roots_ = roots();
+  proc::Lineage next = proc::trace_lineage(roots_, lineage_, *table);
+  ended_members_.note(lineage_, next);
   previous_ = std::exchange(lineage_, std::move(next));
   find_stopped(*table);
   have_actor_look();
@@ -311,6 +316,10 @@ std::vector<ProcessRef> LocalPrograms::tree(LeaseId lease) const {
 bool LocalPrograms::inhabited(LeaseId lease) const {
   return std::any_of(lineage_.members.begin(), lineage_.members.end(),
                      [lease](const proc::Member& member) { return member.lease == lease; });
+}
+
+LeaseId LocalPrograms::lease_above(std::span<const proc::Ancestor> ancestry) const {
+  return proc::lease_above(ancestry, lineage_, ended_members_, roots_);
 }
 
 std::string LocalPrograms::name(ProcessRef process) const {

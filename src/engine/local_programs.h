@@ -8,6 +8,7 @@
 #include "engine/actor.h"
 #include "engine/local_checkpoint_helper.h"
 #include "engine/programs.h"
+#include "proc/ended_members.h"
 #include "proc/lease_group.h"
 #include "proc/pidfd.h"
 
@@ -39,6 +40,7 @@ class LocalPrograms final : public Programs {
   const proc::Member* member(ProcessRef process) const override;
   std::vector<ProcessRef> tree(LeaseId lease) const override;
   bool inhabited(LeaseId lease) const override;
+  LeaseId lease_above(std::span<const proc::Ancestor> ancestry) const override;
   std::vector<StoppedProgram> stopped_programs() const override { return stopped_; }
   std::string name(ProcessRef process) const override;
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
@@ -85,6 +87,8 @@ class LocalPrograms final : public Programs {
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;
+  std::vector<proc::LeaseRoots> roots_;  // of the last scan
+  proc::EndedMembers ended_members_;
   std::vector<StoppedProgram> stopped_;
   std::int64_t scanned_ns_ = 0;  // CLOCK_MONOTONIC in ns, when /proc was last read
   std::set<LeaseId> kept_from_swap_;

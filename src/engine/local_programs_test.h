@@ -40,6 +40,10 @@ class NotingActor : public Actor {
       done(reply, std::move(attachment));
     }
   }
+  // Answers all waiting orders with this reply.
+  void answer_with(const actor::Reply& reply) {
+    for (const Fetched& done : std::exchange(waiting, {})) done(reply, std::move(attachment));
+  }
   std::vector<actor::Verb> verbs() const {
     std::vector<actor::Verb> all;
     for (const actor::Order& order : orders) {

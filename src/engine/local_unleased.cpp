@@ -4,12 +4,15 @@
 #include "base/aside.h"
 #include "engine/actor.h"
 #include "engine/programs.h"
+#include "proc/detached.h"
 #include "proc/pidfd.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
 
 #include <fcntl.h>
+#include <unistd.h>
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <unordered_map>
@@ -53,6 +56,28 @@ UnleasedResult result_of(const actor::Reply& reply, bool signals) {
   return result;
 }
 
+proc::Ancestor to_ancestor(const actor::Parent& parent) {
+  const auto last = static_cast<std::uint32_t>(proc::ParentSource::leader);
+  return {.process = {parent.pid, parent.start_ticks},
+          .uid = parent.uid,
+          .name = std::string(parent.name, ::strnlen(parent.name, sizeof parent.name)),
+          .source = static_cast<proc::ParentSource>(std::min(parent.source, last)),
+          .certain = (parent.flags & actor::is_certain) != 0,
+          .dead = (parent.flags & actor::has_ended) != 0,
+          .ended = Time{parent.ended_ns}};
+}
+
+Parents read_parents(const actor::Reply& reply, const Fd& file) {
+  Parents parents;
+  if (reply.code != actor::Code::ok || !file) return parents;
+  std::vector<actor::Parent> all(std::min(reply.sent, actor::most_parents));
+  const auto size = static_cast<ssize_t>(all.size() * sizeof(actor::Parent));
+  if (::pread(file.get(), all.data(), static_cast<std::size_t>(size), 0) != size) return parents;
+  for (const actor::Parent& each : all) parents.ancestry.push_back(to_ancestor(each));
+  parents.missing = reply.path;
+  return parents;
+}
+
 class LocalUnleased final : public Unleased {
  public:
   LocalUnleased(boost::asio::io_context& io, Actor& actor, Programs& programs)
@@ -83,6 +108,30 @@ class LocalUnleased final : public Unleased {
     }
     return record;
   }
+
+  void trace(ProcessRef process, std::function<void(const Parents&)> told) override {
+    const actor::Order order{.verb = actor::Verb::parents, .main_pid = process.pid, .main_start = process.start_ticks};
+    actor_.fetch(order, {}, [told = std::move(told)](const actor::Reply& reply, const Fd& file) {
+      told(read_parents(reply, file));
+    });
+  }
+  LeaseId lease_above(const std::vector<proc::Ancestor>& ancestry) const override {
+    return programs_.lease_above(ancestry);
+  }
+  void open_sources(const std::string& accounting) override {
+    const auto ask = [this](std::uint32_t which, std::size_t place, std::span<const int> descriptors) {
+      actor_.order({.verb = actor::Verb::source, .flags = which}, descriptors, [this, place](const auto& reply) {
+        sources_[place].works = reply.code == actor::Code::ok;
+        sources_[place].text = reply.path[0] != '\0' ? reply.path : std::string(to_string(reply.code));
+      });
+    };
+    ask(actor::the_connector, 0, {});
+    const auto path = proc::document_file(accounting);
+    if (!path) return;
+    const int descriptor = path->get();
+    ask(actor::the_accounting, 1, {&descriptor, 1});
+  }
+  const std::vector<LinkSource>& sources() const override { return sources_; }
 
   void look(ProcessRef process, Done done) override {
     const Fd* pidfd = ready_for(process, done);
@@ -221,6 +270,7 @@ class LocalUnleased final : public Unleased {
   Actor& actor_;
   Programs& programs_;
   std::unordered_map<ProcessRef, Fd> held_;
+  std::vector<LinkSource> sources_{{"connector", false, "not asked yet"}, {"accounting", false, "not asked yet"}};
 };
 
 }  // namespace

@@ -4,6 +4,9 @@
 
 #include "engine/local_programs_test.h"
 
+#include "proc/detached.h"
+
+#include <algorithm>
 #include <csignal>
 #include <optional>
 
@@ -147,6 +150,59 @@ TEST_F(LocalUnleasedTest, OrdersNothingWithoutAnActorOrAHeldProcess) {
   settle();
   EXPECT_EQ(result->kind, UnleasedKind::gone);
   EXPECT_TRUE(actor.verbs().empty());
+}
+
+TEST_F(LocalUnleasedTest, TracesByTheActor) {
+  std::optional<Parents> parents;
+  const auto told = [&](const Parents& its) { parents = its; };
+  unleased->trace(process, told);
+  ASSERT_EQ(actor.verbs(), std::vector{actor::Verb::parents});
+  EXPECT_EQ(actor.orders[0].main_start, process.start_ticks);
+  EXPECT_FALSE(parents);
+  actor.answer(actor::Code::lost);
+  ASSERT_TRUE(parents);
+  EXPECT_TRUE(parents->ancestry.empty() && parents->missing.empty());
+
+  actor::Parent told_by_it{.pid = 4000,
+                           .uid = 1000,
+                           .start_ticks = 50,
+                           .ended_ns = 7,
+                           .source = 99,  // of a later version
+                           .flags = actor::has_ended};
+  std::ranges::fill(told_by_it.name, 'x');  // without an end
+  actor::Reply reply;
+  reply.sent = 1;
+  unleased->trace(process, told);
+  actor.attachment = *proc::document_file({reinterpret_cast<const char*>(&told_by_it), sizeof told_by_it});
+  actor.answer_with(reply);
+  ASSERT_EQ(parents->ancestry.size(), 1u);
+  const proc::Ancestor& parent = parents->ancestry[0];
+  EXPECT_EQ(parent.process, (ProcessRef{4000, 50}));
+  EXPECT_TRUE(parent.dead && !parent.certain && parent.source == proc::ParentSource::leader);
+  EXPECT_EQ(parent.name, std::string(sizeof told_by_it.name, 'x'));
+
+  reply.sent = 2;  // more than the file has
+  unleased->trace(process, told);
+  actor.attachment = *proc::document_file("short");
+  actor.answer_with(reply);
+  EXPECT_TRUE(parents->ancestry.empty());
+}
+
+TEST_F(LocalUnleasedTest, AsksForTheSources) {
+  EXPECT_EQ(unleased->sources()[0].text, "not asked yet");
+  unleased->open_sources("/var/log/account/pacct");
+  ASSERT_EQ(actor.verbs(), (std::vector{actor::Verb::source, actor::Verb::source}));
+  EXPECT_EQ(actor.orders[0].flags, actor::the_connector);
+  EXPECT_EQ(actor.orders[1].flags, actor::the_accounting);
+  EXPECT_EQ(actor.attached[0], 0u);
+  EXPECT_EQ(actor.attached[1], 1u);
+  actor.answer(actor::Code::ok, 0, "complete since noon");
+  EXPECT_TRUE(unleased->sources()[0].works);
+  EXPECT_EQ(unleased->sources()[1].text, "complete since noon");
+  unleased->open_sources("");
+  actor.answer(actor::Code::lost);
+  EXPECT_FALSE(unleased->sources()[0].works);
+  EXPECT_EQ(unleased->sources()[0].text, "the actor does not run");
 }
 
 // Books the child to a lease, as `attach` does. The actor cannot prove this.

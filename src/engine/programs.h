@@ -6,9 +6,11 @@
 #include "core/facts.h"
 #include "proc/cgroup.h"
 #include "proc/lineage.h"
+#include "proc/process_record.h"
 #include "proc/process_table.h"
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,10 @@ class Programs {
   // Returns the living processes of the lease that a pause parks, by the last scan: its program, or
   // without one its booked processes.
   virtual std::vector<ProcessRef> tree(LeaseId lease) const = 0;
+
+  // The lease to which one of these processes belongs, or belonged while it lived. None: no lease. Such a link may
+  // spare a process below them, and condemns none.
+  virtual LeaseId lease_above(std::span<const proc::Ancestor>) const { return {}; }
 
   // Whether the process lives. Asks the system; the process may have no lease.
   virtual bool lives(ProcessRef process) const = 0;

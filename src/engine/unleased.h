@@ -32,6 +32,19 @@ struct UnleasedResult {
   int spared_descendants = 0;  // number of its descendants that were spared
 };
 
+// The ancestry of a process, with the parents that have ended.
+struct Parents {
+  std::vector<proc::Ancestor> ancestry{};  // the parent first; empty: nobody could be asked
+  std::string missing{};                   // a sentence about a record that is missing; "": none is
+};
+
+// A source of links between processes, and whether it works on this machine.
+struct LinkSource {
+  std::string name;  // "connector", "accounting"
+  bool works = false;
+  std::string text;  // since when it works, or why it does not
+};
+
 class Unleased {
  public:
   using Done = std::function<void(const UnleasedResult&)>;
@@ -45,6 +58,17 @@ class Unleased {
   // Whether the process lives; false if it is not held.
   virtual bool lives(ProcessRef process) const = 0;
   virtual Result<proc::ProcessRecord> describe(ProcessRef process) const = 0;
+
+  // Asks for the ancestry by all sources. `told` is called once, later.
+  virtual void trace(ProcessRef process, std::function<void(const Parents&)> told) = 0;
+  // The lease to which one of these processes belongs, or belonged while it lived. None: no lease. Such a link spares a
+  // process below them.
+  virtual LeaseId lease_above(const std::vector<proc::Ancestor>& ancestry) const = 0;
+  // Opens the sources of links, or asks again whether they work. Call it at each pass: a new actor has none open.
+  // `accounting`: path of the accounting file; "": none.
+  virtual void open_sources(const std::string& accounting) = 0;
+  // The sources by the last answers.
+  virtual const std::vector<LinkSource>& sources() const = 0;
 
   // Looks for the evidence, and sends nothing. The process must be held.
   virtual void look(ProcessRef process, Done done) = 0;

@@ -41,8 +41,15 @@ json render_rule(const Rule& rule) {
 // The list of a table leaves out what only one verdict's page shows.
 json render_short(const Verdict& verdict) {
   json shown = enforcer::describe(verdict);
-  for (const char* field : {"holdings", "steps", "ancestry"}) shown.erase(field);
+  for (const char* field : {"holdings", "steps", "ancestry", "missing_record"}) shown.erase(field);
   return shown;
+}
+
+json render_sources(const Enforcer& enforcer) {
+  json rows = json::array();
+  for (const engine::LinkSource& source : enforcer.sources())
+    rows.push_back({{"name", source.name}, {"works", source.works}, {"text", source.text}});
+  return rows;
 }
 
 bool may_see(const Call& call, const Verdict& verdict) { return call.request.peer.may_act_for(verdict.record.uid); }
@@ -71,7 +78,7 @@ Reply stored(Call& call, int status, const json& shown) {
 Reply store_rule(Call& call, Rule rule) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Enforcer& enforcer = *call.capabilities.enforcer;
-  if (enforcer.rules().size() >= most_rules)
+  if (enforcer.rules().size() >= most_rules && !enforcer.replaces(rule))
     return problem(Error{Code::Quota,
                          fmt::format("there are {} approvals and policies, which is the limit", most_rules),
                          "remove some: sublet approve --ls, sublet enforce ls",
@@ -131,6 +138,7 @@ Reply get_enforcer(Call& call) {
                   {{"policy", enforcer::to_string(enforcer.options().policy)},
                    {"interval_seconds", enforcer.options().interval / std::chrono::seconds(1)},
                    {"grace_seconds", enforcer.options().grace / std::chrono::seconds(1)},
+                   {"sources", render_sources(enforcer)},
                    {"policies", rules_of(enforcer, Rule::Kind::policy, now)},
                    {"approvals", rules_of(enforcer, Rule::Kind::approval, now)}},
                   {}};

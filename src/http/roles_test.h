@@ -48,9 +48,14 @@ struct NoProcesses final : engine::Unleased {
   void let_go(ProcessRef) override {}
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return sublet::not_found("it has ended"); }
+  void trace(ProcessRef, std::function<void(const engine::Parents&)>) override {}
+  LeaseId lease_above(const std::vector<proc::Ancestor>&) const override { return {}; }
+  void open_sources(const std::string&) override {}
+  const std::vector<engine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef, Done) override {}
   void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
+  std::vector<engine::LinkSource> sources_;
 };
 
 // An engine without a card: every lease waits. There is verdict 1, about a process of the owner.

@@ -58,7 +58,7 @@ std::vector<Ancestor> ancestry_of(const ProcRoot& root, const ProcessInfo& proce
   while (next > 0 && found.size() < most_ancestors && seen.insert(next).second) {
     auto above = root.read(next);
     if (!above || above->ref.start_ticks > youngest) break;
-    found.push_back({above->ref, above->uid, std::move(above->comm)});
+    found.push_back({.process = above->ref, .uid = above->uid, .name = std::move(above->comm)});
     next = above->ppid;
     youngest = above->ref.start_ticks;
   }
@@ -66,6 +66,16 @@ std::vector<Ancestor> ancestry_of(const ProcRoot& root, const ProcessInfo& proce
 }
 
 }  // namespace
+
+std::string_view to_string(ParentSource source) {
+  switch (source) {
+    case ParentSource::proc: return "proc";
+    case ParentSource::connector: return "connector";
+    case ParentSource::accounting: return "accounting";
+    case ParentSource::leader: return "leader";
+  }
+  return "proc";
+}
 
 std::string unit_of_path(std::string_view path) {
   std::string found;

@@ -4,6 +4,7 @@
 // printable.
 #pragma once
 
+#include "base/units.h"
 #include "proc/process_table.h"
 
 #include <cstdint>
@@ -13,10 +14,22 @@
 
 namespace sublet::proc {
 
+// The source that links a process to its parent. proc: the process table shows the parent. connector: the kernel
+// reported the fork. accounting: the record of the process, written at its end. leader: the process is in the session
+// or process group of a process that has ended.
+enum class ParentSource { proc, connector, accounting, leader };
+std::string_view to_string(ParentSource source);  // "proc", "connector", …
+
+inline constexpr std::uint32_t unknown_uid = 0xffffffff;
+
 struct Ancestor {
-  ProcessRef process;
-  std::uint32_t uid = 0;  // effective
-  std::string name;       // the kernel's short name
+  ProcessRef process;                        // start_ticks 0: not known
+  std::uint32_t uid = 0;                     // effective; unknown_uid: not known
+  std::string name{};                        // the kernel's short name; "": not known
+  ParentSource source = ParentSource::proc;  // of the link to the process before it
+  bool certain = true;                       // false: the link is likely, by facts that are no proof
+  bool dead = false;                         // it has ended
+  Time ended{};                              // dead only, wall clock; 0: not known
   bool operator==(const Ancestor&) const = default;
 };
 
@@ -30,6 +43,7 @@ struct ProcessRecord {
   bool system_unit = false;        // the unit is below /system.slice or /, and not in a user's slice
   std::string container;           // as container_of(); "": none
   std::vector<Ancestor> ancestry;  // the parent first, up to pid 1; what is hidden is left out
+  std::string missing;             // a sentence about a parent without a record; "": none is known to be missing
 };
 
 // NotFound if the process is gone, or its pid is of another process now. `with_command`: the process may block the

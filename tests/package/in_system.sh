@@ -51,7 +51,7 @@ start_actor() {
     dup2(fileno($socket), 3) if fileno($socket) != 3;
     $ENV{LISTEN_FDS} = 1;
     $ENV{LISTEN_PID} = $$;
-    exec @ARGV' setpriv --bounding-set=-all,+kill,+setuid,+setgid,+sys_ptrace --no-new-privs \
+    exec @ARGV' setpriv --bounding-set=-all,+kill,+setuid,+setgid,+sys_ptrace,+net_admin --no-new-privs \
     sublet-actor listen --records /run/sublet-actor --keeper-service /run/sublet-keeper.sock \
     --driver /usr/lib/simgpu/libcuda.so.1 --env SIMGPU_DIR=/srv/gpu/simgpu >/tmp/actor.log 2>&1 &
   actor=$!
@@ -144,7 +144,7 @@ sed -i -e 's|^#nvml = .*|nvml = "/usr/lib/simgpu/libnvidia-ml.so.1"|' \
   -e 's|^#driver = .*|driver = "/usr/lib/simgpu/libcuda.so.1"|' \
   -e 's|^#socket = .*|socket = "/run/sublet-actor.sock"|' /etc/sublet/sublet.toml
 export SIMGPU_DIR=/srv/gpu/simgpu LD_LIBRARY_PATH=/usr/lib/simgpu
-# As the units run them: a daemon of a plain user, and an actor with four capabilities.
+# As the units run them: a daemon of a plain user, and an actor with five capabilities.
 sed -i 's|^#reserve = .*|reserve = "1MiB"|' /etc/sublet/sublet.toml  # simulated memory is sparse
 chown -R sublet:sublet /var/lib/sublet /run/sublet
 start_actor

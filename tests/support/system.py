@@ -24,7 +24,7 @@ GROUP, ADMINS, LOGS = 64901, 64902, 64903  # "sublet", "sublet-admin" and "suble
 CAROL = 54390  # an account in the mount table, a member of the first two
 DAVE = 54391  # an account in the mount table, a member of the first one
 # The capabilities that the unit leaves to the actor.
-CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace"
+CAPABILITIES = "+kill,+setuid,+setgid,+sys_ptrace,+net_admin"
 PROGRAMS = ("subletd", "sublet", "sublet-gpu", "sublet-actor", "sublet-keep", "simgpu-ctl", "simgpu-load")
 MOUNTS = """set -e
 mount --bind "$0/run" /run; mount --bind "$0/var" /var/lib; mount --bind "$0/group" /etc/group

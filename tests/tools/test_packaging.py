@@ -57,9 +57,11 @@ def test_the_unit_leaves_the_abstract_socket_and_the_processes_visible():
     assert not {"PrivateNetwork", "PrivateDevices", "PrivateUsers", "ProtectProc", "ProcSubset"} & keys_of(UNIT).keys()
 
 
-def test_the_actor_has_four_capabilities_and_one_client():
+def test_the_actor_has_five_capabilities_and_one_client():
     service, socket = keys_of(ROOT / "packaging/sublet-actor.service"), keys_of(ROOT / "packaging/sublet-actor.socket")
-    assert service["CapabilityBoundingSet"].split() == ["CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_SYS_PTRACE"]
+    assert service["CapabilityBoundingSet"].split() == ["CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_SYS_PTRACE",
+                                                        "CAP_NET_ADMIN"]
+    assert service["RestrictAddressFamilies"].split() == ["AF_UNIX", "AF_NETLINK"], "for the process connector"
     assert not service["AmbientCapabilities"]
     # A parking helper runs as its user, works on the vendor's cards, and survives the actor.
     assert service["KillMode"] == "process" and service["NoNewPrivileges"] == "yes"
@@ -126,7 +128,8 @@ def test_the_actor_has_the_system_calls_that_it_makes_and_few_that_only_root_may
     allowed = calls_allowed(ROOT / "packaging/sublet-actor.service")
     needed = {"setgroups", "setresgid", "setresuid", "capset", "capget", "prctl", "setsid", "prlimit64", "execve",
               "faccessat2", "close_range", "pidfd_open", "pidfd_send_signal", "kill", "wait4", "socketpair", "accept4",
-              "sendmsg", "recvmsg", "mkdir", "rmdir", "openat", "unlinkat", "getdents64"}
+              "sendmsg", "recvmsg", "mkdir", "rmdir", "openat", "unlinkat", "getdents64", "socket", "bind",
+              "setsockopt", "recvfrom", "memfd_create", "pread64"}
     assert needed <= allowed, needed - allowed
     drivers = {"sched_setaffinity", "mbind", "set_mempolicy"}
     assert drivers <= allowed
