@@ -337,10 +337,10 @@ Action add_stack(Command command, Common& common) {
   add_table_flags(list, common);
   for (const Command& verb : {list, get, give, again, status, log, take, setting, remove}) add_common(verb, common);
   command.footer(
-      "A stack is a Docker Compose project. An acquired stack is up under a lease until it\n"
-      "is released or its time to live is over. Then it stays up under a spot lease, and is\n"
-      "brought down when another lease needs the memory. Only an admin may adopt, set and\n"
-      "remove. Stacks are off by default (stacks.enabled).");
+      "A stack is a Docker Compose project. An acquired stack is up under a lease until\n"
+      "it is released or its time to live is over. Then it stays up under a spot lease,\n"
+      "and is brought down when another lease needs the memory. Only an admin may\n"
+      "adopt, set and remove. Stacks are off by default (stacks.enabled).");
   return [&common, flags, list, get, give, again, status, log, take, setting, remove] {
     if (get.parsed()) return acquire_stack(common, *flags);
     if (give.parsed()) return release_stack(common, *flags);
