@@ -60,12 +60,12 @@ std::string spelled(const Url& url) {
   const std::string& text = url.text;
   const auto scheme = text.find("://");
   if (scheme == std::string::npos) return text.empty() ? "" : "***";
-  const auto host = scheme + 3;
+  // A password may have a '/' in it: everything before the last '@' is hidden.
+  const auto at = text.rfind('@');
+  const bool has_user = at != std::string::npos && at > scheme;
+  const auto host = has_user ? at + 1 : scheme + 3;
   const auto end = std::min(text.find_first_of("/?#", host), text.size());
-  const auto at = text.substr(0, end).rfind('@');
-  const bool has_user = at != std::string::npos && at >= host;
-  return text.substr(0, host) + (has_user ? "***@" : "") +
-         text.substr(has_user ? at + 1 : host, end - (has_user ? at + 1 : host)) +
+  return text.substr(0, scheme + 3) + (has_user ? "***@" : "") + text.substr(host, end - host) +
          (end + 1 < text.size() ? "/***" : "");
 }
 

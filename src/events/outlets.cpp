@@ -16,9 +16,14 @@ namespace asio = boost::asio;
 namespace {
 
 asio::awaitable<void> send_test(std::shared_ptr<Tool> tool, Time now, std::function<void(std::string)> done) {
-  std::vector<Event> events{
-      {"", "test", {{"type", "test"}, {"at", format_rfc3339(now)}, {"text", "a test, sent by sublet events"}}}};
-  const Sent sent = co_await tool->send(std::move(events));
+  Sent sent;
+  try {
+    std::vector<Event> events{
+        {"", "test", {{"type", "test"}, {"at", format_rfc3339(now)}, {"text", "a test, sent by sublet events"}}}};
+    sent = co_await tool->send(std::move(events));
+  } catch (const std::exception& error) {  // out of memory, most likely
+    sent.problem = error.what();
+  }
   done(sent.problem);
 }
 
@@ -59,7 +64,12 @@ Status Outlets::has(const std::string& name) const {
 
 // By a tool of its own, so that the test waits for no other event.
 void Outlets::test(const std::string& name, std::function<void(std::string)> done) {
-  asio::co_spawn(io_, send_test(make(name), engine_.now(), std::move(done)), asio::detached);
+  const auto tool = *std::ranges::find(tools_, name, [](const auto& each) { return each->name(); });
+  const auto told = [tool, done = std::move(done)](const std::string& problem) {
+    if (problem.empty()) tool->repaired();
+    done(problem);
+  };
+  asio::co_spawn(io_, send_test(make(name), engine_.now(), told), asio::detached);
 }
 
 std::map<std::string, Counts> Outlets::counts() const {

@@ -51,49 +51,67 @@ std::optional<std::string> take_reply(redisReader* reader) {
 
 }  // namespace
 
-asio::awaitable<std::string> Redis::send(const std::vector<Command>& commands, Duration at_most) {
+asio::awaitable<Published> Redis::send(const std::vector<Command>& commands, Duration at_most) {
   std::string text;
   for (const Command& command : commands) text += encode(command);
+  Published done;
+  const auto fail = [&](const boost::system::error_code& error) {
+    done.problem = problem_text(error, address_);
+    done.broken = true;
+    return done;
+  };
   stream_->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(at_most));
   auto [error, written] = co_await asio::async_write(*stream_, asio::buffer(text), quiet);
-  if (error) co_return problem_text(error, address_);
+  if (error) co_return fail(error);
   const Reader reader(redisReaderCreate());
   std::array<char, 16384> buffer;
-  for (std::size_t answered = 0; answered < commands.size();) {
+  while (done.answered < commands.size()) {
     if (const auto reply = take_reply(reader.get())) {
-      if (!reply->empty()) co_return fmt::format("{} refuses {}: {}", address_.shown(), commands[answered][0], *reply);
-      ++answered;
+      if (!reply->empty()) {
+        // The first word is the kind. The rest may repeat a password.
+        done.problem = fmt::format("{} refuses {}: {}", address_.shown(), commands[done.answered][0],
+                                   reply->substr(0, reply->find(' ')));
+        ++done.refused;
+      }
+      ++done.answered;
       continue;
     }
     auto [failed, size] = co_await stream_->async_read_some(asio::buffer(buffer), quiet);
-    if (failed) co_return problem_text(failed, address_);
+    if (failed) co_return fail(failed);
     redisReaderFeed(reader.get(), buffer.data(), size);
   }
-  co_return std::string();
+  co_return done;
 }
 
-asio::awaitable<std::string> Redis::open(Duration at_most) {
+asio::awaitable<Published> Redis::open(Duration at_most) {
   auto connected = co_await connect(address_, at_most);
-  if (auto* error = std::get_if<boost::system::error_code>(&connected)) co_return problem_text(*error, address_);
+  if (auto* error = std::get_if<boost::system::error_code>(&connected))
+    co_return Published{0, 0, problem_text(*error, address_), true};
   stream_.emplace(std::move(std::get<boost::beast::tcp_stream>(connected)));
   std::vector<Command> commands;
   if (!address_.user.empty()) commands.push_back({"AUTH", address_.user, address_.password});
   else if (!address_.password.empty()) commands.push_back({"AUTH", address_.password});
   commands.push_back({"SELECT", std::to_string(address_.database)});
-  co_return co_await send(commands, at_most);
+  Published opened = co_await send(commands, at_most);
+  opened.broken = !opened.problem.empty();
+  if (opened.broken) opened.answered = opened.refused = 0;  // nothing was published
+  co_return opened;
 }
 
-asio::awaitable<std::string> Redis::publish(std::vector<std::pair<std::string, std::string>> messages,
-                                            Duration at_most) {
-  std::string problem;
-  if (!stream_) problem = co_await open(at_most);
-  if (problem.empty()) {
-    std::vector<Command> commands;
-    for (auto& [channel, text] : messages) commands.push_back({"PUBLISH", channel, std::move(text)});
-    problem = co_await send(commands, at_most);
+asio::awaitable<Published> Redis::publish(std::vector<std::pair<std::string, std::string>> messages, Duration at_most) {
+  std::vector<Command> commands;
+  for (auto& [channel, text] : messages) commands.push_back({"PUBLISH", channel, std::move(text)});
+  const bool kept = stream_.has_value();
+  Published done;
+  if (!kept) done = co_await open(at_most);
+  if (!done.broken) done = co_await send(commands, at_most);
+  if (kept && done.broken && done.answered == 0) {  // the server has closed a connection that was idle for long
+    stream_.reset();
+    done = co_await open(at_most);
+    if (!done.broken) done = co_await send(commands, at_most);
   }
-  if (!problem.empty()) stream_.reset();
-  co_return problem;
+  if (done.broken) stream_.reset();
+  co_return done;
 }
 
 }  // namespace sublet::events

@@ -70,6 +70,8 @@ std::string Address::shown() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }
 
+bool Address::is_loopback() const { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
 Result<Address> parse_http_url(std::string_view url) {
   Address address;
   address.tls = url.starts_with("https://");
@@ -87,26 +89,28 @@ Result<Address> parse_http_url(std::string_view url) {
   return address;
 }
 
+// The errors repeat no part of the URL, which has a password.
 Result<Address> parse_redis_url(std::string_view url) {
   constexpr std::string_view scheme = "redis://";
-  if (!url.starts_with(scheme)) return bad_request("the URL does not begin with redis://", "write redis://HOST:PORT/0");
+  constexpr const char* form =
+      "write redis://USER:PASSWORD@HOST:PORT/NUMBER; write / ? # @ in a password as %2F %3F %23 %40";
+  if (!url.starts_with(scheme)) return bad_request("the URL does not begin with redis://", form);
   Address address;
   address.port = 6379;
-  auto [authority, rest] = split_authority(url.substr(scheme.size()));
-  if (const auto at = authority.rfind('@'); at != std::string_view::npos) {
-    const std::string_view who = authority.substr(0, at);
+  std::string_view rest = url.substr(scheme.size());
+  if (const auto at = rest.rfind('@'); at != std::string_view::npos) {
+    const std::string_view who = rest.substr(0, at);
     const auto colon = who.find(':');
     if (colon != std::string_view::npos) address.user = decoded(who.substr(0, colon));
     address.password = decoded(colon == std::string_view::npos ? who : who.substr(colon + 1));
-    authority = authority.substr(at + 1);
+    rest = rest.substr(at + 1);
   }
-  if (const Status taken = take_host(authority, address); !taken) return taken.error();
-  if (rest.size() > 1) {
-    const auto number = parse_number<int>(rest.substr(1));
-    if (!number || *number < 0)
-      return bad_request(fmt::format("'{}' is no number of a database", printable(rest.substr(1))),
-                         "write redis://HOST:PORT/0");
-    address.database = *number;
+  const auto [authority, number] = split_authority(rest);
+  if (!take_host(authority, address)) return bad_request("the URL names no host, or a wrong port", form);
+  if (number.size() > 1) {
+    const auto database = parse_number<int>(number.substr(1));
+    if (!database || *database < 0) return bad_request("the part behind the host is no number of a database", form);
+    address.database = *database;
   }
   return address;
 }

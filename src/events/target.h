@@ -23,6 +23,7 @@ struct Address {
   int database = 0;        // Redis only
 
   std::string shown() const;  // "ntfy.sh:443"; nothing that is a secret
+  bool is_loopback() const;   // of this machine, by its number or as localhost
 };
 
 Result<Address> parse_http_url(std::string_view url);   // http://, https://

@@ -40,8 +40,10 @@ TEST(Target, RedisUrls) {
            {"redis://:pa%40ss@h:1/3", "h:1 / :pa@ss #3"},
            {"redis://ana:p:w@[::1]:7/", "[::1]:7 / ana:p:w"},
            {"redis://secret@h", "h:6379 / :secret"},
-           {"redis://h/x", "error: 'x' is no number of a database"},
-           {"redis://h/-1", "error: '-1' is no number of a database"},
+           {"redis://:a/b?c@h/1", "h:6379 / :a/b?c #1"},
+           {"redis://h/x", "error: the part behind the host is no number of a database"},
+           {"redis://h/-1", "error: the part behind the host is no number of a database"},
+           {"redis://h:abc", "error: the URL names no host, or a wrong port"},
            {"rediss://h", "error: the URL does not begin with redis://"},
        })
     EXPECT_EQ(as_text(parse_redis_url(url)), result) << url;

@@ -19,6 +19,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t page = 256;  // events of one step
+constexpr int patience = 3;        // failures in a row, before there is a warning
 
 Event gap_event(std::uint64_t missed, Time now) {
   return {"", "gap", {{"type", "gap"}, {"at", format_rfc3339(now)}, {"missed", missed}}};
@@ -32,8 +33,12 @@ class RedisTool final : public Tool {
   asio::awaitable<Sent> send(std::vector<Event> events) override {
     std::vector<std::pair<std::string, std::string>> messages;
     for (const Event& event : events) messages.emplace_back("sublet." + event.type, object_of(event));
-    const std::string failed = co_await redis_.publish(std::move(messages), pace_.timeout);
-    co_return Sent{failed.empty() ? events.size() : 0, 0, failed};
+    const Published done = co_await redis_.publish(std::move(messages), pace_.timeout);
+    Sent sent;
+    sent.taken = done.answered;
+    sent.refused = done.refused;
+    sent.problem = done.problem;
+    co_return sent;
   }
 
  private:
@@ -46,13 +51,16 @@ class RedisTool final : public Tool {
 class WebhookTool final : public Tool {
  public:
   WebhookTool(asio::any_io_executor executor, engine::Engine& engine, const Webhook& webhook, const Pace& pace)
-      : Tool(engine, webhook.name, pace, std::move(executor)), webhook_(webhook) {}
+      : Tool(engine, webhook.name, pace, std::move(executor)), webhook_(webhook), poster_(webhook.address) {}
 
   asio::awaitable<Sent> send(std::vector<Event> events) override {
     Sent sent;
     for (const Event& event : events) {
-      const Posted posted = co_await post(webhook_.address, message_for(webhook_, event), pace_.timeout);
-      if (!posted.taken()) sent.problem = problem_of(posted);
+      const Posted posted = co_await poster_.post(message_for(webhook_, event), pace_.timeout);
+      if (!posted.taken()) {
+        sent.problem = problem_of(posted);
+        sent.retry_after = posted.retry_after;
+      }
       if (!posted.taken() && posted.passing()) co_return sent;
       ++sent.taken;
       sent.refused += posted.taken() ? 0 : 1;
@@ -71,6 +79,7 @@ class WebhookTool final : public Tool {
   }
 
   Webhook webhook_;
+  Poster poster_;
 };
 
 }  // namespace
@@ -91,12 +100,22 @@ Counts Tool::counts() const {
   return counts;
 }
 
-void Tool::note(const std::string& problem) {
-  if (problem == problem_) return;
+// A tool that is slow for a moment is no problem yet: a warning is an event, and so more to send.
+void Tool::note(const Sent& sent) {
+  failures_ = sent.problem.empty() ? 0 : failures_ + 1;
+  wish_ = sent.retry_after;
+  const std::string problem = failures_ >= patience || sent.refused > 0 ? sent.problem : "";
+  if (problem == problem_ || (problem.empty() && failures_ > 0)) return;
   if (problem.empty()) log::info("events are delivered to {} again", name_);
   else log::warn("events are not delivered to {}: {}", name_, problem);
   if (problem_.empty()) since_ = engine_.now();
   problem_ = problem;
+}
+
+void Tool::repaired() {
+  failures_ = 0;
+  problem_.clear();
+  timer_.cancel();
 }
 
 // The next events that the tool wants. `after_` moves over the unwanted ones before the first of them.
@@ -112,7 +131,10 @@ std::vector<std::pair<std::uint64_t, Event>> Tool::choose(const Logged& all) {
 
 // Sends one step's events. Returns whether the next step may follow at once.
 asio::awaitable<bool> Tool::step(const Logged& all) {
-  if (all.front()->number > after_ + 1) missed_ += all.front()->number - after_ - 1;
+  if (all.front()->number > after_ + 1) {
+    missed_ += all.front()->number - after_ - 1;
+    after_ = all.front()->number - 1;  // counted once, also if this step fails
+  }
   const auto chosen = choose(all);
   if (chosen.empty()) co_return true;
   std::vector<Event> events;
@@ -126,8 +148,8 @@ asio::awaitable<bool> Tool::step(const Logged& all) {
     counts_.sent += own - sent.refused;
     if (own > 0) after_ = own == chosen.size() ? all.back()->number : chosen[own - 1].first;
   }
-  note(sent.problem);
-  co_return sent.problem.empty() || sent.refused > 0;
+  note(sent);
+  co_return sent.problem.empty() || sent.taken > 0;
 }
 
 void Tool::drop_oldest() {
@@ -160,11 +182,17 @@ asio::awaitable<void> Tool::run(std::shared_ptr<Tool> tool, std::string life, st
     tool->drop_oldest();
     const auto events = co_await engine::read_events(tool->engine_, tool->after_, page);
     if (tool->stopped_) co_return;
-    if (events && !events->empty() && co_await tool->step(*events)) {
-      wait = tool->pace_.first_retry;
-      continue;
+    bool moved = false;
+    Sent failed;
+    try {
+      if (events && !events->empty()) moved = co_await tool->step(*events);
+    } catch (const std::exception& error) {  // out of memory, most likely
+      failed.problem = error.what();
     }
-    co_await tool->pause(wait);
+    if (!failed.problem.empty()) tool->note(failed);
+    if (moved) wait = tool->pace_.first_retry;
+    if (moved && tool->failures_ == 0) continue;
+    co_await tool->pause(std::max(wait, tool->wish_.value_or(Duration{})));
     wait = std::min(wait * 2, tool->pace_.last_retry);
   }
 }

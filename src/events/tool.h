@@ -32,9 +32,10 @@ struct Counts {
 
 // The result of sending some events.
 struct Sent {
-  std::size_t taken = 0;    // events that are done with, from the first
-  std::size_t refused = 0;  // of those: refused for good
-  std::string problem{};    // why the next was not taken; "": all were
+  std::size_t taken = 0;                  // events that are done with, from the first
+  std::size_t refused = 0;                // of those: refused for good
+  std::optional<Duration> retry_after{};  // the tool's wish
+  std::string problem{};                  // why the next was not taken; "": all were
 };
 
 class Tool {
@@ -50,6 +51,8 @@ class Tool {
   Counts counts() const;
   // Why the last try failed, and since when; "": it did not.
   const std::string& problem() const { return problem_; }
+  // A test was taken: the next try is now.
+  void repaired();
   Time problem_since() const { return since_; }
 
  protected:
@@ -63,17 +66,19 @@ class Tool {
   std::vector<std::pair<std::uint64_t, Event>> choose(const Logged& all);
   boost::asio::awaitable<bool> step(const Logged& all);
   boost::asio::awaitable<void> pause(Duration wait);
-  void note(const std::string& problem);
+  void note(const Sent& sent);
 
   engine::Engine& engine_;
   const std::string name_;
   boost::asio::steady_timer timer_;  // until the next try
   bool stopped_ = false;
-  std::string life_;          // of the store that `after_` belongs to
-  std::uint64_t after_ = 0;   // number of the last event that was dealt with
-  std::uint64_t missed_ = 0;  // lost since the last event that the tool took
+  std::optional<Duration> wish_;  // of the tool, for the pause
+  std::string life_;              // of the store that `after_` belongs to
+  std::uint64_t after_ = 0;       // number of the last event that was dealt with
+  std::uint64_t missed_ = 0;      // lost since the last event that the tool took
   Counts counts_;
   std::string problem_;
+  int failures_ = 0;  // in a row
   Time since_{};
 };
 

@@ -104,7 +104,9 @@ void CompatibleService::acquire(const std::string& body, Done done) {
   stacks_.refresh(std::chrono::seconds(5), ask);
 }
 
+// The decision is handed to the store first, so that the answer waits for it.
 void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string& target, Done done) {
+  (void)engine_.store_rows("stack_changed", {}, {});
   if (got.kind == Kind::unknown_target) return done(detail(400, got.detail));
   if (got.kind == Kind::unavailable) return done(detail(503, got.detail));
   if (got.kind == Kind::busy) {
@@ -140,6 +142,7 @@ void CompatibleService::release(const std::string& body, Done done) {
   if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
   const Status released = one_slot_.release(call.token, call.force);
   if (!released) return done(detail(409, released.error().detail));
+  (void)engine_.store_rows("stack_changed", {}, {});
   status([done](Response answer) {
     answer.of_leases = true;
     done(std::move(answer));

@@ -178,10 +178,13 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     slot_.begin();
     return true;
   }
+  if (!stacks_.has_looked()) return false;
   const auto asked = stacks_.request(holder.target, wish);
   if (!asked) {
     if (asked.error().code == Code::InUse) return false;  // it is being brought down, or another user has it
     const bool passing = asked.error().code == Code::Unavailable;
+    const bool is_awaited = std::ranges::count(open_, holder.token, &Open::token) > 0;
+    if (passing && !is_awaited) return false;  // taken over or restored: the engine may come back
     end_holder(passing ? SlotAnswer::Kind::unavailable : SlotAnswer::Kind::failed, asked.error().detail, now);
     return false;
   }

@@ -82,6 +82,7 @@ class Stacks final : public engine::Capability {
   const Options& options() const { return options_; }
   const std::optional<compose::Engine>& container_engine() const { return container_engine_; }
   compose::Worker& worker() { return worker_; }
+  bool has_looked() const { return looked_; }  // stacks were looked for at least once
   // Expires with this object, for callers that may outlive it.
   std::weak_ptr<const bool> lives() const { return lives_; }
   // The rule of its readiness. An error: the stack must not be started.

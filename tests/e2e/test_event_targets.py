@@ -3,6 +3,8 @@
 import hashlib
 import hmac
 import json
+import ssl
+import subprocess
 
 import pytest
 
@@ -103,9 +105,10 @@ def test_a_target_that_fails_gets_its_events_later_in_order(start, receiver):
     receiver.first = [500, 503, 429]
     daemon = start({"name": "bot", "url": receiver.url, "types": "lease"})
     lease = daemon.api().post("/v1/leases", ASK)
-    wait_until(lambda: "events-target" in str(daemon.get("/v1/status")["warnings"]), "the failure is shown")
+    wait_until(lambda: "events-target" in str(daemon.get("/v1/status")["warnings"]), "three failures are shown")
     [warning] = [row for row in daemon.get("/v1/status")["warnings"] if row["code"] == "events-target"]
-    assert "events are not delivered to bot: 127.0.0.1:" in warning["text"] and "status 5" in warning["text"]
+    assert "events are not delivered to bot: 127.0.0.1:" in warning["text"] and "status 429" in warning["text"]
+    assert "events are not delivered to bot" in daemon.cli("doctor").stdout
     wait_until(lambda: delivered(daemon, "bot") == 1, "it is repeated until it is taken", 30)
     assert len({body for body in receiver.bodies()}) == 1 and leases_in(receiver)[0]["lease"] == lease["id"]
     wait_until(lambda: "events-target" not in str(daemon.get("/v1/status")["warnings"]), "the warning ends")
@@ -168,6 +171,52 @@ def test_a_burst_arrives_whole(start, receiver):
     wait_until(lambda: len(leases_in(receiver)) == 800, "800 events, more than are in memory", 60)
     numbers = [int(event["id"].split("-")[1]) for event in leases_in(receiver)]
     assert numbers == sorted(numbers)
+
+
+def test_a_large_answer_takes_the_event(start, receiver):
+    receiver.body = b"x" * 200_000
+    daemon = start({"name": "bot", "url": receiver.url, "types": "lease"})
+    daemon.api().post("/v1/leases", ASK)
+    wait_until(lambda: delivered(daemon, "bot") == 1, "it is taken")
+    assert len(receiver.calls) == 1
+
+
+def test_a_good_test_ends_the_warning(start, receiver):
+    receiver.status = 404
+    daemon = start({"name": "bot", "url": receiver.url, "types": "lease"})
+    daemon.api().post("/v1/leases", ASK)
+    wait_until(lambda: "events-target" in str(daemon.get("/v1/status")["warnings"]), "the refusal is shown")
+    receiver.status = 200
+    assert daemon.cli("events", "--test-target", "bot").returncode == 0
+    assert "events-target" not in str(daemon.get("/v1/status")["warnings"])
+
+
+def test_https_needs_a_certificate_that_is_valid_for_the_host(start, tmp_path, monkeypatch):
+    def certificate(name, host):
+        key, file = tmp_path / f"{name}.key", tmp_path / f"{name}.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        f"/CN={name}", "-addext", f"subjectAltName=IP:{host}", "-keyout", key, "-out", file],
+                       check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file, key)
+        return context, file
+    good, trusted = certificate("good", "127.0.0.1")
+    wrong, _ = certificate("wrong", "127.0.0.9")
+    (tmp_path / "all.pem").write_text(trusted.read_text() + (tmp_path / "wrong.pem").read_text())
+    unknown, _ = certificate("unknown", "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "all.pem"))
+    receivers = {name: Receiver(tls=context) for name, context in
+                 (("good", good), ("wrong", wrong), ("unknown", unknown))}
+    try:
+        daemon = start(*({"name": name, "url": one.url, "types": "verdict"} for name, one in receivers.items()))
+        assert daemon.cli("events", "--test-target", "good").returncode == 0
+        for name in ("wrong", "unknown"):
+            refused = daemon.cli("events", "--test-target", name)
+            assert refused.returncode == 1 and "certificate" in refused.stderr, refused.stderr
+            assert receivers[name].calls == []
+    finally:
+        for one in receivers.values():
+            one.close()
 
 
 def test_a_test_event_says_what_happens(start, receiver):

@@ -220,7 +220,8 @@ def test_a_start_that_fails_is_told_and_can_be_tried_at_once(begin, place):
     place.compose.on("up", "half", text="port is already allocated")
     status, answer = client.acquire("a")
     assert status == 500 and "port is already allocated" in json.loads(answer["detail"])["message"]
-    assert not place.engine.containers and client.status()["state"]["queue"] == []
+    assert client.status()["state"]["queue"] == []
+    wait_until(lambda: not place.engine.containers, "it is brought down")
     place.compose.on("up", None)
     assert client.acquire("a")[0] == 200
 

@@ -9,8 +9,9 @@ class Receiver:
     answer comes while it is set.
     """
 
-    def __init__(self, port=0):
-        self.calls, self.status, self.first, self.headers = [], 200, [], {}
+    def __init__(self, port=0, tls=None):
+        """`tls`: an ssl.SSLContext."""
+        self.calls, self.status, self.first, self.headers, self.body = [], 200, [], {}, b""
         self.hang = threading.Event()
         self.released = threading.Event()
         receiver = self
@@ -26,15 +27,18 @@ class Receiver:
                 self.send_response(status)
                 for name, value in receiver.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(receiver.body)))
                 self.end_headers()
+                self.wfile.write(receiver.body)
 
             def log_message(self, *_):
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
