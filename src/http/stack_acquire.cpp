@@ -263,7 +263,8 @@ Reply post_stack_release(Call& call) {
     return problem(may.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Stacks& stacks = *call.capabilities.stacks;
-  if (const Status done = stacks.release(call.args[0], down); !done) return problem(done.error());
+  const bool revoke = call.request.lease_token.empty() && call.request.peer.uid != (*entry)->stack.use.uid;
+  if (const Status done = stacks.release(call.args[0], down, revoke); !done) return problem(done.error());
   return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
 }
 

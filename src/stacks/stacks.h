@@ -105,8 +105,8 @@ class Stacks final : public engine::Capability {
   // Acquires a released stack, which stays up.
   Status take_over(std::string_view name, const Wish& wish);
   Status renew(std::string_view name, std::optional<Duration> ttl);
-  // Gives the stack back. A ready one stays up under a spot lease, unless `down`.
-  Status release(std::string_view name, bool down);
+  // Gives the stack back. A ready one stays up under a spot lease, unless `down`. `revoke`: an admin takes it.
+  Status release(std::string_view name, bool down, bool revoke = false);
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
