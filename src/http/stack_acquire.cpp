@@ -219,7 +219,9 @@ Reply post_stack_acquire(Call& call) {
   const Entry* entry = (*asked)->stacks().find((*asked)->name);
   if (entry != nullptr && entry->stack.phase == Phase::released) return acquire(*asked);  // no file is read for it
   return Later{[asked = *asked](std::function<void(Reply)> done) {
-    asked->stacks().refresh(look_at_most, [asked, done = std::move(done)] { done(acquire(asked)); });
+    const bool reading = true;  // its memory must be free by a new reading
+    asked->stacks().refresh(
+        look_at_most, [asked, done = std::move(done)] { done(acquire(asked)); }, reading);
   }};
 }
 
