@@ -57,7 +57,10 @@ void Engine::write_rows(std::string_view transition, Rows rows, const Remember& 
 
 Result<Answered> Engine::store_rows(std::string_view transition, const Remember& remember, Answered answer) {
   if (const Status may = may_decide(); !may) return may.error();
-  write_rows(transition, take_rows(), remember, answer);
+  Rows rows = take_rows();
+  // A decision has taken the rows already, and no answer has to be remembered: nothing is left to write.
+  if (rows.empty() && remember.key.empty()) return answer;
+  write_rows(transition, std::move(rows), remember, answer);
   wake_capabilities();
   return answer;
 }

@@ -219,7 +219,9 @@ Reply post_stack_acquire(Call& call) {
   const Entry* entry = (*asked)->stacks().find((*asked)->name);
   if (entry != nullptr && entry->stack.phase == Phase::released) return acquire(*asked);  // no file is read for it
   return Later{[asked = *asked](std::function<void(Reply)> done) {
-    asked->stacks().refresh(look_at_most, [asked, done = std::move(done)] { done(acquire(asked)); });
+    const bool reading = true;  // its memory must be free by a new reading
+    asked->stacks().refresh(
+        look_at_most, [asked, done = std::move(done)] { done(acquire(asked)); }, reading);
   }};
 }
 
@@ -263,7 +265,8 @@ Reply post_stack_release(Call& call) {
     return problem(may.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Stacks& stacks = *call.capabilities.stacks;
-  if (const Status done = stacks.release(call.args[0], down); !done) return problem(done.error());
+  const bool revoke = call.request.lease_token.empty() && call.request.peer.uid != (*entry)->stack.use.uid;
+  if (const Status done = stacks.release(call.args[0], down, revoke); !done) return problem(done.error());
   return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
 }
 

@@ -229,7 +229,7 @@ Status Stacks::renew(std::string_view name, std::optional<Duration> ttl) {
   return {};
 }
 
-Status Stacks::release(std::string_view name, bool down) {
+Status Stacks::release(std::string_view name, bool down, bool revoke) {
   Entry* entry = mutable_find(name);
   const bool idle = entry != nullptr && down && entry->stack.phase == Phase::released;
   if (!idle) {
@@ -244,7 +244,7 @@ Status Stacks::release(std::string_view name, bool down) {
   changed(*entry);
   if (before == Phase::queued) {
     by_lease_.erase(lease);
-    (void)engine_.decide(core::Release{.lease = lease, .force = true});
+    (void)engine_.decide(core::Release{.lease = lease, .force = true, .revoke = revoke});
   } else if (stack.phase == Phase::released) {
     make_spot(*entry);
   }

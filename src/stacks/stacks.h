@@ -94,7 +94,8 @@ class Stacks final : public engine::Capability {
   // Why no stack can be started now; good while one can.
   Status available() const;
   // Looks for stacks again. `done` is called when that is done, and after `at_most` at the latest.
-  void refresh(Duration at_most, std::function<void()> done);
+  // `reading`: after a new reading of the devices, too, or a second.
+  void refresh(Duration at_most, std::function<void()> done, bool reading = false);
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
   // Adds a stack that an administrator names. `done` gets an error for a stack that cannot be used.
@@ -112,15 +113,15 @@ class Stacks final : public engine::Capability {
   // Acquires a released stack, which stays up.
   Status take_over(std::string_view name, const Wish& wish);
   Status renew(std::string_view name, std::optional<Duration> ttl);
-  // Gives the stack back. A ready one stays up under a spot lease, unless `down`.
-  Status release(std::string_view name, bool down);
+  // Gives the stack back. A ready one stays up under a spot lease, unless `down`. `revoke`: an admin takes it.
+  Status release(std::string_view name, bool down, bool revoke = false);
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
   void decided(const core::Plan& plan, Time now) override;
   engine::Rows take_rows() override;
   void committed(std::uint64_t sequence) override;
-  void measured(Time) override {}
+  void measured(Time) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
 
@@ -128,12 +129,15 @@ class Stacks final : public engine::Capability {
   struct Asked {
     Time until;
     std::function<void()> done;
+    std::optional<Time> read_by{};  // set while a new reading of the devices is waited for: until then at the latest
+    bool looked = false;            // stacks were looked for
   };
 
   Entry* mutable_find(std::string_view name);
   Result<Entry*> of_use(std::string_view name);
   void changed(Entry& entry);
   void describe();
+  Time answer_asked(Time now);
   void described(Result<std::vector<compose::Description>> result);
   compose::Sources sources() const;
   void watch(bool again);
@@ -169,7 +173,7 @@ class Stacks final : public engine::Capability {
   bool looked_ = false;                              // stacks were looked for at least once
   bool describing_ = false;
   Time describe_at_{};                     // the next try after a failure
-  std::vector<Asked> asked_, asked_next_;  // answered by the look in progress, and by the next one
+  std::vector<Asked> asked_, asked_next_;  // for the look in progress, and for the next one
   std::vector<std::string> watched_;
   std::set<std::string, std::less<>> dirty_;
   std::vector<std::string> removed_;

@@ -9,6 +9,11 @@
 #include <iterator>
 
 namespace sublet::stacks {
+namespace {
+
+constexpr Duration reading_at_most = std::chrono::seconds(1);  // then the last reading counts
+
+}  // namespace
 
 compose::Sources Stacks::sources() const {
   compose::Sources all = options_.sources;
@@ -18,8 +23,14 @@ compose::Sources Stacks::sources() const {
   return all;
 }
 
-void Stacks::refresh(Duration at_most, std::function<void()> done) {
-  (describing_ ? asked_next_ : asked_).push_back({engine_.now() + at_most, std::move(done)});
+void Stacks::refresh(Duration at_most, std::function<void()> done, bool reading) {
+  const Time now = engine_.now();
+  Asked asked{now + at_most, std::move(done)};
+  if (reading && !engine_.state().devices().empty() && engine_.state().snapshot_problem().empty()) {
+    asked.read_by = now + reading_at_most;
+    engine_.take_snapshot();
+  }
+  (describing_ ? asked_next_ : asked_).push_back(std::move(asked));
   if (!describing_) describe();
   engine_.wake_capabilities();
 }
@@ -48,11 +59,35 @@ void Stacks::described(Result<std::vector<compose::Description>> result) {
     worker_problem_ = result.error().detail;
     describe_at_ = engine_.now() + std::chrono::seconds(2);
   }
-  for (Asked& asked : std::exchange(asked_, {})) asked.done();
-  asked_.insert(asked_.end(), std::make_move_iterator(asked_next_.begin()), std::make_move_iterator(asked_next_.end()));
-  asked_next_.clear();
-  if (!asked_.empty() && !describing_) describe();
+  for (Asked& asked : asked_) asked.looked = true;
+  const bool again = !asked_next_.empty();
+  std::ranges::move(std::exchange(asked_next_, {}), std::back_inserter(asked_));
+  if (again) describe();
+  (void)answer_asked(engine_.now());
   engine_.wake_capabilities();
+}
+
+void Stacks::measured(Time) {  // due() follows
+  for (std::vector<Asked>* list : {&asked_, &asked_next_})
+    for (Asked& asked : *list) asked.read_by.reset();
+}
+
+// Answers the callers whose wait is over. Returns when the next one's is, at the latest.
+Time Stacks::answer_asked(Time now) {
+  Time next = Time::never();
+  std::vector<Asked> done;
+  for (std::vector<Asked>* list : {&asked_, &asked_next_}) {
+    const auto waits = [&](Asked& asked) {
+      if (asked.read_by && now >= *asked.read_by) asked.read_by.reset();
+      return now < asked.until && (asked.read_by || !asked.looked);
+    };
+    const auto rest = std::stable_partition(list->begin(), list->end(), waits);
+    std::move(rest, list->end(), std::back_inserter(done));
+    list->erase(rest, list->end());
+    for (const Asked& asked : *list) next = std::min({next, asked.until, asked.read_by.value_or(Time::never())});
+  }
+  for (const Asked& asked : done) asked.done();
+  return next;
 }
 
 void Stacks::watch(bool again) {

@@ -123,18 +123,7 @@ Time Stacks::due(Time now) {
     if (now >= describe_at_) describe();
     else next = describe_at_;
   }
-  for (std::vector<Asked>* list : {&asked_, &asked_next_}) {
-    std::vector<Asked> late;
-    for (auto asked = list->begin(); asked != list->end();) {
-      if (asked->until > now) {
-        next = std::min(next, (asked++)->until);
-        continue;
-      }
-      late.push_back(std::move(*asked));
-      asked = list->erase(asked);
-    }
-    for (const Asked& asked : late) asked.done();
-  }
+  next = std::min(next, answer_asked(now));
   make_room(now);
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries_) names.push_back(name);

@@ -9,6 +9,8 @@
 import json
 import pathlib
 
+import pytest
+
 from tests.support.fake_compose import FakeCompose
 from tests.support.fake_engine import FakeEngine
 from tests.support.sublet import wait_until
@@ -115,3 +117,16 @@ class Stacks:
 
     def downs(self):
         return [call["project"] for call in self.compose.calls("down")]
+
+
+@pytest.fixture
+def place(start_daemon, tmp_path):
+    with Stacks(start_daemon, tmp_path) as stacks:
+        yield stacks
+
+
+def two(place, **keys):
+    """Starts the daemon with two stacks that do not fit together."""
+    place.write("chat", vram="2GiB")
+    place.write("image", vram="3GiB")
+    return place.start(**keys)
