@@ -33,7 +33,7 @@ struct Choice {
   auto operator<=>(const Choice&) const = default;
 };
 
-// Printable text of at most 1000 bytes.
+// Printable text of at most 256 bytes.
 struct Text {
   std::string text;
   auto operator<=>(const Text&) const = default;

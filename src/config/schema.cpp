@@ -165,7 +165,7 @@ constexpr Key table[] = {
      +[](Config& c) -> std::string& { return c.stacks.dir; }},
     {"stacks.enabled", "", "", "Start Docker Compose projects for leases (`sublet stack`).",
      +[](Config& c) -> bool& { return c.stacks.enabled; }},
-    {"stacks.engine", "", "",
+    {"stacks.engine", "1", "",
      "Address of the container engine. A worker with its own service unit takes the address from that unit.",
      +[](Config& c) -> Text& { return c.stacks.engine; }},
     {"stacks.env_file", "", "", "Absolute path of a file with variables for each call of Compose. Empty: none.",
@@ -180,9 +180,9 @@ constexpr Key table[] = {
     {"stacks.http_user", "", "",
      "User who is charged for stacks of the compatible service. Empty: the daemon's own user.",
      +[](Config& c) -> Text& { return c.stacks.http_user; }},
-    {"stacks.label", "", "", "Label of the service whose health is the health of its stack.",
+    {"stacks.label", "1", "", "Label of the service whose health is the health of its stack.",
      +[](Config& c) -> Text& { return c.stacks.label; }},
-    {"stacks.label_value", "", "", "Value of that label.", +[](Config& c) -> Text& { return c.stacks.label_value; }},
+    {"stacks.label_value", "1", "", "Value of that label.", +[](Config& c) -> Text& { return c.stacks.label_value; }},
     {"stacks.mirror", "", "",
      "Absolute path of a state.json that the daemon writes for readers of the one-stack service. An existing file is "
      "taken over at the first start. Empty: none.",
@@ -235,6 +235,8 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
     if (!has_word(key.minimum, text)) {
       return bad_request(fmt::format("{} is none of: {}", printable(text), list_words(key.minimum)), hint);
     }
+  } else if constexpr (std::is_same_v<Value, Text>) {
+    if (key.minimum == "1" && text.empty()) return bad_request("the text is empty", hint);
   } else if constexpr (std::is_same_v<Value, Url>) {
     if (const Status fits = check_scheme(text, key.minimum); !fits) return bad_request(fits.error().detail, hint);
   } else if (!key.minimum.empty()) {
@@ -270,6 +272,7 @@ std::string range_of(const Rule& key) {
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
   if (type == "word") return list_words(key.minimum);
+  if (type == "text" && key.minimum == "1") return "1 to 256 printable bytes";
   if (type == "text" || type == "secret") return "text, or empty";
   if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
   if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";

@@ -140,25 +140,31 @@ Status parse(std::string_view text, Choice& into) {
   return {};
 }
 
+namespace {
+
+Status check_printable(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest && is_printable(text)) return {};
+  return bad_request(fmt::format("the text is longer than {} bytes, or has characters that cannot be printed", longest),
+                     "write it shorter, on one line");
+}
+
+}  // namespace
+
 Status parse(std::string_view text, Text& into) {
-  if (text.size() > 1000 || !is_printable(text))
-    return bad_request("the text is longer than 1000 bytes, or has characters that cannot be printed",
-                       "write it shorter");
+  if (const Status fits = check_printable(text, 256); !fits) return fits;
   into.text = text;
   return {};
 }
 
 Status parse(std::string_view text, Url& into) {
-  Text checked;
-  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  if (const Status fits = check_printable(text, 2000); !fits) return fits;
   if (text.find(' ') != std::string_view::npos) return bad_request("a URL has no blanks", "write blanks as %20");
   into.text = text;
   return {};
 }
 
 Status parse(std::string_view text, Secret& into) {
-  Text checked;
-  if (const Status fits = parse(text, checked); !fits) return fits.error();
+  if (const Status fits = check_printable(text, 2000); !fits) return fits;
   into.text = text;
   return {};
 }
