@@ -69,8 +69,9 @@ asio::awaitable<Published> Redis::send(const std::vector<Command>& commands, Dur
     if (const auto reply = take_reply(reader.get())) {
       if (!reply->empty()) {
         // The first word is the kind. The rest may repeat a password.
-        done.problem = fmt::format("{} refuses {}: {}", address_.shown(), commands[done.answered][0],
-                                   reply->substr(0, reply->find(' ')));
+        if (done.problem.empty())
+          done.problem = fmt::format("{} refuses {}: {}", address_.shown(), commands[done.answered][0],
+                                     reply->substr(0, reply->find(' ')));
         ++done.refused;
       }
       ++done.answered;

@@ -19,7 +19,7 @@ namespace sublet::events {
 struct Published {
   std::size_t answered = 0;  // from the first
   std::size_t refused = 0;   // of those: answered with an error
-  std::string problem{};     // the last refusal, or why the next is not answered; "": all are taken
+  std::string problem{};     // the first refusal, or why the next is not answered; "": all are taken
   bool broken = false;       // the connection failed
 };
 
