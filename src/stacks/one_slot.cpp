@@ -174,9 +174,13 @@ bool OneSlot::begin(const Holder& holder, Time now) {
                   .priority = priority_};
   const Entry* entry = stacks_.find(holder.target);
   if (entry != nullptr && entry->stack.phase == Phase::released) {
-    if (!stacks_.take_over(holder.target, wish)) return false;
+    // One commit has the slot and the lease. Nothing is started, so `at` stays.
+    const Slot before = slot_;
     slot_.begin();
-    return true;
+    slot_.ready(holder.token, now);
+    if (stacks_.take_over(holder.target, wish)) return true;
+    slot_ = before;
+    return false;
   }
   if (!stacks_.has_looked()) return false;
   const auto asked = stacks_.request(holder.target, wish);
