@@ -140,6 +140,9 @@ Result<http::CompatibleOptions> compatible_options(const Config& config) {
   const auto address = boost::asio::ip::make_address(host, wrong);
   if (!port || *port == 0 || wrong)
     return bad_request(fmt::format("stacks.http: '{}' is not an address with a port", text), "write 127.0.0.1:8080");
+  if (address.is_unspecified())
+    return bad_request("stacks.http: with every address, callers would be refused by their Host header",
+                       "name one address, for example that of Docker's bridge");
   return http::CompatibleOptions{.host = host,
                                  .port = *port,
                                  .needs_token = !address.is_loopback(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/compatible.h"
 
+#include "http/parse.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +13,8 @@ namespace sublet::http::compatible {
 namespace {
 
 constexpr double longest_seconds = 10.0 * 365 * 24 * 3600;
+constexpr std::size_t longest_text = 256;  // of a target, an owner and a token
+constexpr int deepest = 16;                // levels of a body
 
 // Collects the findings about a body, in the form that callers of the service know.
 class Fields {
@@ -23,8 +27,12 @@ class Fields {
       if (required) add("missing", name, "Field required", body_);
       return {};
     }
-    if (found->is_string()) return found->get<std::string>();
-    add("string_type", name, "Input should be a valid string", *found);
+    if (!found->is_string()) {
+      add("string_type", name, "Input should be a valid string", *found);
+      return {};
+    }
+    if (found->get_ref<const std::string&>().size() <= longest_text) return found->get<std::string>();
+    add("string_too_long", name, fmt::format("String should have at most {} characters", longest_text), nullptr);
     return {};
   }
 
@@ -104,8 +112,12 @@ class Fields {
     const auto found = body_.find(name);
     return found == body_.end() ? nullptr : &*found;
   }
-  void add(const char* type, const char* name, const char* message, const json& input) {
-    findings_.push_back({{"type", type}, {"loc", {"body", name}}, {"msg", message}, {"input", input}});
+  // Only plain input is repeated.
+  void add(const char* type, const char* name, const std::string& message, const json& input) {
+    findings_.push_back({{"type", type},
+                         {"loc", {"body", name}},
+                         {"msg", message},
+                         {"input", input.is_structured() ? json(nullptr) : input}});
   }
 
   const json& body_;
@@ -118,8 +130,8 @@ Response one_finding(json finding) { return {422, {{"detail", json::array({std::
 std::variant<json, Response> parse_object(const std::string& body) {
   if (body.empty())
     return one_finding({{"type", "missing"}, {"loc", {"body"}}, {"msg", "Field required"}, {"input", nullptr}});
-  json parsed = json::parse(body, nullptr, false);
-  if (parsed.is_discarded())
+  json parsed;
+  if (!parse_body(body, deepest, parsed))
     return one_finding({{"type", "json_invalid"},
                         {"loc", {"body", 0}},
                         {"msg", "JSON decode error"},
@@ -129,7 +141,7 @@ std::variant<json, Response> parse_object(const std::string& body) {
     return one_finding({{"type", "model_attributes_type"},
                         {"loc", {"body"}},
                         {"msg", "Input should be a valid dictionary or object to extract fields from"},
-                        {"input", std::move(parsed)}});
+                        {"input", nullptr}});
   return parsed;
 }
 
@@ -266,8 +278,9 @@ Response not_ready(int status, const std::string& message, const std::string& lo
 std::optional<Response> refuse_headers(const Headers& headers, const std::string& host, std::uint16_t port) {
   if (headers.has_origin)
     return detail(403, fmt::format("requests of web pages are refused (Origin: {})", headers.origin));
-  const bool known =
-      headers.host == fmt::format("{}:{}", host, port) || headers.host == fmt::format("localhost:{}", port);
+  const std::string shown = host.find(':') == std::string::npos ? host : fmt::format("[{}]", host);
+  bool known = headers.host == fmt::format("{}:{}", shown, port) || headers.host == fmt::format("localhost:{}", port);
+  if (port == 80) known = known || headers.host == shown || headers.host == "localhost";
   if (!known)
     return detail(403, fmt::format("the Host header is '{}'; this service is {}:{}", headers.host, host, port));
   std::string type = headers.content_type.substr(0, headers.content_type.find(';'));

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "http/answer_text.h"
 #include "http/compatible.h"
-#include "http/parse.h"
+#include "http/peer_watch.h"
 #include "http/stream.h"
 
 #include <fmt/format.h>
@@ -89,6 +89,8 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
   static asio::awaitable<void> serve(std::shared_ptr<Impl> self, Stream stream) {
     ++self->open_;
     const std::shared_ptr<void> closing(nullptr, [self](void*) { --self->open_; });
+    const auto peer = std::make_shared<PeerWatch>(stream.socket());
+    const std::shared_ptr<void> unwatch(nullptr, [peer](void*) { peer->stop(); });
     beast::flat_buffer buffer;
     bool more = true;
     while (more) {
@@ -105,8 +107,8 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
       stream.expires_never();
       Response answer;  // g++ 12 damages memory with co_await in a conditional expression
       if (error) answer = unreadable(error);
-      else answer = co_await self->respond(parser.get());
-      if (error == bhttp::error::end_of_stream || error == beast::error::timeout) co_return;
+      else answer = co_await self->respond(parser.get(), *peer);
+      if (error == bhttp::error::end_of_stream || error == beast::error::timeout || peer->gone()) co_return;
       more = !error && parser.get().keep_alive();
       const std::string text = answer_text(
           answer, {.keep_alive = more, .old_version = !error && parser.get().version() < 11, .head_only = false});
@@ -122,12 +124,12 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
     return compatible::detail(400, fmt::format("the request cannot be read: {}", error.message()));
   }
 
-  asio::awaitable<Response> respond(const Message& message) {
+  asio::awaitable<Response> respond(const Message& message, PeerWatch& peer) {
     if (auto refused = compatible::refuse_headers(headers_of(message), options_.host, options_.port))
       co_return *refused;
     if (options_.needs_token && !has_token(message))
-      co_return compatible::detail(401,
-                                   "an access token is needed: sublet token add; send Authorization: Bearer TOKEN");
+      co_return compatible::detail(
+          401, "an access token is needed: sublet token create --scope submit; send Authorization: Bearer TOKEN");
     const std::string target = to_text(message.target());
     const std::string path = target.substr(0, target.find('?'));
     const bool get = message.method() == bhttp::verb::get, post = message.method() == bhttp::verb::post;
@@ -139,9 +141,21 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
       co_return refused;
     }
     if (path == "/healthz") co_return Response{200, {{"ok", "true"}}, {}, false};
-    if (path == "/status") co_return co_await ask(handler_.status);
-    const auto& call = path == "/acquire" ? handler_.acquire : handler_.release;
-    co_return co_await ask([&](Done done) { call(message.body(), std::move(done)); });
+    if (path == "/status") {
+      co_return co_await ask(peer, [this](Done done) {
+        handler_.status(std::move(done));
+        return nothing();
+      });
+    }
+    co_return co_await ask(peer, [&](Done done) {
+      if (path == "/acquire") return handler_.acquire(message.body(), std::move(done));
+      handler_.release(message.body(), std::move(done));
+      return nothing();
+    });
+  }
+
+  static std::function<void()> nothing() {
+    return [] {};
   }
 
   bool has_token(const Message& message) const {
@@ -151,22 +165,30 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
     return token != nullptr && token->scope != to_string(engine::Scope::read);
   }
 
-  // An answer that rests on decisions is sent once they are durable.
-  asio::awaitable<Response> ask(const std::function<void(Done)>& call) {
+  // An answer that rests on decisions is sent once they are durable. A caller that leaves gets none.
+  asio::awaitable<Response> ask(PeerWatch& peer, std::function<std::function<void()>(Done)> call) {
     struct Pending {
       explicit Pending(const asio::any_io_executor& executor)
-          : wake(executor, std::chrono::steady_clock::time_point::max()) {}
-      asio::steady_timer wake;
+          : wake(std::make_shared<asio::steady_timer>(executor, std::chrono::steady_clock::time_point::max())) {}
+      std::shared_ptr<asio::steady_timer> wake;
       std::optional<Response> response;
     };
     auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
-    call([pending](Response response) {
+    const std::function<void()> cancel = call([pending](Response response) {
       pending->response = std::move(response);
-      pending->wake.cancel();
+      pending->wake->cancel();
     });
-    while (!pending->response) co_await pending->wake.async_wait(quiet);
-    if (pending->response->of_leases && !co_await engine_.durable(engine_.intended()))
-      co_return compatible::detail(503, "the store failed before the change was written; send the request again");
+    if (!pending->response) peer.start(pending->wake);
+    while (!pending->response && !peer.gone()) co_await pending->wake->async_wait(quiet);
+    if (!pending->response) {
+      cancel();
+      co_return compatible::detail(499, "the caller has left");
+    }
+    if (pending->response->of_leases) {
+      const bool durable = co_await engine_.durable(engine_.intended());
+      if (!durable)
+        co_return compatible::detail(503, "the store failed before the change was written; send the request again");
+    }
     co_return std::move(*pending->response);
   }
 

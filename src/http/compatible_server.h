@@ -28,7 +28,8 @@ class CompatibleServer {
   using Done = std::function<void(Response)>;
   struct Handler {
     std::function<void(Done)> status;
-    std::function<void(const std::string& body, Done)> acquire;
+    // Returns a function to call if the caller leaves before `done` was called.
+    std::function<std::function<void()>(const std::string& body, Done)> acquire;
     std::function<void(const std::string& body, Done)> release;
   };
 

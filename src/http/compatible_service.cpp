@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/compatible_service.h"
 
+#include "store/secret.h"
+
 #include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
@@ -25,8 +27,16 @@ CompatibleService::CompatibleService(boost::asio::io_context& io, engine::Engine
 
 CompatibleServer::Handler CompatibleService::handler() {
   return {.status = [this](Done done) { status(std::move(done)); },
-          .acquire = [this](const std::string& body, Done done) { acquire(body, std::move(done)); },
+          .acquire = [this](const std::string& body, Done done) { return acquire(body, std::move(done)); },
           .release = [this](const std::string& body, Done done) { release(body, std::move(done)); }};
+}
+
+// The containers of a stack that another user has are nobody's business here.
+bool CompatibleService::may_show(const stacks::Entry& entry) const {
+  const auto& holder = one_slot_.slot().holder();
+  if (entry.stack.acquired())
+    return holder && holder->target == entry.stack.name && store::is_secret(holder->token, entry.stack.use.token_hash);
+  return !entry.stack.use.lease || entry.stack.use.uid == one_slot_.options().uid;
 }
 
 compatible::View CompatibleService::view(const std::string& target) const {
@@ -36,7 +46,7 @@ compatible::View CompatibleService::view(const std::string& target) const {
     if (entry.found) view.stacks.push_back(&*entry.found);
   if (const stacks::Entry* entry = stacks_.find(target); entry != nullptr) {
     if (entry->found) view.target = &*entry->found;
-    if (entry->seen) view.containers = &*entry->seen;
+    if (entry->seen && may_show(*entry)) view.containers = &*entry->seen;
   }
   view.label = stacks_.options().label.key;
   view.label_value = stacks_.options().label.value;
@@ -87,21 +97,36 @@ void CompatibleService::status(Done done) {
   });
 }
 
-void CompatibleService::acquire(const std::string& body, Done done) {
-  if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
+std::function<void()> CompatibleService::acquire(const std::string& body, Done done) {
+  const auto nothing = [] {};
+  if (const Status may = engine_.may_decide(); !may) {
+    done(detail(503, may.error().detail));
+    return nothing;
+  }
   auto parsed =
       compatible::parse_acquire(body, {.ttl = stacks_.options().ttl, .wait = stacks_.options().ready_timeout});
-  if (auto* refused = std::get_if<Response>(&parsed)) return done(std::move(*refused));
-  auto& call = std::get<compatible::AcquireCall>(parsed);
+  if (auto* refused = std::get_if<Response>(&parsed)) {
+    done(std::move(*refused));
+    return nothing;
+  }
+  const auto& call = std::get<compatible::AcquireCall>(parsed);
   const std::string target = call.ask.target;
-  const auto ask = [this, call, target, done] {
-    one_slot_.acquire({.ask = call.ask, .wait = call.wait, .wait_ready = call.wait_ready, .wait_turn = call.wait_turn},
-                      [this, target, done](const stacks::SlotAnswer& got) { answer(got, target, done); });
+  const auto number = std::make_shared<std::uint64_t>(0);
+  const auto left = std::make_shared<bool>(false);
+  const auto ask = [this, call, target, done, number, left] {
+    if (*left) return;
+    *number = one_slot_.acquire(
+        {.ask = call.ask, .wait = call.wait, .wait_ready = call.wait_ready, .wait_turn = call.wait_turn},
+        [this, target, done](const stacks::SlotAnswer& got) { answer(got, target, done); });
   };
   // A stack that is not known may be new.
   const stacks::Entry* entry = stacks_.find(target);
-  if (entry != nullptr && entry->found) return ask();
-  stacks_.refresh(std::chrono::seconds(5), ask);
+  if (entry != nullptr && entry->found) ask();
+  else stacks_.refresh(std::chrono::seconds(5), ask);
+  return [this, number, left] {
+    *left = true;
+    if (*number != 0) one_slot_.cancel(*number);
+  };
 }
 
 // The decision is handed to the store first, so that the answer waits for it.
@@ -121,7 +146,7 @@ void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string&
     if (got.kind == Kind::failed || got.kind == Kind::late) {
       const compose::Container* master = compatible::master_of(shown);
       const stacks::Entry* ended = stacks_.find(target);
-      if (ended != nullptr && !ended->last_lines.empty()) logs = ended->last_lines;
+      if (ended != nullptr && !ended->last_lines.empty() && may_show(*ended)) logs = ended->last_lines;
       Response failed = compatible::not_ready(got.kind == Kind::late ? 504 : 500, got.detail, logs,
                                               master != nullptr ? master->state : "");
       failed.of_leases = true;
@@ -141,7 +166,7 @@ void CompatibleService::release(const std::string& body, Done done) {
   if (call.force && !is_admin_) return done(detail(403, "force is refused: stacks.http_role is \"user\""));
   if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
   const Status released = one_slot_.release(call.token, call.force);
-  if (!released) return done(detail(409, released.error().detail));
+  if (!released) return done(detail(released.error().code == Code::Unavailable ? 503 : 409, released.error().detail));
   (void)engine_.store_rows("stack_changed", {}, {});
   status([done](Response answer) {
     answer.of_leases = true;

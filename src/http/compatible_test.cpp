@@ -26,6 +26,8 @@ TEST(Compatible, ReadsABodyAsTheServiceDoes) {
       {"[1]", 422, "model_attributes_type"},
       {"{}", 422, R"("loc":["body","target"],"msg":"Field required")"},
       {R"({"target":5})", 422, "string_type"},
+      {R"({"target":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]})", 422, "json_invalid"},
+      {R"({"target":"a","owner":{"x":[1]}})", 422, R"("input":null)"},
       {R"({"target":"a","priority":1.5})", 422, "int_from_float"},
       {R"({"target":"a","priority":"x"})", 422, "int_parsing"},
       {R"({"target":"a","priority":[]})", 422, "int_type"},
@@ -124,6 +126,21 @@ TEST(Compatible, ServiceIsEmptyUnlessExactlyOneMasterIsFound) {
   EXPECT_EQ(status_body(scene.view)["service"], json::object());
   scene.view.target = nullptr;
   EXPECT_EQ(status_body(scene.view)["service"], json::object());
+}
+
+TEST(Compatible, HostsOfOtherFamiliesAndOfPort80) {
+  Headers headers;
+  headers.host = "[::1]:8080";
+  EXPECT_FALSE(refuse_headers(headers, "::1", 8080));
+  headers.host = "::1:8080";
+  EXPECT_TRUE(refuse_headers(headers, "::1", 8080));
+  headers.host = "10.0.0.1";
+  EXPECT_FALSE(refuse_headers(headers, "10.0.0.1", 80));
+}
+
+TEST(Compatible, ATextHasALimit) {
+  const std::string long_owner = R"({"target":"a","owner":")" + std::string(257, 'x') + "\"}";
+  EXPECT_EQ(std::get<Response>(parse_acquire(long_owner, {})).status, 422);
 }
 
 TEST(Compatible, RefusesRequestsOfWebPages) {

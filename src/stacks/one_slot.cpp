@@ -18,28 +18,44 @@ namespace {
 
 constexpr std::string_view row_kind = "stack-slot";
 constexpr std::string_view row_key = "slot";
+constexpr std::string_view unreadable_text =
+    "the stored queue of the compatible service is unreadable: restore the store, or remove its row stack-slot";
 
 }  // namespace
 
 OneSlot::OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options)
     : engine_(engine), stacks_(stacks), options_(std::move(options)) {}
 
-void OneSlot::acquire(SlotCall call, Done done) {
+std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
+  const Status known = stacks_.known();
+  if (unreadable_ || !known) {
+    done({SlotAnswer::Kind::unavailable, {}, unreadable_ ? std::string(unreadable_text) : known.error().detail});
+    return 0;
+  }
   if (stacks_.find(call.ask.target) == nullptr || !stacks_.find(call.ask.target)->found) {
     done({SlotAnswer::Kind::unknown_target, {}, fmt::format("unknown target: {}", printable(call.ask.target))});
-    return;
+    return 0;
   }
   const Time now = engine_.now();
   const Time until = now + call.wait;
-  open_.push_back({std::move(call), {}, until, std::move(done)});
+  open_.push_back({std::move(call), {}, until, std::move(done), ++last_number_});
   Open& open = open_.back();
   open.token = open.call.ask.token;
   if (open.call.wait_turn && !open.call.ask.priority && open.token.empty()) open.call.ask.priority = 0;
-  if (answer(open, now)) open_.pop_back();
+  const std::uint64_t number = open.number;
+  const bool answered = answer(open, now);
+  if (answered) open_.pop_back();
+  engine_.wake_capabilities();
+  return answered ? 0 : number;
+}
+
+void OneSlot::cancel(std::uint64_t number) {
+  std::erase_if(open_, [&](const Open& open) { return open.number == number; });
   engine_.wake_capabilities();
 }
 
 Status OneSlot::release(const std::string& token, bool force) {
+  if (unreadable_) return unavailable(std::string(unreadable_text));
   const std::optional<Holder> before = slot_.holder();
   if (const Status done = slot_.release(token, force, options_.claim_window, engine_.now()); !done) return done;
   if (before) give_back(*before);
@@ -64,6 +80,7 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
     }
     slot_ = std::move(*slot);
     stored_ = row.data;
+    mirror_after_ = 0;
   }
   slot_.forgive(engine_.rules().reconnect, now);
   if (stored_.empty() && !unreadable_) take_over_service(now);
@@ -81,24 +98,30 @@ void OneSlot::take_over_service(Time now) {
     return;
   }
   slot_ = std::move(*slot);
+  slot_.forgive({}, now);
+  imported_ = true;
   log::info("{} is taken over: {} callers wait", options_.mirror, slot_.queue().size());
 }
 
 engine::Rows OneSlot::take_rows() {
   engine::Rows rows;
+  if (unreadable_ || slot_.changes() == stored_changes_ || (stored_.empty() && is_unused())) return rows;
+  stored_changes_ = slot_.changes();
   std::string text = slot_.to_json();
-  if (unreadable_ || text == stored_ || (stored_.empty() && is_unused())) return rows;
+  if (text == stored_) return rows;
+  if (stored_.empty()) mirror_after_ = engine_.intended() + 1;
   rows.rows.push_back({std::string(row_kind), std::string(row_key), text});
   stored_ = std::move(text);
   return rows;
 }
 
-void OneSlot::committed(std::uint64_t) {
-  if (options_.mirror.empty() || (stored_.empty() && is_unused())) return;
-  const std::string text = mirror_text(slot_, engine_.now());
-  if (text == mirrored_) return;
-  const Status written = write_mirror(options_.mirror, text);
-  if (written) mirrored_ = text;
+void OneSlot::committed(std::uint64_t sequence) {
+  if (options_.mirror.empty() || stored_.empty() || sequence < mirror_after_) return;
+  if (mirrored_changes_ == slot_.changes()) return;
+  mirrored_changes_ = slot_.changes();
+  // The old service's file has the tokens: it is kept beside the mirror.
+  if (std::exchange(imported_, false)) std::rename(options_.mirror.c_str(), (options_.mirror + ".imported").c_str());
+  const Status written = write_mirror(options_.mirror, mirror_text(slot_, engine_.now()));
   const std::string problem = written ? "" : written.error().detail;
   if (problem == mirror_problem_) return;
   if (!problem.empty()) log::warn("{}", problem);
@@ -106,7 +129,8 @@ void OneSlot::committed(std::uint64_t) {
   mirror_problem_since_ = engine_.now();
 }
 
-std::vector<engine::Warning> OneSlot::warnings(Time) const {
+std::vector<engine::Warning> OneSlot::warnings(Time now) const {
+  if (unreadable_) return {{"stacks-slot", std::string(unreadable_text), "its callers get 503 until then", now}};
   if (mirror_problem_.empty()) return {};
   return {
       {"stacks-mirror", mirror_problem_, "free space there, or choose another GPU_RUNTIME_DIR", mirror_problem_since_}};
@@ -232,9 +256,7 @@ bool OneSlot::answer(Open& open, Time now) {
     return true;
   }
   const auto& holder = slot_.holder();
-  if (holder && holder->token == open.token && !open.token.empty() && open.call.ask.target == holder->target &&
-      !holder->expires_at)
-    return answer_holder(open, now);
+  if (open.starter && holder && holder->token == open.token) return answer_holder(open, now);
   const bool waits = slot_.place(open.token).has_value() && now < open.until && open.call.wait_turn;
   const bool is_turn = !holder && slot_.place(open.token) == 0U;
   if (waits && !is_turn) return false;
@@ -254,6 +276,8 @@ bool OneSlot::answer(Open& open, Time now) {
       return true;
     case Answer::Kind::start:
       open.token = got.token;
+      open.starter = true;
+      open.until = now + open.call.wait;  // the wait for the turn is over
       start_by_ = open.until;
       priority_ = static_cast<int>(std::clamp<std::int64_t>(open.call.ask.priority.value_or(0), -100, 100));
       (void)follow_holder(now);
@@ -288,7 +312,7 @@ bool OneSlot::answer_holder(const Open& open, Time now) {
 void OneSlot::say_late(const Open& open, Time now) {
   const std::string target = slot_.holder()->target;
   const Entry* entry = stacks_.find(target);
-  const bool begun = slot_.is_begun();
+  const bool begun = slot_.is_begun() && holds_stack(*slot_.holder());
   const std::string why = entry == nullptr ? "" : entry->stack.why;
   slot_.failed(open.token, options_.claim_window, now);
   if (begun) (void)stacks_.release(target, true);

@@ -58,7 +58,11 @@ class OneSlot final : public engine::Capability {
 
   // `done` is called once, on the loop: at once, or at the end of the wait. The answer may be sent when the engine's
   // decisions are durable.
-  void acquire(SlotCall call, Done done);
+  // Returns a number for cancel(); 0: `done` was called already.
+  std::uint64_t acquire(SlotCall call, Done done);
+  // The caller has left: `done` is not called. A waiter keeps its place until its claim window is over. A stack that is
+  // starting goes on, and its holder keeps it until the time to live is over.
+  void cancel(std::uint64_t number);
   Status release(const std::string& token, bool force);
 
   // --- Capability ---
@@ -76,6 +80,8 @@ class OneSlot final : public engine::Capability {
     std::string token;  // of the caller; "": it has none yet
     Time until;
     Done done;
+    std::uint64_t number = 0;
+    bool starter = false;  // this call has started the stack: its answer waits for the stack
   };
 
   void take_over_service(Time now);
@@ -98,11 +104,15 @@ class OneSlot final : public engine::Capability {
   std::map<std::string, SlotAnswer> ended_;  // by token: the answer to the open call whose start has failed
   Time start_by_{};                          // the holder's stack is given up then
   int priority_ = 0;                         // of the holder's lease
-  std::string mirrored_;                     // the text of the mirror
+  std::uint64_t mirrored_changes_ = 0;       // Slot::changes() of the mirror
   std::string mirror_problem_;               // why the mirror is not written; "": it is
   Time mirror_problem_since_{};
-  std::string stored_;       // the row as it was last handed to the store
-  bool unreadable_ = false;  // the stored row is kept until an administrator removes it
+  std::uint64_t last_number_ = 0;     // of a call
+  std::uint64_t stored_changes_ = 0;  // Slot::changes() of `stored_`
+  std::uint64_t mirror_after_ = 0;    // batch with the first row: before it, the mirror is not written
+  bool imported_ = false;             // the mirror is the file of the old service
+  std::string stored_;                // the row as it was last handed to the store
+  bool unreadable_ = false;           // the stored row is kept until an administrator removes it
 };
 
 }  // namespace sublet::stacks

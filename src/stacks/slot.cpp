@@ -57,6 +57,7 @@ Answer Slot::while_held(const Ask& ask, std::string fresh, Time now) {
   if (ask.token == holder.token) {
     if (ask.target != holder.target)
       return refuse(fmt::format("target mismatch: active:{}; requested:{}", holder.target, ask.target));
+    ++changes_;
     holder.ttl = ask.ttl;
     if (holder.expires_at) holder.expires_at = now + ask.ttl;
     return {Answer::Kind::refreshed, {}, holder.token};
@@ -70,6 +71,7 @@ Answer Slot::while_held(const Ask& ask, std::string fresh, Time now) {
 Answer Slot::enqueue(const Ask& ask, std::string fresh) {
   if (queue_.size() >= most_waiters)
     return refuse(fmt::format("gpu busy: the queue is full ({} callers)", most_waiters));
+  ++changes_;
   Waiter waiter{ask.token.empty() ? std::move(fresh) : ask.token, ask.owner, ask.target, *ask.priority, ++entered_, {}};
   const std::string token = waiter.token;
   // A head inside its claim window keeps its place.
@@ -79,15 +81,17 @@ Answer Slot::enqueue(const Ask& ask, std::string fresh) {
 }
 
 Answer Slot::hold(const Ask& ask, std::string token, std::string owner) {
+  ++changes_;
   holder_ = Holder{token, std::move(owner), ask.target, ask.ttl, {}};
   return {Answer::Kind::start, {}, std::move(token)};
 }
 
 void Slot::begin() {
-  if (holder_) holder_->begun = true;
+  if (holder_ && !std::exchange(holder_->begun, true)) ++changes_;
 }
 
 void Slot::forgive(Duration least, Time now) {
+  ++changes_;
   if (holder_ && holder_->expires_at) holder_->expires_at = std::max(*holder_->expires_at, now + least);
   for (Waiter& each : queue_)
     if (each.claim_ends) each.claim_ends = std::max(*each.claim_ends, now + least);
@@ -95,18 +99,21 @@ void Slot::forgive(Duration least, Time now) {
 
 void Slot::started(const std::string& token, Time now) {
   if (!holder_ || holder_->token != token || std::exchange(holder_->started, true)) return;
+  ++changes_;
   last_target_ = holder_->target;
   last_start_ = now;
 }
 
 void Slot::ready(const std::string& token, Time now) {
   if (!holder_ || holder_->token != token || holder_->expires_at) return;
+  ++changes_;
   holder_->expires_at = now + holder_->ttl;
   last_target_ = holder_->target;
 }
 
 void Slot::failed(const std::string& token, Duration claim_window, Time now) {
   if (!holder_ || holder_->token != token) return;
+  ++changes_;
   holder_.reset();
   open_window(claim_window, now);
 }
@@ -116,19 +123,26 @@ Status Slot::release(const std::string& token, bool force, Duration claim_window
   if (!holder_ && force) return {};
   if (!holder_) return Error{Code::Stale, "no active lease", "acquire one first"};
   if (!force && holder_->token != token) return Error{Code::Stale, "lease mismatch", "send the token of the acquire"};
+  ++changes_;
   holder_.reset();
   open_window(claim_window, now);
   return {};
 }
 
 void Slot::open_window(Duration claim_window, Time now) {
-  if (!holder_ && !queue_.empty() && !queue_.front().claim_ends) queue_.front().claim_ends = now + claim_window;
+  if (holder_ || queue_.empty() || queue_.front().claim_ends) return;
+  ++changes_;
+  queue_.front().claim_ends = now + claim_window;
 }
 
 Time Slot::tick(Duration claim_window, Time now) {
-  if (holder_ && holder_->expires_at && *holder_->expires_at <= now) holder_.reset();
+  if (holder_ && holder_->expires_at && *holder_->expires_at <= now) {
+    ++changes_;
+    holder_.reset();
+  }
   open_window(claim_window, now);
   while (!holder_ && !queue_.empty() && *queue_.front().claim_ends <= now) {
+    ++changes_;
     queue_.erase(queue_.begin());
     open_window(claim_window, now);
   }

@@ -71,6 +71,7 @@ class Slot {
   Time last_start() const { return last_start_; }
 
   bool is_begun() const { return holder_ && holder_->begun; }
+  std::uint64_t changes() const { return changes_; }  // grows with each change
 
   // --- changes ---
   // `fresh` is the token that a new holder or waiter gets, unless the waiter sent one of its own.
@@ -109,6 +110,7 @@ class Slot {
   std::optional<Holder> holder_;
   std::vector<Waiter> queue_;
   std::uint64_t entered_ = 0;  // number of the newest waiter
+  std::uint64_t changes_ = 0;
   std::string last_target_;
   Time last_start_{};
 };
