@@ -157,7 +157,6 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
   std::ranges::sort(kills_, {}, &Kill::at);
 }
 
-// A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that.
 // A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that. A
 // process that cannot be held for another reason, such as a lack of descriptors, is tried again.
 void Enforcer::take_up(std::uint64_t id, Time now) {
@@ -387,9 +386,11 @@ void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
   engine_.wake_capabilities();
 }
 
-// A process above it, living or dead, may belong to a lease. This link only spares.
+// A process above it, living or dead, may belong to a lease. This link only spares. After a restart of the daemon
+// nobody knows the dead processes of a lease, so a link that was found once holds as long as its lease.
 bool Enforcer::is_linked(Verdict& verdict, Time now) {
-  const LeaseId lease = unleased_.lease_above(verdict.record.ancestry);
+  LeaseId lease = unleased_.lease_above(verdict.record.ancestry);
+  if (!lease && engine_.state().find(verdict.spared_for) != nullptr) lease = verdict.spared_for;
   if (lease == verdict.spared_for) return bool(lease);
   verdict.spared_for = lease;
   verdict.note(now, lease ? "linked" : "unlinked",

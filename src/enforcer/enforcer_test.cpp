@@ -121,6 +121,24 @@ TEST_F(EnforcerTest, AProcessBelowADeadOneOfALeaseIsSpared) {
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM})) << "a link that is found later spares it too";
 }
 
+TEST_F(EnforcerTest, ALinkThatWasFoundHoldsAsLongAsItsLease) {
+  const LeaseId lease = submit_lease();
+  unleased->above = lease;
+  see_three_times();
+  set_policy("user:0", Policy::enforce);
+  pass(interval);
+  ASSERT_EQ(verdict().spared_for, lease);
+  start_again();  // the dead processes of the lease are not known any more
+  ASSERT_FALSE(unleased->above);
+  pass(2 * quiet_time);
+  EXPECT_TRUE(unleased->signals.empty());
+  EXPECT_EQ(verdict().spared_for, lease);
+  end_lease(lease);
+  pass(2 * interval);
+  EXPECT_EQ(unleased->signals, (std::vector{SIGTERM}));
+  EXPECT_FALSE(verdict().spared_for);
+}
+
 TEST_F(EnforcerTest, RememberTheParentsThatHaveEnded) {
   see_three_times();
   ASSERT_EQ(verdict().record.ancestry.size(), 2u);

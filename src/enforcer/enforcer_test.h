@@ -234,6 +234,29 @@ class EnforcerTest : public ::testing::Test {
     if (settles) store_rows();
     return id;
   }
+  // A lease that lasts an hour, until end_lease().
+  LeaseId submit_lease() {
+    core::Submit submit;
+    submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+    submit.lease.vram = GiB;
+    submit.lease.owner.kind = core::OwnerKind::token;
+    submit.lease.ttl = std::chrono::hours(1);
+    LeaseId id;
+    EXPECT_TRUE(engine->request(submit, {}, [&](const core::Lease& lease) {
+      id = lease.id;
+      return engine::Answered{202, "{}"};
+    }));
+    settle();
+    EXPECT_NE(engine->state().find(id), nullptr);
+    return id;
+  }
+  void end_lease(LeaseId id) {
+    EXPECT_TRUE(engine->request(core::Release{.lease = id}, {}, [](const core::Lease&) {
+      return engine::Answered{200, "{}"};
+    }));
+    settle();
+    EXPECT_EQ(engine->state().find(id), nullptr);
+  }
   void store_rows() {
     EXPECT_TRUE(engine->store_rows("enforcement_changed", {}, {200, "{}"}));
     settle();
