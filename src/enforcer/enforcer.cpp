@@ -386,20 +386,6 @@ void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
   engine_.wake_capabilities();
 }
 
-// A process above it, living or dead, may belong to a lease. This link only spares. After a restart of the daemon
-// nobody knows the dead processes of a lease, so a link that was found once holds as long as its lease.
-bool Enforcer::is_linked(Verdict& verdict, Time now) {
-  LeaseId lease = unleased_.lease_above(verdict.record.ancestry);
-  if (!lease && engine_.state().find(verdict.spared_for) != nullptr) lease = verdict.spared_for;
-  if (lease == verdict.spared_for) return bool(lease);
-  verdict.spared_for = lease;
-  verdict.note(now, lease ? "linked" : "unlinked",
-               lease ? fmt::format("a process above it belonged to {}, so it is spared", to_string(lease))
-                     : "the lease above it is gone");
-  changed(verdict, true);
-  return bool(lease);
-}
-
 void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now) {
   const ProcessRef process = verdict.record.process;
   if (leased.contains(process)) return close(verdict, Outcome::leased, now);

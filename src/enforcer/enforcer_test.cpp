@@ -121,6 +121,20 @@ TEST_F(EnforcerTest, AProcessBelowADeadOneOfALeaseIsSpared) {
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM})) << "a link that is found later spares it too";
 }
 
+TEST_F(EnforcerTest, ADescendantThatALinkSparesGetsNoSignalOfTheOffender) {
+  const ProcessRef child{4712, 70};
+  unleased->living.insert(child);
+  unleased->parents_of[child] = {{{4001, 55}, 0, "bash"}, {offender, 0, "train"}};
+  unleased->above = LeaseId{7};
+  unleased->member = 4001;
+  card->listed.push_back({.process = child, .used = GiB});
+  pass(5 * interval);
+  set_policy("user:0", Policy::enforce);
+  pass(2 * interval);
+  EXPECT_EQ(unleased->signalled, (std::vector{offender}));
+  EXPECT_EQ(unleased->spare, (std::vector{child}));
+}
+
 TEST_F(EnforcerTest, ALinkThatWasFoundHoldsAsLongAsItsLease) {
   const LeaseId lease = submit_lease();
   unleased->above = lease;
