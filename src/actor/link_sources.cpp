@@ -68,11 +68,13 @@ LinkSources::Condition LinkSources::listen() {
 LinkSources::Condition LinkSources::account(const std::string& path) {
   path_ = path;
   accounting_.clear();
+  with_pid_.clear();
   if (path_.empty()) return {false, "enforcer.accounting names no file"};
   auto read = proc::read_accounting(path_, ::geteuid(), accounting_records);
   accounting_read_ns_ = monotonic_ns();
   if (!read) return {false, read.error().detail};
   accounting_ = std::move(*read);
+  for (std::size_t i = 0; i < accounting_.size(); ++i) with_pid_[accounting_[i].pid].push_back(i);
   if (accounting_.empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
   const Time last = accounting_.back().ended;
   // The kernel stops to write on a full file system, and when somebody turns the accounting off.
@@ -121,6 +123,40 @@ Traced LinkSources::trace(ProcessRef process) {
     at = std::move(*parent);
   }
   return traced;
+}
+
+LinkSources::Walk::Walk(LinkSources& links, Wanted is_wanted) : links_(links), is_wanted_(std::move(is_wanted)) {
+  links_.drain();
+}
+
+LinkSources::Walk::Key LinkSources::Walk::key_of(const Node& node) {
+  const ProcessRef process = node.about.process;
+  return {process, process.start_ticks == 0 ? node.at_ns : 0};
+}
+
+bool LinkSources::Walk::finds(ProcessRef process) {
+  std::vector<Key> passed;
+  std::unordered_set<std::int32_t> seen;
+  std::string missing;
+  bool found = false, whole = false;
+  for (Node at{{.process = process}, started_ns(process.start_ticks)}; passed.size() <= most_ancestors;) {
+    const auto known = judged_.find(key_of(at));
+    whole = known != judged_.end();
+    if (whole) found = known->second;
+    if (whole || !seen.insert(at.about.process.pid).second) break;
+    passed.push_back(key_of(at));
+    found = is_wanted_(at.about);
+    if (found) break;
+    ++steps_;
+    auto parent = links_.parent_of(at, missing);
+    whole = !parent;
+    if (whole) break;
+    at = std::move(*parent);
+  }
+  // A walk that was cut short says nothing about the processes on its way.
+  if (!found && !whole) passed.resize(1);
+  for (const Key& key : passed) judged_.emplace(key, found);
+  return found;
 }
 
 const ForkRecord* LinkSources::record_of(const Node& node) const {
@@ -214,11 +250,15 @@ LinkSources::Node LinkSources::identify(std::int32_t pid, std::int64_t at_ns, Pa
 const proc::AccountingRecord* LinkSources::accounting_of(std::int32_t pid, std::int64_t at_ns) {
   if (path_.empty()) return nullptr;
   if (monotonic_ns() - accounting_read_ns_ > second_ns) (void)account(std::string(path_));
+  const auto places = with_pid_.find(pid);
+  if (places == with_pid_.end()) return nullptr;
   const Time at = wall_at(at_ns);
-  const auto found = std::find_if(accounting_.rbegin(), accounting_.rend(), [&](const proc::AccountingRecord& record) {
-    return record.pid == pid && record.started.ns <= at.ns + slack_ns && record.ended.ns + slack_ns >= at.ns;
-  });
-  return found == accounting_.rend() ? nullptr : &*found;
+  const auto fits = [&](std::size_t place) {
+    const proc::AccountingRecord& record = accounting_[place];
+    return record.started.ns <= at.ns + slack_ns && record.ended.ns + slack_ns >= at.ns;
+  };
+  const auto found = std::find_if(places->second.rbegin(), places->second.rend(), fits);
+  return found == places->second.rend() ? nullptr : &accounting_[*found];
 }
 
 }  // namespace sublet::actor
