@@ -54,10 +54,12 @@ LinkSources::Condition LinkSources::listen() {
     auto opened = opener_();
     if (!opened) {
       refusal_ = opened.error().detail;
+      if (was_open_) refusal_ += "; restart sublet-actor, which can open it only at its start";
       try_again_ns_ = monotonic_ns() + patience_ns;
       return {false, refusal_};
     }
     source_ = std::move(*opened);
+    was_open_ = true;
     records_.begin(monotonic_ns());
   }
   drain();

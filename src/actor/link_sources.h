@@ -65,6 +65,7 @@ class LinkSources {
   const proc::ProcRoot& root_;
   Opener opener_;
   std::unique_ptr<EventSource> source_;
+  bool was_open_ = false;          // the connector was opened by this actor
   std::string refusal_;            // why the connector could not be opened; "": it was not tried
   std::int64_t try_again_ns_ = 0;  // CLOCK_MONOTONIC in ns
   ForkRecords records_;

@@ -206,6 +206,23 @@ TEST(Links, AreNotTriedAgainAtOnceAfterARefusal) {
   EXPECT_EQ(tries, 1);
 }
 
+TEST(Links, AskForARestartIfALostConnectorCannotBeOpenedAgain) {
+  const auto root = *proc::ProcRoot::open();
+  Reports* reports = nullptr;
+  LinkSources links(root, [&]() -> Result<std::unique_ptr<EventSource>> {
+    if (reports != nullptr) return unavailable("no right");
+    auto made = std::make_unique<Reports>();
+    reports = made.get();
+    return std::unique_ptr<EventSource>(std::move(made));
+  });
+  ASSERT_TRUE(links.listen().works);
+  reports->next = EventSource::Reading::failed;
+  EXPECT_EQ(links.listen().text, "the process connector was lost");
+  const auto lost = links.listen();
+  EXPECT_FALSE(lost.works);
+  EXPECT_EQ(lost.text.find("no right; restart sublet-actor"), 0u) << lost.text;
+}
+
 TEST_F(LinksTest, NoticeThatAccountingHasStopped) {
   const proc::TempDir place;
   place.write("pacct", accounted(50, 40, "sh"));
