@@ -363,11 +363,11 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
 void Enforcer::see_ancestry(Verdict& verdict, proc::ProcessRecord& record) {
   std::vector<ProcessRef> shown;
   for (const proc::Ancestor& each : record.ancestry) shown.push_back(each.process);
-  record.ancestry = keep_ancestry(std::move(verdict.record.ancestry), record.ancestry);
+  record.ancestry = keep_ancestry(verdict.record.ancestry, record.ancestry);
+  if (record.ancestry != verdict.record.ancestry) changed(verdict, false);
   record.missing = std::move(verdict.record.missing);
   if (verdict.shown == shown) return;
   verdict.shown = std::move(shown);
-  changed(verdict, false);
   unleased_.trace(record.process, [this, id = verdict.id](const engine::Parents& parents) { traced(id, parents); });
 }
 
@@ -375,13 +375,16 @@ void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end()) return;
   Verdict& verdict = found->second;
-  if (parents.ancestry.empty() && parents.missing.empty()) {
-    verdict.shown.clear();  // nobody could be asked: the next pass asks again
+  if (!parents.asked) {
+    verdict.shown.reset();  // the next pass asks again
     return;
   }
   bool taken = false;
-  verdict.record.ancestry = merge_ancestry(std::move(verdict.record.ancestry), parents.ancestry, taken);
-  if (taken) verdict.record.missing = parents.missing;
+  proc::ProcessRecord& record = verdict.record;
+  Ancestry merged = merge_ancestry(record.ancestry, parents.ancestry, taken);
+  if (!taken || (merged == record.ancestry && parents.missing == record.missing)) return;
+  record.ancestry = std::move(merged);
+  record.missing = parents.missing;
   changed(verdict, false);
   engine_.wake_capabilities();
 }

@@ -166,11 +166,34 @@ TEST_F(EnforcerTest, RememberTheParentsThatHaveEnded) {
   dead.dead = true;
   dead.source = proc::ParentSource::connector;
   dead.ended = clock->now();
-  unleased->traced.back()({{dead, {{1, 1}, 0, "systemd"}}, ""});
+  unleased->traced.back()({true, {dead, {{1, 1}, 0, "systemd"}}, ""});
   settle();
   EXPECT_EQ(verdict().record.ancestry[0], dead) << "the source knows more";
   pass(interval);
   EXPECT_EQ(verdict().record.ancestry[0], dead);
+}
+
+TEST_F(LateStart, AProcessWithoutParentsIsAskedAboutOnce) {
+  first_listed.clear();
+  start_again();
+  unleased->parents_of[offender] = {};
+  card->listed = {{.process = offender, .used = GiB}};
+  pass(5 * interval);
+  ASSERT_EQ(unleased->traced.size(), 1u);
+  unleased->traced.back()({.asked = true});
+  settle();
+  const std::uint64_t rows = engine->intended();
+  pass(5 * interval);
+  EXPECT_EQ(unleased->traced.size(), 1u);
+  EXPECT_EQ(engine->intended(), rows) << "nothing is stored, since nothing changed";
+}
+
+TEST_F(EnforcerTest, AnActorThatDoesNotAnswerIsAskedAtEachPass) {
+  see_three_times();
+  const std::size_t before = unleased->traced.size();
+  unleased->traced.back()({});
+  pass(2 * interval);
+  EXPECT_EQ(unleased->traced.size(), before + 1);
 }
 
 TEST_F(EnforcerTest, ARebootClosesAllOpenVerdicts) {
