@@ -275,6 +275,32 @@ TEST(ForkRecords, AreBoundedAndKeepTheNewest) {
   EXPECT_EQ(records.find(6, 75)->parent, 106) << "the earlier process with this pid";
 }
 
+TEST(ForkRecords, TakeTheEndOfAFirstThreadBack) {
+  ForkRecords records;
+  records.begin(1);
+  const auto find = [&](std::int32_t pid) { return *records.find(pid, 1000); };
+  records.take({Kind::fork, 5, 4, 10, 0});
+  records.take({Kind::exit, 5, 4, 20, 0});
+  records.take({Kind::fork, 6, 5, 15, 0});
+  EXPECT_EQ(find(5).ended_ns, 20) << "the fork was before the end";
+  records.take({Kind::fork, 7, 5, 30, 0});
+  EXPECT_EQ(find(5).ended_ns, 0);
+  EXPECT_EQ(find(5).parent, 4);
+  records.take({Kind::exit, 5, 4, 40, 0});
+  EXPECT_EQ(find(5).ended_ns, 40);
+  records.take({Kind::exec, 5, 0, 50, 0});
+  EXPECT_EQ(find(5).ended_ns, 0);
+  EXPECT_EQ(records.size(), 3u);
+
+  records.take({Kind::exit, 9, 8, 60, 0});  // older than the records
+  records.take({Kind::exec, 9, 0, 70, 0});
+  EXPECT_EQ(find(9).parent, 0) << "its parent may have ended since";
+  records.take({Kind::exit, 9, 1, 80, 0});
+  EXPECT_EQ(find(9).parent, 1);
+  records.take({Kind::fork, 9, 3, 90, 0});
+  EXPECT_EQ(records.find(9, 85)->ended_ns, 80) << "another process with this pid ends nothing and revives nothing";
+}
+
 // The kernel's own reports, where this machine lets us listen.
 TEST(Links, ShowADeadParentByTheKernelsReports) {
   const auto root = *proc::ProcRoot::open();
