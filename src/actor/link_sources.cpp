@@ -67,23 +67,35 @@ LinkSources::Condition LinkSources::listen() {
   return {true, fmt::format("complete since {}", since())};
 }
 
+// The last record tells whether accounting works. All records are read only when a parent is looked for.
 LinkSources::Condition LinkSources::account(const std::string& path) {
+  if (path != path_) forget_accounting();
   path_ = path;
-  accounting_.clear();
-  with_pid_.clear();
   if (path_.empty()) return {false, "enforcer.accounting names no file"};
-  auto read = proc::read_accounting(path_, ::geteuid(), accounting_records);
-  accounting_read_ns_ = monotonic_ns();
+  const auto read = proc::read_accounting(path_, ::geteuid(), 1);
   if (!read) return {false, read.error().detail};
-  accounting_ = std::move(*read);
-  for (std::size_t i = 0; i < accounting_.size(); ++i) with_pid_[accounting_[i].pid].push_back(i);
-  if (accounting_.empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
-  const Time last = accounting_.back().ended;
+  if (read->empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
+  const Time last = read->back().ended;
   // The kernel stops to write on a full file system, and when somebody turns the accounting off.
   if (last_end_ns_ != 0 && wall_at(last_end_ns_).ns - last.ns > silence_ns)
     return {false, fmt::format("{} has no record since {}, and processes have ended: is accounting on?",
                                printable(path_), format_rfc3339(last))};
   return {true, fmt::format("the last record is of {}", format_rfc3339(last))};
+}
+
+void LinkSources::forget_accounting() {
+  accounting_.clear();
+  with_pid_.clear();
+  accounting_read_ns_ = 0;
+}
+
+void LinkSources::read_accounting() {
+  forget_accounting();
+  accounting_read_ns_ = monotonic_ns();
+  auto read = proc::read_accounting(path_, ::geteuid(), accounting_records);
+  if (!read) return;  // the next account() tells why
+  accounting_ = std::move(*read);
+  for (std::size_t i = 0; i < accounting_.size(); ++i) with_pid_[accounting_[i].pid].push_back(i);
 }
 
 void LinkSources::drain() {
@@ -251,7 +263,7 @@ LinkSources::Node LinkSources::identify(std::int32_t pid, std::int64_t at_ns, Pa
 // The newest record about a process that had this pid at this time.
 const proc::AccountingRecord* LinkSources::accounting_of(std::int32_t pid, std::int64_t at_ns) {
   if (path_.empty()) return nullptr;
-  if (monotonic_ns() - accounting_read_ns_ > second_ns) (void)account(std::string(path_));
+  if (monotonic_ns() - accounting_read_ns_ > second_ns) read_accounting();
   const auto places = with_pid_.find(pid);
   if (places == with_pid_.end()) return nullptr;
   const Time at = wall_at(at_ns);

@@ -40,7 +40,7 @@ class LinkSources {
   };
   // Opens the connector if it is not open.
   Condition listen();
-  // Reads this accounting file from now on. "": none.
+  // Reads this accounting file from now on, when a parent is looked for. "": none.
   Condition account(const std::string& path);
 
   // Reads the reports that have come. Call it about once a second while any() is true.
@@ -59,6 +59,8 @@ class LinkSources {
   Node identify(std::int32_t pid, std::int64_t at_ns, proc::ParentSource source, bool certain);
   const ForkRecord* record_of(const Node& node) const;
   const proc::AccountingRecord* accounting_of(std::int32_t pid, std::int64_t at_ns);
+  void forget_accounting();
+  void read_accounting();
   void read_names(const std::vector<proc::ProcessEvent>& events);
   std::string since() const;
 
@@ -72,7 +74,7 @@ class LinkSources {
   std::string path_;                                                     // of the accounting file; "": none
   std::vector<proc::AccountingRecord> accounting_;                       // the oldest first
   std::unordered_map<std::int32_t, std::vector<std::size_t>> with_pid_;  // places in `accounting_`
-  std::int64_t accounting_read_ns_ = 0;                                  // CLOCK_MONOTONIC in ns
+  std::int64_t accounting_read_ns_ = 0;                                  // CLOCK_MONOTONIC in ns; 0: not read
   std::int64_t last_end_ns_ = 0;  // likewise, of the last end that the connector reported; 0: none
 };
 

@@ -7,6 +7,7 @@
 
 #include <linux/acct.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <cstring>
 
 namespace sublet::actor {
@@ -180,10 +181,16 @@ std::string accounted(pid_t pid, pid_t parent, const char* name) {
   return {reinterpret_cast<const char*>(&record), sizeof record};
 }
 
+// Also where new files of a user are writable for the user's group.
+void write_accounting(const proc::TempDir& place, const std::string& records) {
+  place.write("pacct", records);
+  EXPECT_EQ(::chmod(place.path("pacct").c_str(), 0600), 0);
+}
+
 TEST_F(LinksTest, NameDeadParentsByAccounting) {
   const Orphan orphan;
   const proc::TempDir place;
-  place.write("pacct", accounted(orphan.parent, ::getpid(), "launcher"));
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher"));
   ASSERT_TRUE(links.account(place.path("pacct")).works);
   report(Kind::fork, orphan.pid, orphan.parent);
   const Traced traced = trace(orphan.pid);
@@ -223,9 +230,21 @@ TEST(Links, AskForARestartIfALostConnectorCannotBeOpenedAgain) {
   EXPECT_EQ(lost.text.find("no right; restart sublet-actor"), 0u) << lost.text;
 }
 
+TEST_F(LinksTest, TakeTheFileThatIsNamedNow) {
+  const Orphan orphan;
+  const proc::TempDir place, other;
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher") + accounted(50, 40, "sh"));
+  write_accounting(other, accounted(50, 40, "sh"));
+  report(Kind::fork, orphan.pid, orphan.parent);
+  ASSERT_TRUE(links.account(place.path("pacct")).works);
+  EXPECT_EQ(trace(orphan.pid).ancestry.at(0).name, "launcher") << "the last record is another";
+  ASSERT_TRUE(links.account(other.path("pacct")).works);
+  EXPECT_EQ(trace(orphan.pid).ancestry.at(0).name, "");
+}
+
 TEST_F(LinksTest, NoticeThatAccountingHasStopped) {
   const proc::TempDir place;
-  place.write("pacct", accounted(50, 40, "sh"));
+  write_accounting(place, accounted(50, 40, "sh"));
   report(Kind::exit, 50, 40);
   links.drain();
   EXPECT_TRUE(links.account(place.path("pacct")).works);
@@ -248,7 +267,7 @@ TEST(Links, FindADeadParentByTheSessionAndAccounting) {
                                         "no record",
                                         orphan.parent, orphan.pid));
   const proc::TempDir place;
-  place.write("pacct", accounted(orphan.parent, ::getpid(), "launcher"));
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher"));
   EXPECT_EQ(links.account("").text, "enforcer.accounting names no file");
   ASSERT_TRUE(links.account(place.path("pacct")).works);
   traced = links.trace(root.read(orphan.pid)->ref);
