@@ -206,6 +206,21 @@ TEST_F(EnforcerTest, ARebootClosesAllOpenVerdicts) {
   EXPECT_TRUE(unleased->held.empty()) << "no pid of an earlier boot is looked at";
 }
 
+TEST_F(EnforcerTest, ADaemonThatIsStartedInTheGraceSendsSigkillLater) {
+  be_condemned();
+  const std::uint64_t id = verdict().id;
+  start_again();
+  pass(grace - 2 * interval);
+  EXPECT_EQ(enforcer->verdicts().at(id).stage, Stage::terminating);
+  EXPECT_TRUE(unleased->signals.empty()) << "the grace is not over";
+  pass(4 * interval);
+  EXPECT_EQ(unleased->signals, (std::vector{SIGKILL}));
+  unleased->living.erase(offender);
+  card->listed.clear();
+  pass(interval);
+  EXPECT_EQ(enforcer->verdicts().at(id).outcome, Outcome::ended);
+}
+
 TEST_F(EnforcerTest, AProcessThatCannotBeHeldNowIsTriedAgain) {
   be_condemned();
   const std::uint64_t id = verdict().id;
