@@ -218,4 +218,16 @@ void become(const Becoming& wanted) {
   ::_exit(127);
 }
 
+bool give_up_capability(unsigned capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> data{};
+  if (::syscall(SYS_capget, &header, data.data()) != 0) return false;
+  const std::uint32_t others = ~(std::uint32_t{1} << (capability % 32));
+  __user_cap_data_struct& part = data.at(capability / 32);
+  part.effective &= others;
+  part.permitted &= others;
+  part.inheritable &= others;
+  return ::syscall(SYS_capset, &header, data.data()) == 0;
+}
+
 }  // namespace sublet::actor

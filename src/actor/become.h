@@ -60,4 +60,8 @@ struct KeeperBecoming {
 // account database.
 [[noreturn]] void become_keeper(const KeeperBecoming& wanted);
 
+// Gives up a capability of this thread for ever, unless an exec as root gives it back. Call before other threads are
+// started. False: the kernel refused, with errno.
+bool give_up_capability(unsigned capability);
+
 }  // namespace sublet::actor

@@ -29,12 +29,25 @@ ForkRecords::Kept& ForkRecords::add(ForkRecord record) {
   return place = std::move(kept);
 }
 
+// The end of the first thread is reported like the end of its process. Other threads may live on, and their forks and
+// execs show it. The parent at that end is not the parent by now.
+void ForkRecords::revive(std::int32_t pid, std::int64_t at_ns) {
+  Kept* known = newest(pid);
+  if (known == nullptr || known->record.ended_ns == 0 || at_ns < known->record.ended_ns) return;
+  known->record.ended_ns = 0;
+  if (known->record.forked_ns == 0) known->record.parent = 0;
+}
+
 void ForkRecords::take(const proc::ProcessEvent& event) {
   using Kind = proc::ProcessEvent::Kind;
   switch (event.kind) {
     case Kind::acknowledged: return;
-    case Kind::fork: add({.pid = event.pid, .parent = event.parent, .forked_ns = event.at_ns}); return;
+    case Kind::fork:
+      revive(event.parent, event.at_ns);
+      add({.pid = event.pid, .parent = event.parent, .forked_ns = event.at_ns});
+      return;
     case Kind::exec:
+      revive(event.pid, event.at_ns);
       if (Kept* known = newest(event.pid)) known->record.name.clear();  // it has another name now
       return;
     case Kind::exit: break;
@@ -43,6 +56,7 @@ void ForkRecords::take(const proc::ProcessEvent& event) {
   Kept* known = newest(event.pid);
   if (known == nullptr || known->record.ended_ns != 0) known = &add({.pid = event.pid, .parent = event.parent});
   known->record.ended_ns = event.at_ns;
+  if (known->record.parent == 0) known->record.parent = event.parent;
 }
 
 void ForkRecords::describe(ProcessRef process, std::uint32_t uid, const std::string& name) {

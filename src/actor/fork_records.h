@@ -48,6 +48,7 @@ class ForkRecords {
   const Kept* at(std::uint64_t number) const;
   Kept& add(ForkRecord record);
   Kept* newest(std::int32_t pid);
+  void revive(std::int32_t pid, std::int64_t at_ns);
 
   std::size_t most_;
   std::vector<Kept> records_;  // a ring, by number

@@ -54,10 +54,12 @@ LinkSources::Condition LinkSources::listen() {
     auto opened = opener_();
     if (!opened) {
       refusal_ = opened.error().detail;
+      if (was_open_) refusal_ += "; restart sublet-actor, which can open it only at its start";
       try_again_ns_ = monotonic_ns() + patience_ns;
       return {false, refusal_};
     }
     source_ = std::move(*opened);
+    was_open_ = true;
     records_.begin(monotonic_ns());
   }
   drain();
@@ -65,21 +67,35 @@ LinkSources::Condition LinkSources::listen() {
   return {true, fmt::format("complete since {}", since())};
 }
 
+// The last record tells whether accounting works. All records are read only when a parent is looked for.
 LinkSources::Condition LinkSources::account(const std::string& path) {
+  if (path != path_) forget_accounting();
   path_ = path;
-  accounting_.clear();
   if (path_.empty()) return {false, "enforcer.accounting names no file"};
-  auto read = proc::read_accounting(path_, ::geteuid(), accounting_records);
-  accounting_read_ns_ = monotonic_ns();
+  const auto read = proc::read_accounting(path_, ::geteuid(), 1);
   if (!read) return {false, read.error().detail};
-  accounting_ = std::move(*read);
-  if (accounting_.empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
-  const Time last = accounting_.back().ended;
+  if (read->empty()) return {false, fmt::format("{} has no records: is accounting on?", printable(path_))};
+  const Time last = read->back().ended;
   // The kernel stops to write on a full file system, and when somebody turns the accounting off.
   if (last_end_ns_ != 0 && wall_at(last_end_ns_).ns - last.ns > silence_ns)
     return {false, fmt::format("{} has no record since {}, and processes have ended: is accounting on?",
                                printable(path_), format_rfc3339(last))};
   return {true, fmt::format("the last record is of {}", format_rfc3339(last))};
+}
+
+void LinkSources::forget_accounting() {
+  accounting_.clear();
+  with_pid_.clear();
+  accounting_read_ns_ = 0;
+}
+
+void LinkSources::read_accounting() {
+  forget_accounting();
+  accounting_read_ns_ = monotonic_ns();
+  auto read = proc::read_accounting(path_, ::geteuid(), accounting_records);
+  if (!read) return;  // the next account() tells why
+  accounting_ = std::move(*read);
+  for (std::size_t i = 0; i < accounting_.size(); ++i) with_pid_[accounting_[i].pid].push_back(i);
 }
 
 void LinkSources::drain() {
@@ -121,6 +137,40 @@ Traced LinkSources::trace(ProcessRef process) {
     at = std::move(*parent);
   }
   return traced;
+}
+
+LinkSources::Walk::Walk(LinkSources& links, Wanted is_wanted) : links_(links), is_wanted_(std::move(is_wanted)) {
+  links_.drain();
+}
+
+LinkSources::Walk::Key LinkSources::Walk::key_of(const Node& node) {
+  const ProcessRef process = node.about.process;
+  return {process, process.start_ticks == 0 ? node.at_ns : 0};
+}
+
+bool LinkSources::Walk::finds(ProcessRef process) {
+  std::vector<Key> passed;
+  std::unordered_set<std::int32_t> seen;
+  std::string missing;
+  bool found = false, whole = false;
+  for (Node at{{.process = process}, started_ns(process.start_ticks)}; passed.size() <= most_ancestors;) {
+    const auto known = judged_.find(key_of(at));
+    whole = known != judged_.end();
+    if (whole) found = known->second;
+    if (whole || !seen.insert(at.about.process.pid).second) break;
+    passed.push_back(key_of(at));
+    found = is_wanted_(at.about);
+    if (found) break;
+    ++steps_;
+    auto parent = links_.parent_of(at, missing);
+    whole = !parent;
+    if (whole) break;
+    at = std::move(*parent);
+  }
+  // A walk that was cut short says nothing about the processes on its way.
+  if (!found && !whole) passed.resize(1);
+  for (const Key& key : passed) judged_.emplace(key, found);
+  return found;
 }
 
 const ForkRecord* LinkSources::record_of(const Node& node) const {
@@ -213,12 +263,16 @@ LinkSources::Node LinkSources::identify(std::int32_t pid, std::int64_t at_ns, Pa
 // The newest record about a process that had this pid at this time.
 const proc::AccountingRecord* LinkSources::accounting_of(std::int32_t pid, std::int64_t at_ns) {
   if (path_.empty()) return nullptr;
-  if (monotonic_ns() - accounting_read_ns_ > second_ns) (void)account(std::string(path_));
+  if (monotonic_ns() - accounting_read_ns_ > second_ns) read_accounting();
+  const auto places = with_pid_.find(pid);
+  if (places == with_pid_.end()) return nullptr;
   const Time at = wall_at(at_ns);
-  const auto found = std::find_if(accounting_.rbegin(), accounting_.rend(), [&](const proc::AccountingRecord& record) {
-    return record.pid == pid && record.started.ns <= at.ns + slack_ns && record.ended.ns + slack_ns >= at.ns;
-  });
-  return found == accounting_.rend() ? nullptr : &*found;
+  const auto fits = [&](std::size_t place) {
+    const proc::AccountingRecord& record = accounting_[place];
+    return record.started.ns <= at.ns + slack_ns && record.ended.ns + slack_ns >= at.ns;
+  };
+  const auto found = std::find_if(places->second.rbegin(), places->second.rend(), fits);
+  return found == places->second.rend() ? nullptr : &accounting_[*found];
 }
 
 }  // namespace sublet::actor

@@ -9,10 +9,15 @@
 #include "proc/process_record.h"
 #include "proc/process_table.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace sublet::actor {
@@ -35,7 +40,7 @@ class LinkSources {
   };
   // Opens the connector if it is not open.
   Condition listen();
-  // Reads this accounting file from now on. "": none.
+  // Reads this accounting file from now on, when a parent is looked for. "": none.
   Condition account(const std::string& path);
 
   // Reads the reports that have come. Call it about once a second while any() is true.
@@ -43,6 +48,8 @@ class LinkSources {
   bool any() const { return source_ != nullptr; }
 
   Traced trace(ProcessRef process);
+  // Looks above many processes, for one order.
+  class Walk;
 
  private:
   struct Node;
@@ -52,19 +59,45 @@ class LinkSources {
   Node identify(std::int32_t pid, std::int64_t at_ns, proc::ParentSource source, bool certain);
   const ForkRecord* record_of(const Node& node) const;
   const proc::AccountingRecord* accounting_of(std::int32_t pid, std::int64_t at_ns);
+  void forget_accounting();
+  void read_accounting();
   void read_names(const std::vector<proc::ProcessEvent>& events);
   std::string since() const;
 
   const proc::ProcRoot& root_;
   Opener opener_;
   std::unique_ptr<EventSource> source_;
+  bool was_open_ = false;          // the connector was opened by this actor
   std::string refusal_;            // why the connector could not be opened; "": it was not tried
   std::int64_t try_again_ns_ = 0;  // CLOCK_MONOTONIC in ns
   ForkRecords records_;
-  std::string path_;  // of the accounting file; "": none
-  std::vector<proc::AccountingRecord> accounting_;
-  std::int64_t accounting_read_ns_ = 0;  // CLOCK_MONOTONIC in ns
-  std::int64_t last_end_ns_ = 0;         // likewise, of the last end that the connector reported; 0: none
+  std::string path_;                                                     // of the accounting file; "": none
+  std::vector<proc::AccountingRecord> accounting_;                       // the oldest first
+  std::unordered_map<std::int32_t, std::vector<std::size_t>> with_pid_;  // places in `accounting_`
+  std::int64_t accounting_read_ns_ = 0;                                  // CLOCK_MONOTONIC in ns; 0: not read
+  std::int64_t last_end_ns_ = 0;  // likewise, of the last end that the connector reported; 0: none
+};
+
+// Tells of many processes whether one above them is wanted, for one order. Reads the reports once, when it is made, and
+// remembers each process above: a walk ends at a process that an earlier walk has judged. Keeps a reference.
+class LinkSources::Walk {
+ public:
+  using Wanted = std::function<bool(const proc::Ancestor&)>;
+  Walk(LinkSources& links, Wanted is_wanted);
+  // Whether the process, which lives, or a living or dead process above it is wanted.
+  bool finds(ProcessRef process);
+  // Number of parents that were looked up, each with a few readings of the process table.
+  std::size_t steps() const { return steps_; }
+
+ private:
+  // A process whose start is not known is told apart by the time at which it lived.
+  using Key = std::pair<ProcessRef, std::int64_t>;
+  static Key key_of(const Node& node);
+
+  LinkSources& links_;
+  Wanted is_wanted_;
+  std::map<Key, bool> judged_;  // whether it or one above it is wanted
+  std::size_t steps_ = 0;
 };
 
 }  // namespace sublet::actor

@@ -7,6 +7,7 @@
 
 #include <linux/acct.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <cstring>
 
 namespace sublet::actor {
@@ -180,10 +181,16 @@ std::string accounted(pid_t pid, pid_t parent, const char* name) {
   return {reinterpret_cast<const char*>(&record), sizeof record};
 }
 
+// Also where new files of a user are writable for the user's group.
+void write_accounting(const proc::TempDir& place, const std::string& records) {
+  place.write("pacct", records);
+  EXPECT_EQ(::chmod(place.path("pacct").c_str(), 0600), 0);
+}
+
 TEST_F(LinksTest, NameDeadParentsByAccounting) {
   const Orphan orphan;
   const proc::TempDir place;
-  place.write("pacct", accounted(orphan.parent, ::getpid(), "launcher"));
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher"));
   ASSERT_TRUE(links.account(place.path("pacct")).works);
   report(Kind::fork, orphan.pid, orphan.parent);
   const Traced traced = trace(orphan.pid);
@@ -206,9 +213,38 @@ TEST(Links, AreNotTriedAgainAtOnceAfterARefusal) {
   EXPECT_EQ(tries, 1);
 }
 
+TEST(Links, AskForARestartIfALostConnectorCannotBeOpenedAgain) {
+  const auto root = *proc::ProcRoot::open();
+  Reports* reports = nullptr;
+  LinkSources links(root, [&]() -> Result<std::unique_ptr<EventSource>> {
+    if (reports != nullptr) return unavailable("no right");
+    auto made = std::make_unique<Reports>();
+    reports = made.get();
+    return std::unique_ptr<EventSource>(std::move(made));
+  });
+  ASSERT_TRUE(links.listen().works);
+  reports->next = EventSource::Reading::failed;
+  EXPECT_EQ(links.listen().text, "the process connector was lost");
+  const auto lost = links.listen();
+  EXPECT_FALSE(lost.works);
+  EXPECT_EQ(lost.text.find("no right; restart sublet-actor"), 0u) << lost.text;
+}
+
+TEST_F(LinksTest, TakeTheFileThatIsNamedNow) {
+  const Orphan orphan;
+  const proc::TempDir place, other;
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher") + accounted(50, 40, "sh"));
+  write_accounting(other, accounted(50, 40, "sh"));
+  report(Kind::fork, orphan.pid, orphan.parent);
+  ASSERT_TRUE(links.account(place.path("pacct")).works);
+  EXPECT_EQ(trace(orphan.pid).ancestry.at(0).name, "launcher") << "the last record is another";
+  ASSERT_TRUE(links.account(other.path("pacct")).works);
+  EXPECT_EQ(trace(orphan.pid).ancestry.at(0).name, "");
+}
+
 TEST_F(LinksTest, NoticeThatAccountingHasStopped) {
   const proc::TempDir place;
-  place.write("pacct", accounted(50, 40, "sh"));
+  write_accounting(place, accounted(50, 40, "sh"));
   report(Kind::exit, 50, 40);
   links.drain();
   EXPECT_TRUE(links.account(place.path("pacct")).works);
@@ -231,7 +267,7 @@ TEST(Links, FindADeadParentByTheSessionAndAccounting) {
                                         "no record",
                                         orphan.parent, orphan.pid));
   const proc::TempDir place;
-  place.write("pacct", accounted(orphan.parent, ::getpid(), "launcher"));
+  write_accounting(place, accounted(orphan.parent, ::getpid(), "launcher"));
   EXPECT_EQ(links.account("").text, "enforcer.accounting names no file");
   ASSERT_TRUE(links.account(place.path("pacct")).works);
   traced = links.trace(root.read(orphan.pid)->ref);
@@ -256,6 +292,32 @@ TEST(ForkRecords, AreBoundedAndKeepTheNewest) {
   records.take({Kind::fork, 6, 201, 80, 0});
   EXPECT_EQ(records.find(6, 1000)->parent, 201);
   EXPECT_EQ(records.find(6, 75)->parent, 106) << "the earlier process with this pid";
+}
+
+TEST(ForkRecords, TakeTheEndOfAFirstThreadBack) {
+  ForkRecords records;
+  records.begin(1);
+  const auto find = [&](std::int32_t pid) { return *records.find(pid, 1000); };
+  records.take({Kind::fork, 5, 4, 10, 0});
+  records.take({Kind::exit, 5, 4, 20, 0});
+  records.take({Kind::fork, 6, 5, 15, 0});
+  EXPECT_EQ(find(5).ended_ns, 20) << "the fork was before the end";
+  records.take({Kind::fork, 7, 5, 30, 0});
+  EXPECT_EQ(find(5).ended_ns, 0);
+  EXPECT_EQ(find(5).parent, 4);
+  records.take({Kind::exit, 5, 4, 40, 0});
+  EXPECT_EQ(find(5).ended_ns, 40);
+  records.take({Kind::exec, 5, 0, 50, 0});
+  EXPECT_EQ(find(5).ended_ns, 0);
+  EXPECT_EQ(records.size(), 3u);
+
+  records.take({Kind::exit, 9, 8, 60, 0});  // older than the records
+  records.take({Kind::exec, 9, 0, 70, 0});
+  EXPECT_EQ(find(9).parent, 0) << "its parent may have ended since";
+  records.take({Kind::exit, 9, 1, 80, 0});
+  EXPECT_EQ(find(9).parent, 1);
+  records.take({Kind::fork, 9, 3, 90, 0});
+  EXPECT_EQ(records.find(9, 85)->ended_ns, 80) << "another process with this pid ends nothing and revives nothing";
 }
 
 // The kernel's own reports, where this machine lets us listen.

@@ -31,29 +31,6 @@ constexpr std::size_t most_at_once = 200'000;
 // Offsets in the datagram.
 constexpr std::uint32_t what_at = NLMSG_HDRLEN + sizeof(cn_msg), first_at = what_at + 16;
 
-// Keeps reports about threads out of the buffer: in all other reports the thread is the process. A fork has these
-// numbers in its third and fourth word, other reports in the first and second. Without the filter, the parser drops
-// them later.
-void attach_filter(int socket) {
-  std::array<sock_filter, 13> code{{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, what_at),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0), 9, 0),  // the answer to the start is taken
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(1), 0, 4),  // not a fork: four steps on
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 12),
-      BPF_STMT(BPF_MISC | BPF_TAX, 0),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 8),
-      BPF_JUMP(BPF_JMP | BPF_JA, 3, 0, 0),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 4),
-      BPF_STMT(BPF_MISC | BPF_TAX, 0),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
-      BPF_STMT(BPF_RET | BPF_K, 0),
-  }};
-  sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
-  (void)::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-}
-
 Status send_operation(int socket, std::uint32_t operation) {
   constexpr std::size_t size = NLMSG_HDRLEN + sizeof(cn_msg) + sizeof operation;
   nlmsghdr outer{};
@@ -118,6 +95,31 @@ class Connector final : public EventSource {
 
 }  // namespace
 
+// In all reports that are taken, except those about threads, the thread is the process. A fork has these numbers in its
+// third and fourth word, an exec and an exit in the first and second. Without the filter, the parser drops the rest
+// later.
+void attach_process_filter(int socket) {
+  std::array<sock_filter, 15> code{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, what_at),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0), 11, 0),          // the answer to the start is taken
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(1), 2, 0),           // a fork
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(2), 5, 0),           // an exec
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0x80000000), 4, 9),  // an exit, or dropped
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 12),
+      BPF_STMT(BPF_MISC | BPF_TAX, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 8),
+      BPF_JUMP(BPF_JMP | BPF_JA, 3, 0, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at + 4),
+      BPF_STMT(BPF_MISC | BPF_TAX, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, first_at),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+  }};
+  sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
+  (void)::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
 Result<std::unique_ptr<EventSource>> open_process_connector() {
   Fd socket(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_CONNECTOR));
   if (!socket) return from_errno("cannot open the process connector", errno);
@@ -130,7 +132,7 @@ Result<std::unique_ptr<EventSource>> open_process_connector() {
   // Without the capability the kernel gives less, and more reports are lost.
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer) != 0)
     (void)::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-  attach_filter(socket.get());
+  attach_process_filter(socket.get());
   auto source = std::make_unique<Connector>(std::move(socket));
   if (auto begun = source->begin(); !begun) return begun.error();
   return std::unique_ptr<EventSource>(std::move(source));

@@ -24,4 +24,8 @@ class EventSource {
 // Starts to listen. Unavailable: the capability is missing, this is a container, or the kernel has no connector.
 Result<std::unique_ptr<EventSource>> open_process_connector();
 
+// Lets only forks, execs and exits of processes into the buffer of a socket, and answers of the kernel. Any user can
+// cause other reports in a crowd, and overrun the buffer with them. A kernel that refuses the filter delivers all.
+void attach_process_filter(int socket);
+
 }  // namespace sublet::actor

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <cstring>
@@ -213,6 +214,7 @@ class Listening {
     });
   }
 
+  pid_t pid() const { return child_->pid(); }
   // Returns the code of the answer to `hello` for a process of that user; 99 if the actor hangs up.
   int hello_as(uid_t uid) const {
     proc::Child asker([&] {
@@ -246,6 +248,22 @@ TEST(Program, ListensToOneUserAndRoot) {
   EXPECT_EQ(actor.hello_as(ana), 99);
   EXPECT_EQ(actor.hello_as(65534), 99);
   EXPECT_EQ(actor.hello_as(1), 0) << "one after the other";
+}
+
+std::uint64_t capabilities_of(pid_t pid, std::string_view line) {
+  const auto status = proc::ProcRoot::open()->read_file(fmt::format("{}/status", pid));
+  const auto at = status ? status->find(line) : std::string::npos;
+  return at == std::string::npos ? ~std::uint64_t{0} : std::stoull(status->substr(at + line.size()), nullptr, 16);
+}
+
+TEST(Program, GivesUpTheRightToAdministerNetworks) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has capabilities";
+  const Listening actor("daemon");
+  ASSERT_EQ(actor.hello_as(0), 0);  // it has started
+  constexpr std::uint64_t net_admin = std::uint64_t{1} << CAP_NET_ADMIN;
+  for (const char* line : {"CapPrm:", "CapEff:"})
+    EXPECT_EQ(capabilities_of(actor.pid(), line), capabilities_of(::getpid(), line) & ~net_admin) << line;
+  EXPECT_EQ(capabilities_of(actor.pid(), "CapInh:") & net_admin, 0u);
 }
 
 // --- control groups

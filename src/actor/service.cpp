@@ -388,7 +388,13 @@ void Service::judge_unleased(const Order& order, Fd pidfd, Reply& reply) {
   around.untouchable = [this](const proc::ProcessInfo& process) {
     return process.kernel || process.ref.pid <= 1 || protected_.contains(process.ref.pid);
   };
-  around.leased = [this](ProcessRef process) { return has_lease(process); };
+  std::optional<LinkSources::Walk> walk;
+  if (!followed_.empty() && options_.links != nullptr) {
+    walk.emplace(*options_.links, [this](const proc::Ancestor& each) {
+      return bool(proc::lease_above({&each, 1}, lineage_, ended_, roots_));
+    });
+  }
+  around.leased = [&](ProcessRef process) { return has_lease(process, walk ? &*walk : nullptr); };
   around.signals_others = (powers(root_) & signals_others) != 0;
   if (order.verb == Verb::inspect) unleased_.inspect(order, pidfd, around, reply);
   else unleased_.end(order, std::move(pidfd), around, reply);

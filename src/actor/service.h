@@ -76,7 +76,7 @@ class Service {
   void swap(const Order& order, const std::vector<Fd>& descriptors, const Followed* followed, Reply& reply);
   void keep(const Order& order, const Fd& document, Reply& reply);
   void judge_unleased(const Order& order, Fd pidfd, Reply& reply);
-  bool has_lease(ProcessRef process);
+  bool has_lease(ProcessRef process, LinkSources::Walk* walk) const;
   void source(const Order& order, const std::vector<Fd>& descriptors, Reply& reply);
   void parents(const Order& order, Reply& reply);
   std::string slow(const Followed& followed, std::uint32_t percent);

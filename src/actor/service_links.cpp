@@ -81,11 +81,11 @@ void Service::parents(const Order& order, Reply& reply) {
 }
 
 // A process below a dead one of a lease is spared, as if the dead one lived. Records about the dead never condemn.
-bool Service::has_lease(ProcessRef process) {
+// `walk`: of this order; null: there is nothing to find.
+bool Service::has_lease(ProcessRef process, LinkSources::Walk* walk) const {
   const auto keeps = [&](const auto& entry) { return entry.second.keeper == process; };
   if (lineage_.find(process) != nullptr || std::any_of(followed_.begin(), followed_.end(), keeps)) return true;
-  if (followed_.empty() || options_.links == nullptr) return false;
-  return bool(proc::lease_above(options_.links->trace(process).ancestry, lineage_, ended_, roots_));
+  return walk != nullptr && walk->finds(process);
 }
 
 }  // namespace sublet::actor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // sublet-actor: the only process that signals other users' programs and puts them into control groups. It also starts
 // the helpers that park them with the programs' own rights.
+#include "actor/become.h"
 #include "actor/keeper_service.h"
 #include "actor/serve.h"
 #include "base/descriptors.h"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <grp.h>
+#include <linux/capability.h>
 #include <pwd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -16,10 +18,12 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -209,9 +213,14 @@ int listen(const Options& options) {
   reset_process();
   const auto root = proc::ProcRoot::open();
   if (!root) return fail(root.error().detail);
+  // Only the opening of the process connector may need this capability.
+  actor::LinkSources links(*root);
+  (void)links.listen();
+  if (!actor::give_up_capability(CAP_NET_ADMIN)) {
+    return fail(fmt::format("cannot give up CAP_NET_ADMIN: {}", std::strerror(errno)));
+  }
   actor::AdminGroup admins;
   actor::Helpers helpers(*root, options.parking);
-  actor::LinkSources links(*root);
   return actor::listen_for(first_passed, uid, *root,
                            {.group_name = options.name,
                             .client_pid = 0,

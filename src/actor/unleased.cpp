@@ -88,7 +88,7 @@ class Unleased::Tree {
   }
 
   bool must_spare(const proc::ProcessInfo& process) const {
-    return around_.untouchable(process) || around_.leased(process.ref) || spared_.contains(process.ref) ||
+    return around_.untouchable(process) || spared_.contains(process.ref) || around_.leased(process.ref) ||
            unleased_.is_protected(process.ref.pid);
   }
 

@@ -14,10 +14,12 @@ using Kind = proc::ProcessEvent::Kind;
 
 struct Told : EventSource {
   Reading read(std::vector<proc::ProcessEvent>& events) override {
+    ++*readings;
     events = std::exchange(*waiting, {});
     return Reading::complete;
   }
   std::vector<proc::ProcessEvent>* waiting = nullptr;
+  int* readings = nullptr;
 };
 
 // An actor with reports of the test.
@@ -47,10 +49,12 @@ struct Linked {
   Cards cards;
   proc::ProcRoot root = *proc::ProcRoot::open();
   std::vector<proc::ProcessEvent> reports;
+  int readings = 0;  // of the reports
   LinkSources links{root, [this]() -> Result<std::unique_ptr<EventSource>> {
-                      auto told = std::make_unique<Told>();
-                      told->waiting = &reports;
-                      return std::unique_ptr<EventSource>(std::move(told));
+                      auto made = std::make_unique<Told>();
+                      made->waiting = &reports;
+                      made->readings = &readings;
+                      return std::unique_ptr<EventSource>(std::move(made));
                     }};
   std::optional<Service> service;
 };
@@ -110,6 +114,35 @@ TEST_F(OrphanOfALease, IsSparedAlsoIfTheProgramItselfHasEnded) {
   world.ended(program.main());
   EXPECT_EQ(world.inspect(orphan, pidfd), Code::leased);
   EXPECT_EQ(world.ask({.verb = Verb::forget, .lease = 7}).code, Code::ok);
+}
+
+TEST_F(OrphanOfALease, ASignalToManyProcessesReadsTheReportsOnce) {
+  ASSERT_EQ(world.ask(program.order(7, world.root), program.descriptors()).code, Code::ok);
+  constexpr int children = 30;
+  Family family;
+  family.fork([&] {
+    world.cards.map_card();
+    for (int i = 1; i <= children; ++i) family.fork([&] { family.report(i); });
+    family.report(0);
+  });
+  family.await(children + 1);
+  world.forked(between, program.main());
+  world.forked(family.pid(9), between);  // another process is its parent now
+  world.readings = 0;
+  Order order{.verb = Verb::end,
+              .lease = 31,
+              .main_pid = family.pid(0),
+              .main_start = world.root.read(family.pid(0))->ref.start_ticks,
+              .main_inode = proc::pidfd_inode(family.pidfd(0).get()).value_or(0),
+              .signal = SIGTERM};
+  std::vector<Fd> attached;
+  attached.emplace_back(::dup(family.pidfd(0).get()));
+  const Reply reply = world.ask(order, std::move(attached));
+  EXPECT_EQ(reply.code, Code::ok);
+  EXPECT_EQ(reply.sent, 30u);
+  EXPECT_EQ(reply.left, 1u);
+  EXPECT_TRUE(family.lives(9)) << "a link spares it";
+  EXPECT_EQ(world.readings, 1);
 }
 
 TEST_F(OrphanOfALease, HasItsParentsInTheAnswer) {

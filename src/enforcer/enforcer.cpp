@@ -157,7 +157,6 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
   std::ranges::sort(kills_, {}, &Kill::at);
 }
 
-// A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that.
 // A verdict of an earlier run of the daemon goes on only with the same process, and a signal needs proof of that. A
 // process that cannot be held for another reason, such as a lack of descriptors, is tried again.
 void Enforcer::take_up(std::uint64_t id, Time now) {
@@ -364,11 +363,11 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
 void Enforcer::see_ancestry(Verdict& verdict, proc::ProcessRecord& record) {
   std::vector<ProcessRef> shown;
   for (const proc::Ancestor& each : record.ancestry) shown.push_back(each.process);
-  record.ancestry = keep_ancestry(std::move(verdict.record.ancestry), record.ancestry);
+  record.ancestry = keep_ancestry(verdict.record.ancestry, record.ancestry);
+  if (record.ancestry != verdict.record.ancestry) changed(verdict, false);
   record.missing = std::move(verdict.record.missing);
   if (verdict.shown == shown) return;
   verdict.shown = std::move(shown);
-  changed(verdict, false);
   unleased_.trace(record.process, [this, id = verdict.id](const engine::Parents& parents) { traced(id, parents); });
 }
 
@@ -376,27 +375,18 @@ void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end()) return;
   Verdict& verdict = found->second;
-  if (parents.ancestry.empty() && parents.missing.empty()) {
-    verdict.shown.clear();  // nobody could be asked: the next pass asks again
+  if (!parents.asked) {
+    verdict.shown.reset();  // the next pass asks again
     return;
   }
   bool taken = false;
-  verdict.record.ancestry = merge_ancestry(std::move(verdict.record.ancestry), parents.ancestry, taken);
-  if (taken) verdict.record.missing = parents.missing;
+  proc::ProcessRecord& record = verdict.record;
+  Ancestry merged = merge_ancestry(record.ancestry, parents.ancestry, taken);
+  if (!taken || (merged == record.ancestry && parents.missing == record.missing)) return;
+  record.ancestry = std::move(merged);
+  record.missing = parents.missing;
   changed(verdict, false);
   engine_.wake_capabilities();
-}
-
-// A process above it, living or dead, may belong to a lease. This link only spares.
-bool Enforcer::is_linked(Verdict& verdict, Time now) {
-  const LeaseId lease = unleased_.lease_above(verdict.record.ancestry);
-  if (lease == verdict.spared_for) return bool(lease);
-  verdict.spared_for = lease;
-  verdict.note(now, lease ? "linked" : "unlinked",
-               lease ? fmt::format("a process above it belonged to {}, so it is spared", to_string(lease))
-                     : "the lease above it is gone");
-  changed(verdict, true);
-  return bool(lease);
 }
 
 void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now) {

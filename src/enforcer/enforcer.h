@@ -80,6 +80,7 @@ class Enforcer final : public engine::Capability {
   void take_up(std::uint64_t id, Time now);
   void see_ancestry(Verdict& verdict, proc::ProcessRecord& record);
   void traced(std::uint64_t id, const engine::Parents& parents);
+  LeaseId link_of(const Verdict& verdict) const;
   bool is_linked(Verdict& verdict, Time now);
   void see(ProcessRef process, const Found& found, Time now);
   void missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now);

@@ -70,13 +70,33 @@ bool Enforcer::is_quiet(const Verdict& verdict, Time now) const {
                              [](const auto& entry) { return !entry.second.problem.empty() || entry.second.lost; });
 }
 
-// Listed processes that are no offenders, or whose policy ends nobody. They may be descendants of one that is ended.
+// A process above it, living or dead, may belong to a lease. This link only spares. After a restart of the daemon
+// nobody knows the dead processes of a lease, so a link that was found once holds as long as its lease.
+LeaseId Enforcer::link_of(const Verdict& verdict) const {
+  if (const LeaseId lease = unleased_.lease_above(verdict.record.ancestry)) return lease;
+  return engine_.state().find(verdict.spared_for) != nullptr ? verdict.spared_for : LeaseId{};
+}
+
+bool Enforcer::is_linked(Verdict& verdict, Time now) {
+  const LeaseId lease = link_of(verdict);
+  if (lease == verdict.spared_for) return bool(lease);
+  verdict.spared_for = lease;
+  verdict.note(now, lease ? "linked" : "unlinked",
+               lease ? fmt::format("a process above it belonged to {}, so it is spared", to_string(lease))
+                     : "the lease above it is gone");
+  changed(verdict, true);
+  return bool(lease);
+}
+
+// Listed processes that are no offenders, that a link spares, or whose policy ends nobody. They may be descendants of
+// one that is ended.
 std::vector<ProcessRef> Enforcer::spared(const Verdict& verdict) const {
   std::vector<ProcessRef> spare;
   for (const auto& [process, found] : listed_) {
     if (process == verdict.record.process) continue;
     const auto open = open_.find(process);
-    if (open == open_.end() || policy_for(verdicts_.at(open->second)) != Policy::enforce) spare.push_back(process);
+    const Verdict* other = open == open_.end() ? nullptr : &verdicts_.at(open->second);
+    if (other == nullptr || link_of(*other) || policy_for(*other) != Policy::enforce) spare.push_back(process);
   }
   return spare;
 }

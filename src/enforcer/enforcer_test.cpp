@@ -121,6 +121,38 @@ TEST_F(EnforcerTest, AProcessBelowADeadOneOfALeaseIsSpared) {
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM})) << "a link that is found later spares it too";
 }
 
+TEST_F(EnforcerTest, ADescendantThatALinkSparesGetsNoSignalOfTheOffender) {
+  const ProcessRef child{4712, 70};
+  unleased->living.insert(child);
+  unleased->parents_of[child] = {{{4001, 55}, 0, "bash"}, {offender, 0, "train"}};
+  unleased->above = LeaseId{7};
+  unleased->member = 4001;
+  card->listed.push_back({.process = child, .used = GiB});
+  pass(5 * interval);
+  set_policy("user:0", Policy::enforce);
+  pass(2 * interval);
+  EXPECT_EQ(unleased->signalled, (std::vector{offender}));
+  EXPECT_EQ(unleased->spare, (std::vector{child}));
+}
+
+TEST_F(EnforcerTest, ALinkThatWasFoundHoldsAsLongAsItsLease) {
+  const LeaseId lease = submit_lease();
+  unleased->above = lease;
+  see_three_times();
+  set_policy("user:0", Policy::enforce);
+  pass(interval);
+  ASSERT_EQ(verdict().spared_for, lease);
+  start_again();  // the dead processes of the lease are not known any more
+  ASSERT_FALSE(unleased->above);
+  pass(2 * quiet_time);
+  EXPECT_TRUE(unleased->signals.empty());
+  EXPECT_EQ(verdict().spared_for, lease);
+  end_lease(lease);
+  pass(2 * interval);
+  EXPECT_EQ(unleased->signals, (std::vector{SIGTERM}));
+  EXPECT_FALSE(verdict().spared_for);
+}
+
 TEST_F(EnforcerTest, RememberTheParentsThatHaveEnded) {
   see_three_times();
   ASSERT_EQ(verdict().record.ancestry.size(), 2u);
@@ -134,11 +166,34 @@ TEST_F(EnforcerTest, RememberTheParentsThatHaveEnded) {
   dead.dead = true;
   dead.source = proc::ParentSource::connector;
   dead.ended = clock->now();
-  unleased->traced.back()({{dead, {{1, 1}, 0, "systemd"}}, ""});
+  unleased->traced.back()({true, {dead, {{1, 1}, 0, "systemd"}}, ""});
   settle();
   EXPECT_EQ(verdict().record.ancestry[0], dead) << "the source knows more";
   pass(interval);
   EXPECT_EQ(verdict().record.ancestry[0], dead);
+}
+
+TEST_F(LateStart, AProcessWithoutParentsIsAskedAboutOnce) {
+  first_listed.clear();
+  start_again();
+  unleased->parents_of[offender] = {};
+  card->listed = {{.process = offender, .used = GiB}};
+  pass(5 * interval);
+  ASSERT_EQ(unleased->traced.size(), 1u);
+  unleased->traced.back()({.asked = true});
+  settle();
+  const std::uint64_t rows = engine->intended();
+  pass(5 * interval);
+  EXPECT_EQ(unleased->traced.size(), 1u);
+  EXPECT_EQ(engine->intended(), rows) << "nothing is stored, since nothing changed";
+}
+
+TEST_F(EnforcerTest, AnActorThatDoesNotAnswerIsAskedAtEachPass) {
+  see_three_times();
+  const std::size_t before = unleased->traced.size();
+  unleased->traced.back()({});
+  pass(2 * interval);
+  EXPECT_EQ(unleased->traced.size(), before + 1);
 }
 
 TEST_F(EnforcerTest, ARebootClosesAllOpenVerdicts) {
@@ -149,6 +204,21 @@ TEST_F(EnforcerTest, ARebootClosesAllOpenVerdicts) {
   EXPECT_EQ(enforcer->verdicts().at(id).stage, Stage::closed);
   EXPECT_EQ(enforcer->verdicts().at(id).steps.back().result, "the machine was rebooted");
   EXPECT_TRUE(unleased->held.empty()) << "no pid of an earlier boot is looked at";
+}
+
+TEST_F(EnforcerTest, ADaemonThatIsStartedInTheGraceSendsSigkillLater) {
+  be_condemned();
+  const std::uint64_t id = verdict().id;
+  start_again();
+  pass(grace - 2 * interval);
+  EXPECT_EQ(enforcer->verdicts().at(id).stage, Stage::terminating);
+  EXPECT_TRUE(unleased->signals.empty()) << "the grace is not over";
+  pass(4 * interval);
+  EXPECT_EQ(unleased->signals, (std::vector{SIGKILL}));
+  unleased->living.erase(offender);
+  card->listed.clear();
+  pass(interval);
+  EXPECT_EQ(enforcer->verdicts().at(id).outcome, Outcome::ended);
 }
 
 TEST_F(EnforcerTest, AProcessThatCannotBeHeldNowIsTriedAgain) {

@@ -113,18 +113,24 @@ class TestUnleased final : public engine::Unleased {
     proc::ProcessRecord record;
     record.process = process;
     record.name = "train";
-    record.ancestry = parents;
+    const auto own = parents_of.find(process);
+    record.ancestry = own == parents_of.end() ? parents : own->second;
     return record;
   }
   void trace(ProcessRef, std::function<void(const engine::Parents&)> told) override {
     traced.push_back(std::move(told));
   }
-  LeaseId lease_above(const std::vector<proc::Ancestor>&) const override { return above; }
+  LeaseId lease_above(const std::vector<proc::Ancestor>& ancestry) const override {
+    const auto is_member = [this](const proc::Ancestor& each) { return each.process.pid == member; };
+    return member == 0 || std::ranges::any_of(ancestry, is_member) ? above : LeaseId{};
+  }
   void open_sources(const std::string&) override {}
   const std::vector<engine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef, Done done) override { waiting.emplace_back(std::move(done), answer); }
-  void end(std::uint64_t, ProcessRef, int signal, const std::vector<ProcessRef>&, Done done) override {
+  void end(std::uint64_t, ProcessRef process, int signal, const std::vector<ProcessRef>& its, Done done) override {
     signals.push_back(signal);
+    signalled.push_back(process);
+    spare = its;
     waiting.emplace_back(std::move(done), answer);
   }
   void close(std::uint64_t) override {}
@@ -138,10 +144,14 @@ class TestUnleased final : public engine::Unleased {
   std::set<ProcessRef> living{offender};
   std::vector<proc::Ancestor> parents{{{4000, 50}, 0, "bash"}, {{1, 1}, 0, "systemd"}};
   engine::UnleasedResult answer{.kind = engine::UnleasedResult::Kind::done, .device_file = true, .sent = 1};
-  LeaseId above;
-  std::optional<Error> problem;  // of hold()
+  std::map<ProcessRef, std::vector<proc::Ancestor>> parents_of;  // others have `parents`
+  LeaseId above;                                                 // lease of `member`
+  std::int32_t member = 0;                                       // pid above spared processes; 0: above all
+  std::optional<Error> problem;                                  // of hold()
   std::vector<ProcessRef> held;
   std::vector<int> signals;
+  std::vector<ProcessRef> signalled;  // the process of each signal
+  std::vector<ProcessRef> spare;      // of the last signal
   std::vector<std::function<void(const engine::Parents&)>> traced;
   std::vector<std::pair<Done, engine::UnleasedResult>> waiting;
 
@@ -233,6 +243,29 @@ class EnforcerTest : public ::testing::Test {
         enforcer->add({.kind = Rule::Kind::policy, .subject = *parse_subject(subject), .policy = policy}).id;
     if (settles) store_rows();
     return id;
+  }
+  // A lease that lasts an hour, until end_lease().
+  LeaseId submit_lease() {
+    core::Submit submit;
+    submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
+    submit.lease.vram = GiB;
+    submit.lease.owner.kind = core::OwnerKind::token;
+    submit.lease.ttl = std::chrono::hours(1);
+    LeaseId id;
+    EXPECT_TRUE(engine->request(submit, {}, [&](const core::Lease& lease) {
+      id = lease.id;
+      return engine::Answered{202, "{}"};
+    }));
+    settle();
+    EXPECT_NE(engine->state().find(id), nullptr);
+    return id;
+  }
+  void end_lease(LeaseId id) {
+    EXPECT_TRUE(engine->request(core::Release{.lease = id}, {}, [](const core::Lease&) {
+      return engine::Answered{200, "{}"};
+    }));
+    settle();
+    EXPECT_EQ(engine->state().find(id), nullptr);
   }
   void store_rows() {
     EXPECT_TRUE(engine->store_rows("enforcement_changed", {}, {200, "{}"}));

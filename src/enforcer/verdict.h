@@ -54,9 +54,10 @@ struct Verdict {
   bool device_file = false;  // by the last look
   bool mapping = false;
   Time opened_at;
-  Time last_seen;                   // when it was last listed with memory
-  Time closed_at;                   // closed only
-  std::vector<ProcessRef> shown;    // its parents by the last reading of the process table; not stored
+  Time last_seen;  // when it was last listed with memory
+  Time closed_at;  // closed only
+  // Its parents by the process table when the sources were asked last. Unset: they were not. Not stored.
+  std::optional<std::vector<ProcessRef>> shown;
   int missed = 0;                   // good passes in a row that did not list it; not stored
   int sightings = 0;                // readings, at least half an interval apart
   Policy policy = Policy::observe;  // the last that applied

@@ -73,6 +73,7 @@ Parents read_parents(const actor::Reply& reply, const Fd& file) {
   std::vector<actor::Parent> all(std::min(reply.sent, actor::most_parents));
   const auto size = static_cast<ssize_t>(all.size() * sizeof(actor::Parent));
   if (::pread(file.get(), all.data(), static_cast<std::size_t>(size), 0) != size) return parents;
+  parents.asked = true;
   for (const actor::Parent& each : all) parents.ancestry.push_back(to_ancestor(each));
   parents.missing = reply.path;
   return parents;

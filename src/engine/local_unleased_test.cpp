@@ -161,7 +161,7 @@ TEST_F(LocalUnleasedTest, TracesByTheActor) {
   EXPECT_FALSE(parents);
   actor.answer(actor::Code::lost);
   ASSERT_TRUE(parents);
-  EXPECT_TRUE(parents->ancestry.empty() && parents->missing.empty());
+  EXPECT_TRUE(parents->ancestry.empty() && parents->missing.empty() && !parents->asked);
 
   actor::Parent told_by_it{.pid = 4000,
                            .uid = 1000,
@@ -175,6 +175,7 @@ TEST_F(LocalUnleasedTest, TracesByTheActor) {
   unleased->trace(process, told);
   actor.attachment = *proc::document_file({reinterpret_cast<const char*>(&told_by_it), sizeof told_by_it});
   actor.answer_with(reply);
+  EXPECT_TRUE(parents->asked);
   ASSERT_EQ(parents->ancestry.size(), 1u);
   const proc::Ancestor& parent = parents->ancestry[0];
   EXPECT_EQ(parent.process, (ProcessRef{4000, 50}));
@@ -186,6 +187,13 @@ TEST_F(LocalUnleasedTest, TracesByTheActor) {
   actor.attachment = *proc::document_file("short");
   actor.answer_with(reply);
   EXPECT_TRUE(parents->ancestry.empty());
+  EXPECT_FALSE(parents->asked);
+
+  reply.sent = 0;  // it has none
+  unleased->trace(process, told);
+  actor.attachment = *proc::document_file("");
+  actor.answer_with(reply);
+  EXPECT_TRUE(parents->ancestry.empty() && parents->asked);
 }
 
 TEST_F(LocalUnleasedTest, AsksForTheSources) {

@@ -34,7 +34,8 @@ struct UnleasedResult {
 
 // The ancestry of a process, with the parents that have ended.
 struct Parents {
-  std::vector<proc::Ancestor> ancestry{};  // the parent first; empty: nobody could be asked
+  bool asked = false;                      // false: nobody could be asked, and the rest is empty
+  std::vector<proc::Ancestor> ancestry{};  // the parent first; empty: it has none that can be seen
   std::string missing{};                   // a sentence about a record that is missing; "": none is
 };
 

@@ -58,7 +58,8 @@ Result<std::vector<AccountingRecord>> read_accounting(const std::string& path, u
   struct stat about {};
   if (::fstat(place.get(), &about) != 0) return failed(errno);
   const bool owned = about.st_uid == 0 || about.st_uid == owner;
-  if (!S_ISREG(about.st_mode) || !owned || (about.st_mode & S_IWOTH) != 0) {
+  const bool by_others = (about.st_mode & S_IWOTH) != 0 || ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0);
+  if (!S_ISREG(about.st_mode) || !owned || by_others) {
     return denied(fmt::format("{} is not an accounting file of root that only root writes", printable(path)),
                   "name the file that accton writes");
   }

@@ -34,7 +34,7 @@ std::optional<AccountingRecord> parse_accounting_record(std::span<const std::byt
 
 // Returns the last records of a file, the oldest first, at most `most` of them. Never blocks, and follows no link at
 // the end of the path. Unavailable: it cannot be read. Denied: not a plain file, not owned by root or by `owner`, or
-// others may write to it. BadRequest: the last record is not of version 3.
+// others, or a group except root's, may write to it. BadRequest: the last record is not of version 3.
 Result<std::vector<AccountingRecord>> read_accounting(const std::string& path, uid_t owner, std::size_t most);
 
 }  // namespace sublet::proc

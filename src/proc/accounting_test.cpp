@@ -32,6 +32,11 @@ struct AccountingFile : ::testing::Test {
   Result<std::vector<AccountingRecord>> read(std::size_t most = 100) const {
     return read_accounting(place.path("pacct"), ::geteuid(), most);
   }
+  // Also where new files of a user are writable for the user's group.
+  void write(const std::string& text) const {
+    place.write("pacct", text);
+    EXPECT_EQ(::chmod(place.path("pacct").c_str(), 0600), 0);
+  }
   TempDir place;
 };
 
@@ -69,24 +74,34 @@ TEST(AccountingRecords, AreRefusedIfTheyMakeNoSense) {
 TEST_F(AccountingFile, GivesItsLastRecords) {
   std::string all;
   for (std::uint32_t pid = 1; pid <= 10; ++pid) all += text(raw(pid, 1, "sh"));
-  place.write("pacct", all + "part");
+  write(all + "part");
   const auto records = read(3);
   ASSERT_TRUE(records) << records.error().detail;
   ASSERT_EQ(records->size(), 3u);
   EXPECT_EQ(records->front().pid, 8);
   EXPECT_EQ(records->back().pid, 10);
-  place.write("pacct", "");
+  write("");
   EXPECT_TRUE(read()->empty());
 }
 
 TEST_F(AccountingFile, IsRefusedIfItIsNoneOfRoot) {
   EXPECT_EQ(read().error().code, Code::Unavailable) << "there is none";
-  place.write("pacct", std::string(128, 'x'));
+  write(std::string(128, 'x'));
   EXPECT_EQ(read().error().code, Code::BadRequest);
-  place.write("pacct", text(raw(1, 1, "sh")));
+  write(text(raw(1, 1, "sh")));
   ASSERT_TRUE(read());
   ASSERT_EQ(::chmod(place.path("pacct").c_str(), 0666), 0);
   EXPECT_EQ(read().error().code, Code::Denied) << "everybody writes";
+  const struct {
+    gid_t group;
+    mode_t mode;
+    bool taken;
+  } rows[] = {{0, 0660, true}, {0, 0640, true}, {1, 0640, true}, {1, 0660, false}};
+  for (const auto& row : rows) {
+    if (::chown(place.path("pacct").c_str(), static_cast<uid_t>(-1), row.group) != 0) continue;  // only root may
+    ASSERT_EQ(::chmod(place.path("pacct").c_str(), row.mode), 0);
+    EXPECT_EQ(bool(read()), row.taken) << row.group << " " << row.mode;
+  }
   ASSERT_EQ(::unlink(place.path("pacct").c_str()), 0);
   ASSERT_EQ(::mkfifo(place.path("pacct").c_str(), 0600), 0);
   EXPECT_EQ(read().error().code, Code::Denied) << "a FIFO";

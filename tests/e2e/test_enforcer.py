@@ -100,30 +100,6 @@ def test_one_process_is_ended_at_a_time(daemon):
     assert first["closed"] <= second["condemned"]
 
 
-STUBBORN = """
-import ctypes, signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-cuda = ctypes.CDLL("libcuda.so.1")
-handle, address = ctypes.c_void_p(), ctypes.c_uint64()
-assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(ctypes.byref(handle), 0, 0) == 0
-assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(256 << 20)) == 0
-time.sleep(600)
-"""
-
-
-def test_a_daemon_killed_in_the_grace_sends_sigkill_later(start_daemon):
-    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="5s"))
-    stubborn = daemon.spawn("python3", "-c", STUBBORN)
-    found(daemon, stubborn.pid)
-    daemon.cli("enforce", "set", "user:root", "enforce", check=0)
-    reaches(daemon, stubborn.pid, "terminating", timeout=90)
-    daemon.restart()
-    row = reaches(daemon, stubborn.pid, "closed", timeout=120)
-    steps = steps_of(daemon, stubborn.pid)
-    assert row["outcome"] == "ended" and not living(stubborn.pid)
-    assert steps.count("SIGKILL") == 1 and steps.index("SIGTERM") < steps.index("SIGKILL")
-
-
 def test_an_approval_closes_the_verdict(daemon):
     outsider = daemon.spawn(*LOAD)
     found(daemon, outsider.pid)
