@@ -13,7 +13,7 @@ namespace sublet::events {
 
 // One event to send.
 struct Event {
-  std::string id;    // of /v1/events, "1f2e3d4c-17"; "" for a test and for a gap
+  std::string id;    // of /v1/events, "1f2e3d4c-17"; "test" for a test, "" for a gap
   std::string type;  // lease, device, …; gap, test
   nlohmann::json data;
 };

@@ -75,7 +75,9 @@ class WebhookTool final : public Tool {
     if (posted.status == 0) return posted.problem;
     const bool moved = posted.status >= 300 && posted.status < 400;
     return fmt::format("{} answers with status {}{}", webhook_.address.shown(), posted.status,
-                       moved ? "; redirects are not followed" : "");
+                       moved              ? "; redirects are not followed, and the event is dropped"
+                       : posted.passing() ? ""
+                                          : "; the event is dropped: correct the url or the secret");
   }
 
   Webhook webhook_;

@@ -43,7 +43,7 @@ compatible::View CompatibleService::view(const std::string& target) const {
   compatible::View view;
   view.slot = &one_slot_.slot();
   for (const auto& [name, entry] : stacks_.entries())
-    if (entry.found) view.stacks.push_back(&*entry.found);
+    if (entry.found && !entry.found->file.empty()) view.stacks.push_back(&*entry.found);
   if (const stacks::Entry* entry = stacks_.find(target); entry != nullptr) {
     if (entry->found) view.target = &*entry->found;
     if (entry->seen && may_show(*entry)) view.containers = &*entry->seen;

@@ -134,8 +134,8 @@ TEST(Compatible, HostsOfOtherFamiliesAndOfPort80) {
   EXPECT_FALSE(refuse_headers(headers, "::1", 8080));
   headers.host = "::1:8080";
   EXPECT_TRUE(refuse_headers(headers, "::1", 8080));
-  headers.host = "10.0.0.1";
-  EXPECT_FALSE(refuse_headers(headers, "10.0.0.1", 80));
+  headers.host = "203.0.113.1";
+  EXPECT_FALSE(refuse_headers(headers, "203.0.113.1", 80));
 }
 
 TEST(Compatible, ATextHasALimit) {

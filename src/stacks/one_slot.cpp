@@ -313,7 +313,10 @@ void OneSlot::say_late(const Open& open, Time now) {
   const std::string target = slot_.holder()->target;
   const Entry* entry = stacks_.find(target);
   const bool begun = slot_.is_begun() && holds_stack(*slot_.holder());
-  const std::string why = entry == nullptr ? "" : entry->stack.why;
+  std::string why = entry == nullptr ? "" : entry->stack.why;
+  if (begun && entry->stack.phase == Phase::queued)
+    why = fmt::format("the stack still waits for its memory: sublet why {} names the holders",
+                      to_string(entry->stack.use.lease));
   slot_.failed(open.token, options_.claim_window, now);
   if (begun) (void)stacks_.release(target, true);
   engine_.wake_capabilities();

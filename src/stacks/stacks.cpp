@@ -94,7 +94,7 @@ Status Stacks::available() const {
                        "leases and queue stay as they are; try again later");
   if (container_engine_ && !container_engine_->reachable)
     return unavailable("the container engine cannot be reached: " + container_engine_->why,
-                       "start the engine; leases and queue stay as they are");
+                       "start the engine, or name its socket in stacks.engine; leases and queue stay as they are");
   if (container_engine_ && container_engine_->program.empty())
     return unavailable("no Compose program was found: " + container_engine_->why,
                        "install Docker Compose, or name its program by stacks.compose");

@@ -48,7 +48,8 @@ struct Entry {
   Readiness readiness{};                        // by `seen`
   std::string trouble{};                        // why the last call of the worker did nothing; "": none
 
-  std::string last_lines{};  // of its containers, read before it was brought down after a failure
+  std::string last_lines{};    // of its containers, read before it was brought down after a failure
+  std::uint32_t last_uid = 0;  // the user whose use failed; valid with `last_lines`
 
   // Whether a container runs.
   bool runs() const;

@@ -253,6 +253,7 @@ void Stacks::up_done(const std::string& name, std::uint64_t call, const Status& 
 bool Stacks::read_last_lines(Entry& entry, Time now) {
   if (entry.lines_by == Time{}) {
     entry.lines_by = now + lines_patience;
+    entry.last_uid = entry.stack.use.uid;
     const auto of_it = [this, name = entry.stack.name]() -> Entry* {
       Entry* found = mutable_find(name);
       return found != nullptr && found->reads_lines() ? found : nullptr;

@@ -301,6 +301,8 @@ def test_an_unhealthy_master_is_told_with_its_state(begin, place):
     status, answer = answers[0]
     found = json.loads(answer["detail"])
     assert status == 500 and "unhealthy" in found["message"] and "no model file" in found["logs_tail"]
+    place.reaches("a", "failed")
+    assert "no model file" in place.daemon.cli("stack", "logs", "a", check=0).stdout, "its containers are gone"
 
 
 def test_the_variables_of_the_service_and_its_state_are_taken_over(place, monkeypatch, tmp_path):
@@ -337,3 +339,32 @@ def test_wrong_addresses_and_users_refuse_the_start(place):
         daemon = place.start_daemon(place.sim, config=place.section(**keys), expect_ready=False)
         daemon.process.wait(30)
         assert daemon.process.returncode == 78 and complaint in daemon.log()
+
+
+def test_a_caller_that_leaves_loses_its_turn(begin, place):
+    client = begin(claim_window="1s")
+    token = token_of(client.acquire("a"))
+    waiting = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+    waiting.request("POST", "/acquire", json.dumps({"target": "b", "owner": "gone", "wait_turn": True, "wait_s": 600}),
+                    {"Content-Type": "application/json"})
+    wait_until(lambda: client.status()["state"]["queue"], "it waits")
+    waiting.close()
+    later = client.acquire("a", owner="next", priority=-1)[1]["lease_token"]
+    client.release(token)
+    wait_until(lambda: client.acquire("a", lease_token=later)[0] == 200, "the next caller has its turn")
+    assert place.get("b")["state"] == "down", "nothing was started for the caller that left"
+
+
+def test_a_second_call_with_the_token_ends_no_start(begin, place):
+    client = begin()
+    place.engine.auto_healthy = False
+    token = client.acquire("a", priority=0, wait_ready=False)[1]["lease_token"]
+    answers = []
+    starter = threading.Thread(target=lambda: answers.append(client.acquire("a", lease_token=token, wait_s=30)))
+    starter.start()
+    status, beat = client.acquire("a", lease_token=token, wait_s=0.2)
+    assert status == 200 and beat["lease_token"] == token
+    place.reaches("a", "starting")
+    place.engine.set_health("a", "api", "healthy")
+    starter.join()
+    assert answers[0][0] == 200 and place.get("a")["state"] == "ready"
