@@ -167,7 +167,7 @@ def test_completion_knows_the_leases(busy):
 def test_config_of_the_daemon_that_the_environment_names(start_daemon):
     daemon = start_daemon("1x4GiB", config='[queue]\nclaim_window = "7s"\n[gpu]\ninterval_idle = "1s"\n')
     lines = daemon.cli("config", "show", "--origin", check=0).stdout.splitlines()
-    line, = [line for line in lines if line.startswith("claim_window")]
+    line = next(line for line in lines if line.startswith("claim_window"))  # of [queue]
     assert '"7s"' in line and line.endswith(f"{daemon.dir / 'sublet.toml'}:2")
     assert [line for line in lines if line.startswith("headroom")][0].endswith("# default")
     shown = json.loads(daemon.cli("config", "show", "--json", check=0).stdout)
