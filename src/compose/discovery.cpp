@@ -48,6 +48,15 @@ Description failed(std::string name, Origin origin, Error error) {
   return stack;
 }
 
+// Compose reads `.env` of the directory by itself.
+Status check_files(const Description& stack, const Trust& trust) {
+  if (auto safe = check_trusted(stack.file, trust); !safe) return safe;
+  const std::string env_file = (fs::path(stack.directory) / ".env").string();
+  struct stat entry {};
+  if (::lstat(env_file.c_str(), &entry) != 0 && errno == ENOENT) return {};
+  return check_trusted(env_file, trust);
+}
+
 Description make(std::string name, Origin origin, std::string file, const Trust& trust) {
   Description stack;
   stack.name = std::move(name);
@@ -61,7 +70,7 @@ Description make(std::string name, Origin origin, std::string file, const Trust&
                     printable(stack.name), printable(stack.file)),
         "rename the directory, or adopt the file with --name");
     stack.name = printable(stack.name);
-  } else if (auto safe = check_trusted(stack.file, trust); !safe) {
+  } else if (auto safe = check_files(stack, trust); !safe) {
     stack.error = safe.error();
   }
   return stack;

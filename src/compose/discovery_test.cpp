@@ -161,6 +161,19 @@ TEST_F(Discovery, OnlyTrustedUsersMayWriteTheFileAndItsDirectories) {
   EXPECT_EQ(check_trusted("stacks", trust_).error().code, Code::BadRequest);
 }
 
+TEST_F(Discovery, TheEnvironmentFileOfTheDirectoryIsCheckedToo) {
+  dir_.write("stacks/a/compose.yml", "x");
+  dir_.write("stacks/a/.env", "IMAGE=x");
+  const std::string file = dir_.path("stacks/a/.env");
+  EXPECT_EQ(error_of(find(in_dir()).at(0)), "");
+  ASSERT_EQ(::chmod(file.c_str(), 0646), 0);
+  EXPECT_EQ(error_of(find(in_dir()).at(0)), file + " can be written by everybody");
+  std::filesystem::remove(file);
+  EXPECT_EQ(error_of(find(in_dir()).at(0)), "");
+  std::filesystem::create_symlink(dir_.path("nothing"), file);
+  EXPECT_EQ(error_of(find(in_dir()).at(0)), dir_.path("nothing") + " does not exist");
+}
+
 TEST_F(Discovery, AFileOfAnotherUserOrGroupIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give files away";
   constexpr uid_t other = 12345;

@@ -139,6 +139,7 @@ Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) co
   if (const auto good = rule(*entry); !good) return good.error();
   const Stack& stack = entry->stack;
   if (stack.acquired() || stack.phase == Phase::stopping) return in_use(stack);
+  if (const Status own = check_containers(*entry, entry->found->directory); !own) return own.error();
   const auto size = this->size(*entry);
   if (!size) return size.error();
   core::Submit submit;

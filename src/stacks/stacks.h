@@ -104,6 +104,7 @@ class Stacks final : public engine::Capability {
   Status set(std::string_view name, const Settings& changes);  // replaces all settings
   Status remove(std::string_view name);                        // an adopted stack that is down
   // The request for the lease of an acquisition. InUse: somebody else has the stack, or it is being brought down.
+  // InUse, too: its Compose project has containers of another directory.
   Result<core::Submit> request(std::string_view name, const Wish& wish) const;
   // Whether such a lease would get its memory after released stacks were brought down for it.
   bool makes_room_for(const core::Lease& lease) const;
@@ -144,6 +145,7 @@ class Stacks final : public engine::Capability {
   void watch(bool again);
   void observed(const compose::Observation& seen);
   void engine_changed(const compose::Engine& now);
+  Status check_containers(const Entry& entry, const std::string& directory) const;
   bool stands_still(const Entry& entry, Time now) const;
   void judge(Entry& entry, Time now);
   core::Amend acquired_amend(const Entry& entry) const;
@@ -160,6 +162,7 @@ class Stacks final : public engine::Capability {
   compose::Start start_of(const Entry& entry) const;
   void up_done(const std::string& name, std::uint64_t call, const Status& done);
   void down_done(const std::string& name, std::uint64_t call, const Status& done);
+  void not_down(Entry& entry, const std::string& why);
   void finish(Entry& entry, Time now);
   void book(Entry& entry);
   bool book(Entry& entry, const compose::Container& container);

@@ -6,12 +6,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 
 namespace sublet::stacks {
 namespace {
 
 constexpr Duration reading_at_most = std::chrono::seconds(1);  // then the last reading counts
+constexpr const char* directory_label = "com.docker.compose.project.working_dir";
+
+std::string normal(const std::string& directory) {
+  std::string path = std::filesystem::path(directory).lexically_normal().string();
+  if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
 
 }  // namespace
 
@@ -99,6 +107,22 @@ void Stacks::watch(bool again) {
   if (!again && projects == watched_) return;
   watched_ = std::move(projects);
   worker_.watch(watched_);
+}
+
+// Compose finds containers by the name of the project only. It would replace and remove those of another directory.
+Status Stacks::check_containers(const Entry& entry, const std::string& directory) const {
+  if (!entry.seen) return {};
+  for (const compose::Container& one : entry.seen->containers) {
+    const auto place = one.labels.find(directory_label);
+    if (place == one.labels.end() || one.labels.contains("sublet.stack")) continue;
+    if (normal(place->second) == normal(directory)) continue;
+    return Error{Code::InUse,
+                 fmt::format("container {} was started from {}, in the same Compose project '{}' as stack {}",
+                             printable(one.name), printable(place->second), printable(entry.seen->project),
+                             printable(entry.stack.name)),
+                 "set another project by `name:` in one of the Compose files, or bring these containers down"};
+  }
+  return {};
 }
 
 void Stacks::adopt(const compose::Adopted& wanted, std::function<void(Status)> done) {

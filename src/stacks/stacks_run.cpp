@@ -22,6 +22,7 @@ constexpr Duration lines_patience = std::chrono::seconds(2);  // for the last li
 constexpr int last_lines = 80;                                // of each container
 constexpr std::size_t longest_lines = 64 * 1024;              // bytes
 constexpr Duration retry_after = std::chrono::seconds(2);     // a call that the worker could not make
+constexpr Duration seen_patience = std::chrono::seconds(5);   // for the first report of its containers, before `up`
 
 std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
   std::string why(core::to_string(lease.end_reason));
@@ -204,8 +205,10 @@ Time Stacks::create(Entry& entry, Time now) {
   Stack& stack = entry.stack;
   if (!looked_ || entry.call != 0) return Time::never();
   const auto rule = this->rule(entry);
-  if (!rule) {
-    fail(stack, "it cannot be started: " + rule.error().detail, now);
+  if (rule && !entry.seen && now < stack.since + seen_patience) return stack.since + seen_patience;
+  const Status good = rule ? check_containers(entry, entry.found->directory) : Status(rule.error());
+  if (!good) {
+    fail(stack, "it cannot be started: " + good.error().detail, now);
     changed(entry);
     return Time::never();
   }
@@ -280,6 +283,10 @@ Time Stacks::bring_down(Entry& entry, Time now) {
     return Time::never();
   }
   if (!may_call(entry, now)) return entry.call == 0 && now < entry.retry_at ? entry.retry_at : Time::never();
+  if (const Status own = check_containers(entry, stack.directory); !own) {
+    not_down(entry, own.error().detail);
+    return entry.retry_at;
+  }
   if (entry.reads_lines() && !read_last_lines(entry, now)) return entry.lines_by;
   entry.call = ++last_call_;
   worker_.down({.name = stack.name,
@@ -297,10 +304,16 @@ void Stacks::down_done(const std::string& name, std::uint64_t call, const Status
   entry->call = 0;
   engine_.wake_capabilities();
   if (done) return finish(*entry, engine_.now());
-  entry->trouble = "it could not be brought down: " + done.error().detail;
-  entry->retry_at = engine_.now() + retry_after;
-  log::warn({.lease = entry->stack.use.lease, .program = {}}, "stack {}: {}", printable(name),
-            printable(entry->trouble));
+  not_down(*entry, done.error().detail);
+}
+
+// It stays up for now, and its lease with it.
+void Stacks::not_down(Entry& entry, const std::string& why) {
+  entry.retry_at = engine_.now() + retry_after;
+  const std::string before = std::exchange(entry.trouble, "it could not be brought down: " + why);
+  if (entry.trouble == before) return;
+  log::warn({.lease = entry.stack.use.lease, .program = {}}, "stack {}: {}", printable(entry.stack.name),
+            printable(entry.trouble));
 }
 
 // It is down: its lease ends now, and not earlier, because its containers might have held the memory.

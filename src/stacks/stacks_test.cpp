@@ -295,13 +295,63 @@ TEST_F(StacksTest, AnUpThatTheWorkerCouldNotMakeIsRepeated) {
 }
 
 TEST_F(StacksTest, ContainersOfOthersAreShownAndAcquired) {
-  worker_.create("chat");
+  worker_.create("chat", "/srv/chat");
   worker_.tell("chat");
   settle();
   EXPECT_EQ(state("chat"), "up");
   ASSERT_TRUE(acquire("chat"));
   EXPECT_EQ(state("chat"), "ready");
   EXPECT_EQ(worker_.ups.size(), 1U) << "they get their lease";
+}
+
+TEST_F(StacksTest, ContainersOfAnotherDirectoryAreLeftAlone) {
+  const std::string text =
+      "container chat-api-1 was started from /srv/others/chat, in the same Compose project 'chat'"
+      " as stack chat";
+  ASSERT_TRUE(acquire("image"));
+  ASSERT_TRUE(acquire("chat"));
+  EXPECT_EQ(states(), "queued ready down");
+  worker_.create("chat", "/srv/others/chat");
+  worker_.tell("chat");
+  settle();
+  ASSERT_TRUE(release("image", true));
+  ASSERT_TRUE(stacks_->claim("chat"));
+  settle();
+  EXPECT_EQ(state("chat"), "failed");
+  EXPECT_EQ(at("chat").why, "it cannot be started: " + text);
+  const Status refused = acquire("chat");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::InUse);
+  EXPECT_EQ(refused.error().detail, text);
+  EXPECT_EQ(worker_.ups.size(), 1U) << "image";
+  EXPECT_EQ(worker_.downs.size(), 1U) << "image";
+  EXPECT_TRUE(worker_.containers.contains("chat"));
+  worker_.containers["chat"][0].labels["com.docker.compose.project.working_dir"] = "/srv/x/../chat/";
+  worker_.tell("chat");
+  settle();
+  EXPECT_TRUE(acquire("chat")) << "it is the same directory";
+}
+
+TEST_F(StacksTest, AStackIsNotBroughtDownWithContainersOfAnotherDirectory) {
+  ASSERT_TRUE(acquire("chat"));
+  compose::Container other = worker_.containers["chat"][0];
+  other.name = "chat-web-1";
+  other.labels = {{"com.docker.compose.project.working_dir", "/srv/others/chat"}};
+  worker_.containers["chat"].push_back(other);
+  worker_.tell("chat");
+  settle();
+  EXPECT_EQ(state("chat"), "ready");
+  ASSERT_TRUE(release("chat", true));
+  EXPECT_EQ(state("chat"), "stopping");
+  EXPECT_NE(stacks_->find("chat")->trouble.find("container chat-web-1 was started from /srv/others/chat"),
+            std::string::npos)
+      << stacks_->find("chat")->trouble;
+  EXPECT_TRUE(worker_.downs.empty());
+  EXPECT_FALSE(lease("chat")->ended()) << "its own containers may hold the memory";
+  worker_.containers["chat"].pop_back();
+  worker_.tell("chat");
+  pass(2s);
+  EXPECT_EQ(state("chat"), "down");
 }
 
 TEST_F(StacksTest, AnAdoptedStackIsCheckedFirst) {

@@ -47,12 +47,14 @@ class RecordingWorker final : public compose::Worker {
     first();
   }
   std::size_t waiting() const { return waiting_.size(); }
-  void create(const std::string& project) {
+  // Containers as Compose makes them in `directory`. `stack`: as the overlay says; "": none is there.
+  void create(const std::string& project, const std::string& directory, const std::string& stack = {}) {
     compose::Container one;
     one.id = std::string(64, 'a');
     one.service = "api";
     one.name = project + "-api-1";
-    one.labels = {{"gpu.healthcheck-master", "true"}};
+    one.labels = {{"gpu.healthcheck-master", "true"}, {"com.docker.compose.project.working_dir", directory}};
+    if (!stack.empty()) one.labels["sublet.stack"] = stack;
     one.status = "running";
     one.health = health;
     containers[project] = {one};
@@ -85,7 +87,7 @@ class RecordingWorker final : public compose::Worker {
     ups.push_back(start);
     call([this, start, done] {
       if (!away.empty()) return done(unavailable(away));
-      create(start.project);
+      create(start.project, start.directory, start.name);
       tell(start.project);
       const auto fails = up_fails.find(start.project);
       done(fails == up_fails.end() ? Status() : Status(fails->second));

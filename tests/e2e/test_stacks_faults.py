@@ -137,6 +137,19 @@ def test_containers_of_others_are_shown_and_can_be_acquired(place):
     place.ready("chat")
 
 
+def test_containers_of_another_project_with_the_same_name_are_left_alone(place):
+    two(place)
+    place.engine.up("chat", {"web": {}}, directory="/srv/others/chat")
+    place.reaches("chat", "up")
+    refused = place.acquire("chat")
+    assert refused.status == 409 and refused["code"] == "InUse", refused
+    assert "container chat-web-1" in refused["detail"] and "/srv/others/chat" in refused["detail"], refused
+    assert [c.status for c in place.engine.of("chat")] == ["running"] and not place.ups() and not place.downs()
+    place.engine.down("chat")
+    place.reaches("chat", "down")
+    place.ready("chat")
+
+
 def test_a_stack_is_brought_down_when_the_engine_is_back(place):
     two(place)
     chat = place.ready("chat")

@@ -216,7 +216,8 @@ def main():
     elif verb == "up":
         half = action == "half"
         ask_engine("/fake/up", {"project": options["project"], "services": engine_services(whole),
-                                "only": 1 if half else None})
+                                "only": 1 if half else None,
+                                "directory": os.path.abspath(options["directory"] or os.getcwd())})
         if half:
             fail(rule.get("text", "it failed half-way"))
     else:

@@ -12,7 +12,7 @@ A service whose image is "host" is a process of this machine: its `command` (a l
 environment, and the container has its pid. The other containers have the pid 0 or what set_pid() says.
 
 The test steers the engine from any thread:
-  up, down(project)             as a Compose program does
+  up, down(project)             as a Compose program does; `directory`: the project's, for its label
   set_health, set_pid, log      change one container; the first of the service, or the given number
   die(project, service, code)   the container exits (its process is killed)
   away() and back()             nobody listens, all connections are cut; the containers stay
@@ -40,15 +40,18 @@ import urllib.parse
 PROJECT = "com.docker.compose.project"
 SERVICE = "com.docker.compose.service"
 NUMBER = "com.docker.compose.container-number"
+DIRECTORY = "com.docker.compose.project.working_dir"
 API_VERSION = "1.41"
 
 
 class Container:
-    def __init__(self, project, service, number, spec):
+    def __init__(self, project, service, number, spec, directory):
         self.id = secrets.token_hex(32)
         self.name = f"{project}-{service}-{number}"
         self.project, self.service, self.number, self.spec = project, service, number, spec
         self.labels = {**(spec.get("labels") or {}), PROJECT: project, SERVICE: service, NUMBER: str(number)}
+        if directory:
+            self.labels[DIRECTORY] = directory
         self.environment = dict(spec.get("environment") or {})
         self.status, self.code, self.pid, self.process = "created", 0, 0, None
         self.health = "starting" if spec.get("healthcheck") else ""
@@ -141,7 +144,7 @@ class FakeEngine:
     def find(self, project, service, number=1):
         return next(c for c in self.of(project, service) if c.number == number)
 
-    def up(self, project, services, only=None):
+    def up(self, project, services, only=None, directory=None):
         """Creates and starts containers. Running ones with the same content stay. `only`: number of services."""
         for service, spec in list(services.items())[:only]:
             for number in range(1, int(spec.get("replicas", 1)) + 1):
@@ -152,7 +155,7 @@ class FakeEngine:
                     continue
                 for container in old:
                     self.remove(container)
-                container = Container(project, service, number, spec)
+                container = Container(project, service, number, spec, directory)
                 with self.changed:
                     self.containers.append(container)
                 self.tell("create", container)
@@ -287,7 +290,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if words is None:
             return
         if words == ["fake", "up"]:
-            self.engine.up(body["project"], body["services"], body.get("only"))
+            self.engine.up(body["project"], body["services"], body.get("only"), body["directory"])
         elif words == ["fake", "down"]:
             self.engine.down(body["project"])
         self.reply(200, {})
