@@ -157,8 +157,10 @@ Reply acquire(const Shared& asked) {
   if (const Status may = asked->engine.may_decide(); !may) return problem(may.error());
   if (is_taken(entry) && asked->queue && asked->left() > Duration::zero()) return wait_until_free(asked);
   if (entry.stack.phase != Phase::released) return submit_stack(asked);
-  if (const Status done = asked->stacks().take_over(asked->name, asked->wish); !done) return problem(done.error());
-  return stored(asked);
+  const Status done = asked->stacks().take_over(asked->name, asked->wish);
+  if (done) return stored(asked);
+  if (is_taken(entry) && asked->queue && asked->left() > Duration::zero()) return wait_until_free(asked);
+  return problem(done.error());
 }
 
 // The caller has acquired the stack before: it renews that, and goes on waiting.
@@ -217,7 +219,9 @@ Reply post_stack_acquire(Call& call) {
   if (!asked) return problem(asked.error());
   if ((*asked)->again) return go_on(*asked, call.request.peer);
   const Entry* entry = (*asked)->stacks().find((*asked)->name);
-  if (entry != nullptr && entry->stack.phase == Phase::released) return acquire(*asked);  // no file is read for it
+  const bool stays_up =
+      entry != nullptr && entry->stack.phase == Phase::released && !stacks::is_final(entry->readiness.health);
+  if (stays_up) return acquire(*asked);  // no file is read for it
   return Later{[asked = *asked](std::function<void(Reply)> done) {
     const bool reading = true;  // its memory must be free by a new reading
     asked->stacks().refresh(

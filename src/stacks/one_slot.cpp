@@ -203,13 +203,14 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     slot_.begin();
     slot_.ready(holder.token, now);
     if (stacks_.take_over(holder.target, wish)) return true;
-    slot_ = before;
+    slot_.take_back(before);
     return false;
   }
   if (!stacks_.has_looked()) return false;
   const auto asked = stacks_.request(holder.target, wish);
   if (!asked) {
-    if (asked.error().code == Code::InUse) return false;  // it is being brought down, or another user has it
+    const bool is_taken = entry != nullptr && (entry->stack.acquired() || entry->stack.phase == Phase::stopping);
+    if (asked.error().code == Code::InUse && is_taken) return false;
     const bool passing = asked.error().code == Code::Unavailable;
     const bool is_awaited = std::ranges::count(open_, holder.token, &Open::token) > 0;
     if (passing && !is_awaited) return false;  // taken over or restored: the engine may come back

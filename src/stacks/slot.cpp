@@ -90,6 +90,12 @@ void Slot::begin() {
   if (holder_ && !std::exchange(holder_->begun, true)) ++changes_;
 }
 
+void Slot::take_back(const Slot& before) {
+  const std::uint64_t next = changes_ + 1;
+  *this = before;
+  changes_ = next;
+}
+
 void Slot::forgive(Duration least, Time now) {
   ++changes_;
   if (holder_ && holder_->expires_at) holder_->expires_at = std::max(*holder_->expires_at, now + least);

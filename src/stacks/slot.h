@@ -89,6 +89,8 @@ class Slot {
   // Ends what is over: the holder's time to live, and claim windows. Returns when to be called next.
   Time tick(Duration claim_window, Time now);
 
+  // Takes the changes since this copy back. changes() grows all the same.
+  void take_back(const Slot& before);
   // The daemon did not run: times to live and windows last at least this long.
   void forgive(Duration least, Time now);
 

@@ -190,6 +190,11 @@ Status Stacks::take_over(std::string_view name, const Wish& wish) {
   Entry* entry = mutable_find(name);
   if (entry == nullptr || entry->stack.phase != Phase::released)
     return Error{Code::Stale, fmt::format("stack {} is not released any more", printable(name)), "acquire it again"};
+  if (entry->seen && is_final(entry->readiness.health)) {
+    fail(entry->stack, "it was not ready any more: " + entry->readiness.text, engine_.now());
+    changed(*entry);
+    return in_use(entry->stack);
+  }
   const auto size = this->size(*entry);
   const Stack before = entry->stack;
   stacks::take_over(entry->stack,

@@ -112,7 +112,7 @@ class Stacks final : public engine::Capability {
   void submitted(std::string_view name, const Wish& wish, const core::Lease& lease);
   // Takes the offer of its lease, for the acquirer who has come back. Nothing happens if there is no offer.
   Status claim(std::string_view name);
-  // Acquires a released stack, which stays up.
+  // Acquires a released stack, which stays up. InUse: it was not ready any more, and is being brought down.
   Status take_over(std::string_view name, const Wish& wish);
   Status renew(std::string_view name, std::optional<Duration> ttl);
   // Gives the stack back. A ready one stays up under a spot lease, unless `down`. `revoke`: an admin takes it.

@@ -125,6 +125,25 @@ TEST_F(StacksTest, AReleasedStackIsTakenOverAtOnce) {
   EXPECT_EQ(at("chat").use.expires_at, clock_->now() + 5min);
 }
 
+TEST_F(StacksTest, AReleasedStackThatIsUnhealthyIsStartedAnew) {
+  ASSERT_TRUE(acquire("chat"));
+  ASSERT_TRUE(release("chat"));
+  worker_.containers["chat"][0].health = "unhealthy";
+  worker_.tell("chat");
+  settle();
+  EXPECT_EQ(state("chat"), "released") << "it may recover";
+  const Status refused = acquire("chat", 1001);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::InUse);
+  EXPECT_EQ(refused.error().detail, "stack chat is being brought down");
+  settle();
+  EXPECT_EQ(state("chat"), "failed");
+  EXPECT_EQ(at("chat").why, "it was not ready any more: container chat-api-1 of service api is unhealthy");
+  ASSERT_TRUE(acquire("chat", 1001));
+  EXPECT_EQ(state("chat"), "ready");
+  EXPECT_EQ(worker_.ups.size(), 2U);
+}
+
 TEST_F(StacksTest, AnAcquiredStackIsNobodyElses) {
   ASSERT_TRUE(acquire("chat"));
   const Status second = acquire("chat", 1001);

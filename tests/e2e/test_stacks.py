@@ -169,6 +169,17 @@ def test_a_released_stack_is_taken_over_at_once(place):
     assert stale.status == 403, "the first acquisition is over"
 
 
+def test_a_released_stack_that_is_unhealthy_is_started_anew(place):
+    two(place)
+    chat = place.ready("chat")
+    place.post("chat", "release", {}, chat["token"])
+    place.engine.set_health("chat", "api", "unhealthy")
+    wait_until(lambda: "is unhealthy" in (place.get("chat")["why"] or ""), "the daemon knows")
+    again = place.ready("chat")
+    assert again["lease"] != chat["lease"]
+    assert place.ups() == ["chat", "chat"] and place.downs() == ["chat"]
+
+
 def test_a_caller_waits_for_a_stack_that_somebody_else_has(place):
     two(place)
     chat = place.ready("chat")
