@@ -77,7 +77,7 @@ TEST_F(LinksTest, ShowALivingParentByTheProcessTable) {
   const proc::Ancestor& parent = traced.ancestry.front();
   EXPECT_EQ(parent.process, root.read(::getpid())->ref);
   EXPECT_TRUE(parent.source == proc::ParentSource::proc && parent.certain && !parent.dead);
-  // Whoever started the tests may have ended. No record is missing of the child itself.
+  // The process that started the tests may have ended. No record is missing of the child itself.
   EXPECT_EQ(traced.missing.find("process " + std::to_string(child.pid()) + " "), std::string::npos) << traced.missing;
 }
 
