@@ -25,10 +25,10 @@ PACKAGES = ("sublet", "sublet-simgpu")
 MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
 # Linked statically into what we ship: their licences want their texts to come along.
 LINKED = {"libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev", "libsqlite3-dev",
-          "libcli11-dev", "libtomlplusplus-dev", "libyaml-cpp-dev", "libncurses-dev", "libsodium-dev",
-          "libstdc++-12-dev", "libstdc++-13-dev"}
+          "libcli11-dev", "libtomlplusplus-dev", "libyaml-cpp-dev", "libhiredis-dev", "libssl-dev", "libncurses-dev",
+          "libsodium-dev", "libstdc++-12-dev", "libstdc++-13-dev"}
 NOT_LINKED = {"sublet-simgpu": {"libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libyaml-cpp-dev",
-                                "libncurses-dev", "libsodium-dev"}}
+                                "libhiredis-dev", "libssl-dev", "libncurses-dev", "libsodium-dev"}}
 
 
 def git(*arguments):
