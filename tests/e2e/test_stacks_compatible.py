@@ -357,14 +357,16 @@ def test_a_caller_that_leaves_loses_its_turn(begin, place):
 
 def test_a_second_call_with_the_token_ends_no_start(begin, place):
     client = begin()
+    first = token_of(client.acquire("b"))
+    token = client.acquire("a", priority=0)[1]["lease_token"]
     place.engine.auto_healthy = False
-    token = client.acquire("a", priority=0, wait_ready=False)[1]["lease_token"]
+    client.release(first)
     answers = []
-    starter = threading.Thread(target=lambda: answers.append(client.acquire("a", lease_token=token, wait_s=30)))
-    starter.start()
-    status, beat = client.acquire("a", lease_token=token, wait_s=0.2)
-    assert status == 200 and beat["lease_token"] == token
+    claim = threading.Thread(target=lambda: answers.append(client.acquire("a", lease_token=token, wait_s=60)))
+    claim.start()
     place.reaches("a", "starting")
+    status, beat = client.acquire("a", lease_token=token, wait_s=0.2)
+    assert status == 200 and beat["lease_token"] == token and not answers
     place.engine.set_health("a", "api", "healthy")
-    starter.join()
+    claim.join()
     assert answers[0][0] == 200 and place.get("a")["state"] == "ready"
