@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "http/answer_text.h"
 #include "http/compatible.h"
+#include "http/listen.h"
 #include "http/peer_watch.h"
 #include "http/stream.h"
 
@@ -48,16 +49,7 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
       : io_(io), engine_(engine), options_(std::move(options)), handler_(std::move(handler)), acceptor_(io) {}
 
   Status start() {
-    boost::system::error_code error;
-    const tcp::endpoint endpoint(asio::ip::make_address(options_.host, error), options_.port);
-    if (!error) acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(1024, error);
-    if (error)
-      return unavailable(
-          fmt::format("cannot listen on stacks.http {}:{}: {}", options_.host, options_.port, error.message()),
-          "choose another port, or leave stacks.http empty");
+    if (Status bound = listen_on(acceptor_, options_.host, options_.port, "stacks.http"); !bound) return bound;
     asio::co_spawn(io_, accept_loop(shared_from_this()), asio::detached);
     log::info("serving the compatible calls for stacks on http://{}:{}", options_.host, options_.port);
     return {};
@@ -159,9 +151,7 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
   }
 
   bool has_token(const Message& message) const {
-    const std::string authorization = to_text(message[bhttp::field::authorization]);
-    if (!authorization.starts_with("Bearer ")) return false;
-    const store::AccessToken* token = engine_.token_of(authorization.substr(7));
+    const store::AccessToken* token = engine_.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
     return token != nullptr && token->scope != to_string(engine::Scope::read);
   }
 

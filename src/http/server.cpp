@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "http/answer_text.h"
+#include "http/listen.h"
 #include "http/peer.h"
 #include "http/session.h"
 #include "http/stream.h"
@@ -99,7 +100,7 @@ class Server::Impl {
     acceptor_.assign(stream_protocol(), *fd);
     bound_ = !passed;
     if (!options_.tcp_host.empty()) {
-      if (Status bound = bind_tcp(); !bound) return bound;
+      if (Status bound = listen_on(tcp_, options_.tcp_host, options_.tcp_port, "api.tcp"); !bound) return bound;
       asio::co_spawn(io_, accept_loop(tcp_), end_with_it);
       log::info("also serving on http://{}:{}, for callers with an access token", options_.tcp_host, options_.tcp_port);
     }
@@ -112,20 +113,6 @@ class Server::Impl {
   }
 
  private:
-  Status bind_tcp() {
-    boost::system::error_code error;
-    const auto address = asio::ip::make_address(options_.tcp_host, error);
-    const tcp::endpoint endpoint(address, options_.tcp_port);
-    if (!error) tcp_.open(endpoint.protocol(), error);
-    if (!error) tcp_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) tcp_.bind(endpoint, error);
-    if (!error) tcp_.listen(1024, error);
-    if (!error) return {};
-    return unavailable(
-        fmt::format("cannot listen on api.tcp {}:{}: {}", options_.tcp_host, options_.tcp_port, error.message()),
-        "choose another port, or leave api.tcp empty");
-  }
-
   template <typename Acceptor>
   asio::awaitable<void> accept_loop(Acceptor& acceptor) {
     asio::steady_timer pause(io_);

@@ -7,6 +7,7 @@
 #include "http/answer_text.h"
 #include "http/event_stream.h"
 #include "http/find_lease.h"
+#include "http/listen.h"
 #include "http/message.h"
 #include "http/parse.h"
 #include "http/peer_watch.h"
@@ -67,14 +68,6 @@ Status check_headers(const bhttp::request<bhttp::string_body>& message) {
   return bad_request(
       "Idempotency-Key is empty",
       "send a new random key for each request, for example 32 hexadecimal digits, or leave the header out");
-}
-
-// The token after "Bearer" in any case (RFC 9110, 11.1); "" for another scheme.
-std::string_view bearer_token(std::string_view authorization) {
-  constexpr std::string_view scheme = "Bearer ";
-  if (!beast::iequals(authorization.substr(0, scheme.size()), scheme)) return {};
-  authorization.remove_prefix(std::min(authorization.find_first_not_of(' ', scheme.size()), authorization.size()));
-  return authorization;
 }
 
 Result<Request> to_request(const bhttp::request<bhttp::string_body>& message, Method method,
