@@ -57,14 +57,14 @@ class WebhookTool final : public Tool {
     Sent sent;
     for (const Event& event : events) {
       const Posted posted = co_await poster_.post(message_for(webhook_, event), pace_.timeout);
-      if (!posted.taken()) {
-        sent.problem = problem_of(posted);
-        sent.retry_after = posted.retry_after;
+      if (posted.taken()) {
+        ++sent.taken;
+        continue;
       }
-      if (!posted.taken() && posted.passing()) co_return sent;
-      ++sent.taken;
-      sent.refused += posted.taken() ? 0 : 1;
-      if (!posted.taken()) co_return sent;
+      sent.problem = problem_of(posted);
+      sent.retry_after = posted.retry_after;
+      if (!posted.passing()) ++sent.taken, ++sent.refused;
+      break;
     }
     co_return sent;
   }
