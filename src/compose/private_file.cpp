@@ -13,10 +13,10 @@
 
 namespace sublet::compose {
 
-Status write_private_file(const std::string& path, const std::string& text) {
+Status replace_file(const std::string& path, const std::string& text, unsigned mode) {
   const std::string fresh = path + ".new";
   ::unlink(fresh.c_str());
-  Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  Fd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   int error = file ? 0 : errno;
   for (std::size_t at = 0; error == 0 && at < text.size();) {
     const ssize_t wrote = ::write(file.get(), text.data() + at, text.size() - at);
@@ -30,6 +30,8 @@ Status write_private_file(const std::string& path, const std::string& text) {
   failure.hint = "make room on this file system";
   return failure;
 }
+
+Status write_private_file(const std::string& path, const std::string& text) { return replace_file(path, text, 0600); }
 
 Result<std::string> read_private_file(const std::string& path, std::size_t most) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

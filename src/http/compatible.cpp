@@ -2,6 +2,7 @@
 #include "http/compatible.h"
 
 #include "http/parse.h"
+#include "stacks/mirror.h"
 
 #include <fmt/format.h>
 
@@ -15,6 +16,11 @@ namespace {
 constexpr double longest_seconds = 10.0 * 365 * 24 * 3600;
 constexpr std::size_t longest_text = 256;  // of a target, an owner and a token
 constexpr int deepest = 16;                // levels of a body
+
+std::string lowered(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  return text;
+}
 
 // Collects the findings about a body, in the form that callers of the service know.
 class Fields {
@@ -42,8 +48,7 @@ class Fields {
     if (found->is_boolean()) return found->get<bool>();
     if (found->is_number_integer() && (*found == 0 || *found == 1)) return *found == 1;
     if (found->is_string()) {
-      std::string word = found->get<std::string>();
-      std::ranges::transform(word, word.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+      const std::string word = lowered(found->get<std::string>());
       for (const char* yes : {"true", "1", "yes", "on", "t", "y"})
         if (word == yes) return true;
       for (const char* no : {"false", "0", "no", "off", "f", "n"})
@@ -145,31 +150,11 @@ std::variant<json, Response> parse_object(const std::string& body) {
   return parsed;
 }
 
-// Whole seconds; a part of a second counts as one, so that no time is announced that is already over.
-std::int64_t unix_second(Time time) { return (time.ns + 999'999'999) / 1'000'000'000; }
-
-json queue_body(const View& view) {
-  json rows = json::array();
-  for (const stacks::Waiter& each : view.slot->queue())
-    rows.push_back({{"token", view.shows_tokens ? json(each.token) : json(nullptr)},
-                    {"owner", each.owner},
-                    {"priority", each.priority},
-                    {"target", each.target},
-                    {"claim_expires_at", each.claim_ends ? json(unix_second(*each.claim_ends)) : json(nullptr)}});
-  return rows;
-}
-
 json state_body(const View& view) {
-  json state{{"queue", queue_body(view)}};
-  const auto& holder = view.slot->holder();
-  if (!holder && view.slot->last_target().empty()) return state;
-  state["mode"] = "service";
-  state["target"] = holder ? holder->target : view.slot->last_target();
-  state["at"] = unix_second(view.slot->last_start());
-  if (!holder) return state;
-  state["lease"] = {{"owner", holder->owner},
-                    {"expires_at", unix_second(holder->expires_at.value_or(view.now + holder->ttl))}};
-  if (!holder->expires_at) state["starting"] = true;
+  json state = stacks::service_state(*view.slot, view.now);
+  for (std::size_t i = 0; i < view.slot->queue().size(); ++i)
+    state["queue"][i]["token"] = view.shows_tokens ? json(view.slot->queue()[i].token) : json(nullptr);
+  if (view.slot->holder() && !view.slot->holder()->expires_at) state["starting"] = true;
   return state;
 }
 
@@ -255,7 +240,7 @@ json status_body(const View& view) {
 json granted_body(const View& view, const stacks::Holder& holder) {
   json body = status_body(view);
   body["lease_token"] = holder.token;
-  body["lease_expires_at"] = unix_second(holder.expires_at.value_or(view.now + holder.ttl));
+  body["lease_expires_at"] = stacks::unix_second(holder.expires_at.value_or(view.now + holder.ttl));
   body["endpoint"] = view.target == nullptr ? json::object() : endpoint_body(view);
   return body;
 }
@@ -283,9 +268,8 @@ std::optional<Response> refuse_headers(const Headers& headers, const std::string
   if (port == 80) known = known || headers.host == shown || headers.host == "localhost";
   if (!known)
     return detail(403, fmt::format("the Host header is '{}'; this service is {}:{}", headers.host, host, port));
-  std::string type = headers.content_type.substr(0, headers.content_type.find(';'));
+  std::string type = lowered(headers.content_type.substr(0, headers.content_type.find(';')));
   while (!type.empty() && type.back() == ' ') type.pop_back();
-  std::ranges::transform(type, type.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   if (headers.is_post && type != "application/json")
     return detail(415, fmt::format("the Content-Type is '{}'; send application/json", headers.content_type));
   return {};

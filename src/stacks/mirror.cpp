@@ -6,17 +6,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 namespace sublet::stacks {
 namespace {
 
 using nlohmann::json;
 
-std::int64_t unix_second(Time time) { return (time.ns + 999'999'999) / 1'000'000'000; }
 Time at_second(double second) { return Time{static_cast<std::int64_t>(second * 1e9)}; }
 
 std::string text_of(const json& object, const char* name) {
@@ -32,7 +26,9 @@ std::optional<Time> time_of(const json& object, const char* name) {
 
 }  // namespace
 
-std::string mirror_text(const Slot& slot, Time now) {
+std::int64_t unix_second(Time time) { return (time.ns + 999'999'999) / 1'000'000'000; }
+
+json service_state(const Slot& slot, Time now) {
   json state{{"queue", json::array()}};
   for (const Waiter& each : slot.queue())
     state["queue"].push_back({{"owner", each.owner},
@@ -40,28 +36,18 @@ std::string mirror_text(const Slot& slot, Time now) {
                               {"target", each.target},
                               {"claim_expires_at", each.claim_ends ? json(unix_second(*each.claim_ends)) : json()}});
   const auto& holder = slot.holder();
-  if (holder || !slot.last_target().empty()) {
-    state["mode"] = "service";
-    state["target"] = holder ? holder->target : slot.last_target();
-    state["at"] = unix_second(slot.last_start());
-  }
+  if (!holder && slot.last_target().empty()) return state;
+  state["mode"] = "service";
+  state["target"] = holder ? holder->target : slot.last_target();
+  state["at"] = unix_second(slot.last_start());
   if (holder)
     state["lease"] = {{"owner", holder->owner},
                       {"expires_at", unix_second(holder->expires_at.value_or(now + holder->ttl))}};
-  return state.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+  return state;
 }
 
-Status write_mirror(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".tmp";
-  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (file < 0) return from_errno("cannot write " + fresh, errno);
-  const ssize_t written = ::write(file, text.data(), text.size());
-  const int failed = written == static_cast<ssize_t>(text.size()) ? 0 : written < 0 ? errno : ENOSPC;
-  ::close(file);
-  if (failed == 0 && ::rename(fresh.c_str(), path.c_str()) == 0) return {};
-  const int error = failed != 0 ? failed : errno;
-  ::unlink(fresh.c_str());
-  return from_errno("cannot write " + path, error);
+std::string mirror_text(const Slot& slot, Time now) {
+  return service_state(slot, now).dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
 Result<Slot> read_service_state(const std::string& path, const std::string& text, Time now) {

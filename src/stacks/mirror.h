@@ -5,16 +5,20 @@
 #include "base/error.h"
 #include "stacks/slot.h"
 
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
 #include <string>
 
 namespace sublet::stacks {
 
-// The text of state.json. Without the tokens, which are secrets; times are whole Unix seconds.
-std::string mirror_text(const Slot& slot, Time now);
+// Whole Unix seconds; a part of a second counts as one, so that no time is announced that is already over.
+std::int64_t unix_second(Time time);
 
-// Writes `text` beside `path` and renames it. Blocks for a moment; the file is not synced, since the store is the
-// truth.
-Status write_mirror(const std::string& path, const std::string& text);
+// The state that callers of the service know, without the tokens, which are secrets.
+nlohmann::json service_state(const Slot& slot, Time now);
+// The same as the text of state.json.
+std::string mirror_text(const Slot& slot, Time now);
 
 // The slot that a state.json of the service describes. The holder's time begins again when its stack is ready. An error
 // names the file.

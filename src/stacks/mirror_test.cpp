@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/mirror.h"
 
+#include "compose/private_file.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -58,11 +60,11 @@ TEST(Mirror, IsReplacedAsAWhole) {
   char directory[] = "/tmp/mirror-XXXXXX";
   ASSERT_NE(::mkdtemp(directory), nullptr);
   const std::string path = std::string(directory) + "/state.json";
-  ASSERT_TRUE(write_mirror(path, "one"));
-  ASSERT_TRUE(write_mirror(path, "two"));
+  ASSERT_TRUE(compose::replace_file(path, "one", 0644));
+  ASSERT_TRUE(compose::replace_file(path, "two", 0644));
   std::ifstream file(path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "two");
-  const Status failed = write_mirror("/nonexistent/state.json", "x");
+  const Status failed = compose::replace_file("/nonexistent/state.json", "x", 0644);
   ASSERT_FALSE(failed);
   EXPECT_NE(failed.error().detail.find("/nonexistent/state.json"), std::string::npos);
   std::filesystem::remove_all(directory);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "compose/private_file.h"
 #include "stacks/mirror.h"
 #include "store/secret.h"
 
@@ -67,7 +68,9 @@ Status OneSlot::release(const std::string& token, bool force) {
 
 void OneSlot::loaded(const store::Loaded& rows, Time now) {
   slot_ = Slot();
-  stored_.clear();
+  has_row_ = false;
+  stored_changes_ = 0;
+  mirrored_changes_.reset();
   unreadable_ = false;
   start_by_ = now + stacks_.options().ready_timeout;
   for (const store::CapabilityRow& row : rows.rows) {
@@ -79,11 +82,11 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
       continue;
     }
     slot_ = std::move(*slot);
-    stored_ = row.data;
+    has_row_ = true;
     mirror_after_ = 0;
   }
   slot_.forgive(engine_.rules().reconnect, now);
-  if (stored_.empty() && !unreadable_) take_over_service(now);
+  if (!has_row_ && !unreadable_) take_over_service(now);
 }
 
 // An existing state.json is taken once: later starts have the slot in the store.
@@ -98,30 +101,26 @@ void OneSlot::take_over_service(Time now) {
     return;
   }
   slot_ = std::move(*slot);
-  slot_.forgive({}, now);
   imported_ = true;
   log::info("{} is taken over: {} callers wait", options_.mirror, slot_.queue().size());
 }
 
 engine::Rows OneSlot::take_rows() {
   engine::Rows rows;
-  if (unreadable_ || slot_.changes() == stored_changes_ || (stored_.empty() && is_unused())) return rows;
+  if (unreadable_ || slot_.changes() == stored_changes_ || (!has_row_ && is_unused())) return rows;
   stored_changes_ = slot_.changes();
-  std::string text = slot_.to_json();
-  if (text == stored_) return rows;
-  if (stored_.empty()) mirror_after_ = engine_.intended() + 1;
-  rows.rows.push_back({std::string(row_kind), std::string(row_key), text});
-  stored_ = std::move(text);
+  if (!std::exchange(has_row_, true)) mirror_after_ = engine_.intended() + 1;
+  rows.rows.push_back({std::string(row_kind), std::string(row_key), slot_.to_json()});
   return rows;
 }
 
 void OneSlot::committed(std::uint64_t sequence) {
-  if (options_.mirror.empty() || stored_.empty() || sequence < mirror_after_) return;
+  if (options_.mirror.empty() || !has_row_ || sequence < mirror_after_) return;
   if (mirrored_changes_ == slot_.changes()) return;
   mirrored_changes_ = slot_.changes();
   // The old service's file has the tokens: it is kept beside the mirror.
   if (std::exchange(imported_, false)) std::rename(options_.mirror.c_str(), (options_.mirror + ".imported").c_str());
-  const Status written = write_mirror(options_.mirror, mirror_text(slot_, engine_.now()));
+  const Status written = compose::replace_file(options_.mirror, mirror_text(slot_, engine_.now()), 0644);
   const std::string problem = written ? "" : written.error().detail;
   if (problem == mirror_problem_) return;
   if (!problem.empty()) log::warn("{}", problem);
@@ -168,8 +167,8 @@ Time OneSlot::follow_holder(Time now) {
     end_holder(SlotAnswer::Kind::failed, why.empty() ? "the stack was brought down" : why, now);
     return Time::never();
   }
-  const bool is_awaited = std::ranges::count(open_, holder.token, &Open::token) > 0;
-  if (!holder.expires_at && now >= start_by_ && !is_awaited) {  // the daemon was restarted, and nobody asks any more
+  if (!holder.expires_at && now >= start_by_ &&
+      starter(holder.token) == nullptr) {  // the daemon was restarted, and nobody asks any more
     if (has_stack) (void)stacks_.release(holder.target, true);
     slot_.failed(holder.token, options_.claim_window, now);
     engine_.wake_capabilities();
@@ -212,8 +211,7 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     const bool is_taken = entry != nullptr && (entry->stack.acquired() || entry->stack.phase == Phase::stopping);
     if (asked.error().code == Code::InUse && is_taken) return false;
     const bool passing = asked.error().code == Code::Unavailable;
-    const bool is_awaited = std::ranges::count(open_, holder.token, &Open::token) > 0;
-    if (passing && !is_awaited) return false;  // taken over or restored: the engine may come back
+    if (passing && starter(holder.token) == nullptr) return false;  // taken over or restored: the engine may come back
     end_holder(passing ? SlotAnswer::Kind::unavailable : SlotAnswer::Kind::failed, asked.error().detail, now);
     return false;
   }
@@ -227,11 +225,16 @@ bool OneSlot::begin(const Holder& holder, Time now) {
   return false;
 }
 
+OneSlot::Open* OneSlot::starter(const std::string& token) {
+  const auto found = std::ranges::find_if(open_, [&](const Open& open) { return open.starter && open.token == token; });
+  return found == open_.end() ? nullptr : &*found;
+}
+
 // Frees the slot. The call that started the stack gets this answer.
 void OneSlot::end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now) {
   const std::string token = slot_.holder()->token;
   slot_.failed(token, options_.claim_window, now);
-  if (std::ranges::count(open_, token, &Open::token) > 0) ended_[token] = {kind, {}, detail};
+  if (Open* open = starter(token)) open->ended = {kind, {}, detail};
   engine_.wake_capabilities();
 }
 
@@ -252,8 +255,8 @@ Time OneSlot::answer_calls(Time now) {
 
 // Returns whether the call is answered.
 bool OneSlot::answer(Open& open, Time now) {
-  if (const auto ended = ended_.extract(open.token)) {
-    open.done(ended.mapped());
+  if (open.ended) {
+    open.done(*open.ended);
     return true;
   }
   const auto& holder = slot_.holder();
@@ -282,10 +285,7 @@ bool OneSlot::answer(Open& open, Time now) {
       start_by_ = open.until;
       priority_ = static_cast<int>(std::clamp<std::int64_t>(open.call.ask.priority.value_or(0), -100, 100));
       (void)follow_holder(now);
-      if (const auto ended = ended_.extract(open.token)) {
-        open.done(ended.mapped());
-        return true;
-      }
+      if (open.ended) return answer(open, now);
       return answer_holder(open, now);
     case Answer::Kind::refused: break;
   }

@@ -10,7 +10,7 @@
 
 #include <functional>
 #include <list>
-#include <map>
+#include <optional>
 #include <string>
 
 namespace sublet::stacks {
@@ -81,7 +81,8 @@ class OneSlot final : public engine::Capability {
     Time until;
     Done done;
     std::uint64_t number = 0;
-    bool starter = false;  // this call has started the stack: its answer waits for the stack
+    bool starter = false;               // this call has started the stack: its answer waits for the stack
+    std::optional<SlotAnswer> ended{};  // the start has failed: the answer
   };
 
   void take_over_service(Time now);
@@ -90,6 +91,7 @@ class OneSlot final : public engine::Capability {
   bool begin(const Holder& holder, Time now);
   bool holds_stack(const Holder& holder) const;
   void give_back(const Holder& holder);
+  Open* starter(const std::string& token);  // the open call that holds the slot with this token; null: none
   void end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now);
   Time answer_calls(Time now);
   bool answer(Open& open, Time now);
@@ -101,17 +103,16 @@ class OneSlot final : public engine::Capability {
   OneSlotOptions options_;
   Slot slot_;
   std::list<Open> open_;
-  std::map<std::string, SlotAnswer> ended_;  // by token: the answer to the open call whose start has failed
-  Time start_by_{};                          // the holder's stack is given up then
-  int priority_ = 0;                         // of the holder's lease
-  std::uint64_t mirrored_changes_ = 0;       // Slot::changes() of the mirror
-  std::string mirror_problem_;               // why the mirror is not written; "": it is
+  Time start_by_{};                                // the holder's stack is given up then
+  int priority_ = 0;                               // of the holder's lease
+  std::optional<std::uint64_t> mirrored_changes_;  // Slot::changes() of the mirror; unset: it was not written yet
+  std::string mirror_problem_;                     // why the mirror is not written; "": it is
   Time mirror_problem_since_{};
   std::uint64_t last_number_ = 0;     // of a call
-  std::uint64_t stored_changes_ = 0;  // Slot::changes() of `stored_`
+  std::uint64_t stored_changes_ = 0;  // Slot::changes() of that row
   std::uint64_t mirror_after_ = 0;    // batch with the first row: before it, the mirror is not written
   bool imported_ = false;             // the mirror is the file of the old service
-  std::string stored_;                // the row as it was last handed to the store
+  bool has_row_ = false;              // a row was handed to the store
   bool unreadable_ = false;           // the stored row is kept until an administrator removes it
 };
 

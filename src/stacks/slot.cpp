@@ -97,10 +97,13 @@ void Slot::take_back(const Slot& before) {
 }
 
 void Slot::forgive(Duration least, Time now) {
-  ++changes_;
-  if (holder_ && holder_->expires_at) holder_->expires_at = std::max(*holder_->expires_at, now + least);
-  for (Waiter& each : queue_)
-    if (each.claim_ends) each.claim_ends = std::max(*each.claim_ends, now + least);
+  const auto extend = [&](std::optional<Time>& end) {
+    if (!end || *end >= now + least) return;
+    end = now + least;
+    ++changes_;
+  };
+  if (holder_) extend(holder_->expires_at);
+  for (Waiter& each : queue_) extend(each.claim_ends);
 }
 
 void Slot::started(const std::string& token, Time now) {
@@ -165,6 +168,7 @@ Slot Slot::taken_over(std::optional<Holder> holder, std::vector<Waiter> queue, s
   std::ranges::stable_sort(slot.queue_, is_before);
   slot.last_target_ = std::move(last_target);
   slot.last_start_ = last_start;
+  ++slot.changes_;
   return slot;
 }
 

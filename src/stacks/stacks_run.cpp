@@ -262,7 +262,7 @@ bool Stacks::read_last_lines(Entry& entry, Time now) {
       return found != nullptr && found->reads_lines() ? found : nullptr;
     };
     worker_.logs(
-        {.project = entry.stack.project, .tail = last_lines},
+        {.project = entry.stack.project, .service = {}, .tail = last_lines},
         [of_it](const std::string& text) {
           if (Entry* found = of_it(); found != nullptr && found->last_lines.size() < longest_lines)
             found->last_lines += text;
