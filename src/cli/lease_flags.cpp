@@ -143,7 +143,9 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
               "Priority inside the tier, higher first: -100 to 100, for admins -1000 to 1000")
       .type("N")
       .between(-1000, 1000);
-  command.option("--tenant", flags.tenant, "Account that the lease counts for in `sublet report` (default: your user)")
+  command
+      .option("--tenant", flags.tenant,
+              "Tenant that the lease is charged to (default: by the configuration, else your user)")
       .type("NAME");
   command.option("--name", flags.name, "Consumer name, under which sizes and times are remembered")
       .type("CONSUMER")

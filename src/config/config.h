@@ -152,6 +152,15 @@ struct Config {
     Text http_user;            // user who is charged for its stacks; "": the daemon's user
     Duration claim_window = std::chrono::seconds(10);
   } stacks;
+  // The default tenant of a user or of a group's members.
+  struct Tenant {
+    Text name;  // of the user or group
+    Name tenant;
+  };
+  struct Tenants {
+    std::vector<Tenant> users;
+    std::vector<Tenant> groups;  // the first that has the user decides
+  } tenants;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode
     Duration keep_ended = std::chrono::hours(24 * 30);

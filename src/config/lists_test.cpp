@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of tables, with a schema of the test: no key of the daemon is a list yet.
+// Lists of tables: the mechanism with a schema of the test, and the lists of the daemon.
 #include "config/schema.h"
 
 #include <fmt/format.h>
@@ -202,6 +202,43 @@ TEST(Lists, ThePagesHaveATableForEachList) {
   EXPECT_NE(manual.find("size, 1MiB to 1TiB; required"), std::string::npos) << manual;
 }
 
+TEST(Lists, TenantsOfUsersAndGroups) {
+  const Loaded good = parse(
+      "[tenants]\nuser = [{name = \"ana\", tenant = \"vision\"}]\n"
+      "[[tenants.group]]\nname = \"the lab\"\ntenant = \"speech\"\n"
+      "[[tenants.group]]\nname = \"staff\"\ntenant = \"speech\"\n",
+      "f");
+  ASSERT_TRUE(good.problems.empty()) << to_string(good.problems.front());
+  ASSERT_EQ(good.config.tenants.users.size(), 1U);
+  EXPECT_EQ(good.config.tenants.users[0].tenant.text, "vision");
+  ASSERT_EQ(good.config.tenants.groups.size(), 2U);
+  EXPECT_EQ(good.config.tenants.groups[0].name.text, "the lab");
+  const struct {
+    const char* text;
+    const char* expected;
+  } cases[] = {
+      {"[[tenants.user]]\nname = \"ana\"\n",
+       "f:1:1: tenants.user.tenant: is missing in this table (write tenant = \"NAME\")"},
+      {"[[tenants.user]]\nname = \"\"\ntenant = \"a\"\n",
+       "f:2:8: tenants.user.name: the text is empty (write a value in this range)"},
+      {"[[tenants.group]]\nname = \"lab\"\ntenant = \"a b\"\n",
+       "f:3:10: tenants.group.tenant: 'a b' is not a name (a name has 1 to 64 letters, digits, '.', '_' and '-')"},
+      {"[tenants]\nuser = [\"ana=vision\"]\n",
+       "f:2:9: tenants.user: has text in the list (write [[tenants.user]] and the keys of one table below)"},
+      {"[tenants]\nusers = 1\n",
+       "f:2:1: tenants.users: unknown key – did you mean 'tenants.user'? (write "
+       "[[tenants.user]])"},
+      {"[[tenants.user]]\nname = \"ana\"\ntenant = \"a\"\n[[tenants.user]]\nname = \"ana\"\ntenant = \"b\"\n",
+       "f:5:8: tenants.user.name: \"ana\" is also the name of the table on line 2 (write another value or remove one "
+       "of the two tables)"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const Loaded loaded = parse(text, "f");
+    ASSERT_EQ(loaded.problems.size(), 1U) << text;
+    EXPECT_EQ(to_string(loaded.problems.front()), expected) << text;
+  }
+}
+
 // The daemon's own lists, and the lists above.
 TEST(Lists, EveryListHoldsTogether) {
   for (const Schema* each : {&schema(), &with_slots()}) {
@@ -215,7 +252,8 @@ TEST(Lists, EveryListHoldsTogether) {
         EXPECT_LT(before, row.name) << "fields are in order";
         before = row.name;
         EXPECT_EQ(row.summary.back(), '.') << row.name;
-        unique_found |= row.name == list.unique && row.required && type_name(row) == "name";
+        unique_found |=
+            row.name == list.unique && row.required && (type_name(row) == "name" || type_name(row) == "text");
         std::string text = default_text(list, row);
         if (text.starts_with('"')) text = text.substr(1, text.size() - 2);
         Slot scratch;

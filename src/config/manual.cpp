@@ -20,15 +20,14 @@ std::string manual_page(const Schema& schema) {
       "`\"5m\"`, `\"1h30m\"`; sizes are text such as `\"256MiB\"`.");
   page.heading("KEYS");
   for (const Key& key : schema.keys) {
-    const std::string range = key.minimum.empty() ? std::string() : fmt::format(", {} to {}", key.minimum, key.maximum);
+    const std::string range = key.minimum.empty() ? std::string() : ", " + range_text(key);
     page.item(fmt::format("`{}` ({}{}; default {})", key.name, type_name(key), range, default_text(key)), key.summary);
   }
   for (const List& list : schema.lists) {
     page.heading(fmt::format("TABLES [[{}]]", list.name));
     page.paragraph(fmt::format("{} The file may hold any number of these tables.", list.summary));
     for (const Field& field : list.fields) {
-      const std::string range =
-          field.minimum.empty() ? std::string() : fmt::format(", {} to {}", field.minimum, field.maximum);
+      const std::string range = field.minimum.empty() ? std::string() : ", " + range_text(field);
       const std::string fallback = field.required ? "required" : "default " + default_text(list, field);
       page.item(fmt::format("`{}` ({}{}; {})", field.name, type_name(field), range, fallback), field.summary);
     }

@@ -218,8 +218,26 @@ constexpr Field webhook_fields[] = {
     {"user", "", "", "Send only events about leases of this user. Empty: all events.", field<&Config::Webhook::user>()},
 };
 
+std::vector<Config::Tenant>& tenants_of_users(Config& c) { return c.tenants.users; }
+std::vector<Config::Tenant>& tenants_of_groups(Config& c) { return c.tenants.groups; }
+
+constexpr Field user_fields[] = {
+    {"name", "1", "", "Name of the user.", field<&Config::Tenant::name>(), true},
+    {"tenant", "", "", "Tenant of the user's leases.", field<&Config::Tenant::tenant>(), true},
+};
+constexpr Field group_fields[] = {
+    {"name", "1", "", "Name of the group.", field<&Config::Tenant::name>(), true},
+    {"tenant", "", "", "Tenant of its members' leases.", field<&Config::Tenant::tenant>(), true},
+};
+
 constexpr List list_table[] = {
     {"events.webhook", "A server that is told of events by HTTP.", "name", webhook_fields, rows<webhooks>()},
+    {"tenants.group",
+     "The tenant that leases of a Unix group's members are charged to. The first group that has the user decides.",
+     "name", group_fields, rows<tenants_of_groups>()},
+    {"tenants.user",
+     "The tenant that a Unix user's leases are charged to. It goes before the tenants of the user's groups.", "name",
+     user_fields, rows<tenants_of_users>()},
 };
 
 constexpr LaterKey later_table[] = {

@@ -87,7 +87,7 @@ constexpr Rows rows() {
 struct List {
   std::string_view name;          // "quota.user": table and key
   std::string_view summary;       // one sentence
-  std::string_view unique;        // the field whose value no two rows share; a required field of type name
+  std::string_view unique;        // the field whose value no two rows share; a required field of type name or text
   std::span<const Field> fields;  // by name
   Rows rows;
 };

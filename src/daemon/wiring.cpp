@@ -77,6 +77,9 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
   options.leases_per_user = static_cast<int>(config.limits.leases);
+  for (const Config::Tenant& each : config.tenants.users) options.tenants.users[each.name.text] = each.tenant.text;
+  for (const Config::Tenant& each : config.tenants.groups)
+    options.tenants.groups.emplace_back(each.name.text, each.tenant.text);
   return options;
 }
 

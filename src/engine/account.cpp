@@ -2,7 +2,6 @@
 #include "engine/account.h"
 
 #include "base/accounts.h"
-#include "base/aside.h"
 
 namespace sublet::engine {
 namespace {
@@ -19,6 +18,18 @@ std::string account_name(std::uint32_t uid) {
   const auto fresh = [](const Name& name, std::int64_t age_ns) { return name || age_ns < asked_again_ns; };
   const Name name = names.get(uid, fresh, [uid] { return account_named(uid); }).value_or(std::nullopt);
   return name ? *name : std::to_string(uid);
+}
+
+AsideThread& rights_thread() {
+  static AsideThread thread;
+  return thread;
+}
+
+std::optional<std::vector<gid_t>> account_groups(std::uint32_t uid) {
+  static AskedAside<std::uint32_t, std::vector<gid_t>> groups(
+      rights_thread(), {.patience_ns = accounts_patience_ns, .serves_ns = rights_serve_ns});
+  const auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
+  return groups.get(uid, fresh, [uid] { return groups_of_account(uid); });
 }
 
 }  // namespace sublet::engine

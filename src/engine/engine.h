@@ -15,6 +15,7 @@
 #include "engine/meter.h"
 #include "engine/move_progress.h"
 #include "engine/peer.h"
+#include "engine/tenants.h"
 #include "store/store.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -45,6 +46,7 @@ struct Options {
   std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // limit of leases that have not ended
+  TenantRules tenants;                             // tenants that users may charge
   // Leases in a batch of a large plan, which is stored and announced in several batches.
   std::size_t portion = 256;
 };

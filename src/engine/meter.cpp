@@ -66,19 +66,23 @@ void Meter::observe(const core::Plan& plan, Time now) {
 void Meter::follow_waits(Entry& entry, const core::Lease& lease) {
   if (lease.granted_at && !entry.granted) {
     entry.granted = true;
-    count_wait(*lease.granted_at - lease.created_at);
+    count_wait(lease.tenant, *lease.granted_at - lease.created_at);
   } else if (lease.sized && lease.vram > entry.size) {
-    count_wait(lease.sized->until - entry.asked_more.value_or(lease.sized->until));
+    count_wait(lease.tenant, lease.sized->until - entry.asked_more.value_or(lease.sized->until));
   }
   entry.size = lease.vram;
   entry.asked_more = lease.resize ? std::optional(lease.resize->queued_at) : std::nullopt;
 }
 
-void Meter::count_wait(Duration waited) {
+void Meter::count_wait(const std::string& tenant, Duration waited) {
   const double time = std::max(0.0, seconds(waited));
   const auto* bound = std::lower_bound(wait_bounds.begin(), wait_bounds.end(), time);
   ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
   waited_seconds_ += time;
+  const bool known = waits_by_tenant_.contains(tenant) || waits_by_tenant_.size() < who_limit;
+  Waits& of_tenant = waits_by_tenant_[known ? tenant : "other"];
+  ++of_tenant.number;
+  of_tenant.seconds += time;
 }
 
 // A lease that is paused and resuming in the same plan was paused all the same: its reasons tell.

@@ -18,6 +18,11 @@ namespace sublet::engine {
 class Meter {
  public:
   using Who = std::pair<std::string, std::string>;  // user, tenant
+  // Waits that ended in a grant, of a first or a larger size.
+  struct Waits {
+    std::uint64_t number = 0;
+    double seconds = 0;  // sum of all
+  };
   enum class PauseResult { paused, undone, ended };
   using Pause = std::pair<core::PauseMethod, PauseResult>;
 
@@ -35,6 +40,8 @@ class Meter {
   // Number of waits that ended in a grant, of a first or a larger size, by class.
   const std::array<std::uint64_t, wait_bounds.size() + 1>& waits() const { return waits_; }
   double waited_seconds() const { return waited_seconds_; }  // sum of all waits
+  // The same by tenant. Above `who_limit` tenants, the rest is "other".
+  const std::map<std::string, Waits>& waits_by_tenant() const { return waits_by_tenant_; }
   // Number of pauses with this result; each try of each method counts.
   std::uint64_t pauses(Pause what) const;
   std::uint64_t times_over(const std::string& device) const;
@@ -55,7 +62,7 @@ class Meter {
     std::optional<core::PauseMethod> pausing = {};  // the method by which the lease is being paused
   };
   void follow_waits(Entry& entry, const core::Lease& lease);
-  void count_wait(Duration waited);
+  void count_wait(const std::string& tenant, Duration waited);
   void follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan);
   void charge(const Entry& entry, Time until, std::map<Who, double>& totals) const;
   void enter(const core::Lease& lease, Time now);
@@ -66,6 +73,7 @@ class Meter {
   std::map<core::EndReason, std::uint64_t> ended_;
   std::array<std::uint64_t, wait_bounds.size() + 1> waits_{};
   double waited_seconds_ = 0;
+  std::map<std::string, Waits> waits_by_tenant_;
   std::map<Pause, std::uint64_t> pauses_;
   std::map<std::string, std::uint64_t> went_over_;
   std::map<Who, double> used_;

@@ -103,6 +103,27 @@ TEST(Meter, KeepsTheNumberOfNamesBounded) {
   EXPECT_DOUBLE_EQ(totals.at({"other", "other"}), 50 * static_cast<double>(GiB.count));
 }
 
+TEST(Meter, CountsWaitsByTenant) {
+  Meter meter;
+  core::Lease one = lease(1, core::LeaseState::queued);
+  one.tenant = "lab";
+  meter.observe(plan(one), Time{});
+  one.state = core::LeaseState::active;
+  one.granted_at = Time{4 * second};
+  meter.observe(plan(one), Time{4 * second});
+  meter.observe(plan(one), Time{9 * second});
+  ASSERT_EQ(meter.waits_by_tenant().size(), 1U);
+  EXPECT_EQ(meter.waits_by_tenant().at("lab").number, 1U);
+  EXPECT_DOUBLE_EQ(meter.waits_by_tenant().at("lab").seconds, 4.0);
+  for (std::uint64_t id = 2; id <= Meter::who_limit + 50; ++id) {
+    core::Lease other = lease(id, core::LeaseState::active, Time{});
+    other.tenant = "tenant-" + std::to_string(id);
+    meter.observe(plan(other), Time{});
+  }
+  EXPECT_EQ(meter.waits_by_tenant().size(), Meter::who_limit + 1);
+  EXPECT_EQ(meter.waits_by_tenant().at("other").number, 50U);
+}
+
 // Each try of each method counts once, by its result.
 TEST(Meter, CountsWhatCameOfPauses) {
   using core::PauseMethod;

@@ -4,10 +4,14 @@
 
 #include "base/ids.h"
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sublet::engine {
 
@@ -36,6 +40,8 @@ struct Peer {
   Role role = Role::nobody;
   bool tcp = false;              // the peer is known only by a token: it has no pid and cannot speak for a process
   std::optional<Scope> scope{};  // scope of the token; unset on the Unix socket, and while no token was shown
+  // Group ids of the process when it connected; null: only the account database knows the groups of this user.
+  std::shared_ptr<const std::vector<gid_t>> groups{};
 
   bool may_act_for(std::uint32_t owner_uid) const { return role == Role::admin || uid == owner_uid; }
 };

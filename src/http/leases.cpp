@@ -44,10 +44,10 @@ std::optional<core::Pausable> parse_pausable(std::string_view text) {
   return parsed == core::Pausable::interposer ? std::nullopt : parsed;
 }
 
-Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
+Status take_names(Body& body, const engine::Peer& peer, const engine::TenantRules& rules, Lease& lease) {
   lease.uid = peer.uid;
   lease.user = peer.user;
-  lease.tenant = body.name("tenant").value_or(peer.user);
+  const auto asked = body.name("tenant");
   const auto consumer = body.label("consumer");
   lease.consumer = consumer.value_or("unnamed");
   lease.nameless = !body.boolean("remember").value_or(consumer.has_value());
@@ -60,10 +60,9 @@ Status take_names(Body& body, const engine::Peer& peer, Lease& lease) {
   }
   if (!consumer && !lease.nameless)
     return bad_request("remember is true, but no consumer is given", "give a consumer, or leave remember out");
-  if (lease.tenant != peer.user && peer.role != engine::Role::admin) {
-    return denied(fmt::format("user {} is not allowed to charge tenant {}", peer.user, lease.tenant),
-                  "leave the tenant out, or ask an admin");
-  }
+  auto tenant = engine::tenant_for(rules, peer, asked);
+  if (!tenant) return tenant.error();
+  lease.tenant = std::move(*tenant);
   return {};
 }
 
@@ -162,7 +161,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   asked.submit.may_queue = body.boolean("queue").value_or(true);
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   dry_run = body.boolean("dry_run").value_or(false);
-  if (auto taken = take_names(body, peer, lease); !taken) return taken.error();
+  if (auto taken = take_names(body, peer, call.engine.options().tenants, lease); !taken) return taken.error();
   if (auto taken = take_rank(body, rank_of(call, peer), lease); !taken) return taken.error();
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();

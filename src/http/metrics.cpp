@@ -134,6 +134,28 @@ void leases(Page& page, const engine::Engine& engine) {
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
 }
 
+// No series for a state that no lease of the tenant is in.
+void tenants(Page& page, const engine::Engine& engine) {
+  std::map<std::string, std::map<LeaseState, double>> by_tenant;
+  for (const auto& [id, lease] : engine.state().leases()) {
+    if (lease.ended()) continue;
+    const bool known = by_tenant.contains(lease.tenant) || by_tenant.size() < engine::Meter::who_limit;
+    ++by_tenant[known ? lease.tenant : "other"][lease.state];
+  }
+  page.metric("sublet_tenant_leases", "gauge", "Leases that have not ended, by tenant and state");
+  for (const auto& [tenant, states] : by_tenant) {
+    for (const auto& [state, number] : states)
+      page.sample(fmt::format("tenant=\"{}\",state=\"{}\"", escaped(tenant), core::to_string(state)), number);
+  }
+  page.metric("sublet_tenant_queue_wait_seconds", "summary",
+              "Time from a request to start or to grow until its grant, by tenant");
+  for (const auto& [tenant, waits] : engine.meter().waits_by_tenant()) {
+    const std::string labels = fmt::format("tenant=\"{}\"", escaped(tenant));
+    page.sample(labels, waits.seconds, "_sum");
+    page.sample(labels, static_cast<double>(waits.number), "_count");
+  }
+}
+
 void ledger(Page& page, const engine::Engine& engine) {
   const core::State& state = engine.state();
   page.metric("sublet_ledger_bytes", "gauge",
@@ -248,6 +270,7 @@ Reply get_metrics(Call& call) {
               static_cast<double>(engine.log().last()));
   gpus(page, engine);
   leases(page, engine);
+  tenants(page, engine);
   ledger(page, engine);
   counters(page, engine);
   violations(page, engine);

@@ -30,19 +30,13 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
   return groups;
 }
 
-// The account database is asked at most once a minute for each of our two groups, and for each account behind a token.
-// While it does not answer, a group's last answer is used without a limit, since group ids do not change. An account's
-// last answer is used for a quarter of an hour, since its rights may have been revoked.
-constexpr auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
-
-AsideThread& thread() {
-  static AsideThread asks;
-  return asks;
-}
-
-// Nothing: it is not known whether there is such a group.
+// The account database is asked at most once a minute for each of our two groups. While it does not answer, the last
+// answer is used without a limit, since group ids do not change. Nothing: it is not known whether there is such a
+// group.
 std::optional<std::optional<gid_t>> group_id(const char* name) {
-  static AskedAside<std::string, std::optional<gid_t>> groups(thread(), {.patience_ns = accounts_patience_ns});
+  static AskedAside<std::string, std::optional<gid_t>> groups(engine::rights_thread(),
+                                                              {.patience_ns = accounts_patience_ns});
+  const auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
   return groups.get(name, fresh, [name = std::string(name)] { return group_named(name); });
 }
 
@@ -60,10 +54,11 @@ engine::Role role_by(const std::vector<gid_t>& groups) {
   return *users ? engine::Role::user : engine::Role::nobody;
 }
 
-engine::Role role_of_peer(int socket, const proc::Peer& who, std::uint32_t own_uid, bool own_daemon) {
+engine::Role role_of_peer(const proc::Peer& who, const std::vector<gid_t>& groups, std::uint32_t own_uid,
+                          bool own_daemon) {
   if (who.anonymous) return engine::Role::nobody;
   if (who.uid == own_uid || who.uid == 0) return engine::Role::admin;
-  return own_daemon ? engine::Role::nobody : role_by(peer_groups(socket, who.gid));
+  return own_daemon ? engine::Role::nobody : role_by(groups);
 }
 
 }  // namespace
@@ -78,7 +73,9 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
   if (!who) return peer;
   peer.uid = who->uid;
   peer.pid = who->pid;
-  peer.role = role_of_peer(socket, *who, own_uid, own_daemon);
+  auto groups = std::make_shared<const std::vector<gid_t>>(peer_groups(socket, who->gid));
+  peer.role = role_of_peer(*who, *groups, own_uid, own_daemon);
+  if (peer.role >= engine::Role::user) peer.groups = std::move(groups);
   // Unknown users may be many, and their names are not worth a wait.
   peer.user = peer.role >= engine::Role::user ? engine::account_name(who->uid) : std::to_string(who->uid);
   return peer;
@@ -87,9 +84,7 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
 engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) {
   if (uid == own_uid || uid == 0) return engine::Role::admin;
   if (own_daemon) return engine::Role::nobody;
-  static AskedAside<std::uint32_t, std::vector<gid_t>> groups(
-      thread(), {.patience_ns = accounts_patience_ns, .serves_ns = rights_serve_ns});
-  const auto known = groups.get(uid, fresh, [uid] { return groups_of_account(uid); });
+  const auto known = engine::account_groups(uid);
   return known ? role_by(*known) : engine::Role::unknown;
 }
 

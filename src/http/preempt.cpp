@@ -102,7 +102,10 @@ Result<FreeWish> read_free(Call& call) {
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM to free, in bytes");
   lease.vram = {*vram};
   lease.uid = peer.uid;
-  lease.user = lease.tenant = peer.user;
+  lease.user = peer.user;
+  auto tenant = engine::tenant_for(call.engine.options().tenants, peer);
+  if (!tenant) return tenant.error();
+  lease.tenant = std::move(*tenant);
   lease.consumer = "free";
   lease.nameless = true;
   lease.pausable = core::Pausable::no;

@@ -54,7 +54,8 @@ Result<int> check_listener(const ServerOptions& options) {
   socklen_t size = sizeof address - 1;
   if (::getsockname(options.listener, reinterpret_cast<sockaddr*>(&address), &size) != 0)
     return from_errno("getsockname", errno);
-  struct stat theirs {}, ours {};
+  struct stat theirs {
+  }, ours{};
   const bool known = address.sun_family == AF_UNIX && ::stat(address.sun_path, &theirs) == 0 &&
                      ::stat(options.socket_path.c_str(), &ours) == 0;
   if (known && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) return options.listener;
@@ -97,6 +98,7 @@ class Server::Impl {
     const auto fd = passed ? check_listener(options_) : bind_socket(options_);
     if (!fd) return fd.error();
     if (!options_.own_daemon) ask_for_groups();
+    engine::ask_for_tenant_groups(engine_.options().tenants);
     acceptor_.assign(stream_protocol(), *fd);
     bound_ = !passed;
     if (!options_.tcp_host.empty()) {

@@ -218,6 +218,9 @@ Reply post_stack_acquire(Call& call) {
   const auto asked = read_acquire(call);
   if (!asked) return problem(asked.error());
   if ((*asked)->again) return go_on(*asked, call.request.peer);
+  auto tenant = engine::tenant_for(call.engine.options().tenants, call.request.peer);
+  if (!tenant) return problem(tenant.error());
+  (*asked)->wish.tenant = std::move(*tenant);
   const Entry* entry = (*asked)->stacks().find((*asked)->name);
   const bool stays_up =
       entry != nullptr && entry->stack.phase == Phase::released && !stacks::is_final(entry->readiness.health);

@@ -189,14 +189,17 @@ Time OneSlot::follow_holder(Time now) {
 
 // Acquires the holder's stack. False: it is not to be had yet, or never.
 bool OneSlot::begin(const Holder& holder, Time now) {
+  const engine::Peer charged{.uid = options_.uid, .user = options_.user};
+  const auto tenant = engine::tenant_for(engine_.options().tenants, charged);
   const Wish wish{.uid = options_.uid,
                   .user = options_.user,
+                  .tenant = tenant ? *tenant : "",
                   .owner = printable(holder.owner),
                   .token_hash = store::hash_secret(holder.token),
                   .ttl = holder.ttl,
                   .priority = priority_};
   const Entry* entry = stacks_.find(holder.target);
-  if (entry != nullptr && entry->stack.phase == Phase::released) {
+  if (entry != nullptr && entry->stack.phase == Phase::released && tenant) {
     // One commit has the slot and the lease. Nothing is started, so `at` stays.
     const Slot before = slot_;
     slot_.begin();
@@ -206,7 +209,7 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     return false;
   }
   if (!stacks_.has_looked()) return false;
-  const auto asked = stacks_.request(holder.target, wish);
+  const auto asked = tenant ? stacks_.request(holder.target, wish) : Result<core::Submit>(tenant.error());
   if (!asked) {
     const bool is_taken = entry != nullptr && (entry->stack.acquired() || entry->stack.phase == Phase::stopping);
     if (asked.error().code == Code::InUse && is_taken) return false;

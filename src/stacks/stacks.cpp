@@ -145,7 +145,8 @@ Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) co
   core::Submit submit;
   core::Lease& lease = submit.lease;
   lease.uid = wish.uid;
-  lease.user = lease.tenant = wish.user;
+  lease.user = wish.user;
+  lease.tenant = wish.tenant;
   lease.consumer = lease.tag = tag_of(stack.name);
   lease.tier = size->tier;
   lease.priority = wish.priority;
@@ -210,7 +211,7 @@ Status Stacks::take_over(std::string_view name, const Wish& wish) {
                                                .tier = entry->stack.use.tier,
                                                .priority = wish.priority,
                                                .pausable = core::Pausable::automatic,
-                                               .charged = core::Charged{wish.uid, wish.user, wish.user}});
+                                               .charged = core::Charged{wish.uid, wish.user, wish.tenant}});
   if (done) return {};
   entry->stack = before;
   changed(*entry);

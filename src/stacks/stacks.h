@@ -34,6 +34,7 @@ struct Options {
 struct Wish {
   std::uint32_t uid = 0;
   std::string user;
+  std::string tenant;        // account that the lease is charged to
   std::string owner{};       // label; may be ""
   std::string token_hash{};  // of the token that the caller will get
   std::optional<Duration> ttl{};

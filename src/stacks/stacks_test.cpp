@@ -122,6 +122,7 @@ TEST_F(StacksTest, AReleasedStackIsTakenOverAtOnce) {
   EXPECT_EQ(lease("chat")->tier, Tier::standard);
   EXPECT_EQ(lease("chat")->pausable, core::Pausable::automatic);
   EXPECT_EQ(lease("chat")->user, "bea");
+  EXPECT_EQ(lease("chat")->tenant, "lab") << "not the user's name";
   EXPECT_EQ(at("chat").use.expires_at, clock_->now() + 5min);
 }
 

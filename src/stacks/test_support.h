@@ -217,7 +217,7 @@ class StacksTest : public testing::Test {
   }
 
   Status acquire(const std::string& name, std::uint32_t uid = 1000, std::optional<Duration> ttl = {}) {
-    Wish wish{.uid = uid, .user = uid == 1000 ? "ana" : "bea", .token_hash = "hash", .ttl = ttl};
+    Wish wish{.uid = uid, .user = uid == 1000 ? "ana" : "bea", .tenant = "lab", .token_hash = "hash", .ttl = ttl};
     if (at(name).phase == Phase::released) return stacks_->take_over(name, wish);
     const auto submit = stacks_->request(name, wish);
     if (!submit) return submit.error();

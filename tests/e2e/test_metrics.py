@@ -47,6 +47,8 @@ NAMES = {
     "sublet_gpu_reading_age_seconds": {"gpu"}, "sublet_leases": {"state"}, "sublet_queue_length": {"tier"},
     "sublet_queue_longest_wait_seconds": {"tier"}, "sublet_paused_longest_seconds": set(),
     "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
+    "sublet_tenant_leases": {"tenant", "state"}, "sublet_tenant_queue_wait_seconds_sum": {"tenant"},
+    "sublet_tenant_queue_wait_seconds_count": {"tenant"},
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
