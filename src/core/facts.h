@@ -240,6 +240,8 @@ struct ProcessUse {
   std::optional<Bytes> used;  // unset: the driver does not report it
   LeaseId lease;              // none: an unleased process
   std::string name = {};      // name of the program that all users may see; "": unknown
+  // Part of the time since the last reading in which it used the device, 0 to 100; unset: the driver does not tell.
+  std::optional<int> busy_percent = {};
 };
 
 // A reading of one device. `problem` non-empty: not usable (erring, implausible); then only uuid counts.
@@ -256,6 +258,8 @@ struct DeviceReading {
   std::vector<ProcessUse> processes;
   std::string problem;
   bool lost = false;  // the driver reports the device as lost; `problem` has the details
+  // Part of the last sampling period in which anything ran on it, 0 to 100; unset: the driver does not tell.
+  std::optional<int> busy_percent = {};
 };
 
 // A reading of all devices, begun at `began` and finished at `now`. A missing device is lost, unless the driver did not

@@ -21,6 +21,8 @@ enum class PauseCauseKind : std::uint8_t {
   allocated_while_paused,  // its processes allocated while it was paused
   driver_failed,           // poisoned: the driver can never restore it
   soft_limit,              // it is over its soft limit while others wait
+  idle,                    // its program has done nothing for longer than its idle rule allows
+  max_continuous,          // its session has held memory for long enough while others wait
   note,                    // text of an earlier version
 };
 

@@ -42,6 +42,7 @@ enum class ReasonKind : std::uint8_t {
   amended,
   over_soft_limit,
   memory_kept,
+  idle_warned,
   // paused
   cooperates,
   cooperation_withdrawn,
@@ -100,6 +101,7 @@ enum class ReasonKind : std::uint8_t {
   device_gone,
   machine_rebooted,
   over_ceiling,
+  idle_ended,
   // ended: a spot lease for a waiting lease
   spot_unresponsive,
   spot_obstructed,

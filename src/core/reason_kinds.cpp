@@ -56,6 +56,10 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
      "limited: {unlimited}]"},
     {K::memory_kept, "memory_kept", "memory_kept", "memory_kept",
      "its memory stays reserved for the next start of its program, for at most {kept}"},
+    {K::idle_warned, "idle_warned", "idle_warned", "idle_warned",
+     "its program has done nothing on {devices:each} for {idle}[; it is paused after {pause} without work[{?waiting} "
+     "if another lease waits for memory]][; the lease ends after {end} without work][{?ending}; it ends as soon as its "
+     "program runs again] ({rule})"},
 
     {K::cooperates, "cooperates", "cooperates", "cooperates",
      "its program frees its memory itself when asked: [pid {poller} asks for its orders][the daemon calls {address}]"
@@ -170,6 +174,8 @@ constexpr std::array<ReasonRow, reason_kinds> rows{{
     {K::over_ceiling, "over_ceiling", "ended", "",
      "{end}: its program used {used} on {device}, more than its ceiling of {ceiling:down}[{?killed}: it is killed]"
      "{#ended}"},
+    {K::idle_ended, "idle_ended", "ended", "",
+     "{end}: its program has done nothing for {idle}, and its idle rule allows {limit} ({rule}){#ended}"},
     {K::spot_unresponsive, "spot_unresponsive", "ended", "spot_ended",
      "{end}: {#cause}; it is a spot lease whose program has not resumed for {silent} since it was asked to{#ended}"},
     {K::spot_obstructed, "spot_obstructed", "ended", "spot_ended", "{end}: {#unpausable}: {obstacle}{#ended}"},
@@ -247,10 +253,12 @@ constexpr Fragment fragments[]{
      "the driver can never restore it[{?nothing_parked}, and its program keeps what it holds on its devices]: "
      "{detail}"},
     {"cause.soft_limit", "its program uses more than its soft limit of {soft:down} while others wait for memory"},
+    {"cause.idle", "its program has done nothing for {idle}[, and {preemptor} waits for memory]"},
+    {"cause.max_continuous", "its session has held its memory for {held} without a break while others wait for memory"},
     {"cause.note", "{text}"},
 };
 
-constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 10> causes{{
+constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 12> causes{{
     {PauseCauseKind::owner_request, "owner_request"},
     {PauseCauseKind::admin_request, "admin_request"},
     {PauseCauseKind::tier, "tier"},
@@ -260,6 +268,8 @@ constexpr std::array<std::pair<PauseCauseKind, std::string_view>, 10> causes{{
     {PauseCauseKind::allocated_while_paused, "allocated_while_paused"},
     {PauseCauseKind::driver_failed, "driver_failed"},
     {PauseCauseKind::soft_limit, "soft_limit"},
+    {PauseCauseKind::idle, "idle"},
+    {PauseCauseKind::max_continuous, "max_continuous"},
     {PauseCauseKind::note, "note"},
 }};
 

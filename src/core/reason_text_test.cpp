@@ -136,6 +136,18 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
        "frees its memory (`pause.spot_unused_after`); its program is asked to end, and is killed if it still lives "
        "after 30 "
        "s"},
+      {K::idle_warned,
+       args("devices", Names{"gpu0"}, "idle", 5min, "pause", 10min, "waiting", true, "end", 60min, "rule",
+            "rule of the tier batch"),
+       "its program has done nothing on gpu0 for 5 min; it is paused after 10 min without work if another lease waits "
+       "for memory; the lease ends after 1 h without work (rule of the tier batch)"},
+      {K::idle_ended, args("end", "expired", "idle", 61min, "limit", 60min, "rule", "its own rule", "grace", 30s),
+       "expired: its program has done nothing for 1 h 1 min, and its idle rule allows 1 h (its own rule); its program "
+       "is asked to end, and is killed if it still lives after 30 s"},
+      {K::pausing_by_driver,
+       args("cause", "idle", "idle", 10min, "preemptor", "lease-2 (b)", "bytes", GiB, "devices", Names{"gpu0"}),
+       "its program has done nothing for 10 min, and lease-2 (b) waits for memory: the driver is asked to free up to "
+       "1.0 GiB on gpu0; host memory for these bytes is set aside in the park ledger"},
       {K::blocked_by_processes,
        args("problem", "External", "processes", Parts{{"pid 9 (game, without a lease)", 20 * GiB}}, "device", "gpu0",
             "needs", "memory", "vram", 8 * GiB, "free", 4 * GiB),

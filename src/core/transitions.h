@@ -9,11 +9,12 @@
 namespace sublet::core {
 
 // The codes of reasons, "ended" by its reason.
-inline constexpr std::array<std::string_view, 35> transitions{
+inline constexpr std::array<std::string_view, 36> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "capacity_reserved", "resizing",
-    "resized", "amended", "over_soft_limit", "memory_kept", "pausing", "unverified", "paused", "resuming", "resumed",
-    "poisoned", "cooperates", "allocated_while_paused", "blocked", "stopping", "killing", "settled",
+    "resized", "amended", "over_soft_limit", "memory_kept", "idle_warned", "pausing", "unverified", "paused",
+    "resuming", "resumed", "poisoned", "cooperates", "allocated_while_paused", "blocked", "stopping", "killing",
+    "settled",
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "over_limit", "failed", "cancelled", "rejected", "unclaimed",
     "lost"};
@@ -61,7 +62,7 @@ inline constexpr std::array<std::string_view, 41> within_transitions{
     "verdict_changed",      // the record about a process without a lease
     "enforcement_changed",  // an approval or a policy
     "stack_changed",        // a stack: its use or its settings
-    "answered"};  // a call without changes, remembered for its repetition
+    "answered"};            // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).
 inline constexpr std::string_view later_portion = "portion";

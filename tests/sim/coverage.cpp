@@ -14,10 +14,11 @@ namespace {
 struct Never {
   std::string_view name, why;
 };
-constexpr std::array<Never, 10> never{{
+constexpr std::array<Never, 11> never{{
     {"amended", "supervised programs are not in the simulation"},
     {"over_soft_limit", "ceilings are not in the simulation"},
     {"memory_kept", "supervised programs are not in the simulation"},
+    {"idle_warned", "idle rules are not in the simulation"},
     {"over_limit", "ceilings are not in the simulation"},
     {"program_added", "supervised programs are not in the simulation"},
     {"program_changed", "supervised programs are not in the simulation"},
