@@ -30,10 +30,18 @@ void convert(const Activity::OfProcess& process, Wide now, ProcessUtilizationInf
   sample.memory = process.percent / 2;
 }
 
-// Returns a sample for each process that is newer than `last_seen`; no sample at all is "not found".
+// Whether the card reports utilisation at all.
+bool supports_utilization(const Card& card) {
+  return !card.table.meet(FaultKind::nvml_no_utilization, static_cast<int>(card.index));
+}
+
+// Returns a sample for each busy process that is newer than `last_seen`. Idle processes have no sample, as with real
+// drivers; no sample at all is "not found".
 template <typename Sample>
 Return samples_since(const Card& card, Wide last_seen, Count* count, Sample* out) {
-  const Activity activity = Library::instance().activity(card.table, card.index);
+  if (!supports_utilization(card)) return not_supported;
+  Activity activity = Library::instance().activity(card.table, card.index);
+  std::erase_if(activity.processes, [](const Activity::OfProcess& process) { return process.percent == 0; });
   const Wide now = now_us();
   if (activity.processes.empty() || now <= last_seen) return give(count, 0) == success ? not_found : invalid_argument;
   std::vector<Sample> samples(activity.processes.size());
@@ -56,6 +64,7 @@ Return idle_engine(const char* name, Handle handle, Count* percent, Count* perio
 SIMGPU_NVML nvmlDeviceGetUtilizationRates(Handle handle, Utilization* out) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (out == nullptr) return invalid_argument;
+    if (!supports_utilization(card)) return not_supported;
     const unsigned percent = Library::instance().activity(card.table, card.index).percent;
     *out = {percent, percent / 2};
     return success;

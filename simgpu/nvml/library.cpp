@@ -118,7 +118,7 @@ Activity Library::activity(Table& table, unsigned device) {
     const double since_start = static_cast<double>(busy) / static_cast<double>(nanoseconds_since(process.start_ticks));
     auto& seen = process_busy_[{device, layout::owner_identity(process.pid, process.start_ticks)}];
     const std::uint64_t busy_ns_per_s = rate_since(seen, busy, static_cast<std::uint64_t>(since_start * 1e9));
-    const auto percent = static_cast<unsigned>(std::min<std::uint64_t>(busy_ns_per_s / 10'000'000, 100));
+    const auto percent = static_cast<unsigned>(std::min<std::uint64_t>((busy_ns_per_s + 9'999'999) / 10'000'000, 100));
     activity.processes.push_back({process.pid, percent});
     activity.percent = std::min(activity.percent + percent, 100U);
   }

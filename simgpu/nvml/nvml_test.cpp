@@ -28,11 +28,11 @@ constexpr std::uint64_t mib = 1 << 20;
 // A process that holds memory of the first card until it is killed or gets the message to free it.
 class Holder {
  public:
-  Holder(const std::string& dir, std::uint64_t bytes) {
+  Holder(const std::string& dir, std::uint64_t bytes, std::uint64_t busy_ns = 0) {
     std::array<int, 2> to_child{}, to_parent{};
     if (pipe(to_child.data()) != 0 || pipe(to_parent.data()) != 0) std::abort();
     pid_ = fork();
-    if (pid_ == 0) hold(dir, bytes, to_child[0], to_parent[1]);
+    if (pid_ == 0) hold(dir, bytes, busy_ns, to_child[0], to_parent[1]);
     close(to_child[0]);
     close(to_parent[1]);
     tell_ = to_child[1];
@@ -60,12 +60,14 @@ class Holder {
   }
 
  private:
-  [[noreturn]] static void hold(const std::string& dir, std::uint64_t bytes, int hear, int tell) {
+  [[noreturn]] static void hold(const std::string& dir, std::uint64_t bytes, std::uint64_t busy_ns, int hear,
+                                int tell) {
     std::string error;
     const auto table = Table::open(dir, &error);
     Process* process = table ? table->join(&error) : nullptr;
     if (process == nullptr || !process->charge(0, bytes)) _exit(1);
     process->add_contexts(0, 1);
+    process->add_busy(0, busy_ns);
     char word = 'x';
     if (write(tell, &word, 1) != 1 || read(hear, &word, 1) != 1) _exit(1);
     process->add_contexts(0, -1);
@@ -376,13 +378,13 @@ TEST_F(Nvml, OnlyTheLostCardReportsItsLoss) {
   EXPECT_EQ(call("nvmlEventSetFree", set), success);
 }
 
-TEST_F(Nvml, UtilizationNamesEachProcess) {
+TEST_F(Nvml, UtilizationNamesEachBusyProcess) {
   ASSERT_EQ(call("nvmlInit_v2"), success);
   Count count = 0;
   EXPECT_EQ(
       call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr), &count, Wide{0}),
       not_found);
-  const Holder holder(dir_, mib);
+  const Holder idle(dir_, mib), holder(dir_, mib, 3'600'000'000'000);
   EXPECT_EQ(
       call("nvmlDeviceGetProcessUtilization", card(), static_cast<ProcessUtilizationSample*>(nullptr), &count, Wide{0}),
       insufficient_size);
@@ -390,7 +392,21 @@ TEST_F(Nvml, UtilizationNamesEachProcess) {
   ProcessUtilizationSample sample{};
   EXPECT_EQ(call("nvmlDeviceGetProcessUtilization", card(), &sample, &count, Wide{0}), success);
   EXPECT_EQ(sample.pid, static_cast<Count>(holder.pid()));
-  EXPECT_EQ(sample.sm, 0U);
+  EXPECT_EQ(sample.sm, 100U);
+  Utilization rates{};
+  EXPECT_EQ(call("nvmlDeviceGetUtilizationRates", card(), &rates), success);
+  EXPECT_EQ(rates.gpu, 100U);
+}
+
+TEST_F(Nvml, UtilizationIsNotSupportedOnSomeCards) {
+  ASSERT_EQ(call("nvmlInit_v2"), success);
+  fault({.kind = FaultKind::nvml_no_utilization, .device = 0});
+  Utilization rates{};
+  ProcessUtilizationSample sample{};
+  Count count = 1;
+  EXPECT_EQ(call("nvmlDeviceGetUtilizationRates", card(0), &rates), not_supported);
+  EXPECT_EQ(call("nvmlDeviceGetProcessUtilization", card(0), &sample, &count, Wide{0}), not_supported);
+  EXPECT_EQ(call("nvmlDeviceGetUtilizationRates", card(1), &rates), success);
 }
 
 TEST_F(Nvml, FieldsAnswerOneByOne) {

@@ -153,6 +153,7 @@ const std::vector<FaultInfo>& faults() {
       {K::nvml_missing_pid, "nvml-missing-pid", "NVML's process list lacks one process"},
       {K::nvml_late, "nvml-late", "NVML answers with old figures"},
       {K::nvml_wrong_namespace, "nvml-wrong-namespace", "NVML's pids are of another namespace"},
+      {K::nvml_no_utilization, "nvml-no-utilization", "NVML does not support utilisation on the card"},
       {K::checkpoint_hang, "checkpoint-hang", "a driver checkpoint does not return"},
       {K::checkpoint_fail, "checkpoint-fail", "a driver checkpoint fails"},
       {K::lock_hang, "lock-hang", "a driver lock does not return"},

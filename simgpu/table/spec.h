@@ -60,6 +60,7 @@ enum class FaultKind : unsigned {
   nvml_missing_pid,
   nvml_late,
   nvml_wrong_namespace,
+  nvml_no_utilization,
   checkpoint_hang,
   checkpoint_fail,
   lock_hang,

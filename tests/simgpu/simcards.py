@@ -95,8 +95,9 @@ def closed_list_of_faults():
     """The faults that the design names; --help and the driver must agree with the list."""
     return (
         "alloc-fail create-fail map-fail register-fail copy-fail sync-hang launch-hang device-lost ecc "
-        "nvml-error nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace checkpoint-hang "
-        "checkpoint-fail lock-hang unlock-hang state-hang restore-fail restore-hang restore-refused bandwidth"
+        "nvml-error nvml-hang nvml-empty nvml-missing-pid nvml-late nvml-wrong-namespace "
+        "nvml-no-utilization checkpoint-hang checkpoint-fail lock-hang unlock-hang state-hang restore-fail "
+        "restore-hang restore-refused bandwidth"
     ).split()
 
 
