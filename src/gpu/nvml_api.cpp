@@ -273,6 +273,8 @@ NvmlApi::~NvmlApi() = default;
 
 const std::string& NvmlApi::path() const { return table_->path; }
 
+void* NvmlApi::find(const char* function) const { return ::dlsym(table_->library, function); }
+
 Answer<bool> NvmlApi::init() const {
   const int code = table_->init();
   if (code != 0) return table_->failed<bool>("nvmlInit", code);

@@ -69,7 +69,8 @@ class NvmlApi {
   NvmlApi& operator=(NvmlApi&&) noexcept;
   ~NvmlApi();  // closes the library; call shutdown() first
 
-  const std::string& path() const;  // path of the loaded file
+  const std::string& path() const;         // path of the loaded file
+  void* find(const char* function) const;  // an optional function of the library; null: it has none
 
   Answer<bool> init() const;
   void shutdown() const;

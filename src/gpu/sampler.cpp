@@ -85,6 +85,7 @@ Sampler::Sampler(std::string nvml_path, std::string proc_root)
 Sampler::~Sampler() { stop(); }
 
 void Sampler::stop() {
+  utilisation_.reset();
   if (api_) api_->shutdown();
   api_.reset();  // also closes the file: after an upgrade of the driver the old library no longer fits
   known_.clear();
@@ -107,6 +108,7 @@ bool Sampler::start(GpuSnapshot& snapshot) {
   }
   started_ns_ = monotonic_ns();
   api_ = std::move(*api);
+  utilisation_.emplace(*api_);
   driver_version_ = api_->driver_version().value;
   return true;
 }
@@ -224,6 +226,7 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   device.total = memory.value.total;
   device.driver_reserved = memory.value.reserved;
   device.used = memory.value.used;
+  utilisation_->read(handle, device, monotonic_ns());
 }
 
 }  // namespace sublet::gpu

@@ -5,6 +5,7 @@
 
 #include "gpu/nvml_api.h"
 #include "gpu/snapshot.h"
+#include "gpu/utilisation.h"
 
 #include <map>
 #include <optional>
@@ -36,6 +37,7 @@ class Sampler {
   std::string nvml_path_;
   std::string proc_root_;
   std::optional<NvmlApi> api_;
+  std::optional<Utilisation> utilisation_;  // of `api_`
   std::int64_t started_ns_ = 0;
   std::string driver_version_;
   std::map<unsigned, NvmlIdentity> known_;  // by index, since the start; a lost device no longer tells its uuid

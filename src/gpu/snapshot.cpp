@@ -20,6 +20,7 @@ Json to_json(const GpuProcess& process) {
   Json json{{"pid", process.process.pid}, {"start_ticks", process.process.start_ticks}};
   json["used_bytes"] = process.used ? Json(process.used->count) : Json();
   if (process.hidden) json["hidden"] = true;
+  if (process.busy_percent) json["busy_percent"] = *process.busy_percent;
   return json;
 }
 
@@ -39,7 +40,13 @@ Json to_json(const GpuDevice& device) {
             {"processes", std::move(processes)},
             {"problem", fit(device.problem)}};
   if (device.lost) json["lost"] = true;
+  if (device.busy_percent) json["busy_percent"] = *device.busy_percent;
   return json;
+}
+
+std::optional<int> read_percent(const Json& json, Reader& reader) {
+  if (!reader.ok() || !json.contains("busy_percent")) return std::nullopt;
+  return static_cast<int>(reader.integer("busy_percent", 0, 100));
 }
 
 std::string read_process(const Json& json, GpuProcess& process) {
@@ -50,6 +57,7 @@ std::string read_process(const Json& json, GpuProcess& process) {
     process.used = reader.bytes("used_bytes");
   }
   if (reader.ok() && json.contains("hidden")) process.hidden = reader.boolean("hidden");
+  process.busy_percent = read_percent(json, reader);
   return reader.problem();
 }
 
@@ -76,6 +84,7 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.used = reader.bytes("used_bytes");
   device.problem = reader.text("problem");
   if (reader.ok() && json.contains("lost")) device.lost = reader.boolean("lost");
+  device.busy_percent = read_percent(json, reader);
   if (device.lost && device.problem.empty()) reader.fail("is lost without a problem");
   if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");

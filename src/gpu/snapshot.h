@@ -25,7 +25,9 @@ struct GpuProcess {
   ProcessRef process;
   bool hidden = false;        // the process exists, but /proc hides it from us (hidepid)
   std::optional<Bytes> used;  // unset: the driver does not tell
-  bool foreign_pid = false;   // set by judge(): the pid does not exist here, so it is of another pid namespace
+  // Part of the time since the last reading in which it used the device, 0 to 100; unset: the driver does not tell.
+  std::optional<int> busy_percent{};
+  bool foreign_pid = false;  // set by judge(): the pid does not exist here, so it is of another pid namespace
   bool operator==(const GpuProcess&) const = default;
 };
 
@@ -38,8 +40,9 @@ struct GpuDevice {
   bool mig = false;        // in MIG mode, which Sublet does not manage
   Bytes link_per_second;   // bytes a second of its link to the host in each direction; 0: not known
   Bytes total;
-  Bytes driver_reserved;  // 0 if the driver counts it as used (memory info v1)
-  Bytes used;             // physical bytes, without driver_reserved
+  Bytes driver_reserved;              // 0 if the driver counts it as used (memory info v1)
+  Bytes used;                         // physical bytes, without driver_reserved
+  std::optional<int> busy_percent{};  // part of the last sampling period in which anything ran; unset: not told
   std::vector<GpuProcess> processes;
   std::string problem;  // not empty: the numbers are not valid
   bool lost = false;    // `problem` says that the device is lost: fallen off the bus

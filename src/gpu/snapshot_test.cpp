@@ -39,6 +39,8 @@ GpuSnapshot rich_snapshot() {
   device.name = "NVIDIA \"H\\200\" \xc3\xa4";
   device.processes = {process(4711, 1 << 20, 987654321012345ULL), process(4712, -1), process(4713, 0, 0)};
   device.processes[2].hidden = true;
+  device.busy_percent = 100;
+  device.processes[0].busy_percent = 0;
   GpuDevice lost;
   lost.index = 1;
   lost.problem = "GPU is lost (15)";
@@ -68,6 +70,16 @@ TEST(Snapshot, GoesThroughText) {
   EXPECT_EQ(decode_snapshot(encode_snapshot(UINT64_MAX, failed))->id, UINT64_MAX);
 }
 
+TEST(Snapshot, PercentagesOutsideTheirRangeAreRefused) {
+  for (const char* wrong : {"101", "-1", "1.5", "\"7\"", "null"}) {
+    std::string line = line_of(rich_snapshot());
+    const std::string told = "\"busy_percent\":100";
+    const auto at = line.find(told);
+    ASSERT_NE(at, std::string::npos);
+    EXPECT_FALSE(decode_snapshot(line.replace(at, told.size(), std::string("\"busy_percent\":") + wrong))) << wrong;
+  }
+}
+
 TEST(Snapshot, LargestOnesFitInALine) {
   GpuSnapshot snapshot;
   for (int i = 0; i < static_cast<int>(max_devices); ++i) {
@@ -77,6 +89,7 @@ TEST(Snapshot, LargestOnesFitInALine) {
     for (std::size_t k = 0; k < max_processes; ++k) {
       device.processes.push_back(process(INT32_MAX - static_cast<int>(k), 1LL << 62, UINT64_MAX));
       device.processes.back().hidden = true;
+      device.processes.back().busy_percent = 100;
     }
     snapshot.devices.push_back(std::move(device));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake management library for tests. The environment variable FAKE_NVML, read at every call, says what it reports:
 // "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes), compute /
-// graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, and
-// fail.FUNCTION = code or "hang".
+// graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, busy
+// (percent of the device), samples = "pid:percent,pid:percent" with the time `at`, and fail.FUNCTION = code or "hang".
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
@@ -155,6 +155,29 @@ EXPORT int nvmlDeviceGetMemoryInfo(void*, u64* memory) {
 #endif
 
 #ifdef FAKE_V3
+struct Sample {
+  unsigned pid;
+  u64 at;
+  unsigned sm, memory, encoder, decoder;
+};
+EXPORT int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
+  rates[0] = static_cast<unsigned>(number("busy", 0));
+  rates[1] = 0;
+  return outcome("nvmlDeviceGetUtilizationRates");
+}
+EXPORT int nvmlDeviceGetProcessUtilization(void*, Sample* to, unsigned* count, u64 last_seen) {
+  if (const int code = outcome("nvmlDeviceGetProcessUtilization"); code != 0) return code;
+  const auto all = entries("samples");
+  const u64 at = number("at", 1);
+  if (all.empty() || at <= last_seen) return 6;
+  if (*count < all.size()) {
+    *count = static_cast<unsigned>(all.size());
+    return 7;
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) to[i] = {all[i].pid, at, static_cast<unsigned>(all[i].used), 0, 0, ~0U};
+  *count = static_cast<unsigned>(all.size());
+  return 0;
+}
 EXPORT int nvmlDeviceGetPciInfo_v3(void*, char* to) {
   std::memset(to, 0, 68);
   std::memcpy(to, "0000:3B:00.0", 13);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/utilisation.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace sublet::gpu {
+namespace {
+
+// A driver that samples once a second has no new sample earlier, which would look like idleness.
+constexpr std::int64_t sampling_ns = 1'000'000'000;
+constexpr unsigned most_samples = 4096;
+constexpr unsigned most_percent = 100;
+
+NvmlCode code_of(int code) { return static_cast<NvmlCode>(code); }
+
+// The answer will stay the same as long as the driver is loaded.
+bool is_final(NvmlCode code) {
+  return code == NvmlCode::not_supported || code == NvmlCode::function_not_found || code == NvmlCode::no_permission ||
+         code == NvmlCode::argument_version_mismatch;
+}
+
+// The largest figure that is a percentage. Drivers write other numbers where they have no figure.
+std::optional<int> largest(std::initializer_list<unsigned> figures) {
+  std::optional<int> most;
+  for (const unsigned figure : figures)
+    if (figure <= most_percent) most = std::max(most.value_or(0), static_cast<int>(figure));
+  return most;
+}
+
+}  // namespace
+
+Utilisation::Utilisation(const NvmlApi& api)
+    : rates_(reinterpret_cast<decltype(rates_)>(api.find("nvmlDeviceGetUtilizationRates"))),
+      samples_(reinterpret_cast<decltype(samples_)>(api.find("nvmlDeviceGetProcessUtilization"))) {}
+
+void Utilisation::ask_device(NvmlDevice handle, Known& known) const {
+  known.percent.reset();
+  if (rates_ == nullptr || !known.asks_device) return;
+  Rates rates{};
+  const NvmlCode code = code_of(rates_(handle, &rates));
+  if (is_final(code)) known.asks_device = false;
+  if (code == NvmlCode::success && rates.gpu <= most_percent) known.percent = largest({rates.gpu, rates.memory});
+}
+
+void Utilisation::ask_processes(NvmlDevice handle, const GpuDevice& device, Known& known) const {
+  known.of_pid.clear();
+  if (samples_ == nullptr || !known.asks_processes) return;
+  unsigned count = 128;
+  std::vector<Sample> samples;
+  NvmlCode code = NvmlCode::insufficient_size;
+  for (int attempt = 0; attempt < 4 && code == NvmlCode::insufficient_size && count <= most_samples; ++attempt) {
+    samples.assign(count, {});
+    code = code_of(samples_(handle, samples.data(), &count, known.last_seen_us));
+  }
+  if (is_final(code)) known.asks_processes = false;
+  if (code != NvmlCode::success && code != NvmlCode::not_found) return;
+  // The driver has samples of busy processes only: no sample since the last reading means that a process did nothing.
+  for (const GpuProcess& process : device.processes) known.of_pid[process.process.pid] = 0;
+  if (code == NvmlCode::not_found) return;
+  samples.resize(std::min<std::size_t>(count, samples.size()));
+  for (const Sample& sample : samples) {
+    known.last_seen_us = std::max<std::uint64_t>(known.last_seen_us, sample.timestamp_us);
+    const auto listed = known.of_pid.find(static_cast<std::int32_t>(sample.pid));
+    if (listed == known.of_pid.end()) continue;
+    const auto percent = largest({sample.sm, sample.memory, sample.encoder, sample.decoder});
+    if (!percent || !listed->second) listed->second.reset();
+    else listed->second = std::max(*listed->second, *percent);
+  }
+}
+
+void Utilisation::read(NvmlDevice handle, GpuDevice& device, std::int64_t now_ns) {
+  Known& known = known_[device.index];
+  if (known.read_ns == 0 || now_ns - known.read_ns >= sampling_ns) {
+    ask_device(handle, known);
+    ask_processes(handle, device, known);
+    known.read_ns = now_ns;
+  }
+  device.busy_percent = known.percent;
+  for (GpuProcess& process : device.processes) {
+    const auto found = known.of_pid.find(process.process.pid);
+    process.busy_percent = found == known.of_pid.end() ? std::nullopt : found->second;
+  }
+}
+
+}  // namespace sublet::gpu
