@@ -47,6 +47,8 @@ class Capability {
   virtual Time due(Time now) = 0;
   // Its present warnings, for `sublet status`, /metrics and the event stream.
   virtual std::vector<Warning> warnings(Time) const { return {}; }
+  // Its field of this name in the API's form of a lease, as JSON; "": it has none.
+  virtual std::string lease_field(std::string_view, const core::Lease&) const { return {}; }
 };
 
 }  // namespace sublet::engine

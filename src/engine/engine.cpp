@@ -40,6 +40,7 @@ Time Engine::notice() {
   else log::warn("the daemon stood still for {}; all deadlines are extended by that time", format_duration(away));
   undisturbed_since_ = now;
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
+  activities_.forgive(asleep + stood_still);
   intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
 }

@@ -8,6 +8,7 @@
 #include "base/failpoints.h"
 #include "core/explain.h"
 #include "core/step.h"
+#include "engine/activity.h"
 #include "engine/capability.h"
 #include "engine/driver_away.h"
 #include "engine/event_log.h"
@@ -148,7 +149,14 @@ class Engine {
   // Stores the changed rows of all capabilities with the answer to the call that changed them.
   Result<Answered> store_rows(std::string_view transition, const Remember& remember, Answered answer);
   void wake_capabilities();                    // calls Capability::due soon
+  // The field of a capability in the API's form of a lease, as JSON; "null": no capability has it.
+  std::string lease_field(std::string_view name, const core::Lease& lease) const;
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
+
+  // --- the work of leases' programs ---
+  // As of the last reading and the last call of its owner.
+  LeaseActivity activity(LeaseId lease) const { return activities_.of(lease); }
+  void touch(LeaseId lease);  // its owner made a call that counts as activity
 
   // --- access tokens ---
   const std::map<std::uint64_t, store::AccessToken>& tokens() const { return tokens_; }
@@ -334,6 +342,7 @@ class Engine {
   std::uint64_t last_token_ = 0;
   EventLog log_;
   Meter meter_;
+  Activities activities_;
   struct Look {
     std::int64_t since_ns;  // CLOCK_MONOTONIC
     std::shared_ptr<boost::asio::steady_timer> done;

@@ -70,6 +70,17 @@ void Engine::wake_capabilities() {
   boost::asio::post(io_, [this] { run_capabilities(); });
 }
 
+std::string Engine::lease_field(std::string_view name, const core::Lease& lease) const {
+  for (const Capability* capability : capabilities_)
+    if (std::string field = capability->lease_field(name, lease); !field.empty()) return field;
+  return "null";
+}
+
+void Engine::touch(LeaseId lease) {
+  activities_.touch(lease, now());
+  wake_capabilities();
+}
+
 void Engine::run_capabilities() {
   capabilities_woken_ = false;
   if (stopping_ || !store_problem_.empty()) return;

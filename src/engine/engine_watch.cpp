@@ -143,13 +143,15 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
                               .used = device.used,
                               .processes = {},
                               .problem = device.problem,
-                              .lost = device.lost};
+                              .lost = device.lost,
+                              .busy_percent = device.busy_percent};
   if (!device.simulated && !device.uuid.empty()) {
     if (const Status locked = host_.lock_card(device.uuid); !locked) reading.problem = locked.error().detail;
   }
   for (const gpu::GpuProcess& process : device.processes) {
     const proc::Member* member = programs_.member(process.process);
     core::ProcessUse use{process.process, process.used, member != nullptr ? member->lease : LeaseId{}};
+    use.busy_percent = process.busy_percent;
     if (!use.lease) use.name = programs_.name(use.process);  // the name is shown to leases that wait for its bytes
     reading.processes.push_back(std::move(use));
   }
@@ -180,6 +182,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   }
   const Time began = snapshot.began;
   tick(snapshot);
+  activities_.observe(state_, options_.rules, now());
   measure_weighed(began);
   watch_away();
   watch_stopped();
