@@ -187,6 +187,19 @@ Option Command::duration(const char* names, std::optional<Duration>& into, const
   return taken(names, take, text).type("DURATION");
 }
 
+Option Command::idle_time(const char* names, std::optional<Duration>& into, const char* text) const {
+  const auto take = [&into](const std::string& value) -> Status {
+    const auto duration = value == "off" ? Result<Duration>(Duration{}) : parse_duration(value);
+    if (!duration) return duration.error();
+    if (value != "off" && *duration < std::chrono::seconds(1))
+      return bad_request(fmt::format("an idle time of {} is less than a second", printable(value)),
+                         "write a duration such as 10m, or off");
+    into = *duration;
+    return {};
+  };
+  return taken(names, take, text).type("DURATION|off").offers({Offer::Of::words, {"off"}});
+}
+
 Option Command::ttl(const char* names, std::optional<Duration>& into, const char* text) const {
   const auto take = [&into](const std::string& value) -> Status {
     const auto duration = parse_duration(value);

@@ -160,6 +160,11 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
+  command.idle_time("--idle-warn", flags.idle_warn, "Warn after this time without work, or off");
+  command.idle_time("--idle-pause", flags.idle_pause,
+                    "Let the lease be paused after this time without work, or off. By default only for a lease that "
+                    "waits (idle.when)");
+  command.idle_time("--idle-end", flags.idle_end, "End the lease after this time without work, or off");
   const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");
@@ -204,6 +209,12 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.memory) body["memory_bytes"] = flags.memory->count;
   if (flags.soft) body["soft_bytes"] = flags.soft->count;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
+  const auto put_idle = [&body](const char* part, const std::optional<Duration>& time) {
+    if (time) body["idle"][part] = *time / std::chrono::seconds(1);
+  };
+  put_idle("warn_seconds", flags.idle_warn);
+  put_idle("pause_seconds", flags.idle_pause);
+  put_idle("end_seconds", flags.idle_end);
   return body;
 }
 

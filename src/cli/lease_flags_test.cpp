@@ -164,6 +164,10 @@ TEST(LeaseBody, HoldsWhatWasSaidAndNothingElse) {
   flags.ttl = std::chrono::seconds(1);
   EXPECT_EQ(lease_body(flags, "c", {5}),
             (json{{"vram_bytes", 5}, {"consumer", "c"}, {"tier", "batch"}, {"priority", -3}, {"ttl_seconds", 1}}));
+  LeaseFlags idle;
+  idle.idle_pause = std::chrono::minutes(10);
+  idle.idle_end = Duration{};
+  EXPECT_EQ(lease_body(idle, "c", {5})["idle"], (json{{"pause_seconds", 600}, {"end_seconds", 0}}));
 }
 
 }  // namespace

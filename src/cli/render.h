@@ -57,6 +57,10 @@ std::string blocked_phrase(const nlohmann::json& lease, const Look& look);
 std::string progress_phrase(const nlohmann::json& lease);
 // "stopped for 5 min by a signal"; "" if it runs.
 std::string stopped_phrase(const nlohmann::json& lease, const Look& look);
+// "has done nothing for 5 min"; "" without an idle rule, or while its program works or that is unknown.
+std::string idle_phrase(const nlohmann::json& lease, const Look& look);
+// "pause after 10 min (lease), end after 1 h (default)"; "" if there is no idle rule.
+std::string idle_rule_phrase(const nlohmann::json& lease);
 // "is not running again yet: process 9 is stopped …"; "" if no obstacle is known.
 std::string problem_phrase(const nlohmann::json& lease);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (without a lease) 1.1 GiB": at most three holders, the others counted.

@@ -26,6 +26,12 @@ Cell known_size(const json& row, const char* key) {
   return text_at(row, "state") == "ok" ? size_cell(row, key) : Cell{};
 }
 
+// The utilisation; nothing if the driver does not tell.
+Cell percent_cell(const json& row) {
+  const auto percent = number_at(row, "busy_percent");
+  return percent ? Cell{fmt::format("{} %", *percent)} : Cell{};
+}
+
 // Never more than can be had: it is what people ask for next.
 Cell free_cell(const json& row, const Look&) {
   return text_at(row, "state") == "ok" ? Cell{size_at_most(row, "effective_free_bytes")} : Cell{};
@@ -41,6 +47,7 @@ constexpr Column device_columns[] = {
     {"driver", "DRIVER", false, true,
      +[](const json& r, const Look&) { return size_cell(r, "driver_reserved_bytes"); }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return known_size(r, "used_bytes"); }},
+    {"busy", "BUSY", false, true, +[](const json& r, const Look&) { return percent_cell(r); }},
     {"leased", "LEASED", true, true, +[](const json& r, const Look&) { return Cell{leased_size(r)}; }},
     {"residue", "RESIDUE", false, true, +[](const json& r, const Look&) { return size_cell(r, "residue_bytes"); }},
     {"other", "OTHER", true, true, +[](const json& r, const Look&) { return known_size(r, "other_bytes"); }},
@@ -74,6 +81,7 @@ constexpr Column process_columns[] = {
     {"gpu", "GPU", true, false, gpu_cell},
     {"uuid", "UUID", false, false, +[](const json& r, const Look&) { return text_cell(r, "device"); }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"busy", "BUSY", false, true, +[](const json& r, const Look&) { return percent_cell(r); }},
     {"lease", "LEASE", true, false, lease_cell},
     {"link", "LINK", true, false, +[](const json& r, const Look&) { return text_cell(r, "link"); }},
     {"container", "CONTAINER", true, false, +[](const json& r, const Look&) { return text_cell(r, "container"); },

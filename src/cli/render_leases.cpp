@@ -134,6 +134,7 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
   if (const std::string stopped = stopped_phrase(row, look); !stopped.empty()) return {stopped, Paint::yellow};
   if (number_at(row, "over_bytes").value_or(0) > 0)
     return {fmt::format("uses {} more than it leased", size_at(row, "over_bytes")), Paint::red};
+  if (const std::string idle = idle_phrase(row, look); !idle.empty()) return {idle, Paint::yellow};
   if (const auto slice = number_at(row, "next_slice_seconds"))
     return {"next time slice " + coming(std::chrono::seconds(*slice)), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
@@ -159,6 +160,9 @@ constexpr Column lease_columns[] = {
     {"reserved", "RESERVED", false, true,
      +[](const json& r, const Look&) { return Cell{size_at_most(r, "reserved_bytes")}; }},
     {"used", "USED", true, true, +[](const json& r, const Look&) { return size_cell(r, "used_bytes"); }},
+    {"activity", "ACTIVITY", false, false,
+     +[](const json& r, const Look&) { return text_cell(member(r, "activity"), "state"); }},
+    {"idle", "IDLE RULE", false, false, +[](const json& r, const Look&) { return Cell{idle_rule_phrase(r)}; }},
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
     {"waited", "WAITED", false, true, waited_cell},
@@ -252,6 +256,27 @@ std::string stopped_phrase(const json& lease, const Look& look) {
   if (!since) return {};
   return fmt::format("stopped for {} by a {}", format_duration(std::max<Duration>(look.now - *since, Duration{})),
                      text_at(lease, "stopped_by"));
+}
+
+std::string idle_phrase(const json& lease, const Look& look) {
+  const json& activity = member(lease, "activity");
+  const auto since = time_at(activity, "since");
+  if (!member(lease, "idle").is_object() || text_at(activity, "state") != "idle" || !since) return {};
+  return fmt::format("has done nothing for {}", format_duration(std::max<Duration>(look.now - *since, Duration{})));
+}
+
+std::string idle_rule_phrase(const json& lease) {
+  const json& rule = member(lease, "idle");
+  if (!rule.is_object()) return {};
+  std::string text;
+  for (const char* part : {"warn", "pause", "end"}) {
+    const auto seconds = number_at(rule, fmt::format("{}_seconds", part));
+    const std::string from = text_at(rule, fmt::format("{}_from", part));
+    if (!seconds && from == "default") continue;
+    const std::string after = seconds ? "after " + format_duration(std::chrono::seconds(*seconds)) : "off";
+    text += fmt::format("{}{} {} ({})", text.empty() ? "" : ", ", part, after, from);
+  }
+  return text;
 }
 
 std::string progress_phrase(const json& lease) {

@@ -84,6 +84,13 @@ std::string time_held(const json& lease, const Look& look) {
   return fmt::format("{}, plus {} paused", held, format_duration(paused));
 }
 
+// " Idle rule: pause after 10 min (lease), end after 1 h (default)."; "" without a rule.
+std::string idle_rule(const json& lease) {
+  const std::string text = idle_rule_phrase(lease);
+  const std::string problem = text_at(member(lease, "idle"), "problem");
+  return text.empty() ? "" : fmt::format(" Idle rule: {}{}.", text, problem.empty() ? "" : "; " + visible(problem));
+}
+
 std::string holding(const json& lease, const json& queue, const Look& look) {
   const std::string size = size_at_most(lease, "vram_bytes"), where = devices_of(lease, look);
   const std::string time = time_held(lease, look);
@@ -97,6 +104,8 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
   if (const std::string stopped = stopped_phrase(lease, look); !stopped.empty())
     out += fmt::format(" Its program is {}.", stopped);
+  if (const std::string idle = idle_phrase(lease, look); !idle.empty()) out += fmt::format(" Its program {}.", idle);
+  out += idle_rule(lease);
   if (flag_at(lease, "stopping")) out += " Its program has been told to end (SIGTERM).";
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
@@ -128,6 +137,9 @@ std::string parked(const json& lease, const json& queue, const Look& look) {
   else if (!progress.empty()) out += fmt::format(" {}.", progress);
   out += fmt::format(" Its pause began {}{}{}.", ago(pause, "since", look), state == "poisoned" ? ", and " : ": ",
                      text_at(pause, "reason"));
+  out += idle_rule(lease);
+  if (text_at(pause, "cause") == "idle" && !flag_at(pause, "resume_requested"))
+    out += fmt::format(" It returns by: sublet touch {}", text_at(lease, "id"));
   if (queue.is_object()) out += waiting(lease, queue, look);
   if (const std::string text = text_at(member(lease, "blocked"), "text"); !text.empty())
     out += fmt::format(" {}.", paint(visible(text), Paint::red, look));

@@ -13,6 +13,7 @@ Action add_claim(Command command, Common& common);
 Action add_release(Command command, Common& common);
 Action add_resize(Command command, Common& common);
 Action add_renew(Command command, Common& common);
+Action add_touch(Command command, Common& common);
 Action add_pause(Command command, Common& common);
 Action add_resume(Command command, Common& common);
 Action add_preempt(Command command, Common& common);
@@ -53,6 +54,7 @@ constexpr Verb kVerbs[] = {
     {"claim", "Work", "Take the memory that the daemon offers to a waiting lease", add_claim},
     {"release", "Work", "End a lease", add_release},
     {"renew", "Work", "Extend a lease that has a time to live", add_renew},
+    {"touch", "Work", "Tell that a lease is in use, and bring it back if it was paused as idle", add_touch},
     {"resize", "Work", "Change the size of a lease", add_resize},
     {"pause", "Work", "Pause a lease: park its program in host memory and free its VRAM", add_pause},
     {"resume", "Work", "Resume a paused lease", add_resume},

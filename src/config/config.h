@@ -97,6 +97,18 @@ struct Config {
     Url redis;  // "": none
     std::vector<Webhook> webhooks;
   } events;
+  struct IdleRule {
+    Name name;
+    Text consumer, tenant;  // leases of this consumer or tenant; "": the rule is not for one
+    Choice tier{"any"};     // leases of this tier; "any": the rule is not for one
+    Text warn, pause, end;  // a duration or "off"; "": the rule leaves the part to others
+  };
+  struct Idle {
+    bool enabled = true;
+    Choice when{"waiting"};
+    Text warn{"off"}, pause{"off"}, end{"off"};  // a duration or "off"
+    std::vector<IdleRule> rules;
+  } idle;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);
@@ -135,6 +147,9 @@ struct Config {
     double aging_per_minute = 1.0;
     Duration reserve_after = std::chrono::minutes(5);  // 0: never
   } queue;
+  struct Sessions {
+    Text idle_pause{"10m"}, idle_end{"1h"};  // a duration or "off"
+  } sessions;
   struct Stacks {
     bool enabled = false;
     std::string dir;       // one directory for each stack; "": none

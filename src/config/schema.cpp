@@ -77,6 +77,18 @@ constexpr Key table[] = {
      "Processor time of a program while it uses more memory than its soft limit (`--soft`), in percent of one "
      "processor. 0: not limited.",
      +[](Config& c) -> std::int64_t& { return c.guard.soft_cpu; }},
+    {"idle.enabled", "", "", "Tell, pause or end leases whose programs do nothing, by rules.",
+     +[](Config& c) -> bool& { return c.idle.enabled; }},
+    {"idle.end", "1", "", "Time without work after which a lease ends, or \"off\".",
+     +[](Config& c) -> Text& { return c.idle.end; }},
+    {"idle.pause", "1", "", "Time without work after which a lease is paused, or \"off\". idle.when says when.",
+     +[](Config& c) -> Text& { return c.idle.pause; }},
+    {"idle.warn", "1", "", "Time without work after which the owner of a lease is warned, or \"off\".",
+     +[](Config& c) -> Text& { return c.idle.warn; }},
+    {"idle.when", "waiting always", "",
+     "When idle leases are paused. waiting: only for another lease that waits for their memory. always: although no "
+     "lease waits.",
+     +[](Config& c) -> Choice& { return c.idle.when; }},
     {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease has ended.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
     {"lease.linger", "0s", "1h", "Time that a lease held by a connection outlives its last connection.",
@@ -151,6 +163,10 @@ constexpr Key table[] = {
      "After this wait, freed memory is reserved for the waiting lease; other leases start only if they do not delay "
      "it. 0s: never; then small requests may keep a large request waiting for ever.",
      +[](Config& c) -> Duration& { return c.queue.reserve_after; }},
+    {"sessions.idle_end", "1", "", "Time without work after which a session ends, or \"off\".",
+     +[](Config& c) -> Text& { return c.sessions.idle_end; }},
+    {"sessions.idle_pause", "1", "", "Time without work after which the lease of a session is paused, or \"off\".",
+     +[](Config& c) -> Text& { return c.sessions.idle_pause; }},
     {"stacks.claim_window", "1s", "1h", "Time that the next caller of the compatible service has to claim its turn.",
      +[](Config& c) -> Duration& { return c.stacks.claim_window; }},
     {"stacks.command_timeout", "1s", "24h",
@@ -218,6 +234,21 @@ constexpr Field webhook_fields[] = {
     {"user", "", "", "Send only events about leases of this user. Empty: all events.", field<&Config::Webhook::user>()},
 };
 
+std::vector<Config::IdleRule>& idle_rules(Config& c) { return c.idle.rules; }
+
+constexpr Field idle_fields[] = {
+    {"consumer", "", "", "The rule is for leases of this consumer. Empty: it names a tenant or a tier.",
+     field<&Config::IdleRule::consumer>()},
+    {"end", "", "", "As idle.end. Empty: another rule decides.", field<&Config::IdleRule::end>()},
+    {"name", "", "", "Name of the rule, for messages.", field<&Config::IdleRule::name>(), true},
+    {"pause", "", "", "As idle.pause. Empty: another rule decides.", field<&Config::IdleRule::pause>()},
+    {"tenant", "", "", "The rule is for leases of this tenant. Empty: it names a consumer or a tier.",
+     field<&Config::IdleRule::tenant>()},
+    {"tier", "any critical interactive standard batch spot", "",
+     "The rule is for leases of this tier. any: it names a consumer or a tenant.", field<&Config::IdleRule::tier>()},
+    {"warn", "", "", "As idle.warn. Empty: another rule decides.", field<&Config::IdleRule::warn>()},
+};
+
 std::vector<Config::Tenant>& tenants_of_users(Config& c) { return c.tenants.users; }
 std::vector<Config::Tenant>& tenants_of_groups(Config& c) { return c.tenants.groups; }
 
@@ -232,6 +263,8 @@ constexpr Field group_fields[] = {
 
 constexpr List list_table[] = {
     {"events.webhook", "A server that is told of events by HTTP.", "name", webhook_fields, rows<webhooks>()},
+    {"idle.rule", "An idle rule for the leases of one tier, tenant or consumer.", "name", idle_fields,
+     rows<idle_rules>()},
     {"tenants.group",
      "The tenant that leases of a Unix group's members are charged to. The first group that has the user decides.",
      "name", group_fields, rows<tenants_of_groups>()},

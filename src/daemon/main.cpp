@@ -16,6 +16,7 @@
 #include "guard/guard.h"
 #include "http/compatible_service.h"
 #include "http/server.h"
+#include "idle/idle.h"
 #include "proc/pidfd.h"
 #include "stacks/stacks.h"
 #include "store/sqlite_store.h"
@@ -113,6 +114,10 @@ int run(const daemon::Options& options) {
     compatible.emplace(io, engine, *stacks, *one_slot, config.stacks.http_role.word == "admin");
     compatible_server.emplace(io, engine, std::move(*address), compatible->handler());
   }
+  auto idle_rules = daemon::idle_options(config);
+  if (!idle_rules) return refuse(idle_rules.error(), 78);
+  idle::Idle idle(engine, std::move(*idle_rules));
+  if (config.idle.enabled) engine.add(idle);
   auto to_tools = daemon::events_options(config);
   if (!to_tools) return refuse(to_tools.error(), 78);
   events::Outlets outlets(io, engine, std::move(*to_tools));
@@ -121,7 +126,8 @@ int run(const daemon::Options& options) {
                       {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
                                         .enforcer = enforcer ? &*enforcer : nullptr,
                                         .stacks = stacks ? &*stacks : nullptr,
-                                        .events = &outlets},
+                                        .events = &outlets,
+                                        .idle = config.idle.enabled ? &idle : nullptr},
                        .socket_path = places->socket,
                        .socket_mode = 0666,
                        .listener = *listener,

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cstdlib>
 #include <filesystem>
+#include <tuple>
 #include <vector>
 
 namespace sublet::daemon {
@@ -175,6 +176,54 @@ Result<events::Options> events_options(const Config& config) {
                                           each.tier.word, each.format.word, each.secret.text});
     if (!webhook) return webhook.error();
     options.webhooks.push_back(std::move(*webhook));
+  }
+  return options;
+}
+
+namespace {
+
+Result<idle::Rule> idle_rule(const std::string& table, const Text& warn, const Text& pause, const Text& end) {
+  idle::Rule rule;
+  const std::tuple<const char*, const Text&, std::optional<Duration>&> parts[] = {
+      {"warn", warn, rule.warn}, {"pause", pause, rule.pause}, {"end", end, rule.end}};
+  for (const auto& [name, text, into] : parts) {
+    const auto parsed = idle::parse_part(text.text);
+    if (!parsed)
+      return bad_request(fmt::format("{}{}: {}", table, name, parsed.error().detail),
+                         "write a duration such as 10m, or off");
+    into = *parsed;
+  }
+  return rule;
+}
+
+Result<idle::NamedRule> named_idle_rule(const Config::IdleRule& given) {
+  const std::string table = fmt::format("idle.rule '{}'", given.name.text);
+  auto rule = idle_rule(table + ": ", given.warn, given.pause, given.end);
+  if (!rule) return rule.error();
+  using Of = idle::NamedRule::Of;
+  std::vector<idle::NamedRule> named;
+  if (given.tier.word != "any") named.push_back({Of::tier, given.tier.word, *rule});
+  if (!given.tenant.text.empty()) named.push_back({Of::tenant, given.tenant.text, *rule});
+  if (!given.consumer.text.empty()) named.push_back({Of::consumer, given.consumer.text, *rule});
+  if (named.size() != 1)
+    return bad_request(fmt::format("{} names {} of tier, tenant and consumer", table, named.size()),
+                       "name exactly one of them");
+  return named.front();
+}
+
+}  // namespace
+
+Result<idle::Options> idle_options(const Config& config) {
+  idle::Options options;
+  options.always = config.idle.when.word == "always";
+  auto standard = idle_rule("idle.", config.idle.warn, config.idle.pause, config.idle.end);
+  auto sessions = idle_rule("sessions.idle_", {}, config.sessions.idle_pause, config.sessions.idle_end);
+  if (!standard || !sessions) return standard ? sessions.error() : standard.error();
+  options.rules = {*standard, *sessions, {}};
+  for (const Config::IdleRule& given : config.idle.rules) {
+    auto named = named_idle_rule(given);
+    if (!named) return named.error();
+    options.rules.named.push_back(std::move(*named));
   }
   return options;
 }

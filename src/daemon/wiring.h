@@ -10,6 +10,7 @@
 #include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/compatible_server.h"
+#include "idle/idle.h"
 #include "stacks/one_slot.h"
 #include "stacks/stacks.h"
 
@@ -25,6 +26,7 @@ Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
 // An error names the address. Call it only if stacks.http is set.
 Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
+Result<idle::Options> idle_options(const Config& config);      // an error names the key
 Result<events::Options> events_options(const Config& config);  // an error names the key
 guard::Options guard_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);

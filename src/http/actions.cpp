@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actions on a lease: claim, attach, renew, resize, release, pause, resume.
+// Actions on a lease: claim, attach, renew, resize, touch, release, pause, resume.
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "guard/guard.h"
@@ -7,6 +7,7 @@
 #include "http/find_lease.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "idle/idle.h"
 
 #include <fmt/format.h>
 
@@ -29,6 +30,13 @@ int status_after(const core::Fact& asked, const Lease& now) {
 }
 
 using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&, engine::Engine&)>;
+
+// A call of the owner that counts as activity of the lease.
+void note_touch(const core::Fact& fact, const Request& request, const Lease& lease, engine::Engine& engine) {
+  const bool counts = std::holds_alternative<core::Renew>(fact) || std::holds_alternative<core::Resize>(fact) ||
+                      std::holds_alternative<core::Attach>(fact);
+  if (counts && is_owner(request, lease)) engine.touch(lease.id);
+}
 
 using After = std::function<Reply(engine::Answered, LeaseId)>;
 
@@ -58,6 +66,7 @@ Reply act(Call& call, Ask ask, After after = {}) {
           return engine::Answered{status_after(*asked, now), render_lease(now, engine, request.peer, true)};
         });
         if (!answered) return problem(answered.error());
+        if (const Lease* now = engine.find(id)) note_touch(*asked, request, *now, engine);
         if (after) return after(std::move(*answered), id);
         return as_json(std::move(*answered));
       });
@@ -167,6 +176,30 @@ Reply post_renew(Call& call) {
     if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) renew.ttl = std::chrono::seconds(*ttl);
     return core::Fact(renew);
   });
+}
+
+// An idle rule may have paused the lease: then the touch brings it back.
+Reply post_touch(Call& call) {
+  return with_lease(
+      call, call.args[0],
+      [&engine = call.engine, request = call.request, remember = call.remember](const Lease& lease) -> Reply {
+        if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
+        if (auto finished = Body(request.body).finish(); !finished) return problem(finished.error());
+        if (lease.ended())
+          return problem({Code::Stale,
+                          fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
+                          "ask for a new lease"});
+        engine.touch(lease.id);
+        const auto answer = [&](const Lease& now) {
+          const bool waits = idle::Idle::has_paused(now);
+          return engine::Answered{waits ? 202 : 200, render_lease(now, engine, request.peer, true)};
+        };
+        const bool returns = idle::Idle::has_paused(lease) && !lease.parking->resume_requested;
+        auto answered = returns ? engine.request(core::Resume{lease.id}, remember, answer)
+                                : engine.store_rows("answered", remember, answer(lease));
+        if (!answered) return problem(answered.error());
+        return as_json(std::move(*answered));
+      });
 }
 
 Reply post_resize(Call& call) {

@@ -5,6 +5,7 @@
 #include "http/body.h"
 #include "http/message.h"
 #include "http/secrets.h"
+#include "idle/rule.h"
 
 namespace sublet::http {
 
@@ -14,6 +15,7 @@ struct LeaseCall {
   Secret token;
   // Set if a supervised program's keeper asks: the tag, and the number of the start.
   std::optional<std::pair<std::string, std::uint64_t>> program = {};
+  idle::Rule idle = {};   // the lease's own idle rule
   std::string more = {};  // a further field of the answer as JSON, `"name":value`; "" for none
 };
 

@@ -165,11 +165,13 @@ Status check_only_one(const Lease& lease, const Cooperation& how, engine::Engine
 
 Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std::uint64_t generation) {
   engine::Engine& engine = call.engine;
+  const LeaseId touched = is_owner(call.request, lease) ? lease.id : LeaseId{};
   auto answered =
       engine.request(core::Cooperate{lease.id, generation, std::move(how)}, call.remember, [&](const Lease& now) {
         return engine::Answered{200, render(now, engine)};
       });
   if (!answered) return problem(answered.error());
+  if (touched) engine.touch(touched);
   return as_json(answered->status, std::move(answered->body));
 }
 

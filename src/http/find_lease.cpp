@@ -72,6 +72,10 @@ bool has_token(const Request& request, const core::Lease& lease) {
   return !request.lease_token.empty() && store::is_secret(request.lease_token, lease.token);
 }
 
+bool is_owner(const Request& request, const core::Lease& lease) {
+  return request.peer.uid == lease.uid || has_token(request, lease);
+}
+
 Status may_act(const Request& request, const core::Lease& lease) {
   if (request.peer.may_act_for(lease.uid)) return {};
   if (has_token(request, lease)) return {};

@@ -16,6 +16,8 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
 Later ended_lease(engine::Engine& engine, LeaseId id, Error none, std::function<Reply(const core::Lease&)> next);
 
 bool has_token(const Request& request, const core::Lease& lease);
+// True if the caller is the lease's user, or has the lease's token.
+bool is_owner(const Request& request, const core::Lease& lease);
 // Denied unless the caller is the lease's user, an admin, or has the lease's token.
 Status may_act(const Request& request, const core::Lease& lease);
 

@@ -10,6 +10,7 @@
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "idle/idle.h"
 
 #include <fmt/format.h>
 
@@ -110,6 +111,22 @@ Status take_program(Body& body, LeaseCall& asked) {
   return {};
 }
 
+// The lease's own idle rule: seconds without work, 0 for off.
+Status take_idle(Body& body, const Call& call, idle::Rule& rule) {
+  const json* given = body.object("idle");
+  if (given == nullptr) return {};
+  Body parts(*given, "idle.");
+  const auto take = [&parts](std::string_view name) -> std::optional<Duration> {
+    const auto seconds = parts.integer(name, 0, 365LL * 86400);
+    return seconds ? std::optional<Duration>(std::chrono::seconds(*seconds)) : std::nullopt;
+  };
+  rule = {take("warn_seconds"), take("pause_seconds"), take("end_seconds")};
+  if (auto finished = parts.finish(); !finished) return finished;
+  if (!rule.empty() && call.capabilities.idle == nullptr)
+    return unavailable("idle rules are switched off", "set idle.enabled = true and restart the daemon");
+  return {};
+}
+
 Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& engine, Lease& lease) {
   if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) lease.ttl = std::chrono::seconds(*ttl);
   lease.owner.kind = lease.ttl ? core::OwnerKind::token : core::OwnerKind::connection;
@@ -167,6 +184,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
   if (auto taken = take_limits(body, call.engine, {vram.value_or(0)}, lease); !taken) return taken.error();
   if (auto taken = take_program(body, asked); !taken) return taken.error();
+  if (auto taken = take_idle(body, call, asked.idle); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
   lease.vram = {*vram};
@@ -311,6 +329,7 @@ Reply submit(Call& call, LeaseCall asked) {
   auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
     if (guard != nullptr) guard->submitted(peer.uid, asked.program->first, lease);
+    if (call.capabilities.idle != nullptr) call.capabilities.idle->submitted(lease, asked.idle, false);
     const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
     shown = with_field(made, "token", asked.token.text);
     return engine::Answered{status_of(lease), sealed(made, asked.token)};

@@ -27,6 +27,9 @@ class Stacks;
 namespace sublet::events {
 class Outlets;
 }
+namespace sublet::idle {
+class Idle;
+}
 
 namespace sublet::http {
 
@@ -38,6 +41,7 @@ struct Capabilities {
   enforcer::Enforcer* enforcer = nullptr;
   stacks::Stacks* stacks = nullptr;
   events::Outlets* events = nullptr;
+  idle::Idle* idle = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

@@ -122,6 +122,18 @@ void write_blocked(JsonText& out, const std::optional<core::Blocked>& blocked) {
   out.end_array().end_object();
 }
 
+// The work of its program; null while it can do none.
+void write_activity(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
+  const engine::LeaseActivity activity = engine.activity(lease.id);
+  out.key("activity");
+  if (lease.state != core::LeaseState::active || activity.last == Time{}) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().field("state", engine::to_string(activity.state));
+  out.field("since", format_rfc3339(activity.last)).end_object();
+}
+
 void write_asked(JsonText& out, const core::Lease& lease) {
   out.field("consumer", lease.consumer).field("remembered", !lease.nameless);
   maybe_text(out, "tag", lease.tag);
@@ -201,6 +213,8 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
       .field("stop_grace_seconds", whole_seconds(core::stop_grace(lease, engine.rules())));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
   out.field("settling", lease.ended() && live && state.use(lease.id).settling);
+  write_activity(out, lease, engine);
+  out.key("idle").raw(engine.lease_field("idle", lease));
   write_resize(out, lease);
   out.key("queue");
   if (detailed && state.queue().contains(lease.id)) {
@@ -241,6 +255,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"total_bytes", reading.total.count},
           {"driver_reserved_bytes", reading.driver_reserved.count},
           {"used_bytes", reading.used.count},
+          {"busy_percent", reading.busy_percent ? json(*reading.busy_percent) : json(nullptr)},
           {"leased_bytes", device.charged.count},
           {"residue_bytes", device.residues.count},
           {"other_bytes", device.other.count},

@@ -34,6 +34,7 @@ Reply get_why(Call& call);
 Reply post_claim(Call& call);
 Reply post_attach(Call& call);
 Reply post_renew(Call& call);
+Reply post_touch(Call& call);
 Reply post_resize(Call& call);
 Reply post_release(Call& call);
 Reply post_pause(Call& call);

@@ -50,6 +50,7 @@ const Row table[] = {
     {Method::post, "/v1/leases/LEASE/claim", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
     {Method::post, "/v1/leases/LEASE/attach", R"({"pid":OURS})", {403, 403, 403, 409, 401, 403, 403, 403, 403}},
     {Method::post, "/v1/leases/LEASE/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/leases/LEASE/touch", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post,
      "/v1/leases/LEASE/resize",
      R"({"vram_bytes":131072})",

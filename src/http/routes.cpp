@@ -40,6 +40,7 @@ constexpr std::array table{
     Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/renew", Role::user, post_renew, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/leases/{id}/touch", Role::user, post_touch, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/leases/{id}/resize", Role::user, post_resize, true, nullptr, Scope::submit, "",
           Grants::always},
     Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit, "",

@@ -62,6 +62,7 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
           {"container", container_named(container, root)},
           {"device", device.reading.uuid},
           {"used_bytes", use.used ? json(use.used->count) : json(nullptr)},
+          {"busy_percent", use.busy_percent ? json(*use.busy_percent) : json(nullptr)},
           {"lease", use.lease ? json(to_string(use.lease)) : json(nullptr)},
           {"lease_ended", lease_ended(use, engine)},
           {"approval", approval == nullptr ? json(nullptr) : json(approval->id)},
@@ -91,6 +92,18 @@ json counts(const core::State& state) {
     auto& count = by_state[std::string(core::to_string(lease.state))];
     count = count.get<int>() + 1;
   }
+  return by_state;
+}
+
+// Active leases by what their programs do.
+json activities(const engine::Engine& engine) {
+  std::array<int, 3> count{};
+  for (const auto& [id, lease] : engine.state().leases())
+    if (lease.state == core::LeaseState::active) ++count.at(static_cast<std::size_t>(engine.activity(id).state));
+  using State = engine::LeaseActivity::State;
+  json by_state = json::object();
+  for (const State state : {State::busy, State::idle, State::unknown})
+    by_state[std::string(engine::to_string(state))] = count.at(static_cast<std::size_t>(state));
   return by_state;
 }
 
@@ -228,6 +241,7 @@ Reply get_status(Call& call) {
                      {"driver_version", engine.probe().driver_version()}}},
                    {"devices", all_devices(engine)},
                    {"leases", counts(engine.state())},
+                   {"activity", activities(engine)},
                    {"ledger", ledger(engine)},
                    {"unleased_processes", unleased_processes(call)},
                    {"waiting_bytes", engine.state().queue().waiting_bytes().count},

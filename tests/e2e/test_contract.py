@@ -16,7 +16,7 @@ from tests.support.tcp import TcpApi, start_with_tcp
 from tests.support.webhook import webhook
 
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
-ACTIONS = ("claim", "attach", "renew", "resize", "release", "pause", "resume")
+ACTIONS = ("claim", "attach", "renew", "touch", "resize", "release", "pause", "resume")
 BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
 # Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue, draining.
@@ -76,7 +76,7 @@ def good_calls(daemon, place, api):
     assert api.get(lease).status == api.get(lease + "/why").status == 200
     program = daemon.spawn("sleep", "600")
     assert api.post(lease + "/attach", {"pid": program.pid, "owner": False}).status == 200
-    assert api.post(lease + "/renew", {}).status == 200
+    assert api.post(lease + "/renew", {}).status == api.post(lease + "/touch", {}).status == 200
     assert api.post(lease + "/resize", {"vram_bytes": 2 * GIB}).status == 200
     assert api.post("/v1/leases", dict(ASK, dry_run=True)).status == 200
     assert api.post("/v1/free", {"vram_bytes": GIB, "preview": True}).status == 200
@@ -244,8 +244,8 @@ def bad_calls(api, ended, active):
                  "/v1/enforcer/preview?subject=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
-                 f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume", "/v1/preempt",
-                 "/v1/free"):
+                 f"{active}/touch", f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume",
+                 "/v1/preempt", "/v1/free"):
         assert api.post(path, {"no such field": 1}).status in (400, 409) and api.post(path, "{").status == 400
     assert api.post("/v1/leases", dict(ASK, device="gpu9")).status == 404
     assert api.post("/v1/free", {"vram_bytes": GIB, "device": "gpu9"}).status == 404
@@ -360,6 +360,22 @@ def room_that_is_not_there(daemon, api):
     wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
 
 
+def an_idle_lease(daemon, api):
+    """A touch brings back a lease that its idle rule has paused."""
+    quick_checkpoints(daemon)
+    program = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tag", "idle", "--idle-pause", "1s", "--",
+                           "simgpu-load", "--alloc", "64MiB", "--busy", "0", "--seconds", "600")
+    wait_until(lambda: api.get("/v1/leases/idle").body.get("used_bytes"), "it has its memory")
+    waits = f"/v1/leases/{api.post('/v1/leases', dict(ASK, vram_bytes=2 * GIB, tier='batch'))['id']}"
+    wait_until(lambda: api.get("/v1/leases/idle")["state"] == "paused", "it is paused")
+    assert api.post("/v1/leases/idle/touch", {}).status == 202
+    assert api.post(waits + "/release", {}).status == 200
+    wait_until(lambda: api.get("/v1/leases/idle")["state"] == "active", "it is back")
+    program.terminate()
+    program.wait()
+    wait_until(lambda: api.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "the card is empty")
+
+
 def test_every_documented_answer_is_given(daemon, start_daemon, place):
     contract.seen.clear()
     api = daemon.api()
@@ -367,6 +383,7 @@ def test_every_documented_answer_is_given(daemon, start_daemon, place):
     refused_calls(daemon, api)
     room_that_is_not_there(daemon, api)
     a_process_without_a_lease(daemon, api)
+    an_idle_lease(daemon, api)
     ended, active = good_calls(daemon, place, api)
     bad_calls(api, ended, active)
     with FailingStore(daemon, daemon.api()):

@@ -195,6 +195,7 @@ EXPECTED = {
     "nvml-empty": elsewhere("test_faults.py", "test_a_driver_that_fails_grants_nothing_and_forgets_nothing"),
     "nvml-missing-pid": elsewhere("test_driver_faults.py", "test_a_process_missing_from_the_list_stays_charged"),
     "nvml-late": elsewhere("test_driver_faults.py", "test_old_figures_never_free_a_byte"),
+    "nvml-no-utilization": elsewhere("test_idle.py", "test_without_utilization_every_lease_counts_as_busy"),
     "nvml-wrong-namespace": elsewhere("test_driver_faults.py", "test_pids_of_another_namespace_end_nobody"),
 }
 PLAYED = [fault for fault, expected in EXPECTED.items() if callable(expected)]

@@ -80,6 +80,11 @@ def renew(scene):
     return scene.lease() + "/renew", {"ttl_seconds": 900}, {"ttl_seconds": 901}
 
 
+@of("POST /v1/leases/{id}/touch")
+def touch(scene):
+    return scene.lease() + "/touch", {}, None
+
+
 @of("POST /v1/leases/{id}/resize")
 def resize(scene):
     return scene.lease() + "/resize", {"vram_bytes": 2 * GIB}, {"vram_bytes": GIB}

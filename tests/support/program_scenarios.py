@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of supervised programs and ceilings, for tests that interrupt the daemon at each step."""
+"""Scenarios of supervised programs, ceilings and idle rules, for tests that interrupt the daemon at each step."""
 from tests.support.scenarios import scenario
 from tests.support.sublet import GIB, MIB, wait_until
 
@@ -70,3 +70,10 @@ def over_limit(client):
                                          memory_bytes=GIB))
     reaches(client, "leak", "failed")
     assert program(client, "leak")["end_reason"] == "over_limit"
+
+
+@scenario("idle_warned")
+def warned_of_idleness(client):
+    lease = client.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "idle": {"warn_seconds": 1}})["id"]
+    wait_until(lambda: "idle_warned" in [reason["code"] for reason in
+                                         client.get(f"/v1/leases/{lease}/why")["reasons"]], "it is warned")

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "idle/idle.h"
+
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "core/format.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sublet::idle {
+namespace {
+
+using Activity = engine::LeaseActivity::State;
+
+// A lease whose pause was refused is not tried again before this time.
+constexpr Duration try_again_after = std::chrono::minutes(1);
+// A rule that is due needs a new reading. Without one, it is asked for again after this time.
+constexpr Duration ask_again_after = std::chrono::seconds(1);
+// Idle leases are paused for the first of those that wait.
+constexpr std::size_t most_waiters = 100;
+
+core::ReasonArgs limits(const InForce& rule, bool always, std::string rule_text) {
+  const auto set = [](const Part& part) { return part.after > Duration{} ? std::optional(part.after) : std::nullopt; };
+  core::ReasonArgs args = core::args("pause", set(rule.pause));
+  args.add("waiting", !always);
+  args.add("end", set(rule.end));
+  args.add("rule", std::move(rule_text));
+  return args;
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- rules of leases
+
+void Idle::submitted(const core::Lease& lease, const Rule& own, bool session) {
+  const OwnRule rule{own, session};
+  if (rule == OwnRule{}) return;
+  own_[lease.id] = rule;
+  dirty_.insert(lease.id);
+}
+
+InForce Idle::rule_of(const core::Lease& lease) const {
+  const auto own = own_.find(lease.id);
+  return resolve(options_.rules, lease, own == own_.end() ? OwnRule() : own->second);
+}
+
+bool Idle::has_paused(const core::Lease& lease) {
+  return lease.parking && lease.parking->cause.kind == core::PauseCauseKind::idle &&
+         (lease.state == core::LeaseState::paused || lease.state == core::LeaseState::pausing);
+}
+
+void Idle::loaded(const store::Loaded& rows, Time) {
+  own_.clear();
+  dirty_.clear();
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind != row_kind) continue;
+    const auto id = parse_number<std::uint64_t>(row.key);
+    const auto own = own_rule_from_row(row);
+    if (id && own) own_[LeaseId{*id}] = *own;
+    else log::error("{}", own ? "an idle rule is stored for no lease" : own.error().detail);
+  }
+}
+
+void Idle::decided(const core::Plan& plan, Time) {
+  for (const core::Lease& lease : plan.changed) {
+    if (!lease.ended()) continue;
+    if (own_.erase(lease.id) > 0) dirty_.insert(lease.id);
+    for (auto* known : {&warned_, &ending_, &refused_}) known->erase(lease.id);
+    why_not_.erase(lease.id);
+  }
+}
+
+engine::Rows Idle::take_rows() {
+  engine::Rows rows;
+  for (const LeaseId id : std::exchange(dirty_, {})) {
+    const auto own = own_.find(id);
+    rows.rows.push_back(to_row(id, own == own_.end() ? OwnRule() : own->second));
+  }
+  return rows;
+}
+
+// -------------------------------------------------------------------------------- the rules at work
+
+std::optional<Idle::Quiet> Idle::quiet(const core::Lease& lease, Time now) const {
+  const bool paused_by_rule = lease.state == core::LeaseState::paused && has_paused(lease);
+  if (lease.state != core::LeaseState::active && !paused_by_rule) return std::nullopt;
+  if (lease.stop_requested || (lease.parking && (lease.parking->then_stop || lease.parking->resume_requested)))
+    return std::nullopt;
+  engine::LeaseActivity activity = engine_.activity(lease.id);
+  // It was paused before the daemon began: the idle time begins again.
+  if (paused_by_rule && activity.last == Time{})
+    activity.last = std::max(lease.parking->since, engine_.undisturbed_since());
+  if (activity.last == Time{} || (!paused_by_rule && activity.state != Activity::idle)) return std::nullopt;
+  const InForce rule = rule_of(lease);
+  if (rule.is_nothing()) return std::nullopt;
+  return Quiet{lease, rule, activity.last, now - activity.last};
+}
+
+void Idle::note_next(const Quiet& quiet) {
+  for (const Part& part : {quiet.rule.warn, quiet.rule.pause, quiet.rule.end})
+    if (part.after > quiet.idle) next_ = std::min(next_, quiet.last + part.after);
+}
+
+Time Idle::due(Time now) {
+  if (std::exchange(fresh_, false)) look(now);
+  if (next_ <= now) {
+    next_ = now + ask_again_after;
+    engine_.take_snapshot();
+  }
+  return next_;
+}
+
+void Idle::look(Time now) {
+  next_ = Time::never();
+  if (own_.empty() && options_.rules.named.empty() && options_.rules.standard.is_off()) return;
+  const auto is_due = [](const Part& part, const Quiet& quiet) {
+    return part.after > Duration{} && part.after <= quiet.idle;
+  };
+  std::vector<LeaseId> to_end;
+  std::vector<LeaseId> to_warn;
+  std::vector<Candidate> candidates;
+  for (const auto& [id, lease] : engine_.state().leases()) {
+    const auto its = quiet(lease, now);
+    if (!its) continue;
+    note_next(*its);
+    const auto warned = warned_.find(id);
+    if (is_due(its->rule.end, *its)) to_end.push_back(id);
+    else if (is_due(its->rule.warn, *its) && (warned == warned_.end() || warned->second != its->last))
+      to_warn.push_back(id);
+    const auto refused = refused_.find(id);
+    const bool may_try = refused == refused_.end() || now - refused->second >= try_again_after;
+    if (is_due(its->rule.pause, *its) && !is_due(its->rule.end, *its) && may_try &&
+        lease.state == core::LeaseState::active && lease.pausable != core::Pausable::no)
+      candidates.push_back(candidate(*its));
+  }
+  // Each decision may change other leases, so that each lease is looked at again.
+  const auto again = [&](LeaseId id) {
+    const core::Lease* lease = engine_.state().find(id);
+    return lease == nullptr ? std::nullopt : quiet(*lease, now);
+  };
+  for (const LeaseId id : to_warn)
+    if (const auto its = again(id)) warn(*its);
+  for (const LeaseId id : to_end)
+    if (const auto its = again(id)) end(*its);
+  if (candidates.empty()) return;
+  const auto choices =
+      options_.always ? choose_always(candidates, taken()) : choose(candidates, waiters(), free(now), taken());
+  for (const Choice& choice : choices)
+    if (const auto its = again(choice.pause)) pause(*its, choice.waiter, now);
+}
+
+void Idle::warn(const Quiet& quiet) {
+  const core::Lease& lease = quiet.lease;
+  warned_[lease.id] = quiet.last;
+  log::warn({.lease = lease.id}, "{} has done nothing for {}", core::name_of(lease), format_duration(quiet.idle));
+  core::ReasonArgs args = core::args("devices", core::device_names(engine_.state(), lease.devices), "idle", quiet.idle);
+  args.add(limits(quiet.rule, options_.always, rule_text(quiet.rule.warn.source, lease)));
+  (void)engine_.decide(core::Remark{lease.id, core::ReasonKind::idle_warned, std::move(args)});
+}
+
+void Idle::end(const Quiet& quiet) {
+  const core::Lease& lease = quiet.lease;
+  const LeaseId id = lease.id;
+  const auto known = ending_.find(id);
+  if (known != ending_.end() && known->second == quiet.last) return;
+  ending_[id] = quiet.last;
+  const std::string rule = rule_text(quiet.rule.end.source, lease);
+  const std::string why = fmt::format("its program has done nothing for {}, and its idle rule allows {} ({})",
+                                      format_duration(quiet.idle), format_duration(quiet.rule.end.after), rule);
+  log::warn({.lease = id}, "{} is ended: {}", core::name_of(lease), why);
+  if (options_.end_session && options_.end_session(id, why)) return;
+  if (lease.state == core::LeaseState::active) {
+    core::End end{.lease = id, .why = core::EndReason::expired, .kind = core::ReasonKind::idle_ended};
+    end.args = core::args("idle", quiet.idle, "limit", quiet.rule.end.after, "rule", rule);
+    if (const auto done = engine_.decide(end); !done) log::error("{}", done.error().detail);
+    return;
+  }
+  // A paused program is resumed first, so that it can save its work.
+  core::ReasonArgs args = core::args("devices", core::device_names(engine_.state(), lease.devices), "idle", quiet.idle);
+  args.add("ending", true);
+  args.add("rule", rule);
+  (void)engine_.decide(core::Remark{id, core::ReasonKind::idle_warned, std::move(args)});
+  const core::Release release{.lease = id, .stop = true, .asked_by = lease.uid};
+  if (const auto done = engine_.decide(release); !done) log::error("{}", done.error().detail);
+}
+
+void Idle::pause(const Quiet& quiet, LeaseId waiter, Time now) {
+  const core::Lease& lease = quiet.lease;
+  const LeaseId id = lease.id;
+  const core::Lease* waits = engine_.state().find(waiter);
+  core::ReasonArgs args = core::args("idle", quiet.idle);
+  if (waits != nullptr) args.add("preemptor", core::name_of(*waits));
+  const core::PauseCause cause{core::PauseCauseKind::idle, {}, std::move(args)};
+  const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)});
+  if (done) {
+    refused_.erase(id);
+    why_not_.erase(id);
+    return;
+  }
+  refused_[id] = now;
+  why_not_[id] = done.error().detail;
+  log::warn({.lease = id}, "it has done nothing for {} and cannot be paused: {}", format_duration(quiet.idle),
+            done.error().detail);
+}
+
+Candidate Idle::candidate(const Quiet& quiet) const {
+  Candidate candidate{quiet.lease.id, quiet.idle, {}};
+  for (const std::string& device : quiet.lease.devices)
+    candidate.frees[device] = engine_.state().charged(quiet.lease, device);
+  return candidate;
+}
+
+std::vector<Waiter> Idle::waiters() const {
+  const core::State& state = engine_.state();
+  std::vector<Waiter> all;
+  for (const LeaseId id : state.queue().in_order(most_waiters)) {
+    const core::Lease& lease = *state.find(id);
+    Waiter waiter{id, lease.device_count, {}};
+    if (lease.waits_in_place()) {
+      waiter.devices = static_cast<int>(lease.devices.size());
+      for (const std::string& device : lease.devices) waiter.needs[device] = state.need(lease, device);
+    } else {
+      for (const auto& [uuid, device] : state.devices())
+        if (lease.wanted_device.empty() || lease.wanted_device == uuid) waiter.needs[uuid] = state.need(lease, uuid);
+    }
+    all.push_back(std::move(waiter));
+  }
+  return all;
+}
+
+std::map<std::string, Bytes> Idle::free(Time now) const {
+  std::map<std::string, Bytes> free;
+  for (const auto& [uuid, device] : engine_.state().devices())
+    if (engine_.state().known(device, engine_.rules(), now))
+      free[uuid] = engine_.state().effective_free(device, engine_.rules(), now);
+  return free;
+}
+
+// Devices on which the core moves memory now, or prepares it.
+std::set<std::string> Idle::taken() const {
+  const core::State& state = engine_.state();
+  std::set<std::string> taken;
+  for (const auto& [uuid, device] : state.devices())
+    if (device.pausing > 0 || state.plan_on(uuid) != nullptr) taken.insert(uuid);
+  for (const LeaseId id : state.away()) {
+    const core::Lease* lease = state.find(id);
+    if (lease != nullptr && lease->state == core::LeaseState::resuming)
+      taken.insert(lease->devices.begin(), lease->devices.end());
+  }
+  return taken;
+}
+
+// -------------------------------------------------------------------------------- shown
+
+std::string Idle::lease_field(std::string_view name, const core::Lease& lease) const {
+  if (name != "idle" || lease.ended()) return {};
+  const InForce rule = rule_of(lease);
+  if (rule.is_nothing()) return {};
+  JsonText out;
+  out.begin_object();
+  const std::array<std::pair<const char*, Part>, 3> parts{
+      {{"warn", rule.warn}, {"pause", rule.pause}, {"end", rule.end}}};
+  for (const auto& [word, part] : parts) {
+    const auto seconds = part.after / std::chrono::seconds(1);
+    out.field(fmt::format("{}_seconds", word), part.after > Duration{} ? std::optional(seconds) : std::nullopt);
+    out.field(fmt::format("{}_from", word), to_string(part.source));
+  }
+  const auto why_not = why_not_.find(lease.id);
+  out.key("problem");
+  if (why_not != why_not_.end()) out.value(why_not->second);
+  else if (rule.pause.after > Duration{} && lease.pausable == core::Pausable::no)
+    out.value("the lease is never paused (--pausable no)");
+  else out.value(nullptr);
+  return out.end_object().take();
+}
+
+}  // namespace sublet::idle

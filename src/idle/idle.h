@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capability idle: leases whose programs do nothing are told, paused or ended by rules. Belongs to the loop thread.
+#pragma once
+
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "idle/choose.h"
+#include "idle/rule.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace sublet::idle {
+
+struct Options {
+  Rules rules;
+  bool always = false;  // idle.when = "always": idle leases are paused although nobody waits
+  // Ends the session of this lease, with the reason as a sentence. False: the lease is of no session.
+  std::function<bool(LeaseId, std::string)> end_session = {};
+};
+
+class Idle final : public engine::Capability {
+ public:
+  // Keeps a reference. Call engine.add() with it.
+  Idle(engine::Engine& engine, Options options) : engine_(engine), options_(std::move(options)) {}
+
+  // The daemon connects the sessions, which are made later.
+  void set_end_session(std::function<bool(LeaseId, std::string)> end) { options_.end_session = std::move(end); }
+
+  // A new lease has this rule of its own. Call it before the lease is stored.
+  void submitted(const core::Lease& lease, const Rule& own, bool session);
+
+  InForce rule_of(const core::Lease& lease) const;
+  // True if an idle rule has paused it: a touch by its owner brings it back.
+  static bool has_paused(const core::Lease& lease);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan& plan, Time now) override;
+  engine::Rows take_rows() override;
+  void committed(std::uint64_t) override {}
+  void measured(Time) override { fresh_ = true; }
+  Time due(Time now) override;
+  // "idle": the rule in force as a JSON object; "null" if there is none.
+  std::string lease_field(std::string_view name, const core::Lease& lease) const override;
+
+ private:
+  // A lease that does nothing now.
+  struct Quiet {
+    const core::Lease& lease;
+    InForce rule;
+    Time last;        // when it last did something
+    Duration idle{};  // for how long it has done nothing
+  };
+  std::optional<Quiet> quiet(const core::Lease& lease, Time now) const;
+  void look(Time now);
+  void note_next(const Quiet& quiet);
+  void warn(const Quiet& quiet);
+  void end(const Quiet& quiet);
+  void pause(const Quiet& quiet, LeaseId waiter, Time now);
+  Candidate candidate(const Quiet& quiet) const;
+  std::vector<Waiter> waiters() const;
+  std::map<std::string, Bytes> free(Time now) const;
+  std::set<std::string> taken() const;
+
+  engine::Engine& engine_;
+  Options options_;
+  std::map<LeaseId, OwnRule> own_;
+  std::set<LeaseId> dirty_;                 // own rules that are not stored yet
+  std::map<LeaseId, Time> warned_;          // by lease: the last activity before the warning
+  std::map<LeaseId, Time> ending_;          // by lease: the last activity before its end was ordered
+  std::map<LeaseId, Time> refused_;         // by lease: when its pause was last refused
+  std::map<LeaseId, std::string> why_not_;  // why its pause was refused
+  bool fresh_ = false;                      // there is a reading that was not looked at
+  Time next_ = Time::never();               // when the next part of a rule is due
+};
+
+}  // namespace sublet::idle
