@@ -54,6 +54,8 @@ bool Idle::has_paused(const core::Lease& lease) {
 void Idle::loaded(const store::Loaded& rows, Time) {
   own_.clear();
   dirty_.clear();
+  for (auto* known : {&warned_, &ending_, &refused_}) known->clear();  // the orders may be lost with the store
+  why_not_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
     const auto id = parse_number<std::uint64_t>(row.key);
