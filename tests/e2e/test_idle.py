@@ -230,6 +230,19 @@ def test_the_nearest_rule_wins_and_outlives_the_daemon(start_daemon, fields, rul
         assert store.execute("select count(*) from capability_rows where kind = 'idle'").fetchone() == (0,)
 
 
+def test_each_start_of_a_supervised_program_has_its_rule(daemon):
+    daemon.cli("run", "--detach", "--tag", "job", "--vram", "64MiB", "--idle-end", "1h", "--", "sleep", "600", check=0)
+
+    def started(starts):
+        program = daemon.get("/v1/programs/job")
+        return program["state"] == "running" and program["starts"] == starts and program["lease"]
+
+    first = wait_until(lambda: started(1), "it runs")
+    daemon.cli("restart", "job", check=0)
+    again = wait_until(lambda: started(2), "it runs again")
+    assert first != again and parts(lease_of(daemon, again)["idle"])[2] == (3600, "lease")
+
+
 def test_by_default_there_is_no_rule(daemon):
     lease = daemon.api().post("/v1/leases", HOLD)
     assert lease["idle"] is None
