@@ -150,6 +150,17 @@ def test_a_pinned_lease_is_not_paused_and_why_says_so(start_daemon):
     assert "pause after 1 s (lease)" in daemon.cli("why", pinned, check=0).stdout
 
 
+def test_a_pause_that_is_refused_is_told_as_a_problem(start_daemon):
+    daemon = start(start_daemon, '[idle]\nwhen = "always"\n')
+    program = daemon.spawn("simgpu-load", "--alloc", "256MiB", "--busy", "0", "--seconds", "600")
+    lease = daemon.api().post("/v1/leases", dict(HOLD, idle={"pause_seconds": 1}))["id"]
+    attach = {"pid": program.pid, "owner": False}
+    wait_until(lambda: daemon.api().post(f"/v1/leases/{lease}/attach", attach).status == 200, "it is attached")
+    wait_until(lambda: lease_of(daemon, lease)["idle"]["problem"], "its pause is refused")
+    assert lease_of(daemon, lease)["state"] == "active" and program.poll() is None
+    assert lease_of(daemon, lease)["idle"]["problem"] in daemon.cli("why", lease, check=0).stdout
+
+
 # -------------------------------------------------------------------------------- warning and end
 
 def test_the_owner_is_warned_once_until_the_next_activity(start_daemon):
