@@ -10,6 +10,7 @@
 #include "guard/guard.h"
 #include "http/routes.h"
 #include "http/session.h"
+#include "sessions/sessions.h"
 #include "stacks/stacks.h"
 #include "store/memory_store.h"
 
@@ -183,6 +184,8 @@ std::string answer_to(std::string_view input) {
   NoProcesses processes;
   enforcer::Enforcer enforcer(engine, processes, {});
   engine.add(enforcer);
+  sessions::Sessions sessions(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
+  engine.add(sessions);
   OneStack worker(io);
   stacks::Stacks stacks(engine, worker, {});
   engine.add(stacks);
@@ -201,20 +204,21 @@ std::string answer_to(std::string_view input) {
   const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
   const std::function<engine::Peer(int)> peer_of = [&peer](int) { return peer; };
   bool ended = false;
-  asio::co_spawn(io,
-                 http::run_session(std::move(socket), {.engine = engine,
-                                                       .peer = peer,
-                                                       .id = 1,
-                                                       .usage = usages.of(peer.uid),
-                                                       .limits = limits,
-                                                       .usages = usages,
-                                                       .role_of = role_of,
-                                                       .peer_of = peer_of,
-                                                       .capabilities = {&guard, &enforcer, &stacks, &outlets}}),
-                 [&ended](const std::exception_ptr& failure) {
-                   ended = true;
-                   if (failure) std::rethrow_exception(failure);
-                 });
+  asio::co_spawn(
+      io,
+      http::run_session(std::move(socket), {.engine = engine,
+                                            .peer = peer,
+                                            .id = 1,
+                                            .usage = usages.of(peer.uid),
+                                            .limits = limits,
+                                            .usages = usages,
+                                            .role_of = role_of,
+                                            .peer_of = peer_of,
+                                            .capabilities = {&guard, &enforcer, &stacks, &sessions, &outlets}}),
+      [&ended](const std::exception_ptr& failure) {
+        ended = true;
+        if (failure) std::rethrow_exception(failure);
+      });
   (void)!::write(ends[1], input.data(), input.size());
   ::shutdown(ends[1], SHUT_WR);
   std::string output;

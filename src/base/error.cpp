@@ -29,6 +29,9 @@ std::string_view to_string(Code code) {
     case Code::Unkillable: return "Unkillable";
     case Code::InUse: return "InUse";
     case Code::Stale: return "Stale";
+    case Code::LeaseExpired: return "LeaseExpired";
+    case Code::Disconnected: return "Disconnected";
+    case Code::Overcommit: return "Overcommit";
     case Code::NotFound: return "NotFound";
     case Code::Denied: return "Denied";
     case Code::BadRequest: return "BadRequest";

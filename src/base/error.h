@@ -31,7 +31,10 @@ enum class Code {
   Unverified,  // the GPU's readings are unknown, stale or implausible
   Unkillable,
   InUse,
-  Stale,  // an old generation, or a state that does not allow the call
+  Stale,         // an old generation, or a state that does not allow the call
+  LeaseExpired,  // the session has ended: idle, out of time, or on request
+  Disconnected,  // the session has ended with its program, or its program was lost
+  Overcommit,    // the session has ended because its program used too much memory
   NotFound,
   Denied,
   BadRequest,

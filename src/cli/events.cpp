@@ -56,6 +56,9 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
   } else if (event.type == "stack") {
     what = paint(fmt::format("stack {} {}", text_at(body, "stack"), text_at(body, "state")), Paint::bold, look);
     text = text_at(body, "text");
+  } else if (event.type == "session") {
+    what = paint(fmt::format("{} {}", text_at(body, "id"), text_at(body, "state")), Paint::bold, look);
+    text = text_at(body, "why");
   } else if (event.type == "verdict") {
     what = paint(fmt::format("verdict {} {}", number_at(body, "verdict").value_or(0), text_at(body, "stage")),
                  Paint::yellow, look);
@@ -164,10 +167,11 @@ Action add_events(Command command, Common& common) {
       .type("ID")
       .offers({Offer::Of::words, {"0"}});
   command
-      .option("--type", flags->type,
-              "Only events of these types, separated by commas: lease, device, warning, verdict, stack, daemon")
+      .option(
+          "--type", flags->type,
+          "Only events of these types, separated by commas: lease, device, warning, verdict, stack, session, daemon")
       .type("TYPES")
-      .one_of({"lease", "device", "warning", "verdict", "stack", "daemon"}, true);
+      .one_of({"lease", "device", "warning", "verdict", "stack", "session", "daemon"}, true);
   command.option("--test-target", flags->test_target, "Send a test event to Redis (redis) or to this webhook")
       .not_empty()
       .type("NAME");

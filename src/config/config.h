@@ -126,6 +126,7 @@ struct Config {
     std::int64_t waiters = 1024;
     std::int64_t events = 20'000;
     std::int64_t leases = 2000;
+    std::int64_t sessions = 100;
     Bytes body = 64 * KiB;
     std::int64_t depth = 16;
     Duration header_time = std::chrono::seconds(10);
@@ -148,6 +149,11 @@ struct Config {
     Duration reserve_after = std::chrono::minutes(5);  // 0: never
   } queue;
   struct Sessions {
+    bool enabled = true;
+    Duration ttl = std::chrono::hours(1);
+    Duration max_continuous = std::chrono::minutes(30);
+    Duration keep_parked = std::chrono::hours(1);
+    Duration checkpoint_timeout = std::chrono::minutes(5);
     Text idle_pause{"10m"}, idle_end{"1h"};  // a duration or "off"
   } sessions;
   struct Stacks {

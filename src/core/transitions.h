@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 36> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 41> within_transitions{
+inline constexpr std::array<std::string_view, 42> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -62,6 +62,7 @@ inline constexpr std::array<std::string_view, 41> within_transitions{
     "verdict_changed",      // the record about a process without a lease
     "enforcement_changed",  // an approval or a policy
     "stack_changed",        // a stack: its use or its settings
+    "session_changed",      // a session: its request or its progress
     "answered"};            // a call without changes, remembered for its repetition
 
 // A later batch of a plan that grants to thousands of leases (core/commit_batches.h).

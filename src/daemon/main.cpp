@@ -18,6 +18,7 @@
 #include "http/server.h"
 #include "idle/idle.h"
 #include "proc/pidfd.h"
+#include "sessions/sessions.h"
 #include "stacks/stacks.h"
 #include "store/sqlite_store.h"
 
@@ -90,6 +91,8 @@ int run(const daemon::Options& options) {
   engine::Engine engine(io, store, std::move(machine), std::move(wiring));
   guard::Guard guard(engine, keepers, daemon::guard_options(config, *places));
   if (config.guard.enabled) engine.add(guard);
+  sessions::Sessions sessions(engine, keepers, daemon::sessions_options(config, *places));
+  if (config.sessions.enabled) engine.add(sessions);
   std::optional<enforcer::Enforcer> enforcer;
   if (config.enforcer.enabled && unleased != nullptr) {
     enforcer.emplace(engine, *unleased, daemon::enforcer_options(config));
@@ -118,6 +121,8 @@ int run(const daemon::Options& options) {
   if (!idle_rules) return refuse(idle_rules.error(), 78);
   idle::Idle idle(engine, std::move(*idle_rules));
   if (config.idle.enabled) engine.add(idle);
+  if (config.sessions.enabled)
+    idle.set_end_session([&sessions](LeaseId lease, const std::string& why) { return sessions.end_idle(lease, why); });
   auto to_tools = daemon::events_options(config);
   if (!to_tools) return refuse(to_tools.error(), 78);
   events::Outlets outlets(io, engine, std::move(*to_tools));
@@ -126,6 +131,7 @@ int run(const daemon::Options& options) {
                       {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
                                         .enforcer = enforcer ? &*enforcer : nullptr,
                                         .stacks = stacks ? &*stacks : nullptr,
+                                        .sessions = config.sessions.enabled ? &sessions : nullptr,
                                         .events = &outlets,
                                         .idle = config.idle.enabled ? &idle : nullptr},
                        .socket_path = places->socket,

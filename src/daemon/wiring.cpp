@@ -93,6 +93,18 @@ guard::Options guard_options(const Config& config, const Places& places) {
           .ceiling_for_all = config.guard.ceiling.word == "lease"};
 }
 
+sessions::Options sessions_options(const Config& config, const Places& places) {
+  return {.host = "unix://" + places.socket,
+          .log_dir = places.log_dir,
+          .log_max_size = config.guard.log_max_size,
+          .log_keep = static_cast<int>(config.guard.log_keep),
+          .most_sessions = static_cast<std::size_t>(config.limits.sessions),
+          .ttl = config.sessions.ttl,
+          .max_continuous = config.sessions.max_continuous,
+          .keep_parked = config.sessions.keep_parked,
+          .checkpoint_timeout = config.sessions.checkpoint_timeout};
+}
+
 enforcer::Options enforcer_options(const Config& config) {
   return {.policy = enforcer::parse_policy(config.enforcer.policy.word).value_or(enforcer::Policy::observe),
           .interval = config.enforcer.interval,

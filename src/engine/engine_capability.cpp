@@ -87,9 +87,12 @@ void Engine::run_capabilities() {
   Time next = Time::never();
   for (Capability* capability : capabilities_) next = std::min(next, capability->due(notice()));
   if (Rows rows = take_rows(); !rows.empty()) {
-    const bool of_stack = std::ranges::any_of(rows.rows, [](const auto& row) { return row.kind == "stack"; });
+    const auto has = [&](std::string_view kind) {
+      return std::ranges::any_of(rows.rows, [&](const auto& row) { return row.kind == kind; });
+    };
     const auto* transition = !rows.programs.empty() ? "program_changed"
-                             : of_stack             ? "stack_changed"
+                             : has("session")       ? "session_changed"
+                             : has("stack")         ? "stack_changed"
                                                     : "verdict_changed";
     write_rows(transition, std::move(rows), {}, {});
   }

@@ -28,6 +28,7 @@ std::string subject(const Event& event) {
   if (event.type == "warning") return fmt::format("warning {} {}", word(data, "code"), word(data, "state"));
   if (event.type == "daemon") return fmt::format("subletd {}", word(data, "state"));
   if (event.type == "gap") return fmt::format("{} events were lost", data.value("missed", 0));
+  if (event.type == "session") return fmt::format("{} {}", word(data, "id"), word(data, "state"));
   if (event.type == "stack") return fmt::format("stack {} {}", word(data, "stack"), word(data, "state"));
   if (event.type == "verdict") return fmt::format("verdict {} {}", data.value("verdict", 0), word(data, "stage"));
   return event.type;
@@ -77,7 +78,7 @@ std::string signature(const std::string& key, const std::string& body) {
 }  // namespace
 
 std::string sentence(const Event& event) {
-  std::string text = word(event.data, "text");
+  std::string text = word(event.data, event.type == "session" ? "why" : "text");
   if (text.empty()) text = word(event.data, "problem");
   std::string line = subject(event) + (text.empty() ? "" : ": " + text);
   if (event.type == "lease") {

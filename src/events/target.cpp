@@ -13,7 +13,8 @@
 namespace sublet::events {
 namespace {
 
-constexpr std::array<std::string_view, 6> known_types{"lease", "device", "warning", "verdict", "stack", "daemon"};
+constexpr std::array<std::string_view, 7> known_types{"lease", "device",  "warning", "verdict",
+                                                      "stack", "session", "daemon"};
 
 // Takes "HOST", "HOST:PORT" or "[v6]:PORT".
 Status take_host(std::string_view text, Address& into) {

@@ -4,6 +4,7 @@
 
 #include "engine/capability.h"
 #include "engine/engine.h"
+#include "engine/keeper_ordering.h"
 #include "engine/keepers.h"
 #include "guard/ceilings.h"
 #include "guard/forgotten_logs.h"
@@ -96,13 +97,6 @@ class Guard final : public engine::Capability {
 
  private:
   using Key = std::pair<std::uint32_t, std::string>;
-  // A start until its lease is there; forgotten at a restart of the daemon.
-  struct Ordering {
-    std::uint64_t start = 0;  // number of the start; an earlier one's is void
-    std::uint64_t after = 0;  // batch that must be durable before the keeper is ordered; 0: not known yet
-    bool ordered = false;
-    ProcessRef keeper{};  // once it is known
-  };
 
   Program* mutable_program(const Program& program);
   void changed(const Program& program);
@@ -127,9 +121,9 @@ class Guard final : public engine::Capability {
   engine::Keepers& keepers_;
   Options options_;
   std::map<Key, Program> programs_;
-  std::map<LeaseId, Key> by_lease_;  // the newest lease of each program that is up
-  std::map<Key, Ordering> orderings_;
-  LogNumbers removed_logs_;          // of programs that were removed, and may have a keeper
+  std::map<LeaseId, Key> by_lease_;                  // the newest lease of each program that is up
+  std::map<Key, engine::KeeperOrdering> orderings_;  // starts until their leases are there; forgotten at a restart
+  LogNumbers removed_logs_;                          // of programs that were removed, and may have a keeper
   bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
   Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
   std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output

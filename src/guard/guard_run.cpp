@@ -125,10 +125,7 @@ engine::Rows Guard::take_rows() {
 }
 
 void Guard::committed(std::uint64_t sequence) {
-  const auto waits = [sequence](const auto& entry) {
-    const Ordering& ordering = entry.second;
-    return !ordering.ordered && ordering.after != 0 && ordering.after <= sequence;
-  };
+  const auto waits = [sequence](const auto& entry) { return entry.second.waits_for(sequence); };
   if (std::ranges::any_of(orderings_, waits)) engine_.wake_capabilities();
 }
 
@@ -202,22 +199,19 @@ void Guard::keep_memory(const Program& program) {
 
 Time Guard::start_keeper(Program& program, Time now) {
   const Key key{program.uid, program.tag};
-  Ordering& ordering = orderings_[key];
-  if (ordering.start != program.progress.start) ordering = {.start = program.progress.start};
-  if (ordering.ordered) {
-    if (!ordering.keeper || engine_.programs().lives(ordering.keeper)) return now + look_for_keeper;
-    ended(program, {core::EndReason::failed, {}, false, "its keeper ended before it asked for a lease"}, now);
-    engine_.wake_capabilities();
-    return Time::never();
+  const bool is_stored = !dirty_.contains(key);
+  using Step = engine::OrderStep;
+  switch (engine::next_order_step(orderings_[key], program.progress.start, is_stored, engine_, keepers_)) {
+    case Step::starts:
+    case Step::away: return now + look_for_keeper;
+    case Step::lost:
+      ended(program, {core::EndReason::failed, {}, false, "its keeper ended before it asked for a lease"}, now);
+      engine_.wake_capabilities();
+      return Time::never();
+    case Step::not_stored: engine_.wake_capabilities(); return Time::never();
+    case Step::not_durable: return Time::never();  // committed() calls again
+    case Step::order: break;
   }
-  if (!keepers_.ready()) return now + look_for_keeper;
-  if (dirty_.contains(key)) {  // not handed to the store yet
-    engine_.wake_capabilities();
-    return Time::never();
-  }
-  if (ordering.after == 0) ordering.after = engine_.intended();
-  if (!engine_.is_durable(ordering.after)) return Time::never();  // committed() calls again
-  ordering.ordered = true;
   const std::uint64_t start = program.progress.start;
   keepers_.start(order(program, document(program)), [this, key, start](const Result<ProcessRef>& started) {
     const auto found = programs_.find(key);

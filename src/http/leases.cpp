@@ -10,6 +10,7 @@
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "http/starter.h"
 #include "idle/idle.h"
 
 #include <fmt/format.h>
@@ -111,6 +112,19 @@ Status take_program(Body& body, LeaseCall& asked) {
   return {};
 }
 
+// The keeper of a session asks for the lease of a start.
+Status take_session(Body& body, LeaseCall& asked) {
+  const json* given = body.object("session");
+  if (given == nullptr) return {};
+  Body session(*given, "session.");
+  const auto number = sessions::parse_id(session.text("id").value_or(""));
+  const auto start = session.integer("start", 1, INT64_MAX);
+  if (auto finished = session.finish(); !finished) return finished;
+  if (!number || !start) return bad_request("session has no id or no start", "give both, or leave session out");
+  asked.session = {*number, static_cast<std::uint64_t>(*start)};
+  return {};
+}
+
 // The lease's own idle rule: seconds without work, 0 for off.
 Status take_idle(Body& body, const Call& call, idle::Rule& rule) {
   const json* given = body.object("idle");
@@ -184,6 +198,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
   if (auto taken = take_limits(body, call.engine, {vram.value_or(0)}, lease); !taken) return taken.error();
   if (auto taken = take_program(body, asked); !taken) return taken.error();
+  if (auto taken = take_session(body, asked); !taken) return taken.error();
   if (auto taken = take_idle(body, call, asked.idle); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
@@ -260,16 +275,20 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
 }
 
 Status check_lease_request(Call& call, const json& body) {
-  Request request = call.request;
-  request.body = body;
-  Call again{request, call.engine, {}, {}, call.capabilities};
-  bool dry_run = false;
-  const auto asked = read_request(again, dry_run);
+  const auto asked = read_lease_request(call, body);
   if (!asked) return asked.error();
   const auto found = core::rehearse(call.engine.state(), call.engine.rules(), asked->submit, call.engine.host_memory(),
                                     call.engine.now());
   if (!found && (found.error().code == Code::TooLarge || found.error().code == Code::BadRequest)) return found.error();
   return {};
+}
+
+Result<LeaseCall> read_lease_request(Call& call, const json& body) {
+  Request request = call.request;
+  request.body = body;
+  Call again{request, call.engine, {}, {}, call.capabilities};
+  bool dry_run = false;
+  return read_request(again, dry_run);
 }
 
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
@@ -319,24 +338,21 @@ Reply submit(Call& call, LeaseCall asked) {
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
   LeaseId id;
-  guard::Guard* guard = asked.program ? call.capabilities.guard : nullptr;
-  if (guard != nullptr) {
-    const auto& [tag, start] = *asked.program;
-    if (auto may = guard->may_submit(peer.uid, tag, start); !may) return problem(may.error());
-    asked.submit.successor_of = guard->predecessor(peer.uid, tag);
-  }
+  const Starter starter(call, asked);
+  if (auto may = starter.may_submit(); !may) return problem(may.error());
+  asked.submit.successor_of = starter.predecessor();
   std::string shown;  // with its token, which belongs to this reply alone
   auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
-    if (guard != nullptr) guard->submitted(peer.uid, asked.program->first, lease);
-    if (call.capabilities.idle != nullptr) call.capabilities.idle->submitted(lease, asked.idle, false);
+    starter.submitted(lease);
+    if (call.capabilities.idle != nullptr)
+      call.capabilities.idle->submitted(lease, asked.idle, asked.session.has_value());
     const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
     shown = with_field(made, "token", asked.token.text);
     return engine::Answered{status_of(lease), sealed(made, asked.token)};
   });
   if (!answered) {
-    if (guard != nullptr && answered.error().code != Code::Unavailable)
-      guard->refused(peer.uid, asked.program->first, answered.error());
+    starter.refused(answered.error());
     return problem(answered.error());
   }
   const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;

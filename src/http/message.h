@@ -23,6 +23,9 @@ class Enforcer;
 namespace sublet::stacks {
 class Stacks;
 }
+namespace sublet::sessions {
+class Sessions;
+}
 
 namespace sublet::events {
 class Outlets;
@@ -40,6 +43,7 @@ struct Capabilities {
   guard::Guard* guard = nullptr;
   enforcer::Enforcer* enforcer = nullptr;
   stacks::Stacks* stacks = nullptr;
+  sessions::Sessions* sessions = nullptr;
   events::Outlets* events = nullptr;
   idle::Idle* idle = nullptr;
 };

@@ -4,6 +4,7 @@
 #include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/resources.h"
+#include "sessions/sessions.h"
 #include "stacks/stacks.h"
 
 #include <fmt/format.h>
@@ -227,6 +228,16 @@ void programs(Page& page, const guard::Guard& guard) {
   }
 }
 
+void sessions_by_state(Page& page, const sessions::Sessions& sessions) {
+  using sessions::State;
+  std::map<State, double> by_state;
+  for (const sessions::Session* session : sessions.all()) ++by_state[session->progress.state];
+  page.metric("sublet_sessions", "gauge", "Sessions, by state");
+  for (int state = 0; state <= static_cast<int>(State::closed); ++state)
+    page.sample(fmt::format("state=\"{}\"", sessions::to_string(static_cast<State>(state))),
+                by_state[static_cast<State>(state)]);
+}
+
 void stacks_by_state(Page& page, const stacks::Stacks& stacks) {
   std::map<std::string_view, double> by_state;
   for (const char* state : {"down", "up", "queued", "creating", "starting", "ready", "released", "stopping", "failed"})
@@ -276,6 +287,7 @@ Reply get_metrics(Call& call) {
   violations(page, engine);
   pauses(page, engine);
   if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
+  if (call.capabilities.sessions != nullptr) sessions_by_state(page, *call.capabilities.sessions);
   if (call.capabilities.stacks != nullptr) stacks_by_state(page, *call.capabilities.stacks);
   if (call.capabilities.events != nullptr) targets(page, *call.capabilities.events);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};

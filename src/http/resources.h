@@ -2,7 +2,7 @@
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
 // tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease),
-// stacks.cpp and stack_acquire.cpp (Docker Compose projects), event_targets.cpp.
+// stacks.cpp and stack_acquire.cpp (Docker Compose projects), sessions.cpp and session_open.cpp, event_targets.cpp.
 #pragma once
 
 #include "http/message.h"
@@ -66,6 +66,15 @@ Reply replay_stack(Call& call, const store::Remembered& answer);
 Reply post_stack_renew(Call& call);
 Reply post_stack_release(Call& call);
 Reply get_stack_logs(Call& call);
+
+Reply get_sessions(Call& call);
+Reply post_session(Call& call);
+Reply get_session(Call& call);
+Reply post_session_touch(Call& call);
+Reply post_session_checkpoint(Call& call);
+Reply post_session_close(Call& call);
+Reply post_session_resume(Call& call);
+Reply post_session_report(Call& call);
 
 Reply get_verdicts(Call& call);
 Reply get_verdict(Call& call);

@@ -92,6 +92,21 @@ const Row table[] = {
     {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::get, "/v1/sessions", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::post, "/v1/sessions", R"({"vram_bytes":65536})", {403, 201, 201, 201, 401, 403, 201, 201, 201}},
+    {Method::post,
+     "/v1/sessions",
+     R"({"vram_bytes":65536,"arguments":["true"],"directory":"/"})",
+     {403, 201, 201, 201, 401, 403, 403, 403, 403}},  // not over TCP
+    {Method::get, "/v1/sessions/SESSION", "", {403, 200, 403, 200, 401, 200, 200, 403, 200}},
+    {Method::post, "/v1/sessions/SESSION/touch", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post,
+     "/v1/sessions/SESSION/checkpoint",
+     "{}",
+     {403, 400, 403, 400, 401, 403, 400, 403, 400}},  // it has no checkpoint command
+    {Method::post, "/v1/sessions/SESSION/close", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/sessions/SESSION/resume", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/sessions/SESSION/report", R"({"start":1})", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::get, "/v1/verdicts", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/verdicts/VERDICT", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
     {Method::get, "/v1/enforcer", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
@@ -130,7 +145,7 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
   std::set<std::pair<std::string, std::string>> asked;
   for (const Row& row : table) {
     std::string path = row.path;
-    for (const std::string_view mark : {"LEASE", "TOKEN", "VERDICT", "APPROVAL", "POLICY"}) {
+    for (const std::string_view mark : {"LEASE", "SESSION", "TOKEN", "VERDICT", "APPROVAL", "POLICY"}) {
       if (const auto at = path.find(mark); at != std::string::npos) path.replace(at, mark.size(), "{id}");
     }
     if (const auto at = path.find("PROGRAM"); at != std::string::npos) path.replace(at, 7, "{tag}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callers of all kinds, and an engine with a lease, a program, a verdict and a stack for them to ask about.
+// Callers of all kinds, and an engine with a lease, a program, a session, a verdict and a stack for them to ask about.
 #pragma once
 
 #include "enforcer/enforcer.h"
@@ -8,6 +8,7 @@
 #include "http/admission.h"
 #include "http/resources.h"
 #include "http/routes.h"
+#include "sessions/sessions.h"
 #include "stacks/test_support.h"
 #include "store/memory_store.h"
 #include "store/secret.h"
@@ -66,9 +67,11 @@ class Roles : public testing::Test {
         guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
         enforcer_(engine_, processes_, {}),
         stacks_(engine_, worker_, {}),
+        sessions_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
         outlets_(io_, engine_, {}) {
     engine_.add(stacks_);
     engine_.add(guard_);
+    engine_.add(sessions_);
     engine_.add(enforcer_);
     EXPECT_TRUE(engine_.start());
     enforcer::Verdict verdict;
@@ -107,7 +110,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -131,6 +134,7 @@ class Roles : public testing::Test {
       path.replace(at, std::string_view(mark).size(), made.at("id").get<std::string>());
     };
     put("LEASE", "/v1/leases", R"({"vram_bytes":65536,"ttl_seconds":60})");
+    put("SESSION", "/v1/sessions", R"({"vram_bytes":65536})");
     put("TOKEN", "/v1/tokens", R"({"scope":"read"})");
     const auto put_rule = [&](std::string_view mark, const char* where, const char* body) {
       const auto at = path.find(mark);
@@ -175,6 +179,7 @@ class Roles : public testing::Test {
   NoProcesses processes_;
   enforcer::Enforcer enforcer_;
   stacks::Stacks stacks_;
+  sessions::Sessions sessions_;
   events::Outlets outlets_;
   int tags_ = 0;
 };

@@ -219,11 +219,7 @@ void DetachedRun::tell_warning() {
 
 client::Request DetachedRun::report(json body) const {
   body["start"] = document_.start;
-  return {"POST",
-          fmt::format("/v1/programs/{}/report", client::encode(document_.tag)),
-          client::to_text(body),
-          client::new_idempotency_key(),
-          {}};
+  return {"POST", report_path(document_), client::to_text(body), client::new_idempotency_key(), {}};
 }
 
 void DetachedRun::report_failure(const std::string& why, std::optional<int> status) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One start of a supervised program, by a keeper without a terminal: its lease, its run, its log. Single thread; one
-// per process.
+// One start of a supervised program or of a session, by a keeper without a terminal: its lease, its run, its log.
+// Single thread; one per process.
 #pragma once
 
 #include "base/fd.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "keep/document.h"
 
+#include "client/client.h"
+
 namespace sublet::keep {
 namespace {
 
@@ -9,8 +11,9 @@ using nlohmann::json;
 Document read(const json& from) {
   Document document;
   from.at("host").get_to(document.host);
-  from.at("program").at("tag").get_to(document.tag);
-  from.at("program").at("start").get_to(document.start);
+  if (from.contains("session")) from.at("session").at("id").get_to(document.session);
+  else from.at("program").at("tag").get_to(document.tag);
+  from.at(document.session.empty() ? "program" : "session").at("start").get_to(document.start);
   const json& log = from.at("log");
   log.at("path").get_to(document.log_path);
   log.at("max_bytes").get_to(document.log_max_size.count);
@@ -20,7 +23,13 @@ Document read(const json& from) {
     document.drain = ProcessRef{process.at("pid").get<std::int32_t>(), process.at("start_ticks").get<std::uint64_t>()};
     return document;
   }
-  document.request = from.at("request");
+  if (from.contains("hook")) {
+    const json& hook = from.at("hook");
+    document.hook = {hook.at("number").get<std::uint64_t>(),
+                     std::chrono::milliseconds(hook.at("timeout_ms").get<std::int64_t>())};
+  } else {
+    document.request = from.at("request");
+  }
   from.at("arguments").get_to(document.arguments);
   from.at("environment").get_to(document.environment);
   from.at("directory").get_to(document.directory);
@@ -44,6 +53,13 @@ Result<Document> parse_document(std::string_view text) {
   } catch (const json::exception& wrong) {
     return bad_request(std::string("the document cannot be read: ") + wrong.what());
   }
+}
+
+std::string report_path(const Document& document) {
+  const bool of_session = !document.session.empty();
+  return (of_session ? "/v1/sessions/" + client::encode(document.session)
+                     : "/v1/programs/" + client::encode(document.tag)) +
+         "/report";
 }
 
 std::string variable(const Document& document, std::string_view name) {

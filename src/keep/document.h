@@ -19,13 +19,20 @@ namespace sublet::keep {
 
 struct Document {
   std::string host;         // URL of the daemon's socket
-  std::string tag;          // of the supervised program
+  std::string tag;          // of the supervised program; "": a session
+  std::string session;      // id of the session; "": a supervised program
   std::uint64_t start = 0;  // number of this start
   std::string log_path;
   Bytes log_max_size;
   int log_keep = 0;
   // The process whose log is read until it is closed, because its keeper was killed. Set: nothing is started.
   std::optional<ProcessRef> drain{};
+  // Set: `arguments` are a session's checkpoint command, which runs without a lease of its own.
+  struct Hook {
+    std::uint64_t number = 0;  // of the run
+    Duration timeout{};        // then it is killed
+  };
+  std::optional<Hook> hook{};
 
   nlohmann::json request;                // body of POST /v1/leases, without the owner
   std::vector<std::string> arguments;    // [0] is looked up in PATH
@@ -36,6 +43,9 @@ struct Document {
 };
 
 Result<Document> parse_document(std::string_view text);
+
+// Path of the call that takes the reports of the keeper.
+std::string report_path(const Document& document);
 
 // Returns the value of a variable; "" if it is not set.
 std::string variable(const Document& document, std::string_view name);

@@ -2,6 +2,7 @@
 // sublet-keep: the keeper of a supervised program. The daemon or the actor starts it; it leaves them at once.
 #include "base/descriptors.h"
 #include "keep/detached_run.h"
+#include "keep/hook_run.h"
 #include "proc/detached.h"
 
 #include <fmt/format.h>
@@ -46,6 +47,10 @@ int run(bool stay) {
   }
   if (!stay) proc::leave_parent();
   else if (!proc::report_self()) return 1;
+  if (document->hook) {
+    keep::run_hook(*document, *endpoint);
+    return 0;
+  }
   const bool drains = document->drain.has_value();
   keep::DetachedRun run(std::move(*document), *endpoint);
   if (drains) run.drain();

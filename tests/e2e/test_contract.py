@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
 from tests.support.parking import quick_checkpoints
+from tests.support.sessions import call_sessions
 from tests.support.stacks import Stacks
 from tests.support.sublet import GIB, wait_until
 from tests.support.receiver import NOBODY
@@ -22,7 +23,8 @@ BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 # Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue, draining.
 LATER = {"Priority", "Share", "Draining"}
 # Codes that need a test of their own.
-CODES_ELSEWHERE = {"HostMemory": "test_pause.py", "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
+CODES_ELSEWHERE = {"Disconnected": "test_sessions.py", "Overcommit": "test_sessions.py", "HostMemory": "test_pause.py",
+                   "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
                    "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py"}
 
 # The codes with which calls are refused because of the present state (409). Each call that changes something is also
@@ -35,6 +37,11 @@ CONFLICTS = {
     "POST /v1/preempt": {"CannotPreempt": "test_making_room.py"},
     "POST /v1/tokens": {"Quota": None},
     "POST /v1/programs": {"InUse": None},
+    "POST /v1/sessions": {"InUse": None, "Quota": "test_sessions.py"},
+    "POST /v1/sessions/{id}/touch": {"LeaseExpired": None, "Disconnected": "test_sessions.py",
+                                     "Overcommit": "test_sessions.py"},
+    "POST /v1/sessions/{id}/checkpoint": {"LeaseExpired": None},
+    "POST /v1/sessions/{id}/resume": {"Quota": "test_sessions.py"},
     "POST /v1/stacks": {"InUse": None},
     "DELETE /v1/stacks/{name}": {"InUse": None},
     "POST /v1/stacks/{name}/acquire": {"InUse": None, "Memory": None},
@@ -90,6 +97,7 @@ def good_calls(daemon, place, api):
     wait_until(lambda: api.get(waiting)["state"] == "offered", "its bytes are measured gone")
     assert api.post(waiting + "/claim", {}).status == 200
     programs(daemon, api)
+    call_sessions(api)
     stacks(place, api)
     enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
@@ -263,6 +271,10 @@ def bad_calls(api, ended, active):
         assert api.get(path).status == 404
     for verb, body in (("update", {}), ("restart", {}), ("stop", {}), ("remove", {}), ("report", {"start": 1})):
         assert api.post(f"/v1/programs/none/{verb}", body).status == 404
+    assert api.post("/v1/sessions", {"vram_bytes": 1}).status == 400 and api.get("/v1/sessions/none").status == 404
+    for verb, body in (("touch", {}), ("checkpoint", {}), ("close", {}), ("resume", {}), ("report", {"start": 1})):
+        assert api.post(f"/v1/sessions/none/{verb}", body).status == 404
+        assert api.post(f"/v1/sessions/none/{verb}", {"no such field": 1}).status in (400, 404)
     assert api.get("/v1/verdicts/99").status == api.get("/v1/verdicts/x").status == 404
     for subject in ("", "user", "path:/bin/sh", "cgroup:a"):
         assert api.post("/v1/approvals", {"subject": subject}).status == 400

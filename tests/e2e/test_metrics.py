@@ -54,6 +54,7 @@ NAMES = {
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
     "sublet_events_delivered_total": {"target", "result"}, "sublet_events_behind": {"target"},
     "sublet_limit_violations_total": {"gpu"}, "sublet_guard_programs": {"state"},
+    "sublet_sessions": {"state"},
 }
 ELSEWHERE = {"sublet_stacks": {"state"}}  # test_stacks.py: only with stacks
 

@@ -212,6 +212,47 @@ def report_of_a_keeper(scene):
     return program(scene) + "/report", {"start": 1, "warning": "disk full"}, {"start": 1}
 
 
+def session(scene):
+    """A session without a command, which is active."""
+    opened = scene.api.post("/v1/sessions", {"vram_bytes": GIB, "directory": "/",
+                                             "checkpoint": {"arguments": ["sleep", "600"]}})
+    assert (opened.status, opened["state"]) == (201, "active"), opened
+    return f"/v1/sessions/{opened['id']}"
+
+
+@of("POST /v1/sessions")
+def open_session(scene):
+    return "/v1/sessions", {"vram_bytes": GIB}, {"vram_bytes": 2 * GIB}
+
+
+@of("POST /v1/sessions/{id}/touch")
+def touch_session(scene):
+    return session(scene) + "/touch", {}, None
+
+
+@of("POST /v1/sessions/{id}/checkpoint")
+def save_session(scene):
+    return session(scene) + "/checkpoint", {}, None
+
+
+@of("POST /v1/sessions/{id}/close")
+def close_session(scene):
+    return session(scene) + "/close", {}, {"park": False}
+
+
+@of("POST /v1/sessions/{id}/resume")
+def resume_session(scene):
+    where = session(scene)
+    assert scene.api.post(where + "/close", {"park": False}).status == 200
+    wait_until(lambda: scene.api.get(where)["state"] == "closed", "it is closed")
+    return where + "/resume", {}, None
+
+
+@of("POST /v1/sessions/{id}/report")
+def report_about_a_session(scene):
+    return session(scene) + "/report", {"start": 1, "warning": "disk full"}, {"start": 1}
+
+
 APPROVAL = {"subject": "user:nobody", "ttl_seconds": 600}
 POLICY = {"subject": "user:nobody", "policy": "warn"}
 

@@ -40,6 +40,15 @@ def program_removed(client):
     wait_until(lambda: client.get("/v1/programs")["programs"] == [], "it is forgotten")
 
 
+@scenario()
+def session_changed(client):
+    opened = client.post("/v1/sessions", {"vram_bytes": GIB, "ttl_seconds": 600})
+    where = f"/v1/sessions/{opened['id']}"
+    client.post(f"{where}/touch", {})
+    client.post(f"{where}/close", {})
+    wait_until(lambda: client.get(where)["state"] == "closed", "it is closed")
+
+
 @scenario("amended", "over_soft_limit")
 def limited(client):
     client.post("/v1/programs", manifest(client, "serve", "simgpu-load", "--alloc", "512MiB", "--seconds", "600"))

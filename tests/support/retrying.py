@@ -87,6 +87,8 @@ class Retrying:
         reply = self.call(method, path, body, Idempotency_Key=key)
         if path == "/v1/programs":
             self.programs.add(body["tag"])
+        if path == "/v1/sessions" and reply.status < 400:
+            self.programs.add(reply["id"])
         if reply.status < 400:  # a refusal changes nothing, and is decided anew each time
             self.answers.append((method, path, body, key, reply))
         return reply

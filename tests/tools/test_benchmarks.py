@@ -22,6 +22,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "prediction_bench": (["300"], "raw"),
     "python_bench.py": (["50", "200"], "ratio to raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
+    "sessions_bench.py": (["10", "20", "5"], "ratio to raw"),
     "shim_bench.py": (["20"], "ratio to raw"),
     "stacks_bench.py": (["20", "4"], "ratio to raw"),
     "step_bench": (["50", "1000", "16"], "p50 / map"),
@@ -30,8 +31,8 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "waiters_bench": (["300"], "ratio"),
 }
 # These take several seconds each.
-HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py", "shim_bench.py",
-         "stacks_bench.py", "step_bench"}
+HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py",
+         "sessions_bench.py", "shim_bench.py", "stacks_bench.py", "step_bench"}
 LONG = {"pause_bench.py"}
 
 

@@ -19,12 +19,12 @@ from ._wait import Waiting
 from ._why import Reason, Why
 from .errors import (BadRequest, CannotPreempt, ClientError, DaemonUnavailable, Denied, Disconnected, Draining,
                      External, ForkedLease, GpuLost, HostMemory, InUse, LeaseEnded, LeaseExpired, Memory, NotFound,
-                     NotHeld, PauseUnsafe, Priority, Quota, Refusal, ResumeBlocked, Settling, Share, Stale, SubletError,
-                     TooLarge, Unavailable, Unkillable, Unverified, WaitTimeout, WouldWait)
+                     NotHeld, Overcommit, PauseUnsafe, Priority, Quota, Refusal, ResumeBlocked, Settling, Share, Stale,
+                     SubletError, TooLarge, Unavailable, Unkillable, Unverified, WaitTimeout, WouldWait)
 
 __all__ = ["BadRequest", "CannotPreempt", "ClientError", "DaemonUnavailable", "Denied", "Device", "Disconnected",
            "Draining", "Event", "Events", "External", "ForkedLease", "GpuLost", "HostMemory", "InUse", "Lease",
-           "LeaseEnded", "LeaseExpired", "Memory", "NotFound", "NotHeld", "Order", "PauseUnsafe", "Priority", "Quota",
-           "Reason", "Refusal", "ResumeBlocked", "Settling", "Share", "Stale", "Status", "SubletError", "TooLarge",
-           "Unavailable", "Unkillable", "Unverified", "WaitTimeout", "Waiting", "Warn", "Why", "WouldWait",
-           "__version__", "current", "events", "lease", "leased", "run", "status"]
+           "LeaseEnded", "LeaseExpired", "Memory", "NotFound", "NotHeld", "Order", "Overcommit", "PauseUnsafe",
+           "Priority", "Quota", "Reason", "Refusal", "ResumeBlocked", "Settling", "Share", "Stale", "Status",
+           "SubletError", "TooLarge", "Unavailable", "Unkillable", "Unverified", "WaitTimeout", "Waiting", "Warn",
+           "Why", "WouldWait", "__version__", "current", "events", "lease", "leased", "run", "status"]

@@ -20,8 +20,8 @@ SILENCE_SECONDS = 3.0 * HEARTBEAT_SECONDS  # after this silence the connection c
 
 @dataclass(frozen=True)
 class Event:
-    """One event. `type` is lease, device, warning, verdict, stack, daemon or gap. A gap says in `data["text"]` what is
-    missing.
+    """One event. `type` is lease, device, warning, verdict, stack, session, daemon or gap. A gap says in
+    `data["text"]` what is missing.
     """
 
     id: Optional[str]  # for `since`; None: a gap
@@ -152,9 +152,9 @@ def events(*, lease: Optional[str] = None, types: Sequence[str] = (), since: Opt
            follow: bool = True, patience: Optional[float] = None) -> Events:
     """Returns the events of the daemon, from now on, or after the event `since` ("0": all that are kept).
 
-    `lease` is an id or tag, `types` are of lease, device, warning, verdict, stack and daemon. If the daemon restarts,
-    the iterator reconnects and goes on after the last event. Missing events are reported by an event of the type `gap`.
-    `patience` limits the time in seconds without a daemon; then the iterator raises `Disconnected`. With
+    `lease` is an id or tag, `types` are of lease, device, warning, verdict, stack, session and daemon. If the daemon
+    restarts, the iterator reconnects and goes on after the last event. Missing events are reported by an event of the
+    type `gap`. `patience` limits the time in seconds without a daemon; then the iterator raises `Disconnected`. With
     `follow=False` it ends after the stored events. Raises `DaemonUnavailable` if no daemon answers at first. The
     stream counts as one wait of the user. The stream begins when the first event is asked for.
     """

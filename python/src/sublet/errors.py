@@ -127,6 +127,10 @@ class Stale(Refusal):
     """The lease has ended or has changed since the caller looked."""
 
 
+class Overcommit(Refusal):
+    """The session has ended because its program used more memory than it may."""
+
+
 class NotFound(Refusal):
     """There is no such lease, device or program."""
 
@@ -159,7 +163,7 @@ class DaemonUnavailable(ClientError):
 
 
 class Disconnected(DaemonUnavailable):
-    """The daemon went away during a call, and did not come back in time."""
+    """The daemon went away during a call, or the session of the call ended with its program."""
 
 
 class WaitTimeout(ClientError, TimeoutError):
@@ -171,7 +175,7 @@ class LeaseEnded(ClientError):
 
 
 class LeaseExpired(LeaseEnded):
-    """The time to live of the lease is over."""
+    """The time to live of the lease is over, or the session of the call has ended."""
 
 
 class NotHeld(ClientError):
@@ -180,6 +184,10 @@ class NotHeld(ClientError):
 
 class ForkedLease(ClientError):
     """The lease belongs to another process, usually the parent of this one."""
+
+
+# The daemon reports these two about sessions.
+_CLASSES.update(LeaseExpired=LeaseExpired, Disconnected=Disconnected)
 
 
 def error_of(status: int, problem: Mapping[str, Any]) -> SubletError:

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keep/hook_run.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "client/client.h"
+#include "keep/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace sublet::keep {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration look_again = 100ms;      // at a command that has closed its output
+constexpr std::size_t most_kept = 16384;    // bytes of the end of an output
+constexpr std::size_t longest_words = 300;  // of an error output, in a message
+constexpr Duration report_at_most = 5min;   // while the daemon is away
+
+struct Pipe {
+  Fd read, write;
+};
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("no pipe", errno);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+// The end of what a command has written.
+struct Output {
+  Fd fd;
+  std::string text;
+
+  // Reads what is there. The descriptor is closed at the end of the output.
+  void read() {
+    std::array<char, 4096> piece;
+    ssize_t size = 0;
+    while (fd && (size = ::read(fd.get(), piece.data(), piece.size())) > 0) {
+      text.append(piece.data(), static_cast<std::size_t>(size));
+      if (text.size() > 2 * most_kept) text.erase(0, text.size() - most_kept);
+    }
+    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) fd = Fd();
+  }
+
+  // The last line that is not empty, without spaces around it.
+  std::string last_line() const {
+    constexpr const char* spaces = " \t\r\n";
+    const auto end = text.find_last_not_of(spaces);
+    if (end == std::string::npos) return "";
+    const auto before = text.find_last_of('\n', end);
+    const auto begin = text.find_first_not_of(spaces, before == std::string::npos ? 0 : before + 1);
+    return text.substr(begin, end - begin + 1);
+  }
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (const std::string& text : texts) all.push_back(const_cast<char*>(text.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+Result<pid_t> spawn(const Document& document, int out, int err) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&files, out, 1);
+  ::posix_spawn_file_actions_adddup2(&files, err, 2);
+  sigset_t none, all;
+  ::sigemptyset(&none);
+  ::sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const auto arguments = pointers(document.arguments), environment = pointers(document.environment);
+  pid_t pid = -1;
+  const int failed = ::posix_spawnp(&pid, arguments[0], &files, &attributes, arguments.data(), environment.data());
+  ::posix_spawn_file_actions_destroy(&files);
+  ::posix_spawnattr_destroy(&attributes);
+  if (failed != 0) return unavailable(ExecFailure{failed, {}, {}}.detail(document.arguments.front()));
+  return pid;
+}
+
+// Returns the status of waitpid; nothing while the command runs.
+std::optional<int> ended(pid_t pid) {
+  int status = 0;
+  return ::waitpid(pid, &status, WNOHANG) == pid ? std::optional(status) : std::nullopt;
+}
+
+std::string failure(int status, const Output& errors) {
+  std::string words = printable(errors.last_line());
+  if (words.size() > longest_words) words = words.substr(0, longest_words) + " …";
+  return fmt::format("its command ended with {}{}{}", describe_end(status), words.empty() ? "" : ": ", words);
+}
+
+void wait_for_output(const Output& out, const Output& err, Duration at_most) {
+  std::array<pollfd, 2> entries{pollfd{out.fd.get(), POLLIN, 0}, pollfd{err.fd.get(), POLLIN, 0}};
+  const Duration time = std::min(at_most, look_again);
+  ::poll(entries.data(), entries.size(), static_cast<int>(time / 1ms) + 1);
+}
+
+}  // namespace
+
+HookResult run_command(const Document& document) {
+  if (::chdir(document.directory.c_str()) != 0)
+    return {"", fmt::format("cannot enter the directory {}: {}", document.directory, std::strerror(errno))};
+  const std::string path = variable(document, "PATH");
+  ::setenv("PATH", path.empty() ? "/usr/local/bin:/usr/bin:/bin" : path.c_str(), 1);
+  ::umask(static_cast<mode_t>(document.umask));
+  auto outputs = make_pipe(), errors = make_pipe();
+  if (!outputs || !errors) return {"", (outputs ? errors : outputs).error().detail};
+  const auto pid = spawn(document, outputs->write.get(), errors->write.get());
+  if (!pid) return {"", pid.error().detail};
+  Output out{std::move(outputs->read), {}}, err{std::move(errors->read), {}};
+  outputs->write = Fd();
+  errors->write = Fd();
+  const std::int64_t deadline = monotonic_ns() + document.hook->timeout.count();
+  std::optional<int> status;
+  while (!(status = ended(*pid)) && monotonic_ns() < deadline) {
+    wait_for_output(out, err, Duration(deadline - monotonic_ns()));
+    out.read();
+    err.read();
+  }
+  if (!status) {
+    ::kill(-*pid, SIGKILL);
+    int ignored = 0;
+    ::waitpid(*pid, &ignored, 0);
+    return {"",
+            fmt::format("its command did not end within {} and was killed", format_duration(document.hook->timeout))};
+  }
+  out.read();
+  err.read();
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) return {"", failure(*status, err)};
+  std::string locator = out.last_line();
+  if (locator.size() > longest_locator)
+    return {"",
+            fmt::format("the last line of its output has {} bytes; the most is {}", locator.size(), longest_locator)};
+  if (locator != printable(locator)) return {"", "the last line of its output is not printable text"};
+  return {std::move(locator), ""};
+}
+
+void run_hook(Document document, const client::Endpoint& endpoint) {
+  const HookResult result = run_command(document);
+  nlohmann::json checkpoint{{"number", document.hook->number}};
+  if (result.problem.empty()) checkpoint["locator"] = result.locator;
+  else checkpoint["failed"] = result.problem;
+  client::Client client(endpoint);
+  client::Patience patience;
+  patience.limit = report_at_most;
+  (void)client.insist(
+      {"POST", report_path(document), client::to_text({{"checkpoint", checkpoint}}), client::new_idempotency_key(), {}},
+      patience);
+}
+
+}  // namespace sublet::keep

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "keep/hook_run.h"
+
+#include "client/fake_server.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace sublet::keep {
+namespace {
+
+using namespace std::chrono_literals;
+using test::ScratchDir;
+
+// Whether the process is gone, or a zombie that init has not reaped yet, within ten seconds.
+bool ends(pid_t pid) {
+  for (int i = 0; i < 10'000; ++i) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    if (!(stat >> number >> name >> state) || state == "Z") return true;
+    ::usleep(1000);
+  }
+  return false;
+}
+
+struct HookTest : ::testing::Test {
+  ScratchDir dir;
+  std::filesystem::path before = std::filesystem::current_path();
+
+  ~HookTest() override { std::filesystem::current_path(before); }
+
+  HookResult run(const std::string& line, Duration timeout = 20s) {
+    Document document;
+    document.session = "session-7";
+    document.hook = {1, timeout};
+    document.arguments = {"sh", "-c", line};
+    document.environment = {"PATH=/usr/bin:/bin", "SUBLET_CHECKPOINT=/data/old"};
+    document.directory = dir.path();
+    return run_command(document);
+  }
+};
+
+TEST_F(HookTest, TheLastLineOfItsOutputIsTheLocator) {
+  const struct {
+    const char* line;
+    const char* locator;
+  } cases[] = {{"echo one; echo '  /data/two  '; echo", "/data/two"},
+               {"true", ""},
+               {"printf /data/x", "/data/x"},
+               {"echo \"$SUBLET_CHECKPOINT.new\"", "/data/old.new"},
+               {"pwd -P | sed 's|.*/||'; cat; echo said >&2; echo end", "end"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.line);
+    const HookResult result = run(one.line);
+    EXPECT_EQ(result.problem, "");
+    EXPECT_EQ(result.locator, one.locator);
+  }
+}
+
+TEST_F(HookTest, AFailureNamesTheStatusAndTheLastErrorLine) {
+  const struct {
+    const char* line;
+    const char* problem;
+  } cases[] = {{"echo a; echo no space left >&2; exit 3", "its command ended with exit status 3: no space left"},
+               {"exit 1", "its command ended with exit status 1"},
+               {"kill -TERM $$", "its command ended with signal 15 (Terminated)"},
+               {"head -c 5000 /dev/zero | tr '\\0' x", "the last line of its output has 5000 bytes; the most is 4096"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.line);
+    const HookResult result = run(one.line);
+    EXPECT_EQ(result.problem, one.problem);
+    EXPECT_EQ(result.locator, "");
+  }
+}
+
+TEST_F(HookTest, ManyLinesDoNotBlockIt) {
+  EXPECT_EQ(run("i=0; while [ $i -lt 20000 ]; do echo line $i; echo err $i >&2; i=$((i+1)); done").locator,
+            "line 19999");
+}
+
+TEST_F(HookTest, ACommandThatHangsIsKilledWithItsChildren) {
+  const HookResult result = run("sh -c 'echo $$ > child; exec sleep 1000' & sleep 1000", 300ms);
+  EXPECT_NE(result.problem.find("did not end within"), std::string::npos) << result.problem;
+  std::ifstream file(dir.path() + "/child");
+  pid_t child = 0;
+  ASSERT_TRUE(file >> child);
+  EXPECT_TRUE(ends(child)) << "pid " << child;
+}
+
+TEST_F(HookTest, AMissingProgramOrDirectoryIsAProblem) {
+  Document document;
+  document.hook = {1, 1s};
+  document.arguments = {"no-such-command"};
+  document.directory = dir.path();
+  EXPECT_NE(run_command(document).problem.find("no-such-command"), std::string::npos);
+  document.directory = dir.path() + "/missing";
+  EXPECT_NE(run_command(document).problem.find("cannot enter the directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sublet::keep

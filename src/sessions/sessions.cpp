@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests of users, and the stored rows.
+#include "sessions/sessions.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "sessions/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+namespace sublet::sessions {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr std::size_t most_closed = 100;  // records of closed sessions of one user
+constexpr Duration closed_for = 30 * 24h;
+
+Error ended_error(const Session& session) {
+  const Progress& progress = session.progress;
+  const std::string id = session.id();
+  if (progress.state == State::ending)
+    return {code_of(progress.end), fmt::format("{} is ending ({}): {}", id, to_string(progress.end), progress.why),
+            "wait until it has ended, then resume it: sublet session resume " + id};
+  if (progress.state == State::parked)
+    return {code_of(progress.end), fmt::format("{} has ended ({}) and is parked", id, to_string(progress.end)),
+            "bring it back: sublet session resume " + id};
+  return {code_of(progress.end), fmt::format("{} has ended ({}): {}", id, to_string(progress.end), progress.why),
+          session.has_command() ? fmt::format("start it again: sublet session resume {}", id)
+                                : fmt::format("sublet session resume {} gives it a new lease", id)};
+}
+
+}  // namespace
+
+Sessions::Sessions(engine::Engine& engine, engine::Keepers& keepers, Options options)
+    : engine_(engine), keepers_(keepers), options_(std::move(options)) {
+  if (!options_.activity) options_.activity = [&engine](LeaseId lease) { return engine.activity(lease); };
+}
+
+// -------------------------------------------------------------------------------- reading
+
+const Session* Sessions::find(std::uint64_t number) const {
+  const auto found = entries_.find(number);
+  return found == entries_.end() ? nullptr : &found->second.session;
+}
+
+const Session* Sessions::find(LeaseId lease) const {
+  const auto found = by_lease_.find(lease);
+  return found == by_lease_.end() ? nullptr : find(found->second);
+}
+
+std::vector<const Session*> Sessions::all() const {
+  std::vector<const Session*> found;
+  for (const auto& [number, entry] : entries_) found.push_back(&entry.session);
+  return found;
+}
+
+std::string Sessions::log_path(const Session& session) const {
+  return fmt::format("{}/{}/{}.log", options_.log_dir, session.uid, session.id());
+}
+
+std::string Sessions::warning(const Session& session) const { return entries_.at(session.number).warning; }
+
+const core::Lease* Sessions::lease_of(const Session& session) const {
+  return session.progress.lease ? engine_.find(session.progress.lease) : nullptr;
+}
+
+// The grant and a return count as activity of the lease, but a session is not renewed for them.
+Activity Sessions::activity(const Session& session) const {
+  const Progress& progress = session.progress;
+  Activity seen = options_.activity(progress.lease);
+  if (seen.state != Activity::State::idle) seen.last = engine_.now();
+  else if (seen.last <= progress.renewed_at + margin_of(session.request.ttl)) seen.last = Time{};
+  seen.last = std::max(seen.last, progress.last_activity);
+  return seen;
+}
+
+Result<Bytes> Sessions::whole_devices(int count) const {
+  std::vector<Bytes> capacities;
+  for (const auto& [uuid, device] : engine_.state().devices())
+    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()) - device.unleased);
+  if (capacities.empty())
+    return unavailable("the size of a whole device is not known: the daemon has not read any GPU yet",
+                       "sublet gpus shows the devices; try again in a moment");
+  std::ranges::sort(capacities, std::greater());
+  return capacities[std::min(static_cast<std::size_t>(count), capacities.size()) - 1];
+}
+
+// -------------------------------------------------------------------------------- changes
+
+void Sessions::wake(Entry& entry, Time at) {
+  if (entry.wake == at) return;
+  if (entry.wake != Time::never()) wakes_.erase({entry.wake, entry.session.number});
+  entry.wake = at;
+  if (at != Time::never()) wakes_.insert({at, entry.session.number});
+}
+
+// The session is stored with the next commit, and looked at soon.
+void Sessions::changed(Entry& entry) {
+  const Session& session = entry.session;
+  dirty_.insert(session.number);
+  wake(entry, engine_.now());
+  engine_.wake_capabilities();
+  if (entry.told == std::pair(session.progress.state, session.progress.why)) return;
+  entry.told = {session.progress.state, session.progress.why};
+  const json data{{"type", "session"},
+                  {"at", format_rfc3339(engine_.now())},
+                  {"id", session.id()},
+                  {"user", session.user},
+                  {"state", to_string(session.progress.state)},
+                  {"why", session.progress.why},
+                  {"lease", session.progress.lease ? to_string(session.progress.lease) : ""}};
+  events_.push_back({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
+  log::info({.lease = session.progress.lease, .program = {}}, "{}: {}{}{}", session.id(),
+            to_string(session.progress.state), session.progress.why.empty() ? "" : ": ",
+            printable(session.progress.why));
+}
+
+void Sessions::move(Entry& entry, State state, std::string why, Time now) {
+  enter(entry.session, state, std::move(why), now);
+  changed(entry);
+}
+
+void Sessions::begin_start(Entry& entry, Time now) {
+  Progress& progress = entry.session.progress;
+  ++progress.start;
+  progress.end = End::none;
+  progress.exit_status.reset();
+  progress.checkpoint.running = false;
+  progress.preemptor = {};
+  entry.warning.clear();
+  move(entry, State::starting, "", now);
+}
+
+// -------------------------------------------------------------------------------- requests
+
+Result<std::uint64_t> Sessions::next_number(std::uint32_t uid, const std::string& user) const {
+  std::size_t own = 0;
+  for (const auto& [number, entry] : entries_)
+    if (entry.session.uid == uid && !entry.session.is_closed()) ++own;
+  if (own >= options_.most_sessions)
+    return Error{Code::Quota,
+                 fmt::format("user {} has {} sessions, which is the limit", user, own),
+                 "close one (sublet session ls lists them), or raise limits.sessions",
+                 {{"limit", static_cast<std::int64_t>(options_.most_sessions)}}};
+  std::uint64_t number = entries_.empty() ? 1 : entries_.rbegin()->first + 1;
+  while (engine_.state().find_tag(uid, Session{.number = number}.id()) != nullptr) ++number;
+  return number;
+}
+
+const Session& Sessions::add(Session session) {
+  session.created_at = engine_.now();
+  session.progress.since = engine_.now();
+  const std::uint64_t number = session.number;
+  Entry& entry = entries_[number];
+  entry.session = std::move(session);
+  if (entry.session.has_command()) begin_start(entry, engine_.now());
+  return entry.session;
+}
+
+Status Sessions::touch(const Session& session) {
+  if (session.has_ended()) return ended_error(session);
+  Entry& entry = entry_of(session);
+  entry.session.progress.last_activity = engine_.now();
+  const core::Lease* lease = lease_of(session);
+  if (lease != nullptr) engine_.touch(lease->id);
+  const bool idle = lease != nullptr && lease->state == core::LeaseState::paused && !lease->parking->resume_requested &&
+                    lease->parking->cause.kind == core::PauseCauseKind::idle;
+  if (idle) (void)engine_.decide(core::Resume{lease->id});
+  wake(entry, engine_.now());
+  engine_.wake_capabilities();
+  return {};
+}
+
+Status Sessions::checkpoint(const Session& session) {
+  if (session.request.checkpoint.empty())
+    return bad_request(fmt::format("{} has no checkpoint command", session.id()),
+                       "give one when it is opened: --checkpoint-cmd");
+  if (session.has_ended()) return ended_error(session);
+  if (session.progress.checkpoint.running) return {};
+  const core::Lease* lease = lease_of(session);
+  if (lease == nullptr || lease->state != core::LeaseState::active)
+    return Error{Code::Stale,
+                 fmt::format("{} is {}: its program does not run now", session.id(), to_string(session.progress.state)),
+                 "wait until it is active"};
+  begin_checkpoint(entry_of(session), engine_.now());
+  return {};
+}
+
+Status Sessions::close(const Session& session, bool park, std::uint32_t by) {
+  Entry& entry = entry_of(session);
+  Progress& progress = entry.session.progress;
+  if (progress.state == State::closed) return {};
+  const Time now = engine_.now();
+  if (progress.state == State::parked) {
+    if (!park) {
+      progress.kept_until = now;
+      progress.on_request = true;
+      progress.ended_by = by;
+      changed(entry);
+    }
+    return {};
+  }
+  if (progress.state == State::ending) {
+    progress.park = progress.park && park;
+    changed(entry);
+    return {};
+  }
+  const bool own = by == session.uid;
+  progress.on_request = true;
+  progress.ended_by = by;
+  end(entry, own ? End::closed : End::revoked, park, own ? "closed by its user" : "closed by an admin", now);
+  return {};
+}
+
+Status Sessions::may_submit_again(const Session& session) const {
+  if (session.progress.state != State::closed)
+    return Error{Code::Stale, fmt::format("{} is {}", session.id(), to_string(session.progress.state)), ""};
+  const auto room = next_number(session.uid, session.user);
+  return room ? Status() : Status(room.error());
+}
+
+Status Sessions::resume(const Session& session) {
+  Entry& entry = entry_of(session);
+  Progress& progress = entry.session.progress;
+  const Time now = engine_.now();
+  if (progress.state == State::ending) return ended_error(session);
+  if (progress.state == State::closed) {
+    if (Status may = may_submit_again(session); !may) return may;
+    begin_start(entry, now);
+    return {};
+  }
+  progress.last_activity = now;
+  const core::Lease* lease = lease_of(session);
+  if (lease == nullptr || lease->ended() || !lease->parking) return touch(session);
+  const auto asked = engine_.decide(core::Resume{lease->id});
+  if (!asked) return asked.error();
+  progress.preemptor = {};
+  if (progress.state == State::parked) {
+    progress.end = End::none;
+    move(entry, State::queued, "its parked program waits for its memory", now);
+  }
+  changed(entry);
+  return {};
+}
+
+Status Sessions::report(const Session& session, const Report& report) {
+  Entry& entry = entry_of(session);
+  Progress& progress = entry.session.progress;
+  if (report.checkpoint) {
+    if (*report.checkpoint != progress.checkpoint.number || !progress.checkpoint.running)
+      return Error{Code::Stale,
+                   fmt::format("run {} of the checkpoint command of {} is over", *report.checkpoint, session.id()),
+                   "its result is not used"};
+    finish_checkpoint(entry, report, engine_.now());
+    return {};
+  }
+  if (report.start != progress.start)
+    return Error{Code::Stale, fmt::format("start {} of {} is over", report.start, session.id()),
+                 "there is a newer start"};
+  if (report.warning) entry.warning = *report.warning;
+  if (!report.failed.empty() && progress.state == State::starting) {
+    progress.exit_status = report.exit_status;
+    progress.end = End::failed;
+    progress.why = report.failed;
+    close_now(entry, engine_.now());
+  }
+  return {};
+}
+
+bool Sessions::end_idle(LeaseId lease, const std::string& why) {
+  const auto found = by_lease_.find(lease);
+  if (found == by_lease_.end()) return false;
+  Entry& entry = entries_.at(found->second);
+  if (!entry.session.has_ended()) end(entry, End::idle, true, why, engine_.now());
+  return true;
+}
+
+// -------------------------------------------------------------------------------- the lease of a start
+
+Status Sessions::may_submit(std::uint32_t uid, std::uint64_t number, std::uint64_t start) const {
+  const Session* session = find(number);
+  if (session == nullptr || session->uid != uid)
+    return not_found(fmt::format("there is no session-{}", number), "sublet session ls lists all");
+  if (session->progress.state == State::starting && session->progress.start == start) return {};
+  return Error{Code::Stale, fmt::format("start {} of {} is over", start, session->id()), "there is a newer start"};
+}
+
+void Sessions::submitted(std::uint64_t number, const core::Lease& lease) {
+  Entry& entry = entries_.at(number);
+  Progress& progress = entry.session.progress;
+  if (!entry.session.has_command()) ++progress.start;
+  progress.lease = lease.id;
+  progress.end = End::none;
+  progress.exit_status.reset();
+  by_lease_[lease.id] = number;
+  entry.pause_ordered = entry.release_ordered = false;
+  if (lease.state == core::LeaseState::active) became_active(entry, lease, engine_.now());
+  else move(entry, State::queued, "", engine_.now());
+}
+
+void Sessions::refused(std::uint64_t number, const Error& error) {
+  Entry& entry = entries_.at(number);
+  entry.session.progress.end = End::failed;
+  entry.session.progress.why = error.detail;
+  close_now(entry, engine_.now());
+}
+
+// -------------------------------------------------------------------------------- rows
+
+void Sessions::loaded(const store::Loaded& rows, Time now) {
+  entries_.clear(), by_lease_.clear(), wakes_.clear(), waiting_.clear(), dirty_.clear(), removed_.clear();
+  events_.clear();
+  seen_at_ = now;
+  undisturbed_since_ = engine_.undisturbed_since();
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind != row_kind) continue;
+    auto session = from_row(row);
+    if (!session) {
+      log::error("{}", session.error().detail);
+      continue;
+    }
+    Entry& entry = entries_[session->number];
+    entry.session = std::move(*session);
+    Progress& progress = entry.session.progress;
+    entry.told = {progress.state, progress.why};
+    if (progress.lease && progress.state != State::closed && progress.state != State::starting)
+      by_lease_[progress.lease] = entry.session.number;
+    // The keeper of the earlier order may live, and is refused from now on.
+    if (progress.state == State::starting) {
+      ++progress.start;
+      dirty_.insert(entry.session.number);
+    }
+    if (progress.kept_until) progress.kept_until = std::max(*progress.kept_until, now + engine_.rules().reconnect);
+    wake(entry, now);
+  }
+}
+
+engine::Rows Sessions::take_rows() {
+  engine::Rows rows;
+  for (const std::uint64_t number : std::exchange(removed_, {}))
+    rows.rows.push_back({std::string(row_kind), std::to_string(number), ""});
+  for (const std::uint64_t number : std::exchange(dirty_, {})) {
+    const auto found = entries_.find(number);
+    if (found != entries_.end()) rows.rows.push_back(to_row(found->second.session));
+  }
+  rows.events = std::exchange(events_, {});
+  return rows;
+}
+
+// Forgets the oldest closed sessions of the user, and old ones. The newest record of all stays, so that its number is
+// not used again.
+void Sessions::prune(std::uint32_t uid, Time now) {
+  std::vector<std::uint64_t> closed, gone;
+  for (const auto& [number, entry] : entries_)
+    if (entry.session.uid == uid && entry.session.is_closed()) closed.push_back(number);
+  std::size_t left = closed.size();
+  for (const std::uint64_t number : closed) {
+    const bool old = now - entries_.at(number).session.progress.since >= closed_for;
+    if ((!old && left <= most_closed) || number == entries_.rbegin()->first) continue;
+    gone.push_back(number);
+    --left;
+  }
+  for (const std::uint64_t number : gone) erase(number);
+}
+
+void Sessions::erase(std::uint64_t number) {
+  Entry& entry = entries_.at(number);
+  const std::string log = log_path(entry.session);
+  std::error_code ignored;
+  if (entry.session.has_command()) {
+    for (const std::string& path : {log, log + ".lock"}) std::filesystem::remove(path, ignored);
+    for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
+  }
+  wake(entry, Time::never());
+  dirty_.erase(number);
+  removed_.push_back(number);
+  entries_.erase(number);
+  engine_.wake_capabilities();
+}
+
+}  // namespace sublet::sessions

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capability sessions: records of users that have a lease while they are used. Belongs to the loop thread.
+#pragma once
+
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "engine/keeper_ordering.h"
+#include "engine/keepers.h"
+#include "sessions/session.h"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sublet::sessions {
+
+using Activity = engine::LeaseActivity;
+
+struct Options {
+  std::string host;                                       // URL of the daemon's socket, for keepers
+  std::string log_dir;                                    // directory with one directory for each uid
+  Bytes log_max_size = 10 * MiB;                          // of one log file
+  int log_keep = 3;                                       // rotated files beside the live one
+  std::size_t most_sessions = 100;                        // of one user, that are not closed
+  Duration ttl = std::chrono::hours(1);                   // of a session that names none
+  Duration max_continuous = std::chrono::minutes(30);     // 0: no limit
+  Duration keep_parked = std::chrono::hours(1);           // 0: nothing is parked at an end
+  Duration checkpoint_timeout = std::chrono::minutes(5);  // of a session that names none
+  std::function<Activity(LeaseId)> activity = {};         // unset: as the engine knows it; tests give another
+};
+
+// The report of a keeper: about a start without a lease, about its log, or about a run of the checkpoint command.
+struct Report {
+  std::uint64_t start = 0;  // number of the start; 0 with `checkpoint`
+  std::string failed{};     // why the program was not started; "": it was not reported
+  std::optional<int> exit_status{};
+  std::optional<std::string> warning{};       // "": the warning is over
+  std::optional<std::uint64_t> checkpoint{};  // number of the run
+  std::string locator{};                      // last line of its output
+  std::optional<std::string> problem{};       // why the run failed; unset: it did not
+};
+
+class Sessions final : public engine::Capability {
+ public:
+  // Keeps references. Call engine.add() with it.
+  Sessions(engine::Engine& engine, engine::Keepers& keepers, Options options);
+
+  // --- reading ---
+  const Session* find(std::uint64_t number) const;
+  const Session* find(LeaseId lease) const;  // the session with this lease; null: none
+  std::vector<const Session*> all() const;   // by number
+  const Options& options() const { return options_; }
+  std::string log_path(const Session& session) const;
+  std::string warning(const Session& session) const;          // of its keeper, for example about its log; "": none
+  const core::Lease* lease_of(const Session& session) const;  // null: it has none, or its end is history
+  Activity activity(const Session& session) const;
+  // Bytes on each device of a lease on whole devices. Unavailable: no device was read yet.
+  Result<Bytes> whole_devices(int count) const;
+
+  // --- requests; the caller stores the rows (Engine::store_rows) ---
+  // The number of the next session. Quota: the user has as many sessions as allowed.
+  Result<std::uint64_t> next_number(std::uint32_t uid, const std::string& user) const;
+  // Adds a session, whose number is that of next_number(). With a command, its first start begins.
+  const Session& add(Session session);
+  Status touch(const Session& session);
+  Status checkpoint(const Session& session);  // runs the checkpoint command
+  // Ends the session. `by`: the user who requests it.
+  Status close(const Session& session, bool park, std::uint32_t by);
+  // Whether a session that is closed can be resumed by a lease that the caller submits. Good: it can.
+  Status may_submit_again(const Session& session) const;
+  // Resumes a session: its paused lease, or its command from its checkpoint.
+  Status resume(const Session& session);
+  Status report(const Session& session, const Report& report);
+  // The idle rule ends the lease. False: the lease is no session's.
+  bool end_idle(LeaseId lease, const std::string& why);
+
+  // --- the lease of a start ---
+  // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
+  Status may_submit(std::uint32_t uid, std::uint64_t number, std::uint64_t start) const;
+  // The session has got this lease. Call it before the lease is stored.
+  void submitted(std::uint64_t number, const core::Lease& lease);
+  // The lease of the start was refused.
+  void refused(std::uint64_t number, const Error& error);
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void decided(const core::Plan& plan, Time now) override;
+  engine::Rows take_rows() override;
+  void committed(std::uint64_t sequence) override;
+  void measured(Time) override {}
+  Time due(Time now) override;
+
+ private:
+  struct Entry {
+    Session session;
+    Time wake = Time::never();             // its entry in `wakes_`
+    engine::KeeperOrdering keeper{};       // of the newest start
+    engine::KeeperOrdering hook{};         // of the newest run of the checkpoint command
+    bool pause_ordered = false;            // by the present step
+    bool release_ordered = false;          // by the present step
+    Time grow_at{};                        // when its lease may ask for its wanted size again
+    Time preempt_at{};                     // when it may be paused by max_continuous again
+    LeaseId drained{};                     // lease whose keeper is gone, and whose output another keeper reads
+    std::string warning{};                 // of its keeper
+    std::pair<State, std::string> told{};  // state and text of its last event
+  };
+
+  Entry& entry_of(const Session& session) { return entries_.at(session.number); }
+  void changed(Entry& entry);
+  void wake(Entry& entry, Time at);
+  void move(Entry& entry, State state, std::string why, Time now);
+  void begin_start(Entry& entry, Time now);
+  void prune(std::uint32_t uid, Time now);
+  void erase(std::uint64_t number);
+
+  void follow(Entry& entry, const core::Lease& lease, const core::Plan& plan, Time now);
+  void follow_end(Entry& entry, const core::Lease& lease, const core::Plan& plan, Time now);
+  void became_active(Entry& entry, const core::Lease& lease, Time now);
+  Time drive(Entry& entry, Time now);
+  Time start_keeper(Entry& entry, Time now);
+  Time check_waiting(Entry& entry, Time now);
+  Time look(Entry& entry, Time now);
+  Time renew(Entry& entry, const core::Lease& lease, Time now);
+  Time cap(Entry& entry, const core::Lease& lease, const Activity& seen, Time now);
+  Time grow(Entry& entry, const core::Lease& lease, Time now);
+  Time come_back(Entry& entry, const core::Lease& lease, Time now);
+  const core::Lease* waiter_for(const core::Lease& lease) const;
+
+  // The end.
+  void end(Entry& entry, End why, bool park, std::string text, Time now);
+  void go_on(Entry& entry, Step step);
+  Time drive_end(Entry& entry, Time now);
+  Time park(Entry& entry, const core::Lease& lease, Time now);
+  Time bring_back(Entry& entry, const core::Lease& lease, Time now);
+  Time save(Entry& entry, const core::Lease& lease, Time now);
+  Time release(Entry& entry, const core::Lease& lease, Time now);
+  Time keep(Entry& entry, Time now);
+  void close_now(Entry& entry, Time now);
+
+  // The checkpoint command.
+  void begin_checkpoint(Entry& entry, Time now);
+  Time drive_checkpoint(Entry& entry, Time now);
+  void finish_checkpoint(Entry& entry, const Report& report, Time now);
+  Time next_checkpoint(const Session& session) const;
+  void replace_keeper(Entry& entry, const core::Lease& lease);
+  engine::KeeperOrder order(const Session& session, std::string document) const;
+  nlohmann::json log_limits(const Session& session) const;
+  std::string start_document(const Session& session) const;
+  std::string hook_document(const Session& session, const core::Lease& lease) const;
+
+  engine::Engine& engine_;
+  engine::Keepers& keepers_;
+  Options options_;
+  std::map<std::uint64_t, Entry> entries_;          // by number
+  std::map<LeaseId, std::uint64_t> by_lease_;       // of sessions that are not closed
+  std::set<std::pair<Time, std::uint64_t>> wakes_;  // when to look at a session
+  std::set<std::uint64_t> waiting_;                 // sessions that wait for the store
+  std::set<std::uint64_t> dirty_;
+  std::vector<std::uint64_t> removed_;
+  std::vector<engine::Rows::Event> events_;
+  Time undisturbed_since_{};  // as of the engine, when it was last seen
+  Time seen_at_{};            // when due() was last called
+};
+
+}  // namespace sublet::sessions

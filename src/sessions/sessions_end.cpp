@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// How sessions end: the steps of an end, parked programs, and the checkpoint command.
+#include "sessions/sessions.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "sessions/rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace sublet::sessions {
+namespace {
+
+using namespace std::chrono_literals;
+using core::Lease;
+using core::LeaseState;
+
+constexpr Duration look_again = 1s;     // at a step that decisions end, in case that one was missed
+constexpr Duration report_grace = 10s;  // after the deadline of a checkpoint command, for the report of its keeper
+constexpr Duration keepers_away = 1s;
+
+// The process that stands for the program of a lease; 0: none.
+std::int32_t main_pid(const Lease& lease) {
+  if (lease.owner.process) return lease.owner.process.pid;
+  for (const core::Booked& booked : lease.booked)
+    if (booked.process) return booked.process.pid;
+  return 0;
+}
+
+core::PauseCause cause_of(const Progress& progress, Time now) {
+  switch (progress.end) {
+    case End::closed: return {core::PauseCauseKind::owner_request};
+    case End::revoked: return {core::PauseCauseKind::admin_request};
+    default: return {core::PauseCauseKind::idle, {}, core::args("idle", now - progress.last_activity)};
+  }
+}
+
+// Whether the lease has a program that runs, or can run again: the program could be saved or parked.
+bool can_run(const Lease* lease) {
+  if (lease == nullptr || lease->ended() || !lease->had_process) return false;
+  return lease->state == LeaseState::active || (lease->parking && lease->state != LeaseState::poisoned);
+}
+
+void add_sentence(std::string& text, const std::string& more) { text += (text.empty() ? "" : "; ") + more; }
+
+}  // namespace
+
+void Sessions::end(Entry& entry, End why, bool park, std::string text, Time now) {
+  Session& session = entry.session;
+  const Lease* lease = lease_of(session);
+  begin_end(session, why, park && options_.keep_parked > Duration{}, can_run(lease), std::move(text), now);
+  entry.pause_ordered = entry.release_ordered = false;
+  // Without a lease, there is nothing to end: a keeper that has not asked for its lease is refused from now on.
+  if (lease == nullptr || lease->ended()) ++session.progress.start;
+  changed(entry);
+}
+
+// Nothing of it is left but its record.
+void Sessions::close_now(Entry& entry, Time now) {
+  Session& session = entry.session;
+  if (session.progress.lease) by_lease_.erase(session.progress.lease);
+  session.progress.checkpoint.running = false;
+  entry.drained = {};
+  move(entry, State::closed, session.progress.why, now);
+}
+
+void Sessions::go_on(Entry& entry, Step step) {
+  entry.session.progress.step = step;
+  entry.pause_ordered = entry.release_ordered = false;
+  changed(entry);
+}
+
+Time Sessions::drive_end(Entry& entry, Time now) {
+  Progress& progress = entry.session.progress;
+  const Lease* lease = progress.lease ? engine_.state().find(progress.lease) : nullptr;
+  const bool over = lease == nullptr || (lease->ended() && lease->devices.empty());
+  if (over) {
+    close_now(entry, now);
+    return now;
+  }
+  if (lease->ended()) {  // closed once its bytes are measured gone
+    const bool last_words = !progress.checkpoint_tried && !entry.session.request.checkpoint.empty();
+    progress.step = Step::releasing;
+    if (last_words && engine_.programs().inhabited(lease->id)) {
+      progress.checkpoint_tried = true;
+      begin_checkpoint(entry, now);
+    }
+    return now + look_again;
+  }
+  switch (progress.step) {
+    case Step::parking: return park(entry, *lease, now);
+    case Step::resuming: return bring_back(entry, *lease, now);
+    case Step::checkpoint: return save(entry, *lease, now);
+    case Step::none:
+    case Step::releasing: return release(entry, *lease, now);
+  }
+  return Time::never();
+}
+
+Time Sessions::park(Entry& entry, const Lease& lease, Time now) {
+  Progress& progress = entry.session.progress;
+  if (lease.state == LeaseState::paused && !lease.parking->resume_requested) {
+    progress.kept_until = after(now, options_.keep_parked);
+    const Time kept_until = *progress.kept_until;
+    enter(entry.session, State::parked, progress.why, now);
+    progress.kept_until = kept_until;
+    changed(entry);
+    return kept_until;
+  }
+  if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming) return now + look_again;
+  const bool has_memory = lease.state == LeaseState::active || lease.state == LeaseState::paused;
+  std::string problem;
+  if (has_memory && !entry.pause_ordered) {
+    entry.pause_ordered = true;
+    const auto asked = engine_.decide(core::Pause{lease.id, 0, cause_of(progress, now), engine_.host_memory(&lease)});
+    if (asked) return now + look_again;
+    problem = asked.error().detail;
+  } else if (has_memory) {
+    problem = "its pause did not come through";
+  }
+  progress.parking_tried = true;
+  if (!problem.empty() && lease.had_process) add_sentence(progress.why, "it was not parked: " + problem);
+  go_on(entry, next_step(entry.session, can_run(&lease)));
+  return now;
+}
+
+// Its kept program runs again, for its checkpoint.
+Time Sessions::bring_back(Entry& entry, const Lease& lease, Time now) {
+  if (lease.state == LeaseState::active) {
+    go_on(entry, Step::checkpoint);
+    return now;
+  }
+  if (lease.state == LeaseState::poisoned) {
+    go_on(entry, Step::releasing);
+    return now;
+  }
+  if (lease.state == LeaseState::paused && !lease.parking->resume_requested)
+    (void)engine_.decide(core::Resume{lease.id});
+  return now + look_again;
+}
+
+// The checkpoint command runs while the lease is kept alive.
+Time Sessions::save(Entry& entry, const Lease& lease, Time now) {
+  Session& session = entry.session;
+  Progress& progress = session.progress;
+  if (lease.state != LeaseState::active && !progress.checkpoint.running) {
+    if (lease.state == LeaseState::paused && !lease.parking->resume_requested)
+      (void)engine_.decide(core::Resume{lease.id});
+    if (can_run(&lease)) return now + look_again;
+    progress.checkpoint_tried = true;
+    ++progress.failures;
+    go_on(entry, next_step(session, false));
+    return now;
+  }
+  if (!progress.checkpoint.running) {
+    progress.checkpoint_tried = true;
+    begin_checkpoint(entry, now);
+  }
+  const Duration ttl = lease.ttl.value_or(session.request.ttl);
+  if (!lease.expires_at) return now + look_again;
+  if (*lease.expires_at - now <= ttl / 2) (void)engine_.decide(core::Renew{lease.id});
+  return std::min(now + look_again, now + ttl / 4);
+}
+
+// A program that Sublet started is ended with its tree. Other processes go on without the lease.
+Time Sessions::release(Entry& entry, const Lease& lease, Time now) {
+  const Progress& progress = entry.session.progress;
+  if (entry.release_ordered) return now + look_again;
+  entry.release_ordered = true;
+  const bool started_here = static_cast<bool>(lease.owner.keeper);
+  const auto done =
+      engine_.decide(core::Release{.lease = lease.id,
+                                   .force = !started_here,
+                                   .stop = true,
+                                   .revoke = lease.state == LeaseState::poisoned,
+                                   .asked_by = progress.on_request ? std::optional(progress.ended_by) : std::nullopt});
+  if (done) return now + look_again;
+  entry.release_ordered = false;
+  if (entry.warning == done.error().detail) return now + look_again;
+  entry.warning = done.error().detail;
+  log::warn({.lease = lease.id, .program = {}}, "{} does not end: {}", entry.session.id(), entry.warning);
+  return now + look_again;
+}
+
+// A parked program is kept for a while.
+Time Sessions::keep(Entry& entry, Time now) {
+  Session& session = entry.session;
+  Progress& progress = session.progress;
+  const Lease* lease = lease_of(session);
+  if (lease == nullptr || lease->ended()) {
+    progress.why = "its lease is gone";
+    close_now(entry, now);
+    return now;
+  }
+  if (lease->state == LeaseState::active) {
+    became_active(entry, *lease, now);
+    return now;
+  }
+  if (progress.kept_until && now < *progress.kept_until) return *progress.kept_until;
+  const bool saves = !session.request.checkpoint.empty() && progress.failures < 2;
+  const int failures = progress.failures;
+  std::string why = progress.why;
+  if (!progress.on_request) add_sentence(why, "it was kept parked for " + format_duration(options_.keep_parked));
+  begin_end(session, progress.end, false, false, why, now);
+  progress.failures = failures;
+  progress.checkpoint_tried = progress.parking_tried = false;
+  progress.step = saves ? Step::resuming : Step::releasing;
+  entry.pause_ordered = entry.release_ordered = false;
+  changed(entry);
+  return now;
+}
+
+// -------------------------------------------------------------------------------- the checkpoint command
+
+void Sessions::begin_checkpoint(Entry& entry, Time now) {
+  Checkpoint& checkpoint = entry.session.progress.checkpoint;
+  ++checkpoint.number;
+  checkpoint.running = true;
+  checkpoint.started = now;
+  changed(entry);
+}
+
+Time Sessions::next_checkpoint(const Session& session) const {
+  const Checkpoint& checkpoint = session.progress.checkpoint;
+  if (session.request.checkpoint.empty() || session.request.checkpoint_every <= Duration{} || checkpoint.running)
+    return Time::never();
+  return after(std::max(checkpoint.started, session.progress.renewed_at), session.request.checkpoint_every);
+}
+
+Time Sessions::drive_checkpoint(Entry& entry, Time now) {
+  Session& session = entry.session;
+  Checkpoint& checkpoint = session.progress.checkpoint;
+  if (!checkpoint.running) {
+    if (session.progress.state == State::active && now >= next_checkpoint(session)) begin_checkpoint(entry, now);
+    return Time::never();
+  }
+  const Time deadline = checkpoint.started + session.request.checkpoint_timeout + report_grace;
+  if (now >= deadline) {
+    finish_checkpoint(entry, {.checkpoint = checkpoint.number, .problem = "its keeper did not report a result"}, now);
+    return now;
+  }
+  const std::uint64_t number = session.number, run = checkpoint.number;
+  const Lease* lease = lease_of(session);
+  using Ordered = engine::OrderStep;
+  switch (engine::next_order_step(entry.hook, run, !dirty_.contains(number), engine_, keepers_)) {
+    case Ordered::starts: return deadline;
+    case Ordered::lost: return std::min(deadline, now + look_again);  // its report may be on its way
+    case Ordered::away: return now + keepers_away;
+    case Ordered::not_stored: engine_.wake_capabilities(); return now;
+    case Ordered::not_durable: waiting_.insert(number); return Time::never();
+    case Ordered::order: break;
+  }
+  if (lease == nullptr) {
+    finish_checkpoint(entry, {.checkpoint = run, .problem = "its lease is gone"}, now);
+    return now;
+  }
+  keepers_.start(
+      order(session, hook_document(session, *lease)), [this, number, run](const Result<ProcessRef>& started) {
+        const auto found = entries_.find(number);
+        if (found == entries_.end()) return;
+        Entry& mine = found->second;
+        const Checkpoint& its = mine.session.progress.checkpoint;
+        if (!its.running || its.number != run) return;
+        if (started) mine.hook.keeper = *started;
+        else
+          finish_checkpoint(mine, {.checkpoint = run, .problem = "it could not be started: " + started.error().detail},
+                            engine_.now());
+      });
+  return deadline;
+}
+
+void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
+  Session& session = entry.session;
+  Progress& progress = session.progress;
+  Checkpoint& checkpoint = progress.checkpoint;
+  checkpoint.running = false;
+  checkpoint.problem = report.problem.value_or("");
+  if (!report.problem) {
+    checkpoint.locator = report.locator;
+    checkpoint.at = now;
+  } else {
+    log::warn({.lease = progress.lease, .program = {}}, "the checkpoint of {} failed: {}", session.id(),
+              printable(*report.problem));
+  }
+  changed(entry);
+  if (progress.state != State::ending || progress.step != Step::checkpoint) return;
+  if (report.problem) {
+    ++progress.failures;
+    add_sentence(progress.why, "its checkpoint failed: " + *report.problem);
+  }
+  go_on(entry, next_step(session, can_run(lease_of(session)) && options_.keep_parked > Duration{}));
+}
+
+std::string Sessions::hook_document(const Session& session, const Lease& lease) const {
+  using nlohmann::json;
+  const Command& command = session.request.command;
+  const Checkpoint& checkpoint = session.progress.checkpoint;
+  std::vector<std::string> environment = command.environment;
+  for (const auto& [name, value] : engine_.options().program_env) environment.push_back(name + "=" + value);
+  environment.push_back("SUBLET_SESSION=" + session.id());
+  environment.push_back("SUBLET_LEASE=" + to_string(lease.id));
+  environment.push_back("SUBLET_HOST=" + options_.host);
+  environment.push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", fmt::join(lease.devices, ",")));
+  if (const std::int32_t pid = main_pid(lease); pid != 0) environment.push_back(fmt::format("SUBLET_PID={}", pid));
+  if (checkpoint.at != Time{}) environment.push_back("SUBLET_CHECKPOINT=" + checkpoint.locator);
+  const json document{
+      {"host", options_.host},
+      {"session", {{"id", session.id()}, {"start", session.progress.start}}},
+      {"hook", {{"number", checkpoint.number}, {"timeout_ms", session.request.checkpoint_timeout / 1ms}}},
+      {"arguments", session.request.checkpoint},
+      {"environment", environment},
+      {"directory", command.directory},
+      {"umask", command.umask},
+      {"limits", command.limits},
+      {"log", log_limits(session)}};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace sublet::sessions

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// How sessions live: their leases, their renewals and their keepers.
+#include "sessions/sessions.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "core/format.h"
+#include "sessions/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::sessions {
+namespace {
+
+using namespace std::chrono_literals;
+using core::Lease;
+using core::LeaseState;
+
+constexpr Duration look_for_keeper = 1s;      // how often a keeper that has not asked for its lease is looked for
+constexpr Duration grow_again = 1min;         // after a refusal to grow
+constexpr Duration preempt_again = 1min;      // after a pause that did not come through
+constexpr Duration preempted_at_most = 1min;  // until its resume is requested, though its preemptor still waits
+constexpr std::size_t most_waiters = 256;     // that are looked at
+constexpr Duration closed_look = 24h;
+
+// Whether its owner or an admin wanted this end.
+bool on_request(const Lease& lease, const core::Plan& plan) {
+  if (lease.end_reason == core::EndReason::released && lease.stop_requested) return true;
+  return std::ranges::any_of(plan.reasons, [&](const core::Reason& reason) {
+    using Kind = core::ReasonKind;
+    return reason.lease == lease.id &&
+           (reason.kind == Kind::cancelled_by_owner || reason.kind == Kind::cancelled_by_admin ||
+            reason.kind == Kind::released_by_owner || reason.kind == Kind::revoked_by_admin);
+  });
+}
+
+std::string why_ended(const Lease& lease, const core::Plan& plan) {
+  std::string why(core::to_string(lease.end_reason));
+  for (const core::Reason& reason : plan.reasons)
+    if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
+  return why;
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------- decisions
+
+void Sessions::decided(const core::Plan& plan, Time now) {
+  if (by_lease_.empty()) return;
+  for (const Lease& lease : plan.changed) {
+    const auto found = by_lease_.find(lease.id);
+    if (found != by_lease_.end()) follow(entries_.at(found->second), lease, plan, now);
+  }
+  for (const LeaseId id : plan.settled)
+    if (const auto found = by_lease_.find(id); found != by_lease_.end()) wake(entries_.at(found->second), now);
+}
+
+void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, Time now) {
+  Session& session = entry.session;
+  const State state = session.progress.state;
+  wake(entry, now);
+  if (lease.ended()) return follow_end(entry, lease, plan, now);
+  if (state == State::ending) return;
+  const bool returns = lease.state == LeaseState::resuming || (lease.parking && lease.parking->resume_requested);
+  switch (lease.state) {
+    case LeaseState::active:
+      if (state != State::active) became_active(entry, lease, now);
+      break;
+    case LeaseState::queued:
+    case LeaseState::offered:
+      if (state != State::queued) move(entry, State::queued, "", now);
+      break;
+    case LeaseState::pausing:
+    case LeaseState::paused:
+    case LeaseState::resuming:
+    case LeaseState::poisoned:
+      // cap() tells of its own pause.
+      if (state == State::active && !session.progress.preemptor)
+        move(entry, State::paused, core::text_of(lease.parking->cause), now);
+      else if (state == State::parked && returns) move(entry, State::queued, "", now);
+      break;
+    case LeaseState::ended: break;
+  }
+}
+
+void Sessions::became_active(Entry& entry, const Lease&, Time now) {
+  Progress& progress = entry.session.progress;
+  progress.renewed_at = progress.continuous_since = now;
+  progress.last_activity = std::max(progress.last_activity, now);
+  progress.preemptor = {};
+  progress.end = End::none;
+  entry.pause_ordered = entry.release_ordered = false;
+  move(entry, State::active, "", now);
+}
+
+// Its lease ends by itself, or as the session wanted. It is closed once the bytes are measured gone.
+void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& plan, Time now) {
+  Progress& progress = entry.session.progress;
+  progress.exit_status = lease.exit_status;
+  if (progress.state == State::ending && progress.step == Step::releasing) return changed(entry);
+  if (progress.state == State::ending) {
+    progress.step = Step::releasing;
+    return changed(entry);
+  }
+  const End end = end_of(lease.end_reason, on_request(lease, plan));
+  const bool program_ends = progress.state != State::parked;
+  begin_end(entry.session, program_ends || progress.end == End::none ? end : progress.end, false, false,
+            why_ended(lease, plan), now);
+  // A spot lease was ended for others: its grace is the time for a last checkpoint.
+  const bool notice = lease.tier == core::Tier::spot && lease.end_reason == core::EndReason::revoked &&
+                      !progress.on_request && !entry.session.request.checkpoint.empty() && program_ends;
+  progress.checkpoint_tried = !notice;
+  progress.step = Step::releasing;
+  changed(entry);
+}
+
+void Sessions::committed(std::uint64_t sequence) {
+  bool any = false;
+  for (auto each = waiting_.begin(); each != waiting_.end();) {
+    const auto found = entries_.find(*each);
+    const bool over =
+        found == entries_.end() || found->second.keeper.waits_for(sequence) || found->second.hook.waits_for(sequence);
+    if (over && found != entries_.end()) wake(found->second, engine_.now()), any = true;
+    each = over ? waiting_.erase(each) : std::next(each);
+  }
+  if (any) engine_.wake_capabilities();
+}
+
+// -------------------------------------------------------------------------------- moving on
+
+Time Sessions::due(Time now) {
+  if (const Time since = engine_.undisturbed_since(); since != std::exchange(undisturbed_since_, since)) {
+    const Duration gap = std::max(now - seen_at_, Duration{});  // this time counts for nobody
+    for (auto& [number, entry] : entries_) {
+      Progress& progress = entry.session.progress;
+      if (progress.kept_until) progress.kept_until = after(*progress.kept_until, gap);
+      progress.continuous_since = progress.continuous_since + gap;
+      wake(entry, now);
+    }
+  }
+  seen_at_ = now;
+  std::vector<std::uint64_t> numbers;
+  for (auto each = wakes_.begin(); each != wakes_.end() && each->first <= now; ++each) numbers.push_back(each->second);
+  for (const std::uint64_t number : numbers) {
+    const auto found = entries_.find(number);
+    if (found == entries_.end()) continue;
+    wake(found->second, Time::never());
+    const Time next = drive(found->second, now);
+    const auto still = entries_.find(number);
+    if (still != entries_.end()) wake(still->second, std::min(next, still->second.wake));
+  }
+  return wakes_.empty() ? Time::never() : wakes_.begin()->first;
+}
+
+// Returns when to look at the session again.
+Time Sessions::drive(Entry& entry, Time now) {
+  switch (entry.session.progress.state) {
+    case State::starting: return start_keeper(entry, now);
+    case State::queued:
+    case State::paused: return check_waiting(entry, now);
+    case State::active: return std::min(look(entry, now), drive_checkpoint(entry, now));
+    case State::ending: return std::min(drive_end(entry, now), drive_checkpoint(entry, now));
+    case State::parked: return keep(entry, now);
+    case State::closed: break;
+  }
+  const std::uint32_t uid = entry.session.uid;
+  prune(uid, now);  // the entry may be gone
+  return now + closed_look;
+}
+
+// A session whose lease waits. It takes offers by itself, unless its keeper does.
+Time Sessions::check_waiting(Entry& entry, Time now) {
+  const Lease* lease = lease_of(entry.session);
+  if (lease == nullptr || lease->ended()) {
+    end(entry, End::lost, false, "its lease is gone", now);
+    return now;
+  }
+  if (lease->state == LeaseState::active) {
+    became_active(entry, *lease, now);
+    return now;
+  }
+  if (lease->state == LeaseState::offered && lease->owner.kind == core::OwnerKind::token)
+    (void)engine_.decide(core::Claim{lease->id});
+  return entry.session.progress.preemptor ? come_back(entry, *lease, now) : Time::never();
+}
+
+// It was paused by sessions.max_continuous: its resume waits until its preemptor has the memory.
+Time Sessions::come_back(Entry& entry, const Lease& lease, Time now) {
+  Progress& progress = entry.session.progress;
+  if (lease.state != LeaseState::paused || lease.parking->resume_requested) return Time::never();
+  const bool served = !engine_.state().queue().contains(progress.preemptor);
+  if (!served && now < progress.preempted_at + preempted_at_most) return now + 1s;
+  (void)engine_.decide(core::Resume{lease.id});
+  changed(entry);
+  return Time::never();
+}
+
+// -------------------------------------------------------------------------------- a session that is active
+
+Time Sessions::look(Entry& entry, Time now) {
+  const Lease* lease = lease_of(entry.session);
+  if (lease == nullptr || lease->ended()) {
+    end(entry, End::lost, false, "its lease is gone", now);
+    return now;
+  }
+  if (lease->state != LeaseState::active) return Time::never();
+  const Activity seen = activity(entry.session);
+  entry.session.progress.last_activity = seen.last;
+  replace_keeper(entry, *lease);
+  Time next = cap(entry, *lease, seen, now);
+  if (entry.session.progress.state != State::active || entry.session.progress.preemptor) return next;
+  next = std::min(next, renew(entry, *lease, now));
+  if (entry.session.progress.state != State::active) return now;
+  return std::min({next, grow(entry, *lease, now), next_checkpoint(entry.session)});
+}
+
+Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
+  Session& session = entry.session;
+  Progress& progress = session.progress;
+  if (!lease.expires_at) return Time::never();
+  const Life life{now, *lease.expires_at, session.request.ttl, progress.renewed_at, progress.last_activity};
+  const Verdict verdict = judge(life, renewal_part(session.number));
+  switch (verdict.act) {
+    case Verdict::Act::wait: return verdict.look_at;
+    case Verdict::Act::renew:
+      progress.renewed_at = now;
+      dirty_.insert(session.number);
+      if (auto done = engine_.decide(core::Renew{lease.id}); !done)
+        log::warn({.lease = lease.id, .program = {}}, "{} is not renewed: {}", session.id(), done.error().detail);
+      return now;
+    case Verdict::Act::expire:
+      end(entry, End::expired, true,
+          fmt::format("its time of {} is over without activity", format_duration(session.request.ttl)), now);
+      return now;
+  }
+  return Time::never();
+}
+
+// The first lease of the queue, other than this one, that waits for memory of its devices.
+const Lease* Sessions::waiter_for(const Lease& lease) const {
+  const core::State& state = engine_.state();
+  for (const LeaseId id : state.queue().in_order(most_waiters)) {
+    const Lease* waiter = id == lease.id ? nullptr : state.find(id);
+    if (waiter == nullptr) continue;
+    const auto is_ours = [&](const std::string& uuid) { return std::ranges::count(lease.devices, uuid) > 0; };
+    const bool ours = waiter->waits_in_place() ? std::ranges::any_of(waiter->devices, is_ours)
+                                               : waiter->wanted_device.empty() || is_ours(waiter->wanted_device);
+    if (ours) return waiter;
+  }
+  return nullptr;
+}
+
+// Continuous activity has a limit while others wait.
+Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time now) {
+  const Duration limit = options_.max_continuous;
+  Progress& progress = entry.session.progress;
+  if (limit <= Duration{}) return Time::never();
+  const Duration look_again = std::clamp<Duration>(limit / 20, 100ms, 30s);
+  if (seen.state == Activity::State::idle && now - seen.last >= break_of(limit)) progress.continuous_since = now;
+  if (now - progress.continuous_since < limit || now < entry.preempt_at) return now + look_again;
+  const Lease* waiter = waiter_for(lease);
+  if (waiter == nullptr) return now + look_again;
+  const std::string name = core::name_of(*waiter);
+  const std::string held = format_duration(now - progress.continuous_since);
+  entry.preempt_at = now + preempt_again;
+  const core::PauseCause cause{core::PauseCauseKind::max_continuous, waiter->id,
+                               core::args("held", now - progress.continuous_since)};
+  progress.preemptor = waiter->id;  // set before the decision, which changes the state
+  progress.preempted_at = now;
+  const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.host_memory(&lease)});
+  if (paused) {
+    move(entry, State::paused,
+         fmt::format("preempted for {} after {} of continuous activity; it comes back by itself", name, held), now);
+    return Time::never();
+  }
+  progress.preemptor = {};
+  end(entry, End::expired, false,
+      fmt::format("preempted for {} after {} of continuous activity; it cannot be paused: {}", name, held,
+                  paused.error().detail),
+      now);
+  return now;
+}
+
+// A lease that began smaller than its user wanted grows when there is memory.
+Time Sessions::grow(Entry& entry, const Lease& lease, Time now) {
+  if (lease.vram >= lease.asked_vram || lease.resize) return Time::never();
+  if (now < entry.grow_at) return entry.grow_at;
+  entry.grow_at = now + grow_again;
+  (void)engine_.decide(core::Resize{lease.id, 0, lease.asked_vram, true});
+  return entry.grow_at;
+}
+
+// -------------------------------------------------------------------------------- keepers
+
+Time Sessions::start_keeper(Entry& entry, Time now) {
+  Session& session = entry.session;
+  const std::uint64_t number = session.number, start = session.progress.start;
+  using Ordered = engine::OrderStep;
+  if (session.request.exclusive && !whole_devices(1)) return now + look_for_keeper;
+  switch (engine::next_order_step(entry.keeper, start, !dirty_.contains(number), engine_, keepers_)) {
+    case Ordered::starts:
+    case Ordered::away: return now + look_for_keeper;
+    case Ordered::lost:
+      session.progress.end = End::failed;
+      session.progress.why = "its keeper ended before it asked for a lease";
+      close_now(entry, now);
+      return Time::never();
+    case Ordered::not_stored: engine_.wake_capabilities(); return now;
+    case Ordered::not_durable: waiting_.insert(number); return Time::never();
+    case Ordered::order: break;
+  }
+  keepers_.start(order(session, start_document(session)), [this, number, start](const Result<ProcessRef>& started) {
+    const auto found = entries_.find(number);
+    if (found == entries_.end() || found->second.session.progress.start != start) return;
+    Entry& mine = found->second;
+    if (started) {
+      mine.keeper.keeper = *started;
+    } else if (mine.session.progress.state == State::starting) {
+      mine.session.progress.end = End::failed;
+      mine.session.progress.why = "its keeper could not be started: " + started.error().detail;
+      close_now(mine, engine_.now());
+    }
+    engine_.wake_capabilities();
+  });
+  return now + look_for_keeper;
+}
+
+engine::KeeperOrder Sessions::order(const Session& session, std::string document) const {
+  return {session.uid,   session.user,        session.id(),
+          options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, session.uid)};
+}
+
+nlohmann::json Sessions::log_limits(const Session& session) const {
+  return {{"path", log_path(session)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}};
+}
+
+std::string Sessions::start_document(const Session& session) const {
+  using nlohmann::json;
+  const Command& command = session.request.command;
+  const json name{{"id", session.id()}, {"start", session.progress.start}};
+  json request = session.request.lease;
+  request["tag"] = session.tag();
+  request["command"] = command.text;
+  request["session"] = name;
+  request["ttl_seconds"] = session.request.ttl / 1s;
+  if (session.request.exclusive)
+    if (const auto whole = whole_devices(request.value("devices", 1))) request["vram_bytes"] = whole->count;
+  std::vector<std::string> environment = command.environment;
+  environment.push_back("SUBLET_SESSION=" + session.id());
+  if (session.progress.checkpoint.at != Time{})
+    environment.push_back("SUBLET_CHECKPOINT=" + session.progress.checkpoint.locator);
+  const json document{{"host", options_.host},         {"session", name},
+                      {"request", std::move(request)}, {"arguments", command.arguments},
+                      {"environment", environment},    {"directory", command.directory},
+                      {"umask", command.umask},        {"limits", command.limits},
+                      {"log", log_limits(session)}};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// The keeper of a running program was killed: another one reads its output, so that the program never waits for a full
+// pipe.
+void Sessions::replace_keeper(Entry& entry, const Lease& lease) {
+  const core::Owner& owner = lease.owner;
+  if (!owner.keeper || engine_.programs().keeper_alive(lease.id) || entry.drained == lease.id) return;
+  entry.drained = lease.id;
+  const Session& session = entry.session;
+  log::warn({.lease = lease.id, .program = session.id()}, "its keeper (pid {}) is gone: the exit status stays unknown",
+            owner.keeper.pid);
+  const nlohmann::json document{{"host", options_.host},
+                                {"session", {{"id", session.id()}, {"start", session.progress.start}}},
+                                {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
+                                {"log", log_limits(session)}};
+  keepers_.start(order(session, document.dump()), [](const Result<ProcessRef>& started) {
+    if (!started) log::error("the output of a session without a keeper is not read: {}", started.error().detail);
+  });
+}
+
+}  // namespace sublet::sessions

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: renewal by activity, parking, checkpoints, resume, and the death of the daemon."""
+import datetime
+import os
+import pathlib
+import signal
+
+import pytest
+
+from tests.support.sessions import WORK, act, fills, hook, open_session, post, reaches, session, start_sessions
+from tests.support.sublet import GIB, MIB, wait_until
+
+PRINT_CHECKPOINT = ["sh", "-c", 'echo "from ${SUBLET_CHECKPOINT-nothing}"; exec sleep 600']
+
+
+@pytest.fixture
+def daemon(start_daemon):
+    return start_sessions(start_daemon)
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def gone(daemon, pid):
+    wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), f"pid {pid} is gone")
+    wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["used_bytes"] == 0, "its bytes are gone")
+
+
+def log_of(daemon, name):
+    return pathlib.Path(session(daemon, name)["log_path"]).read_text()
+
+
+# --- without a command ---
+
+def test_a_session_without_a_command_has_a_token_and_takes_processes(daemon):
+    opened = open_session(daemon, ttl_seconds=60)
+    assert opened["state"] == "active" and opened["token"] and opened["lease"] and opened["expires_at"], opened
+    lease = daemon.get(f"/v1/leases/{opened['lease']}").body
+    assert (lease["tag"], lease["vram_bytes"]) == (opened["id"], GIB)
+    child = daemon.spawn("sleep", "600")
+    assert daemon.cli("attach", opened["id"], "--pid", child.pid).returncode == 0
+    assert session(daemon, opened["id"])["pid"] == child.pid
+    act(daemon, opened["id"], "close")
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["end_reason"] == "closed" and child.poll() is None, "Sublet ends no program that it did not start"
+    again = act(daemon, opened["id"], "resume").body
+    assert again["state"] == "active" and again["token"] != opened["token"] and again["starts"] == 2
+    assert again["lease"] != opened["lease"]
+
+
+def test_a_session_is_renewed_by_touches_and_expires_without(daemon):
+    opened = open_session(daemon, ttl_seconds=2)
+    for _ in range(3):
+        before = session(daemon, opened["id"])["expires_at"]
+
+        def renewed(before=before):
+            act(daemon, opened["id"], "touch")
+            return session(daemon, opened["id"])["expires_at"] > before
+        wait_until(renewed, "it is renewed")
+    expired = reaches(daemon, opened["id"], "closed")
+    assert expired["end_reason"] == "expired" and "2 s" in expired["why"], expired
+    refused = act(daemon, opened["id"], "touch", status=(409,))
+    assert refused["code"] == "LeaseExpired" and "resume" in refused["hint"]
+
+
+def test_a_session_waits_for_memory_and_takes_its_offer(daemon):
+    first = open_session(daemon, vram_bytes=3 * GIB)
+    second = open_session(daemon, vram_bytes=3 * GIB)
+    assert second["state"] == "queued"
+    act(daemon, first["id"], "close")
+    reaches(daemon, second["id"], "active")
+
+
+def test_a_smaller_session_grows_when_there_is_memory(daemon):
+    first = open_session(daemon, vram_bytes=2 * GIB)
+    small = open_session(daemon, vram_bytes=3 * GIB, min_vram_bytes=GIB)
+    assert small["state"] == "active" and GIB <= small["vram_bytes"] < 3 * GIB == small["wanted_vram_bytes"]
+    act(daemon, first["id"], "close")
+    wait_until(lambda: session(daemon, small["id"])["vram_bytes"] == 3 * GIB, "it grows")
+
+
+def test_exclusive_takes_the_whole_device(daemon):
+    opened = post(daemon, "/v1/sessions", {"exclusive": True}).body
+    assert opened["state"] == "active" and opened["vram_bytes"] > 3 * GIB, opened
+    assert open_session(daemon)["state"] == "queued"
+
+
+# --- with a command ---
+
+def test_a_command_runs_under_the_session_and_ends_with_it(daemon):
+    opened = open_session(daemon, WORK, command="simgpu-load")
+    assert (opened["state"], opened["lease"], "token" in opened) == ("starting", None, False)
+    now = fills(daemon, opened["id"])
+    assert now["state"] == "active" and now["command"] == "simgpu-load" and now["devices"] == ["gpu0"]
+    environment = pathlib.Path(f"/proc/{now['pid']}/environ").read_bytes().split(b"\0")
+    assert f"SUBLET_SESSION={opened['id']}".encode() in environment
+    act(daemon, opened["id"], "close", park=False)
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["end_reason"] == "closed" and closed["exit_status"] == 128 + signal.SIGTERM
+    gone(daemon, now["pid"])
+
+
+@pytest.mark.parametrize("arguments, reason, status, code", [
+    (["sh", "-c", "exit 3"], "exited", 3, "Disconnected"),
+    (["no-such-program"], "failed", 127, "Disconnected"),
+])
+def test_the_end_of_the_program_closes_the_session(daemon, arguments, reason, status, code):
+    opened = open_session(daemon, arguments)
+    closed = reaches(daemon, opened["id"], "closed")
+    assert (closed["end_reason"], closed["exit_status"]) == (reason, status) and closed["why"], closed
+    assert act(daemon, opened["id"], "touch", status=(409,))["code"] == code
+
+
+def test_a_program_above_its_ceiling_ends_the_session(daemon):
+    opened = open_session(daemon, ["simgpu-load", "--alloc", "2GiB", "--seconds", "600"], memory_bytes=GIB)
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["end_reason"] == "over_limit"
+    assert act(daemon, opened["id"], "touch", status=(409,))["code"] == "Overcommit"
+
+
+def test_an_expired_session_is_parked_and_comes_back_with_every_byte(daemon):
+    opened = open_session(daemon, WORK, ttl_seconds=2)
+    reaches(daemon, opened["id"], "active")
+    fills(daemon, opened["id"])
+    parked = reaches(daemon, opened["id"], "parked")
+    assert parked["end_reason"] == "expired" and parked["kept_until"] and parked["lease_state"] == "paused"
+    wait_until(lambda: daemon.get("/v1/devices")["devices"][0]["used_bytes"] < 64 * MIB, "the card is free")
+    assert act(daemon, opened["id"], "touch", status=(409,))["code"] == "LeaseExpired"
+    act(daemon, opened["id"], "resume")
+    now = reaches(daemon, opened["id"], "active")
+    assert now["lease"] == parked["lease"] and now["pid"] == parked["pid"] and now["end_reason"] is None
+    os.kill(now["pid"], signal.SIGTERM)  # the program checks every byte
+    assert reaches(daemon, opened["id"], "closed")["exit_status"] == 128 + signal.SIGTERM
+
+
+def test_work_on_the_device_renews(daemon):
+    work = ["simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--busy", "80"]
+    opened = open_session(daemon, work, ttl_seconds=2)
+    before = fills(daemon, opened["id"], 256 * MIB)["created_at"]
+
+    def renewed():
+        now = session(daemon, opened["id"])
+        return now["activity"]["state"] == "busy" and seconds(now["expires_at"]) > seconds(before) + 6 and now
+    grown = wait_until(renewed, "it is renewed again and again")
+    assert grown["state"] == "active" and grown["starts"] == 1
+
+
+def test_a_parked_session_is_closed_when_its_time_is_over(start_daemon):
+    daemon = start_sessions(start_daemon, keep_parked="1s")
+    opened = open_session(daemon, WORK)
+    now = fills(daemon, opened["id"])
+    act(daemon, opened["id"], "close")
+    reaches(daemon, opened["id"], "parked")
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["end_reason"] == "closed"
+    gone(daemon, now["pid"])
+
+
+# --- checkpoints ---
+
+def test_a_checkpoint_is_made_on_request_and_resume_starts_from_it(daemon):
+    line = ('echo "pid $SUBLET_PID of $SUBLET_SESSION, $SUBLET_LEASE" > hooked; '
+            'echo "saved after ${SUBLET_CHECKPOINT-none}"')
+    opened = open_session(daemon, PRINT_CHECKPOINT, checkpoint=hook(line))
+    now = reaches(daemon, opened["id"], "active")
+    wait_until(lambda: session(daemon, opened["id"])["pid"], "its program runs")
+    assert act(daemon, opened["id"], "checkpoint")["checkpoint"]["running"]
+    saved = wait_until(lambda: (now := session(daemon, opened["id"]))["checkpoint"]["at"] and now, "it is saved")
+    assert saved["checkpoint"]["locator"] == "saved after none" and not saved["checkpoint"]["running"]
+    assert (daemon.dir / "hooked").read_text() == f"pid {saved['pid']} of {opened['id']}, {now['lease']}\n"
+    act(daemon, opened["id"], "close", park=False)
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["checkpoint"]["locator"] == "saved after saved after none", "it is saved at its end too"
+    act(daemon, opened["id"], "resume")
+    again = reaches(daemon, opened["id"], "active")
+    assert again["starts"] == 2 and again["lease"] != now["lease"]
+    wait_until(lambda: "from saved after saved after none" in log_of(daemon, opened["id"]), "it starts from there")
+
+
+def test_checkpoints_are_made_again_and_again(daemon):
+    opened = open_session(daemon, ["sleep", "600"], checkpoint=hook("echo x >> runs; wc -l < runs", every_seconds=1))
+    wait_until(lambda: int(session(daemon, opened["id"])["checkpoint"]["locator"] or 0) >= 2, "it is saved twice")
+
+
+@pytest.mark.parametrize("line, says", [
+    ("sleep 1000", "did not end within 1 s and was killed"),
+    ("echo no space left >&2; exit 3", "ended with exit status 3: no space left"),
+])
+def test_a_failed_checkpoint_leaves_the_program_parked(daemon, line, says):
+    opened = open_session(daemon, WORK, checkpoint=hook(line, timeout_seconds=1))
+    fills(daemon, opened["id"])
+    act(daemon, opened["id"], "close", park=False)
+    parked = reaches(daemon, opened["id"], "parked", "closed")
+    assert parked["state"] == "parked" and says in parked["why"] and says in parked["checkpoint"]["problem"], parked
+    act(daemon, opened["id"], "resume")
+    assert reaches(daemon, opened["id"], "active")["pid"] == parked["pid"]
+
+
+def test_a_failed_checkpoint_of_a_program_that_cannot_be_parked_is_told(daemon):
+    opened = open_session(daemon, ["sleep", "600"], pausable="no", checkpoint=hook("exit 1"))
+    now = reaches(daemon, opened["id"], "active")
+    act(daemon, opened["id"], "close")
+    closed = reaches(daemon, opened["id"], "closed")
+    assert "its checkpoint failed" in closed["why"] and "not parked" in closed["why"], closed
+    assert closed["lease"] == now["lease"]
+
+
+# --- bad input ---
+
+def test_a_session_of_somebody_else_and_bad_fields_are_refused(start_daemon):
+    daemon = start_sessions(start_daemon, '[limits]\nsessions = 2\n')
+    api = daemon.api()
+    for body in ({"vram_bytes": GIB, "ttl_seconds": 0.001}, {"vram_bytes": GIB, "ttl_seconds": 0}, {},
+                 {"vram_bytes": GIB, "checkpoint": {}}, {"vram_bytes": GIB, "arguments": ["x"]},
+                 {"vram_bytes": GIB, "idle": {"pause": 1}}, {"vram_bytes": GIB, "queue": False}):
+        assert api.post("/v1/sessions", body)["code"] == "BadRequest", body
+    assert api.post("/v1/sessions", {"vram_bytes": 64 * GIB})["code"] == "TooLarge"
+    for name in ("session-99", "7", "x"):
+        assert api.post(f"/v1/sessions/{name}/resume", {})["code"] == "NotFound"
+    first = open_session(daemon)
+    assert act(daemon, first["id"], "checkpoint", status=(400,))["code"] == "BadRequest"
+    open_session(daemon)
+    refused = api.post("/v1/sessions", {"vram_bytes": GIB})
+    assert (refused["code"], refused["numbers"]["limit"]) == ("Quota", 2)
+    act(daemon, first["id"], "close")
+    reaches(daemon, first["id"], "closed")
+    open_session(daemon)
+    assert act(daemon, first["id"], "resume", status=(409,))["code"] == "Quota"
+    listed = [row["id"] for row in daemon.get("/v1/sessions")["sessions"]]
+    assert first["id"] not in listed and len(listed) == 2
+    assert first["id"] in [row["id"] for row in daemon.get("/v1/sessions?all=true")["sessions"]]
+
+
+def test_a_start_asks_for_its_lease_once(daemon):
+    opened = open_session(daemon, ["sleep", "600"])
+    reaches(daemon, opened["id"], "active")
+    body = {"vram_bytes": GIB, "owner": {"connection": True}, "session": {"id": opened["id"], "start": 1}}
+    assert post(daemon, "/v1/leases", body, status=(409,))["code"] == "Stale"
+    assert post(daemon, f"/v1/sessions/{opened['id']}/report", {"start": 9}, status=(409,))["code"] == "Stale"
+    late = {"checkpoint": {"number": 1, "locator": "x"}}
+    assert post(daemon, f"/v1/sessions/{opened['id']}/report", late, status=(409,))["code"] == "Stale"
+
+
+# --- restarts ---
+
+def test_sessions_outlive_the_daemon(daemon):
+    runs = open_session(daemon, WORK, ttl_seconds=600, checkpoint=hook("echo here"))
+    fills(daemon, runs["id"])
+    waits = open_session(daemon, vram_bytes=3 * GIB + GIB // 2)
+    parked = open_session(daemon, ["simgpu-load", "--alloc", "256MiB", "--seconds", "600"], vram_bytes=GIB)
+    fills(daemon, parked["id"], 256 << 20)
+    act(daemon, parked["id"], "close")
+    reaches(daemon, parked["id"], "parked")
+    before = {name: session(daemon, name) for name in (runs["id"], waits["id"], parked["id"])}
+    daemon.restart()
+    for name, was in before.items():
+        now = session(daemon, name)
+        for field in ("state", "lease", "pid", "ttl_seconds", "starts", "end_reason", "wanted_vram_bytes"):
+            assert now[field] == was[field], (name, field, now)
+    act(daemon, runs["id"], "checkpoint")
+    wait_until(lambda: session(daemon, runs["id"])["checkpoint"]["locator"] == "here", "the hook runs")
+
+
+def test_a_daemon_that_is_killed_while_a_session_ends_finishes_the_end(daemon):
+    opened = open_session(daemon, WORK, checkpoint=hook("touch saving; read -r _ < gate; echo late"))
+    os.mkfifo(daemon.dir / "gate")
+    now = fills(daemon, opened["id"])
+    act(daemon, opened["id"], "close", park=False)
+    wait_until((daemon.dir / "saving").exists, "its checkpoint command runs")
+    daemon.restart()
+    assert session(daemon, opened["id"])["state"] == "ending"
+    gate = os.open(daemon.dir / "gate", os.O_RDWR)
+    os.write(gate, b"go\n")
+    closed = reaches(daemon, opened["id"], "closed")
+    os.close(gate)
+    assert closed["checkpoint"]["locator"] == "late"
+    gone(daemon, now["pid"])
+
+
+# --- others wait ---
+
+def test_continuous_activity_is_capped_while_others_wait(start_daemon):
+    daemon = start_sessions(start_daemon, more="", max_continuous="3s")
+    busy = open_session(daemon, ["simgpu-load", "--alloc", "3GiB", "--seconds", "600", "--busy", "100"],
+                        vram_bytes=3 * GIB + GIB // 2, tier="interactive")
+    fills(daemon, busy["id"], 3 * GIB)
+    waiter = open_session(daemon, vram_bytes=2 * GIB, tier="batch")
+    wait_until(lambda: act(daemon, busy["id"], "touch") and session(daemon, waiter["id"])["state"] == "active",
+               "the waiter gets the memory", 30)
+    paused = session(daemon, busy["id"])
+    assert paused["state"] == "paused" and "preempted for" in paused["why"] and "comes back" in paused["why"], paused
+    act(daemon, waiter["id"], "close")
+    reaches(daemon, busy["id"], "active")
