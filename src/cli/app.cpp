@@ -297,9 +297,10 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
-  if (program->common.command && parsed.front()->get_name() != "run") {
-    return usage_error(fmt::format("{} takes no program after '--'", full_name(*parsed.front())),
-                       "only run takes a program: sublet run [flags] -- PROGRAM");
+  const CLI::App& verb = innermost(app);
+  if (program->common.command && full_name(verb) != "sublet run" && full_name(verb) != "sublet session open") {
+    return usage_error(fmt::format("{} takes no program after '--'", full_name(verb)),
+                       "only run and session open take a program: sublet run [flags] -- PROGRAM");
   }
   try {
     program->common.verb = short_name(innermost(app));

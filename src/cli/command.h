@@ -36,7 +36,8 @@ struct Offer {
     consumers,
     tokens,
     shims,
-    stacks
+    stacks,
+    sessions
   };
   Of of = Of::nothing;
   std::vector<std::string> words = {};  // fixed words, besides the looked-up values

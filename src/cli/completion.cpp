@@ -32,6 +32,7 @@ constexpr Listed devices{"/v1/devices", "devices", {"id", "uuid"}, {"name", "sta
 constexpr Listed consumers{"/v1/consumers", "consumers", {"consumer", ""}, {"", ""}};
 constexpr Listed tokens{"/v1/tokens", "tokens", {"id", ""}, {"name", "scope"}};
 constexpr Listed stacks{"/v1/stacks", "stacks", {"name", ""}, {"state", "user"}};
+constexpr Listed sessions{"/v1/sessions?all=true", "sessions", {"id", ""}, {"state", "command"}};
 
 std::vector<const Listed*> listed(Offer::Of of) {
   switch (of) {
@@ -43,6 +44,7 @@ std::vector<const Listed*> listed(Offer::Of of) {
     case Offer::Of::consumers: return {&consumers};
     case Offer::Of::tokens: return {&tokens};
     case Offer::Of::stacks: return {&stacks};
+    case Offer::Of::sessions: return {&sessions};
     default: return {};
   }
 }

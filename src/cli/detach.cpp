@@ -6,7 +6,6 @@
 #include "cli/run_flags.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace sublet::cli {
 namespace {
@@ -37,24 +36,12 @@ Work work_of(const Common& common, const RunFlags& flags) {
   return work;
 }
 
-Result<json> environment_of(const RunFlags& flags) {
-  Variables variables = inherited(environ);
-  if (!flags.env_file.empty()) {
-    if (auto added = add_env_file(flags.env_file, variables); !added) return added.error();
-  }
-  if (auto added = add_env_flags(flags.env, environ, variables); !added) return added.error();
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : variables) entries.push_back(fmt::format("{}={}", name, value));
-  if (auto checked = check_utf8("the variable", entries); !checked) return checked.error();
-  return {boost::system::in_place_value, std::move(entries)};
-}
-
 // The fields of POST /v1/programs besides those of the lease.
 Result<json> program_fields(const RunFlags& flags, const Work& work) {
   if (auto checked = check_utf8("the argument", work.arguments); !checked) return checked.error();
   auto fields = surroundings();
   if (!fields) return fields;
-  auto environment = environment_of(flags);
+  auto environment = environment_of(flags.env, flags.env_file);
   if (!environment) return environment;
   json& body = *fields;
   body["environment"] = std::move(*environment);

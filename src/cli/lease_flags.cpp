@@ -126,7 +126,7 @@ bool device_matches(const json& device, const std::string& wanted) {
          fmt::format("{}", number_at(device, "index").value_or(-1)) == wanted;
 }
 
-void add_lease_flags(Command command, LeaseFlags& flags) {
+void add_request_flags(Command command, LeaseFlags& flags) {
   command.size_or_word("-m,--vram", flags.vram, "all", flags.all,
                        "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
                        "runs of the program used, plus a tenth; else a whole device without its unleased memory");
@@ -159,6 +159,10 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
               "no managed memory, CUDA IPC, NCCL or peer access")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
+}
+
+void add_lease_flags(Command command, LeaseFlags& flags) {
+  add_request_flags(command, flags);
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   command.idle_time("--idle-warn", flags.idle_warn, "Warn after this time without work, or off");
   command.idle_time("--idle-pause", flags.idle_pause,

@@ -29,7 +29,10 @@ struct LeaseFlags {
   bool dry_run = false;
 };
 
-// Declares the flags that both verbs have. `flags` must outlive the parse.
+// Declares the flags that say how large the lease is and how it ranks. `flags` must outlive the parse.
+void add_request_flags(Command command, LeaseFlags& flags);
+
+// The same, and the flags of a lease that its caller waits for.
 void add_lease_flags(Command command, LeaseFlags& flags);
 
 // Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid.

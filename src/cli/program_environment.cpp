@@ -112,6 +112,18 @@ Status add_env_flags(const std::vector<std::string>& flags, const char* const* o
   return {};
 }
 
+Result<json> environment_of(const std::vector<std::string>& flags, const std::string& env_file) {
+  Variables variables = inherited(environ);
+  if (!env_file.empty()) {
+    if (auto added = add_env_file(env_file, variables); !added) return added.error();
+  }
+  if (auto added = add_env_flags(flags, environ, variables); !added) return added.error();
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(fmt::format("{}={}", name, value));
+  if (auto checked = check_utf8("the variable", entries); !checked) return checked.error();
+  return {boost::system::in_place_value, std::move(entries)};
+}
+
 Status check_utf8(std::string_view what, const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     // Other bytes are replaced in JSON.

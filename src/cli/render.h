@@ -30,6 +30,11 @@ Result<std::string> render_stacks(const nlohmann::json& body, const Common& comm
 // One stack: several lines; stack_phrase() has the first of them, without its end.
 std::string render_stack(const nlohmann::json& stack, const Look& look);
 std::string stack_phrase(const nlohmann::json& stack, const Look& look);
+// A reply of /v1/sessions.
+Result<std::string> render_sessions(const nlohmann::json& body, const Common& common, const Look& look);
+// One session: several lines; session_phrase() has the first of them, without its end.
+std::string render_session(const nlohmann::json& session, const Look& look);
+std::string session_phrase(const nlohmann::json& session, const Look& look);
 Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
 
 // `leases`: the reply of /v1/leases, or null if that request failed.
@@ -86,6 +91,7 @@ std::span<const Column> report_columns_of();
 std::span<const Column> program_columns_of();
 std::span<const Column> verdict_columns_of();
 std::span<const Column> stack_columns_of();
+std::span<const Column> session_columns_of();
 Cell program_state_cell(const nlohmann::json& row, const Look& look);  // "running (paused, stopping)"
 
 }  // namespace sublet::cli

@@ -99,6 +99,7 @@ std::span<const Column> columns_of(std::string_view verb) {
   if (verb == "gpus") return device_columns;
   if (verb == "proclist") return process_columns;
   if (verb == "stack ls") return stack_columns_of();
+  if (verb == "session ls") return session_columns_of();
   if (verb == "programs") return program_columns_of();
   if (verb == "report") return report_columns_of();
   if (verb == "verdicts") return verdict_columns_of();

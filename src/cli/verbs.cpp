@@ -42,6 +42,7 @@ Action add_approve(Command command, Common& common);
 Action add_token(Command command, Common& common);
 Action add_config(Command command, Common& common);
 Action add_stack(Command command, Common& common);
+Action add_session(Command command, Common& common);
 Action add_shim(Command command, Common& common);
 Action add_completion(Command command, Common& common);
 
@@ -68,6 +69,7 @@ constexpr Verb kVerbs[] = {
     {"remove", "Work", "End a supervised program and forget it", add_remove},
     {"wait", "Work", "Wait until a lease has ended, and exit with its program's status", add_wait},
     {"stack", "Work", "Start Docker Compose projects under leases, in turn", add_stack},
+    {"session", "Work", "Hold GPU memory for as long as it is used: a lease that activity renews", add_session},
     {"status", "Look", "Show daemon, devices, leases and warnings, or one program or lease", add_status},
     {"programs", "Look", "List supervised programs", add_programs},
     {"logs", "Look", "Print the output of a supervised program", add_logs},
@@ -91,7 +93,7 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant", "session", "adapter", "simulate", "plan",
+    "tenant", "adapter", "simulate", "plan",
 };
 
 }  // namespace
