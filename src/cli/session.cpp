@@ -30,7 +30,6 @@ struct SessionFlags {
   std::optional<Duration> checkpoint_every, checkpoint_timeout;
   std::vector<std::string> env;
   std::string env_file;
-  std::string token_file;
   bool no_wait = false;  // also of resume
   // ls, close
   bool all = false;
@@ -43,19 +42,26 @@ std::string session_target(const std::string& id, const std::string& call = {}) 
 
 // --- wait until it is active ---
 
-bool is_on_its_way(const std::string& state) { return state == "starting" || state == "queued" || state == "resuming"; }
+// Where a session goes: to its memory, or to its end.
+enum class Goal { active, end };
+
+bool is_on_its_way(const std::string& state, Goal goal) {
+  if (goal == Goal::end) return state == "ending";
+  return state == "starting" || state == "queued" || state == "resuming";
+}
 
 // Follows a session until it is active or has ended, and prints it.
 class SessionWait {
  public:
-  SessionWait(const Common& common, client::Client client) : common_(common), client_(std::move(client)) {}
+  SessionWait(const Common& common, client::Client client, Goal goal = Goal::active)
+      : common_(common), client_(std::move(client)), goal_(goal) {}
 
-  client::Client& client() { return client_; }
   int go(json session, bool no_wait);
 
  private:
   const Common& common_;
   client::Client client_;
+  Goal goal_;
   std::string told_;
 
   void tell(const json& session);
@@ -72,7 +78,8 @@ int SessionWait::print(const json& session) {
   const std::string state = text_at(session, "state"), id = text_at(session, "id");
   if (common_.json) fmt::print("{}\n", client::to_text(session));
   else fmt::print("{}: {}\n", id, state);
-  if (state != "closed") return kOk;
+  if (goal_ == Goal::end && !common_.json) tell(session);
+  if (state != "closed" || goal_ == Goal::end) return kOk;
   if (!common_.json) print_error(text_at(session, "why"), fmt::format("see: sublet session show {}", id));
   return static_cast<int>(number_at(session, "exit_status").value_or(kFailed));
 }
@@ -81,13 +88,15 @@ int SessionWait::go(json session, bool no_wait) {
   const std::string id = text_at(session, "id");
   const std::string token = text_at(session, "token");
   Leave leave(client_);
-  while (!no_wait && is_on_its_way(text_at(session, "state"))) {
+  while (!no_wait && is_on_its_way(text_at(session, "state"), goal_)) {
     tell(session);
     const std::string query =
         fmt::format("?wait={}s&since={}", session_poll_time / 1s, client::encode(text_at(session, "state")));
     const auto reply = client_.call({"GET", session_target(id, query), {}, {}, {}}, session_poll_time + 30s);
     if (leave.asked())
-      leave.now(common_.quiet, fmt::format("{} goes on waiting; to end it: sublet session close {}", id, id));
+      leave.now(common_.quiet, goal_ == Goal::end
+                                   ? fmt::format("the end of {} goes on", id)
+                                   : fmt::format("{0} goes on waiting; to end it: sublet session close {0}", id));
     if (!reply && !reply.error().passing()) return fail(common_, reply.error());
     if (!reply) {
       (void)client_.pause(500ms);  // the daemon restarts, and the session is in its store
@@ -179,22 +188,22 @@ client::Answer<json> post_to_session(client::Client& client, const std::string& 
   return client::parse(*reply);
 }
 
-int change_session(const Common& common, const std::string& id, const std::string& call, const json& body) {
+int touch_session(const Common& common, const std::string& id) {
   auto client = connect(common);
   if (!client) return fail(common, client.error());
-  const auto session = post_to_session(*client, id, call, body);
+  const auto session = post_to_session(*client, id, "/touch", json::object());
   if (!session) return fail(common, session.error());
   if (common.json) fmt::print("{}\n", client::to_text(*session));
   else say(common, "sublet: " + session_phrase(*session, look_for(common)));
   return kOk;
 }
 
-int resume_session(const Common& common, const SessionFlags& flags) {
+int change_session(const Common& common, const SessionFlags& flags, Goal goal, const json& body) {
   auto client = connect(common);
   if (!client) return fail(common, client.error());
-  auto session = post_to_session(*client, flags.id, "/resume", json::object());
+  auto session = post_to_session(*client, flags.id, goal == Goal::end ? "/close" : "/resume", body);
   if (!session) return fail(common, session.error());
-  return SessionWait(common, std::move(*client)).go(std::move(*session), flags.no_wait);
+  return SessionWait(common, std::move(*client), goal).go(std::move(*session), flags.no_wait);
 }
 
 // Waits until the checkpoint command has ended.
@@ -263,6 +272,7 @@ Action add_session(Command command, Common& common) {
   declare_session_open(open, *flags);
   list.flag("-a,--all", flags->all, "Closed sessions too");
   close.flag("--no-park", flags->no_park, "Do not keep the program: run its checkpoint command and end it");
+  close.flag("--no-wait", flags->no_wait, "Return at once, also while the session is ending");
   resume.flag("--no-wait", flags->no_wait, "Return at once, also while the session waits for its memory");
   save.flag("--no-wait", flags->no_wait, "Return at once");
   for (const Command& verb : {open, status, touch, save, close, resume}) add_json(verb, common);
@@ -275,11 +285,11 @@ Action add_session(Command command, Common& common) {
       "`sublet attach SESSION --pid PID`. See docs/sessions.md.");
   return [&common, flags, open, list, status, touch, save, close, resume] {
     if (open.parsed()) return open_session(common, *flags);
-    if (touch.parsed()) return change_session(common, flags->id, "/touch", json::object());
+    if (touch.parsed()) return touch_session(common, flags->id);
     if (save.parsed()) return checkpoint_session(common, *flags);
     if (close.parsed())
-      return change_session(common, flags->id, "/close", flags->no_park ? json{{"park", false}} : json::object());
-    if (resume.parsed()) return resume_session(common, *flags);
+      return change_session(common, *flags, Goal::end, flags->no_park ? json{{"park", false}} : json::object());
+    if (resume.parsed()) return change_session(common, *flags, Goal::active, json::object());
     if (status.parsed())
       return show(common, session_target(flags->id), [&](const json& session, client::Client&) -> Result<std::string> {
         return render_session(session, look_for(common));
