@@ -220,6 +220,10 @@ Reply post_session_resume(Call& call) {
   const auto session = find_session(call, call.args[0]);
   if (!session) return problem(session.error());
   if ((*session)->is_closed() && !(*session)->has_command()) {
+    if (call.request.peer.uid != (*session)->uid)
+      return problem(denied(fmt::format("{} has no command, and its new lease belongs to its user {}", (*session)->id(),
+                                        (*session)->user),
+                            "only its user can resume it"));
     if (const Status may = call.capabilities.sessions->may_submit_again(**session); !may) return problem(may.error());
     return submit_session(call, **session);
   }

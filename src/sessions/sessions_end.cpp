@@ -77,6 +77,7 @@ Time Sessions::drive_end(Entry& entry, Time now) {
   Progress& progress = entry.session.progress;
   const Lease* lease = progress.lease ? engine_.state().find(progress.lease) : nullptr;
   const bool over = lease == nullptr || (lease->ended() && lease->devices.empty());
+  if (over && progress.checkpoint.running) return now + look_again;  // its last run has time until its deadline
   if (over) {
     close_now(entry, now);
     return now;

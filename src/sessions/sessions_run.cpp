@@ -19,6 +19,7 @@ using core::Lease;
 using core::LeaseState;
 
 constexpr Duration look_for_keeper = 1s;      // how often a keeper that has not asked for its lease is looked for
+constexpr Duration look_at_keeper = 10s;      // how often the keeper of a running program is looked at
 constexpr Duration grow_again = 1min;         // after a refusal to grow
 constexpr Duration preempt_again = 1min;      // after a pause that did not come through
 constexpr Duration preempted_at_most = 1min;  // until its resume is requested, though its preemptor still waits
@@ -209,7 +210,8 @@ Time Sessions::look(Entry& entry, Time now) {
   const Activity seen = activity(entry.session);
   entry.session.progress.last_activity = seen.last;
   replace_keeper(entry, *lease);
-  Time next = cap(entry, *lease, seen, now);
+  const Time next_keeper = entry.session.has_command() ? now + look_at_keeper : Time::never();
+  Time next = std::min(next_keeper, cap(entry, *lease, seen, now));
   if (entry.session.progress.state != State::active || entry.session.progress.preemptor) return next;
   next = std::min(next, renew(entry, *lease, now));
   if (entry.session.progress.state != State::active) return now;

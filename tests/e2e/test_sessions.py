@@ -28,7 +28,8 @@ def gone(daemon, pid):
 
 
 def log_of(daemon, name):
-    return pathlib.Path(session(daemon, name)["log_path"]).read_text()
+    log = pathlib.Path(session(daemon, name)["log_path"])
+    return log.read_text() if log.exists() else ""
 
 
 # --- without a command ---
@@ -278,6 +279,32 @@ def test_a_daemon_that_is_killed_while_a_session_ends_finishes_the_end(daemon):
     gone(daemon, now["pid"])
 
 
+def test_a_parked_session_is_closed_by_the_next_daemon(start_daemon):
+    daemon = start_sessions(start_daemon, keep_parked="4s")
+    opened = open_session(daemon, WORK, checkpoint=hook("echo late"))
+    now = fills(daemon, opened["id"])
+    act(daemon, opened["id"], "close")
+    reaches(daemon, opened["id"], "parked")
+    daemon.restart()
+    assert session(daemon, opened["id"])["state"] == "parked"
+    closed = reaches(daemon, opened["id"], "closed")
+    assert closed["checkpoint"]["locator"] == "late", "it runs again for its checkpoint"
+    gone(daemon, now["pid"])
+
+
+def test_the_output_of_a_session_without_its_keeper_is_read(daemon):
+    opened = open_session(daemon, ["sh", "-c", "read -r _ < gate; i=0; while [ $i -lt 20000 ]; do echo line $i; "
+                                               "i=$((i+1)); done; exec sleep 600"])
+    os.mkfifo(daemon.dir / "gate")
+    now = wait_until(lambda: (now := session(daemon, opened["id"]))["pid"] and now, "its program runs")
+    keeper = daemon.get(f"/v1/leases/{now['lease']}")["owner"]["keeper_pid"]
+    os.kill(keeper, signal.SIGKILL)
+    gate = os.open(daemon.dir / "gate", os.O_RDWR)
+    os.write(gate, b"go\n")
+    wait_until(lambda: "line 19999" in log_of(daemon, opened["id"]), "all its lines are in its log")
+    os.close(gate)
+
+
 # --- others wait ---
 
 def test_continuous_activity_is_capped_while_others_wait(start_daemon):
@@ -292,3 +319,41 @@ def test_continuous_activity_is_capped_while_others_wait(start_daemon):
     assert paused["state"] == "paused" and "preempted for" in paused["why"] and "comes back" in paused["why"], paused
     act(daemon, waiter["id"], "close")
     reaches(daemon, busy["id"], "active")
+
+
+def test_a_spot_session_is_saved_with_the_notice(daemon):
+    stubborn = ["sh", "-c", "trap '' TERM; while [ ! -e saved ]; do sleep 0.05; done"]
+    spot = open_session(daemon, stubborn, vram_bytes=3 * GIB, tier="spot", pausable="no",
+                        checkpoint=hook("touch saved; echo saved"))
+    now = reaches(daemon, spot["id"], "active")
+    wait_until(lambda: session(daemon, spot["id"])["pid"], "its program runs")
+    above = open_session(daemon, vram_bytes=3 * GIB, tier="interactive")
+    ended = reaches(daemon, spot["id"], "closed")
+    assert (ended["end_reason"], ended["checkpoint"]["locator"]) == ("revoked", "saved"), ended
+    assert ended["lease"] == now["lease"] and reaches(daemon, above["id"], "active")
+
+
+# --- the idle rule of sessions ---
+
+def test_an_idle_session_is_paused_for_others_and_a_touch_brings_it_back(start_daemon):
+    daemon = start_sessions(start_daemon, idle_pause="1s")
+    quiet = open_session(daemon, WORK, vram_bytes=3 * GIB)
+    fills(daemon, quiet["id"])
+    assert session(daemon, quiet["id"])["idle"]["pause_from"] == "sessions"
+    other = open_session(daemon, vram_bytes=3 * GIB, tier="spot")
+    paused = reaches(daemon, quiet["id"], "paused")
+    assert "done nothing" in paused["why"], paused
+    reaches(daemon, other["id"], "active")
+    act(daemon, quiet["id"], "touch")
+    act(daemon, other["id"], "close")
+    assert reaches(daemon, quiet["id"], "active")["pid"] == paused["pid"]
+
+
+def test_an_idle_session_ends_and_is_parked(start_daemon):
+    daemon = start_sessions(start_daemon, idle_end="1s")
+    quiet = open_session(daemon, WORK)
+    parked = reaches(daemon, quiet["id"], "parked")
+    assert parked["end_reason"] == "idle", parked
+    own = open_session(daemon, WORK, idle={"end_seconds": 0})
+    fills(daemon, own["id"])
+    assert session(daemon, own["id"])["idle"]["end_seconds"] is None
