@@ -167,7 +167,7 @@ TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
     request.path = "/v1/verdicts";
     request.query = {{"all", "true"}};
     request.peer = peer;
-    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
+    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
     EXPECT_EQ(std::get<Response>(reply).body.at("verdicts").size(), number) << peer.user;
   }
 }
@@ -205,7 +205,8 @@ TEST_F(Roles, WhileStacksAreOffTheirCallsSaySo) {
     request.path = row.path;
     request.peer = on_socket(0, Role::admin);
     if (*row.body != '\0') request.body = json::parse(row.body);
-    const Response response = std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, nullptr, &outlets_}));
+    const Response response =
+        std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, nullptr, &sessions_, &outlets_}));
     EXPECT_EQ(response.status, 503) << row.path;
     EXPECT_EQ(response.body.at("detail"), "stacks are switched off") << row.path;
     EXPECT_NE(response.body.at("hint").get<std::string>().find("stacks.enabled"), std::string::npos);
@@ -237,7 +238,7 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   request.peer = on_socket(owner_uid, Role::user);
   const auto reply = [&](const char* name, const char* value) {
     request.query = {{name, value}};
-    return dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_});
+    return dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
   };
   const std::vector<std::pair<const char*, const char*>> good{
       {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};

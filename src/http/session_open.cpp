@@ -134,7 +134,11 @@ Reply submit_session(Call& call, Session session) {
     shown = with_field(made, "token", asked->token.text);
     return engine::Answered{is_new ? 201 : 200, sealed(made, asked->token)};
   });
-  if (!answered) return problem(answered.error());
+  if (!answered) {
+    Error refusal = answered.error();
+    if (!is_new && refusal.code == Code::TooLarge) refusal.code = Code::Stale;  // it fitted when it was opened
+    return problem(refusal);
+  }
   engine.not_held(id);
   Response response = as_json(answered->status, std::move(shown));
   response.after = answered->after;

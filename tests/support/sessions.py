@@ -60,7 +60,7 @@ def hook(line, **more):
 
 def call_sessions(api):
     """Makes each call about sessions with good and bad fields."""
-    body = {"vram_bytes": GIB, "tag": "notebook", "directory": "/", "checkpoint": {"arguments": ["true"]}}
+    body = {"vram_bytes": 1 << 20, "tag": "notebook", "directory": "/", "checkpoint": {"arguments": ["true"]}}
     assert api.post("/v1/sessions", dict(body, device="gpu9")).status == 404
     assert api.post("/v1/sessions", dict(body, vram_bytes=GIB << 10)).status == 422
     opened = api.post("/v1/sessions", body)
@@ -68,6 +68,7 @@ def call_sessions(api):
     where = f"/v1/sessions/{opened['id']}"
     assert api.get("/v1/sessions").status == api.get(where).status == 200
     assert api.get(where + "?wait=x").status == api.get("/v1/sessions?all=x").status == 400
+    wait_until(lambda: api.get(where)["state"] == "active", "it has its memory")
     saved = api.post(where + "/checkpoint", {})
     assert saved.status == 200 and saved["checkpoint"]["running"]
     wait_until(lambda: not api.get(where)["checkpoint"]["running"], "its checkpoint command has ended")
