@@ -88,7 +88,7 @@ class Command {
   Option duration(const char* names, std::optional<Duration>& into, const char* text) const;  // type DURATION
   // A time of at least one second, or "off" for zero.
   Option idle_time(const char* names, std::optional<Duration>& into, const char* text) const;
-  Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;       // at least one second
+  Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;  // at least one second
   // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".
   Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
   // Refuses these flags: this version lacks `feature`.

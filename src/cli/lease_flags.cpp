@@ -159,16 +159,16 @@ void add_request_flags(Command command, LeaseFlags& flags) {
               "no managed memory, CUDA IPC, NCCL or peer access")
       .type("HOW")
       .one_of({"auto", "cooperative", "driver", "no"});
-}
-
-void add_lease_flags(Command command, LeaseFlags& flags) {
-  add_request_flags(command, flags);
-  command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   command.idle_time("--idle-warn", flags.idle_warn, "Warn after this time without work, or off");
   command.idle_time("--idle-pause", flags.idle_pause,
                     "Let the lease be paused after this time without work, or off. By default only for a lease that "
                     "waits (idle.when)");
   command.idle_time("--idle-end", flags.idle_end, "End the lease after this time without work, or off");
+}
+
+void add_lease_flags(Command command, LeaseFlags& flags) {
+  add_request_flags(command, flags);
+  command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
   command.not_yet({"--share"}, "shares of the compute");

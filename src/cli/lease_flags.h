@@ -23,7 +23,7 @@ struct LeaseFlags {
   std::string tier, tenant, name, tag, pausable;
   std::optional<int> priority;
   std::optional<Duration> ttl;
-  std::optional<Duration> wait;  // give up after this time; unset: never
+  std::optional<Duration> wait;                             // give up after this time; unset: never
   std::optional<Duration> idle_warn, idle_pause, idle_end;  // --idle-…: zero is off; unset: the daemon's rules
   bool no_wait = false;
   bool dry_run = false;

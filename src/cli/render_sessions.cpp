@@ -67,12 +67,11 @@ constexpr Column session_columns[] = {
 
 std::string idle_rule_text(const json& idle) {
   std::string text;
-  const auto add = [&](const char* verb, const char* field) {
-    const json& one = member(idle, field);
-    const auto seconds = number_at(one, "seconds");
+  const auto add = [&](const char* verb, const std::string& part) {
+    const auto seconds = number_at(idle, part + "_seconds");
     if (!seconds || *seconds == 0) return;
     text += fmt::format("{}{} after {} ({})", text.empty() ? "" : ", ", verb, compact(std::chrono::seconds(*seconds)),
-                        text_at(one, "source"));
+                        text_at(idle, part + "_from"));
   };
   add("warned", "warn");
   add("paused", "pause");

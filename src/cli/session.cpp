@@ -47,7 +47,7 @@ enum class Goal { active, end };
 
 bool is_on_its_way(const std::string& state, Goal goal) {
   if (goal == Goal::end) return state == "ending";
-  return state == "starting" || state == "queued" || state == "resuming";
+  return state == "starting" || state == "queued";
 }
 
 // Follows a session until it is active or has ended, and prints it.
@@ -144,12 +144,12 @@ Result<json> session_body(const Common& common, SessionFlags& flags, client::Cli
   auto program = program_part(common, flags);
   if (!program) return program;
   if (const auto taken = take_wish(flags.lease, client, status, nullptr); !taken) return taken.error();
-  flags.lease.all = flags.lease.all || flags.exclusive;
-  const auto size = choose_size(flags.lease, name, status, client);
+  const auto size = flags.exclusive ? Size() : choose_size(flags.lease, name, status, client);
   if (!size) return size.error();
   if (!size->why.empty() && !common.json)
     say(common, fmt::format("sublet: asking for {}: {}", format_size_down(size->bytes), size->why));
   json body = lease_body(flags.lease, name, size->bytes);
+  if (flags.exclusive) body.erase("vram_bytes");  // the daemon knows the size of a whole device
   if (!has_command && flags.lease.name.empty()) body["remember"] = false;
   if (flags.exclusive) body["exclusive"] = true;
   body.update(*program);
@@ -282,7 +282,7 @@ Action add_session(Command command, Common& common) {
       "A session has a lease while it is used: GPU work, `touch` and calls renew it. An\n"
       "idle session is parked in host memory, and `resume` brings it back. With a\n"
       "program after '--', the daemon starts it; without one, add processes by\n"
-      "`sublet attach SESSION --pid PID`. See docs/sessions.md.");
+      "`sublet attach SESSION --pid PID` (or its --tag). See docs/sessions.md.");
   return [&common, flags, open, list, status, touch, save, close, resume] {
     if (open.parsed()) return open_session(common, *flags);
     if (touch.parsed()) return touch_session(common, flags->id);

@@ -93,7 +93,10 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant", "adapter", "simulate", "plan",
+    "tenant",
+    "adapter",
+    "simulate",
+    "plan",
 };
 
 }  // namespace
