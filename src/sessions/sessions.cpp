@@ -336,6 +336,8 @@ void Sessions::loaded(const store::Loaded& rows, Time now) {
       ++progress.start;
       dirty_.insert(entry.session.number);
     }
+    // So may the keeper of a checkpoint command, and its report is taken.
+    if (progress.checkpoint.running) entry.hook = {.start = progress.checkpoint.number, .ordered = true};
     if (progress.kept_until) progress.kept_until = std::max(*progress.kept_until, now + engine_.rules().reconnect);
     wake(entry, now);
   }

@@ -100,6 +100,7 @@ class Sessions final : public engine::Capability {
     Time wake = Time::never();             // its entry in `wakes_`
     engine::KeeperOrdering keeper{};       // of the newest start
     engine::KeeperOrdering hook{};         // of the newest run of the checkpoint command
+    Time hook_lost_at{};                   // when the keeper of that run was seen to be gone
     bool pause_ordered = false;            // by the present step
     bool release_ordered = false;          // by the present step
     Time grow_at{};                        // when its lease may ask for its wanted size again

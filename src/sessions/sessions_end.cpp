@@ -21,6 +21,7 @@ using core::LeaseState;
 constexpr Duration look_again = 1s;     // at a step that decisions end, in case that one was missed
 constexpr Duration report_grace = 10s;  // after the deadline of a checkpoint command, for the report of its keeper
 constexpr Duration keepers_away = 1s;
+constexpr Duration look_at_hook = 5s;  // how often the keeper of a checkpoint command is looked at
 
 // The process that stands for the program of a lease; 0: none.
 std::int32_t main_pid(const Lease& lease) {
@@ -221,6 +222,7 @@ void Sessions::begin_checkpoint(Entry& entry, Time now) {
   ++checkpoint.number;
   checkpoint.running = true;
   checkpoint.started = now;
+  entry.hook_lost_at = {};
   changed(entry);
 }
 
@@ -247,8 +249,12 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
   const Lease* lease = lease_of(session);
   using Ordered = engine::OrderStep;
   switch (engine::next_order_step(entry.hook, run, !dirty_.contains(number), engine_, keepers_)) {
-    case Ordered::starts: return deadline;
-    case Ordered::lost: return std::min(deadline, now + look_again);  // its report may be on its way
+    case Ordered::starts: return std::min(deadline, now + look_at_hook);
+    case Ordered::lost:  // its report may be on its way
+      if (entry.hook_lost_at == Time{}) entry.hook_lost_at = now;
+      if (now < entry.hook_lost_at + report_grace) return std::min(deadline, now + look_again);
+      finish_checkpoint(entry, {.checkpoint = run, .problem = "its keeper was killed"}, now);
+      return now;
     case Ordered::away: return now + keepers_away;
     case Ordered::not_stored: engine_.wake_capabilities(); return now;
     case Ordered::not_durable: waiting_.insert(number); return Time::never();
@@ -270,7 +276,7 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
           finish_checkpoint(mine, {.checkpoint = run, .problem = "it could not be started: " + started.error().detail},
                             engine_.now());
       });
-  return deadline;
+  return std::min(deadline, now + look_at_hook);
 }
 
 void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {

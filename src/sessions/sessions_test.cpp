@@ -404,6 +404,26 @@ TEST_F(SessionsTest, ARunThatNeverReportsHasFailed) {
   EXPECT_NE(at(other).progress.checkpoint.problem.find("did not report"), std::string::npos);
 }
 
+TEST_F(SessionsTest, ARunIsNotOrderedAgainByTheNextDaemon) {
+  const std::uint64_t number = open(1000s, GiB, {"save"});
+  ASSERT_TRUE(sessions_->checkpoint(at(number)));
+  settle();
+  restart();
+  EXPECT_EQ(keepers_.orders.size(), 1u);
+  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1, .locator = "/data/1"}));
+  EXPECT_EQ(at(number).progress.checkpoint.locator, "/data/1");
+}
+
+TEST_F(SessionsTest, ARunWhoseKeeperWasKilledHasFailed) {
+  const std::uint64_t number = open(1000s, GiB, {"save"});
+  ASSERT_TRUE(sessions_->checkpoint(at(number)));
+  settle();
+  keepers_.answers.at(0)(ProcessRef{1 << 22, 1});  // no such process lives
+  pass(30s);
+  EXPECT_FALSE(at(number).progress.checkpoint.running);
+  EXPECT_EQ(at(number).progress.checkpoint.problem, "its keeper was killed");
+}
+
 TEST_F(SessionsTest, ACheckpointIsMadeAgainAndAgain) {
   Session session = fresh(1000s);
   session.request.checkpoint = {"save"};
