@@ -289,6 +289,8 @@ ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& le
   return before == nullptr ? ReasonArgs() : args_of(state, held, *before, now);
 }
 
+bool has_pause_method(const State& state, const Lease& lease) { return !pause_methods_of(state, lease).empty(); }
+
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now) {
   constexpr Duration moment = std::chrono::seconds(1);  // a busy card is read several times in it
   const auto since = state.yielded_at(lease.id);

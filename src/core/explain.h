@@ -72,6 +72,9 @@ ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& le
 std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
 std::string safe_mode_hint(const SafeMode& safe);
 
+// Whether some pause method could pause the lease, whatever its state and the host memory are now.
+bool has_pause_method(const State& state, const Lease& lease);
+
 // Why a pause cannot be verified a moment after its method reported the bytes freed. Either a device cannot be read, or
 // its reading is implausible. "" while there is nothing to verify, or it can be verified.
 std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
