@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 
 namespace sublet::engine {
 namespace {
@@ -22,16 +24,37 @@ State by_device(const core::DeviceReading& reading, bool alone) {
   return alone ? State::busy : State::unknown;
 }
 
-State activity_of(const core::State& state, const core::Rules& rules, const core::Lease& lease, Time now) {
+bool can_be_read(const core::State& state, const core::Rules& rules, const core::Lease& lease, Time now) {
+  return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
+    const auto device = state.devices().find(uuid);
+    return device != state.devices().end() && state.known(device->second, rules, now);
+  });
+}
+
+// The work of the listed processes of each lease on one device, in one pass.
+using Work = std::unordered_map<LeaseId, State>;
+Work work_on(const core::DeviceReading& reading) {
+  const auto idle = std::ranges::count_if(reading.processes, [](const auto& use) { return use.busy_percent == 0; });
+  const bool alone = static_cast<std::size_t>(idle) + 1 == reading.processes.size();
+  Work work;
+  for (const core::ProcessUse& use : reading.processes) {
+    const State its = !use.busy_percent ? by_device(reading, alone) : *use.busy_percent > 0 ? State::busy : State::idle;
+    const auto [known, is_new] = work.emplace(use.lease, its);
+    if (!is_new) known->second = both(known->second, its);
+  }
+  return work;
+}
+
+State activity_of(const core::State& state, const std::unordered_map<std::string, Work>& works,
+                  const core::Lease& lease) {
   State all = State::idle;
   for (const std::string& uuid : lease.devices) {
-    const auto device = state.devices().find(uuid);
-    if (device == state.devices().end() || !state.known(device->second, rules, now)) return State::unknown;
-    const core::DeviceReading& reading = device->second.reading;
-    all = both(all, activity_on(reading, lease.id));
-    const bool listed = std::ranges::any_of(reading.processes, [&](const auto& use) { return use.lease == lease.id; });
+    const auto work = works.find(uuid);
+    if (work == works.end()) return State::unknown;
+    const auto listed = work->second.find(lease.id);
+    if (listed != work->second.end()) all = both(all, listed->second);
     // Its bytes are there, and no list shows the process.
-    if (!listed && state.charge(lease.id, uuid).used > Bytes{}) all = both(all, State::unknown);
+    else if (state.charge(lease.id, uuid).used > Bytes{}) all = both(all, State::unknown);
   }
   return all;
 }
@@ -44,15 +67,9 @@ std::string_view to_string(State state) {
 }
 
 State activity_on(const core::DeviceReading& reading, LeaseId lease) {
-  const auto idle = std::ranges::count_if(reading.processes, [](const auto& use) { return use.busy_percent == 0; });
-  const bool alone = static_cast<std::size_t>(idle) + 1 == reading.processes.size();
-  State all = State::idle;
-  for (const core::ProcessUse& use : reading.processes) {
-    if (use.lease != lease) continue;
-    const State its = !use.busy_percent ? by_device(reading, alone) : *use.busy_percent > 0 ? State::busy : State::idle;
-    all = both(all, its);
-  }
-  return all;
+  const Work work = work_on(reading);
+  const auto its = work.find(lease);
+  return its == work.end() ? State::idle : its->second;
 }
 
 void Activities::observe(const core::State& state, const core::Rules& rules, Time now) {
@@ -65,12 +82,17 @@ void Activities::observe(const core::State& state, const core::Rules& rules, Tim
     if (lease->state != core::LeaseState::active) known->second.was_active = false;
     ++known;
   }
+  std::unordered_map<std::string, Work> works;
+  for (const auto& [uuid, device] : state.devices())
+    if (state.known(device, rules, now)) works.emplace(uuid, work_on(device.reading));
+  // Without readings, the activity was unknown until now.
+  const bool unseen = now - std::exchange(observed_, now) > rules.max_age;
   for (const auto& [id, lease] : state.leases()) {
     if (lease.state != core::LeaseState::active) continue;
     Known& known = known_[id];
     LeaseActivity& activity = known.activity;
-    activity.state = activity_of(state, rules, lease, now);
-    if (activity.state != State::idle || !std::exchange(known.was_active, true)) activity.last = now;
+    activity.state = activity_of(state, works, lease);
+    if (unseen || activity.state != State::idle || !std::exchange(known.was_active, true)) activity.last = now;
     known.was_active = true;
   }
 }
@@ -78,13 +100,19 @@ void Activities::observe(const core::State& state, const core::Rules& rules, Tim
 void Activities::touch(LeaseId lease, Time now) { known_[lease].activity.last = now; }
 
 void Activities::forgive(Duration gap) {
+  observed_ = observed_ + gap;
   for (auto& [lease, known] : known_)
     if (known.activity.last != Time{}) known.activity.last = known.activity.last + gap;
 }
 
-LeaseActivity Activities::of(LeaseId lease) const {
+LeaseActivity Activities::of(LeaseId lease, const core::State& state, const core::Rules& rules, Time now) const {
   const auto known = known_.find(lease);
-  return known == known_.end() ? LeaseActivity{} : known->second.activity;
+  if (known == known_.end()) return {};
+  LeaseActivity activity = known->second.activity;
+  const core::Lease* found = state.find(lease);
+  const bool runs = found != nullptr && found->state == core::LeaseState::active;
+  if (runs && !can_be_read(state, rules, *found, now)) activity.state = State::unknown;
+  return activity;
 }
 
 }  // namespace sublet::engine

@@ -32,8 +32,8 @@ class Activities {
   void touch(LeaseId lease, Time now);
   // The machine or the daemon stood still: that time is no idleness.
   void forgive(Duration gap);
-  // A lease that was never seen active is unknown.
-  LeaseActivity of(LeaseId lease) const;
+  // A lease that was never seen active is unknown. So is an active lease without a fresh reading of its devices.
+  LeaseActivity of(LeaseId lease, const core::State& state, const core::Rules& rules, Time now) const;
 
  private:
   struct Known {
@@ -41,6 +41,7 @@ class Activities {
     bool was_active = false;  // in the last reading
   };
   std::unordered_map<LeaseId, Known> known_;
+  Time observed_{};  // the last reading
 };
 
 }  // namespace sublet::engine

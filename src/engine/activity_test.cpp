@@ -81,7 +81,7 @@ class ActivitiesTest : public testing::Test {
     activities_.observe(state_, rules_, now_);
   }
   void read(Percent percent) { read(reading(percent, {{id_, percent}})); }
-  LeaseActivity activity() const { return activities_.of(id_); }
+  LeaseActivity activity() const { return activities_.of(id_, state_, rules_, now_); }
 
   core::Rules rules_;
   core::State state_;
@@ -122,9 +122,20 @@ TEST_F(ActivitiesTest, BytesWithoutAListedProcessAreUnknown) {
   EXPECT_EQ(state_.charge(id_, "GPU-0").used > Bytes{}, activity().state == State::unknown);
 }
 
+TEST_F(ActivitiesTest, WithoutAFreshReadingItIsUnknown) {
+  read(0);
+  const Time granted = now_;
+  now_ = now_ + rules_.max_age;
+  EXPECT_EQ(activity(), (LeaseActivity{State::idle, granted}));
+  now_ = now_ + 1s;
+  EXPECT_EQ(activity().state, State::unknown);
+  read(0);
+  EXPECT_EQ(activity(), (LeaseActivity{State::idle, now_})) << "nobody knows what it did";
+}
+
 TEST_F(ActivitiesTest, ATouchIsActivity) {
   read(0);
-  now_ = now_ + 1min;
+  now_ = now_ + 10s;
   activities_.touch(id_, now_);
   const Time touched = now_;
   read(0);

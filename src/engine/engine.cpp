@@ -41,6 +41,7 @@ Time Engine::notice() {
   undisturbed_since_ = now;
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
   activities_.forgive(asleep + stood_still);
+  lost_time_ = lost_time_ + asleep + stood_still;
   intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
   return now;
 }

@@ -148,14 +148,14 @@ class Engine {
   Result<LeaseId> decide(const core::Fact& fact);
   // Stores the changed rows of all capabilities with the answer to the call that changed them.
   Result<Answered> store_rows(std::string_view transition, const Remember& remember, Answered answer);
-  void wake_capabilities();                    // calls Capability::due soon
+  void wake_capabilities();  // calls Capability::due soon
   // The field of a capability in the API's form of a lease, as JSON; "null": no capability has it.
   std::string lease_field(std::string_view name, const core::Lease& lease) const;
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
 
   // --- the work of leases' programs ---
-  // As of the last reading and the last call of its owner.
-  LeaseActivity activity(LeaseId lease) const { return activities_.of(lease); }
+  // As of the last reading and the last call of its owner. Unknown while its devices cannot be read.
+  LeaseActivity activity(LeaseId lease) const;
   void touch(LeaseId lease);  // its owner made a call that counts as activity
 
   // --- access tokens ---
@@ -185,6 +185,8 @@ class Engine {
   Time started_at() const { return started_at_; }
   // Since when the daemon has run without a gap in its clock: its start, or the end of the last clock gap.
   Time undisturbed_since() const { return undisturbed_since_; }
+  // Time since the start that counts for nobody: the machine slept, or the daemon stood still.
+  Duration lost_time() const { return lost_time_; }
   // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
   // Runs `work` on the store's thread, and then its result on the loop.
@@ -315,6 +317,7 @@ class Engine {
       safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()};
   Time started_at_;
   Time undisturbed_since_;
+  Duration lost_time_{};
   core::State state_;
 
   std::uint64_t intended_ = 0;     // last number given by the store

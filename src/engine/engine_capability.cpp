@@ -76,6 +76,10 @@ std::string Engine::lease_field(std::string_view name, const core::Lease& lease)
   return "null";
 }
 
+LeaseActivity Engine::activity(LeaseId lease) const {
+  return activities_.of(lease, state_, options_.rules, clock_.now());
+}
+
 void Engine::touch(LeaseId lease) {
   activities_.touch(lease, now());
   wake_capabilities();

@@ -122,7 +122,7 @@ void Idle::look(Time now) {
   };
   std::vector<LeaseId> to_end;
   std::vector<LeaseId> to_warn;
-  std::vector<Candidate> candidates;
+  std::vector<engine::Candidate> candidates;
   for (const auto& [id, lease] : engine_.state().leases()) {
     const auto its = quiet(lease, now);
     if (!its) continue;
@@ -135,7 +135,7 @@ void Idle::look(Time now) {
     const bool may_try = refused == refused_.end() || now - refused->second >= try_again_after;
     if (is_due(its->rule.pause, *its) && !is_due(its->rule.end, *its) && may_try &&
         lease.state == core::LeaseState::active && lease.pausable != core::Pausable::no)
-      candidates.push_back(candidate(*its));
+      candidates.push_back({id, its->idle, engine::freed_by(engine_.state(), lease)});
   }
   // Each decision may change other leases, so that each lease is looked at again.
   const auto again = [&](LeaseId id) {
@@ -147,9 +147,12 @@ void Idle::look(Time now) {
   for (const LeaseId id : to_end)
     if (const auto its = again(id)) end(*its);
   if (candidates.empty()) return;
-  const auto choices =
-      options_.always ? choose_always(candidates, taken()) : choose(candidates, waiters(), free(now), taken());
-  for (const Choice& choice : choices)
+  const core::State& state = engine_.state();
+  const auto moving = engine::moving_devices(state);
+  const auto choices = options_.always ? engine::choose_always(candidates, moving)
+                                       : engine::choose(candidates, engine::waiters(state, most_waiters),
+                                                        engine::free_memory(state, engine_.rules(), now), moving);
+  for (const engine::Choice& choice : choices)
     if (const auto its = again(choice.pause)) pause(*its, choice.waiter, now);
 }
 
@@ -205,53 +208,6 @@ void Idle::pause(const Quiet& quiet, LeaseId waiter, Time now) {
   why_not_[id] = done.error().detail;
   log::warn({.lease = id}, "it has done nothing for {} and cannot be paused: {}", format_duration(quiet.idle),
             done.error().detail);
-}
-
-Candidate Idle::candidate(const Quiet& quiet) const {
-  Candidate candidate{quiet.lease.id, quiet.idle, {}};
-  for (const std::string& device : quiet.lease.devices)
-    candidate.frees[device] = engine_.state().charged(quiet.lease, device);
-  return candidate;
-}
-
-std::vector<Waiter> Idle::waiters() const {
-  const core::State& state = engine_.state();
-  std::vector<Waiter> all;
-  for (const LeaseId id : state.queue().in_order(most_waiters)) {
-    const core::Lease& lease = *state.find(id);
-    Waiter waiter{id, lease.device_count, {}};
-    if (lease.waits_in_place()) {
-      waiter.devices = static_cast<int>(lease.devices.size());
-      for (const std::string& device : lease.devices) waiter.needs[device] = state.need(lease, device);
-    } else {
-      for (const auto& [uuid, device] : state.devices())
-        if (lease.wanted_device.empty() || lease.wanted_device == uuid) waiter.needs[uuid] = state.need(lease, uuid);
-    }
-    all.push_back(std::move(waiter));
-  }
-  return all;
-}
-
-std::map<std::string, Bytes> Idle::free(Time now) const {
-  std::map<std::string, Bytes> free;
-  for (const auto& [uuid, device] : engine_.state().devices())
-    if (engine_.state().known(device, engine_.rules(), now))
-      free[uuid] = engine_.state().effective_free(device, engine_.rules(), now);
-  return free;
-}
-
-// Devices on which the core moves memory now, or prepares it.
-std::set<std::string> Idle::taken() const {
-  const core::State& state = engine_.state();
-  std::set<std::string> taken;
-  for (const auto& [uuid, device] : state.devices())
-    if (device.pausing > 0 || state.plan_on(uuid) != nullptr) taken.insert(uuid);
-  for (const LeaseId id : state.away()) {
-    const core::Lease* lease = state.find(id);
-    if (lease != nullptr && lease->state == core::LeaseState::resuming)
-      taken.insert(lease->devices.begin(), lease->devices.end());
-  }
-  return taken;
 }
 
 // -------------------------------------------------------------------------------- shown

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "engine/capability.h"
+#include "engine/choose.h"
 #include "engine/engine.h"
-#include "idle/choose.h"
 #include "idle/rule.h"
 
 #include <functional>
@@ -61,10 +61,6 @@ class Idle final : public engine::Capability {
   void warn(const Quiet& quiet);
   void end(const Quiet& quiet);
   void pause(const Quiet& quiet, LeaseId waiter, Time now);
-  Candidate candidate(const Quiet& quiet) const;
-  std::vector<Waiter> waiters() const;
-  std::map<std::string, Bytes> free(Time now) const;
-  std::set<std::string> taken() const;
 
   engine::Engine& engine_;
   Options options_;

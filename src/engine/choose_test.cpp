@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "idle/choose.h"
+#include "engine/choose.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-namespace sublet::idle {
+namespace sublet::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -23,7 +23,7 @@ Waiter waits(std::uint64_t lease, std::map<std::string, Bytes> needs, int device
   return {LeaseId{lease}, devices, std::move(needs)};
 }
 
-TEST(IdleChoice, PausesWhatAWaiterNeeds) {
+TEST(Choose, PausesWhatAWaiterNeeds) {
   const std::map<std::string, Bytes> one{{"a", GiB}}, two{{"a", GiB}, {"b", GiB}};
   struct Row {
     const char* what;
@@ -89,11 +89,11 @@ TEST(IdleChoice, PausesWhatAWaiterNeeds) {
   }
 }
 
-TEST(IdleChoice, AlwaysPausesOneOnEachDevice) {
+TEST(Choose, AlwaysPausesOneOnEachDevice) {
   const std::vector<Candidate> all{idle(1, 5min, {{"a", GiB}}), idle(2, 9min, {{"a", GiB}}),
                                    idle(3, 1min, {{"b", GiB}}), idle(4, 7min, {{"c", GiB}})};
   EXPECT_EQ(show(choose_always(all, {"c"})), "2 for 0, 3 for 0");
 }
 
 }  // namespace
-}  // namespace sublet::idle
+}  // namespace sublet::engine

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "idle/choose.h"
+#include "engine/choose.h"
 
 #include <algorithm>
 #include <functional>
 
-namespace sublet::idle {
+namespace sublet::engine {
 namespace {
 
 using Pointers = std::vector<const Candidate*>;
 
 void order(std::vector<Candidate>& candidates) {
   std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
-    return a.idle != b.idle ? a.idle > b.idle : a.lease < b.lease;
+    return a.length != b.length ? a.length > b.length : a.lease < b.lease;
   });
 }
 
@@ -60,7 +60,7 @@ Pointers wanted_for(const Waiter& waiter, const std::vector<Candidate>& candidat
   }
   if (lacks <= 0 || static_cast<int>(possible.size()) < lacks) return {};
   std::ranges::stable_sort(possible, [](const Pointers& a, const Pointers& b) {
-    return a.size() != b.size() ? a.size() < b.size() : a.front()->idle > b.front()->idle;
+    return a.size() != b.size() ? a.size() < b.size() : a.front()->length > b.front()->length;
   });
   Pointers all;
   for (int i = 0; i < lacks; ++i)
@@ -95,4 +95,46 @@ std::vector<Choice> choose_always(std::vector<Candidate> candidates, std::set<st
   return choices;
 }
 
-}  // namespace sublet::idle
+std::map<std::string, Bytes> freed_by(const core::State& state, const core::Lease& lease) {
+  std::map<std::string, Bytes> freed;
+  for (const std::string& device : lease.devices) freed[device] = state.charged(lease, device);
+  return freed;
+}
+
+std::vector<Waiter> waiters(const core::State& state, std::size_t most) {
+  std::vector<Waiter> all;
+  for (const LeaseId id : state.queue().in_order(most)) {
+    const core::Lease& lease = *state.find(id);
+    Waiter waiter{id, lease.device_count, {}};
+    if (lease.waits_in_place()) {
+      waiter.devices = static_cast<int>(lease.devices.size());
+      for (const std::string& device : lease.devices) waiter.needs[device] = state.need(lease, device);
+    } else {
+      for (const auto& [uuid, device] : state.devices())
+        if (lease.wanted_device.empty() || lease.wanted_device == uuid) waiter.needs[uuid] = state.need(lease, uuid);
+    }
+    all.push_back(std::move(waiter));
+  }
+  return all;
+}
+
+std::map<std::string, Bytes> free_memory(const core::State& state, const core::Rules& rules, Time now) {
+  std::map<std::string, Bytes> free;
+  for (const auto& [uuid, device] : state.devices())
+    if (state.known(device, rules, now)) free[uuid] = state.effective_free(device, rules, now);
+  return free;
+}
+
+std::set<std::string> moving_devices(const core::State& state) {
+  std::set<std::string> moving;
+  for (const auto& [uuid, device] : state.devices())
+    if (device.pausing > 0 || state.plan_on(uuid) != nullptr) moving.insert(uuid);
+  for (const LeaseId id : state.away()) {
+    const core::Lease* lease = state.find(id);
+    if (lease != nullptr && lease->state == core::LeaseState::resuming)
+      moving.insert(lease->devices.begin(), lease->devices.end());
+  }
+  return moving;
+}
+
+}  // namespace sublet::engine
