@@ -82,7 +82,8 @@ Manifest read_manifest(const json& from) {
   manifest.limits = from.at("limits");
   from.at("command").get_to(manifest.command);
   manifest.restart = parse_restart(from.at("restart").get<std::string>()).value_or(Restart::never);
-  manifest.request = from.at("request");
+  for (const auto& [field, value] : from.at("request").items())
+    if (!value.is_null()) manifest.request[field] = value;
   from.at("sized_by_ceiling").get_to(manifest.sized_by_ceiling);
   return manifest;
 }

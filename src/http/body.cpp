@@ -14,6 +14,11 @@ bool plain_name(std::string_view name) {
   });
 }
 
+void erase_nulls(nlohmann::json& body) {
+  if (!body.is_object()) return;
+  for (auto field = body.begin(); field != body.end();) field = field->is_null() ? body.erase(field) : std::next(field);
+}
+
 Body::Body(const nlohmann::json& body, std::string prefix) : body_(body), prefix_(std::move(prefix)) {
   if (!body.is_null() && !body.is_object()) {
     error_ = bad_request(

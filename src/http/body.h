@@ -18,6 +18,9 @@ namespace sublet::http {
 // Whether `name` is 1 to 64 safe characters without spaces, for command lines, columns and labels.
 bool plain_name(std::string_view name);
 
+// Removes fields that are null: a null field is a missing one, also for those who read the stored body later.
+void erase_nulls(nlohmann::json& body);
+
 class Body {
  public:
   // `body` may be null (no fields). Kept by reference.

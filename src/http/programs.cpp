@@ -84,6 +84,7 @@ Status take_restart(const json& body, std::optional<guard::Restart>& into) {
 Result<Program> read_program(Call& call) {
   const engine::Peer& peer = call.request.peer;
   json body = call.request.body.is_object() ? call.request.body : json::object();
+  erase_nulls(body);
   Program program;
   program.uid = peer.uid;
   program.user = peer.user;
@@ -220,6 +221,7 @@ Reply post_program_remove(Call& call) {
 
 Reply post_program_update(Call& call) {
   json body = call.request.body.is_object() ? call.request.body : json::object();
+  erase_nulls(body);
   guard::Update update;
   if (auto taken = take_restart(body, update.restart); !taken) return problem(taken.error());
   body.erase("restart");

@@ -72,6 +72,7 @@ Status take_command(json& body, sessions::Request& into) {
 Result<Session> read_session(Call& call, const sessions::Sessions& sessions) {
   const engine::Peer& peer = call.request.peer;
   json body = call.request.body.is_object() ? call.request.body : json::object();
+  erase_nulls(body);
   Session session;
   session.uid = peer.uid;
   session.user = peer.user;

@@ -60,7 +60,8 @@ json write(const Request& request) {
 
 Request read_request(const json& from) {
   Request request;
-  request.lease = from.at("lease");
+  for (const auto& [field, value] : from.at("lease").items())
+    if (!value.is_null()) request.lease[field] = value;
   from.at("tag").get_to(request.tag);
   from.at("exclusive").get_to(request.exclusive);
   request.ttl = Duration(from.at("ttl").get<std::int64_t>());
@@ -153,6 +154,16 @@ std::string_view to_string(State state) { return word_of(states, state); }
 std::string_view to_string(End end) { return word_of(ends, end); }
 std::string_view to_string(Step step) { return word_of(steps, step); }
 std::optional<State> parse_state(std::string_view text) { return value_of(states, text); }
+
+std::string Request::text(std::string_view field, std::string_view fallback) const {
+  const auto found = lease.find(field);
+  return found != lease.end() && found->is_string() ? found->get<std::string>() : std::string(fallback);
+}
+
+std::int64_t Request::number(std::string_view field, std::int64_t fallback) const {
+  const auto found = lease.find(field);
+  return found != lease.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
+}
 
 std::string Session::id() const { return fmt::format("{}{}", id_prefix, number); }
 std::string Session::tag() const { return request.tag.empty() ? id() : request.tag; }

@@ -54,6 +54,10 @@ struct Request {
   std::vector<std::string> checkpoint{};            // arguments of the checkpoint command; empty: none
   Duration checkpoint_every{};                      // 0: only on request and at its end
   Duration checkpoint_timeout{};
+
+  // Fields of `lease`. A field that is missing or of another type has the value of `fallback`.
+  std::string text(std::string_view field, std::string_view fallback = "") const;
+  std::int64_t number(std::string_view field, std::int64_t fallback = 0) const;
 };
 
 // The newest checkpoint that succeeded, and the newest run of the command.
