@@ -8,7 +8,6 @@ long. The difference is the cost of the renewals. Its share is that of a time to
 the number of opens, of sessions, and the seconds of each run.
 """
 import datetime
-import os
 import pathlib
 import statistics
 import sys
@@ -28,9 +27,8 @@ CONFIG = '[gpu]\ninterval_idle = "5s"\n[limits]\nsessions = 10000\nleases = 1000
 
 
 def processor_time(daemon):
-    text = pathlib.Path(f"/proc/{daemon.process.pid}/stat").read_text()
-    fields = text[text.rindex(")") + 2:].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    tasks = pathlib.Path(f"/proc/{daemon.process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def timed(call):
