@@ -158,6 +158,28 @@ def test_a_parked_session_is_closed_when_its_time_is_over(start_daemon):
     gone(daemon, now["pid"])
 
 
+def test_a_session_that_was_preempted_is_parked_when_it_is_closed(daemon):
+    below = open_session(daemon, WORK, vram_bytes=3 * GIB, tier="batch")
+    fills(daemon, below["id"])
+    above = open_session(daemon, vram_bytes=3 * GIB, tier="interactive")
+    paused = reaches(daemon, below["id"], "paused")
+    assert above["id"] in paused["why"], paused
+    act(daemon, below["id"], "close")
+    assert reaches(daemon, below["id"], "parked")["end_reason"] == "closed"
+    act(daemon, above["id"], "close")
+    reaches(daemon, above["id"], "closed")
+    assert session(daemon, below["id"])["state"] == "parked", "it does not come back by itself"
+    act(daemon, below["id"], "resume")
+    assert reaches(daemon, below["id"], "active")["pid"] == paused["pid"]
+
+
+def test_a_command_may_take_the_whole_device(daemon):
+    opened = open_session(daemon, ["sleep", "600"], exclusive=True)
+    now = reaches(daemon, opened["id"], "active")
+    capacity = daemon.get("/v1/devices")["devices"][0]["capacity_bytes"]
+    assert (now["vram_bytes"], now["exclusive"]) == (capacity, True)
+
+
 # --- checkpoints ---
 
 def test_a_checkpoint_is_made_on_request_and_resume_starts_from_it(daemon):
@@ -231,6 +253,13 @@ def test_a_session_of_somebody_else_and_bad_fields_are_refused(start_daemon):
     listed = [row["id"] for row in daemon.get("/v1/sessions")["sessions"]]
     assert first["id"] not in listed and len(listed) == 2
     assert first["id"] in [row["id"] for row in daemon.get("/v1/sessions?all=true")["sessions"]]
+
+
+def test_sessions_that_are_switched_off_say_so(start_daemon):
+    daemon = start_sessions(start_daemon, more="enabled = false\n")
+    for reply in (post(daemon, "/v1/sessions", {"vram_bytes": GIB}, status=(503,)), daemon.get("/v1/sessions")):
+        assert reply["code"] == "Unavailable" and "sessions.enabled" in reply["hint"]
+    assert daemon.get("/v1/leases").status == 200
 
 
 def test_a_start_asks_for_its_lease_once(daemon):
