@@ -294,6 +294,7 @@ void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
   }
   changed(entry);
   if (progress.state != State::ending || progress.step != Step::checkpoint) return;
+  if (!progress.checkpoint_tried) return;  // it began before the end, for which another run follows
   if (report.problem) {
     ++progress.failures;
     add_sentence(progress.why, "its checkpoint failed: " + *report.problem);

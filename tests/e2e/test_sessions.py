@@ -206,6 +206,22 @@ def test_checkpoints_are_made_again_and_again(daemon):
     wait_until(lambda: int(session(daemon, opened["id"])["checkpoint"]["locator"] or 0) >= 2, "it is saved twice")
 
 
+def test_a_checkpoint_that_runs_already_is_followed_by_that_of_the_end(daemon):
+    line = 'echo x >> runs; [ "$(wc -l < runs)" -gt 1 ] || { touch begun; read -r _ < gate; exit 1; }; echo second'
+    os.mkfifo(daemon.dir / "gate")
+    opened = open_session(daemon, WORK, checkpoint=hook(line))
+    fills(daemon, opened["id"])
+    act(daemon, opened["id"], "checkpoint")
+    wait_until((daemon.dir / "begun").exists, "the first run has begun")
+    act(daemon, opened["id"], "close", park=False)
+    assert session(daemon, opened["id"])["state"] == "ending"
+    gate = os.open(daemon.dir / "gate", os.O_RDWR)
+    os.write(gate, b"go\n")
+    closed = reaches(daemon, opened["id"], "closed", "parked")
+    os.close(gate)
+    assert (closed["state"], closed["checkpoint"]["locator"]) == ("closed", "second"), closed
+
+
 @pytest.mark.parametrize("line, says", [
     ("sleep 1000", "did not end within 1 s and was killed"),
     ("echo no space left >&2; exit 3", "ended with exit status 3: no space left"),
