@@ -6,11 +6,11 @@
 #include "base/text.h"
 #include "client/client.h"
 #include "keep/child.h"
+#include "keep/limits.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +31,7 @@ using namespace std::chrono_literals;
 constexpr Duration look_again = 100ms;      // at a command that has closed its output
 constexpr std::size_t most_kept = 16384;    // bytes of the end of an output
 constexpr std::size_t longest_words = 300;  // of an error output, in a message
+constexpr int most_reads = 16;              // of an output at a time: a command that always writes has a deadline too
 constexpr Duration report_at_most = 5min;   // while the daemon is away
 
 struct Pipe {
@@ -53,7 +54,7 @@ struct Output {
   void read() {
     std::array<char, 4096> piece;
     ssize_t size = 0;
-    while (fd && (size = ::read(fd.get(), piece.data(), piece.size())) > 0) {
+    for (int i = 0; fd && i < most_reads && (size = ::read(fd.get(), piece.data(), piece.size())) > 0; ++i) {
       text.append(piece.data(), static_cast<std::size_t>(size));
       if (text.size() > 2 * most_kept) text.erase(0, text.size() - most_kept);
     }
@@ -78,28 +79,40 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
-Result<pid_t> spawn(const Document& document, int out, int err) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, out, 1);
-  ::posix_spawn_file_actions_adddup2(&files, err, 2);
-  sigset_t none, all;
+// In the child: becomes the command, or writes errno to `failed`.
+[[noreturn]] void become(const Document& document, char* const* arguments, char* const* environment, int out, int err,
+                         int failed) {
+  ::setpgid(0, 0);
+  const int null = ::open("/dev/null", O_RDONLY);
+  bool good = null >= 0 && ::dup2(null, 0) == 0 && ::dup2(out, 1) == 1 && ::dup2(err, 2) == 2;
+  sigset_t none;
   ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  for (int number = 1; number < NSIG; ++number) (void)::signal(number, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  set_limits(document.limits);
+  if (good) ::execvpe(arguments[0], arguments, environment);
+  const int errnum = errno;
+  good = ::write(failed, &errnum, sizeof errnum) == sizeof errnum;
+  ::_exit(good ? 127 : 126);
+}
+
+Result<pid_t> spawn(const Document& document, int out, int err) {
+  auto failed = make_pipe();
+  if (!failed) return failed.error();
   const auto arguments = pointers(document.arguments), environment = pointers(document.environment);
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, arguments[0], &files, &attributes, arguments.data(), environment.data());
-  ::posix_spawn_file_actions_destroy(&files);
-  ::posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return unavailable(ExecFailure{failed, {}, {}}.detail(document.arguments.front()));
-  return pid;
+  const pid_t pid = ::fork();
+  if (pid < 0) return from_errno("cannot start the command: fork", errno);
+  if (pid == 0) become(document, arguments.data(), environment.data(), out, err, failed->write.get());
+  ::setpgid(pid, pid);  // as the child does: either may run first
+  failed->write = Fd();
+  ::fcntl(failed->read.get(), F_SETFL, 0);
+  int errnum = 0;
+  ssize_t size = 0;
+  while ((size = ::read(failed->read.get(), &errnum, sizeof errnum)) < 0 && errno == EINTR) {
+  }
+  if (size != sizeof errnum) return pid;
+  ::waitpid(pid, nullptr, 0);
+  return unavailable(ExecFailure{errnum, {}, {}}.detail(document.arguments.front()));
 }
 
 // Returns the status of waitpid; nothing while the command runs.

@@ -92,6 +92,20 @@ TEST_F(HookTest, ACommandThatHangsIsKilledWithItsChildren) {
   EXPECT_TRUE(ends(child)) << "pid " << child;
 }
 
+TEST_F(HookTest, ACommandThatAlwaysWritesHasADeadlineToo) {
+  EXPECT_NE(run("yes", 300ms).problem.find("did not end within"), std::string::npos);
+}
+
+TEST_F(HookTest, HasTheLimitsOfItsDocument) {
+  Document document;
+  document.hook = {1, 20s};
+  document.arguments = {"sh", "-c", "ulimit -n"};
+  document.environment = {"PATH=/usr/bin:/bin"};
+  document.directory = dir.path();
+  document.limits = {{RLIMIT_NOFILE, {77, 77}}};
+  EXPECT_EQ(run_command(document).locator, "77");
+}
+
 TEST_F(HookTest, AMissingProgramOrDirectoryIsAProblem) {
   Document document;
   document.hook = {1, 1s};
