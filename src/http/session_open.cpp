@@ -69,6 +69,19 @@ Status take_command(json& body, sessions::Request& into) {
   return {};
 }
 
+// The device that the request names keeps its name, whatever number it has later.
+Status take_whole_devices(Call& call, const sessions::Sessions& sessions, sessions::Request& request) {
+  core::Lease named;
+  Body body(request.lease);
+  if (auto taken = take_device(body, call.engine.state(), named); !taken) return taken;
+  if (!named.wanted_device.empty()) request.lease["device"] = named.wanted_device;
+  request.lease.erase("min_vram_bytes");
+  const auto whole = sessions.whole_devices(request);
+  if (!whole) return whole.error();
+  request.lease["vram_bytes"] = whole->count;
+  return {};
+}
+
 Result<Session> read_session(Call& call, const sessions::Sessions& sessions) {
   const engine::Peer& peer = call.request.peer;
   json body = call.request.body.is_object() ? call.request.body : json::object();
@@ -85,18 +98,13 @@ Result<Session> read_session(Call& call, const sessions::Sessions& sessions) {
   if (auto taken = take_checkpoint(body, request); !taken) return taken.error();
   body.erase("checkpoint");
   if (auto taken = take_command(body, request); !taken) return taken.error();
-  if (request.exclusive) {
-    body.erase("min_vram_bytes");
-    const auto devices = body.find("devices");
-    const bool many = devices != body.end() && devices->is_number_integer() && *devices >= 1 && *devices <= 1024;
-    const auto whole = sessions.whole_devices(many ? devices->get<int>() : 1);
-    if (!whole) return whole.error();
-    body["vram_bytes"] = whole->count;
-  }
-  json checked = body;
+  request.lease = std::move(body);
+  if (request.exclusive)
+    if (auto taken = take_whole_devices(call, sessions, request); !taken) return taken.error();
+  json checked = request.lease;
   if (!request.tag.empty()) checked["tag"] = request.tag;
   if (auto good = check_lease_request(call, checked); !good) return good.error();
-  request.lease = std::move(body);
+  if (const auto asked = read_lease_request(call, checked)) request.tenant = asked->submit.lease.tenant;
   return session;
 }
 
@@ -118,7 +126,7 @@ Reply submit_session(Call& call, Session session) {
   body["tag"] = session.tag();
   body["ttl_seconds"] = session.request.ttl / 1s;
   if (session.request.exclusive)
-    if (const auto whole = sessions.whole_devices(body.value("devices", 1))) body["vram_bytes"] = whole->count;
+    if (const auto whole = sessions.whole_devices(session.request)) body["vram_bytes"] = whole->count;
   auto asked = read_lease_request(call, body);
   if (!asked) return problem(asked.error());
   if (auto more = check_lease_limit(engine, call.request.peer); !more) return problem(more.error());

@@ -116,15 +116,15 @@ json render_session(const Session& session, const Sessions& sessions, const engi
   const core::Lease* lease = sessions.lease_of(session);
   const bool up = lease != nullptr && !lease->ended();
   const bool own = viewer.may_act_for(session.uid);
-  const json& request = session.request.lease;
-  const std::int64_t wanted = up ? lease->asked_vram.count : request.value("vram_bytes", std::int64_t{0});
+  const sessions::Request& request = session.request;
+  const std::int64_t wanted = up ? lease->asked_vram.count : request.number("vram_bytes");
   return {{"id", session.id()},
           {"user", session.user},
           {"uid", session.uid},
-          {"tenant", up ? lease->tenant : request.value("tenant", session.user)},
+          {"tenant", up ? lease->tenant : request.tenant},
           {"state", sessions::to_string(progress.state)},
           {"since", format_rfc3339(progress.since)},
-          {"why", progress.why},
+          {"why", session.why()},
           {"lease", progress.lease ? json(sublet::to_string(progress.lease)) : json(nullptr)},
           {"lease_state", up ? json(core::to_string(lease->state)) : json(nullptr)},
           {"pid", up ? pid_of(lease) : json(nullptr)},
@@ -132,7 +132,7 @@ json render_session(const Session& session, const Sessions& sessions, const engi
           {"wanted_vram_bytes", wanted},
           {"exclusive", session.request.exclusive},
           {"devices", devices_of(up ? lease : nullptr, engine)},
-          {"tier", up ? core::to_string(lease->tier) : request.value("tier", std::string("standard"))},
+          {"tier", up ? core::to_string(lease->tier) : request.text("tier", "standard")},
           {"ttl_seconds", session.request.ttl / std::chrono::seconds(1)},
           {"expires_at", up ? time_or_null(lease->expires_at) : json(nullptr)},
           {"last_activity", time_or_null(up ? sessions.activity(session).last : progress.last_activity)},

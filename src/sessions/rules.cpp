@@ -70,6 +70,7 @@ void enter(Session& session, State state, std::string why, Time now) {
   if (progress.state != state) progress.since = now;
   progress.state = state;
   progress.why = std::move(why);
+  if (state != State::ending && state != State::parked && state != State::closed) progress.detail.clear();
   if (state != State::parked) progress.kept_until.reset();
   if (state != State::ending) progress.step = Step::none;
 }

@@ -174,6 +174,17 @@ TEST(SessionRow, KeepsEverything) {
   EXPECT_EQ(again->id(), "session-12");
 }
 
+TEST(SessionRow, ANullFieldOfALeaseIsAMissingOne) {
+  Session session;
+  session.request.lease = {{"devices", nullptr}, {"tier", nullptr}, {"vram_bytes", 7}};
+  const auto again = from_row(to_row(session));
+  ASSERT_TRUE(again) << again.error().detail;
+  EXPECT_EQ(again->request.lease, (nlohmann::json{{"vram_bytes", 7}}));
+  EXPECT_EQ(session.request.number("devices", 1), 1);
+  EXPECT_EQ(session.request.text("tier", "standard"), "standard");
+  EXPECT_EQ(session.request.text("vram_bytes", "x"), "x") << "another type";
+}
+
 TEST(SessionRow, AnUnreadableRowIsAnError) {
   EXPECT_FALSE(from_row({"session", "1", "{}"}));
   EXPECT_FALSE(from_row({"session", "x", to_row(Session{}).data}));

@@ -45,6 +45,7 @@ json write(const Request& request) {
   const Command& command = request.command;
   return {{"lease", request.lease},
           {"tag", request.tag},
+          {"tenant", request.tenant},
           {"exclusive", request.exclusive},
           {"ttl", request.ttl.count()},
           {"arguments", command.arguments},
@@ -63,6 +64,7 @@ Request read_request(const json& from) {
   for (const auto& [field, value] : from.at("lease").items())
     if (!value.is_null()) request.lease[field] = value;
   from.at("tag").get_to(request.tag);
+  from.at("tenant").get_to(request.tenant);
   from.at("exclusive").get_to(request.exclusive);
   request.ttl = Duration(from.at("ttl").get<std::int64_t>());
   from.at("arguments").get_to(request.command.arguments);
@@ -97,6 +99,7 @@ json write(const Progress& progress) {
   json out{{"state", to_string(progress.state)},
            {"since", progress.since.ns},
            {"why", progress.why},
+           {"detail", progress.detail},
            {"start", progress.start},
            {"lease", progress.lease.number},
            {"renewed_at", progress.renewed_at.ns},
@@ -134,6 +137,7 @@ Progress read_progress(const json& from) {
   progress.state = parse_state(from.at("state").get<std::string>()).value_or(State::closed);
   from.at("since").get_to(progress.since.ns);
   from.at("why").get_to(progress.why);
+  from.at("detail").get_to(progress.detail);
   from.at("start").get_to(progress.start);
   from.at("lease").get_to(progress.lease.number);
   from.at("renewed_at").get_to(progress.renewed_at.ns);
@@ -166,6 +170,9 @@ std::int64_t Request::number(std::string_view field, std::int64_t fallback) cons
 }
 
 std::string Session::id() const { return fmt::format("{}{}", id_prefix, number); }
+std::string Session::why() const {
+  return progress.why + (progress.why.empty() || progress.detail.empty() ? "" : ": ") + progress.detail;
+}
 std::string Session::tag() const { return request.tag.empty() ? id() : request.tag; }
 
 std::optional<std::uint64_t> parse_id(std::string_view text) {

@@ -48,6 +48,7 @@ struct Command {
 struct Request {
   nlohmann::json lease = nlohmann::json::object();  // body of POST /v1/leases, without owner, tag and ttl
   std::string tag{};                                // of its leases; "": the id of the session
+  std::string tenant{};                             // of its newest lease, or as its user asked
   bool exclusive = false;                           // its lease takes whole devices
   Duration ttl{};                                   // without activity for this time, it ends
   Command command{};                                // no arguments: its user attaches processes
@@ -74,7 +75,8 @@ struct Checkpoint {
 struct Progress {
   State state = State::starting;
   Time since{};
-  std::string why{};        // one sentence; "": nothing to explain
+  std::string why{};        // in the words of Sublet, for everybody; "": nothing to explain
+  std::string detail{};     // more, with words of its programs: for its owner and admins; "": nothing
   std::uint64_t start = 0;  // number of the newest start; each has a lease of its own
   LeaseId lease{};          // of the newest start that asked for one
   Time renewed_at{};        // when its time to live began: the grant, the return or the last renewal
@@ -107,6 +109,7 @@ struct Session {
 
   std::string id() const;   // "session-7"
   std::string tag() const;  // of its leases
+  std::string why() const;  // with the detail
   bool has_command() const { return !request.command.arguments.empty(); }
   bool is_closed() const { return progress.state == State::closed; }
   // It has ended, or its end is in progress.

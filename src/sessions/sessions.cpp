@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 
 namespace sublet::sessions {
@@ -18,19 +17,18 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr std::size_t most_closed = 100;  // records of closed sessions of one user
-constexpr Duration closed_for = 30 * 24h;
+constexpr std::string_view waits_to_resume = "its program waits for its memory";
 
 Error ended_error(const Session& session) {
   const Progress& progress = session.progress;
   const std::string id = session.id();
   if (progress.state == State::ending)
-    return {code_of(progress.end), fmt::format("{} is ending ({}): {}", id, to_string(progress.end), progress.why),
+    return {code_of(progress.end), fmt::format("{} is ending ({}): {}", id, to_string(progress.end), session.why()),
             "wait until it has ended, then resume it: sublet session resume " + id};
   if (progress.state == State::parked)
     return {code_of(progress.end), fmt::format("{} has ended ({}) and is parked", id, to_string(progress.end)),
             "bring it back: sublet session resume " + id};
-  return {code_of(progress.end), fmt::format("{} has ended ({}): {}", id, to_string(progress.end), progress.why),
+  return {code_of(progress.end), fmt::format("{} has ended ({}): {}", id, to_string(progress.end), session.why()),
           session.has_command() ? fmt::format("start it again: sublet session resume {}", id)
                                 : fmt::format("sublet session resume {} gives it a new lease", id)};
 }
@@ -80,15 +78,25 @@ Activity Sessions::activity(const Session& session) const {
   return seen;
 }
 
-Result<Bytes> Sessions::whole_devices(int count) const {
-  std::vector<Bytes> capacities;
-  for (const auto& [uuid, device] : engine_.state().devices())
-    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()) - device.unleased);
-  if (capacities.empty())
-    return unavailable("the size of a whole device is not known: the daemon has not read any GPU yet",
+Result<Bytes> Sessions::whole_devices(const Request& request) const {
+  const std::string device_name = request.text("device", "any");
+  std::vector<std::pair<Bytes, Bytes>> sizes;  // capacity, and what a lease can have of it
+  for (const auto& [uuid, device] : engine_.state().devices()) {
+    if (!device.read_at || (device_name != "any" && !device_name.empty() && device_name != uuid)) continue;
+    const Bytes capacity = core::State::capacity(device, engine_.rules());
+    sizes.emplace_back(capacity, capacity - device.unleased);
+  }
+  if (sizes.empty())
+    return unavailable("the size of a whole device is not known: the daemon has not read the GPU yet",
                        "sublet gpus shows the devices; try again in a moment");
-  std::ranges::sort(capacities, std::greater());
-  return capacities[std::min(static_cast<std::size_t>(count), capacities.size()) - 1];
+  std::ranges::sort(sizes, std::greater());
+  const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(request.number("devices", 1), 1, 1024));
+  sizes.resize(std::min(count, sizes.size()));
+  if (sizes.front().first != sizes.back().first)
+    return bad_request(fmt::format("the {} largest devices differ in size ({} and {}): the larger would not be whole",
+                                   sizes.size(), format_size(sizes.front().first), format_size(sizes.back().first)),
+                       "take fewer devices, or name one: --gpu");
+  return sizes.back().second;
 }
 
 // -------------------------------------------------------------------------------- changes
@@ -117,8 +125,7 @@ void Sessions::changed(Entry& entry) {
                   {"lease", session.progress.lease ? to_string(session.progress.lease) : ""}};
   events_.push_back({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
   log::info({.lease = session.progress.lease, .program = {}}, "{}: {}{}{}", session.id(),
-            to_string(session.progress.state), session.progress.why.empty() ? "" : ": ",
-            printable(session.progress.why));
+            to_string(session.progress.state), session.progress.why.empty() ? "" : ": ", printable(session.why()));
 }
 
 void Sessions::move(Entry& entry, State state, std::string why, Time now) {
@@ -164,14 +171,19 @@ const Session& Sessions::add(Session session) {
 }
 
 Status Sessions::touch(const Session& session) {
-  if (session.has_ended()) return ended_error(session);
   Entry& entry = entry_of(session);
+  const Progress& progress = session.progress;
+  // An end for which nobody asked.
+  const bool quiet_end = progress.end == End::idle || progress.end == End::expired;
+  if (progress.state == State::ending && progress.step == Step::parking && quiet_end) return call_back(entry);
+  if (session.has_ended()) return ended_error(session);
   entry.session.progress.last_activity = engine_.now();
   const core::Lease* lease = lease_of(session);
   if (lease != nullptr) engine_.touch(lease->id);
   const bool idle = lease != nullptr && lease->state == core::LeaseState::paused && !lease->parking->resume_requested &&
                     lease->parking->cause.kind == core::PauseCauseKind::idle;
-  if (idle) (void)engine_.decide(core::Resume{lease->id});
+  if (idle && engine_.decide(core::Resume{lease->id}) && progress.state == State::paused)
+    move(entry, State::queued, std::string(waits_to_resume), engine_.now());
   wake(entry, engine_.now());
   engine_.wake_capabilities();
   return {};
@@ -229,7 +241,8 @@ Status Sessions::resume(const Session& session) {
   Entry& entry = entry_of(session);
   Progress& progress = entry.session.progress;
   const Time now = engine_.now();
-  if (progress.state == State::ending) return ended_error(session);
+  if (progress.state == State::ending)
+    return progress.step == Step::parking ? call_back(entry) : Status(ended_error(session));
   if (progress.state == State::closed) {
     if (Status may = may_submit_again(session); !may) return may;
     begin_start(entry, now);
@@ -241,12 +254,31 @@ Status Sessions::resume(const Session& session) {
   const auto asked = engine_.decide(core::Resume{lease->id});
   if (!asked) return asked.error();
   progress.preemptor = {};
-  if (progress.state == State::parked) {
-    progress.end = End::none;
-    move(entry, State::queued, "its parked program waits for its memory", now);
-  }
+  if (progress.state == State::parked) progress.end = End::none;
+  if (progress.state == State::parked || progress.state == State::paused)
+    move(entry, State::queued, std::string(waits_to_resume), now);
   changed(entry);
   return {};
+}
+
+// Its program is being parked for an end, and its user wants it again.
+Status Sessions::call_back(Entry& entry) {
+  Session& session = entry.session;
+  if (!engine_.decide(core::Resume{session.progress.lease})) return ended_error(session);
+  const core::Lease* lease = lease_of(session);
+  engine_.touch(session.progress.lease);
+  if (session.progress.state == State::ending && lease != nullptr) cancel_end(entry, *lease, engine_.now());
+  return {};
+}
+
+void Sessions::cancel_end(Entry& entry, const core::Lease& lease, Time now) {
+  Progress& progress = entry.session.progress;
+  progress.last_activity = now;
+  if (lease.state == core::LeaseState::active) return became_active(entry, lease, now);
+  progress.end = End::none;
+  progress.on_request = false;
+  entry.pause_ordered = false;
+  move(entry, State::queued, "its end was cancelled: its program is wanted again", now);
 }
 
 Status Sessions::report(const Session& session, const Report& report) {
@@ -267,7 +299,8 @@ Status Sessions::report(const Session& session, const Report& report) {
   if (!report.failed.empty() && progress.state == State::starting) {
     progress.exit_status = report.exit_status;
     progress.end = End::failed;
-    progress.why = report.failed;
+    progress.why = "its program was not started";
+    progress.detail = report.failed;
     close_now(entry, engine_.now());
   }
   return {};
@@ -296,6 +329,7 @@ void Sessions::submitted(std::uint64_t number, const core::Lease& lease) {
   Progress& progress = entry.session.progress;
   if (!entry.session.has_command()) ++progress.start;
   progress.lease = lease.id;
+  entry.session.request.tenant = lease.tenant;
   progress.end = End::none;
   progress.exit_status.reset();
   by_lease_[lease.id] = number;
@@ -307,83 +341,9 @@ void Sessions::submitted(std::uint64_t number, const core::Lease& lease) {
 void Sessions::refused(std::uint64_t number, const Error& error) {
   Entry& entry = entries_.at(number);
   entry.session.progress.end = End::failed;
-  entry.session.progress.why = error.detail;
+  entry.session.progress.why = "its lease was refused";
+  entry.session.progress.detail = error.detail;
   close_now(entry, engine_.now());
-}
-
-// -------------------------------------------------------------------------------- rows
-
-void Sessions::loaded(const store::Loaded& rows, Time now) {
-  entries_.clear(), by_lease_.clear(), wakes_.clear(), waiting_.clear(), dirty_.clear(), removed_.clear();
-  events_.clear();
-  seen_at_ = now;
-  undisturbed_since_ = engine_.undisturbed_since();
-  for (const store::CapabilityRow& row : rows.rows) {
-    if (row.kind != row_kind) continue;
-    auto session = from_row(row);
-    if (!session) {
-      log::error("{}", session.error().detail);
-      continue;
-    }
-    Entry& entry = entries_[session->number];
-    entry.session = std::move(*session);
-    Progress& progress = entry.session.progress;
-    entry.told = {progress.state, progress.why};
-    if (progress.lease && progress.state != State::closed && progress.state != State::starting)
-      by_lease_[progress.lease] = entry.session.number;
-    // The keeper of the earlier order may live, and is refused from now on.
-    if (progress.state == State::starting) {
-      ++progress.start;
-      dirty_.insert(entry.session.number);
-    }
-    // So may the keeper of a checkpoint command, and its report is taken.
-    if (progress.checkpoint.running) entry.hook = {.start = progress.checkpoint.number, .ordered = true};
-    if (progress.kept_until) progress.kept_until = std::max(*progress.kept_until, now + engine_.rules().reconnect);
-    wake(entry, now);
-  }
-}
-
-engine::Rows Sessions::take_rows() {
-  engine::Rows rows;
-  for (const std::uint64_t number : std::exchange(removed_, {}))
-    rows.rows.push_back({std::string(row_kind), std::to_string(number), ""});
-  for (const std::uint64_t number : std::exchange(dirty_, {})) {
-    const auto found = entries_.find(number);
-    if (found != entries_.end()) rows.rows.push_back(to_row(found->second.session));
-  }
-  rows.events = std::exchange(events_, {});
-  return rows;
-}
-
-// Forgets the oldest closed sessions of the user, and old ones. The newest record of all stays, so that its number is
-// not used again.
-void Sessions::prune(std::uint32_t uid, Time now) {
-  std::vector<std::uint64_t> closed, gone;
-  for (const auto& [number, entry] : entries_)
-    if (entry.session.uid == uid && entry.session.is_closed()) closed.push_back(number);
-  std::size_t left = closed.size();
-  for (const std::uint64_t number : closed) {
-    const bool old = now - entries_.at(number).session.progress.since >= closed_for;
-    if ((!old && left <= most_closed) || number == entries_.rbegin()->first) continue;
-    gone.push_back(number);
-    --left;
-  }
-  for (const std::uint64_t number : gone) erase(number);
-}
-
-void Sessions::erase(std::uint64_t number) {
-  Entry& entry = entries_.at(number);
-  const std::string log = log_path(entry.session);
-  std::error_code ignored;
-  if (entry.session.has_command()) {
-    for (const std::string& path : {log, log + ".lock"}) std::filesystem::remove(path, ignored);
-    for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
-  }
-  wake(entry, Time::never());
-  dirty_.erase(number);
-  removed_.push_back(number);
-  entries_.erase(number);
-  engine_.wake_capabilities();
 }
 
 }  // namespace sublet::sessions

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/capability.h"
+#include "engine/choose.h"
 #include "engine/engine.h"
 #include "engine/keeper_ordering.h"
 #include "engine/keepers.h"
@@ -58,8 +59,9 @@ class Sessions final : public engine::Capability {
   std::string warning(const Session& session) const;          // of its keeper, for example about its log; "": none
   const core::Lease* lease_of(const Session& session) const;  // null: it has none, or its end is history
   Activity activity(const Session& session) const;
-  // Bytes on each device of a lease on whole devices. Unavailable: no device was read yet.
-  Result<Bytes> whole_devices(int count) const;
+  // Bytes on each device of a lease on whole devices: on the device that the request names, or on the largest.
+  // Unavailable: they were not read yet. BadRequest: they differ in size.
+  Result<Bytes> whole_devices(const Request& request) const;
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
   // The number of the next session. Quota: the user has as many sessions as allowed.
@@ -126,12 +128,21 @@ class Sessions final : public engine::Capability {
   Time check_waiting(Entry& entry, Time now);
   Time look(Entry& entry, Time now);
   Time renew(Entry& entry, const core::Lease& lease, Time now);
-  Time cap(Entry& entry, const core::Lease& lease, const Activity& seen, Time now);
   Time grow(Entry& entry, const core::Lease& lease, Time now);
+
+  // The limit of continuous activity.
+  void note_break(Entry& entry, const Activity& seen, Time now) const;
+  bool is_over_cap(const Entry& entry, Time now) const;
+  LeaseId preemptor_for(LeaseId lease, Time now);
+  Time cap(Entry& entry, const core::Lease& lease, const Activity& seen, Time now);
   Time come_back(Entry& entry, const core::Lease& lease, Time now);
-  const core::Lease* waiter_for(const core::Lease& lease) const;
 
   // The end.
+  void forgive(Duration gap, Time now);
+  Status call_back(Entry& entry);
+  void cancel_end(Entry& entry, const core::Lease& lease, Time now);
+  void unpark(Entry& entry);
+  bool goes_on_without(Entry& entry, const core::Lease& lease) const;
   void end(Entry& entry, End why, bool park, std::string text, Time now);
   void go_on(Entry& entry, Step step);
   Time drive_end(Entry& entry, Time now);
@@ -147,6 +158,7 @@ class Sessions final : public engine::Capability {
   Time drive_checkpoint(Entry& entry, Time now);
   void finish_checkpoint(Entry& entry, const Report& report, Time now);
   Time next_checkpoint(const Session& session) const;
+  Time checkpoint_deadline(const Session& session) const;
   void replace_keeper(Entry& entry, const core::Lease& lease);
   engine::KeeperOrder order(const Session& session, std::string document) const;
   nlohmann::json log_limits(const Session& session) const;
@@ -163,8 +175,9 @@ class Sessions final : public engine::Capability {
   std::set<std::uint64_t> dirty_;
   std::vector<std::uint64_t> removed_;
   std::vector<engine::Rows::Event> events_;
-  Time undisturbed_since_{};  // as of the engine, when it was last seen
-  Time seen_at_{};            // when due() was last called
+  std::set<std::uint32_t> to_prune_;                      // users with a session that was closed
+  std::optional<std::vector<engine::Choice>> preempted_;  // by max_continuous, as of this call of due()
+  Duration forgiven_{};                                   // of the engine's lost time
 };
 
 }  // namespace sublet::sessions

@@ -79,7 +79,7 @@ Time Sessions::drive_end(Entry& entry, Time now) {
   const Lease* lease = progress.lease ? engine_.state().find(progress.lease) : nullptr;
   const bool over = lease == nullptr || (lease->ended() && lease->devices.empty());
   if (over && progress.checkpoint.running) return now + look_again;  // its last run has time until its deadline
-  if (over) {
+  if (over || goes_on_without(entry, *lease)) {
     close_now(entry, now);
     return now;
   }
@@ -102,9 +102,37 @@ Time Sessions::drive_end(Entry& entry, Time now) {
   return Time::never();
 }
 
+// Sublet ends no program that it did not start: the session is closed, and the program goes on without a lease.
+bool Sessions::goes_on_without(Entry& entry, const Lease& lease) const {
+  Progress& progress = entry.session.progress;
+  const bool saves =
+      progress.checkpoint.running || (!progress.checkpoint_tried && !entry.session.request.checkpoint.empty());
+  if (!lease.ended() || lease.owner.keeper || saves) return false;
+  std::vector<std::int32_t> pids;
+  for (const core::Booked& booked : lease.booked)
+    if (booked.process && engine_.programs().lives(booked.process)) pids.push_back(booked.process.pid);
+  if (pids.empty()) return false;
+  add_sentence(progress.why, fmt::format("pid {} runs without it now", fmt::join(pids, ", ")));
+  return true;
+}
+
 Time Sessions::park(Entry& entry, const Lease& lease, Time now) {
   Progress& progress = entry.session.progress;
-  if (lease.state == LeaseState::paused && !lease.parking->resume_requested) {
+  const bool wanted = lease.parking && lease.parking->resume_requested;
+  if (entry.pause_ordered && wanted) {
+    cancel_end(entry, lease, now);
+    return now;
+  }
+  const bool unwanted = !progress.park && progress.failures == 0;  // its user changed their mind
+  if (lease.state == LeaseState::paused && !wanted && unwanted) {
+    unpark(entry);
+    return now;
+  }
+  if (lease.state == LeaseState::active && !entry.pause_ordered && unwanted) {
+    go_on(entry, next_step(entry.session, can_run(&lease)));
+    return now;
+  }
+  if (lease.state == LeaseState::paused && !wanted) {
     progress.kept_until = after(now, options_.keep_parked);
     const Time kept_until = *progress.kept_until;
     enter(entry.session, State::parked, progress.why, now);
@@ -202,17 +230,21 @@ Time Sessions::keep(Entry& entry, Time now) {
     return now;
   }
   if (progress.kept_until && now < *progress.kept_until) return *progress.kept_until;
+  if (!progress.on_request)
+    add_sentence(progress.why, "it was kept parked for " + format_duration(options_.keep_parked));
+  unpark(entry);
+  return now;
+}
+
+// The end of a program that is parked: it runs again for its checkpoint, or ends.
+void Sessions::unpark(Entry& entry) {
+  Session& session = entry.session;
+  Progress& progress = session.progress;
   const bool saves = !session.request.checkpoint.empty() && progress.failures < 2;
   const int failures = progress.failures;
-  std::string why = progress.why;
-  if (!progress.on_request) add_sentence(why, "it was kept parked for " + format_duration(options_.keep_parked));
-  begin_end(session, progress.end, false, false, why, now);
+  begin_end(session, progress.end, false, false, progress.why, engine_.now());
   progress.failures = failures;
-  progress.checkpoint_tried = progress.parking_tried = false;
-  progress.step = saves ? Step::resuming : Step::releasing;
-  entry.pause_ordered = entry.release_ordered = false;
-  changed(entry);
-  return now;
+  go_on(entry, saves ? Step::resuming : Step::releasing);
 }
 
 // -------------------------------------------------------------------------------- the checkpoint command
@@ -233,6 +265,11 @@ Time Sessions::next_checkpoint(const Session& session) const {
   return after(std::max(checkpoint.started, session.progress.renewed_at), session.request.checkpoint_every);
 }
 
+// A run without a report has failed then.
+Time Sessions::checkpoint_deadline(const Session& session) const {
+  return session.progress.checkpoint.started + session.request.checkpoint_timeout + report_grace;
+}
+
 Time Sessions::drive_checkpoint(Entry& entry, Time now) {
   Session& session = entry.session;
   Checkpoint& checkpoint = session.progress.checkpoint;
@@ -240,7 +277,7 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
     if (session.progress.state == State::active && now >= next_checkpoint(session)) begin_checkpoint(entry, now);
     return Time::never();
   }
-  const Time deadline = checkpoint.started + session.request.checkpoint_timeout + report_grace;
+  const Time deadline = checkpoint_deadline(session);
   if (now >= deadline) {
     finish_checkpoint(entry, {.checkpoint = checkpoint.number, .problem = "its keeper did not report a result"}, now);
     return now;
@@ -297,7 +334,8 @@ void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
   if (!progress.checkpoint_tried) return;  // it began before the end, for which another run follows
   if (report.problem) {
     ++progress.failures;
-    add_sentence(progress.why, "its checkpoint failed: " + *report.problem);
+    add_sentence(progress.why, "its checkpoint failed");
+    progress.detail = *report.problem;
   }
   go_on(entry, next_step(session, can_run(lease_of(session)) && options_.keep_parked > Duration{}));
 }

@@ -18,12 +18,9 @@ using namespace std::chrono_literals;
 using core::Lease;
 using core::LeaseState;
 
-constexpr Duration look_for_keeper = 1s;      // how often a keeper that has not asked for its lease is looked for
-constexpr Duration look_at_keeper = 10s;      // how often the keeper of a running program is looked at
-constexpr Duration grow_again = 1min;         // after a refusal to grow
-constexpr Duration preempt_again = 1min;      // after a pause that did not come through
-constexpr Duration preempted_at_most = 1min;  // until its resume is requested, though its preemptor still waits
-constexpr std::size_t most_waiters = 256;     // that are looked at
+constexpr Duration look_for_keeper = 1s;  // how often a keeper that has not asked for its lease is looked for
+constexpr Duration look_at_keeper = 10s;  // how often the keeper of a running program is looked at
+constexpr Duration grow_again = 1min;     // after a refusal to grow
 constexpr Duration closed_look = 24h;
 
 // Whether its owner or an admin wanted this end.
@@ -63,7 +60,12 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
   const State state = session.progress.state;
   wake(entry, now);
   if (lease.ended()) return follow_end(entry, lease, plan, now);
-  if (state == State::ending) return;
+  if (state == State::ending) {
+    // Its owner wants the program that is being parked.
+    const bool wanted = entry.pause_ordered && lease.parking && lease.parking->resume_requested;
+    if (session.progress.step == Step::parking && wanted) cancel_end(entry, lease, now);
+    return;
+  }
   const bool returns = lease.state == LeaseState::resuming || (lease.parking && lease.parking->resume_requested);
   switch (lease.state) {
     case LeaseState::active:
@@ -76,12 +78,13 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
     case LeaseState::pausing:
     case LeaseState::paused:
     case LeaseState::resuming:
-    case LeaseState::poisoned:
       // cap() tells of its own pause.
       if (state == State::active && !session.progress.preemptor)
         move(entry, State::paused, core::text_of(lease.parking->cause), now);
       else if (state == State::parked && returns) move(entry, State::queued, "", now);
+      else if (state == State::queued && !returns) move(entry, State::paused, core::text_of(lease.parking->cause), now);
       break;
+    case LeaseState::poisoned:  // drive() ends the session
     case LeaseState::ended: break;
   }
 }
@@ -92,6 +95,7 @@ void Sessions::became_active(Entry& entry, const Lease&, Time now) {
   progress.last_activity = std::max(progress.last_activity, now);
   progress.preemptor = {};
   progress.end = End::none;
+  progress.on_request = false;
   entry.pause_ordered = entry.release_ordered = false;
   move(entry, State::active, "", now);
 }
@@ -132,16 +136,8 @@ void Sessions::committed(std::uint64_t sequence) {
 // -------------------------------------------------------------------------------- moving on
 
 Time Sessions::due(Time now) {
-  if (const Time since = engine_.undisturbed_since(); since != std::exchange(undisturbed_since_, since)) {
-    const Duration gap = std::max(now - seen_at_, Duration{});  // this time counts for nobody
-    for (auto& [number, entry] : entries_) {
-      Progress& progress = entry.session.progress;
-      if (progress.kept_until) progress.kept_until = after(*progress.kept_until, gap);
-      progress.continuous_since = progress.continuous_since + gap;
-      wake(entry, now);
-    }
-  }
-  seen_at_ = now;
+  if (const Duration gap = engine_.lost_time() - forgiven_; gap > Duration{}) forgive(gap, now);
+  preempted_.reset();
   std::vector<std::uint64_t> numbers;
   for (auto each = wakes_.begin(); each != wakes_.end() && each->first <= now; ++each) numbers.push_back(each->second);
   for (const std::uint64_t number : numbers) {
@@ -152,11 +148,31 @@ Time Sessions::due(Time now) {
     const auto still = entries_.find(number);
     if (still != entries_.end()) wake(still->second, std::min(next, still->second.wake));
   }
+  for (const std::uint32_t uid : std::exchange(to_prune_, {})) prune(uid, now);
   return wakes_.empty() ? Time::never() : wakes_.begin()->first;
+}
+
+// The machine or the daemon stood still: this time counts for nobody.
+void Sessions::forgive(Duration gap, Time now) {
+  forgiven_ = forgiven_ + gap;
+  for (auto& [number, entry] : entries_) {
+    if (entry.session.is_closed()) continue;
+    Progress& progress = entry.session.progress;
+    if (progress.kept_until) progress.kept_until = after(*progress.kept_until, gap);
+    if (progress.checkpoint.running) progress.checkpoint.started = progress.checkpoint.started + gap;
+    if (progress.kept_until || progress.checkpoint.running) dirty_.insert(number);
+    progress.continuous_since = progress.continuous_since + gap;
+    wake(entry, now);
+  }
 }
 
 // Returns when to look at the session again.
 Time Sessions::drive(Entry& entry, Time now) {
+  const Progress& progress = entry.session.progress;
+  const Lease* lease = lease_of(entry.session);
+  const bool poisoned = lease != nullptr && lease->state == LeaseState::poisoned;
+  if (poisoned && (!entry.session.has_ended() || progress.state == State::parked))
+    end(entry, End::failed, false, "its program can never run again: " + core::text_of(lease->parking->cause), now);
   switch (entry.session.progress.state) {
     case State::starting: return start_keeper(entry, now);
     case State::queued:
@@ -166,8 +182,7 @@ Time Sessions::drive(Entry& entry, Time now) {
     case State::parked: return keep(entry, now);
     case State::closed: break;
   }
-  const std::uint32_t uid = entry.session.uid;
-  prune(uid, now);  // the entry may be gone
+  to_prune_.insert(entry.session.uid);
   return now + closed_look;
 }
 
@@ -185,17 +200,6 @@ Time Sessions::check_waiting(Entry& entry, Time now) {
   if (lease->state == LeaseState::offered && lease->owner.kind == core::OwnerKind::token)
     (void)engine_.decide(core::Claim{lease->id});
   return entry.session.progress.preemptor ? come_back(entry, *lease, now) : Time::never();
-}
-
-// It was paused by sessions.max_continuous: its resume waits until its preemptor has the memory.
-Time Sessions::come_back(Entry& entry, const Lease& lease, Time now) {
-  Progress& progress = entry.session.progress;
-  if (lease.state != LeaseState::paused || lease.parking->resume_requested) return Time::never();
-  const bool served = !engine_.state().queue().contains(progress.preemptor);
-  if (!served && now < progress.preempted_at + preempted_at_most) return now + 1s;
-  (void)engine_.decide(core::Resume{lease.id});
-  changed(entry);
-  return Time::never();
 }
 
 // -------------------------------------------------------------------------------- a session that is active
@@ -240,51 +244,6 @@ Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
   return Time::never();
 }
 
-// The first lease of the queue, other than this one, that waits for memory of its devices.
-const Lease* Sessions::waiter_for(const Lease& lease) const {
-  const core::State& state = engine_.state();
-  for (const LeaseId id : state.queue().in_order(most_waiters)) {
-    const Lease* waiter = id == lease.id ? nullptr : state.find(id);
-    if (waiter == nullptr) continue;
-    const auto is_ours = [&](const std::string& uuid) { return std::ranges::count(lease.devices, uuid) > 0; };
-    const bool ours = waiter->waits_in_place() ? std::ranges::any_of(waiter->devices, is_ours)
-                                               : waiter->wanted_device.empty() || is_ours(waiter->wanted_device);
-    if (ours) return waiter;
-  }
-  return nullptr;
-}
-
-// Continuous activity has a limit while others wait.
-Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time now) {
-  const Duration limit = options_.max_continuous;
-  Progress& progress = entry.session.progress;
-  if (limit <= Duration{}) return Time::never();
-  const Duration look_again = std::clamp<Duration>(limit / 20, 100ms, 30s);
-  if (seen.state == Activity::State::idle && now - seen.last >= break_of(limit)) progress.continuous_since = now;
-  if (now - progress.continuous_since < limit || now < entry.preempt_at) return now + look_again;
-  const Lease* waiter = waiter_for(lease);
-  if (waiter == nullptr) return now + look_again;
-  const std::string name = core::name_of(*waiter);
-  const std::string held = format_duration(now - progress.continuous_since);
-  entry.preempt_at = now + preempt_again;
-  const core::PauseCause cause{core::PauseCauseKind::max_continuous, waiter->id,
-                               core::args("held", now - progress.continuous_since)};
-  progress.preemptor = waiter->id;  // set before the decision, which changes the state
-  progress.preempted_at = now;
-  const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.host_memory(&lease)});
-  if (paused) {
-    move(entry, State::paused,
-         fmt::format("preempted for {} after {} of continuous activity; it comes back by itself", name, held), now);
-    return Time::never();
-  }
-  progress.preemptor = {};
-  end(entry, End::expired, false,
-      fmt::format("preempted for {} after {} of continuous activity; it cannot be paused: {}", name, held,
-                  paused.error().detail),
-      now);
-  return now;
-}
-
 // A lease that began smaller than its user wanted grows when there is memory.
 Time Sessions::grow(Entry& entry, const Lease& lease, Time now) {
   if (lease.vram >= lease.asked_vram || lease.resize) return Time::never();
@@ -300,7 +259,10 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
   Session& session = entry.session;
   const std::uint64_t number = session.number, start = session.progress.start;
   using Ordered = engine::OrderStep;
-  if (session.request.exclusive && !whole_devices(1)) return now + look_for_keeper;
+  if (session.request.exclusive) {
+    const auto whole = whole_devices(session.request);
+    if (!whole && whole.error().code == Code::Unavailable) return now + look_for_keeper;
+  }
   switch (engine::next_order_step(entry.keeper, start, !dirty_.contains(number), engine_, keepers_)) {
     case Ordered::starts:
     case Ordered::away: return now + look_for_keeper;
@@ -321,7 +283,8 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
       mine.keeper.keeper = *started;
     } else if (mine.session.progress.state == State::starting) {
       mine.session.progress.end = End::failed;
-      mine.session.progress.why = "its keeper could not be started: " + started.error().detail;
+      mine.session.progress.why = "its keeper could not be started";
+      mine.session.progress.detail = started.error().detail;
       close_now(mine, engine_.now());
     }
     engine_.wake_capabilities();
@@ -348,7 +311,7 @@ std::string Sessions::start_document(const Session& session) const {
   request["session"] = name;
   request["ttl_seconds"] = session.request.ttl / 1s;
   if (session.request.exclusive)
-    if (const auto whole = whole_devices(request.value("devices", 1))) request["vram_bytes"] = whole->count;
+    if (const auto whole = whole_devices(session.request)) request["vram_bytes"] = whole->count;
   std::vector<std::string> environment = command.environment;
   environment.push_back("SUBLET_SESSION=" + session.id());
   if (session.progress.checkpoint.at != Time{})

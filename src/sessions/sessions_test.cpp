@@ -1,180 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capability with an engine, one card of 24 GiB and a clock of the test.
-#include "sessions/sessions.h"
-
-#include "store/memory_store.h"
-
-#include <gtest/gtest.h>
-#include <boost/asio/io_context.hpp>
-
-#include <optional>
-#include <string>
-#include <vector>
+// Leases, renewals and starts of sessions.
+#include "sessions/sessions_test.h"
 
 namespace sublet::sessions {
 namespace {
-
-using namespace std::chrono_literals;
-
-// An empty card; the test sends its snapshots.
-class EmptyCard final : public engine::Probe {
- public:
-  explicit EmptyCard(const ManualClock& clock) : clock_(clock) {}
-  void start(Events events) override { events_ = std::move(events); }
-  void stop() override {}
-  void take_now() override {}
-  void set_busy(bool) override {}
-  const std::string& library() const override { return none_; }
-  const std::string& driver_version() const override { return none_; }
-  const std::string& problem() const override { return none_; }
-  void tell() {
-    gpu::GpuDevice card;
-    card.uuid = "GPU-1";
-    card.name = "Simulated";
-    card.simulated = true;
-    card.total = 24 * GiB + 256 * MiB;  // 24 GiB can be leased
-    gpu::GpuSnapshot snapshot;
-    snapshot.devices = {card};
-    events_.snapshot(std::move(snapshot), clock_.monotonic_ns());
-  }
-
- private:
-  const ManualClock& clock_;
-  Events events_;
-  std::string none_;
-};
-
-// Keeps the orders. The test answers them.
-struct KeptOrders final : engine::Keepers {
-  bool ready() const override { return is_ready; }
-  void start(const engine::KeeperOrder& order, Done done) override {
-    orders.push_back(order);
-    answers.push_back(std::move(done));
-  }
-  nlohmann::json document(std::size_t i) const { return nlohmann::json::parse(orders.at(i).document); }
-
-  bool is_ready = true;
-  std::vector<engine::KeeperOrder> orders;
-  std::vector<Done> answers;
-};
-
-class SessionsTest : public testing::Test {
- protected:
-  SessionsTest() {
-    options_.host = "unix:///run/sublet.sock";
-    options_.log_dir = "/nonexistent/logs";
-    options_.activity = [this](LeaseId) { return activity_; };
-    start();
-  }
-  ~SessionsTest() override { engine_->stop(); }
-
-  void start() {
-    engine::MachineOptions real;
-    real.actor.socket = "/nonexistent";
-    engine::Machine machine = engine::real_machine(io_, real);
-    auto clock = std::make_unique<ManualClock>(now_, monotonic_ns_);
-    clock_ = clock.get();
-    machine.clock = std::move(clock);
-    card_ = new EmptyCard(*clock_);
-    machine.probe = std::unique_ptr<engine::Probe>(card_);
-    engine::Options options;
-    options.exit_dir = "/nonexistent/exits";
-    options.boot_id = "boot";
-    engine_.emplace(io_, store_, std::move(machine), std::move(options));
-    sessions_.emplace(*engine_, keepers_, options_);
-    engine_->add(*sessions_);
-    ASSERT_TRUE(engine_->start());
-    card_->tell();
-    settle();
-  }
-  // The daemon is killed, and another one starts.
-  void restart(Duration after = {}) {
-    now_ = clock_->now() + after;
-    monotonic_ns_ = clock_->monotonic_ns() + after.count();
-    engine_->stop();
-    sessions_.reset();
-    engine_.reset();
-    start();
-  }
-  // Until nothing happens any more without time.
-  void settle() {
-    for (int round = 0; round < 20; ++round) {
-      io_.restart();
-      io_.poll();
-      store_.pump();
-    }
-  }
-  void advance(Duration time) {
-    clock_->advance(time);
-    card_->tell();
-    engine_->wake_capabilities();
-    settle();
-  }
-  // In steps that are no clock gap.
-  void pass(Duration time, Duration step = 5s) {
-    for (Duration left = time; left > Duration{}; left -= step) advance(std::min(left, step));
-  }
-
-  Session fresh(Duration ttl = 100s, bool command = false) {
-    Session session;
-    session.uid = 1000;
-    session.user = "ana";
-    session.request.lease = {{"vram_bytes", GiB.count}};
-    session.request.ttl = ttl;
-    session.request.checkpoint_timeout = 60s;
-    if (command) session.request.command = {{"train"}, {"A=1"}, "/tmp", 022, nlohmann::json::array(), "train"};
-    const auto number = sessions_->next_number(session.uid, session.user);
-    if (number) session.number = *number;
-    return session;
-  }
-  // A session without a command, as the API opens it.
-  std::uint64_t open(Duration ttl = 100s, Bytes vram = GiB, std::vector<std::string> checkpoint = {}) {
-    Session session = fresh(ttl);
-    session.request.checkpoint = std::move(checkpoint);
-    const std::uint64_t number = session.number;
-    submit(session, vram);
-    return number;
-  }
-  LeaseId submit(Session session, Bytes vram = GiB) {
-    core::Submit submit;
-    submit.lease.uid = session.uid;
-    submit.lease.user = submit.lease.tenant = session.user;
-    submit.lease.consumer = "session";
-    submit.lease.tag = session.tag();
-    submit.lease.vram = vram;
-    submit.lease.ttl = session.request.ttl;
-    submit.lease.owner.kind = core::OwnerKind::token;
-    const std::uint64_t number = session.number;
-    const auto done = engine_->request(submit, {}, [&](const core::Lease& lease) {
-      if (sessions_->find(number) == nullptr) sessions_->add(std::move(session));
-      sessions_->submitted(number, lease);
-      return engine::Answered{};
-    });
-    EXPECT_TRUE(done);
-    settle();
-    return at(number).progress.lease;
-  }
-  const Session& at(std::uint64_t number) const { return *sessions_->find(number); }
-  State state(std::uint64_t number) const { return at(number).progress.state; }
-  const core::Lease& lease(std::uint64_t number) const { return *engine_->find(at(number).progress.lease); }
-  Status close(std::uint64_t number, bool park = true, std::uint32_t by = 1000) {
-    const Status done = sessions_->close(at(number), park, by);
-    settle();
-    return done;
-  }
-
-  boost::asio::io_context io_{1};
-  store::MemoryStore store_;
-  KeptOrders keepers_;
-  Options options_;
-  Activity activity_{Activity::State::idle, {}};
-  ManualClock* clock_ = nullptr;  // these two belong to the engine
-  EmptyCard* card_ = nullptr;
-  Time now_{1'795'780'800'000'000'000};
-  std::int64_t monotonic_ns_ = 0;
-  std::optional<engine::Engine> engine_;
-  std::optional<Sessions> sessions_;
-};
 
 TEST_F(SessionsTest, IsRenewedOnlyIfThereWasActivity) {
   const std::uint64_t number = open();
@@ -352,7 +181,7 @@ TEST_F(SessionsTest, AStartThatFailsIsTold) {
   EXPECT_EQ(keepers_.orders.size(), 2u);
   keepers_.answers.at(1)(unavailable("the actor is away"));
   EXPECT_EQ(state(number), State::closed);
-  EXPECT_NE(at(number).progress.why.find("the actor is away"), std::string::npos);
+  EXPECT_NE(at(number).why().find("the actor is away"), std::string::npos);
 }
 
 TEST_F(SessionsTest, AStartIsClosedBeforeItHasALease) {
@@ -363,115 +192,107 @@ TEST_F(SessionsTest, AStartIsClosedBeforeItHasALease) {
   EXPECT_EQ(sessions_->may_submit(1000, number, 1).error().code, Code::Stale);
 }
 
-// --- checkpoints ---
+// --- the limit of continuous activity ---
 
-TEST_F(SessionsTest, ACheckpointIsARunWithANumber) {
-  const std::uint64_t number = open(1000s, GiB, {"save"});
-  ASSERT_TRUE(sessions_->checkpoint(at(number)));
-  settle();
-  ASSERT_EQ(keepers_.orders.size(), 1u);
-  const auto document = keepers_.document(0);
-  EXPECT_EQ(document.at("hook"), (nlohmann::json{{"number", 1}, {"timeout_ms", 60000}}));
-  EXPECT_EQ(document.at("arguments"), nlohmann::json{"save"});
-  EXPECT_TRUE(sessions_->checkpoint(at(number))) << "one runs already";
-  settle();
-  EXPECT_EQ(keepers_.orders.size(), 1u);
-  EXPECT_EQ(sessions_->report(at(number), {.checkpoint = 2, .locator = "x"}).error().code, Code::Stale);
-  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1, .locator = "/data/1"}));
-  settle();
-  EXPECT_EQ(at(number).progress.checkpoint.locator, "/data/1");
-  EXPECT_EQ(sessions_->report(at(number), {.checkpoint = 1, .locator = "y"}).error().code, Code::Stale);
-  ASSERT_TRUE(sessions_->checkpoint(at(number)));
-  settle();
-  const auto environment = keepers_.document(1).at("environment").get<std::vector<std::string>>();
-  EXPECT_EQ(std::count(environment.begin(), environment.end(), "SUBLET_CHECKPOINT=/data/1"), 1);
-  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 2, .problem = "no space left"}));
-  EXPECT_EQ(at(number).progress.checkpoint.locator, "/data/1") << "the last good one";
-  EXPECT_EQ(at(number).progress.checkpoint.problem, "no space left");
-}
-
-TEST_F(SessionsTest, ARunThatNeverReportsHasFailed) {
-  const std::uint64_t number = open(1000s, GiB, {"save"});
-  ASSERT_TRUE(close(number));
-  EXPECT_EQ(state(number), State::closed) << "no program runs that could save anything";
-  const std::uint64_t other = open(1000s, GiB, {"save"});
-  ASSERT_TRUE(sessions_->checkpoint(at(other)));
-  settle();
-  pass(60s);
-  EXPECT_TRUE(at(other).progress.checkpoint.running);
-  pass(20s);
-  EXPECT_FALSE(at(other).progress.checkpoint.running);
-  EXPECT_NE(at(other).progress.checkpoint.problem.find("did not report"), std::string::npos);
-}
-
-TEST_F(SessionsTest, ARunIsNotOrderedAgainByTheNextDaemon) {
-  const std::uint64_t number = open(1000s, GiB, {"save"});
-  ASSERT_TRUE(sessions_->checkpoint(at(number)));
-  settle();
-  restart();
-  EXPECT_EQ(keepers_.orders.size(), 1u);
-  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1, .locator = "/data/1"}));
-  EXPECT_EQ(at(number).progress.checkpoint.locator, "/data/1");
-}
-
-TEST_F(SessionsTest, ARunWhoseKeeperWasKilledHasFailed) {
-  const std::uint64_t number = open(1000s, GiB, {"save"});
-  ASSERT_TRUE(sessions_->checkpoint(at(number)));
-  settle();
-  keepers_.answers.at(0)(ProcessRef{1 << 22, 1});  // no such process lives
-  pass(30s);
-  EXPECT_FALSE(at(number).progress.checkpoint.running);
-  EXPECT_EQ(at(number).progress.checkpoint.problem, "its keeper was killed");
-}
-
-TEST_F(SessionsTest, ACheckpointIsMadeAgainAndAgain) {
-  Session session = fresh(1000s);
-  session.request.checkpoint = {"save"};
-  session.request.checkpoint_every = 30s;
-  const std::uint64_t number = session.number;
-  submit(session);
-  pass(25s);
-  EXPECT_EQ(at(number).progress.checkpoint.number, 0u);
-  pass(10s);
-  ASSERT_EQ(at(number).progress.checkpoint.number, 1u);
-  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1}));
-  pass(35s);
-  EXPECT_EQ(at(number).progress.checkpoint.number, 2u);
-}
-
-// --- records ---
-
-TEST_F(SessionsTest, RestartsKeepEverythingButForgetOldRecords) {
-  std::uint64_t last = 0;
-  for (int i = 0; i < 105; ++i) {
-    last = open();
-    ASSERT_TRUE(close(last));
-    advance(1s);
+class CapTest : public SessionsTest {
+ protected:
+  CapTest() {
+    options_.max_continuous = 60s;
+    activity_.state = Activity::State::busy;
+    restart();
   }
-  ASSERT_EQ(state(last), State::closed);
-  EXPECT_LE(sessions_->all().size(), 101u);
-  EXPECT_EQ(sessions_->find(1), nullptr);
-  const std::uint64_t lives = open(1000s);
+};
+
+TEST_F(CapTest, ARefusalForNowEndsNothing) {
+  rules_.ledger_limit = MiB;  // nothing can be parked
   restart();
-  EXPECT_EQ(state(lives), State::active);
-  EXPECT_EQ(at(lives).progress.lease, lease(lives).id);
-  EXPECT_EQ(sessions_->find(1), nullptr);
-  EXPECT_EQ(state(last), State::closed);
+  const std::uint64_t number = open(1000s, 20 * GiB);
+  cooperates(number);
+  open(1000s, 20 * GiB);
+  pass(200s);
+  EXPECT_EQ(state(number), State::active);
+  rules_.ledger_limit = 32 * GiB;
 }
 
-TEST_F(SessionsTest, ALookCostsOnlyTheSessionsThatAreDue) {
-  options_.most_sessions = 1000;
-  options_.max_continuous = Duration{};
-  int looks = 0;
-  options_.activity = [&looks](LeaseId) {
-    ++looks;
-    return Activity{Activity::State::busy, {}};
-  };
+TEST_F(CapTest, AProgramWithAPauseMethodIsPaused) {
+  const std::uint64_t number = open(1000s, 20 * GiB);
+  cooperates(number);
+  open(1000s, 20 * GiB);
+  pass(100s);
+  EXPECT_EQ(state(number), State::paused);
+  EXPECT_NE(at(number).progress.why.find("preempted for lease-2"), std::string::npos) << at(number).progress.why;
+}
+
+TEST_F(CapTest, AWaiterThatItCannotHelpIsNoReason) {
+  plain_lease(16 * GiB);
+  const std::uint64_t number = open(1000s, 4 * GiB);
+  plain_lease(20 * GiB);  // needs the memory of the first too
+  pass(200s);
+  EXPECT_EQ(state(number), State::active);
+}
+
+TEST_F(CapTest, TwoSessionsTogetherMakeWayForOne) {
+  const std::uint64_t one = open(1000s, 10 * GiB), two = open(1000s, 10 * GiB);
+  pass(70s);
+  plain_lease(24 * GiB);
+  pass(20s);
+  EXPECT_EQ(at(one).progress.end, End::expired);
+  EXPECT_EQ(at(two).progress.end, End::expired);
+}
+
+TEST_F(CapTest, ALeaseThatOnlyWantsToGrowIsNoWaiter) {
+  const std::uint64_t number = open(1000s, 20 * GiB), other = open(1000s, GiB);
+  decide(core::Resize{at(other).progress.lease, 0, 10 * GiB, true});
+  ASSERT_TRUE(lease(other).resize);
+  pass(200s);
+  EXPECT_EQ(state(number), State::active);
+}
+
+// --- several devices ---
+
+TEST_F(SessionsTest, SeveralDevicesAreTakenAllOrNone) {
+  sizes_ = {24 * GiB, 24 * GiB};
   restart();
-  for (int i = 0; i < 300; ++i) open(1h, MiB);
-  looks = 0;
-  for (int i = 0; i < 100; ++i) advance(1s);
-  EXPECT_EQ(looks, 0) << "none is due";
+  const std::uint64_t first = open(1000s, 20 * GiB);
+  Session both = fresh(1000s);
+  both.request.lease["devices"] = 2;
+  const std::uint64_t number = both.number;
+  submit(both, 20 * GiB);
+  EXPECT_EQ(state(number), State::queued);
+  EXPECT_TRUE(lease(number).devices.empty());
+  ASSERT_TRUE(close(first));
+  pass(5s);
+  EXPECT_EQ(state(number), State::active);
+  EXPECT_EQ(lease(number).devices.size(), 2u);
+}
+
+TEST_F(SessionsTest, WholeDevicesHaveTheSizeOfTheirDevice) {
+  const struct {
+    const char* what;
+    std::vector<Bytes> sizes;
+    nlohmann::json request;
+    Bytes whole;  // 0: refused
+  } cases[] = {
+      {"one of one", {24 * GiB}, {}, 24 * GiB},
+      {"two alike", {24 * GiB, 24 * GiB}, {{"devices", 2}}, 24 * GiB},
+      {"the largest of several", {16 * GiB, 24 * GiB}, {}, 24 * GiB},
+      {"the named one", {16 * GiB, 24 * GiB}, {{"device", "GPU-1"}}, 16 * GiB},
+      {"any", {16 * GiB, 24 * GiB}, {{"device", "any"}}, 24 * GiB},
+      {"two that differ", {16 * GiB, 24 * GiB}, {{"devices", 2}}, {}},
+      {"the two largest are alike", {24 * GiB, 16 * GiB, 24 * GiB}, {{"devices", 2}}, 24 * GiB},
+      {"a type that was not checked", {24 * GiB}, {{"devices", nullptr}}, 24 * GiB},
+  };
+  for (const auto& one : cases) {
+    sizes_ = one.sizes;
+    restart();
+    Request request;
+    if (one.request.is_object()) request.lease = one.request;
+    const auto whole = sessions_->whole_devices(request);
+    EXPECT_EQ(whole ? *whole : Bytes{}, one.whole) << one.what;
+    if (!whole) {
+      EXPECT_EQ(whole.error().code, Code::BadRequest) << one.what;
+    }
+  }
 }
 
 }  // namespace
