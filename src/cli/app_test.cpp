@@ -288,7 +288,7 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
     return all.err.substr(0, all.err.find('\n'));
   };
   EXPECT_EQ(said({"report", "--by", "usr"}),
-            "sublet: --by: 'usr' is not one of user, consumer, tenant – did you mean 'user'?");
+            "sublet: --by: 'usr' is not one of user, consumer, tenant, session, device – did you mean 'user'?");
   EXPECT_EQ(said({"run", "--priority", "2000", "--", "true"}),
             "sublet: --priority: 2000 is not between -1000 and 1000");
   EXPECT_EQ(said({"run", "--priority", "x", "--", "true"}), "sublet: --priority: 'x' is not a whole number");

@@ -16,6 +16,22 @@ Cell hours_cell(const json& row, const char* key) {
   return {fmt::format("{:.1f}", mib_seconds / 1024 / 3600)};
 }
 
+// A number of seconds; "-" if it is not known.
+Cell time_cell(const json& row, const char* key) {
+  const json& seconds = member(row, key);
+  if (!seconds.is_number()) return {};
+  return {compact(std::chrono::milliseconds(static_cast<std::int64_t>(seconds.get<double>() * 1000)))};
+}
+
+// The share of what was held without GPU work.
+Cell idle_cell(const json& row, const Look&) {
+  const auto held = number_at(row, "held_mib_seconds").value_or(0);
+  const auto idle = number_at(row, "idle_mib_seconds");
+  if (held <= 0 || !idle) return {};
+  const double share = 100.0 * static_cast<double>(*idle) / static_cast<double>(held);
+  return {fmt::format("{:.0f} %", share), share > 50 ? Paint::yellow : Paint::none};
+}
+
 // The share of what was held that was never used, not even at the peak.
 Cell never_cell(const json& row, const Look&) {
   const auto held = number_at(row, "held_mib_seconds").value_or(0);
@@ -50,11 +66,26 @@ constexpr Column report_columns[] = {
     {"held", "GiB·h", true, true, +[](const json& r, const Look&) { return hours_cell(r, "held_mib_seconds"); }},
     {"paused", "PAUSED GiB·h", false, true,
      +[](const json& r, const Look&) { return hours_cell(r, "paused_mib_seconds"); }},
+    {"used", "USED GiB·h", false, true, +[](const json& r, const Look&) { return hours_cell(r, "used_mib_seconds"); }},
+    {"busy", "BUSY", false, true, +[](const json& r, const Look&) { return time_cell(r, "busy_seconds"); }},
+    {"idle", "IDLE", true, true, idle_cell, Narrow::needless, "-"},
+    {"idle-waited", "IDLE, OTHERS WAITED", false, true,
+     +[](const json& r, const Look&) { return hours_cell(r, "idle_waited_mib_seconds"); }},
+    {"parked", "PARKED GiB·h", false, true,
+     +[](const json& r, const Look&) { return hours_cell(r, "parked_mib_seconds"); }},
+    {"moved", "MOVED", false, true, +[](const json& r, const Look&) { return size_cell(r, "moved_bytes"); }},
     {"unused", "UNUSED", true, true, never_cell},
     {"peak", "PEAK", true, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"p50", "WAIT p50", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p50_ms"); }},
     {"p90", "p90", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p90_ms"); }},
+    {"p95", "p95", false, true, +[](const json& r, const Look&) { return wait_cell(r, "p95_ms"); }},
     {"max", "MAX", true, true, +[](const json& r, const Look&) { return wait_cell(r, "max_ms"); }},
+    {"waited", "WAITED", false, true, +[](const json& r, const Look&) { return time_cell(r, "waited_seconds"); }},
+    {"caused", "CAUSED", true, true, +[](const json& r, const Look&) { return time_cell(r, "wait_caused_seconds"); },
+     Narrow::needless, "-"},
+    {"pauses-caused", "PAUSES CAUSED", false, true,
+     +[](const json& r, const Look&) { return number_cell(r, "pauses_caused"); }},
+    {"pauses", "PAUSES", false, true, +[](const json& r, const Look&) { return number_cell(r, "pauses_suffered"); }},
     {"ended", "ENDED", true, false, ended_cell, Narrow::below},
 };
 

@@ -101,6 +101,7 @@ class Top {
   keep::Events events_;
   std::unique_ptr<Curses> curses_;
   TopData data_;
+  Time past_due_{};  // when the past is asked for again
   TopState state_;
   std::optional<client::Failure> failure_;
   int ended_by_ = 0;
@@ -150,7 +151,16 @@ class Top {
     }
     const auto first = client::parse(*status);
     if (!first) failure_ = first.error();
-    else data_ = {*first, leases->body, {}};
+    else data_ = {*first, leases->body, std::move(data_.past), {}};
+    look_back();
+  }
+
+  // The past changes slowly, and a daemon without a meter has none.
+  void look_back() {
+    const Time now = look_for(common_).now;
+    if (now < past_due_) return;
+    past_due_ = now + 60s;
+    data_.past = ask_also(client_, "/v1/report?since=1h&by=device&whole=true");
   }
 
   void draw() {

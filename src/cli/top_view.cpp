@@ -42,7 +42,28 @@ void head(Lines& out, const TopData& data, const Look& look) {
   }
 }
 
-void devices(Lines& out, const json& status, std::size_t columns) {
+// "▁▁▃▅█": used memory of a device in the last hour, of its total; "" if it is not known.
+std::string sparkline(const json& past, const std::string& device, std::size_t columns) {
+  static constexpr std::string_view levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  for (const json& each : list_at(member(past, "series"), "devices")) {
+    const double total = static_cast<double>(number_at(each, "total_bytes").value_or(0));
+    const json& points = list_at(each, "points");
+    if (text_at(each, "device") != device || total <= 0 || points.empty()) continue;
+    const std::size_t count = std::min(columns, points.size());
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto used = number_at(points[i * points.size() / count], "used_bytes");
+      const double part = static_cast<double>(used.value_or(0)) / total;
+      const auto level = static_cast<std::size_t>(std::clamp(part * 8, 0.0, 7.0));
+      out += used ? levels[level] : " ";
+    }
+    return out;
+  }
+  return {};
+}
+
+void devices(Lines& out, const TopData& data, std::size_t columns) {
+  const json& status = data.status;
   for (const auto& device : list_at(status, "devices")) {
     const bool well = text_at(device, "state") == "ok";
     std::string numbers =
@@ -54,6 +75,8 @@ void devices(Lines& out, const json& status, std::size_t columns) {
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
     out.push_back({fmt::format("{}{}{}", name, device_bar(device, width), numbers), well ? Paint::none : Paint::red});
+    const std::string used = sparkline(data.past, text_at(device, "id"), std::min<std::size_t>(width, 60));
+    if (!used.empty()) out.push_back({fmt::format("      {}  used, last hour", used), Paint::dim});
     const std::string problem = text_at(device, "problem");
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
   }
@@ -160,7 +183,7 @@ std::vector<TopLine> top_lines(const TopData& data, TopState& state, const Windo
     return out;
   }
   head(out, data, look);
-  devices(out, data.status, window.columns);
+  devices(out, data, window.columns);
   out.push_back({});
   Lines rows = table(data, state.sort, look);
   if (!rows.empty()) {

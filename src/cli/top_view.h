@@ -25,6 +25,7 @@ struct TopState {
 struct TopData {
   nlohmann::json status;  // the reply of /v1/status; null before the first one
   nlohmann::json leases;  // the reply of /v1/leases
+  nlohmann::json past;    // the reply of /v1/report?whole=true for the last hour; null: unknown
   std::string problem;    // why the data is not newer; "" if it is
 };
 

@@ -3,11 +3,27 @@
 #include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/render.h"
+#include "cli/report_page.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
 #include <memory>
 
 namespace sublet::cli {
 namespace {
+
+using namespace std::chrono_literals;
+
+struct ReportFlags {
+  std::optional<Duration> since;
+  std::string until;
+  std::string by = "user";
+  bool consumers = false;
+  bool csv = false;
+  std::string html, svg;  // files
+};
 
 // Said beside the table: what it lacks, or that it has no row.
 std::string remark(const nlohmann::json& body, const Look& look) {
@@ -20,39 +36,103 @@ std::string remark(const nlohmann::json& body, const Look& look) {
       since ? compact(look.now - *since) : "some time");
 }
 
+Status take_report_since(const std::string& text, ReportFlags& flags) {
+  const auto since = parse_duration(text);
+  if (!since) return since.error();
+  if (*since < 1s || *since > 24h * 3650)
+    return bad_request(fmt::format("{} is not between 1s and 3650d", printable(text)), "for example 7d");
+  flags.since = *since;
+  return {};
+}
+
+Status take_report_until(const std::string& text, ReportFlags& flags) {
+  if (!parse_rfc3339(text) && !parse_duration(text))
+    return bad_request(fmt::format("'{}' is neither a time nor a duration", printable(text)),
+                       "for example 2026-11-26T20:00:00Z, or 7d for a week ago");
+  flags.until = text;
+  return {};
+}
+
+std::string report_target(const ReportFlags& flags, bool whole) {
+  std::string target =
+      fmt::format("/v1/report?since={}ms&by={}", flags.since.value_or(24h) / 1ms, client::encode(flags.by));
+  if (!flags.until.empty()) target += "&until=" + client::encode(flags.until);
+  return whole ? target + "&whole=true" : target;
+}
+
+// Prints how the usage changed, in sentences, on stderr.
+Result<std::string> render_usage(const Common& common, const nlohmann::json& body) {
+  const Look look = look_for(common);
+  return with_remark(common, render_report(body, common, look), remark(body, look));
+}
+
+Status write_report(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file) return {};
+  return from_errno(fmt::format("cannot write {}", printable(path)), errno);
+}
+
+int write_pictures(const Common& common, const ReportFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  const auto reply = client->get(report_target(flags, true));
+  if (!reply) return fail(common, reply.error());
+  const auto report = client::parse(*reply);
+  if (!report) return fail(common, report.error());
+  for (const auto& [path, make] : {std::pair{&flags.html, &report_html}, {&flags.svg, &report_svg}}) {
+    if (path->empty()) continue;
+    if (const Status written = write_report(*path, make(*report)); !written) return fail(common, written.error());
+    say(common, fmt::format("sublet: the report is in {}", visible(*path)));
+  }
+  return kOk;
+}
+
+int print_csv(const Common& common, const ReportFlags& flags) {
+  return show(common, report_target(flags, false),
+              [](const nlohmann::json& body, auto&) -> Result<std::string> { return report_csv(body); });
+}
+
 }  // namespace
 
 Action add_report(Command command, Common& common) {
-  using namespace std::chrono_literals;
-  struct Flags {
-    std::optional<Duration> since;
-    std::string by = "user";
-    bool consumers = false;
-  };
-  auto flags = std::make_shared<Flags>();
-  const auto take_since = [flags](const std::string& text) -> Status {
-    const auto since = parse_duration(text);
-    if (!since) return since.error();
-    if (*since < 1s || *since > 24h * 3650)
-      return bad_request(fmt::format("{} is not between 1s and 3650d", printable(text)), "for example 7d");
-    flags->since = *since;
-    return {};
-  };
-  const Option since = command.taken("--since", take_since, "Length of the period up to now (24h)").type("DURATION");
-  const Option by = command.option("--by", flags->by, "One row for each user, consumer or tenant")
+  auto flags = std::make_shared<ReportFlags>();
+  const Option since = command
+                           .taken(
+                               "--since", [flags](const std::string& text) { return take_report_since(text, *flags); },
+                               "Length of the period (24h)")
+                           .type("DURATION");
+  const Option until = command
+                           .taken(
+                               "--until", [flags](const std::string& text) { return take_report_until(text, *flags); },
+                               "End of the period: a time, or so long ago (now)")
+                           .type("TIME");
+  const Option by = command.option("--by", flags->by, "One row for each user, consumer, tenant, session or device")
                         .type("WHAT")
-                        .one_of({"user", "consumer", "tenant"})
+                        .one_of({"user", "consumer", "tenant", "session", "device"})
                         .show_default();
-  command
-      .flag("--consumers", flags->consumers, "Print what is remembered about consumers, and how long their pauses take")
-      .excludes(since)
-      .excludes(by);
+  const Option csv = command.flag("--csv", flags->csv, "Print the rows as comma-separated values");
+  const Option html = command.option("--html", flags->html, "Write a page with tables and plots to this file")
+                          .type("FILE")
+                          .not_empty("no file is named")
+                          .offers(Offer::Of::files)
+                          .excludes(csv);
+  const Option svg = command.option("--svg", flags->svg, "Write the plots to this file")
+                         .type("FILE")
+                         .not_empty("no file is named")
+                         .offers(Offer::Of::files)
+                         .excludes(csv);
+  Option consumers = command.flag("--consumers", flags->consumers,
+                                  "Print what is remembered about consumers, and how long their pauses take");
+  for (const Option& other : {since, until, by, csv, html, svg}) consumers = consumers.excludes(other);
   add_table_flags(command, common);
   command.footer(
-      "GiB·h is size times time. Until its last resize, a lease counts with the mean\n"
-      "of its sizes. UNUSED is the part above the lease's own peak. Paused time is not\n"
-      "held time; -o name,paused shows it. If a lease began before the period, its\n"
-      "earlier pauses count as spread evenly over its life.\n"
+      "GiB·h is size times time. UNUSED is the part above the lease's own peak. Paused\n"
+      "time is not held time; -o name,paused shows it. CAUSED is the time that others\n"
+      "waited for memory that was held: each second is shared among the holders by the\n"
+      "bytes that they held. IDLE is the held part without GPU work. --html and --svg\n"
+      "draw use and waits over time. docs/reports.md explains all columns.\n"
       "ACTIVE counts leases that were granted. WAITING counts leases in the queue: to\n"
       "start, to grow or to resume; a lease that waits to grow or to resume counts in\n"
       "both columns. A wait lasts from the request to the first grant, or until now;\n"
@@ -69,12 +149,10 @@ Action add_report(Command command, Common& common) {
                            list_at(body, "consumers").empty() ? "no consumer is remembered yet" : "");
       });
     }
-    const std::string target =
-        fmt::format("/v1/report?since={}ms&by={}", flags->since.value_or(24h) / 1ms, client::encode(flags->by));
-    return show(common, target, [&](const auto& body, auto&) {
-      const Look look = look_for(common);
-      return with_remark(common, render_report(body, common, look), remark(body, look));
-    });
+    if (!flags->html.empty() || !flags->svg.empty()) return write_pictures(common, *flags);
+    if (flags->csv) return print_csv(common, *flags);
+    return show(common, report_target(*flags, common.json),
+                [&](const auto& body, auto&) { return render_usage(common, body); });
   };
 }
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/file.h"
+#include "meter/integrator.h"
+#include "meter/report.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace sublet::meter {
+namespace {
+
+using core::LeaseState;
+using nlohmann::json;
+
+constexpr std::int64_t gib = 1LL << 30;
+constexpr Ms monday = 1'763'942'400'000;  // 2025-11-24T00:00:00Z
+
+class MeterFile : public ::testing::Test {
+ protected:
+  MeterFile() {
+    path_ = std::filesystem::temp_directory_path() / ("meter-" + std::to_string(::getpid()));
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directory(path_);
+    open();
+  }
+  ~MeterFile() override { std::filesystem::remove_all(path_); }
+
+  void open() {
+    file_.reset();
+    auto opened = File::open(name());
+    ASSERT_TRUE(opened) << opened.error().detail;
+    file_ = std::move(*opened);
+  }
+  std::string name() const { return path_ / "meter.db"; }
+  void put(Integrator& meter, Ms at) {
+    const Deltas deltas = meter.flush(at);
+    const Status done = file_->put(deltas, {"life", 7, meter.write().dump()});
+    ASSERT_TRUE(done) << done.error().detail;
+  }
+  json report(By by, Ms from, Ms to, bool whole = false) {
+    auto read = read_report(*file_, {from, to, to, by, whole, {{"g0", "gpu0"}}});
+    EXPECT_TRUE(read) << read.error().detail;
+    return read ? *read : json();
+  }
+  static json row(const json& report, const std::string& name) {
+    for (const json& row : report.at("rows"))
+      if (row.at("name") == name) return row;
+    return {};
+  }
+
+  std::filesystem::path path_;
+  std::unique_ptr<File> file_;
+};
+
+LeaseFact fact(std::uint64_t lease, Ms at, LeaseState state, const std::string& user, std::int64_t vram = gib) {
+  LeaseFact made;
+  made.lease = LeaseId{lease};
+  made.at = at;
+  made.state = state;
+  made.account = {user, "lab", "train"};
+  made.vram = vram;
+  if (state != LeaseState::queued) made.devices = {"g0"};
+  if (state == LeaseState::ended) made.end_reason = core::EndReason::released;
+  return made;
+}
+
+TEST_F(MeterFile, TheMarkAndTheAmountsOutliveARestart) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  put(meter, monday + 90'000);
+  open();
+  const auto mark = file_->mark();
+  ASSERT_TRUE(mark);
+  EXPECT_EQ(mark->life, "life");
+  EXPECT_EQ(mark->event, 7U);
+  auto again = Integrator::read(json::parse(mark->state));
+  ASSERT_TRUE(again);
+  put(*again, monday + 2 * hour);
+  EXPECT_EQ(row(report(By::user, monday, monday + 2 * hour), "ana")["held_mib_seconds"], 1024 * 7200);
+  // A part of the period: whole hours and the minutes around them.
+  EXPECT_EQ(row(report(By::user, monday + 30 * minute, monday + 100 * minute), "ana")["held_mib_seconds"],
+            1024 * 70 * 60);
+}
+
+TEST_F(MeterFile, RowsByEachName) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana", 4 * gib));
+  meter.take(fact(2, monday + 10'000, LeaseState::queued, "ben"));
+  Reading reading{monday + 10'000};
+  reading.uses[{"g0", 1}] = {gib, 0};
+  reading.devices["g0"] = {8 * gib, gib, 0};
+  meter.take(reading);
+  meter.take(fact(1, monday + 40'000, LeaseState::ended, "ana", 4 * gib));
+  meter.take(fact(2, monday + 40'000, LeaseState::active, "ben"));
+  put(meter, monday + 70'000);
+  const json by_user = report(By::user, monday, monday + 70'000, true);
+  const json ana = row(by_user, "ana"), ben = row(by_user, "ben");
+  EXPECT_EQ(ana["held_mib_seconds"], 4096 * 40);
+  EXPECT_EQ(ana["used_mib_seconds"], 1024 * 30);
+  EXPECT_EQ(ana["idle_mib_seconds"], 4096 * 30);
+  EXPECT_EQ(ana["idle_waited_mib_seconds"], 4096 * 30);
+  EXPECT_EQ(ana["never_used_mib_seconds"], 3072 * 40);
+  EXPECT_EQ(ana["wait_caused_seconds"], 30.0);
+  EXPECT_EQ(ana["ended"], (json{{"released", 1}}));
+  EXPECT_EQ(ben["wait"]["p95_ms"], 30'000);
+  EXPECT_EQ(ben["waited_seconds"], 30.0);
+  EXPECT_EQ(ben["active"], 1);
+  EXPECT_EQ(by_user["matrix"]["names"].size(), 2U);
+  EXPECT_EQ(by_user["neighbours"][0]["name"], "ana");
+  EXPECT_EQ(by_user["series"]["devices"][0]["points"][0]["leased_bytes"], (4 * gib * 40 + gib * 20) / 60);
+  EXPECT_EQ(by_user["series"]["devices"][0]["total_bytes"], 8 * gib);
+  EXPECT_EQ(row(report(By::tenant, monday, monday + 70'000), "lab")["leases"], 2);
+  EXPECT_EQ(row(report(By::session, monday, monday + 70'000), "(no session)")["leases"], 2);
+  const json device = row(report(By::device, monday, monday + 70'000), "gpu0");
+  EXPECT_EQ(device["held_mib_seconds"], 4096 * 40 + 1024 * 30);
+  EXPECT_TRUE(device["leases"].is_null());
+}
+
+TEST_F(MeterFile, AnEmptyPeriodAndManyNames) {
+  EXPECT_EQ(report(By::user, monday, monday + hour, true)["rows"].size(), 0U);
+  Integrator meter(monday);
+  for (std::uint64_t i = 1; i <= 2000; ++i) {
+    LeaseFact one = fact(i, monday, LeaseState::active, "ana", static_cast<std::int64_t>(i) << 20);
+    one.account.consumer = "job-" + std::to_string(i);
+    meter.take(one);
+  }
+  put(meter, monday + 60'000);
+  const json rows = report(By::consumer, monday, monday + 60'000)["rows"];
+  ASSERT_EQ(rows.size(), 51U);
+  EXPECT_EQ(rows[0]["name"], "job-2000");
+  EXPECT_EQ(rows[50]["name"], "(rest)");
+  EXPECT_EQ(rows[50]["others"], 1950);
+  EXPECT_EQ(rows[50]["leases"], 1950);
+}
+
+TEST_F(MeterFile, OldMinutesGoAndHoursStay) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  meter.take(fact(1, monday + 2 * hour, LeaseState::ended, "ana"));
+  put(meter, monday + 3 * hour);
+  for (bool more = true; more;) {
+    const auto pruned = file_->prune(monday + 24 * hour, monday, 50);
+    ASSERT_TRUE(pruned) << pruned.error().detail;
+    more = *pruned;
+  }
+  EXPECT_EQ(*file_->database().integer("SELECT count(*) FROM minutes"), 0);
+  EXPECT_EQ(*file_->database().integer("SELECT count(*) FROM leases"), 0);
+  EXPECT_EQ(row(report(By::user, monday, monday + 3 * hour), "ana")["held_mib_seconds"], 1024 * 7200);
+}
+
+TEST_F(MeterFile, ADamagedFileIsAnError) {
+  Integrator meter(monday);
+  for (std::uint64_t i = 1; i < 500; ++i) meter.take(fact(i, monday, LeaseState::active, "ana"));
+  put(meter, monday + hour);
+  file_.reset();
+  {
+    std::fstream file(name(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    for (int i = 0; i < 4096 * 8; ++i) file.put('x');
+  }
+  EXPECT_FALSE(File::open(name()));
+  std::ofstream(name()) << "not a database at all, but long enough to be read as one by mistake";
+  EXPECT_FALSE(File::open(name()));
+}
+
+}  // namespace
+}  // namespace sublet::meter

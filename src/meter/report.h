@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads reports from the meter's database.
+#pragma once
+
+#include "meter/file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+
+namespace sublet::meter {
+
+enum class By { user, tenant, consumer, session, device };
+std::string_view to_string(By by);
+std::optional<By> parse_by(std::string_view text);
+
+struct Query {
+  Ms from = 0, to = 0;
+  Ms now = 0;
+  By by = By::user;
+  bool whole = false;                          // with series, matrix, neighbours and trend
+  std::map<std::string, std::string> names{};  // of devices: "gpu0" by uuid
+};
+
+// The reply of /v1/report, as openapi.yaml describes it. Amounts are counted by whole minutes.
+Result<nlohmann::json> read_report(File& file, const Query& query);
+
+}  // namespace sublet::meter
