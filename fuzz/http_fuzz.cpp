@@ -10,6 +10,7 @@
 #include "guard/guard.h"
 #include "http/routes.h"
 #include "http/session.h"
+#include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
 #include "store/memory_store.h"
@@ -190,6 +191,8 @@ std::string answer_to(std::string_view input) {
   stacks::Stacks stacks(engine, worker, {});
   engine.add(stacks);
   events::Outlets outlets(io, engine, {});
+  meter::Meter meter(io, engine, {.path = ":memory:", .has_thread = false});
+  engine.add(meter);
   FUZZ_CHECK(engine.start());
   store::Loaded loaded;
   loaded.rows = {enforcer::to_row(verdict())};
@@ -214,7 +217,7 @@ std::string answer_to(std::string_view input) {
                                             .usages = usages,
                                             .role_of = role_of,
                                             .peer_of = peer_of,
-                                            .capabilities = {&guard, &enforcer, &stacks, &sessions, &outlets}}),
+                                            .capabilities = {&guard, &enforcer, &stacks, &sessions, &outlets, &meter}}),
       [&ended](const std::exception_ptr& failure) {
         ended = true;
         if (failure) std::rethrow_exception(failure);

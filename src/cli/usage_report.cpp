@@ -29,11 +29,14 @@ struct ReportFlags {
 std::string remark(const nlohmann::json& body, const Look& look) {
   if (!member(body, "complete").is_boolean() || flag_at(body, "complete"))
     return list_at(body, "rows").empty() ? "no lease in this period" : "";
+  std::string why;
+  for (const auto& gap : list_at(body, "gaps"))
+    if (text_at(gap, "what") == "leased") why = ": " + text_at(gap, "why");
   const auto since = time_at(body, "complete_since");
   return fmt::format(
-      "some leases that ended {} ago or earlier are not counted\n"
-      "  hint: use a shorter --since; `store.ended_per_user` and `store.keep_ended` limit the stored leases",
-      since ? compact(look.now - *since) : "some time");
+      "some leases of {} ago or earlier are not counted{}\n"
+      "  hint: use a shorter --since; docs/reports.md explains gaps",
+      since ? compact(look.now - *since) : "some time", why);
 }
 
 Status take_report_since(const std::string& text, ReportFlags& flags) {

@@ -133,6 +133,11 @@ struct Config {
     Duration body_time = std::chrono::seconds(10);
     Duration write_time = std::chrono::seconds(10);
   } limits;
+  struct Meter {
+    bool enabled = true;
+    Duration keep_minutes = std::chrono::hours(90 * 24);
+    Duration keep_hours = std::chrono::hours(730 * 24);
+  } meter;
   struct Pause {
     bool automatic = true;
     Duration cooldown = std::chrono::seconds(10);

@@ -17,6 +17,7 @@
 #include "http/compatible_service.h"
 #include "http/server.h"
 #include "idle/idle.h"
+#include "meter/meter.h"
 #include "proc/pidfd.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
@@ -50,6 +51,8 @@ bool is_ignored(int signal) {
 void note_store(const std::string& path, daemon::StartFiles& files) {
   files.note_lock(std::filesystem::path(path).replace_extension(".lock"));
   for (const char* suffix : {"", "-wal", "-shm", ".crashes"}) files.note_own(path + suffix);
+  const std::string meter = std::filesystem::path(path).replace_filename("meter.db");
+  for (const char* suffix : {"", "-wal"}) files.note_own(meter + suffix);
 }
 
 int run(const daemon::Options& options) {
@@ -127,12 +130,18 @@ int run(const daemon::Options& options) {
   if (!to_tools) return refuse(to_tools.error(), 78);
   events::Outlets outlets(io, engine, std::move(*to_tools));
   engine.add(outlets);
+  std::optional<meter::Meter> meter;
+  if (config.meter.enabled) {
+    meter.emplace(io, engine, daemon::meter_options(config, store_path));
+    engine.add(*meter);
+  }
   http::Server server(io, engine,
                       {.capabilities = {.guard = config.guard.enabled ? &guard : nullptr,
                                         .enforcer = enforcer ? &*enforcer : nullptr,
                                         .stacks = stacks ? &*stacks : nullptr,
                                         .sessions = config.sessions.enabled ? &sessions : nullptr,
                                         .events = &outlets,
+                                        .meter = meter ? &*meter : nullptr,
                                         .idle = config.idle.enabled ? &idle : nullptr},
                        .socket_path = places->socket,
                        .socket_mode = 0666,
@@ -162,6 +171,7 @@ int run(const daemon::Options& options) {
   const daemon::Watchdog watchdog(io);
   log::info("serving on {}", places->socket);
   io.run();
+  if (meter) meter->stop();
   engine.stop();
   daemon::forget_crashes(crashes);
   log::info("stopped; programs keep running");

@@ -12,6 +12,7 @@
 #include <pwd.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <tuple>
@@ -238,6 +239,14 @@ Result<idle::Options> idle_options(const Config& config) {
     options.rules.named.push_back(std::move(*named));
   }
   return options;
+}
+
+// A device that does not change is read at the idle interval.
+meter::Options meter_options(const Config& config, const std::string& store_path) {
+  return {.path = std::filesystem::path(store_path).replace_filename("meter.db"),
+          .keep_minutes = config.meter.keep_minutes,
+          .keep_hours = config.meter.keep_hours,
+          .patience = std::max(config.gpu.max_age, 2 * config.gpu.interval_idle)};
 }
 
 engine::MachineOptions machine_options(const Config& config, const Places& places) {

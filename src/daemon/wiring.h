@@ -11,6 +11,7 @@
 #include "guard/guard.h"
 #include "http/compatible_server.h"
 #include "idle/idle.h"
+#include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/one_slot.h"
 #include "stacks/stacks.h"
@@ -29,6 +30,7 @@ Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
 Result<idle::Options> idle_options(const Config& config);      // an error names the key
 Result<events::Options> events_options(const Config& config);  // an error names the key
+meter::Options meter_options(const Config& config, const std::string& store_path);
 guard::Options guard_options(const Config& config, const Places& places);
 sessions::Options sessions_options(const Config& config, const Places& places);
 engine::Options engine_options(const Config& config, const Places& places, const std::string& dir);

@@ -97,7 +97,7 @@ std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Rem
   if (!store_problem_.empty()) return 0;
   reach(plan.transitions, Failpoints::decided);
   follow_changes(plan);
-  meter_.observe(plan, now);
+  counters_.observe(plan, now);
   for (Capability* capability : capabilities_) capability->decided(plan, now);
   Rows rows = take_rows();
   wake_capabilities();

@@ -10,10 +10,10 @@
 #include "core/step.h"
 #include "engine/activity.h"
 #include "engine/capability.h"
+#include "engine/counters.h"
 #include "engine/driver_away.h"
 #include "engine/event_log.h"
 #include "engine/machine.h"
-#include "engine/meter.h"
 #include "engine/move_progress.h"
 #include "engine/peer.h"
 #include "engine/tenants.h"
@@ -196,7 +196,7 @@ class Engine {
   const std::string& store_problem() const { return store_problem_; }
   const Probe& probe() const { return probe_; }
   const Actor& actor() const { return actor_; }
-  const Meter& meter() const { return meter_; }
+  const Counters& counters() const { return counters_; }
 
   const Programs& programs() const { return programs_; }
   // Limits the processor time of a lease's program, on behalf of a capability (programs.h).
@@ -344,7 +344,7 @@ class Engine {
   std::unordered_map<SessionId, Bearer> bearers_;
   std::uint64_t last_token_ = 0;
   EventLog log_;
-  Meter meter_;
+  Counters counters_;
   Activities activities_;
   struct Look {
     std::int64_t since_ns;  // CLOCK_MONOTONIC

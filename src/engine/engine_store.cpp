@@ -198,7 +198,7 @@ Status Engine::open_store() {
   recently_ended_order_.clear();
   for (Capability* capability : capabilities_) capability->loaded(*loaded, now);
   if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
-  meter_.reset(state_, now);
+  counters_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
   last_token_ = std::max(loaded->last_token, last_token_);

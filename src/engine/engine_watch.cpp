@@ -241,7 +241,7 @@ void Engine::watch_sizes() {
     for (const auto& [bytes, id] : device.by_charge) {
       if (core::over_size(state_, *state_.find(id), uuid) <= Bytes{}) continue;
       are.emplace(id, uuid);
-      if (!over_.contains({id, uuid})) meter_.went_over(uuid);
+      if (!over_.contains({id, uuid})) counters_.went_over(uuid);
     }
   }
   over_ = std::move(are);

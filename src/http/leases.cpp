@@ -292,7 +292,7 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body) {
 }
 
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
-  const int live = engine.meter().live(peer.uid);
+  const int live = engine.counters().live(peer.uid);
   if (live < engine.options().leases_per_user) return {};
   return Error{Code::Quota,
                fmt::format("user {} has {} live leases, which is the limit", peer.user, live),

@@ -34,6 +34,10 @@ namespace sublet::idle {
 class Idle;
 }
 
+namespace sublet::meter {
+class Meter;
+}
+
 namespace sublet::http {
 
 using nlohmann::json;
@@ -45,6 +49,7 @@ struct Capabilities {
   stacks::Stacks* stacks = nullptr;
   sessions::Sessions* sessions = nullptr;
   events::Outlets* events = nullptr;
+  meter::Meter* meter = nullptr;
   idle::Idle* idle = nullptr;
 };
 

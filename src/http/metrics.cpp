@@ -111,7 +111,7 @@ void leases(Page& page, const engine::Engine& engine) {
     for (const std::string& device : lease.devices) {
       std::string labels = fmt::format("tenant=\"{}\",user=\"{}\",gpu=\"{}\"", escaped(lease.tenant),
                                        escaped(lease.user), escaped(device));
-      if (held.size() >= engine::Meter::who_limit && !held.contains(labels)) {
+      if (held.size() >= engine::Counters::who_limit && !held.contains(labels)) {
         labels = R"(tenant="other",user="other",gpu="other")";
       }
       held[labels] += count(lease.reserved_each());
@@ -140,7 +140,7 @@ void tenants(Page& page, const engine::Engine& engine) {
   std::map<std::string, std::map<LeaseState, double>> by_tenant;
   for (const auto& [id, lease] : engine.state().leases()) {
     if (lease.ended()) continue;
-    const bool known = by_tenant.contains(lease.tenant) || by_tenant.size() < engine::Meter::who_limit;
+    const bool known = by_tenant.contains(lease.tenant) || by_tenant.size() < engine::Counters::who_limit;
     ++by_tenant[known ? lease.tenant : "other"][lease.state];
   }
   page.metric("sublet_tenant_leases", "gauge", "Leases that have not ended, by tenant and state");
@@ -150,7 +150,7 @@ void tenants(Page& page, const engine::Engine& engine) {
   }
   page.metric("sublet_tenant_queue_wait_seconds", "summary",
               "Time from a request to start or to grow until its grant, by tenant");
-  for (const auto& [tenant, waits] : engine.meter().waits_by_tenant()) {
+  for (const auto& [tenant, waits] : engine.counters().waits_by_tenant()) {
     const std::string labels = fmt::format("tenant=\"{}\"", escaped(tenant));
     page.sample(labels, waits.seconds, "_sum");
     page.sample(labels, static_cast<double>(waits.number), "_count");
@@ -171,24 +171,24 @@ void ledger(Page& page, const engine::Engine& engine) {
 }
 
 void counters(Page& page, const engine::Engine& engine) {
-  const engine::Meter& meter = engine.meter();
+  const engine::Counters& counters = engine.counters();
   page.metric("sublet_usage_byte_seconds_total", "counter", "Reserved memory times its time, since the start");
-  for (const auto& [who, amount] : meter.byte_seconds(engine.now())) {
+  for (const auto& [who, amount] : counters.byte_seconds(engine.now())) {
     page.sample(fmt::format("user=\"{}\",tenant=\"{}\"", escaped(who.first), escaped(who.second)), amount);
   }
   page.metric("sublet_leases_ended_total", "counter", "Leases that have ended since the start, by reason");
-  for (const auto& [reason, number] : meter.ended()) {
+  for (const auto& [reason, number] : counters.ended()) {
     page.sample(fmt::format("reason=\"{}\"", core::to_string(reason)), static_cast<double>(number));
   }
   page.metric("sublet_queue_wait_seconds", "histogram", "Time from a request to start or to grow until its grant");
   double sum = 0;
-  for (std::size_t i = 0; i < meter.waits().size(); ++i) {
-    sum += static_cast<double>(meter.waits()[i]);
-    const bool last = i == engine::Meter::wait_bounds.size();
-    page.sample(fmt::format("le=\"{}\"", last ? "+Inf" : fmt::format("{}", engine::Meter::wait_bounds[i])), sum,
+  for (std::size_t i = 0; i < counters.waits().size(); ++i) {
+    sum += static_cast<double>(counters.waits()[i]);
+    const bool last = i == engine::Counters::wait_bounds.size();
+    page.sample(fmt::format("le=\"{}\"", last ? "+Inf" : fmt::format("{}", engine::Counters::wait_bounds[i])), sum,
                 "_bucket");
   }
-  page.sample("", meter.waited_seconds(), "_sum");
+  page.sample("", counters.waited_seconds(), "_sum");
   page.sample("", sum, "_count");
 }
 
@@ -197,14 +197,14 @@ void violations(Page& page, const engine::Engine& engine) {
   page.metric("sublet_limit_violations_total", "counter",
               "Number of times that a lease began to use more than its size");
   for (const auto& [uuid, device] : engine.state().devices()) {
-    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), static_cast<double>(engine.meter().times_over(uuid)));
+    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), static_cast<double>(engine.counters().times_over(uuid)));
   }
 }
 
 // All of them from the start on, too.
 void pauses(Page& page, const engine::Engine& engine) {
   using core::PauseMethod;
-  using Result = engine::Meter::PauseResult;
+  using Result = engine::Counters::PauseResult;
   page.metric("sublet_pauses_total", "counter",
               "Results of pauses: paused (memory measured free), undone (the program keeps running), ended (the lease "
               "ended meanwhile)");
@@ -212,7 +212,7 @@ void pauses(Page& page, const engine::Engine& engine) {
     for (const auto& [result, word] :
          {std::pair(Result::paused, "paused"), {Result::undone, "undone"}, {Result::ended, "ended"}}) {
       page.sample(fmt::format("method=\"{}\",result=\"{}\"", core::to_string(method), word),
-                  static_cast<double>(engine.meter().pauses({method, result})));
+                  static_cast<double>(engine.counters().pauses({method, result})));
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the query of a request. Inline functions; any thread.
+// Reading the query of a request. Any thread.
 #pragma once
 
 #include "base/text.h"
@@ -7,12 +7,18 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <string_view>
+
 namespace sublet::http {
 
 inline std::string query_value(const Request& request, const char* name) {
   const auto found = request.query.find(name);
   return found == request.query.end() ? std::string() : found->second;
 }
+
+// Parses "2026-11-21T16:00:05Z", with up to nine digits of a second's fraction.
+std::optional<Time> parse_time(std::string_view text);
 
 // Reads "true" or "false"; unset if the parameter is missing; other values are refused.
 inline Result<std::optional<bool>> query_flag(const Request& request, const char* name) {

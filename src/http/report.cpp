@@ -1,114 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /v1/report: usage and contention over a time. The past is read in slices, so that between two of them the store
-// writes what was decided and the loop answers others.
+// GET /v1/report: who held, used and waited for how much in a period.
+#include "http/parse.h"
 #include "http/query.h"
 #include "http/resources.h"
-#include "http/usage.h"
-
-#include <memory>
-#include <unordered_set>
+#include "meter/meter.h"
 
 namespace sublet::http {
 namespace {
 
-using core::Lease;
+using meter::By;
+using meter::Meter;
 
-constexpr std::size_t slice = 500;
-constexpr std::size_t most = 100'000;  // leases of a report: more are left out, and it says so
+constexpr Duration shortest = std::chrono::seconds(1), longest = std::chrono::hours(24 * 3650);
 
-struct Job {
-  engine::Engine& engine;
-  Usage usage;
-  std::unordered_set<std::uint64_t> live;  // counted already: they may end while the past is read
-  std::size_t read = 0;
-  std::optional<Time> complete_since{};  // leases that ended by then are missing
-  std::function<void(Reply)> done;
-};
-
-void miss(Job& job, Time until) {
-  if (until > job.usage.window().from) job.complete_since = std::max(job.complete_since.value_or(until), until);
+Result<By> parse_by(const Request& request) {
+  const auto given = request.query.find("by");
+  if (given == request.query.end()) return By::user;
+  if (const auto by = meter::parse_by(given->second)) return *by;
+  return bad_request(
+      fmt::format("by={} is not one of user, consumer, tenant, session, device", printable(given->second)),
+      "for example by=consumer");
 }
 
-// Whether the past may hold more that matters.
-bool take(Job& job, const std::vector<Lease>& ended, std::optional<store::EndedBefore>& place) {
-  for (const Lease& lease : ended) {
-    if (*lease.ended_at < job.usage.window().from) return false;
-    if (!job.live.contains(lease.id.number)) job.usage.add(lease);
+meter::Ms ms_of(Time time) { return time.ns / 1'000'000; }
+
+// `until` is a time, or so long ago.
+Result<Meter::Period> parse_period(const Request& request, Time now) {
+  Meter::Period period;
+  Duration since = std::chrono::hours(24);
+  if (const std::string text = query_value(request, "since"); !text.empty()) {
+    const auto parsed = parse_duration(text);
+    if (!parsed) return parsed.error();
+    since = *parsed;
   }
-  job.read += ended.size();
-  if (ended.size() < slice) return false;
-  place = store::EndedBefore{*ended.back().ended_at, ended.back().id};
-  if (job.read < most) return true;
-  miss(job, place->ended_at);
-  return false;
-}
-
-void finish(Job& job, const std::string& by) {
-  job.done(Response{200,
-                    {{"from", format_rfc3339(job.usage.window().from)},
-                     {"to", format_rfc3339(job.usage.window().to)},
-                     {"by", by},
-                     {"complete", !job.complete_since},
-                     {"complete_since", format_rfc3339(job.complete_since.value_or(job.usage.window().from))},
-                     {"rows", job.usage.rows()},
-                     {"total", job.usage.total()}},
-                    {}});
-}
-
-void read_on(const std::shared_ptr<Job>& job, std::string by, std::optional<store::EndedBefore> place) {
-  job->engine.read_store([job, by = std::move(by), place](store::Reader& reader) mutable {
-    // Runs on the store's thread, which owns the job meanwhile.
-    auto ended = reader.ended(slice, std::nullopt, place);
-    const bool more = ended && take(*job, *ended, place);
-    std::optional<Error> failure;
-    if (!ended) failure = ended.error();
-    if (ended && !more) {
-      // Last of all, so that what went while it was read counts as well.
-      const auto forgotten = reader.forgotten();
-      if (forgotten) miss(*job, *forgotten);
-      else failure = forgotten.error();
-    }
-    return [job, by, place, more, failure] {
-      if (failure) return job->done(problem(*failure));
-      if (more) return read_on(job, by, place);
-      finish(*job, by);
-    };
-  });
-}
-
-Result<UsageBy> parse_by(const std::string& text) {
-  if (text == "user") return UsageBy::user;
-  if (text == "consumer") return UsageBy::consumer;
-  if (text == "tenant") return UsageBy::tenant;
-  return bad_request(fmt::format("by={} is not one of user, consumer, tenant", printable(text)),
-                     "for example by=consumer");
+  if (since < shortest || since > longest)
+    return bad_request("since is not between 1s and 3650d", "for example since=24h");
+  period.length = since.count() / 1'000'000;
+  const std::string text = query_value(request, "until");
+  if (text.empty()) return period;
+  if (const auto time = parse_time(text)) period.to = ms_of(*time);
+  else if (const auto ago = parse_duration(text)) period.to = ms_of(now - *ago);
+  else
+    return bad_request(fmt::format("until={} is neither a time nor a duration", printable(text)),
+                       "for example until=7d, or until=2026-11-21T16:00:00Z");
+  if (*period.to < period.length || *period.to > ms_of(now + longest))
+    return bad_request(fmt::format("until={} is not between 1970 and ten years from now", printable(text)),
+                       "for example until=7d, or until=2026-11-21T16:00:00Z");
+  return period;
 }
 
 }  // namespace
 
 Reply get_report(Call& call) {
-  std::string by = "user";
-  if (const auto given = call.request.query.find("by"); given != call.request.query.end()) by = given->second;
-  const auto parsed_by = parse_by(by);
-  if (!parsed_by) return problem(parsed_by.error());
-  Duration since = std::chrono::hours(24);
-  if (const std::string text = query_value(call.request, "since"); !text.empty()) {
-    const auto parsed = parse_duration(text);
-    if (!parsed) return problem(parsed.error());
-    since = *parsed;
-  }
-  if (since < std::chrono::seconds(1) || since > std::chrono::hours(24 * 3650)) {
-    return problem(bad_request("since is not between 1s and 3650d", "for example since=24h"));
-  }
-  return Later{[&engine = call.engine, since, by, parsed_by = *parsed_by](std::function<void(Reply)> done) {
-    const Time now = engine.now();
-    auto job = std::make_shared<Job>(
-        Job{.engine = engine, .usage = Usage({now - since, now}, parsed_by), .live = {}, .done = std::move(done)});
-    for (const auto& [id, lease] : engine.state().leases()) {
-      job->usage.add(lease);
-      job->live.insert(id.number);
-    }
-    read_on(job, by, std::nullopt);
+  const auto by = parse_by(call.request);
+  if (!by) return problem(by.error());
+  const auto period = parse_period(call.request, call.engine.now());
+  if (!period) return problem(period.error());
+  const auto whole = query_flag(call.request, "whole");
+  if (!whole) return problem(whole.error());
+  Meter* meter = call.capabilities.meter;
+  if (meter == nullptr)
+    return problem(
+        unavailable("the meter is switched off", "an admin can set meter.enabled = true and restart the daemon"));
+  return Later{[meter, by = *by, period = *period, whole = whole->value_or(false)](std::function<void(Reply)> done) {
+    meter->report(by, period, whole, [done = std::move(done)](Result<json> report) {
+      if (!report) return done(problem(report.error()));
+      done(Response{200, std::move(*report), {}});
+    });
   }};
 }
 

@@ -167,7 +167,7 @@ TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
     request.path = "/v1/verdicts";
     request.query = {{"all", "true"}};
     request.peer = peer;
-    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
+    const Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_, &meter_});
     EXPECT_EQ(std::get<Response>(reply).body.at("verdicts").size(), number) << peer.user;
   }
 }
@@ -213,6 +213,40 @@ TEST_F(Roles, WhileStacksAreOffTheirCallsSaySo) {
   }
 }
 
+TEST_F(Roles, ReportsAreCheckedAndTold) {
+  const auto report = [&](const std::string& query, json* answer) {
+    Request request;
+    request.path = "/v1/report";
+    request.peer = on_socket(owner_uid, Role::user);
+    const auto at = query.find('=');
+    if (at != std::string::npos) request.query = {{query.substr(0, at), query.substr(at + 1)}};
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_, &meter_});
+    if (auto* later = std::get_if<Later>(&reply)) {
+      std::optional<Reply> next;
+      later->start([&](Reply found) { next = std::move(found); });
+      while (!next) settle();
+      reply = std::move(*next);
+    }
+    *answer = std::get<Response>(reply).body;
+    return std::get<Response>(reply).status;
+  };
+  filled("LEASE");
+  json answer;
+  for (const char* query : {"", "since=90s", "until=1h", "until=2026-11-21T16:00:00.5Z", "by=device", "whole=true"})
+    EXPECT_EQ(report(query, &answer), 200) << query << answer;
+  EXPECT_TRUE(answer.contains("matrix"));
+  EXPECT_EQ(answer.at("rows").at(0).at("waiting"), 1) << "there is no card";
+  for (const char* query :
+       {"since=x", "since=0s", "until=x", "until=200y", "until=4000-01-01T00:00:00Z", "by=", "by=x", "whole=1"})
+    EXPECT_EQ(report(query, &answer), 400) << query << answer;
+  Request request;
+  request.path = "/v1/report";
+  request.peer = on_socket(owner_uid, Role::user);
+  const Response off = std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_}));
+  EXPECT_EQ(off.status, 503);
+  EXPECT_EQ(off.body.at("detail"), "the meter is switched off");
+}
+
 // These calls wait for a new snapshot.
 TEST_F(Roles, CallsThatMayGrantMemoryAreKnownByTheirRoute) {
   const auto may_grant = [&](const char* path) {
@@ -238,7 +272,7 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   request.peer = on_socket(owner_uid, Role::user);
   const auto reply = [&](const char* name, const char* value) {
     request.query = {{name, value}};
-    return dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
+    return dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_, &meter_});
   };
   const std::vector<std::pair<const char*, const char*>> good{
       {"lines", "0"}, {"lines", "1000000"}, {"since", "10m"}, {"since", "2026-11-21T16:00:05.5Z"}, {"follow", "true"}};

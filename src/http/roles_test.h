@@ -8,6 +8,7 @@
 #include "http/admission.h"
 #include "http/resources.h"
 #include "http/routes.h"
+#include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/test_support.h"
 #include "store/memory_store.h"
@@ -68,7 +69,9 @@ class Roles : public testing::Test {
         enforcer_(engine_, processes_, {}),
         stacks_(engine_, worker_, {}),
         sessions_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
-        outlets_(io_, engine_, {}) {
+        outlets_(io_, engine_, {}),
+        meter_(io_, engine_, {.path = ":memory:"}) {
+    engine_.add(meter_);
     engine_.add(stacks_);
     engine_.add(guard_);
     engine_.add(sessions_);
@@ -110,7 +113,7 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_, &meter_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -181,6 +184,7 @@ class Roles : public testing::Test {
   stacks::Stacks stacks_;
   sessions::Sessions sessions_;
   events::Outlets outlets_;
+  meter::Meter meter_;
   int tags_ = 0;
 };
 

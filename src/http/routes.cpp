@@ -29,7 +29,7 @@ constexpr std::array table{
     Route{Method::del, "/v1/consumers/{name}/grant", Role::user, delete_grant, true, nullptr, Scope::submit},
     Route{Method::get, "/v1/events", Role::user, get_events, true, nullptr, Scope::read, "lease,type,heartbeat,follow"},
     Route{Method::post, "/v1/events/targets/{name}/test", Role::admin, post_event_test, true, nullptr, Scope::admin},
-    Route{Method::get, "/v1/report", Role::user, get_report, true, nullptr, Scope::read, "since,by"},
+    Route{Method::get, "/v1/report", Role::user, get_report, true, nullptr, Scope::read, "since,until,by,whole"},
     Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
     Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
     Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},

@@ -8,7 +8,7 @@
 
 namespace sublet::meter {
 
-inline constexpr Ms minute = 60'000, hour = 3'600'000;
+inline constexpr Ms minute = 60'000, hour = 60 * minute, day = 24 * hour;
 
 // Amounts of a lease on a device in a slot of time. Amounts without a device are in the cell of the device "".
 struct Cell {
@@ -27,6 +27,7 @@ struct Cell {
   std::int64_t moved = 0;          // bytes that pauses moved to host memory
   std::int64_t pauses_caused = 0;  // pauses of others for this lease
   std::int64_t pauses_suffered = 0;
+  void add(const Cell& other);
   bool operator==(const Cell&) const = default;
 };
 
@@ -38,6 +39,7 @@ struct DeviceCell {
   std::int64_t busy = 0;     // percent × ms
   std::int64_t busy_ms = 0;
   std::int64_t total = 0;  // bytes of the device; not added
+  void add(const DeviceCell& other);
   bool operator==(const DeviceCell&) const = default;
 };
 
@@ -82,6 +84,9 @@ struct Deltas {
   std::vector<Wait> waits{};
   std::vector<LeaseRow> leases{};
   std::vector<Gap> gaps{};
+
+  void add(Deltas later);
+  std::size_t size() const;  // number of its entries
 };
 
 }  // namespace sublet::meter

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,13 @@ struct LeaseFact {
   std::optional<std::int64_t> parked_bytes{};  // a pause that is complete: bytes in host memory
 };
 
+// A lease that lives, as the engine knows it. It stands for events that are missing.
+struct Living {
+  LeaseFact fact;
+  Ms created = 0;
+  std::optional<Ms> granted = {};
+};
+
 // A lease belongs to this session.
 struct SessionFact {
   Ms at = 0;
@@ -60,6 +68,7 @@ struct Reading {
     std::optional<int> busy_percent = {};  // unset: not known
   };
   std::map<std::string, Device> devices{};  // by uuid
+  std::set<std::string> unread{};           // names of devices that could not be read now
 };
 
 // Reads an event of the log. `type` and `data` are those of /v1/events. Monostate: an event that the meter ignores, or

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t application_id = 0x53424d54;  // "SBMT" in the file's header
 constexpr std::int64_t schema_version = 1;
 
-// Slots are numbers of minutes or hours since 1970, other times are milliseconds. Amounts are those of deltas.h.
+// Slots are numbers of minutes, hours or days since 1970, other times are milliseconds. Amounts are those of deltas.h.
 constexpr const char* schema = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE accounts (id INTEGER PRIMARY KEY, user TEXT NOT NULL, tenant TEXT NOT NULL, consumer TEXT NOT NULL,
@@ -34,6 +34,11 @@ CREATE TABLE minutes (slot INTEGER, lease INTEGER, device INTEGER, leased INTEGE
   parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
   PRIMARY KEY (slot, lease, device)) WITHOUT ROWID;
 CREATE TABLE hours (slot INTEGER, account INTEGER, device INTEGER, leased INTEGER NOT NULL, paused INTEGER NOT NULL,
+  used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
+  idle INTEGER NOT NULL, idle_waited INTEGER NOT NULL, peak INTEGER NOT NULL, waited_ms INTEGER NOT NULL,
+  parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
+  PRIMARY KEY (slot, account, device)) WITHOUT ROWID;
+CREATE TABLE days (slot INTEGER, account INTEGER, device INTEGER, leased INTEGER NOT NULL, paused INTEGER NOT NULL,
   used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
   idle INTEGER NOT NULL, idle_waited INTEGER NOT NULL, peak INTEGER NOT NULL, waited_ms INTEGER NOT NULL,
   parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
@@ -97,17 +102,27 @@ Status make(Database& database) {
   return database.run(script.c_str());
 }
 
-Status recognise(Database& database) {
+// "": the file is a database of this version, and whole.
+Result<std::string> problem_of(Database& database) {
   const auto id = database.integer("PRAGMA application_id");
   if (!id) return id.error();
+  if (*id != application_id) return std::string("it is not a database of the meter");
   const auto version = database.integer("PRAGMA user_version");
   if (!version) return version.error();
-  if (*id != application_id)
-    return unavailable(fmt::format("{} is not a database of the meter", printable(database.path())), {});
-  if (*version == schema_version) return {};
-  return unavailable(fmt::format("{} has version {}, and this program knows version {}", printable(database.path()),
-                                 *version, schema_version),
-                     {});
+  if (*version != schema_version)
+    return fmt::format("it has version {}, and this program knows version {}", *version, schema_version);
+  const auto verdict = database.text("PRAGMA quick_check(1)");
+  if (!verdict || *verdict != "ok") return verdict;
+  return std::string();
+}
+
+Status prepare(Database& database, bool exists) {
+  if (auto done = database.configure(); !done) return done;
+  if (auto done = database.run("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"); !done) return done;
+  if (!exists) return make(database);
+  const auto problem = problem_of(database);
+  if (!problem) return problem.error();
+  return problem->empty() ? Status() : Status(database.fail_undecodable(*problem));
 }
 
 Result<std::int64_t> id_of(Statement& find, Statement& add) {
@@ -127,21 +142,19 @@ Result<std::int64_t> id_of(Statement& find, Statement& add) {
 
 }  // namespace
 
-Result<std::unique_ptr<File>> File::open(const std::string& path) {
+Result<std::unique_ptr<File>> File::open(const std::string& path, bool& unusable) {
   std::error_code ignored;
   const bool exists = std::filesystem::file_size(path, ignored) > 0 && !ignored;
   auto database = Database::open(path, exists ? Database::Mode::existing : Database::Mode::create);
   if (!database) return database.error();
-  if (auto done = (*database)->configure(); !done) return done.error();
-  if (auto done = (*database)->run("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"); !done)
-    return done.error();
-  if (auto done = exists ? recognise(**database) : make(**database); !done) return done.error();
-  if (exists) {
-    const auto verdict = (*database)->text("PRAGMA quick_check(1)");
-    if (!verdict) return verdict.error();
-    if (*verdict != "ok") return (*database)->fail_undecodable(*verdict);
+  const auto ready = prepare(**database, exists);
+  unusable = (*database)->corrupt();
+  if (ready) return std::unique_ptr<File>(new File(std::move(*database)));
+  if (!exists) {  // half a file would look damaged
+    database->reset();
+    for (const char* suffix : {"", "-wal", "-journal"}) std::filesystem::remove(path + suffix, ignored);
   }
-  return std::unique_ptr<File>(new File(std::move(*database)));
+  return ready.error();
 }
 
 File::File(std::unique_ptr<Database> database)
@@ -156,12 +169,14 @@ File::File(std::unique_ptr<Database> database)
       put_lease_(*database_, "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       put_minute_(*database_, adding("minutes", "slot lease device", cell_sums, "peak")),
       put_hour_(*database_, adding("hours", "slot account device", cell_sums, "peak")),
+      put_day_(*database_, adding("days", "slot account device", cell_sums, "peak")),
       put_device_minute_(*database_, adding("device_minutes", "slot device", device_sums, "total")),
       put_device_hour_(*database_, adding("device_hours", "slot device", device_sums, "total")),
       put_waiting_(*database_, adding("waiting_minutes", "slot", "ms", "")),
       put_wait_(*database_, "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)"),
       put_pair_minute_(*database_, adding("pair_minutes", "slot waiter holder", "us", "")),
       put_pair_hour_(*database_, adding("pair_hours", "slot waiter holder", "us", "")),
+      extend_gap_(*database_, "UPDATE gaps SET to_at = ? WHERE to_at = ? AND what = ? AND why = ?"),
       put_gap_(*database_, "INSERT INTO gaps VALUES (?, ?, ?, ?)"),
       put_meta_(*database_, "INSERT OR REPLACE INTO meta VALUES (?, ?)"),
       get_meta_(*database_, "SELECT value FROM meta WHERE key = ?") {}
@@ -240,10 +255,7 @@ Status File::put_all(const Deltas& deltas, const Mark& mark) {
   if (auto done = put_devices(deltas); !done) return done;
   if (auto done = put_waits(deltas); !done) return done;
   if (auto done = put_pairs(deltas); !done) return done;
-  for (const Gap& gap : deltas.gaps) {
-    put_gap_ << gap.from << gap.to << gap.what << gap.why;
-    if (auto done = put_gap_.run(); !done) return done;
-  }
+  if (auto done = put_gaps(deltas); !done) return done;
   const std::string event = fmt::format("{}", mark.event);
   for (const auto& [key, value] : {std::pair{"life", &mark.life}, {"event", &event}, {"state", &mark.state}}) {
     put_meta_ << std::string_view(key) << *value;
@@ -278,6 +290,7 @@ Status File::put_cells(const Deltas& deltas) {
     const auto number = static_cast<std::int64_t>(lease);
     if (auto done = put_cell(put_minute_, slot / minute, number, *where, cell); !done) return done;
     if (auto done = put_cell(put_hour_, slot / hour, *who, *where, cell); !done) return done;
+    if (auto done = put_cell(put_day_, slot / day, *who, *where, cell); !done) return done;
   }
   return {};
 }
@@ -323,7 +336,20 @@ Status File::put_pairs(const Deltas& deltas) {
   return {};
 }
 
-Result<bool> File::prune(Ms minutes_before, Ms hours_before, int slice) {
+// A gap that goes on is one row.
+Status File::put_gaps(const Deltas& deltas) {
+  for (const Gap& gap : deltas.gaps) {
+    if (gap.to <= gap.from) continue;
+    extend_gap_ << gap.to << gap.from << gap.what << gap.why;
+    if (auto done = extend_gap_.run(); !done) return done;
+    if (database_->changed_rows() > 0) continue;
+    put_gap_ << gap.from << gap.to << gap.what << gap.why;
+    if (auto done = put_gap_.run(); !done) return done;
+  }
+  return {};
+}
+
+Result<bool> File::prune(Ms now, Ms minutes_before, Ms hours_before, int slice) {
   const std::string by_minute = fmt::format("{}", minutes_before / minute),
                     by_hour = fmt::format("{}", hours_before / hour);
   const std::string by_time = fmt::format("{}", minutes_before);
@@ -339,12 +365,13 @@ Result<bool> File::prune(Ms minutes_before, Ms hours_before, int slice) {
       {"minutes", "slot, lease, device", "slot < " + by_minute},
       {"device_minutes", "slot, device", "slot < " + by_minute},
       {"waiting_minutes", "slot", "slot < " + by_minute},
-      {"pair_minutes", "slot, waiter, holder", "slot < " + by_minute},
+      {"pair_minutes", "slot, waiter, holder", fmt::format("slot < {}", (now - pairs_kept) / minute)},
       {"waits", "rowid", "at < " + by_time},
       {"leases", "lease", "ended < " + by_time},
       {"hours", "slot, account, device", "slot < " + by_hour},
+      {"days", "slot, account, device", fmt::format("slot < {}", hours_before / day)},
       {"device_hours", "slot, device", "slot < " + by_hour},
-      {"pair_hours", "slot, waiter, holder", "slot < " + by_hour},
+      {"pair_hours", "slot, waiter, holder", fmt::format("slot < {}", minutes_before / hour)},
       {"gaps", "rowid", fmt::format("to_at < {}", hours_before)}};
   for (const auto& [table, key, condition] : all)
     if (auto done = remove(table, key, condition); !done) return done.error();

@@ -16,19 +16,25 @@ struct Mark {
   std::string life{};       // of the store whose events they are; "": nothing was counted yet
   std::uint64_t event = 0;  // the number of the last event that was counted
   std::string state{};      // of the integrator, as JSON
+  Ms at = 0;                // time up to which all is counted; not read back
 };
+
+// There are many of them; later, they count by hours.
+inline constexpr Ms pairs_kept = 48 * hour;
 
 class File {
  public:
-  // Opens the file, or makes it. A file that is damaged, or of another program, is an error.
-  static Result<std::unique_ptr<File>> open(const std::string& path);
+  // Opens the file, or makes it. A file that is damaged, or of another program or version, is an error, and sets
+  // `unusable`. After other errors, such as a full disk, a later try may succeed.
+  static Result<std::unique_ptr<File>> open(const std::string& path, bool& unusable);
 
   Result<Mark> mark();
   // Adds the amounts and replaces the mark, both or neither.
   Status put(const Deltas& deltas, const Mark& mark);
-  // Removes minutes, waits and leases that ended before `minutes_before`, and hours before `hours_before`. At most
-  // `slice` rows of each table. Returns whether there may be more.
-  Result<bool> prune(Ms minutes_before, Ms hours_before, int slice);
+  // Removes minutes, waits, pairs and leases that ended before `minutes_before`, hours before `hours_before`, and
+  // minutes of pairs that are older than `pairs_kept`. At most `slice` rows of each table. Returns whether there may be
+  // more.
+  Result<bool> prune(Ms now, Ms minutes_before, Ms hours_before, int slice);
 
   store::Database& database() { return *database_; }
 
@@ -44,11 +50,13 @@ class File {
   Status put_devices(const Deltas& deltas);
   Status put_waits(const Deltas& deltas);
   Status put_pairs(const Deltas& deltas);
+  Status put_gaps(const Deltas& deltas);
 
   std::unique_ptr<store::Database> database_;  // first: it outlives the statements
   store::Statement find_account_, add_account_, find_device_, add_device_, lease_account_;
-  store::Statement put_lease_, put_minute_, put_hour_, put_device_minute_, put_device_hour_;
-  store::Statement put_waiting_, put_wait_, put_pair_minute_, put_pair_hour_, put_gap_, put_meta_, get_meta_;
+  store::Statement put_lease_, put_minute_, put_hour_, put_day_, put_device_minute_, put_device_hour_;
+  store::Statement put_waiting_, put_wait_, put_pair_minute_, put_pair_hour_, extend_gap_, put_gap_, put_meta_,
+      get_meta_;
   std::map<Account, std::int64_t> accounts_;
   std::map<std::string, std::int64_t> devices_;
   std::map<std::uint64_t, std::int64_t> lease_accounts_;  // of leases that live

@@ -2,6 +2,7 @@
 #include "meter/file.h"
 #include "meter/integrator.h"
 #include "meter/report.h"
+#include "meter/test_support.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +14,6 @@ namespace {
 
 using core::LeaseState;
 using nlohmann::json;
-
-constexpr std::int64_t gib = 1LL << 30;
-constexpr Ms monday = 1'763'942'400'000;  // 2025-11-24T00:00:00Z
 
 class MeterFile : public ::testing::Test {
  protected:
@@ -29,7 +27,8 @@ class MeterFile : public ::testing::Test {
 
   void open() {
     file_.reset();
-    auto opened = File::open(name());
+    bool unusable = false;
+    auto opened = File::open(name(), unusable);
     ASSERT_TRUE(opened) << opened.error().detail;
     file_ = std::move(*opened);
   }
@@ -82,6 +81,17 @@ TEST_F(MeterFile, TheMarkAndTheAmountsOutliveARestart) {
   // A part of the period: whole hours and the minutes around them.
   EXPECT_EQ(row(report(By::user, monday + 30 * minute, monday + 100 * minute), "ana")["held_mib_seconds"],
             1024 * 70 * 60);
+}
+
+TEST_F(MeterFile, DaysHoursAndMinutesMakeAnyPeriod) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  put(meter, monday + 4 * day);
+  for (const Ms from : {Ms{0}, 59 * minute, 60 * minute, 61 * minute, day, day + 90 * minute})
+    for (const Ms length : {minute, 60 * minute, 61 * minute, day, 2 * day, 2 * day + 150 * minute})
+      EXPECT_EQ(row(report(By::user, monday + from, monday + from + length), "ana")["held_mib_seconds"],
+                1024 * length / 1000)
+          << from << " " << length;
 }
 
 TEST_F(MeterFile, RowsByEachName) {
@@ -141,7 +151,7 @@ TEST_F(MeterFile, OldMinutesGoAndHoursStay) {
   meter.take(fact(1, monday + 2 * hour, LeaseState::ended, "ana"));
   put(meter, monday + 3 * hour);
   for (bool more = true; more;) {
-    const auto pruned = file_->prune(monday + 24 * hour, monday, 50);
+    const auto pruned = file_->prune(monday + 24 * hour, monday + 24 * hour, monday, 50);
     ASSERT_TRUE(pruned) << pruned.error().detail;
     more = *pruned;
   }
@@ -160,9 +170,15 @@ TEST_F(MeterFile, ADamagedFileIsAnError) {
     file.seekp(4096);
     for (int i = 0; i < 4096 * 8; ++i) file.put('x');
   }
-  EXPECT_FALSE(File::open(name()));
+  bool unusable = false;
+  EXPECT_FALSE(File::open(name(), unusable));
+  EXPECT_TRUE(unusable);
   std::ofstream(name()) << "not a database at all, but long enough to be read as one by mistake";
-  EXPECT_FALSE(File::open(name()));
+  unusable = false;
+  EXPECT_FALSE(File::open(name(), unusable));
+  EXPECT_TRUE(unusable);
+  EXPECT_FALSE(File::open("/dev/null/meter.db", unusable = false));
+  EXPECT_FALSE(unusable) << "it may be there later";
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr std::size_t most_pairs = 200;  // of waiters and holders in a minute
+
 Ms slot_of(Ms at) { return at - at % minute; }
 
 bool reserves_size(LeaseState state) {
@@ -62,8 +64,16 @@ void Integrator::advance(Ms at) {
 
 void Integrator::settle_all(Ms at) {
   for (auto& [id, live] : live_) settle(live, at);
-  const Ms slot = slot_of(at - 1);
-  for (const auto& [pair, ms] : blame_.take(at)) deltas_.pairs[{slot, pair.first, pair.second}] += ms;
+  add_pairs(slot_of(at - 1), blame_.take(at));
+}
+
+// If there are very many pairs, only users and tenants are told apart.
+void Integrator::add_pairs(Ms slot, const Blame::Pairs& pairs) {
+  const bool many = pairs.size() > most_pairs;
+  const auto shown = [many](const Account& account) {
+    return many && account != Account{} ? Account{account.user, account.tenant, "(many)"} : account;
+  };
+  for (const auto& [pair, ms] : pairs) deltas_.pairs[{slot, shown(pair.first), shown(pair.second)}] += ms;
 }
 
 void Integrator::settle_lease_devices(Live& live, Ms passed, Ms waited, Ms slot) {
@@ -132,8 +142,7 @@ void Integrator::enter(const LeaseFact& fact) {
   live.row.created = live.since = now_;
   live.waited_at = waited_ms_;
   live.row.wanted = fact.vram;
-  live.row.state = LeaseState::queued;  // until change() says more
-  count(live, +1, now_);
+  live.row.state = LeaseState::ended;  // it neither waits nor holds, until change() says more
   live_.emplace(fact.lease, std::move(live));
 }
 
@@ -147,6 +156,16 @@ void Integrator::take(const LeaseFact& fact) {
   }
   change(found->second, fact);
   if (fact.state == LeaseState::ended) leave(found);
+}
+
+void Integrator::adopt(const Living& living) {
+  advance(std::max(living.fact.at, now_));
+  if (live_.contains(living.fact.lease)) return;
+  enter(living.fact);
+  Live& live = live_.at(living.fact.lease);
+  live.row.created = std::min(living.created, now_);
+  live.row.granted = living.granted;  // its wait is not known
+  change(live, living.fact);
 }
 
 void Integrator::change(Live& live, const LeaseFact& fact) {
@@ -234,7 +253,7 @@ void Integrator::lose_events(Ms from, Ms at, const std::string& why) {
 Deltas Integrator::flush(Ms at) {
   advance(std::max(at, now_));
   for (auto& [id, live] : live_) settle(live, now_);
-  for (const auto& [pair, ms] : blame_.take(now_)) deltas_.pairs[{slot_of(now_), pair.first, pair.second}] += ms;
+  add_pairs(slot_of(now_), blame_.take(now_));
   for (const LeaseId id : std::exchange(changed_, {}))
     if (const auto found = live_.find(id); found != live_.end()) deltas_.leases.push_back(found->second.row);
   return std::exchange(deltas_, {});

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -28,12 +29,16 @@ class Integrator {
   void forget_reading(Ms at);
   // Events are missing: all leases are forgotten. The amounts are complete up to `from` and from `at` on.
   void lose_events(Ms from, Ms at, const std::string& why);
+  // The lease lives, and its earlier events are missing. A lease that is known stays as it is.
+  void adopt(const Living& living);
+  void pass_to(Ms at) { advance(std::max(at, now_)); }
   void add_gap(Gap gap) { deltas_.gaps.push_back(std::move(gap)); }
 
   // Integrates up to `at` and returns what was added since the last flush.
   Deltas flush(Ms at);
   Ms now() const { return now_; }
   std::size_t live() const { return live_.size(); }
+  std::size_t unflushed() const { return deltas_.size(); }
 
   // The state, valid right after flush(). An error: it was not written by this version.
   nlohmann::json write() const;
@@ -55,6 +60,7 @@ class Integrator {
   void settle(Live& live, Ms at);
   void pass(Ms at);
   void settle_all(Ms at);
+  void add_pairs(Ms slot, const Blame::Pairs& pairs);
   void settle_lease_devices(Live& live, Ms passed, Ms waited, Ms slot);
   void enter(const LeaseFact& fact);
   void leave(std::map<LeaseId, Live>::iterator lease);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter/integrator.h"
+#include "meter/test_support.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,6 @@ namespace {
 using core::EndReason;
 using core::LeaseState;
 
-constexpr std::int64_t gib = 1LL << 30;
 constexpr Ms start = 1'764'000'000'000;
 
 LeaseFact fact(std::uint64_t lease, Ms at, LeaseState state, std::int64_t vram = gib,
@@ -103,6 +103,23 @@ TEST(Integrator, AWaitIsSharedAmongTheHoldersByTheirBytes) {
   EXPECT_NEAR((sums.pairs[{"cleo", "ana"}]), 4'000 * 0.75 + 6'000, 1e-6);
   EXPECT_NEAR((sums.pairs[{"cleo", "ben"}]), 4'000 * 0.25, 1e-6);
   EXPECT_EQ(sums.pairs.count({"cleo", "cleo"}), 0U);
+}
+
+TEST(Integrator, OfVeryManyPairsOnlyUsersAreToldApart) {
+  Integrator meter(start);
+  const auto take = [&](std::uint64_t lease, LeaseState state, const std::string& user) {
+    LeaseFact made = fact(lease, 0, state, gib, {"g0"}, user);
+    made.account.consumer = "job-" + std::to_string(lease);
+    meter.take(made);
+  };
+  for (std::uint64_t lease = 1; lease <= 20; ++lease) take(lease, LeaseState::active, "ana");
+  for (std::uint64_t lease = 21; lease <= 40; ++lease) take(lease, LeaseState::queued, "ben");
+  const Deltas deltas = meter.flush(start + 1'000);
+  ASSERT_EQ(deltas.pairs.size(), 1U);
+  const auto& [key, ms] = *deltas.pairs.begin();
+  EXPECT_EQ(std::get<1>(key).user, "ben");
+  EXPECT_EQ(std::get<2>(key), (Account{"ana", "ana", "(many)"}));
+  EXPECT_DOUBLE_EQ(ms, 20 * 1'000);
 }
 
 TEST(Integrator, UseIsThatOfTheLastReadingUntilTheNext) {

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace sublet::meter {
 
@@ -19,8 +20,10 @@ struct Query {
   Ms from = 0, to = 0;
   Ms now = 0;
   By by = By::user;
-  bool whole = false;                          // with series, matrix, neighbours and trend
-  std::map<std::string, std::string> names{};  // of devices: "gpu0" by uuid
+  bool whole = false;                             // with series, matrix, neighbours and trend
+  std::map<std::string, std::string> names{};     // of devices: "gpu0" by uuid
+  std::vector<std::uint64_t> waiting_in_place{};  // leases that wait to grow or to come back
+  std::vector<Gap> missing{};                     // gaps that are not in the file
 };
 
 // The reply of /v1/report, as openapi.yaml describes it. Amounts are counted by whole minutes.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace sublet::meter {
 
@@ -12,7 +13,7 @@ using store::Statement;
 
 namespace {
 
-constexpr Ms day = 24 * hour;
+const std::string nobody = "(no lease)";  // holds the memory that no lease holds
 constexpr std::array<Ms, 12> steps{minute,   2 * minute, 5 * minute, 15 * minute, 30 * minute, hour,
                                    3 * hour, 6 * hour,   12 * hour,  day,         7 * day,     28 * day};
 constexpr Ms most_points = 240;
@@ -49,15 +50,37 @@ void Row::add(const Row& other) {
   for (const auto& [reason, count] : other.ended) ended[reason] += count;
 }
 
-std::string ReportReader::in_hours() const {
-  return fmt::format("slot >= {} AND slot < {}", first_hour(), std::max(first_hour(), last_hour()));
-}
-
-std::string ReportReader::in_minutes() const {
-  const Ms first = query_.from / minute, last = (query_.to + minute - 1) / minute;
-  if (last_hour() <= first_hour()) return fmt::format("slot >= {} AND slot < {}", first, last);
-  return fmt::format("((slot >= {} AND slot < {}) OR (slot >= {} AND slot < {}))", first, first_hour() * 60,
-                     last_hour() * 60, last);
+// Whole days and hours are sums already. The rest are single minutes at both ends.
+std::vector<ReportReader::Range> ReportReader::ranges() const {
+  const auto inside = [&](Ms unit) {
+    return Range{"", (query_.from + unit - 1) / unit * unit, query_.to / unit * unit};
+  };
+  const Range whole{"", query_.from / minute * minute, (query_.to + minute - 1) / minute * minute};
+  std::vector<Range> all;
+  Range rest[2]{whole, {}};
+  const auto take = [&](const char* table, Ms unit) {
+    const Range in = inside(unit);
+    if (in.from >= in.to || !all.empty()) return;
+    all.push_back({table, in.from / unit, in.to / unit});
+    rest[0].to = in.from;
+    rest[1] = {"", in.to, whole.to};
+  };
+  take("days", day);
+  const bool has_days = !all.empty();
+  if (!has_days) take("hours", hour);
+  for (Range part : rest) {
+    if (has_days) {
+      const Range hours{"hours", (part.from + hour - 1) / hour, part.to / hour};
+      if (hours.from < hours.to) {
+        all.push_back(hours);
+        all.push_back({"minutes", part.from / minute, hours.from * 60});
+        part.from = hours.to * hour;
+      }
+    }
+    all.push_back({"minutes", part.from / minute, part.to / minute});
+  }
+  std::erase_if(all, [](const Range& range) { return range.from >= range.to; });
+  return all;
 }
 
 const std::string& ReportReader::name_of(std::int64_t account) const {
@@ -75,9 +98,8 @@ Row& ReportReader::row_of(std::int64_t account, std::int64_t device) {
 }
 
 Status ReportReader::read() {
-  for (const auto part :
-       {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_leases, &ReportReader::read_ends,
-        &ReportReader::read_own_waits, &ReportReader::read_pairs, &ReportReader::read_gaps})
+  for (const auto part : {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_leases,
+                          &ReportReader::read_own_waits, &ReportReader::read_pairs, &ReportReader::read_gaps})
     if (auto done = (this->*part)(); !done) return done;
   return {};
 }
@@ -88,8 +110,8 @@ Status ReportReader::read_names() {
     const std::string user = row.text(), tenant = row.text(), consumer = row.text(), session = row.text();
     users_[id] = user;
     // An empty account stands for memory that no lease held.
-    const bool nobody = user.empty() && tenant.empty() && consumer.empty();
-    accounts_[id] = nobody                      ? "(no lease)"
+    const bool is_empty = user.empty() && tenant.empty() && consumer.empty();
+    accounts_[id] = is_empty                    ? nobody
                     : query_.by == By::tenant   ? tenant
                     : query_.by == By::consumer ? consumer
                     : query_.by != By::session  ? user
@@ -114,103 +136,135 @@ Status ReportReader::read_cells() {
       sum.*field = row.integer();
     row_of(account, device).add(sum);
   };
-  const std::string which = by_device ? "device <> 0" : "1";
   const char* group = by_device ? "0, device" : "account, 0";
-  const char* by = by_device ? "device" : "account";
-  if (last_hour() > first_hour()) {
-    auto done = each(
-        database_,
-        fmt::format("SELECT {}, {} FROM hours WHERE {} AND {} GROUP BY {}", group, cell_columns, in_hours(), which, by),
-        take);
-    if (!done) return done;
+  for (const Range& range : ranges()) {
+    const bool minutes = std::string_view(range.table) == "minutes";
+    const std::string sql = fmt::format(
+        "SELECT {}, {} FROM {} WHERE slot >= {} AND slot < {} AND {} GROUP BY {}", group, cell_columns,
+        minutes ? "(SELECT minutes.*, (SELECT account FROM leases WHERE leases.lease = minutes.lease) AS account FROM "
+                  "minutes)"
+                : range.table,
+        range.from, range.to, by_device ? "device <> 0" : "1", by_device ? "device" : "account");
+    if (auto done = each(database_, sql, take); !done) return done;
   }
-  // The columns of leases that have the same names are amounts of their whole lives.
-  return each(database_,
-              fmt::format("SELECT {}, {} FROM (SELECT minutes.*, (SELECT account FROM leases WHERE leases.lease = "
-                          "minutes.lease) AS account FROM minutes) WHERE {} AND {} GROUP BY {}",
-                          group, cell_columns, in_minutes(), which, by),
-              take);
+  return {};
 }
 
 // `never_used` is the part of a lease above its own peak, as if spread evenly over its life.
+double ReportReader::never_used(const LeaseRow& lease) const {
+  const auto part = [](double value) { return std::max(0.0, value); };
+  const Ms begin = lease.granted.value_or(lease.created), end = lease.ended.value_or(query_.now);
+  const double unused =
+      part(1.0 - static_cast<double>(lease.peak) / static_cast<double>(std::max<std::int64_t>(lease.wanted, 1)));
+  const double inside = part(static_cast<double>(std::min(end, query_.to) - std::max(begin, query_.from)) /
+                             static_cast<double>(std::max<Ms>(1, end - begin)));
+  return static_cast<double>(lease.leased / 1048576) * unused * inside;
+}
+
+// There may be half a million leases: one pass, without a sort.
 Status ReportReader::read_leases() {
   if (query_.by == By::device) return {};
   const std::string sql = fmt::format(
-      "SELECT account, count(*), sum(ended IS NULL AND state <> 'queued'), sum(ended IS NULL AND state = 'queued'), "
-      "max(peak), CAST(total(leased / 1048576 * max(0.0, 1.0 - 1.0 * peak / max(wanted, 1)) * "
-      "max(0.0, 1.0 * (min(coalesce(ended, {now}), {to}) - max(coalesce(granted, created), {from})) / "
-      "max(1, coalesce(ended, {now}) - coalesce(granted, created)))) AS INTEGER) "
-      "FROM leases WHERE created < {to} AND (ended IS NULL OR ended >= {from}) GROUP BY account",
-      fmt::arg("now", query_.now), fmt::arg("from", query_.from), fmt::arg("to", query_.to));
-  return each(database_, sql, [&](Statement& row) {
-    const std::int64_t account = row.integer();
-    Row sum;
-    for (const auto field : {&Row::leases, &Row::active, &Row::waiting, &Row::peak, &Row::never_used})
-      sum.*field = row.integer();
-    row_of(account, 0).add(sum);
+      "SELECT account, created, granted, ended, wanted, leased, peak, lease, state = 'queued', reason FROM leases "
+      "WHERE created < {0} AND ({2}ended IS NULL OR {2}ended >= {1})",
+      query_.to, query_.from, query_.to - query_.from > 3 * day ? "+" : "");  // "+": without the index of ends
+  const std::set<std::uint64_t> in_place(query_.waiting_in_place.begin(), query_.waiting_in_place.end());
+  std::unordered_map<std::int64_t, Row*> rows;
+  return each(database_, sql, [&](Statement& from) {
+    const std::int64_t account = from.integer();
+    LeaseRow lease;
+    lease.created = from.integer();
+    lease.granted = from.maybe_integer();
+    lease.ended = from.maybe_integer();
+    for (const auto field : {&LeaseRow::wanted, &LeaseRow::leased, &LeaseRow::peak}) lease.*field = from.integer();
+    const bool waits_in_place = in_place.contains(static_cast<std::uint64_t>(from.integer()));
+    const bool queued = from.integer() != 0;
+    Row*& row = rows[account];
+    if (row == nullptr) row = &row_of(account, 0);
+    ++row->leases;
+    row->peak = std::max(row->peak, lease.peak);
+    row->never_used += static_cast<std::int64_t>(never_used(lease));
+    if (lease.ended) {
+      if (*lease.ended <= query_.to) ++row->ended[from.text()];
+      return;
+    }
+    row->active += queued ? 0 : 1;
+    row->waiting += queued || waits_in_place ? 1 : 0;
+    if (queued) row->waits.push_back(std::max<Ms>(0, std::min(query_.to, query_.now) - lease.created));
   });
 }
 
-Status ReportReader::read_ends() {
-  if (query_.by == By::device) return {};
-  const std::string sql = fmt::format(
-      "SELECT account, reason, count(*) FROM leases WHERE ended >= {} AND ended <= {} GROUP BY account, reason",
-      query_.from, query_.to);
-  return each(database_, sql, [&](Statement& row) {
-    const std::int64_t account = row.integer();
-    const std::string reason = row.text();
-    row_of(account, 0).ended[reason] += row.integer();
-  });
-}
-
-// Finished waits, and those of leases that still wait.
+// Waits that are over.
 Status ReportReader::read_own_waits() {
   if (query_.by == By::device) return {};
-  const std::string sql = fmt::format(
-      "SELECT account, waited FROM waits WHERE at >= {0} AND at <= {1} UNION ALL "
-      "SELECT account, max(0, min({1}, {2}) - created) FROM leases WHERE ended IS NULL AND state = 'queued' "
-      "AND created < {1}",
-      query_.from, query_.to, query_.now);
-  return each(database_, sql, [&](Statement& row) {
-    const std::int64_t account = row.integer();
-    row_of(account, 0).waits.push_back(row.integer());
-  });
+  std::unordered_map<std::int64_t, Row*> rows;
+  return each(database_,
+              fmt::format("SELECT account, waited FROM waits WHERE at >= {} AND at <= {}", query_.from, query_.to),
+              [&](Statement& from) {
+                const std::int64_t account = from.integer();
+                Row*& row = rows[account];
+                if (row == nullptr) row = &row_of(account, 0);
+                row->waits.push_back(from.integer());
+              });
 }
 
+// The minutes of pairs are not kept for long: earlier, an hour that lies partly in the period counts in full.
 Status ReportReader::read_pairs() {
   if (query_.by == By::device && !query_.whole) return {};
-  const auto take = [&](Statement& row) {
-    const std::int64_t waiter = row.integer(), holder = row.integer();
-    const double ms = static_cast<double>(row.integer()) / 1000;
-    pairs_[{name_of(waiter), name_of(holder)}] += ms;
-    if (query_.by != By::device) row_of(holder, 0).caused_ms += ms;
-  };
-  if (last_hour() > first_hour()) {
-    auto done =
-        each(database_,
-             fmt::format("SELECT waiter, holder, sum(us) FROM pair_hours WHERE {} GROUP BY waiter, holder", in_hours()),
-             take);
-    if (!done) return done;
+  // There may be a million rows: they are added up by number.
+  std::unordered_map<std::string_view, std::uint64_t> numbers;
+  std::unordered_map<std::int64_t, std::uint64_t> number_of;
+  std::vector<std::string_view> names;
+  for (const auto& [account, name] : accounts_) {
+    const auto [entry, fresh] = numbers.emplace(name, names.size());
+    if (fresh) names.push_back(name);
+    number_of[account] = entry->second;
   }
-  return each(
-      database_,
-      fmt::format("SELECT waiter, holder, sum(us) FROM pair_minutes WHERE {} GROUP BY waiter, holder", in_minutes()),
-      take);
+  std::unordered_map<std::uint64_t, std::int64_t> sums;  // in µs, by waiter and holder
+  const auto add = [&](const char* table, Ms from, Ms to) -> Status {
+    if (from >= to) return {};
+    return each(database_,
+                fmt::format("SELECT waiter, holder, us FROM {} WHERE slot >= {} AND slot < {}", table, from, to),
+                [&](Statement& row) {
+                  const std::uint64_t waiter = number_of[row.integer()], holder = number_of[row.integer()];
+                  sums[waiter << 32 | holder] += row.integer();
+                });
+  };
+  const Ms kept = query_.now - pairs_kept + hour;
+  const Ms first_minute = query_.from / minute, last_minute = (query_.to + minute - 1) / minute;
+  const Ms first = query_.from < kept ? query_.from / hour : first_hour();
+  const Ms last = query_.to < kept ? (query_.to + hour - 1) / hour : last_hour();
+  const bool hours = first < last;
+  if (auto done = add("pair_hours", first, last); !done) return done;
+  if (auto done = add("pair_minutes", first_minute, hours ? first * 60 : last_minute); !done) return done;
+  if (auto done = add("pair_minutes", hours ? last * 60 : last_minute, last_minute); !done) return done;
+  for (const auto& [key, us] : sums) {
+    const std::string waiter(names[key >> 32]), holder(names[key & 0xffffffff]);
+    const double ms = static_cast<double>(us) / 1000;
+    pairs_[{waiter, holder}] += ms;
+    if (query_.by != By::device && holder != nobody) rows_[holder].caused_ms += ms;
+  }
+  return {};
 }
 
 Status ReportReader::read_gaps() {
   const std::string sql =
       fmt::format("SELECT from_at, to_at, what, why FROM gaps WHERE to_at >= {} AND from_at < {} ORDER BY from_at",
                   query_.from, query_.to);
+  const auto take = [&](Gap gap) {
+    if (gap.what == "leased") complete_since_ = std::max(complete_since_, std::min(gap.to, query_.to));
+    gaps_.push_back(std::move(gap));
+  };
   auto done = each(database_, sql, [&](Statement& row) {
     Gap gap;
     gap.from = row.integer();
     gap.to = row.integer();
     gap.what = row.text();
     gap.why = row.text();
-    if (gap.what == "leased") complete_since_ = std::max(complete_since_, std::min(gap.to, query_.to));
-    gaps_.push_back(std::move(gap));
+    take(std::move(gap));
   });
+  for (const Gap& gap : query_.missing)
+    if (gap.to >= query_.from && gap.from < query_.to) take(gap);
   return done;
 }
 

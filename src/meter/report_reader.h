@@ -52,13 +52,16 @@ class ReportReader {
   Status read_names();
   Status read_cells();
   Status read_leases();
-  Status read_ends();
   Status read_own_waits();
   Status read_pairs();
   Status read_gaps();
-  // "slot >= … AND slot < …" of the whole hours in the period, and of the minutes around them.
-  std::string in_hours() const;
-  std::string in_minutes() const;
+  // A table, and the slots of it that are read.
+  struct Range {
+    const char* table = "";
+    Ms from = 0, to = 0;
+  };
+  std::vector<Range> ranges() const;
+  double never_used(const LeaseRow& lease) const;  // MiB × ms
   const std::string& name_of(std::int64_t account) const;
   Row& row_of(std::int64_t account, std::int64_t device);
   Ms first_hour() const { return (query_.from + hour - 1) / hour; }

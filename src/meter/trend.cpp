@@ -13,7 +13,7 @@
 namespace sublet::meter {
 namespace {
 
-constexpr Ms day = 24 * hour, week = 7 * day;
+constexpr Ms week = 7 * day;
 constexpr std::int64_t gib = 1LL << 30;
 constexpr std::array<std::int64_t, 7> size_classes{64 * gib, 48 * gib, 32 * gib, 24 * gib, 16 * gib, 8 * gib, 4 * gib};
 constexpr double change = 1.5;        // a smaller change is not told

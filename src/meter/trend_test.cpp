@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter/trend.h"
+#include "meter/test_support.h"
 
 #include <gtest/gtest.h>
 
 namespace sublet::meter {
 namespace {
-
-constexpr Ms monday = 1'763'942'400'000;  // 2025-11-24T00:00:00Z
-constexpr Ms day = 24 * hour;
-constexpr std::int64_t gib = 1LL << 30;
 
 std::vector<WaitSample> waits(int count, Ms from, std::int64_t wanted, Ms waited, const std::string& user) {
   std::vector<WaitSample> made;

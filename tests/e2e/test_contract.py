@@ -73,7 +73,8 @@ def good_calls(daemon, place, api):
     pause_and_resume(daemon, api)
     grants_and_answers(api)
     for path in ("/healthz", "/metrics", "/v1/openapi.json", "/v1/status", "/v1/devices", "/v1/processes", "/v1/queue",
-                 "/v1/consumers", "/v1/ledger", "/v1/report", "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
+                 "/v1/consumers", "/v1/ledger", "/v1/report", "/v1/report?by=device&since=2h&until=1h&whole=true",
+                 "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
     contract.seen.add(("get", "/v1/events", _events_status(daemon), None))
     first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
@@ -248,8 +249,8 @@ def grants_and_answers(api):
 def bad_calls(api, ended, active):
     ended = ended.rsplit("/", 1)[1]
     for path in ("/v1/queue?limit=0", "/v1/leases?after=nowhere", "/v1/events?type=x", f"{active}?wait=x",
-                 "/v1/report?by=x", "/v1/verdicts?pid=x", "/v1/verdicts?pid=-1", "/v1/enforcer/preview?since=x",
-                 "/v1/enforcer/preview?subject=x"):
+                 "/v1/report?by=x", "/v1/report?until=x", "/v1/report?whole=x", "/v1/verdicts?pid=x",
+                 "/v1/verdicts?pid=-1", "/v1/enforcer/preview?since=x", "/v1/enforcer/preview?subject=x"):
         assert api.get(path).status == 400
     for path in ("/v1/leases", "/v1/tokens", f"{active}/claim", f"{active}/attach", f"{active}/renew",
                  f"{active}/touch", f"{active}/resize", f"{active}/release", f"{active}/pause", f"{active}/resume",

@@ -159,24 +159,43 @@ def test_an_empty_question_is_a_wrong_one(daemon):
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
 
 
-def test_dropped_history_is_told(start_daemon):
+def test_leases_that_the_store_has_dropped_are_counted(start_daemon):
     daemon = start_daemon(config="[store]\nended_per_user = 16\n")
     api = daemon.api()
     ask = {"vram_bytes": GIB, "owner": {"connection": True}, "consumer": "many", "wait_seconds": 60}
     for _ in range(40):
         assert api.post(f"/v1/leases/{api.post('/v1/leases', ask)['id']}/release", {}).status == 200
     wait_until(lambda: len(daemon.get("/v1/leases?all=true&limit=1000")["leases"]) <= 18, "the oldest are gone")
+    assert rows(daemon, "consumer")[0]["many"]["leases"] == 40
+    daemon.restart()
+    assert rows(daemon, "consumer")[0]["many"]["leases"] == 40
+
+
+def test_dropped_history_is_told(start_daemon):
+    daemon = start_daemon(config="[limits]\nevents = 16\n[meter]\nenabled = false\n")
+    api = daemon.api()
+    ask = {"vram_bytes": GIB, "ttl_seconds": 600, "consumer": "many"}
+    kept = api.post("/v1/leases", ask)
+    for _ in range(40):
+        assert api.post(f"/v1/leases/{api.post('/v1/leases', ask)['id']}/release", {}).status == 200
+    (daemon.dir / "sublet.toml").write_text("[limits]\nevents = 16\n")  # the meter begins with a part of the events
 
     def check():
-        report = daemon.json("report")
-        kept = [at(lease["ended_at"]) for lease in daemon.get("/v1/leases?all=true&limit=1000")["leases"]]
-        assert at(report["from"]) < at(report["complete_since"]) <= min(kept) and report["total"]["leases"] == len(kept)
+        report = daemon.json("report", "--by", "consumer")
+        assert at(report["from"]) < at(report["complete_since"]) <= at(report["to"])
+        gap = next(gap for gap in report["gaps"] if gap["what"] == "leased")
+        assert gap["from"].startswith("1970") and gap["to"] == report["complete_since"]
+        row, = report["rows"]
+        assert row["leases"] < 41 and row["active"] == 1, "a lease that lives is counted from the gap's end on"
         said = daemon.cli("report", check=0).stderr
-        assert "ago or earlier are not counted" in said and "store.ended_per_user" in said
+        assert "ago or earlier are not counted: the events of this time are no longer stored" in said
+        return row["held_mib_seconds"]
 
-    check()
     daemon.restart()
-    check()
+    first = check()
+    daemon.restart()
+    wait_until(lambda: check() > first, "it is counted on")
+    assert daemon.api().post(f"/v1/leases/{kept['id']}/release", {}).status == 200
 
 
 def test_an_empty_report_is_told(daemon):

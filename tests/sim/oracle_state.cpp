@@ -38,7 +38,7 @@ void Oracle::after_step(bool overdue) {
   check_durable();
 }
 
-// The core's own sums and indices are checked here. The oracle adds what only the store and the meter know.
+// The core's own sums and indices are checked here. The oracle adds what only the store and the counters know.
 void Oracle::check_state(const core::State& state, Time now) {
   for (const std::string& violation : core::testing::validate(state, config_.rules, now))
     verdict_.expect(false, "invalid-state", [&] { return violation; });
@@ -51,8 +51,8 @@ void Oracle::check_state(const core::State& state, Time now) {
                         kept->second.vram == lease.vram && kept->second.parking == lease.parking,
                     "not-stored", [&, &id = id] { return to_string(id) + " is not as it was stored"; });
   }
-  const int counted = engine_->meter().live(1000) + engine_->meter().live(1001);
-  verdict_.expect(counted == live, "meter", [&] { return fmt::format("{} leases count, {} live", counted, live); });
+  const int counted = engine_->counters().live(1000) + engine_->counters().live(1001);
+  verdict_.expect(counted == live, "counters", [&] { return fmt::format("{} leases count, {} live", counted, live); });
 }
 
 // The engine goes by the reading of this step, unless the machine slept meanwhile.

@@ -21,6 +21,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "idle_bench.py": (["1"], "ratio to raw"),
     "prediction_bench": (["300"], "raw"),
     "python_bench.py": (["50", "200"], "ratio to raw"),
+    "report_bench": (["0.1"], "ratio to raw"),
     "restart_bench.py": (["2100"], "ratio to raw"),  # more than one user may have
     "sessions_bench.py": (["10", "20", "5"], "ratio to raw"),
     "shim_bench.py": (["20"], "ratio to raw"),

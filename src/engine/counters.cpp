@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/meter.h"
+#include "engine/counters.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 }  // namespace
 
-void Meter::reset(const core::State& state, Time now) {
+void Counters::reset(const core::State& state, Time now) {
   for (const auto& [id, entry] : live_) charge(entry, now, used_);
   live_.clear();
   of_user_.clear();
@@ -19,7 +19,7 @@ void Meter::reset(const core::State& state, Time now) {
   }
 }
 
-void Meter::enter(const core::Lease& lease, Time now) {
+void Counters::enter(const core::Lease& lease, Time now) {
   live_[lease.id] = {.uid = lease.uid,
                      .who = {lease.user, lease.tenant},
                      .reserved = lease.reserved(),
@@ -31,11 +31,11 @@ void Meter::enter(const core::Lease& lease, Time now) {
   ++of_user_[lease.uid];
 }
 
-void Meter::leave(std::uint32_t uid) {
+void Counters::leave(std::uint32_t uid) {
   if (--of_user_[uid] == 0) of_user_.erase(uid);
 }
 
-void Meter::observe(const core::Plan& plan, Time now) {
+void Counters::observe(const core::Plan& plan, Time now) {
   for (const core::Lease& lease : plan.changed) {
     const auto found = live_.find(lease.id);
     if (found == live_.end()) {
@@ -63,7 +63,7 @@ void Meter::observe(const core::Plan& plan, Time now) {
 }
 
 // A larger size that is granted at once also counts as a wait, of length zero, like a first grant.
-void Meter::follow_waits(Entry& entry, const core::Lease& lease) {
+void Counters::follow_waits(Entry& entry, const core::Lease& lease) {
   if (lease.granted_at && !entry.granted) {
     entry.granted = true;
     count_wait(lease.tenant, *lease.granted_at - lease.created_at);
@@ -74,7 +74,7 @@ void Meter::follow_waits(Entry& entry, const core::Lease& lease) {
   entry.asked_more = lease.resize ? std::optional(lease.resize->queued_at) : std::nullopt;
 }
 
-void Meter::count_wait(const std::string& tenant, Duration waited) {
+void Counters::count_wait(const std::string& tenant, Duration waited) {
   const double time = std::max(0.0, seconds(waited));
   const auto* bound = std::lower_bound(wait_bounds.begin(), wait_bounds.end(), time);
   ++waits_[static_cast<std::size_t>(bound - wait_bounds.begin())];
@@ -86,7 +86,7 @@ void Meter::count_wait(const std::string& tenant, Duration waited) {
 }
 
 // A lease that is paused and resuming in the same plan was paused all the same: its reasons tell.
-void Meter::follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan) {
+void Counters::follow_pause(Entry& entry, const core::Lease& lease, const core::Plan& plan) {
   const bool pausing = lease.state == core::LeaseState::pausing;
   if (entry.pausing && (!pausing || lease.parking->method != *entry.pausing)) {
     const bool paused = std::any_of(plan.reasons.begin(), plan.reasons.end(), [&](const core::Reason& reason) {
@@ -98,29 +98,29 @@ void Meter::follow_pause(Entry& entry, const core::Lease& lease, const core::Pla
   entry.pausing = pausing ? std::optional(lease.parking->method) : std::nullopt;
 }
 
-std::uint64_t Meter::pauses(Pause what) const {
+std::uint64_t Counters::pauses(Pause what) const {
   const auto found = pauses_.find(what);
   return found == pauses_.end() ? 0 : found->second;
 }
 
-std::uint64_t Meter::times_over(const std::string& device) const {
+std::uint64_t Counters::times_over(const std::string& device) const {
   const auto found = went_over_.find(device);
   return found == went_over_.end() ? 0 : found->second;
 }
 
-int Meter::live(std::uint32_t uid) const {
+int Counters::live(std::uint32_t uid) const {
   const auto found = of_user_.find(uid);
   return found == of_user_.end() ? 0 : found->second;
 }
 
-void Meter::charge(const Entry& entry, Time until, std::map<Who, double>& totals) const {
+void Counters::charge(const Entry& entry, Time until, std::map<Who, double>& totals) const {
   if (entry.reserved <= Bytes{} || until <= entry.since) return;
   const bool known = totals.contains(entry.who) || totals.size() < who_limit;
   totals[known ? entry.who : Who{"other", "other"}] +=
       static_cast<double>(entry.reserved.count) * seconds(until - entry.since);
 }
 
-std::map<Meter::Who, double> Meter::byte_seconds(Time now) const {
+std::map<Counters::Who, double> Counters::byte_seconds(Time now) const {
   std::map<Who, double> totals = used_;
   for (const auto& [id, entry] : live_) charge(entry, now, totals);
   return totals;

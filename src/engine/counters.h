@@ -15,7 +15,7 @@
 
 namespace sublet::engine {
 
-class Meter {
+class Counters {
  public:
   using Who = std::pair<std::string, std::string>;  // user, tenant
   // Waits that ended in a grant, of a first or a larger size.
