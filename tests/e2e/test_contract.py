@@ -22,7 +22,6 @@ BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
 # Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue, draining.
 LATER = {"Priority", "Share", "Draining"}
-# Codes that need a test of their own.
 CODES_ELSEWHERE = {"Disconnected": "test_sessions.py", "Overcommit": "test_sessions.py", "HostMemory": "test_pause.py",
                    "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
                    "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py"}
