@@ -57,7 +57,7 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
     what = paint(fmt::format("stack {} {}", text_at(body, "stack"), text_at(body, "state")), Paint::bold, look);
     text = text_at(body, "text");
   } else if (event.type == "session") {
-    what = paint(fmt::format("{} {}", text_at(body, "id"), text_at(body, "state")), Paint::bold, look);
+    what = paint(fmt::format("{} {}", text_at(body, "session"), text_at(body, "state")), Paint::bold, look);
     text = text_at(body, "why");
   } else if (event.type == "verdict") {
     what = paint(fmt::format("verdict {} {}", number_at(body, "verdict").value_or(0), text_at(body, "stage")),

@@ -122,8 +122,8 @@ std::string render_session(const json& session, const Look& look) {
   };
   const std::string tenant = text_at(session, "tenant"), user = text_at(session, "user");
   line("user", tenant == user ? user : fmt::format("{} (tenant {})", user, tenant));
-  line("lease", text_at(session, "lease") +
-                    (text_at(session, "lease").empty() ? "" : fmt::format(" ({})", text_at(session, "lease_state"))));
+  const std::string lease_state = text_at(session, "lease_state");
+  line("lease", text_at(session, "lease") + (lease_state.empty() ? "" : fmt::format(" ({})", lease_state)));
   const bool grows = number_at(session, "vram_bytes") != number_at(session, "wanted_vram_bytes");
   line("size", size_at_most(session, "vram_bytes") +
                    (grows ? fmt::format(", wants {}", size_at_most(session, "wanted_vram_bytes")) : ""));

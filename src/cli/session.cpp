@@ -70,7 +70,14 @@ class SessionWait {
 
 // Each line once.
 void SessionWait::tell(const json& session) {
-  const std::string line = session_phrase(session, look_for(common_));
+  Look look = look_for(common_);
+  std::string line = session_phrase(session, look);
+  if (const std::string lease = text_at(session, "lease"); text_at(session, "state") == "queued" && !lease.empty()) {
+    client::Client another(client_.endpoint());
+    learn_devices(ask_also(another, "/v1/devices"), look);
+    const json now = ask_also(another, "/v1/leases/" + client::encode(lease));
+    if (member(now, "queue").is_object()) line += ": " + queue_phrase(now, look);
+  }
   if (!common_.json && line != std::exchange(told_, line)) say(common_, "sublet: " + line);
 }
 
@@ -172,7 +179,9 @@ int open_session(const Common& common, SessionFlags flags) {
   if (!status) return fail(common, status.error());
   const auto body = session_body(common, flags, *client, *status);
   if (!body) return fail(common, in_flags(body.error(), "session open"));
-  const auto opened = client->post("/v1/sessions", *body);
+  // Not repeated for ever: sessions may be switched off.
+  const auto opened =
+      client->call({"POST", "/v1/sessions", client::to_text(*body), client::new_idempotency_key(), {}}, 60s);
   if (!opened) return fail(common, opened.error());
   auto session = client::parse(*opened);
   if (!session) return fail(common, session.error());
@@ -235,14 +244,16 @@ void declare_session_open(Command verb, SessionFlags& flags) {
   add_request_flags(verb, flags.lease);
   verb.flag("--exclusive", flags.exclusive, "Take whole devices");
   verb.ttl("--ttl", flags.lease.ttl,
-           "Time to live: without activity for this time the session ends (default: sessions.ttl)");
+           "Time to live (default: sessions.ttl). Activity renews it; without activity the session ends");
+  verb.size("--memory", flags.lease.memory, "Ceiling on each device: a program that uses more is ended");
+  verb.size("--soft", flags.lease.soft, "Soft limit on each device: above it a program is reported");
   verb.option("--checkpoint-cmd", flags.checkpoint_command,
               "Line for sh -c that saves the program's work, and prints where as its last line")
       .type("COMMAND")
       .not_empty("the line is empty");
-  verb.duration("--checkpoint-every", flags.checkpoint_every, "Run the checkpoint command this often");
-  verb.duration("--checkpoint-timeout", flags.checkpoint_timeout,
-                "Time that the checkpoint command has (default: sessions.checkpoint_timeout)");
+  verb.ttl("--checkpoint-every", flags.checkpoint_every, "Run the checkpoint command this often");
+  verb.ttl("--checkpoint-timeout", flags.checkpoint_timeout,
+           "Time that the checkpoint command has (default: sessions.checkpoint_timeout)");
   verb.repeated("--env", flags.env, "A variable of the program, repeatable; NAME alone takes your value")
       .type("NAME[=VALUE]");
   verb.option("--env-file", flags.env_file, "A file with a variable NAME=VALUE on each line")

@@ -28,7 +28,7 @@ std::string subject(const Event& event) {
   if (event.type == "warning") return fmt::format("warning {} {}", word(data, "code"), word(data, "state"));
   if (event.type == "daemon") return fmt::format("subletd {}", word(data, "state"));
   if (event.type == "gap") return fmt::format("{} events were lost", data.value("missed", 0));
-  if (event.type == "session") return fmt::format("{} {}", word(data, "id"), word(data, "state"));
+  if (event.type == "session") return fmt::format("{} {}", word(data, "session"), word(data, "state"));
   if (event.type == "stack") return fmt::format("stack {} {}", word(data, "stack"), word(data, "state"));
   if (event.type == "verdict") return fmt::format("verdict {} {}", data.value("verdict", 0), word(data, "stage"));
   return event.type;

@@ -8,6 +8,7 @@
 #include "http/render.h"
 #include "http/resources.h"
 #include "idle/idle.h"
+#include "sessions/sessions.h"
 
 #include <fmt/format.h>
 
@@ -213,10 +214,23 @@ Reply post_resize(Call& call) {
   });
 }
 
+namespace {
+
+// The lease of a session's program ends with the session: after a release the program would run on without a lease.
+Status check_no_session(const sessions::Sessions* sessions, const Lease& lease) {
+  const bool has_program = !lease.ended() && lease.owner.kind == core::OwnerKind::process;
+  const sessions::Session* session = sessions == nullptr || !has_program ? nullptr : sessions->find(lease.id);
+  if (session == nullptr || !session->has_command()) return {};
+  return Error{Code::InUse, fmt::format("{} belongs to {}", to_string(lease.id), session->id()),
+               fmt::format("close the session: sublet session close {}", session->id())};
+}
+
+}  // namespace
+
 Reply post_release(Call& call) {
   return act(call,
-             [guard = call.capabilities.guard](Body& body, const Lease& lease, const Request& request,
-                                               engine::Engine& engine) -> Result<core::Fact> {
+             [guard = call.capabilities.guard, sessions = call.capabilities.sessions](
+                 Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
                const auto generation = take_generation(body);
                const bool force = body.boolean("force").value_or(false);
                const bool stop = body.boolean("stop").value_or(false);
@@ -242,6 +256,7 @@ Reply post_release(Call& call) {
                  const int status = signal ? 128 + static_cast<int>(*signal) : static_cast<int>(*exit_status);
                  return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value(), forwarded});
                }
+               if (auto may = stop ? Status() : check_no_session(sessions, lease); !may) return may.error();
                if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
                    !engine.programs().can_signal(lease.id)) {
                  const std::string why = engine.programs().why_not_signalled(lease.id);

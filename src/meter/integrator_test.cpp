@@ -322,7 +322,7 @@ TEST(ParseEvent, LeasesAndSessions) {
   EXPECT_EQ(lease->parked_bytes, 5);
   EXPECT_EQ(lease->preemptor, LeaseId{9});
   const auto session = parse_event(
-      "session", R"({"type":"session","at":"2025-11-24T16:00:00.000Z","id":"session-1","lease":"lease-7"})");
+      "session", R"({"type":"session","at":"2025-11-24T16:00:00.000Z","session":"session-1","lease":"lease-7"})");
   ASSERT_TRUE(std::holds_alternative<SessionFact>(session));
   for (const char* bad : {"", "{}", "[]", "null", R"({"at":"x"})", R"({"at":"2025-11-24T16:00:00.123Z","lease":7})"})
     EXPECT_TRUE(std::holds_alternative<std::monostate>(parse_event("lease", bad))) << bad;

@@ -67,7 +67,7 @@ std::variant<std::monostate, LeaseFact, SessionFact> parse_event(std::string_vie
     if (type == "lease") return read_lease(event, *at);
     const auto lease = parse_lease_id(text_of(event, "lease"));
     if (!lease) return {};
-    return SessionFact{*at, *lease, text_of(event, "id")};
+    return SessionFact{*at, *lease, text_of(event, "session")};
   } catch (const json::exception&) {
     return {};
   }

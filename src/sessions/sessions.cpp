@@ -118,7 +118,7 @@ void Sessions::changed(Entry& entry) {
   entry.told = {session.progress.state, session.progress.why};
   const json data{{"type", "session"},
                   {"at", format_rfc3339(engine_.now())},
-                  {"id", session.id()},
+                  {"session", session.id()},
                   {"user", session.user},
                   {"state", to_string(session.progress.state)},
                   {"why", session.progress.why},

@@ -112,6 +112,15 @@ def test_a_command_runs_under_the_session_and_ends_with_it(daemon):
     gone(daemon, now["pid"])
 
 
+def test_the_lease_of_its_program_is_not_released_alone(daemon):
+    opened = open_session(daemon, WORK)
+    now = reaches(daemon, opened["id"], "active")
+    refused = post(daemon, f"/v1/leases/{now['lease']}/release", {}, status=(409,))
+    assert refused["code"] == "InUse" and f"session close {opened['id']}" in refused["hint"]
+    assert post(daemon, f"/v1/leases/{now['lease']}/release", {"stop": True}).status == 200
+    reaches(daemon, opened["id"], "closed")
+
+
 @pytest.mark.parametrize("arguments, reason, status, code", [
     (["sh", "-c", "exit 3"], "exited", 3, "Disconnected"),
     (["no-such-program"], "failed", 127, "Disconnected"),
