@@ -210,12 +210,10 @@ Status Sessions::close(const Session& session, bool park, std::uint32_t by) {
   if (progress.state == State::closed) return {};
   const Time now = engine_.now();
   if (progress.state == State::parked) {
-    if (!park) {
-      progress.kept_until = now;
-      progress.on_request = true;
-      progress.ended_by = by;
-      changed(entry);
-    }
+    if (park) return {};
+    progress.on_request = true;
+    progress.ended_by = by;
+    unpark(entry);
     return {};
   }
   if (progress.state == State::ending) {

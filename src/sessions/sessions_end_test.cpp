@@ -162,9 +162,21 @@ TEST_F(SessionsTest, ACloseWithoutParkingEndsAProgramThatIsBeingParked) {
   cooperates(number);
   ASSERT_TRUE(close(number));
   ASSERT_TRUE(close(number, false));
-  parks(number);
+  decide(core::Parked{.lease = at(number).progress.lease, .done = true});
+  pass(6s, 1s);
+  EXPECT_EQ(lease(number).state, core::LeaseState::resuming) << "its program runs again for its end";
   EXPECT_EQ(state(number), State::ending);
   EXPECT_EQ(at(number).progress.step, Step::releasing);
+}
+
+TEST_F(SessionsTest, ACloseWithoutParkingEndsAParkedProgramAtOnce) {
+  const std::uint64_t number = open(1000s, GiB);
+  cooperates(number);
+  ASSERT_TRUE(close(number));
+  parks(number);
+  ASSERT_EQ(state(number), State::parked);
+  ASSERT_TRUE(sessions_->close(at(number), false, 1000));
+  EXPECT_EQ(state(number), State::ending) << "the answer says so already";
 }
 
 TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {

@@ -149,7 +149,7 @@ class SessionsTest : public testing::Test {
   // A lease that no session has.
   LeaseId plain_lease(Bytes vram) {
     core::Submit submit = submit_of(fresh(), vram);
-    submit.lease.tag = "plain";
+    submit.lease.tag = "plain-" + std::to_string(++plain_leases_);
     LeaseId id;
     EXPECT_TRUE(engine_->request(submit, {}, [&](const core::Lease& lease) {
       id = lease.id;
@@ -212,6 +212,7 @@ class SessionsTest : public testing::Test {
   store::MemoryStore store_;
   KeptOrders keepers_;
   Options options_;
+  int plain_leases_ = 0;
   core::Rules rules_;
   std::vector<Bytes> sizes_;  // of the cards; empty: one of 24 GiB
   Activity activity_{Activity::State::idle, {}};
