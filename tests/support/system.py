@@ -62,7 +62,7 @@ class System:
         for place in ("run/sublet", "var/sublet"):
             os.chown(self.home / place, DAEMON, DAEMON)
         members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long times, as on a busy machine
-        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members},dave\n"
+        (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members},dave,games,man,mail\n"
                                          f"sublet-admin:x:{ADMINS}:{members}\nsublet-logs:x:{LOGS}:daemon\n")
         accounts = pathlib.Path("/etc/passwd").read_text()
         (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n"
