@@ -220,7 +220,7 @@ TEST_F(Roles, ReportsAreCheckedAndTold) {
     request.peer = on_socket(owner_uid, Role::user);
     const auto at = query.find('=');
     if (at != std::string::npos) request.query = {{query.substr(0, at), query.substr(at + 1)}};
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_, &meter_});
+    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_, &meter_});
     if (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -242,7 +242,8 @@ TEST_F(Roles, ReportsAreCheckedAndTold) {
   Request request;
   request.path = "/v1/report";
   request.peer = on_socket(owner_uid, Role::user);
-  const Response off = std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &outlets_}));
+  const Response off =
+      std::get<Response>(dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_}));
   EXPECT_EQ(off.status, 503);
   EXPECT_EQ(off.body.at("detail"), "the meter is switched off");
 }

@@ -144,7 +144,7 @@ TEST_F(SessionsTest, AProgramThatIsWantedAgainIsNotEnded) {
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.what);
-    const std::uint64_t number = open(100s, GiB);
+    const std::uint64_t number = open(100s, 256 * MiB);
     cooperates(number);
     if (one.expires) pass(96s, 1s);
     else ASSERT_TRUE(close(number));
@@ -158,7 +158,7 @@ TEST_F(SessionsTest, AProgramThatIsWantedAgainIsNotEnded) {
 }
 
 TEST_F(SessionsTest, ACloseWithoutParkingEndsAProgramThatIsBeingParked) {
-  const std::uint64_t number = open(1000s, GiB);
+  const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
   ASSERT_TRUE(close(number));
   ASSERT_TRUE(close(number, false));
@@ -170,7 +170,7 @@ TEST_F(SessionsTest, ACloseWithoutParkingEndsAProgramThatIsBeingParked) {
 }
 
 TEST_F(SessionsTest, ACloseWithoutParkingEndsAParkedProgramAtOnce) {
-  const std::uint64_t number = open(1000s, GiB);
+  const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
   ASSERT_TRUE(close(number));
   parks(number);
@@ -180,7 +180,7 @@ TEST_F(SessionsTest, ACloseWithoutParkingEndsAParkedProgramAtOnce) {
 }
 
 TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {
-  const std::uint64_t number = open(1000s, GiB);
+  const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
   decide(core::Pause{at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->host_memory(nullptr)});
   parks(number);
@@ -190,7 +190,7 @@ TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {
 }
 
 TEST_F(SessionsTest, AProgramThatCanNeverRunAgainEndsTheSession) {
-  const std::uint64_t number = open(1000s, GiB);
+  const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
   decide(core::Pause{at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->host_memory(nullptr)});
   parks(number);
@@ -205,7 +205,7 @@ TEST_F(SessionsTest, AProgramThatCanNeverRunAgainEndsTheSession) {
 }
 
 TEST_F(SessionsTest, AGapExtendsTheTimeOfAParkedProgramByItsLength) {
-  const std::uint64_t number = open(1000s, GiB);
+  const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
   ASSERT_TRUE(close(number));
   parks(number);

@@ -211,13 +211,14 @@ TEST_F(CapTest, ARefusalForNowEndsNothing) {
   open(1000s, 20 * GiB);
   pass(200s);
   EXPECT_EQ(state(number), State::active);
-  rules_.ledger_limit = 32 * GiB;
 }
 
 TEST_F(CapTest, AProgramWithAPauseMethodIsPaused) {
-  const std::uint64_t number = open(1000s, 20 * GiB);
+  sizes_ = {GiB};
+  restart();
+  const std::uint64_t number = open(1000s, 768 * MiB);
   cooperates(number);
-  open(1000s, 20 * GiB);
+  plain_lease(768 * MiB, core::Tier::batch);  // the limit holds against any waiter
   pass(100s);
   EXPECT_EQ(state(number), State::paused);
   EXPECT_NE(at(number).progress.why.find("preempted for lease-2"), std::string::npos) << at(number).progress.why;

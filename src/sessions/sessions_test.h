@@ -72,6 +72,8 @@ class SessionsTest : public testing::Test {
   SessionsTest() {
     options_.host = "unix:///run/sublet.sock";
     options_.log_dir = "/nonexistent/logs";
+    rules_.ledger_reserve = {};  // the tests' machine may be short of memory
+    rules_.ledger_max_pressure = 1;
     options_.activity = [this](LeaseId) { return activity_; };
     start();
   }
@@ -147,8 +149,9 @@ class SessionsTest : public testing::Test {
     return number;
   }
   // A lease that no session has.
-  LeaseId plain_lease(Bytes vram) {
+  LeaseId plain_lease(Bytes vram, core::Tier tier = core::Tier::standard) {
     core::Submit submit = submit_of(fresh(), vram);
+    submit.lease.tier = tier;
     submit.lease.tag = "plain-" + std::to_string(++plain_leases_);
     LeaseId id;
     EXPECT_TRUE(engine_->request(submit, {}, [&](const core::Lease& lease) {

@@ -2,12 +2,13 @@
 """Members of the group sublet-admin, with the daemon and the actor of the system. The daemon knows members by the
 socket's credentials, the actor by the accounts of the machine.
 """
+import json
 import signal
 
 import pytest
 
 from tests.support.sublet import living, wait_until
-from tests.support.system import ADMINS, CAROL, GROUP, System
+from tests.support.system import ADMINS, CAROL, DAVE, GROUP, System
 from tests.support.tcp import TcpApi, free_port
 
 ANA, BEN, MALLORY = 54331, 54332, 54391  # an id without an account
@@ -76,3 +77,12 @@ def test_an_admin_token_ends_any_program(system):
     assert system.lease("hers")["state"] == "active"
     assert TcpApi(port, token).post(stop, {"stop": True}).status == 200
     assert program.wait(60) == 128 + signal.SIGTERM
+
+
+def test_no_admin_takes_the_lease_of_another_users_session(system):
+    opened = json.loads(system.cli(DAVE, "session", "open", "--json", "--vram", "1GiB", check=0).stdout)["id"]
+    system.cli(CAROL, "session", "close", opened, groups=ADMIN, check=0)
+    refused = system.cli(CAROL, "session", "resume", opened, groups=ADMIN)
+    assert refused.returncode == 77 and "only its user" in refused.stderr, refused.stderr
+    again = json.loads(system.cli(DAVE, "session", "resume", opened, "--json", check=0).stdout)
+    assert (again["state"], again["uid"]) == ("active", DAVE)
