@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.parking import until
 from tests.support.retrying import Hook
+from tests.support.sessions import WORK, act, fills, open_session, reaches, start_sessions
 from tests.support.sublet import GIB, MIB, wait_until
 
 
@@ -200,3 +201,14 @@ def test_dropped_history_is_told(start_daemon):
 
 def test_an_empty_report_is_told(daemon):
     assert "no lease in this period" in daemon.cli("report", check=0).stderr
+
+
+def test_a_session_has_a_row_of_its_own(start_daemon):
+    daemon = start_sessions(start_daemon)
+    opened = open_session(daemon, WORK)
+    fills(daemon, opened["id"])
+    act(daemon, opened["id"], "close", park=False)
+    reaches(daemon, opened["id"], "closed")
+    found, _ = rows(daemon, "session")
+    assert found[opened["id"]]["leases"] == 1 and found[opened["id"]]["ended"] == {"released": 1}
+    assert found[opened["id"]]["held_mib_seconds"] > 0
