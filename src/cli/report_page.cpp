@@ -127,7 +127,9 @@ std::string or_unknown(const json& row, std::string_view key, const std::functio
 
 std::vector<Field> row_fields() {
   const auto number = [](const char* key) {
-    return [key](const json& row) { return fmt::format("{}", number_at(row, key).value_or(0)); };
+    return [key](const json& row) {
+      return or_unknown(row, key, [&] { return fmt::format("{}", number_at(row, key).value_or(0)); });
+    };
   };
   const auto hours = [](const char* key) {
     return [key](const json& row) { return or_unknown(row, key, [&] { return gib_hours(row, key); }); };
@@ -136,7 +138,9 @@ std::vector<Field> row_fields() {
     return [key](const json& row) { return or_unknown(row, key, [&] { return spoken(real_at(row, key)); }); };
   };
   const auto wait = [](const char* key) {
-    return [key](const json& row) { return spoken(real_at(member(row, "wait"), key) / 1000); };
+    return [key](const json& row) {
+      return or_unknown(row, "wait", [&] { return spoken(real_at(member(row, "wait"), key) / 1000); });
+    };
   };
   return {{"Name", [](const json& row) { return cleaned(row, "name"); }},
           {"Leases", number("leases")},

@@ -5,6 +5,23 @@
 
 namespace sublet::meter {
 
+namespace {
+
+constexpr std::size_t most_accounts = 200;
+
+}  // namespace
+
+// Each hold and wait ends under the name under which it began.
+Account Blame::alias(const Account& account, int uses) {
+  const auto [found, is_new] = aliases_.try_emplace(account);
+  Alias& alias = found->second;
+  if (is_new) alias.as = aliases_.size() > most_accounts ? Account{account.user, account.tenant, "(many)"} : account;
+  Account as = alias.as;
+  alias.uses += uses;
+  if (alias.uses <= 0) aliases_.erase(found);
+  return as;
+}
+
 void Blame::advance(Ms at) {
   const auto passed = static_cast<double>(std::max<Ms>(at - now_, 0));
   now_ = std::max(now_, at);
@@ -15,7 +32,7 @@ void Blame::advance(Ms at) {
 void Blame::hold(const Account& account, std::int64_t bytes, Ms at) {
   if (bytes == 0) return;
   advance(at);
-  Holder& holder = holders_[account];
+  Holder& holder = holders_[alias(account, bytes > 0 ? 1 : -1)];
   holder.share = share_of(holder);
   holder.until = rate_;
   holder.bytes += bytes;
@@ -35,7 +52,7 @@ void Blame::charge(Waiter& waiter) {
 void Blame::wait(const Account& account, int leases, Ms at) {
   if (leases == 0) return;
   advance(at);
-  Waiter& waiter = waiters_[account];
+  Waiter& waiter = waiters_[alias(account, leases)];
   charge(waiter);
   waiter.leases += leases;
 }

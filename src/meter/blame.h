@@ -18,7 +18,11 @@ class Blame {
   void wait(const Account& account, int leases, Ms at);
 
   using Pairs = std::map<std::pair<Account, Account>, double>;
+  // The time until `at` is nobody's.
+  void skip(Ms at) { now_ = std::max(now_, at); }
+
   // Returns the milliseconds by waiter and holder since the last call. While nobody holds memory, the holder is empty.
+  // If there are many accounts, further ones are told apart by user and tenant only, as consumer "(many)".
   Pairs take(Ms at);
 
  private:
@@ -37,6 +41,13 @@ class Blame {
     std::map<Account, Charged> by_holder{};
   };
 
+  // The account under which one is counted, and how many holds and waits it has.
+  struct Alias {
+    Account as{};
+    int uses = 0;
+  };
+
+  Account alias(const Account& account, int uses);
   void advance(Ms at);
   double share_of(const Holder& holder) const {
     return holder.share + static_cast<double>(holder.bytes) * (rate_ - holder.until);
@@ -47,6 +58,7 @@ class Blame {
   std::int64_t bytes_ = 0;  // of all holders
   double rate_ = 0;         // R, in ms per byte
   double unheld_ = 0;       // ms in which nobody held memory
+  std::map<Account, Alias> aliases_;
   std::map<Account, Holder> holders_;
   std::map<Account, Waiter> waiters_;
 };

@@ -63,8 +63,9 @@ struct LeaseRow {
   std::string end_reason{};
   core::LeaseState state = core::LeaseState::queued;
   std::int64_t wanted = 0;  // bytes on each device that it asked for
-  std::int64_t leased = 0;  // bytes × ms until now
-  std::int64_t paused = 0;  // bytes × ms until now
+  double leased = 0;        // bytes × ms until now; a number of years is no integer
+  double paused = 0;        // bytes × ms until now
+  std::int64_t held = 0;    // devices × ms until now in which it reserved its size
   std::int64_t peak = 0;    // most bytes used on one device
   bool operator==(const LeaseRow&) const = default;
 };

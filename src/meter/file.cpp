@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter/file.h"
 
+#include "base/log.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -16,9 +17,11 @@ using store::Statement;
 namespace {
 
 constexpr std::int64_t application_id = 0x53424d54;  // "SBMT" in the file's header
+constexpr double mib = 1048576;
 constexpr std::int64_t schema_version = 1;
 
-// Slots are numbers of minutes, hours or days since 1970, other times are milliseconds. Amounts are those of deltas.h.
+// A lease's `leased` and `paused` are MiB × ms. Slots are numbers of minutes, hours or days since 1970, other times are
+// milliseconds. Amounts are those of deltas.h.
 constexpr const char* schema = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE accounts (id INTEGER PRIMARY KEY, user TEXT NOT NULL, tenant TEXT NOT NULL, consumer TEXT NOT NULL,
@@ -26,7 +29,7 @@ CREATE TABLE accounts (id INTEGER PRIMARY KEY, user TEXT NOT NULL, tenant TEXT N
 CREATE TABLE devices (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE);
 CREATE TABLE leases (lease INTEGER PRIMARY KEY, account INTEGER NOT NULL, created INTEGER NOT NULL, granted INTEGER,
   ended INTEGER, reason TEXT NOT NULL, state TEXT NOT NULL, wanted INTEGER NOT NULL, leased INTEGER NOT NULL,
-  paused INTEGER NOT NULL, peak INTEGER NOT NULL);
+  paused INTEGER NOT NULL, peak INTEGER NOT NULL, held INTEGER NOT NULL);
 CREATE INDEX leases_by_end ON leases (ended);
 CREATE TABLE minutes (slot INTEGER, lease INTEGER, device INTEGER, leased INTEGER NOT NULL, paused INTEGER NOT NULL,
   used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
@@ -166,7 +169,7 @@ File::File(std::unique_ptr<Database> database)
       find_device_(*database_, "SELECT id FROM devices WHERE uuid = ?"),
       add_device_(*database_, "INSERT INTO devices (uuid) VALUES (?) RETURNING id"),
       lease_account_(*database_, "SELECT account FROM leases WHERE lease = ?"),
-      put_lease_(*database_, "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+      put_lease_(*database_, "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       put_minute_(*database_, adding("minutes", "slot lease device", cell_sums, "peak")),
       put_hour_(*database_, adding("hours", "slot account device", cell_sums, "peak")),
       put_day_(*database_, adding("days", "slot account device", cell_sums, "peak")),
@@ -193,6 +196,7 @@ Result<Mark> File::mark() {
     get_meta_.reset();
   }
   if (!event.empty()) mark.event = std::strtoull(event.c_str(), nullptr, 10);
+  life_ = mark.life;
   return mark;
 }
 
@@ -245,10 +249,32 @@ Status File::put(const Deltas& deltas, const Mark& mark) {
   for (const LeaseRow& row : deltas.leases)
     if (row.ended) lease_accounts_.erase(row.lease.number);
   if (auto done = database_->run("COMMIT"); !done) return done;
-  return database_->checkpoint(1000);
+  life_ = mark.life;
+  // The amounts are durable. A log that cannot be copied into the file now is copied later.
+  if (auto done = database_->checkpoint(1000); !done) log::warn("{}", done.error().detail);
+  return {};
+}
+
+// Another store begins with lease 1 again: the leases of the one before get other numbers.
+Status File::renumber() {
+  if (auto done = database_->run("CREATE TEMP TABLE step AS SELECT max(lease) - min(lease) + 1 AS size FROM leases");
+      !done)
+    return done;
+  for (const char* table : {"leases", "minutes", "waits"}) {
+    const std::string sql = fmt::format(
+        "UPDATE {} SET lease = lease - (SELECT size FROM step) WHERE "
+        "(SELECT size FROM step) IS NOT NULL",
+        table);
+    if (auto done = database_->run(sql.c_str()); !done) return done;
+  }
+  lease_accounts_.clear();
+  return database_->run("DROP TABLE step");
 }
 
 Status File::put_all(const Deltas& deltas, const Mark& mark) {
+  if (!life_.empty() && mark.life != life_) {
+    if (auto done = renumber(); !done) return done;
+  }
   for (const LeaseRow& row : deltas.leases)
     if (auto done = put_lease(row); !done) return done;
   if (auto done = put_cells(deltas); !done) return done;
@@ -269,7 +295,9 @@ Status File::put_lease(const LeaseRow& row) {
   if (!id) return id.error();
   lease_accounts_[row.lease.number] = *id;
   put_lease_ << static_cast<std::int64_t>(row.lease.number) << *id << row.created << row.granted << row.ended
-             << row.end_reason << core::to_string(row.state) << row.wanted << row.leased << row.paused << row.peak;
+             << row.end_reason << core::to_string(row.state) << row.wanted
+             << static_cast<std::int64_t>(row.leased / mib) << static_cast<std::int64_t>(row.paused / mib) << row.peak
+             << row.held;
   return put_lease_.run();
 }
 

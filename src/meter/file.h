@@ -43,6 +43,7 @@ class File {
   Result<std::int64_t> account(const Account& account);
   Result<std::int64_t> device(const std::string& uuid);
   Result<std::int64_t> account_of(std::uint64_t lease);
+  Status renumber();
   Status put_all(const Deltas& deltas, const Mark& mark);
   Status put_lease(const LeaseRow& row);
   Status put_cells(const Deltas& deltas);
@@ -57,6 +58,7 @@ class File {
   store::Statement put_lease_, put_minute_, put_hour_, put_day_, put_device_minute_, put_device_hour_;
   store::Statement put_waiting_, put_wait_, put_pair_minute_, put_pair_hour_, extend_gap_, put_gap_, put_meta_,
       get_meta_;
+  std::string life_;  // of the stored mark
   std::map<Account, std::int64_t> accounts_;
   std::map<std::string, std::int64_t> devices_;
   std::map<std::uint64_t, std::int64_t> lease_accounts_;  // of leases that live

@@ -86,7 +86,7 @@ TEST_F(MeterFile, TheMarkAndTheAmountsOutliveARestart) {
 TEST_F(MeterFile, DaysHoursAndMinutesMakeAnyPeriod) {
   Integrator meter(monday);
   meter.take(fact(1, monday, LeaseState::active, "ana"));
-  put(meter, monday + 4 * day);
+  for (int days = 1; days <= 4; ++days) put(meter, monday + days * day);
   for (const Ms from : {Ms{0}, 59 * minute, 60 * minute, 61 * minute, day, day + 90 * minute})
     for (const Ms length : {minute, 60 * minute, 61 * minute, day, 2 * day, 2 * day + 150 * minute})
       EXPECT_EQ(row(report(By::user, monday + from, monday + from + length), "ana")["held_mib_seconds"],
@@ -143,6 +143,22 @@ TEST_F(MeterFile, AnEmptyPeriodAndManyNames) {
   EXPECT_EQ(rows[50]["name"], "(rest)");
   EXPECT_EQ(rows[50]["others"], 1950);
   EXPECT_EQ(rows[50]["leases"], 1950);
+}
+
+TEST_F(MeterFile, AnotherStoreBeginsWithTheFirstLeaseAgain) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  meter.take(fact(1, monday + 60'000, LeaseState::ended, "ana"));
+  put(meter, monday + 60'000);
+  Integrator next(monday + 60'000);
+  next.take(fact(1, monday + 60'000, LeaseState::active, "ben", 2 * gib));
+  const Deltas deltas = next.flush(monday + 120'000);
+  const Status done = file_->put(deltas, {"another life", 1, next.write().dump()});
+  ASSERT_TRUE(done) << done.error().detail;
+  const json rows = report(By::user, monday, monday + 120'000);
+  EXPECT_EQ(row(rows, "ana")["held_mib_seconds"], 1024 * 60);
+  EXPECT_EQ(row(rows, "ben")["held_mib_seconds"], 2048 * 60);
+  EXPECT_EQ(row(rows, "ana")["leases"], 1);
 }
 
 TEST_F(MeterFile, OldMinutesGoAndHoursStay) {

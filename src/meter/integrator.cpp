@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t most_pairs = 200;  // of waiters and holders in a minute
 
+constexpr Ms long_break = 24 * hour;
+constexpr Ms longest_break = 60 * 24 * hour;
+
 Ms slot_of(Ms at) { return at - at % minute; }
 
 bool reserves_size(LeaseState state) {
@@ -53,18 +56,30 @@ void Integrator::pass(Ms at) {
   now_ = at;
 }
 
-// At the end of each minute, all leases are integrated, so that no interval spans two minutes.
+// At the end of each minute, all leases are integrated, so that no interval spans two minutes. After a break of more
+// than a day this is done for each hour, and its first minute gets the amounts. A longer break is a jump of the clock.
 void Integrator::advance(Ms at) {
-  for (Ms end = slot_of(now_) + minute; end <= at; end += minute) {
+  if (at - now_ > longest_break) skip(at);
+  const Ms step = at - now_ > long_break ? hour : minute;
+  for (Ms end = now_ - now_ % step + step; end <= at; end += step) {
     pass(end);
     settle_all(end);
   }
   pass(at);
 }
 
+// The time until `at` is not counted for anybody.
+void Integrator::skip(Ms at) {
+  settle_all(now_);
+  add_gap({now_, at, "leased", "the clock jumped, or the daemon did not run for long"});
+  for (auto& [id, live] : live_) live.since = at;
+  blame_.skip(at);
+  now_ = at;
+}
+
 void Integrator::settle_all(Ms at) {
   for (auto& [id, live] : live_) settle(live, at);
-  add_pairs(slot_of(at - 1), blame_.take(at));
+  add_pairs(slot_of(std::max<Ms>(at - 1, 0)), blame_.take(at));
 }
 
 // If there are very many pairs, only users and tenants are told apart.
@@ -80,7 +95,8 @@ void Integrator::settle_lease_devices(Live& live, Ms passed, Ms waited, Ms slot)
   for (const std::string& device : live.devices) {
     Cell& its = cell(live.row.lease, device, slot);
     its.leased += live.vram * passed;
-    live.row.leased += live.vram * passed;
+    live.row.leased += static_cast<double>(live.vram) * static_cast<double>(passed);
+    live.row.held += passed;
     const auto use = has_reading_ ? reading_.uses.find({device, live.row.lease.number}) : reading_.uses.end();
     if (!has_reading_ || use == reading_.uses.end()) continue;
     its.used += use->second.used * passed;
@@ -104,7 +120,8 @@ void Integrator::settle(Live& live, Ms at) {
   if (live.holds()) return settle_lease_devices(live, passed, waited, slot);
   if (is_parked(live.row.state)) {
     for (const std::string& device : live.devices) cell(live.row.lease, device, slot).paused += live.vram * passed;
-    live.row.paused += live.vram * static_cast<std::int64_t>(live.devices.size()) * passed;
+    live.row.paused +=
+        static_cast<double>(live.vram) * static_cast<double>(live.devices.size()) * static_cast<double>(passed);
     if (live.parked_bytes > 0) cell(live.row.lease, {}, slot).parked += live.parked_bytes * passed;
   } else if (live.row.state == LeaseState::queued) {
     cell(live.row.lease, {}, slot).waited_ms += passed;
@@ -238,6 +255,11 @@ void Integrator::forget_reading(Ms at) {
 void Integrator::lose_events(Ms from, Ms at, const std::string& why) {
   advance(std::max(from, now_));
   settle_all(now_);
+  for (auto& [id, live] : live_) {
+    live.row.ended = now_;  // as far as it is known; a lease that lives on is adopted later
+    live.row.end_reason = "unknown";
+    deltas_.leases.push_back(live.row);
+  }
   live_.clear();
   changed_.clear();
   leased_.clear();
@@ -271,6 +293,7 @@ json Integrator::write() const {
                       {"wanted", row.wanted},
                       {"leased", row.leased},
                       {"paused", row.paused},
+                      {"held", row.held},
                       {"peak", row.peak},
                       {"vram", live.vram},
                       {"devices", live.devices},
@@ -297,6 +320,7 @@ Result<Integrator> Integrator::read(const json& from) {
       one.at("wanted").get_to(row.wanted);
       one.at("leased").get_to(row.leased);
       one.at("paused").get_to(row.paused);
+      one.at("held").get_to(row.held);
       one.at("peak").get_to(row.peak);
       one.at("vram").get_to(live.vram);
       one.at("devices").get_to(live.devices);

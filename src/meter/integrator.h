@@ -57,6 +57,7 @@ class Integrator {
   };
 
   void advance(Ms at);
+  void skip(Ms at);
   void settle(Live& live, Ms at);
   void pass(Ms at);
   void settle_all(Ms at);

@@ -27,6 +27,7 @@ constexpr std::size_t page = 256;              // events of one step
 constexpr std::size_t much = 20'000;           // entries that are written before more events are read
 constexpr std::size_t most_pending = 400'000;  // entries that wait for a disk
 constexpr int prune_slice = 2000;              // rows
+constexpr std::size_t most_reports = 16;       // that wait or are being read
 
 Ms ms_of(Time time) { return time.ns / 1'000'000; }
 Ms ms_of(Duration time) { return time.count() / 1'000'000; }
@@ -77,9 +78,15 @@ void Meter::wake() {
   });
 }
 
+// An exception, such as one of too little memory, is told and costs a minute; the mark in the file stays where it was.
 asio::awaitable<void> Meter::run() {
   while (!stopped_) {
-    const bool more = co_await step();
+    bool more = false;
+    try {
+      more = co_await step();
+    } catch (const std::exception& wrong) {
+      log::error("the meter stands still: {}", wrong.what());
+    }
     if (!more) co_await asleep();
   }
 }
@@ -228,7 +235,9 @@ void Meter::written(Writer::Put put) {
     Deltas later = std::exchange(pending_, std::move(*tried));
     pending_.add(std::move(later));
     if (pending_.size() > most_pending) {
-      pending_ = {};
+      Deltas kept;
+      kept.leases = std::move(pending_.leases);  // else leases that have ended would live for ever in the reports
+      pending_ = std::move(kept);
       pending_.gaps.push_back({written_until_, mark_.at, "leased", "the disk was full for too long"});
     }
   }
@@ -246,11 +255,12 @@ void Meter::prune(Ms now) {
 }
 
 void Meter::note(std::string problem) {
-  if (problem == problem_) return;
-  if (problem.empty()) log::info("the meter writes again");
-  else log::warn("the meter cannot write: {}", problem);
-  if (problem_.empty()) problem_since_ = engine_.now();
-  problem_ = std::move(problem);
+  if (problem != problem_) {
+    if (problem.empty()) log::info("the meter writes again");
+    else log::warn("the meter cannot write: {}", problem);
+    if (problem_.empty()) problem_since_ = engine_.now();
+    problem_ = std::move(problem);
+  }
   if (problem_.empty() || feed_) return;
   for (Asked& asked : std::exchange(asked_, {})) asked.done(not_open(problem_));
 }
@@ -271,6 +281,9 @@ std::vector<engine::Warning> Meter::warnings(Time) const {
 
 void Meter::report(By by, const Period& period, bool whole, Done done) {
   if (!feed_ && !opening_) return done(not_open(problem_));
+  if (asked_.size() + reading_ >= most_reports)
+    return done(unavailable(fmt::format("{} reports are being made, which is the limit", asked_.size() + reading_),
+                            "try again in a moment"));
   asked_.push_back({by, period, whole, std::move(done)});
   wake();
 }
@@ -292,7 +305,11 @@ void Meter::answer() {
     query.waiting_in_place = waiting_in_place;
     for (const auto& [uuid, device] : engine_.state().devices())
       query.names[uuid] = fmt::format("gpu{}", device.reading.index);
-    writer_.report(std::move(query), std::move(asked.done));
+    ++reading_;
+    writer_.report(std::move(query), [this, done = std::move(asked.done)](Result<nlohmann::json> read) {
+      --reading_;
+      done(std::move(read));
+    });
   }
 }
 

@@ -93,6 +93,7 @@ class Meter final : public engine::Capability {
   Ms in_flight_until_ = 0;
   Ms next_flush_ = 0, next_open_ = 0, next_prune_ = 0;
   std::vector<Asked> asked_{};  // reports that wait for the newest events
+  std::size_t reading_ = 0;     // reports that are read from the file
   std::string problem_{};       // why nothing is written; "": it is
   Time problem_since_{};
   std::string set_aside_{};  // a damaged file of this run

@@ -127,7 +127,7 @@ json slice_json(std::vector<Ms>& waits) {
       {"waits", waits.size()}, {"waited_seconds", static_cast<double>(all) / 1000}, {"p95_ms", percentile(waits, 95)}};
 }
 
-json trend_json(const std::vector<WaitSample>& waits, const Query& query) {
+json trend_json(const std::vector<WaitSample>& waits, const Query& query, Ms known_since) {
   std::array<std::vector<Ms>, 24> by_hour;
   std::map<Ms, std::vector<Ms>> by_week;
   for (Ms monday = monday_of(query.from); monday < query.to; monday += 7 * 24 * hour) by_week[monday];
@@ -145,7 +145,9 @@ json trend_json(const std::vector<WaitSample>& waits, const Query& query) {
     weeks.push_back(slice_json(values));
     weeks.back()["from"] = time_text(monday);
   }
-  return {{"hours", std::move(hours)}, {"weeks", std::move(weeks)}, {"sentences", trend_sentences(waits, query.to)}};
+  return {{"hours", std::move(hours)},
+          {"weeks", std::move(weeks)},
+          {"sentences", trend_sentences(waits, query.to, known_since, query.to < query.now - minute)}};
 }
 
 json gaps_json(const std::vector<Gap>& gaps) {
@@ -211,12 +213,14 @@ Result<json> read_report(File& file, const Query& query) {
   report["total"].erase("name");
   if (!query.whole) return {boost::system::in_place_value, std::move(report)};
   auto series = reader.read_series();
-  auto waits = reader.read_waits(std::min(query.from, query.to - 15 * 24 * hour));
+  auto waits = reader.read_waits(std::min(query.from, query.to - 23 * 24 * hour));
+  const auto known_since = reader.read_known_since();
   if (!series || !waits) return series ? waits.error() : series.error();
+  if (!known_since) return known_since.error();
   report["series"] = series_json(*series, query);
   report["matrix"] = matrix_json(reader.pairs());
   report["neighbours"] = neighbours_json(rows);
-  report["trend"] = trend_json(*waits, query);
+  report["trend"] = trend_json(*waits, query, *known_since);
   return {boost::system::in_place_value, std::move(report)};
 }
 

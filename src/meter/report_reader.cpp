@@ -155,17 +155,17 @@ double ReportReader::never_used(const LeaseRow& lease) const {
   const auto part = [](double value) { return std::max(0.0, value); };
   const Ms begin = lease.granted.value_or(lease.created), end = lease.ended.value_or(query_.now);
   const double unused =
-      part(1.0 - static_cast<double>(lease.peak) / static_cast<double>(std::max<std::int64_t>(lease.wanted, 1)));
+      part(lease.leased - static_cast<double>(lease.peak) / 1048576 * static_cast<double>(lease.held));
   const double inside = part(static_cast<double>(std::min(end, query_.to) - std::max(begin, query_.from)) /
                              static_cast<double>(std::max<Ms>(1, end - begin)));
-  return static_cast<double>(lease.leased / 1048576) * unused * inside;
+  return unused * inside;  // MiB × ms
 }
 
 // There may be half a million leases: one pass, without a sort.
 Status ReportReader::read_leases() {
   if (query_.by == By::device) return {};
   const std::string sql = fmt::format(
-      "SELECT account, created, granted, ended, wanted, leased, peak, lease, state = 'queued', reason FROM leases "
+      "SELECT account, created, granted, ended, leased, peak, held, lease, state = 'queued', reason FROM leases "
       "WHERE created < {0} AND ({2}ended IS NULL OR {2}ended >= {1})",
       query_.to, query_.from, query_.to - query_.from > 3 * day ? "+" : "");  // "+": without the index of ends
   const std::set<std::uint64_t> in_place(query_.waiting_in_place.begin(), query_.waiting_in_place.end());
@@ -176,7 +176,9 @@ Status ReportReader::read_leases() {
     lease.created = from.integer();
     lease.granted = from.maybe_integer();
     lease.ended = from.maybe_integer();
-    for (const auto field : {&LeaseRow::wanted, &LeaseRow::leased, &LeaseRow::peak}) lease.*field = from.integer();
+    lease.leased = static_cast<double>(from.integer());  // MiB × ms
+    lease.peak = from.integer();
+    lease.held = from.integer();
     const bool waits_in_place = in_place.contains(static_cast<std::uint64_t>(from.integer()));
     const bool queued = from.integer() != 0;
     Row*& row = rows[account];
@@ -285,6 +287,17 @@ Result<std::vector<WaitSample>> ReportReader::read_waits(Ms since) {
   return waits;
 }
 
+Result<Ms> ReportReader::read_known_since() {
+  const auto first = database_.integer("SELECT coalesce(min(slot), 0) FROM device_hours");
+  if (!first) return first.error();
+  const std::string sql = fmt::format(
+      "SELECT coalesce(max(to_at), 0) FROM gaps WHERE what = 'leased' AND to_at < {} AND to_at - from_at >= {}",
+      query_.to, hour);
+  const auto gap = database_.integer(sql.c_str());
+  if (!gap) return gap.error();
+  return std::max(*first * hour, *gap);
+}
+
 Result<Series> ReportReader::read_series() {
   Series series;
   series.step = *std::find_if(steps.begin(), steps.end() - 1,
@@ -296,7 +309,8 @@ Result<Series> ReportReader::read_series() {
   for (std::size_t i = 0; i < count; ++i) {
     const Ms begin = series.from + static_cast<Ms>(i) * series.step;
     // The amounts are those of whole slots; the last slot ends now.
-    series.covered.push_back(std::min(begin + series.step, std::min(query_.to, query_.now)) - begin);
+    const Ms end = std::min((query_.to + unit - 1) / unit * unit, query_.now);
+    series.covered.push_back(std::min(begin + series.step, end) - begin);
   }
   series.waiting.assign(count, 0);
   const auto index = [&](Ms slot) { return static_cast<std::size_t>((slot * unit - series.from) / series.step); };

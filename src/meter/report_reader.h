@@ -42,6 +42,8 @@ class ReportReader {
   Status read();
   Result<Series> read_series();
   Result<std::vector<WaitSample>> read_waits(Ms since);
+  // The end of the last long gap before the end of the period, or the time of the first amount.
+  Result<Ms> read_known_since();
 
   const std::map<std::string, Row>& rows() const { return rows_; }
   const std::map<std::pair<std::string, std::string>, double>& pairs() const { return pairs_; }

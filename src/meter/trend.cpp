@@ -24,31 +24,33 @@ struct Period {
 };
 
 struct Span {
-  Ms begin = 0, middle = 0, end = 0;
-  std::string since{};  // "since Monday"
+  Ms begin = 0, middle = 0, end = 0;  // from `middle` to `end` is compared with as much time from `begin`
+  std::string since{};                // "since Monday"
 };
 
-Span span_of(Ms now) {
-  const Ms monday = monday_of(now);
-  if (now - monday >= day) return {2 * monday - now, monday, now, "since Monday"};
-  return {monday - 2 * week, monday - week, now, "since Monday a week ago"};
+Span span_of(Ms now, bool is_past) {
+  Ms monday = monday_of(now);
+  const bool early = now - monday < day;
+  if (early) monday -= week;
+  std::string since = early ? "since Monday a week ago" : "since Monday";
+  if (is_past) since = "since " + format_rfc3339(Time{monday * 1'000'000}).substr(0, 10);
+  // Two weeks on a Monday: the days of the week before are those of both halves.
+  return {monday - (early ? 2 : 1) * week, monday, now, std::move(since)};
 }
 
 Period split(const std::vector<WaitSample>& waits, const Span& span, std::int64_t above) {
   Period period;
+  const Ms length = span.end - span.middle;
   for (const WaitSample& wait : waits) {
-    if (wait.waited < worth_telling || wait.wanted <= above || wait.at < span.begin || wait.at >= span.end) continue;
-    (wait.at < span.middle ? period.before : period.now).push_back(&wait);
+    if (wait.waited < worth_telling || wait.wanted <= above || wait.at >= span.end) continue;
+    if (wait.at >= span.middle) period.now.push_back(&wait);
+    else if (wait.at >= span.begin && wait.at < span.begin + length) period.before.push_back(&wait);
   }
   return period;
 }
 
-// The new number as a multiple of the old one; the lengths of the periods may differ.
-double ratio_of(double before, double now, const Span& span) {
-  const double scaled = before * static_cast<double>(span.end - span.middle) /
-                        static_cast<double>(std::max<Ms>(span.middle - span.begin, 1));
-  return scaled > 0 ? now / scaled : now > 0 ? 100 : 1;
-}
+// The new number as a multiple of the old one.
+double ratio_of(double before, double now) { return before > 0 ? now / before : now > 0 ? 100 : 1; }
 
 std::string changed(double ratio) {
   if (ratio >= 10) return "rose tenfold or more";
@@ -78,14 +80,13 @@ bool is_told(const Period& period, double ratio) {
 std::string counts_sentence(const std::vector<WaitSample>& waits, const Span& span) {
   for (const std::int64_t above : size_classes) {
     const Period period = split(waits, span, above);
-    const double ratio =
-        ratio_of(static_cast<double>(period.before.size()), static_cast<double>(period.now.size()), span);
+    const double ratio = ratio_of(static_cast<double>(period.before.size()), static_cast<double>(period.now.size()));
     if (is_told(period, ratio))
       return fmt::format("waits for more than {} GiB {} {}{}", above / gib, changed(ratio), span.since,
                          biggest_user(ratio > 1 ? period.now : period.before));
   }
   const Period all = split(waits, span, 0);
-  const double ratio = ratio_of(static_cast<double>(all.before.size()), static_cast<double>(all.now.size()), span);
+  const double ratio = ratio_of(static_cast<double>(all.before.size()), static_cast<double>(all.now.size()));
   if (!is_told(all, ratio)) return {};
   return fmt::format("waits {} {}{}", changed(ratio), span.since, biggest_user(ratio > 1 ? all.now : all.before));
 }
@@ -120,8 +121,9 @@ Ms percentile(std::vector<Ms>& values, int percent) {
   return *at;
 }
 
-std::vector<std::string> trend_sentences(const std::vector<WaitSample>& waits, Ms now) {
-  const Span span = span_of(now);
+std::vector<std::string> trend_sentences(const std::vector<WaitSample>& waits, Ms now, Ms known_since, bool is_past) {
+  const Span span = span_of(now, is_past);
+  if (known_since > span.begin) return {"there are not enough weeks of data to tell how waiting changes"};
   std::vector<std::string> sentences;
   for (std::string text : {counts_sentence(waits, span), time_sentence(waits, span)})
     if (!text.empty()) sentences.push_back(std::move(text));

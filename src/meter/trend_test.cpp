@@ -33,7 +33,7 @@ TEST(Trend, Percentiles) {
 }
 
 TEST(Trend, Sentences) {
-  const Ms before = monday - day, after = monday + hour, now = monday + 2 * day;
+  const Ms before = monday - 6 * day, after = monday + hour, now = monday + 2 * day;
   struct Case {
     const char* what;
     std::vector<WaitSample> all;
@@ -58,6 +58,12 @@ TEST(Trend, Sentences) {
   };
   for (const Case& each : cases) EXPECT_EQ(trend_sentences(each.all, now), each.sentences) << each.what;
   EXPECT_EQ(trend_sentences({}, monday + hour), std::vector<std::string>{"no lease waited since Monday a week ago"});
+  EXPECT_EQ(trend_sentences({}, now, 0, true), std::vector<std::string>{"no lease waited since 2025-11-24"});
+  const auto weekend = waits(3, monday - 2 * day, gib, 5000, "ana") + waits(30, after, gib, 5000, "ana");
+  const auto same_days = weekend + waits(30, before, gib, 5000, "ana");
+  EXPECT_EQ(trend_sentences(same_days, now), std::vector<std::string>{"waiting did not change much since Monday"});
+  EXPECT_EQ(trend_sentences(weekend, now, monday - 3 * day),
+            std::vector<std::string>{"there are not enough weeks of data to tell how waiting changes"});
 }
 
 }  // namespace

@@ -76,8 +76,9 @@ Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time 
     return now;
   }
   entry.preempt_at = now + preempt_again;
-  const core::PauseCause cause{core::PauseCauseKind::max_continuous, waiter,
-                               core::args("held", now - progress.continuous_since)};
+  const core::PauseCause cause{
+      core::PauseCauseKind::max_continuous, waiter,
+      core::args("held", now - progress.continuous_since, "preemptor", core::name_of(*engine_.state().find(waiter)))};
   progress.preemptor = waiter;  // set before the decision, which changes the state
   progress.preempted_at = now;
   const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.host_memory(&lease)});

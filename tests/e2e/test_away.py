@@ -234,7 +234,7 @@ def test_progress_on_a_terminal_is_one_line(daemon):
         daemon.ctl("clear")
         shell.expect(r"is paused: ")
         shell.type("sublet resume slow --json")
-        assert "restored" not in shell.expect(r'\{"asked_vram_bytes"[^\n]*').group(0)
+        assert "restored" not in shell.expect(r'\{"activity"[^\n]*').group(0)
 
 
 # --- over a restart ---
