@@ -66,7 +66,7 @@ def test_the_drop_in_only_adds_to_what_the_unit_allows():
 
 
 def test_the_tables_name_each_key_and_format():
-    reference = (ROOT / "docs/reference/config.md").read_text().split("## `[[events.webhook]]`")[1]
+    reference = (ROOT / "docs/reference/config.md").read_text().split("## `[[events.webhook]]`")[1].split("\n## ")[0]
     for key in re.findall(r"^\| `(\w+)` \|", reference, re.M):
         assert f"`{key}`" in PAGE, key
     for word in ("json", "ntfy", "slack", "discord"):

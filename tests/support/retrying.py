@@ -193,7 +193,10 @@ class Retrying:
                 assert (again["id"], again["token"]) == (reply["id"], reply["token"]), "a retry made another lease"
             else:
                 assert (again.status, again.body) == (reply.status, reply.body), "a retry got another answer"
-        self.nothing_is_promised_twice(leases, self.get("/v1/devices")["devices"])
+        # A daemon that has just started has not read the card yet.
+        devices = wait_until(lambda: (read := self.get("/v1/devices")["devices"]) and
+                             all(device["total_bytes"] for device in read) and read, "the card is read")
+        self.nothing_is_promised_twice(leases, devices)
 
 
 class Hook:
