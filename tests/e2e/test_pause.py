@@ -292,7 +292,8 @@ def test_half_a_pause_is_undone_only_into_free_memory(daemon):
     asked = daemon.spawn("sublet", "pause", "two")
     wait_until(lambda: used_on_card(daemon) < 2 * GIB, "one of them is parked")
     unleased = daemon.spawn("simgpu-load", "--alloc", "2400MiB", "--seconds", "600")
-    wait_until(lambda: used_on_card(daemon) > 3 * GIB, "somebody without a lease took its room")
+    wait_until(lambda: used_on_card(daemon) > 3 * GIB + 600 * MIB,
+               "somebody without a lease has taken its room")
     daemon.ctl("fault", "checkpoint-fail", "--pid", max(pids))
     daemon.ctl("clear", "checkpoint-hang")
     wait_until(lambda: "its program does not run yet" in why(daemon, "two"), "it is told that there is no room")
