@@ -2,6 +2,7 @@
 // The part of Guard that follows leases and starts keepers.
 #include "base/log.h"
 #include "base/text.h"
+#include "engine/lease_end.h"
 #include "guard/forgotten_logs.h"
 #include "guard/guard.h"
 
@@ -21,24 +22,6 @@ constexpr Duration look_for_keeper = std::chrono::seconds(1);
 constexpr Duration drain_again = std::chrono::seconds(10);
 // How often the log of a removed program that runs on is looked at.
 constexpr Duration remove_logs_again = std::chrono::seconds(10);
-
-// Whether the owner or an admin wanted this end.
-bool on_request(const core::Lease& lease, const core::Plan& plan) {
-  if (lease.end_reason == core::EndReason::released && lease.stop_requested) return true;
-  return std::ranges::any_of(plan.reasons, [&](const core::Reason& reason) {
-    using Kind = core::ReasonKind;
-    const Kind kind = reason.kind;
-    return reason.lease == lease.id && (kind == Kind::cancelled_by_owner || kind == Kind::cancelled_by_admin ||
-                                        kind == Kind::released_by_owner || kind == Kind::revoked_by_admin);
-  });
-}
-
-std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
-  std::string why(core::to_string(lease.end_reason));
-  for (const core::Reason& reason : plan.reasons)
-    if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
-  return why;
-}
 
 }  // namespace
 
@@ -87,14 +70,14 @@ void Guard::decided(const core::Plan& plan, Time now) {
       continue;
     }
     if (program.progress.ending) continue;
-    const bool requested = on_request(lease, plan);
+    const bool requested = engine::ends_on_request(lease, plan);
     if (lives_on(lease)) {
       program.progress.ending = true;
-      program.progress.why = why_ended(lease, plan);
+      program.progress.why = engine::why_ended(lease, plan);
       if (requested && program.progress.wish == Wish::none) program.progress.wish = Wish::stop;
       dirty_.insert(found->second);
     } else {
-      ended(program, {lease.end_reason, lease.exit_status, requested, why_ended(lease, plan)}, now);
+      ended(program, {lease.end_reason, lease.exit_status, requested, engine::why_ended(lease, plan)}, now);
     }
   }
 }

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -19,6 +21,15 @@ inline std::string query_value(const Request& request, const char* name) {
 
 // Parses "2026-11-21T16:00:05Z", with up to nine digits of a second's fraction.
 std::optional<Time> parse_time(std::string_view text);
+
+// Reads the parameter "wait", a duration of at most an hour; zero if it is missing.
+inline Result<Duration> query_wait(const Request& request) {
+  const std::string text = query_value(request, "wait");
+  if (text.empty()) return Duration{};
+  const auto parsed = parse_duration(text);
+  if (!parsed) return parsed.error();
+  return std::min<Duration>(*parsed, std::chrono::hours(1));
+}
 
 // Reads "true" or "false"; unset if the parameter is missing; other values are refused.
 inline Result<std::optional<bool>> query_flag(const Request& request, const char* name) {

@@ -33,12 +33,9 @@ json devices_of(const core::Lease* lease, const engine::Engine& engine) {
   return names;
 }
 
-json pid_of(const core::Lease* lease) {
-  if (lease == nullptr) return nullptr;
-  if (lease->owner.process) return lease->owner.process.pid;
-  for (const core::Booked& booked : lease->booked)
-    if (booked.process) return booked.process.pid;
-  return nullptr;
+json pid_of(const core::Lease& lease) {
+  const std::int32_t pid = sessions::main_pid(lease);
+  return pid != 0 ? json(pid) : json(nullptr);
 }
 
 json render_activity(const Session& session, const Sessions& sessions, bool up) {
@@ -127,7 +124,7 @@ json render_session(const Session& session, const Sessions& sessions, const engi
           {"why", session.why()},
           {"lease", progress.lease ? json(sublet::to_string(progress.lease)) : json(nullptr)},
           {"lease_state", up ? json(core::to_string(lease->state)) : json(nullptr)},
-          {"pid", up ? pid_of(lease) : json(nullptr)},
+          {"pid", up ? pid_of(*lease) : json(nullptr)},
           {"vram_bytes", up ? lease->vram.count : wanted},
           {"wanted_vram_bytes", wanted},
           {"exclusive", session.request.exclusive},
@@ -169,12 +166,8 @@ Reply get_sessions(Call& call) {
 }
 
 Reply get_session(Call& call) {
-  Duration wait{};
-  if (const std::string text = query_value(call.request, "wait"); !text.empty()) {
-    const auto parsed = parse_duration(text);
-    if (!parsed) return problem(parsed.error());
-    wait = std::min<Duration>(*parsed, std::chrono::hours(1));
-  }
+  const auto wait = query_wait(call.request);
+  if (!wait) return problem(wait.error());
   const std::string since = query_value(call.request, "since");
   if (!since.empty() && !sessions::parse_state(since))
     return problem(bad_request(fmt::format("since={} is not a session's state", printable(since)),
@@ -192,8 +185,8 @@ Reply get_session(Call& call) {
     const Session* now = sessions->find(number);
     return now == nullptr || sessions::to_string(now->progress.state) != since;
   };
-  if (wait <= Duration{} || news()) return answer();
-  return WaitForNews{.news = news, .at_most = wait, .hold = {}, .answer = answer};
+  if (*wait <= Duration{} || news()) return answer();
+  return WaitForNews{.news = news, .at_most = *wait, .hold = {}, .answer = answer};
 }
 
 Reply post_session_touch(Call& call) {

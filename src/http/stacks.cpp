@@ -277,12 +277,8 @@ Reply get_stacks(Call& call) {
 }
 
 Reply get_stack(Call& call) {
-  Duration wait{};
-  if (const std::string text = query_value(call.request, "wait"); !text.empty()) {
-    const auto parsed = parse_duration(text);
-    if (!parsed) return problem(parsed.error());
-    wait = std::min<Duration>(*parsed, std::chrono::hours(1));
-  }
+  const auto wait = query_wait(call.request);
+  if (!wait) return problem(wait.error());
   const std::string since = query_value(call.request, "since");
   const auto stacks = stacks_of(call.capabilities);
   if (!stacks) return problem(stacks.error());
@@ -291,12 +287,12 @@ Reply get_stack(Call& call) {
     if (!entry) return problem(entry.error());
     return Response{200, render_stack(**entry, *capabilities.stacks, engine, true), {}};
   };
-  if (wait > Duration{}) {
+  if (*wait > Duration{}) {
     const auto news = [stacks = *stacks, since, name = call.args[0]] {
       const Entry* entry = stacks->find(name);
       return entry == nullptr || entry->state() != since;
     };
-    return WaitForNews{.news = news, .at_most = wait, .hold = {}, .answer = answer};
+    return WaitForNews{.news = news, .at_most = *wait, .hold = {}, .answer = answer};
   }
   return Later{[stacks = *stacks, answer](std::function<void(Reply)> done) {
     stacks->refresh(look_at_most, [answer, done = std::move(done)] { done(answer()); });

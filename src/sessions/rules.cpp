@@ -75,6 +75,13 @@ void enter(Session& session, State state, std::string why, Time now) {
   if (state != State::ending) progress.step = Step::none;
 }
 
+std::int32_t main_pid(const core::Lease& lease) {
+  if (lease.owner.process) return lease.owner.process.pid;
+  for (const core::Booked& booked : lease.booked)
+    if (booked.process) return booked.process.pid;
+  return 0;
+}
+
 void begin_end(Session& session, End end, bool park, bool runs, std::string why, Time now) {
   Progress& progress = session.progress;
   enter(session, State::ending, std::move(why), now);

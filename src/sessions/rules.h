@@ -39,6 +39,9 @@ End end_of(core::EndReason reason, bool by_user);
 // The code of the refusal of a call that needs a session which has not ended.
 Code code_of(End end);
 
+// The process that stands for the program of a lease; 0: none.
+std::int32_t main_pid(const core::Lease& lease);
+
 // Begins the end of a session. `runs`: as in next_step.
 void begin_end(Session& session, End end, bool park, bool runs, std::string why, Time now);
 // The step that follows a step that did not come through, or that needs nothing. `runs`: its program runs, or can run

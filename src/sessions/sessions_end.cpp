@@ -23,14 +23,6 @@ constexpr Duration report_grace = 10s;  // after the deadline of a checkpoint co
 constexpr Duration keepers_away = 1s;
 constexpr Duration look_at_hook = 5s;  // how often the keeper of a checkpoint command is looked at
 
-// The process that stands for the program of a lease; 0: none.
-std::int32_t main_pid(const Lease& lease) {
-  if (lease.owner.process) return lease.owner.process.pid;
-  for (const core::Booked& booked : lease.booked)
-    if (booked.process) return booked.process.pid;
-  return 0;
-}
-
 core::PauseCause cause_of(const Progress& progress, Time now) {
   switch (progress.end) {
     case End::closed: return {core::PauseCauseKind::owner_request};

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/format.h"
+#include "engine/lease_end.h"
 #include "sessions/rules.h"
 
 #include <fmt/format.h>
@@ -22,24 +23,6 @@ constexpr Duration look_for_keeper = 1s;  // how often a keeper that has not ask
 constexpr Duration look_at_keeper = 10s;  // how often the keeper of a running program is looked at
 constexpr Duration grow_again = 1min;     // after a refusal to grow
 constexpr Duration closed_look = 24h;
-
-// Whether its owner or an admin wanted this end.
-bool on_request(const Lease& lease, const core::Plan& plan) {
-  if (lease.end_reason == core::EndReason::released && lease.stop_requested) return true;
-  return std::ranges::any_of(plan.reasons, [&](const core::Reason& reason) {
-    using Kind = core::ReasonKind;
-    return reason.lease == lease.id &&
-           (reason.kind == Kind::cancelled_by_owner || reason.kind == Kind::cancelled_by_admin ||
-            reason.kind == Kind::released_by_owner || reason.kind == Kind::revoked_by_admin);
-  });
-}
-
-std::string why_ended(const Lease& lease, const core::Plan& plan) {
-  std::string why(core::to_string(lease.end_reason));
-  for (const core::Reason& reason : plan.reasons)
-    if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
-  return why;
-}
 
 }  // namespace
 
@@ -104,15 +87,14 @@ void Sessions::became_active(Entry& entry, const Lease&, Time now) {
 void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& plan, Time now) {
   Progress& progress = entry.session.progress;
   progress.exit_status = lease.exit_status;
-  if (progress.state == State::ending && progress.step == Step::releasing) return changed(entry);
   if (progress.state == State::ending) {
     progress.step = Step::releasing;
     return changed(entry);
   }
-  const End end = end_of(lease.end_reason, on_request(lease, plan));
+  const End end = end_of(lease.end_reason, engine::ends_on_request(lease, plan));
   const bool program_ends = progress.state != State::parked;
   begin_end(entry.session, program_ends || progress.end == End::none ? end : progress.end, false, false,
-            why_ended(lease, plan), now);
+            engine::why_ended(lease, plan), now);
   // A spot lease was ended for others: its grace is the time for a last checkpoint.
   const bool notice = lease.tier == core::Tier::spot && lease.end_reason == core::EndReason::revoked &&
                       !progress.on_request && !entry.session.request.checkpoint.empty() && program_ends;
