@@ -4,8 +4,8 @@
 // valid answer; a wrong certainty is not. A second table has programs that can be paused: higher tiers preempt lower
 // tiers, and equal leases take time slices. Prints two tables; asserts nothing.
 // estimate_bench [RUNS [LEASES]]
-#include "core/explain.h"
 #include "core/step.h"
+#include "explain/explain.h"
 
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ class Run {
 
  private:
   Snapshot snapshot() const {
-    Snapshot snapshot{now_, {}};
+    Snapshot snapshot{.began = now_, .host = {.available = 1024 * GiB}};
     for (int i = 0; i < 3; ++i) {
       DeviceReading reading;
       reading.uuid = fmt::format("GPU-{}", i);
@@ -99,7 +99,7 @@ class Run {
       reading.index = i;
       reading.total = 24 * GiB;
       for (const auto& [id, process] : running_) {
-        const Lease* lease = state_.find(id);
+        const Lease* lease = core::find(state_, id);
         if (!yield_ || lease == nullptr || yielded_.contains(id)) continue;
         if (std::count(lease->devices.begin(), lease->devices.end(), reading.uuid) == 0) continue;
         reading.processes.push_back({process, lease->vram, id});
@@ -128,16 +128,16 @@ class Run {
     const Plan plan = step(Submit{lease, true, true});
     const LeaseId id = *plan.outcome;
     runs_[id] = run;
-    const Lease* known = state_.find(id);
+    const Lease* known = core::find(state_, id);
     if (known == nullptr || known->state != LeaseState::queued) return started(id);
-    const QueueInfo info = queue_info(state_, rules_, *known, now_);
+    const explain::QueueInfo info = explain::queue_info(state_, rules_, *known, now_);
     waiting_[id] = {info.eta, now_,
                     info.basis.find("its pause takes") != std::string::npos ||
                         info.basis.find("their pauses take") != std::string::npos};
   }
 
   void started(LeaseId id) {
-    const Lease& lease = *state_.find(id);
+    const Lease& lease = *core::find(state_, id);
     running_[id] = lease.owner.process;
     const Time end = now_ + runs_.at(id);
     // Where programs are paused, a limit stands still too: the core reports its end.
@@ -151,7 +151,7 @@ class Run {
   // ------------------------------------------------------------------------------ programs that can be paused
 
   Duration moving(LeaseId id, double gib_s) {
-    const Lease& lease = *state_.find(id);
+    const Lease& lease = *core::find(state_, id);
     std::normal_distribution<double> factor(1.0, jitter);
     const auto gib = static_cast<double>(lease.vram.count) / static_cast<double>(GiB.count) *
                      static_cast<double>(lease.devices.size());
@@ -169,9 +169,7 @@ class Run {
 
   void obey(const Plan& plan) {
     for (const Action& action : plan.actions) {
-      if (const auto* weigh = std::get_if<WeighHost>(&action)) {
-        later_.emplace(now_, HostWeighed{weigh->lease, {1024 * GiB, std::nullopt}});
-      } else if (const auto* park = std::get_if<Park>(&action)) {
+      if (const auto* park = std::get_if<Park>(&action)) {
         stop_clock(park->lease);
         later_.emplace(now_ + moving(park->lease, out_gib_s), Parked{park->lease, true});
       } else if (const auto* unpark = std::get_if<Unpark>(&action)) {

@@ -7,10 +7,11 @@ leak: a program fills at 1 GiB/s. The delay is its use above the ceiling at the 
 rate. Raw: the time between two readings near the ceiling, 20 ms.
 leap: one allocation of three times the ceiling. The time runs from the program's first memory to the end of its lease.
 back: a killed program whose memory is kept. The time runs from its end to its next start, less the back-off of 1 s.
+storm: 199 programs are killed at once and start again. Meanwhile /v1/status is asked, and a program leaks at 1 GiB/s.
 idle: processor time of the daemon and its probe, without a ceiling and with ten programs at rest. Raw: the same daemon
 without a program.
 
-guard_bench.py [leak | leap | back | idle]...
+guard_bench.py [leak | leap | back | storm | idle]...
 """
 import contextlib
 import datetime
@@ -27,6 +28,7 @@ from tests.support.sublet import GIB, MIB, Daemon, wait_until  # noqa: E402
 TRIES = 5
 RATE = GIB  # bytes a second
 SECONDS = 20.0
+STORM = 199  # with the leaking program, as many as one user may have
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -104,6 +106,39 @@ def back():
     show("back: after the back-off", took, "ms", "goal 200")
 
 
+def storm():
+    took, peaks = [], []
+    with stage() as daemon:
+        api = daemon.api()
+        for i in range(STORM):
+            api.post("/v1/programs", {"tag": f"serve{i}", "arguments": ["sleep", "600"], "directory": "/",
+                                      "environment": ["PATH=/bin"], "vram_bytes": MIB, "restart": "always"})
+
+        def up(starts):
+            rows = [row for row in api.get("/v1/programs")["programs"] if row["tag"].startswith("serve")]
+            return all(row["pid"] and row["starts"] >= starts for row in rows) and rows
+
+        pids = [row["pid"] for row in wait_until(lambda: up(1), "all run", timeout=300)]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        add(daemon, "leak", "--alloc", "8GiB", "--step", "16MiB", "--rate", "1GiB/s", memory_bytes=2 * GIB,
+            vram_bytes=2 * GIB)
+
+        def back():
+            asked = time.monotonic()
+            api.get("/v1/status")
+            took.append(1000 * (time.monotonic() - asked))
+            return len(took) % 50 == 0 and up(2)
+
+        wait_until(back, "all run again", timeout=300)
+        print(f"storm: all {STORM} run again after {time.monotonic() - began:.1f} s")
+        lease = api.lease(reaches(daemon, "leak", "failed")["lease"])
+        peaks.append((lease["peak_used_bytes"] - 2 * GIB) / MIB)
+    show("storm: /v1/status", took, "ms", "goal 50")
+    show("storm: use above the ceiling", peaks, "MiB", "goal 256")
+
+
 def used_by(pids):
     ticks = 0
     for pid in pids:
@@ -135,7 +170,7 @@ def idle():
           f"ceilings (goal: 1 % more); ratio to raw {with_ceilings / max(empty, 0.01):.1f}")
 
 
-PARTS = {"leak": leak, "leap": leap, "back": back, "idle": idle}
+PARTS = {"leak": leak, "leap": leap, "back": back, "storm": storm, "idle": idle}
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:
         PARTS[name]()

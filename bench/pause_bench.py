@@ -29,7 +29,7 @@ CONFIG = '[gpu]\ninterval_idle = "1s"\n[device]\nheadroom = "32MiB"\n'
 HANDOVERS = 5
 NOTICED = 1.0  # seconds; the API reports waits in whole seconds
 OVERHEAD, SHORTEST = 0.1, 10.0  # `pause.slice_overhead`, and seconds within which no time slice ends
-ASKED = 7 * GIB + 614 * MIB  # on a card of 8 GiB: each leaves room for no more than a residue beside it
+ASKED = 7 * GIB + 614 * MIB  # on a card of 8 GiB: beside each only a residue fits
 
 
 @contextlib.contextmanager

@@ -77,14 +77,14 @@ class Run {
         std::clamp(settling.longest, std::min<Duration>(2s, rules_.verify_timeout), Duration(rules_.verify_timeout));
     nearly += hidden_s >= close * seconds(limit);
     longest_s = std::max(longest_s, hidden_s);
-    while (state_.find(id_)->state == LeaseState::pausing) {
+    while (core::find(state_, id_)->state == LeaseState::pausing) {
       now_ = now_ + 20ms;
       if (now_ >= shown) held_ = {};
       step(snapshot());
     }
     const double settled_s = seconds(now_ - yielded);
     held_ = {};
-    if (state_.find(id_)->state != LeaseState::paused) ++liars, step(Unparked{id_});
+    if (core::find(state_, id_)->state != LeaseState::paused) ++liars, step(Unparked{id_});
     else come_back(bytes);
     pauses.push_back(there);
     settles.push_back({settling, settled_s, 0});
@@ -93,8 +93,8 @@ class Run {
   // The knowledge of a daemon that has just started.
   void restart() {
     std::vector<Lease> leases;
-    for (const auto& [id, lease] : state_.leases()) leases.push_back(lease);
-    state_ = State::load(leases, {}, state_.last_id(), rules_, now_, stored_);
+    for (const auto& [id, lease] : state_.leases.by_id) leases.push_back(lease);
+    state_ = State::load(leases, {}, state_.leases.last_id, rules_, now_, stored_);
     step(Tick{});
     step(snapshot());
   }
@@ -114,7 +114,7 @@ class Run {
   }
 
   Prediction said(Move move, Bytes bytes) const {
-    return state_.costs().predict({1000, "train"}, {"GPU-0"}, PauseMethod::driver, move, bytes);
+    return state_.learned.costs.predict({1000, "train"}, {"GPU-0"}, PauseMethod::driver, move, bytes);
   }
 
   double noise() { return std::max(std::normal_distribution<double>(1.0, link.jitter)(random_), 0.3); }
@@ -131,7 +131,7 @@ class Run {
     reading.total = 24 * GiB;
     reading.used = held_;
     if (held_ > Bytes{}) reading.processes.push_back({program, held_, id_});
-    Snapshot snapshot{now_, {}};
+    Snapshot snapshot{.began = now_, .host = {.available = 1024 * GiB}};
     snapshot.devices.push_back(std::move(reading));
     return snapshot;
   }

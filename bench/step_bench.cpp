@@ -3,9 +3,9 @@
 // one insert and one erase in a std::map of N entries, in the same run. Both are processor times. Prints a table;
 // asserts no times.
 // step_bench [EVENTS [MOST_QUEUED [CARDS]]]
-#include "core/explain.h"
-#include "core/rehearse.h"
 #include "core/step.h"
+#include "explain/explain.h"
+#include "explain/rehearse.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -66,10 +66,10 @@ class Machine {
 
   // Adds leases until the queue is as long as before; leases that find free memory at once are active.
   void refill(Timings& timings) {
-    while (state_.queue().size() < queued_) {
+    while (state_.queue.size() < queued_) {
       const Submit fact{wish(), true, true};
       const Plan plan = timings([&] { return step(fact); });
-      if (state_.find(*plan.outcome)->reserves()) active_.push_back(*plan.outcome);
+      if (core::find(state_, *plan.outcome)->reserves()) active_.push_back(*plan.outcome);
     }
   }
 
@@ -111,20 +111,20 @@ class Machine {
     measure(unused);
     active_processes_ = true;
     active_.clear();
-    for (const auto& [id, lease] : state_.leases())
+    for (const auto& [id, lease] : state_.leases.by_id)
       if (lease.reserves()) active_.push_back(id);
     std::sort(active_.begin(), active_.end());
   }
 
   void explain_one(Timings& timings) {
-    const Lease& lease = *state_.find(some_waiter());
-    timings([&] { return queue_info(state_, rules_, lease, now_); });
+    const Lease& lease = *core::find(state_, some_waiter());
+    timings([&] { return explain::queue_info(state_, rules_, lease, now_); });
   }
 
   // Makes a projection for a new lease.
   void rehearse_one(Timings& timings) {
     const Submit fact{wish(), true, true};
-    timings([&] { return rehearse(state_, rules_, fact, now_); });
+    timings([&] { return explain::rehearse(state_, rules_, fact, now_); });
   }
 
   std::size_t active() const { return active_.size(); }
@@ -141,7 +141,7 @@ class Machine {
   }
 
   bool reserves(LeaseId id) const {
-    const Lease* lease = state_.find(id);
+    const Lease* lease = core::find(state_, id);
     return lease != nullptr && lease->reserves();
   }
 
@@ -156,7 +156,7 @@ class Machine {
     lease.priority = static_cast<int>(random_() % 201) - 100;
     lease.tier = static_cast<Tier>(random_() % 4);
     lease.vram = static_cast<std::int64_t>(1 + random_() % 64) * GiB;
-    if (random_() % 8 == 0) lease.wanted_device = card(static_cast<int>(random_() % static_cast<unsigned>(cards)));
+    if (random_() % 8 == 0) lease.wanted_devices = {card(static_cast<int>(random_() % static_cast<unsigned>(cards)))};
     else if (random_() % 8 == 0) lease.device_count = static_cast<int>(2 + random_() % 7);
     // Half of the leases give a duration, so that estimates have many known ends.
     lease.owner.kind = random_() % 2 == 0 ? OwnerKind::token : OwnerKind::connection;
@@ -167,13 +167,13 @@ class Machine {
   // The waiting leases change with every fact; ids near the newest are mostly waiting.
   LeaseId some_waiter() {
     for (;;) {
-      const LeaseId id{1 + random_() % state_.last_id()};
-      if (state_.queue().contains(id)) return id;
+      const LeaseId id{1 + random_() % state_.leases.last_id};
+      if (state_.queue.contains(id)) return id;
     }
   }
 
   Snapshot snapshot() {
-    Snapshot snapshot{now_, {}};
+    Snapshot snapshot{.began = now_, .host = {.available = 1024 * GiB}};
     for (int i = 0; i < cards; ++i) {
       DeviceReading reading;
       reading.uuid = card(i);
@@ -183,7 +183,7 @@ class Machine {
       snapshot.devices.push_back(std::move(reading));
     }
     for (const LeaseId id : active_processes_ ? active_ : std::vector<LeaseId>()) {
-      const Lease& lease = *state_.find(id);
+      const Lease& lease = *core::find(state_, id);
       for (const std::string& uuid : lease.devices) {
         DeviceReading& reading = snapshot.devices[std::stoul(uuid.substr(4, 8), nullptr, 16)];
         const Bytes used{static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(lease.vram.count))};
@@ -219,7 +219,9 @@ class Crowd {
   }
 
   // The number of leases that leave with the next time slice; 0 if no next time slice is found.
-  std::size_t leave() const { return state_.slices().empty() ? 0 : state_.slices().begin()->second.leaves.size(); }
+  std::size_t leave() const {
+    return state_.preemption.slices.empty() ? 0 : state_.preemption.slices.begin()->second.leaves.size();
+  }
 
   // A reading in which active leases use a little less, or more.
   void look(Timings& timings) {
@@ -245,8 +247,8 @@ class Crowd {
     lease.priority = i % 7;
     lease.owner.kind = OwnerKind::connection;
     step(Submit{lease, true, true});
-    const LeaseId id{state_.last_id()};
-    if (!state_.find(id)->reserves()) return;
+    const LeaseId id{state_.leases.last_id};
+    if (!core::find(state_, id)->reserves()) return;
     const std::int32_t pid = 100 + 2 * i;
     step(Attach{id, 0, {OwnerKind::process, {pid, 1}, {pid - 1, 1}, "/run/exit"}, true, {}});
     programs_.emplace_back(id, pid);
@@ -255,13 +257,13 @@ class Crowd {
   }
 
   Snapshot reading() {
-    Snapshot snapshot{now_, {}};
+    Snapshot snapshot{.began = now_, .host = {.available = 1024 * GiB}};
     DeviceReading& reading = snapshot.devices.emplace_back();
     reading.uuid = card(0);
     reading.name = "Card";
     reading.total = card_size;
     for (const auto& [id, pid] : programs_) {
-      const Bytes used{state_.find(id)->vram.count / 2 + static_cast<std::int64_t>(random_() % 1000)};
+      const Bytes used{core::find(state_, id)->vram.count / 2 + static_cast<std::int64_t>(random_() % 1000)};
       reading.used += used;
       reading.processes.push_back({{pid, 1}, used, id});
     }

@@ -109,7 +109,7 @@ class Machine {
 
   // A preemptor comes, finds its victims, and goes.
   void ask(Timings& timings) {
-    now_ = now_ + std::chrono::seconds(1);
+    now_ = now_ + std::chrono::minutes(1);  // the last victim is eligible again
     measure();
     Lease preemptor;
     preemptor.user = preemptor.tenant = "user";
@@ -119,12 +119,15 @@ class Machine {
     preemptor.owner.kind = OwnerKind::connection;
     const Submit fact{preemptor, true, true};
     const Plan plan = timings([&] { return step(fact); });
-    std::vector<LeaseId> weighed;
+    std::vector<LeaseId> asked;
     for (const Action& action : plan.actions)
-      if (const auto* weigh = std::get_if<WeighHost>(&action)) weighed.push_back(weigh->lease);
-    if (weighed.size() != 1) std::abort();  // a first victim is ordered to pause
+      if (const auto* park = std::get_if<Park>(&action)) asked.push_back(park->lease);
+    if (asked.size() != 1) std::abort();  // a first victim is ordered to pause
     step(Release{*plan.outcome});
-    step(HostWeighed{weighed.front(), {1000 * GiB, {}}});
+    Parked refused{asked.front(), false, "it is traced", {}, true};
+    refused.hindrance = Hindrance::passing;
+    step(refused);
+    step(Unparked{asked.front()});
   }
 
  private:
@@ -149,7 +152,7 @@ class Machine {
     lease.consumer = "consumer" + std::to_string(random_() % consumers);
     lease.tier = Tier::batch;
     lease.vram = size;
-    lease.wanted_device = device;
+    lease.wanted_devices = {device};
     lease.owner.kind = OwnerKind::process;
     lease.owner.keeper = {++pid_, 1};
     lease.owner.process = {++pid_, 1};
@@ -169,7 +172,7 @@ class Machine {
   Rules rules_;
   Time now_{1'800'000'000'000'000'000};
   std::mt19937_64 random_;
-  Snapshot snapshot_{};
+  Snapshot snapshot_{.host = {.available = 1000 * GiB}};
   std::int32_t pid_ = 1000;
 };
 

@@ -2,6 +2,8 @@
 # Makes each folder of ours one target, with its tests beside it.
 
 find_package(Threads REQUIRED)
+# The programs and libraries that tests below tests/ start. ./dev test changed builds these, and no needless unit test.
+add_custom_target(programs)
 set(SUBLET_SIMGPU_DIR ${CMAKE_SOURCE_DIR}/simgpu)
 if(SUBLET_STATIC)
   set(Boost_USE_STATIC_LIBS ON)
@@ -55,6 +57,8 @@ endif()
 if(SUBLET_STATIC)
   target_link_options(sublet_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
   target_compile_options(sublet_flags INTERFACE -ffunction-sections -fdata-sections)
+  # A release has the same bytes wherever it was built. The compiler cache passes paths relative to the build folder.
+  target_compile_options(sublet_flags INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=../=)
 endif()
 
 # Programs are compiled like libraries (-fPIC, not -fPIE), because g++ takes a precompiled header only with the flags
@@ -185,6 +189,7 @@ function(sublet_program name)
   endif()
   list(TRANSFORM ARG_DEPS PREPEND sublet_)
   add_executable(${name} ${ARG_SOURCES})
+  add_dependencies(programs ${name})
   target_link_libraries(${name} PRIVATE sublet_flags ${ARG_DEPS} ${ARG_LIBS})
   sublet_precompiled(${name} ${ARG_PCH})
   cmake_path(IS_PREFIX SUBLET_SIMGPU_DIR "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE simulated)

@@ -76,7 +76,7 @@ class Willing final : public engine::Cooperation {
   void resume(const core::Lease&, Duration, Done done) override { say_done(std::move(done)); }
   engine::YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override { return {}; }
-  std::string answer_file(LeaseId) const override { return {}; }
+  std::string answer_file(const core::Lease&) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
   void let_go(LeaseId) override {}
@@ -127,6 +127,9 @@ class OneStack final : public compose::Worker {
     asio::post(io_, [done = std::move(done), all = std::move(all)] { done(all); });
   }
   void up(const compose::Start&, Done done) override {
+    asio::post(io_, [done = std::move(done)] { done({}); });
+  }
+  void pull(const compose::Start&, Done done) override {
     asio::post(io_, [done = std::move(done)] { done({}); });
   }
   void down(const compose::Stop&, Done done) override {
@@ -203,6 +206,7 @@ std::string answer_to(std::string_view input) {
   asio::generic::stream_protocol::socket socket(io, asio::generic::stream_protocol(AF_UNIX, 0), ends[0]);
   const http::Limits limits;
   http::Usages usages;
+  http::Readings readings;
   const engine::Peer peer{.uid = nobodys_uid, .pid = ::getpid(), .user = "fuzz", .role = engine::Role::admin};
   const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
   const std::function<engine::Peer(int)> peer_of = [&peer](int) { return peer; };
@@ -210,6 +214,7 @@ std::string answer_to(std::string_view input) {
   asio::co_spawn(
       io,
       http::run_session(std::move(socket), {.engine = engine,
+                                            .readings = readings,
                                             .peer = peer,
                                             .id = 1,
                                             .usage = usages.of(peer.uid),

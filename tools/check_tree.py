@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the repository against its own rules: include arrows, lengths, banned calls, true documents, plain English.
+"""Checks the repository against its own rules: arrows, lengths, banned calls, true documents, plain English.
 
 The rules are in tools/treecheck/, the table of arrows in tools/arrows.txt, what is excused (with the reason)
 in tools/check_tree.exceptions. Run by `./dev tidy` and, as a test, by `./dev test`.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from treecheck import Finding, arrows, code, docs, prose  # noqa: E402
+from treecheck import Finding, arrows, code, contract, coroutines, docs, prose, terms  # noqa: E402
 
 EXCEPTIONS = "tools/check_tree.exceptions"
 MOST_BYTES = 1 << 20
@@ -64,7 +64,8 @@ def read_exceptions(text):
 
 def check(tree):
     """All findings on a tree, sorted, exceptions applied."""
-    findings = [*arrows.check(tree), *code.check(tree), *docs.check(tree), *prose.check(tree)]
+    rules = (arrows, code, contract, coroutines, docs, prose, terms)
+    findings = [finding for rule in rules for finding in rule.check(tree)]
     excused, left = read_exceptions(tree.get(EXCEPTIONS, ""))
     used = set()
     for finding in findings:

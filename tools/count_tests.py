@@ -7,7 +7,8 @@ Reads what `./dev test` left in its report folder: ctest.json (which programs ct
 failed case (it crashed, or a sanitizer spoke at exit) counts as one failure: a crash hides nothing.
 
 The counts are also written to total.json in the report folder. `--sum FOLDER...` adds those of several folders; a
-folder without total.json counts as one failure, because its tests did not come to an end.
+folder without total.json counts as one failure, because its tests did not come to an end. `--slowest N` lists the N
+tests that took longest, of both kinds.
 """
 import argparse
 import collections
@@ -77,11 +78,12 @@ def count_pytest(report):
     return count_cases(path) if path.exists() else collections.Counter()
 
 
-def conclude(total, report=None):
+def conclude(total, report=None, left_out=""):
     """Prints the closing line; -> the exit status"""
     if report:
         (report / TOTAL).write_text(json.dumps(total))
-    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
+    more = f" ({left_out})" if left_out else ""
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped{more}", flush=True)
     return 1 if total["failed"] else 0
 
 
@@ -96,14 +98,30 @@ def sum_reports(folders):
     return conclude(total)
 
 
+def list_slowest(folders, count):
+    """Prints the tests that took longest: programs of ctest and tests of pytest, in seconds of wall time."""
+    taken = []
+    for path in (folder / name for folder in folders for name in ("ctest.xml", "pytest.xml")):
+        if path.exists():
+            taken += [(float(case.get("time") or 0), ".".join(filter(None, (case.get("classname"), case.get("name")))))
+                      for case in ET.parse(path).getroot().iter("testcase")]
+    print(f"the slowest of {len(taken)} tests:")
+    for seconds, name in sorted(taken, reverse=True)[:count]:
+        print(f"{seconds:8.1f} s  {name}")
+
+
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=pathlib.Path, nargs="+")
     parser.add_argument("--sum", action="store_true", help="add the counts that earlier calls wrote to each folder")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="list the N tests that took longest")
     parser.add_argument("--may-be-empty", action="store_true", help="a report without any case is no failure")
     parser.add_argument("--unit-status", default="-", help="exit status of ctest, or - if it did not run")
     parser.add_argument("--pytest-status", default="-", help="exit status of pytest, or -")
+    parser.add_argument("--left-out", default="", metavar="TEXT", help="the closing line tells this")
     args = parser.parse_args(argv)
+    if args.slowest:
+        list_slowest(args.report, args.slowest)
     if args.sum:
         return sum_reports(args.report)
     report, = args.report
@@ -116,7 +134,7 @@ def main(argv):
     if not total["passed"] and not total["failed"] and not args.may_be_empty:
         print("no test ran", file=sys.stderr)
         total["failed"] += 1
-    return conclude(total, report)
+    return conclude(total, report, args.left_out)
 
 
 if __name__ == "__main__":

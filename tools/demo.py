@@ -38,11 +38,12 @@ def has_real_gpu(bin=BIN):
 class Demo:
     """A private daemon, programs under it, and their output; tests/gpu/run.py uses the same stage."""
 
-    def __init__(self, bin=BIN, sim=None):
+    def __init__(self, bin=BIN, sim=None, log=None):
         self.bin = pathlib.Path(bin)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sublet-demo-"))
         self.real = sim is None and has_real_gpu(self.bin)
         self.sim = sim or "1x24GiB"
+        self.log = pathlib.Path(log).resolve() if log else self.dir / "log"
         self.daemon = None
         self.programs = []
         self.env = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", SUBLET_HOST=f"unix://{self.dir}/sublet.sock")
@@ -53,12 +54,12 @@ class Demo:
         command = ["subletd", "--dir", str(self.dir)] + ([] if self.real else ["--sim", self.sim])
         print(f"{DIM}$ {shlex.join(command)} &{OFF}")
         ready, theirs = os.pipe()
-        log = open(self.dir / "log", "ab")
+        log = open(self.log, "ab")
         self.daemon = subprocess.Popen(command + ["--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         os.close(theirs)
         if not select.select([ready], [], [], 60)[0] or os.read(ready, 16) != b"ready\n":
-            sys.exit(f"the daemon did not start:\n{(self.dir / 'log').read_text()}")
+            sys.exit(f"the daemon did not start:\n{self.log.read_text(errors='replace')}")
         os.close(ready)
         for line in (self.dir / "env").read_text().splitlines():  # the lines that a shell would source
             if line.startswith("export SIMGPU_DIR="):
@@ -84,7 +85,7 @@ class Demo:
             if condition():
                 return
             select.select([], [], [], 0.1)
-        sys.exit(f"the demo waited in vain until {what}; log: {self.dir / 'log'}")
+        sys.exit(f"the demo waited in vain until {what}; log: {self.log}")
 
     def uses_vram(self, name):
         return lambda: self.leases().get(name, {}).get("used_bytes", 0) > 0
@@ -103,8 +104,14 @@ class Demo:
 
     def helper_pid(self):
         """Returns the pid of the daemon's sublet-gpu."""
-        found = subprocess.run(["pgrep", "-P", str(self.daemon.pid), "sublet-gpu"], capture_output=True, text=True)
-        return int(found.stdout.split()[0])
+        for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                head, _, rest = entry.read_text().rpartition(")")
+            except OSError:
+                continue  # it has ended
+            if head.endswith("(sublet-gpu") and int(rest.split()[1]) == self.daemon.pid:
+                return int(entry.parent.name)
+        sys.exit("the daemon has no helper")
 
     # --- the play ---
     def play(self):
@@ -131,11 +138,12 @@ class Demo:
         self.sublet("queue")
 
         say("A program that nobody leased appears. It is seen, named and subtracted.")
-        stranger = self.spawn("stranger", "simgpu-load", "--alloc", "2GiB", "--seconds", "600")
-        self.until(lambda: str(stranger.pid) in self.sublet("status", quiet=True).stdout, "the stranger is seen")
+        unleased = self.spawn("unleased", "simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+        self.until(lambda: str(unleased.pid) in self.sublet("status", quiet=True).stdout,
+                   "the unleased process is seen")
         self.sublet("status")
-        stranger.terminate()
-        stranger.wait()
+        unleased.terminate()
+        unleased.wait()
 
         say("sublet-gpu and the daemon are killed with SIGKILL; the daemon starts again. No program notices.")
         helper = self.helper_pid()

@@ -9,6 +9,7 @@ card to card. tools/record-driver asks each question in a process of its own, be
 import ctypes
 import os
 import pathlib
+import signal
 import re
 import time
 
@@ -20,6 +21,21 @@ QUESTIONS = {}
 def question(function):
     QUESTIONS[function.__name__] = function
     return function
+
+
+def fork_program(work):
+    """Runs `work` in a child and returns the child's pid. The child ends with this process, however either ends, and
+    never returns into the code of its caller.
+    """
+    parent, child = os.getpid(), os.fork()
+    if child != 0:
+        return child
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() == parent:
+            work()
+    finally:
+        os._exit(0)
 
 
 class Library:
@@ -167,10 +183,11 @@ def forked_child():
     """A call in a forked child after the parent's cuInit."""
     cuda = Cuda().start()
     read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def alloc():
         os.write(write_end, bytes([cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), 4096) & 0xFF]))
-        os._exit(0)
+
+    child = fork_program(alloc)
     os.close(write_end)
     os.waitpid(child, 0)
     answer = os.read(read_end, 1)

@@ -16,6 +16,7 @@ HELP
 
 say() { printf '== fresh: %s\n' "$*" >&2; }
 die() { printf 'dev fresh: %s\n' "$1" >&2; exit "${2:-1}"; }
+unable() { die "$1"; }
 
 repo=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
 # shellcheck source=tools/new_system.sh

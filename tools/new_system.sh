@@ -1,19 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a minimal new Debian 12 in a folder; scripts that test in such a system source this file. Expects say() and
-# die(). Mounts are made in a mount namespace of their own. They end with the program in it, and removing the folder
-# never reaches the host's /proc, /dev or /sys.
+# Makes a minimal new Debian or Ubuntu in a folder; scripts that test in such a system source this file. Expects say(),
+# die(), and unable() for what this machine lacks. Mounts are made in a mount namespace of their own. They end with the
+# program in it, and removing the folder never reaches the host's /proc, /dev or /sys.
 
-suite=bookworm
+# The systems for which packages are made.
+systems="debian12 debian13 ubuntu22.04 ubuntu24.04"
+
+suite_of() {
+  case $1 in
+    debian12) echo bookworm ;;
+    debian13) echo trixie ;;
+    ubuntu22.04) echo jammy ;;
+    ubuntu24.04) echo noble ;;
+    *) die "there is no system '$1'; there are: $systems" 2 ;;
+  esac
+}
 
 # Making a system needs root and debootstrap.
 need_debootstrap() {
-  [[ $(id -u) == 0 ]] || die "needs root: it makes a system of its own by debootstrap and chroot"
+  [[ $(id -u) == 0 ]] || unable "needs root: it makes a system of its own by debootstrap and chroot"
   command -v debootstrap >/dev/null && return 0
-  command -v apt-get >/dev/null || die "needs debootstrap"
+  command -v apt-get >/dev/null || unable "needs debootstrap"
   say "installing debootstrap"
   DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=600 install --no-install-recommends \
-    debootstrap </dev/null >&2 || die "apt could not install debootstrap"
+    debootstrap </dev/null >&2 || unable "apt could not install debootstrap"
 }
 
 # enter ROOT DIR COMMAND...: runs the command in the new system. The caller must be pid 1 of a new pid namespace with a
@@ -65,8 +76,32 @@ host_sources() {
   done
 }
 
-debian_sources() {
-  host_sources | grep -E "^[^ ]+/debian(-security)?/? $suite(-updates|-security)? " | sort -u || true
+# sources SUITE: "URI SUITE COMPONENTS..." for each apt source of the new system, by the host's mirror. Nothing if the
+# host has none of that kind: debootstrap then uses its own default.
+sources() {
+  local suite=$1 kind=debian mirror own
+  case $suite in jammy | noble) kind=ubuntu ;; esac
+  own=$(host_sources | grep -E "^[^ ]+/$kind(-security)?/? $suite(-updates|-security)? " | sort -u || true)
+  if [[ -n $own ]]; then
+    echo "$own"
+    return
+  fi
+  mirror=$(host_sources | awk -v kind="/$kind/?$" '$1 ~ kind { print $1; exit }')
+  [[ -z $mirror ]] || echo "$mirror $suite main"
+}
+
+# ubuntu_keys FOLDER: prints the file with the keys of Ubuntu's archive. Debian 13 and later have a package with them.
+ubuntu_keys() {
+  local folder=$1 file=/usr/share/keyrings/ubuntu-archive-keyring.gpg apt
+  if [[ -f $file ]]; then echo "$file"; return; fi
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial" "$folder/keys"
+  sources trixie | sed 's|^|deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] |' >"$folder/sources.list"
+  apt=(apt-get -q -o Dir::Etc::SourceList="$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o Dir::State::Lists="$folder/lists" -o Dir::Cache="$folder/cache")
+  { "${apt[@]}" update && cd "$folder/keys" && "${apt[@]}" -o APT::Sandbox::User=root download ubuntu-keyring &&
+    dpkg-deb -x ubuntu-keyring_*.deb .; } >"$folder/log" 2>&1 </dev/null ||
+    { tail -n 5 "$folder/log" >&2; return 1; }
+  echo "$folder/keys$file"
 }
 
 # Gives the new system the host's network settings: apt's settings, certificates, pip's configuration.
@@ -89,19 +124,69 @@ copy_network_settings() {
   return 0
 }
 
+# make_system ROOT [SUITE]: Debian 12, unless another suite is named. FRESH_CACHE=DIR keeps new systems there for the
+# next call.
 make_system() {
-  local root=$1 sources mirror proxy
-  sources=$(debian_sources)
-  # Without a source, debootstrap uses its own default mirror and writes the sources.list.
-  mirror=$(awk -v suite="$suite" '$2 == suite { print $1; exit }' <<<"$sources")
+  local root=$1 suite=${2:-bookworm} list mirror proxy keys=() script=() from=()
+  if [[ -n ${FRESH_CACHE:-} && -d $FRESH_CACHE/$suite ]]; then
+    say "$suite as it was made before"
+    cp -a "$FRESH_CACHE/$suite" "$root"
+    return
+  fi
+  list=$(sources "$suite")
+  mirror=$(awk -v suite="$suite" '$2 == suite { print $1; exit }' <<<"$list")
+  case $suite in
+    jammy | noble)
+      keys=(--keyring "$(ubuntu_keys "$root.keys")") || unable "without the keys of Ubuntu's archive"
+      # All releases of Ubuntu are made by one script. An older debootstrap does not know the names of later releases.
+      script=(gutsy)
+      ;;
+  esac
+  [[ -z $mirror ]] || from=("$mirror" "${script[@]}")
   # apt may know a proxy that the environment does not name; debootstrap knows only the environment.
   proxy=$(apt-config dump --format '%v' Acquire::http::Proxy 2>/dev/null || true)
   say "debootstrap $suite into $root"
-  if ! env ${proxy:+http_proxy=$proxy} debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} \
-      >"$root.log" 2>&1 </dev/null; then
+  if ! env ${proxy:+http_proxy=$proxy} debootstrap --variant=minbase "${keys[@]}" "$suite" "$root" \
+      "${from[@]}" >"$root.log" 2>&1 </dev/null; then
     tail -n 20 "$root.log" >&2
-    die "debootstrap failed"
+    unable "debootstrap failed"
   fi
-  [[ -z $mirror ]] || sed 's/^/deb /' <<<"$sources" >"$root/etc/apt/sources.list"
+  [[ -z $mirror ]] || sed 's/^/deb /' <<<"$list" >"$root/etc/apt/sources.list"
   copy_network_settings "$root"
+  if [[ -n ${FRESH_CACHE:-} ]]; then
+    mkdir -p "$FRESH_CACHE"
+    # An interrupted copy must not look like a system.
+    rm -rf --one-file-system "$FRESH_CACHE/.$suite"
+    cp -a "$root" "$FRESH_CACHE/.$suite"
+    mv -T "$FRESH_CACHE/.$suite" "$FRESH_CACHE/$suite"
+  fi
+}
+
+# check_systems SYSTEM...: a name that there is not ends the script with 2.
+check_systems() {
+  local system
+  for system in "$@"; do suite_of "$system" >/dev/null; done
+}
+
+# in_each_system COMMAND... -- SYSTEM...: calls the command with each system. One system that cannot be made does not
+# keep the others from being tested. Ends with 1 after a failure, and with 77 if a system was skipped.
+in_each_system() {
+  local command=() system status failed=0 skipped=
+  while [[ $1 != -- ]]; do command+=("$1"); shift; done
+  shift
+  for system in "$@"; do
+    # A condition would turn `set -e` off in the subshell.
+    set +e
+    (set -e; "${command[@]}" "$system")
+    status=$?
+    set -e
+    case $status in
+      0) say "$system: passed" ;;
+      77) skipped="$skipped $system"; say "$system: skipped" ;;
+      130 | 143) exit $status ;;
+      *) failed=1; say "$system: failed" ;;
+    esac
+  done
+  [[ $failed == 0 ]] || exit 1
+  [[ -z $skipped ]] || unable "these systems:$skipped"
 }

@@ -18,17 +18,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import check_release  # noqa: E402
+import sbom  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEBIAN = ROOT / "packaging/debian"
 PACKAGES = ("sublet", "sublet-simgpu")
 MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
-# Linked statically into what we ship: their licences want their texts to come along.
-LINKED = {"libboost1.81-dev", "libboost-dev", "nlohmann-json3-dev", "libfmt-dev", "libspdlog-dev", "libsqlite3-dev",
-          "libcli11-dev", "libtomlplusplus-dev", "libyaml-cpp-dev", "libhiredis-dev", "libssl-dev", "libncurses-dev",
-          "libsodium-dev", "libstdc++-12-dev", "libstdc++-13-dev"}
-NOT_LINKED = {"sublet-simgpu": {"libsqlite3-dev", "libcli11-dev", "libtomlplusplus-dev", "libyaml-cpp-dev",
-                                "libhiredis-dev", "libssl-dev", "libncurses-dev", "libsodium-dev"}}
 
 
 def git(*arguments):
@@ -91,7 +86,25 @@ def write_changelog(path, package, version, when):
     compress(path)
 
 
-def arrange(package, tree, version, when):
+def licence_text(library):
+    """Returns the file with a library's licence. Linked libraries want their texts to come along."""
+    text = pathlib.Path("/usr/share/doc") / library / "copyright"
+    if not text.exists():
+        raise SystemExit(f"package: {text} is missing, and a release needs it: install {library} again")
+    return text
+
+
+def mode_of(path):
+    """Returns the mode of a file or a folder in a release. The umask of the build has no part in it."""
+    if path.is_dir():
+        return 0o755
+    mode = path.stat().st_mode
+    if mode & 0o050 == 0o010:
+        return 0o711  # a program that only its owner may read (0017)
+    return 0o755 if mode & 0o100 else 0o644
+
+
+def arrange(package, tree, version, when, document):
     """Moves the files of `cmake --install` to Debian's places, and adds the files that only a package has."""
     share = tree / "usr/share"
     for page in share.glob("man/man?/*.[1-9]"):
@@ -111,20 +124,16 @@ def arrange(package, tree, version, when):
     if overrides.exists():
         (share / "lintian/overrides").mkdir(parents=True)
         shutil.copy(overrides, share / "lintian/overrides" / package)
-    notices = doc / "third-party"
-    for library in sorted(LINKED - NOT_LINKED.get(package, set())):
-        text = pathlib.Path("/usr/share/doc") / library / "copyright"
-        if text.exists():
-            notices.mkdir(exist_ok=True)
-            shutil.copy(text, notices / f"{library}.txt")
-            compress(notices / f"{library}.txt")
-    if not notices.exists():
-        print("note: none of the libraries' licence texts are on this system: third-party/ is left out")
-    for path in tree.rglob("*"):
+    if document:
+        shutil.copy(document, doc / document.name)
+        (doc / "third-party").mkdir()
+        for library in sbom.read_libraries(document):
+            shutil.copy(licence_text(library), doc / f"third-party/{library}.txt")
+            compress(doc / f"third-party/{library}.txt")
+    for path in [tree, *tree.rglob("*")]:
         if not path.is_symlink():
-            program = path.is_dir() or path.parent.name == "bin"
-            # A file that only its owner may read (0017) stays so in the package.
-            path.chmod((0o755 if path.stat().st_mode & 0o004 else 0o711) if program else 0o644)
+            # Debian wants libraries that nobody may run.
+            path.chmod(mode_of(path) if path.is_dir() or path.parent.name == "bin" else 0o644)
 
 
 def needed_libraries(tree):
@@ -148,11 +157,11 @@ def write_control(package, tree, values):
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     (control / "control").write_text(text)
-    for name, mode in (("conffiles", 0o644), ("shlibs", 0o644), ("triggers", 0o644), ("postinst", 0o755),
-                       ("prerm", 0o755), ("postrm", 0o755)):
+    for name, mode in (("conffiles", 0o644), ("shlibs", 0o644), ("triggers", 0o644), ("preinst", 0o755),
+                       ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)):
         source = DEBIAN / f"{package}.{name}"
         if source.exists():
-            shutil.copy(source, control / name)
+            (control / name).write_text(source.read_text().replace("@VERSION@", values["VERSION"]))
             (control / name).chmod(mode)
     sums = []
     for path in sorted(tree.rglob("*")):
@@ -163,32 +172,45 @@ def write_control(package, tree, values):
     (control / "md5sums").write_text("".join(sums))
 
 
-def build(package, stage, out, version, when):
+def build(package, stage, out, version, when, document):
     tree = stage / package
-    arrange(package, tree, version, when)
+    arrange(package, tree, version, when, document)
     architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True,
                                   text=True).stdout.strip()
     size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file()) // 1024 + 1
     write_control(package, tree, {"VERSION": version, "ARCHITECTURE": architecture, "SIZE": size,
                                   "DEPENDS": needed_libraries(tree)})
+    for path in tree.rglob("*"):  # dpkg-deb takes off only times after the release
+        os.utime(path, (when, when), follow_symlinks=False)
     target = out / f"{package}_{version}_{architecture}.deb"
-    # Every dpkg that we support can read xz.
+    # Every dpkg that we support can read xz. One thread makes the same bytes on every machine.
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(tree), str(target)], check=True,
-                   env={**os.environ, "SOURCE_DATE_EPOCH": str(when)}, stdout=subprocess.DEVNULL)
+                   env={**os.environ, "SOURCE_DATE_EPOCH": str(when), "DPKG_DEB_THREADS_MAX": "1"},
+                   stdout=subprocess.DEVNULL)
     print(f"{target.name:44} {target.stat().st_size // 1024:6} KiB, installed {size} KiB")
     return target
 
 
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", type=pathlib.Path)
-    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("stage", type=pathlib.Path, nargs="?")
+    parser.add_argument("out", type=pathlib.Path, nargs="?")
     parser.add_argument("--version", default=default_version())
+    parser.add_argument("--sbom", type=pathlib.Path, help="the folder with PACKAGE.spdx.json of each package")
+    parser.add_argument("--print-version", action="store_true", help="print the version and end")
+    parser.add_argument("--time", action="store_true", help="print the time of the release in seconds, and end")
     args = parser.parse_args(argv)
     when = build_time()
+    if args.print_version or args.time:
+        print(args.version if args.print_version else when)
+        return 0
+    if not args.stage or not args.out:
+        parser.error("needs STAGE and OUT")
+    os.umask(0o022)  # the folders of a package are open
     args.out.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
-        build(package, args.stage.resolve(), args.out.resolve(), args.version, when)
+        document = args.sbom / f"{package}.spdx.json" if args.sbom else None
+        build(package, args.stage.resolve(), args.out.resolve(), args.version, when, document)
     return 0
 
 

@@ -12,6 +12,7 @@ using namespace simgpu::nvml;
 struct Holder {
   Count pid;
   Wide bytes;
+  bool draws;
 };
 
 // The processes as NVML lists them; with faults the list differs from the truth.
@@ -19,7 +20,7 @@ std::vector<Holder> holders(const Card& card) {
   const int device = static_cast<int>(card.index);
   std::vector<Holder> list;
   for (const auto& process : Library::instance().snapshot(card.table, card.index).processes)
-    list.push_back({process.pid, process.device.at(card.index).bytes});
+    list.push_back({process.pid, process.device.at(card.index).bytes, process.draws});
   if (card.table.meet(FaultKind::nvml_empty, device)) list.clear();
   if (const auto fault = card.table.meet(FaultKind::nvml_missing_pid, device)) {
     const auto missing = fault->argument == 0 ? list.begin()
@@ -31,6 +32,12 @@ std::vector<Holder> holders(const Card& card) {
     auto next = static_cast<Count>(fault->argument == 0 ? 2 : fault->argument);
     for (auto& holder : list) holder.pid = next++;
   }
+  return list;
+}
+
+std::vector<Holder> holders(const Card& card, bool draws) {
+  std::vector<Holder> list = holders(card);
+  std::erase_if(list, [draws](const Holder& holder) { return holder.draws != draws; });
   return list;
 }
 
@@ -51,11 +58,12 @@ std::vector<Info> converted(const std::vector<Holder>& list) {
 }
 
 template <typename Info>
-Return compute_processes(const char* name, Handle handle, Count* count, Info* infos) {
-  return ask(name, handle, [&](const Card& card) { return give_list(count, infos, converted<Info>(holders(card))); });
+Return processes_that(bool draw, const char* name, Handle handle, Count* count, Info* infos) {
+  return ask(name, handle,
+             [&](const Card& card) { return give_list(count, infos, converted<Info>(holders(card, draw))); });
 }
 
-// Graphics programs and MPS clients: there are none.
+// MPS clients: there are none.
 template <typename Info>
 Return no_processes(const char* name, Handle handle, Count* count, Info* infos) {
   return ask(name, handle, [&](Card) { return give_list(count, infos, std::vector<Info>()); });
@@ -66,9 +74,10 @@ Return detail_list(const Card& card, ProcessDetailList* list) {
   if (list == nullptr) return invalid_argument;
   if (!has_version(list, 1)) return argument_version_mismatch;
   if (list->mode > all) return invalid_argument;
-  const bool wanted = list->mode == compute || list->mode == all;
-  return give_list(&list->count, list->processes,
-                   converted<ProcessDetail>(wanted ? holders(card) : std::vector<Holder>()));
+  if (list->mode == mps) return give_list(&list->count, list->processes, std::vector<ProcessDetail>());
+  return give_list(
+      &list->count, list->processes,
+      converted<ProcessDetail>(list->mode == all ? holders(card) : holders(card, list->mode == graphics)));
 }
 
 }  // namespace
@@ -106,22 +115,22 @@ SIMGPU_NVML nvmlDeviceGetBAR1MemoryInfo(Handle handle, Bar1Memory* memory) {
 }
 
 SIMGPU_NVML nvmlDeviceGetComputeRunningProcesses(Handle handle, Count* count, ProcessInfoV1* infos) {
-  return compute_processes(__func__, handle, count, infos);
+  return processes_that(false, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetComputeRunningProcesses_v2(Handle handle, Count* count, ProcessInfo* infos) {
-  return compute_processes(__func__, handle, count, infos);
+  return processes_that(false, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, Count* count, ProcessInfo* infos) {
-  return compute_processes(__func__, handle, count, infos);
+  return processes_that(false, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetGraphicsRunningProcesses(Handle handle, Count* count, ProcessInfoV1* infos) {
-  return no_processes(__func__, handle, count, infos);
+  return processes_that(true, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetGraphicsRunningProcesses_v2(Handle handle, Count* count, ProcessInfo* infos) {
-  return no_processes(__func__, handle, count, infos);
+  return processes_that(true, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, Count* count, ProcessInfo* infos) {
-  return no_processes(__func__, handle, count, infos);
+  return processes_that(true, __func__, handle, count, infos);
 }
 SIMGPU_NVML nvmlDeviceGetMPSComputeRunningProcesses(Handle handle, Count* count, ProcessInfoV1* infos) {
   return no_processes(__func__, handle, count, infos);

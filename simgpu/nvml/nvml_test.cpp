@@ -119,15 +119,15 @@ class Nvml : public testing::Test {
     EXPECT_EQ(call("nvmlDeviceGetHandleByIndex_v2", index, &handle), success);
     return handle;
   }
-  int list(std::vector<ProcessInfo>& infos) const {
+  int list(std::vector<ProcessInfo>& infos, const char* name = "nvmlDeviceGetComputeRunningProcesses_v3") const {
     auto count = static_cast<Count>(infos.size());
-    const int result = call("nvmlDeviceGetComputeRunningProcesses_v3", card(), &count, infos.data());
+    const int result = call(name, card(), &count, infos.data());
     if (result == success) infos.resize(count);
     return result;
   }
-  std::vector<Count> pids() const {
+  std::vector<Count> pids(const char* name = "nvmlDeviceGetComputeRunningProcesses_v3") const {
     std::vector<ProcessInfo> infos(16);
-    EXPECT_EQ(list(infos), success);
+    EXPECT_EQ(list(infos, name), success);
     std::vector<Count> all;
     for (const auto& info : infos) all.push_back(info.pid);
     return all;
@@ -329,6 +329,17 @@ TEST_F(Nvml, HangFaultHoldsUntilItIsCleared) {
   table_->clear_faults();
   asker.join();
   EXPECT_EQ(count, 2U);
+}
+
+TEST_F(Nvml, AGraphicsProgramIsInTheGraphicsListAlone) {
+  ASSERT_EQ(call("nvmlInit_v2"), success);
+  const Holder computes(dir_, 100 * mib);
+  setenv(drawing_variable, "1", 1);
+  const Holder draws(dir_, 200 * mib);
+  unsetenv(drawing_variable);
+  EXPECT_EQ(pids(), std::vector{static_cast<Count>(computes.pid())});
+  EXPECT_EQ(pids("nvmlDeviceGetGraphicsRunningProcesses_v3"), std::vector{static_cast<Count>(draws.pid())});
+  EXPECT_TRUE(pids("nvmlDeviceGetMPSComputeRunningProcesses_v3").empty());
 }
 
 TEST_F(Nvml, ListFaultsChangeTheListAndNotTheMemory) {

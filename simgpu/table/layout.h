@@ -30,7 +30,7 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 inline constexpr std::uint64_t magic = 0x53494d4347505531;  // "SIMCGPU1"
 inline constexpr std::uint32_t version = 2;
 
-// An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 bits) on top. Pid and
+// An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 high bits). Pid and
 // start time together name one process of this boot; 0 is no process.
 inline constexpr unsigned owner_state_shift = 62;
 inline constexpr std::uint64_t owner_claiming = std::uint64_t{1} << owner_state_shift;  // not counted yet
@@ -84,7 +84,8 @@ struct ProcessRecord {
   std::array<Word, max_devices> busy_ns;
   ControlRecord control;
   Word group;  // the same number for processes that share memory; 0: none
-  std::array<Word, 19> spare;
+  Word draws;  // 1: NVML lists it among the graphics programs
+  std::array<Word, 18> spare;
 };
 
 // Memory that outlives its creator while any process holds its file (an exported allocation).

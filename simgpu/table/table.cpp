@@ -327,6 +327,8 @@ Process* Table::join(std::string* error) {
                        &control.argument, &control.devices, &control.answered, &control.result, &control.value})
       *word = 0;
     slot.group = 0;
+    const char* draws = std::getenv(drawing_variable);
+    slot.draws = draws != nullptr && std::string_view(draws) == "1" ? 1 : 0;
     for (auto& word : slot.spare) word = 0;
     slot.owner = owner_ready | identity;
     process_.reset(new Process(*this, i, owner_ready | identity));
@@ -367,6 +369,7 @@ std::vector<ProcessUse> Table::processes() {
     use.pid = owner_pid(owner);
     use.start_ticks = owner_start(owner);
     use.state = static_cast<ControlState>(slot.control.state.load());
+    use.draws = slot.draws.load() != 0;
     for (unsigned d = 0; d < map_->devices; ++d)
       use.device[d] = {held_pages(slot.charge[d].load()) * account_page, slot.contexts[d].load(),
                        slot.busy_ns[d].load()};

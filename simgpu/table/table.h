@@ -26,6 +26,8 @@ namespace simgpu {
 
 // Names the directory of the cards for the simulated libraries and tools.
 inline constexpr const char* directory_variable = "SIMGPU_DIR";
+// "1" in the environment of a program: NVML lists it among the graphics programs, and not among those that compute.
+inline constexpr const char* drawing_variable = "SIMGPU_DRAWS";
 
 struct DeviceUse {
   std::uint64_t total = 0;      // bytes of the whole card
@@ -47,6 +49,7 @@ struct ProcessUse {
     std::uint64_t busy_ns;  // time of kernels since the process started
   };
   std::array<OnDevice, max_devices> device{};
+  bool draws = false;  // a graphics program
   ControlState state = ControlState::running;
 };
 

@@ -36,7 +36,7 @@ struct Received {
   std::string why{};  // a sentence about a failure; "": received
 };
 
-// Room for two descriptors, aligned for cmsghdr.
+// Space for two descriptors, aligned for cmsghdr.
 union Attached {
   cmsghdr header;
   char space[CMSG_SPACE(2 * sizeof(int))];

@@ -9,23 +9,28 @@
 namespace sublet::actor {
 namespace {
 
-constexpr std::array<std::string_view, 16> names{"sshd",
-                                                 "sshd-session",
-                                                 "sshd-auth",
-                                                 "Xorg",
-                                                 "Xwayland",
-                                                 "gnome-shell",
-                                                 "weston",
-                                                 "sway",
-                                                 "dbus-daemon",
-                                                 "dbus-broker",
-                                                 "dbus-broker-launch",
-                                                 "nvidia-persistenced",
-                                                 "nv-fabricmanager",
-                                                 "nvidia-cuda-mps-control",
-                                                 "nvidia-cuda-mps-server",
-                                                 "systemd"};
-constexpr std::array<std::string_view, 5> beginnings{"kwin_", "sddm", "gdm", "lightdm", "systemd-"};
+// Logins and system buses; display servers, compositors and desktops; remote desktops; the driver's daemons; services
+// that run the programs of all users.
+constexpr std::string_view names[] = {
+    "sshd", "sshd-session", "sshd-auth", "login", "dbus-daemon", "dbus-broker", "dbus-broker-launch", "systemd",
+    "polkitd", "greetd", "ly", "lxdm", "xdm", "slim", "nodm", "agreety", "tuigreet", "regreet", "gtkgreet",  //
+    "Xorg", "X", "Xwayland", "Xvfb", "Xnest", "Xephyr", "Xdmx", "weston", "sway", "mutter", "muffin", "gala",
+    "cinnamon", "cinnamon-session", "gnome-shell", "gnome-session-binary", "plasmashell", "plasma-desktop",
+    "ksmserver", "ksplashqml", "krunner", "kscreenlocker_greet", "xfwm4", "xfdesktop", "xfce4-session",
+    "xfce4-panel", "marco", "mate-session", "mate-panel", "metacity", "budgie-wm", "budgie-panel", "budgie-desktop",
+    "lxsession", "lxqt-session", "lxqt-panel", "openbox", "fluxbox", "icewm", "i3", "bspwm", "awesome", "dwm",
+    "dwl", "qtile", "herbstluftwm", "xmonad", "compiz", "picom", "compton", "enlightenment", "Hyprland", "hyprland",
+    "hyprlock", "hypridle", "labwc", "niri", "river", "wayfire", "cage", "gamescope", "gamescope-wl", "phoc",
+    "phosh", "cosmic-comp", "cosmic-session", "cosmic-panel", "miriway", "mir-kiosk", "lomiri", "deepin-kwin",
+    "dde-desktop", "gnome-remote-desktop-daemon", "Xvnc", "Xtigervnc", "Xtightvnc", "Xrealvnc", "Xkasmvnc",
+    "x11vnc", "x0vncserver", "X0tigervnc", "wayvnc", "vncserver-x11-core", "xrdp", "xrdp-sesman", "xrdp-chansrv",
+    "Xorgxrdp", "nxserver.bin", "nxnode.bin", "dcvserver", "dcvagent", "dcvxdcv", "sunshine",  //
+    "nv-fabricmanager", "nv-hostengine", "nvsm_core", "nvlsm", "dcgm-exporter",  //
+    "dockerd", "docker-proxy", "docker-init", "crio", "conmon", "kubelet", "kube-proxy", "k3s", "k3s-server",
+    "rke2", "lxcfs", "lxd", "incusd", "libvirtd", "virtqemud", "nomad", "slurmd", "slurmctld", "slurmstepd",
+    "slurmdbd", "munged", "pbs_mom", "sge_execd", "condor_startd"};
+constexpr std::string_view beginnings[] = {"kwin_", "sddm", "gdm", "lightdm", "systemd-", "nvidia-", "containerd",
+                                           "xdg-desktop-portal"};
 constexpr std::array<std::string_view, 5> sublets{"sublet", "subletd", "sublet-actor", "sublet-gpu", "sublet-keep"};
 // Where packages install programs that users do not call, seen from the actor.
 constexpr std::array<std::string_view, 3> places{".", "../libexec/sublet", "../lib/sublet"};
@@ -57,8 +62,8 @@ bool is_file_here(const proc::Executable& executable) {
 }  // namespace
 
 bool is_protected_name(std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end() ||
-         std::any_of(beginnings.begin(), beginnings.end(), [&](auto start) { return name.starts_with(start); });
+  return std::ranges::find(names, name) != std::end(names) ||
+         std::ranges::any_of(beginnings, [&](auto start) { return name.starts_with(start); });
 }
 
 bool is_protected(const proc::Executable& executable, bool hosts, const std::string& directory) {

@@ -37,6 +37,8 @@ class Unleased::Tree {
     }
   }
 
+  // The real user of the process that is ended. Its descendants of other users are spared.
+  void set_offender(std::uint32_t uid) { offender_ = uid; }
   // The process was judged already.
   void add_proven(Target target) {
     if (seen_.insert(target.process.pid).second) targets_.push_back(std::move(target));
@@ -89,7 +91,7 @@ class Unleased::Tree {
 
   bool must_spare(const proc::ProcessInfo& process) const {
     return around_.untouchable(process) || spared_.contains(process.ref) || around_.leased(process.ref) ||
-           unleased_.is_protected(process.ref.pid);
+           unleased_.is_exempt(process.ref.pid, offender_);
   }
 
   void spare_all(const proc::ProcessInfo& process) {
@@ -111,6 +113,7 @@ class Unleased::Tree {
   std::unordered_multimap<std::int32_t, const proc::ProcessInfo*> children_;  // by the pid of the parent
   std::unordered_set<std::int32_t> seen_;
   std::vector<Target> targets_;
+  std::uint32_t offender_ = 0;
   std::uint32_t left_ = 0;
 };
 
@@ -127,12 +130,14 @@ Code Unleased::prove(const Order& order, const Fd& pidfd) const {
   return Code::ok;
 }
 
-Code Unleased::judge(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply) const {
+Code Unleased::judge(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply,
+                     std::uint32_t& uid) const {
   if (const Code code = prove(order, pidfd); code != Code::ok) return code;
   const auto now = root_.read_with(order.main_pid, "status");
   const auto uids = now ? proc::parse_uids(now->text) : std::nullopt;
   const auto files = proc::open_process_files(root_, order.main_pid);
   if (!uids || !files || now->info.ref != named_in(order) || proc::is_dead(pidfd.get())) return Code::gone;
+  uid = uids->real;
   // The pidfd lives, so all that was read is of its process. The directory stays bound to it.
   const auto executable = proc::executable_of(files->get());
   if (executable)
@@ -146,26 +151,30 @@ Code Unleased::judge(const Order& order, const Fd& pidfd, const Surroundings& ar
   if (evidence.mapping) reply.flags |= has_mapping;
   if (proc::is_dead(pidfd.get())) return Code::gone;
   if (!evidence.device_file && !evidence.mapping) return Code::no_evidence;
-  const bool others = uids->real != ::geteuid() && uids->saved != ::geteuid();
-  if (order.verb == Verb::end && others && !around.signals_others) {
+  const bool others = uid != ::geteuid() && uids->saved != ::geteuid();
+  if (others && !around.signals_others) {
     reply.error = EPERM;
     return Code::failed;
   }
   return Code::ok;
 }
 
-// A process whose executable cannot be seen may be a protected one.
-bool Unleased::is_protected(std::int32_t pid) const {
+// Whether a descendant is of another user than the offender, or protected. A process whose executable cannot be seen
+// may be a protected one.
+bool Unleased::is_exempt(std::int32_t pid, std::uint32_t offender) const {
   const auto now = root_.read_with(pid, "status");
   const auto files = proc::open_process_files(root_, pid);
   if (!now || !files) return false;  // it has ended
+  const auto uids = proc::parse_uids(now->text);
+  if (!uids || uids->real != offender) return true;
   const auto executable = proc::executable_of(files->get());
   if (!executable) return executable.error().code != sublet::Code::NotFound;
   return actor::is_protected(*executable, root_.shares_namespaces(pid, now->text), options_.directory);
 }
 
 void Unleased::inspect(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply) const {
-  reply.code = judge(order, pidfd, around, reply);
+  std::uint32_t uid = 0;
+  reply.code = judge(order, pidfd, around, reply, uid);
 }
 
 void Unleased::spare(const Order& order, const Fd& pidfd, Reply& reply) {
@@ -182,15 +191,16 @@ void Unleased::end(const Order& order, Fd pidfd, const Surroundings& around, Rep
   Tree tree(*this, around, spared);
   const proc::ProcessInfo* process = tree.find(named_in(order));
   const bool is_spared = process != nullptr && !process->dead() && tree.is_below_spared(*process);
-  reply.code = is_spared ? Code::leased : judge(order, pidfd, around, reply);
+  reply.code = is_spared ? Code::leased : judge(order, pidfd, around, reply, record.uid);
   const bool same = record.process == named_in(order) && record.inode == order.main_inode;
+  tree.set_offender(record.uid);
   if (reply.code == Code::ok) tree.add_proven({named_in(order), std::move(pidfd)});
   if (reply.code == Code::ok || (reply.code == Code::gone && order.signal == SIGKILL && same)) {
     for (Target& target : record.descendants)
       if (same) tree.add_remembered(std::move(target));
     tree.add_descendants();
     reply.left = tree.spared();
-    record = {named_in(order), order.main_inode, tree.take_targets(), {}};
+    record = {named_in(order), order.main_inode, record.uid, tree.take_targets(), {}};
     send(record.descendants, order.signal, reply);
     std::erase_if(record.descendants, [&](const Target& target) { return target.process == named_in(order); });
   }

@@ -37,7 +37,7 @@ class Unleased {
   // evidence.
   void inspect(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply) const;
   // The verb `end`: signals the process and its living descendants after the same look. Descendants need no evidence.
-  // All that is protected or leased is spared, with everything below it.
+  // All that is protected, leased, or of another real user is spared, with everything below it.
   void end(const Order& order, Fd pidfd, const Surroundings& around, Reply& reply);
   // The verb `end` with the flag `to_spare`: the next order about the record spares the process and everything below
   // it.
@@ -53,14 +53,16 @@ class Unleased {
   struct Record {
     ProcessRef process;
     std::uint64_t inode = 0;
+    std::uint32_t uid = 0;            // real, when it was judged last
     std::vector<Target> descendants;  // got SIGTERM
     std::set<ProcessRef> spared;      // named by the daemon, for the next order
   };
   class Tree;
 
   Code prove(const Order& order, const Fd& pidfd) const;
-  Code judge(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply) const;
-  bool is_protected(std::int32_t pid) const;
+  // `uid`: gets the real user of the process.
+  Code judge(const Order& order, const Fd& pidfd, const Surroundings& around, Reply& reply, std::uint32_t& uid) const;
+  bool is_exempt(std::int32_t pid, std::uint32_t offender) const;
   static void send(const std::vector<Target>& targets, int signal, Reply& reply);
   void remember(std::uint64_t verdict, Record record);
 

@@ -136,6 +136,9 @@ TEST(Evidence, IsSeenWithTheCapabilitiesOfThePackagedActor) {
   EXPECT_EQ(with_capabilities(packaged, look), static_cast<int>(has_device_file | has_mapping));
   EXPECT_EQ(with_capabilities(packaged & ~bit(CAP_KILL), kill_it), static_cast<int>(Code::failed))
       << "the process has another user";
+  EXPECT_EQ(with_capabilities(packaged & ~bit(CAP_KILL), [&] { return static_cast<int>(world.inspect(family).code); }),
+            static_cast<int>(Code::failed))
+      << "a look promises no signal that the actor cannot send";
   EXPECT_EQ(with_capabilities(0, kill_it), static_cast<int>(Code::no_evidence)) << "its files cannot be seen";
   EXPECT_TRUE(family.lives(0));
   EXPECT_EQ(with_capabilities(packaged, kill_it), static_cast<int>(Code::ok));
@@ -147,9 +150,13 @@ TEST(Evidence, IsSeenWithTheCapabilitiesOfThePackagedActor) {
 TEST(ProtectedPrograms, ServeLoginsScreensAndTheDriver) {
   for (const char* name :
        {"sshd", "Xorg", "Xwayland", "gnome-shell", "kwin_wayland", "kwin_x11", "sddm", "gdm3", "gdm-x-session",
-        "lightdm", "systemd", "systemd-logind", "dbus-daemon", "dbus-broker", "weston", "sway", "nvidia-persistenced"})
+        "lightdm", "systemd", "systemd-logind", "dbus-daemon", "dbus-broker", "weston", "sway", "nvidia-persistenced",
+        "plasmashell", "Hyprland", "mutter", "cinnamon", "muffin", "xfwm4", "labwc", "niri", "river", "cosmic-comp",
+        "wayfire", "gamescope", "Xvnc", "Xtigervnc", "Xvfb", "nv-hostengine", "nvidia-powerd", "dockerd", "containerd",
+        "containerd-shim-runc-v2", "kubelet"})
     EXPECT_TRUE(is_protected_name(name)) << name;
-  for (const char* name : {"", "python3", "ssh", "sshd2", "xsshd", "Xorg.bin", "kwin", "swaylock", "train", "systemdx"})
+  for (const char* name : {"", "python3", "ssh", "sshd2", "xsshd", "Xorg.bin", "kwin", "swaylock", "train", "systemdx",
+                           "firefox", "nvcc", "docker"})
     EXPECT_FALSE(is_protected_name(name)) << name;
 }
 

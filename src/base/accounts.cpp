@@ -35,6 +35,14 @@ Result<std::optional<gid_t>> group_named(const std::string& name) {
   return *found ? std::optional((*found)->entry.gr_gid) : std::nullopt;
 }
 
+Result<bool> has_account(const std::string& name) {
+  const auto found = look_up<passwd>([&name](passwd* entry, char* memory, std::size_t size, passwd** at) {
+    return ::getpwnam_r(name.c_str(), entry, memory, size, at);
+  });
+  if (!found) return found.error();
+  return found->has_value();
+}
+
 Result<std::optional<std::string>> account_named(uid_t uid) {
   const auto found = account_of(uid);
   if (!found) return found.error();

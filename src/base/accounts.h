@@ -19,6 +19,7 @@ namespace sublet {
 // Return the gid of a group, or nothing if the database has no such group. An error means that the database could not
 // be asked.
 Result<std::optional<gid_t>> group_named(const std::string& name);
+Result<bool> has_account(const std::string& name);
 Result<std::optional<std::string>> account_named(uid_t uid);  // the user's name; nothing if there is no such account
 Result<std::vector<gid_t>> groups_of_account(uid_t uid);      // empty if there is no such account
 

@@ -20,7 +20,7 @@
 namespace sublet {
 
 // A thread that does the given work in order. The thread starts when it is first needed. One caller at a time. If the
-// work hangs when the object is destroyed, the thread is left alone and ends with the process.
+// work hangs when the object is destroyed, the thread runs on and ends with the process.
 class AsideThread {
  public:
   AsideThread();

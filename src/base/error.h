@@ -12,7 +12,7 @@
 
 namespace sublet {
 
-// The closed list of error codes of the API, then the codes that never leave the program as such. api/openapi.yaml
+// The closed list of error codes of the API, then the codes that never leave the program as such. api/shared.yaml
 // repeats the list, and a test compares the two.
 enum class Code {
   Memory,    // the lease would have to wait for VRAM

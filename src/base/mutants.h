@@ -31,7 +31,6 @@ enum class Mutant {
   sleepers_are_late,
   offers_last,
   generations_do_not_matter,
-  ids_come_again,
   kept_room_stays_kept,
   a_gang_of_fewer,
   // engine
@@ -44,13 +43,11 @@ enum class Mutant {
   signals_before_durable,
   two_orders_at_once,
   undone_by_halves,
-  restored_is_running,
   room_is_not_made_sure_of,
   standstills_go_unnoticed,
   lost_ids_come_again,
   answers_are_not_kept,
   swap_is_not_prevented,
-  weighings_get_lost,
   returns_ask_again,
   // store
   torn_batches,

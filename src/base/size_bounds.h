@@ -17,5 +17,7 @@ std::string format_size_up(Bytes bytes);    // "3.7 GiB" of 3.65: a minimum to a
 
 // Formats two sizes for the same sentence, the larger first. Their texts differ if the sizes differ.
 std::pair<std::string, std::string> format_sizes_apart(Bytes larger, Bytes smaller);
+// The same for measured sizes: where the texts would be equal, a smaller unit is taken ("1026 MiB", "1024 MiB").
+std::pair<std::string, std::string> format_sizes_finely(Bytes larger, Bytes smaller);
 
 }  // namespace sublet

@@ -134,8 +134,20 @@ std::pair<std::string, std::string> format_sizes_apart(Bytes larger, Bytes small
   return more == less ? std::pair(format_size_up(larger), format_size_down(smaller)) : std::pair(more, less);
 }
 
+std::pair<std::string, std::string> format_sizes_finely(Bytes larger, Bytes smaller) {
+  std::pair<std::string, std::string> texts(format_size(larger), format_size_down(smaller));
+  static constexpr std::array<std::pair<std::int64_t, const char*>, 3> finer{
+      {{1LL << 20, "MiB"}, {1LL << 10, "KiB"}, {1, "B"}}};
+  for (const auto& [unit, name] : finer) {
+    if (texts.first != texts.second || larger == smaller) break;
+    texts = {fmt::format("{} {}", divided(larger.count, unit, Rounding::nearest), name),
+             fmt::format("{} {}", smaller.count / unit, name)};
+  }
+  return texts;
+}
+
 Result<Duration> parse_duration(std::string_view text) {
-  constexpr auto hint = "write a duration such as 90s, 5m, 1h30m or 2d; a bare number is seconds";
+  constexpr auto hint = "write a duration such as 90s, 5m, 1h30m, 2d or 2w; a bare number is seconds";
   const auto refuse = [&](std::string_view why) {
     return bad_request(fmt::format("duration '{}' {}", printable(text), why), hint);
   };
@@ -161,6 +173,7 @@ Result<Duration> parse_duration(std::string_view text) {
     else if (unit == "m" || unit == "min") scale = 60'000'000'000;
     else if (unit == "h") scale = 3'600'000'000'000;
     else if (unit == "d") scale = 86'400'000'000'000;
+    else if (unit == "w") scale = 7 * 86'400'000'000'000;
     else return refuse(fmt::format("has the unknown unit '{}'", printable(unit)));
     total += times(number, scale, limit);
     if (total > static_cast<Wide>(limit)) return refuse("is more than 100 years");

@@ -130,6 +130,10 @@ TEST(FormatSize, OfTwoThatAreToldApartLooksDifferent) {
   EXPECT_EQ(format_sizes_apart(2 * GiB, 2 * GiB - MiB), Pair("2.0 GiB", "1.9 GiB"));
   EXPECT_EQ(format_sizes_apart(2 * GiB + MiB, 2 * GiB), Pair("2.1 GiB", "2.0 GiB"));
   EXPECT_EQ(format_sizes_apart({3'774'873'600}, 2 * GiB), Pair("3.5 GiB", "2.0 GiB"));
+  EXPECT_EQ(format_sizes_finely(3 * GiB, 2 * GiB), Pair("3.0 GiB", "2.0 GiB"));
+  EXPECT_EQ(format_sizes_finely(GiB + 2 * MiB, GiB), Pair("1026 MiB", "1024 MiB"));
+  EXPECT_EQ(format_sizes_finely(GiB + KiB, GiB), Pair("1048577 KiB", "1048576 KiB"));
+  EXPECT_EQ(format_sizes_finely(GiB, GiB), Pair("1.0 GiB", "1.0 GiB"));
 }
 
 TEST(FormatSize, BoundsAreNotCrossedByWhoTypesThem) {
@@ -165,6 +169,7 @@ TEST(ParseDuration, KnowsUnitsAndSumsOfThem) {
   EXPECT_EQ(duration("5min"), Duration(5min).count());
   EXPECT_EQ(duration("1h30m"), Duration(90min).count());
   EXPECT_EQ(duration("2d"), Duration(48h).count());
+  EXPECT_EQ(duration("2w"), Duration(336h).count());
   EXPECT_EQ(duration("250ms"), Duration(250ms).count());
   EXPECT_EQ(duration("1.5s"), Duration(1500ms).count());
   EXPECT_EQ(duration("10us"), 10'000);

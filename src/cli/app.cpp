@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/foreign_words.h"
 #include "cli/output.h"
 #include "cli/screen.h"
 #include "cli/shim_run.h"
@@ -140,13 +141,15 @@ std::string extra_hint(const CLI::App& verb, const std::string& extra) {
 int refuse_extra(const CLI::App& verb, const std::string& extra) {
   const std::string name = full_name(verb);
   const std::string help = name + " --help";
+  const std::string before = verb.get_parent() == nullptr ? "" : short_name(verb);
+  const std::string hint(foreign_word_hint(before, extra.substr(0, extra.find('='))));
   if (extra.size() > 1 && extra[0] == '-') {
     const std::string flag = extra.substr(0, extra.find('='));
     if (const CLI::Option* known = verb.get_option_no_throw(flag); known != nullptr && !known->get_group().empty())
       return usage_error(fmt::format("{} must come after the verb", flag), fmt::format("{} {}", name, flag));
-    return usage_error(
-        fmt::format("{} has no flag '{}'{}", short_name(verb), printable(flag), suggest(flag, flag_names(verb))),
-        "see: " + help);
+    const std::string guess = hint.empty() ? suggest(flag, flag_names(verb)) : "";
+    return usage_error(fmt::format("{} has no flag '{}'{}", short_name(verb), printable(flag), guess),
+                       hint.empty() ? "see: " + help : hint);
   }
   const auto names = verb_names(verb);
   if (names.empty()) {
@@ -158,11 +161,20 @@ int refuse_extra(const CLI::App& verb, const std::string& extra) {
     return usage_error(fmt::format("'{}' is not in this version", extra),
                        "sublet --help lists the verbs of this version");
   }
-  return usage_error(fmt::format("{} '{}'{}", names_no_verb(verb), printable(extra), suggest(extra, names)),
-                     "see: " + help);
+  const std::string guess = hint.empty() ? suggest(extra, names) : "";
+  return usage_error(fmt::format("{} '{}'{}", names_no_verb(verb), printable(extra), guess),
+                     hint.empty() ? "see: " + help : hint);
+}
+
+// "session stop": the parser takes the second word for another verb of the program.
+std::optional<int> refuse_second_verb(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  if (parsed.size() < 2 || parsed.front()->get_name() == "help") return std::nullopt;
+  return refuse_extra(*parsed.front(), parsed[1]->get_name());
 }
 
 int refuse_parse(const CLI::App& app, const CLI::ParseError& error) {
+  if (const auto refused = refuse_second_verb(app)) return *refused;
   const auto extras = app.remaining(true);
   const CLI::App& verb = innermost(app);
   if (!extras.empty()) return refuse_extra(verb, extras.front());
@@ -297,6 +309,7 @@ int run_program(int argc, const char* const* argv) {
   }
   const auto parsed = app.get_subcommands();
   if (parsed.empty()) return usage_error("no verb was given", "see: sublet --help");
+  if (const auto refused = refuse_second_verb(app)) return *refused;
   const CLI::App& verb = innermost(app);
   if (program->common.command && full_name(verb) != "sublet run" && full_name(verb) != "sublet session open") {
     return usage_error(fmt::format("{} takes no program after '--'", full_name(verb)),

@@ -180,6 +180,76 @@ TEST(App, ATimeIsSentAsItWasGiven) {
   EXPECT_NE(server.seen()[0].line().find("since=1500ms"), std::string::npos) << server.seen()[0].line();
 }
 
+// The calls that these words make to a daemon that refuses all of them.
+std::vector<std::string> calls_of(std::vector<const char*> words) {
+  const test::ScratchDir dir;
+  const std::string socket = dir.path() + "/s.sock";
+  test::FakeServer server(socket, [](const test::FakeRequest&) {
+    return test::FakeServer::Out{test::FakeServer::json(503, R"({"code": "Unavailable", "detail": "no"})")};
+  });
+  words.insert(words.end(), {"-H", socket.c_str()});
+  const Said said = run(words);
+  EXPECT_NE(said.code, kOk) << said.err;
+  std::vector<std::string> calls;
+  for (const test::FakeRequest& request : server.seen()) calls.push_back(request.line() + " " + request.body);
+  return calls;
+}
+
+TEST(App, EachVerbTakesTheSameTimes) {
+  const struct {
+    std::vector<const char*> words;
+    const char* sends;
+  } cases[] = {
+      {{"report", "--since", "2w"}, "since=1209600000ms"},
+      {{"report", "--since", "2026-11-26T00:00Z", "--until", "2026-11-27T00:00:00+00:00"}, "since=86400000ms"},
+      {{"logs", "--since", "2026-11-28T07:50:00+01:00", "x"}, "since=2026-11-28T06%3A50%3A00.000Z"},
+      {{"logs", "--since", "yesterday", "x"}, "T"},
+      {{"enforce", "--preview", "--since", "2026-11-28T08:00Z"}, "since=2026-11-28T08%3A00%3A00.000Z"},
+      {{"events", "--since", "5m", "--no-follow"}, "/v1/events"},
+      {{"approve", "user:root", "--until", "2199-01-01"}, "ttl_seconds"},
+      {{"approve", "user:root", "--until", "2h"}, "\"ttl_seconds\":7200"},
+  };
+  for (const auto& [words, sends] : cases) {
+    const auto calls = calls_of(words);
+    ASSERT_FALSE(calls.empty()) << words[0];
+    EXPECT_NE(calls[0].find(sends), std::string::npos) << calls[0];
+  }
+  for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
+           {"report", "--since", "monday"}, {"logs", "--since", "2026-11-31", "x"}, {"events", "--since", "soon"}}) {
+    const Said said = run(words);
+    EXPECT_EQ(said.code, kUsage);
+    EXPECT_NE(said.err.find("write a day (2026-11-28)"), std::string::npos) << said.err;
+  }
+  EXPECT_EQ(run({"approve", "user:root", "--until", "yesterday"}).code, kUsage);
+}
+
+TEST(App, WordsOfOtherToolsPointToOurs) {
+  const struct {
+    std::vector<const char*> words;
+    const char* hint;
+  } cases[] = {
+      {{"rm", "x"}, "sublet remove"},
+      {{"delete", "x"}, "sublet remove"},
+      {{"kill", "x"}, "sublet stop"},
+      {{"cancel", "x"}, "sublet stop"},
+      {{"list"}, "sublet ps"},
+      {{"stack", "up", "x"}, "sublet stack acquire"},
+      {{"stack", "down", "x"}, "sublet stack release --down"},
+      {{"stack", "ps"}, "sublet stack status"},
+      {{"session", "stop", "x"}, "sublet session close"},
+      {{"session", "open", "--time", "1h"}, "--ttl"},
+      {{"logs", "--tail=20", "x"}, "-n 20"},
+      {{"run", "-d", "--", "true"}, "--detach"},
+      {{"update", "x", "--gpus", "2"}, "--replace"},
+  };
+  for (const auto& [words, hint] : cases) {
+    const Said said = run(words);
+    EXPECT_EQ(said.code, kUsage);
+    EXPECT_NE(said.err.find(hint), std::string::npos) << said.err;
+    EXPECT_EQ(said.err.find("did you mean"), std::string::npos) << said.err;
+  }
+}
+
 // The command prints the answer that granted the lease: a second request might fail.
 TEST(App, JsonOfAGrantIsTheAnswerWithoutItsSecret) {
   const test::ScratchDir dir;
@@ -295,11 +365,12 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
   EXPECT_EQ(said({"run", "--status-fd", "x", "--", "true"}), "sublet: --status-fd: 'x' is not a whole number");
   EXPECT_EQ(said({"run", "--pausable", "interposer", "--", "true"}),
             "sublet: --pausable: 'interposer' is not one of auto, cooperative, driver, no");
-  EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is not an event's id");
+  EXPECT_EQ(said({"events", "--since", "zzz"}), "sublet: --since: 'zzz' is neither a time nor an event's id");
   for (const char* id : {"-5", "bad id-5", "1f2e-", "1f2e-5x"})
-    EXPECT_EQ(said({"events", "--since", id}), fmt::format("sublet: --since: '{}' is not an event's id", id));
-  EXPECT_EQ(said({"report", "--since", "0s"}), "sublet: --since: 0s is not between 1s and 3650d");
-  EXPECT_EQ(said({"report", "--since", "3651d"}), "sublet: --since: 3651d is not between 1s and 3650d");
+    EXPECT_EQ(said({"events", "--since", id}),
+              fmt::format("sublet: --since: '{}' is neither a time nor an event's id", id));
+  for (const char* length : {"0s", "3651d"})
+    EXPECT_NE(said({"report", "--since", length}).find("is not between 1s and 3650d"), std::string::npos);
   EXPECT_EQ(said({"token", "create", "--ttl", "500ms"}),
             "sublet: --ttl: a time to live of 500ms is less than a second");
   EXPECT_EQ(said({"events", "--type", "lease,lase"}),
@@ -309,8 +380,8 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
   EXPECT_EQ(said({"ps", "--json=3"}), "sublet: --json takes no value");
   EXPECT_EQ(said({"run", "--wait", "1s", "--no-wait", "--", "true"}),
             "sublet: --wait and --no-wait cannot both be given");
-  EXPECT_EQ(run({"stop", "a", "b"}).err,
-            "sublet: stop takes no further argument: 'b'\n  hint: see: sublet stop --help\n");
+  EXPECT_EQ(run({"update", "a", "c"}).err,
+            "sublet: update takes no further argument: 'c'\n  hint: see: sublet update --help\n");
   EXPECT_EQ(said({"token", "create", "--scope", "all"}), "sublet: --scope: 'all' is not one of read, submit, admin");
 }
 

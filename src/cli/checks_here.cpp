@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of `doctor` that looks at this machine.
-#include "cli/capture.h"
 #include "cli/checks.h"
+#include "keep/capture.h"
 #include "proc/cgroup.h"
 #include "proc/pidfd.h"
 #include "proc/swap.h"
@@ -70,7 +70,7 @@ std::string user_name(uid_t id) {
 }  // namespace
 
 Checks check_nvml(const nlohmann::json& status, const std::string& configured) {
-  const std::string program = our_program("sublet-gpu");
+  const std::string program = keep::our_program("sublet-gpu");
   if (program.empty()) {
     return {{"nvml", Level::fail, "sublet-gpu, which reads the GPUs, is not in the directory of this program",
              "install all programs of Sublet in one directory"}};
@@ -80,7 +80,7 @@ Checks check_nvml(const nlohmann::json& status, const std::string& configured) {
   const auto& answers = member(member(status, "daemon"), "gpu_library");
   const std::string library = answers.is_string() ? answers.get<std::string>() : configured;
   if (!library.empty()) argv.insert(argv.end(), {"--nvml", library});
-  const auto said = capture(argv, program_environment(status), std::chrono::seconds(10));
+  const auto said = keep::capture(argv, program_environment(status), std::chrono::seconds(10));
   if (!said) return {{"nvml", Level::fail, said.error().detail, {}}};
   if (said->timed_out) {
     return {{"nvml", Level::fail, "NVML did not answer within 10 s: the driver hangs",
@@ -179,7 +179,7 @@ Check check_ptrace() {
 }
 
 Check check_driver(const nlohmann::json& status, const std::string& configured_library) {
-  const std::string program = our_program("sublet-gpu");
+  const std::string program = keep::our_program("sublet-gpu");
   if (program.empty()) {
     return {"checkpoint", Level::warn, "sublet-gpu, which parks programs, is not in the directory of this program",
             "install all programs of Sublet in one directory"};
@@ -194,7 +194,7 @@ Check check_driver(const nlohmann::json& status, const std::string& configured_l
     if (std::filesystem::exists(beside, unknown)) library = beside.string();
   }
   if (!library.empty()) argv.insert(argv.end(), {"--driver", library});
-  const auto said = capture(argv, program_environment(status), std::chrono::seconds(20));
+  const auto said = keep::capture(argv, program_environment(status), std::chrono::seconds(20));
   if (!said) return {"checkpoint", Level::warn, said.error().detail, {}};
   if (said->timed_out) {
     return {"checkpoint", Level::warn, "the CUDA driver did not start within 20 s: it hangs",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 
+#include "base/clock.h"
 #include "base/number.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
@@ -211,6 +212,16 @@ Option Command::ttl(const char* names, std::optional<Duration>& into, const char
     return {};
   };
   return taken(names, take, text).type("DURATION");
+}
+
+Option Command::moment(const char* names, std::optional<Moment>& into, Tense tense, const char* text) const {
+  const auto take = [&into, tense](const std::string& value) -> Status {
+    const auto moment = parse_moment(value, wall_time(), tense, Zone::local);
+    if (!moment) return moment.error();
+    into = *moment;
+    return {};
+  };
+  return taken(names, take, text).type("TIME");
 }
 
 Option Command::taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/moment.h"
 #include "base/units.h"
 
 #include <functional>
@@ -89,6 +90,8 @@ class Command {
   // A time of at least one second, or "off" for zero.
   Option idle_time(const char* names, std::optional<Duration>& into, const char* text) const;
   Option ttl(const char* names, std::optional<Duration>& into, const char* text) const;  // at least one second
+  // A point in time (base/moment.h), in the zone of the caller; type TIME.
+  Option moment(const char* names, std::optional<Moment>& into, Tense tense, const char* text) const;
   // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".
   Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
   // Refuses these flags: this version lacks `feature`.

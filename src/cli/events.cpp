@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `events`: what happens, a line each, over restarts of the daemon.
+#include "base/clock.h"
+#include "base/moment.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "cli/fetch.h"
@@ -22,7 +24,8 @@ using nlohmann::json;
 constexpr Duration silence = 40s;
 
 struct EventsFlags {
-  std::string since;
+  std::string since;         // id of an event; "": what comes from now on
+  std::optional<Time> from;  // earlier events are left out
   std::string lease;
   std::string type;
   bool no_follow = false;
@@ -95,6 +98,25 @@ bool is_event_id(std::string_view text) {
          parse_number<std::uint64_t>(text.substr(dash + 1)).has_value();
 }
 
+// An id is a place; a time is looked for in all stored events.
+Status take_since(const std::string& text, EventsFlags& flags) {
+  flags.from.reset();
+  flags.since = text;
+  if (text == "0" || is_event_id(text)) return {};
+  flags.since = "0";
+  const auto moment = parse_moment(text, wall_time(), Tense::past, Zone::local);
+  if (!moment)
+    return bad_request(fmt::format("'{}' is neither a time nor an event's id", printable(text)),
+                       moment.error().hint + "; an id looks like 1f2e3d4c-17, and 0 begins with the oldest event");
+  flags.from = moment->at;
+  return {};
+}
+
+bool is_before(const client::StreamedEvent& event, Time from) {
+  const auto at = time_at(json::parse(event.data, nullptr, false), "at");
+  return at && *at < from;
+}
+
 int follow(const Common& common, const EventsFlags& flags) {
   const auto endpoint = client::resolve_endpoint(common.host);
   if (!endpoint) return fail(endpoint.error());
@@ -114,7 +136,8 @@ int follow(const Common& common, const EventsFlags& flags) {
     told = false;
     bool gap = false;  // a slow reader is told of it, cut off, and goes on from there
     while (const auto event = stream.next(silence)) {
-      if (!print(common, *event, stream.last_id(), look)) return kFailed;
+      const bool is_wanted = !flags.from || !is_before(*event, *flags.from);
+      if (is_wanted && !print(common, *event, stream.last_id(), look)) return kFailed;
       gap = gap || event->type == "gap";
     }
     if (flags.no_follow && stream.complete()) {
@@ -156,15 +179,12 @@ Action add_events(Command command, Common& common) {
       .not_empty()
       .type("LEASE")
       .offers(Offer::Of::all_leases);
-  const auto take_since = [flags](const std::string& text) -> Status {
-    if (text != "0" && !is_event_id(text))
-      return bad_request(fmt::format("'{}' is not an event's id", printable(text)),
-                         "an id looks like 1f2e3d4c-17; 0 begins with the oldest stored event");
-    flags->since = text;
-    return {};
-  };
-  command.taken("--since", take_since, "Begin after the event with this id; 0 begins with the oldest stored event")
-      .type("ID")
+  const auto take = [flags](const std::string& text) { return take_since(text, *flags); };
+  command
+      .taken(
+          "--since", take,
+          "Begin at this time or so long ago, or after the event with this id; 0 begins with the oldest stored event")
+      .type("TIME|ID")
       .offers({Offer::Of::words, {"0"}});
   command
       .option(
@@ -179,8 +199,8 @@ Action add_events(Command command, Common& common) {
   add_json(command, common);
   command.footer(
       "Prints one line per event, or with --json the event's JSON object with its id.\n"
-      "--since takes such an id; --no-follow prints the last id on stderr. The command\n"
-      "continues after a restart of the daemon; a line reports events that are lost.");
+      "--since takes such an id too; --no-follow prints the last id on stderr. The\n"
+      "command continues after a restart of the daemon; a line reports lost events.");
   return [&common, flags] {
     return flags->test_target.empty() ? follow(common, *flags) : test_target(common, flags->test_target);
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/fetch.h"
 
+#include "cli/render.h"
 #include "cli/watch.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using client::FailureKind;
+
+// A daemon whose store fails for a moment answers 503. After this time its reason is news.
+constexpr Duration refused_for_long = 10s;
 
 // The previous daemon crashed: otherwise its socket would be gone.
 bool left_behind(const client::Endpoint& endpoint) {
@@ -29,6 +33,7 @@ client::Patience patience(const Common& common) {
   patience.say = [&common](const Error& error, Duration away) {
     tell(common, fmt::format("{}; no answer for {}, retrying every 5 s", error.detail, format_duration(away)));
   };
+  patience.refused_limit = refused_for_long;
   return patience;
 }
 
@@ -196,6 +201,14 @@ nlohmann::json ask_also(client::Client& client, const std::string& target) {
   if (!reply) return nullptr;
   const auto body = client::parse(*reply);
   return body ? *body : nlohmann::json();
+}
+
+std::string why_inactive(const Common& common, client::Client& client, const std::string& lease) {
+  Look look = look_for(common);
+  learn_devices(ask_also(client, "/v1/devices"), look);
+  const std::string reason = whole_reason(ask_also(client, "/v1/leases/" + lease), look);
+  const std::string more = fmt::format("sublet why {} tells what it waits for", lease);
+  return reason.empty() ? "; " + more : fmt::format(" ({}); {}", reason, more);
 }
 
 std::string names_of(const Common& common, const std::vector<std::string>& uuids) {

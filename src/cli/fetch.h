@@ -60,6 +60,9 @@ Result<std::string> with_remark(const Common& common, Result<std::string> text, 
 // The body of an extra request that only adds names; null if the request fails.
 nlohmann::json ask_also(client::Client& client, const std::string& target);
 
+// Follows a sentence about a lease that is not active: why, and where more is told.
+std::string why_inactive(const Common& common, client::Client& client, const std::string& lease);
+
 // "gpu0, gpu1": names of a lease's devices, asked of the daemon; without an answer, the first characters of the uuids.
 std::string names_of(const Common& common, const std::vector<std::string>& uuids);
 

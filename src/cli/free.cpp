@@ -106,7 +106,9 @@ int Free::tell(const Acquired& acquired) {
 Action add_free(Command command, Common& common) {
   auto flags = std::make_shared<FreeFlags>();
   command.size("SIZE", flags->size, "VRAM to free").required();
-  command.option("--gpu", flags->gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
+  command.option("--gpu", flags->gpu, "Device: gpu0, a uuid, or any; or one of several, joined by commas")
+      .type("ID")
+      .offers({Offer::Of::devices, {"any"}});
   command.ttl("--for", flags->hold, "Keep the memory free for this time (60s)");
   const Option wait = command.duration("--wait", flags->wait, "Give up after this time (exit 124)");
   command.flag("--preview", flags->preview, "Only print which leases would be paused, for how long and at what cost")

@@ -64,7 +64,7 @@ int Hold::go() {
   if (!flags_.token_file.empty() && !flags_.lease.dry_run) {
     if (const auto created = file.create(flags_.token_file); !created) return fail(created.error());
   }
-  const auto size = choose_size(flags_.lease, consumer(), *status, client_);
+  const auto size = choose_size(flags_.lease, {consumer()}, *status, client_);
   if (!size) return fail(size.error());
   if (!size->why.empty()) talk.say(fmt::format("asking for {}: {}", format_size_down(size->bytes), size->why));
   if (flags_.lease.dry_run) return dry_run(common_, client_, body(size->bytes), look);

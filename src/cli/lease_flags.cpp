@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/lease_flags.h"
 
+#include "base/device_name.h"
 #include "base/hash.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
@@ -10,6 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <span>
 
@@ -49,10 +52,14 @@ Whole whole_device(const LeaseFlags& flags, const json& status, Bytes Whole::*si
   return whole.empty() ? Whole() : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
 }
 
+std::string shown(const Consumer& consumer) {
+  return fmt::format("'{}'", visible(consumer.path.empty() ? consumer.name : consumer.path));
+}
+
 // The remembered peak and a tenth. The tenth is given up where the device is smaller, or where unleased processes hold
 // the memory. The peak is not: a program that gets less would fail.
-Size size_of_peak(Bytes peak, const LeaseFlags& flags, const std::string& consumer, const Whole& whole) {
-  const std::string before = fmt::format("'{}' used at most {} so far", visible(consumer), format_size(peak));
+Size size_of_peak(Bytes peak, const LeaseFlags& flags, const Consumer& consumer, const Whole& whole) {
+  const std::string before = fmt::format("{} used at most {} so far", shown(consumer), format_size(peak));
   const Bytes wanted{peak.count + peak.count / 10};
   if (flags.min_vram && *flags.min_vram > wanted)
     return {*flags.min_vram, fmt::format("as much as --min-vram; {}", before)};
@@ -65,6 +72,8 @@ Size size_of_peak(Bytes peak, const LeaseFlags& flags, const std::string& consum
 Error no_device(const LeaseFlags& flags, const json& status, std::string_view problem) {
   if (list_at(status, "devices").empty())
     return unavailable(fmt::format("{}, and the daemon knows no GPU yet", problem), "give a size: --vram 8GiB");
+  for (const std::string& name : device_list(flags.gpu))
+    if (const auto explained = explain_device_name(name)) return *explained;
   return not_found(fmt::format("there is no device '{}'", visible(flags.gpu)), "sublet gpus lists the devices");
 }
 
@@ -104,26 +113,105 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_interpreter(std::string_view program) {
   if (program.starts_with("python")) return true;  // python3.11
-  constexpr std::string_view all[] = {"bash", "sh", "dash", "zsh", "perl", "ruby", "node"};
+  if (program.starts_with("pypy") || program.starts_with("ipython")) return true;  // pypy3, ipython3
+  constexpr std::string_view all[] = {"bash", "sh",   "dash",  "zsh",     "perl", "ruby",
+                                      "node", "bun",  "julia", "Rscript", "php",  "lua"};
   return std::find(std::begin(all), std::end(all), program) != std::end(all);
 }
 
 // Such programs run any program, so their past use predicts nothing.
 bool runs_anything(std::string_view consumer) {
-  constexpr std::string_view launchers[] = {"accelerate", "conda",  "deepspeed", "env",     "hold",   "java",
-                                            "mpirun",     "nice",   "nohup",     "numactl", "poetry", "program",
-                                            "setsid",     "stdbuf", "sudo",      "taskset", "time",   "timeout",
-                                            "torchrun",   "uv",     "xargs"};
+  constexpr std::string_view launchers[] = {"accelerate", "apptainer", "conda",       "deepspeed", "docker",
+                                            "env",        "hold",      "horovodrun",  "java",      "mamba",
+                                            "micromamba", "mpiexec",   "mpirun",      "ncu",       "nice",
+                                            "nohup",      "nsys",      "numactl",     "podman",    "poetry",
+                                            "program",    "setsid",    "singularity", "srun",      "stdbuf",
+                                            "sudo",       "taskset",   "time",        "timeout",   "torchrun",
+                                            "uv",         "xargs"};
   return is_interpreter(consumer) ||
          std::find(std::begin(launchers), std::end(launchers), consumer) != std::end(launchers);
+}
+
+// The word of a command line that names what runs.
+struct Word {
+  std::string text;
+  enum class Kind { program, script, module } kind = Kind::program;
+};
+
+Word main_word(const std::vector<std::string>& command) {
+  std::span<const std::string> words = command;
+  // `env A=1 B=2 train`: what it runs.
+  if (!words.empty() && base_name(words.front()) == "env") {
+    std::size_t named = 1;
+    while (named < words.size() && words[named].find('=') != std::string::npos) ++named;
+    if (named < words.size() && !words[named].starts_with('-')) words = words.subspan(named);
+  }
+  if (words.empty()) return {"program"};
+  const std::string program = base_name(words.front());
+  if (is_interpreter(program) && words.size() > 1 && !words[1].empty()) {
+    // A script or a module says more than what runs it. Behind another flag (-c) there may be anything.
+    if (words[1][0] != '-') return {words[1], Word::Kind::script};
+    if (program.starts_with("python") && words[1] == "-m" && words.size() > 2) return {words[2], Word::Kind::module};
+  }
+  return {words.front()};
+}
+
+// Links stay: behind `current/train.py` there is another directory after each deployment.
+std::string full_path(const std::string& path) {
+  std::error_code failure;
+  const auto full = std::filesystem::absolute(path, failure);
+  return failure ? path : full.lexically_normal().string();
+}
+
+// The file that a search in PATH finds; "" if there is none.
+std::string find_in_path(const std::string& name) {
+  const char* variable = std::getenv("PATH");
+  std::string_view rest = variable == nullptr ? "" : variable;
+  for (bool more = !rest.empty(); more;) {
+    const auto colon = rest.find(':');
+    const std::string found = full_path(fmt::format("{}/{}", rest.substr(0, colon), name));
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(found, failure)) return found;
+    more = colon != std::string_view::npos;
+    if (more) rest.remove_prefix(colon + 1);
+  }
+  return {};
+}
+
+// The name of such a program is the same for everybody on this machine.
+bool is_of_the_system(std::string_view path) {
+  return path.starts_with("/usr/") || path.starts_with("/bin/") || path.starts_with("/sbin/");
+}
+
+// The file that the word stands for, if its name alone does not tell; "" otherwise. A module in the current directory
+// is such a file, and an installed one is not.
+std::string file_of(const Word& word) {
+  std::error_code failure;
+  const auto exists = [&failure](const std::string& path) { return std::filesystem::exists(path, failure); };
+  if (word.kind == Word::Kind::script) return full_path(word.text);
+  if (word.kind == Word::Kind::module) {
+    std::string inside = word.text;
+    std::ranges::replace(inside, '.', '/');
+    for (const std::string& path : {inside + ".py", inside + "/__main__.py"})
+      if (exists(path)) return full_path(path);
+    return {};
+  }
+  const std::string name = base_name(word.text);
+  if (name.empty() || runs_anything(name)) return {};
+  // In PATH there may be the program of a virtual environment.
+  const bool is_path = word.text.find('/') != std::string::npos;
+  std::string path = is_path ? full_path(word.text) : find_in_path(word.text);
+  return is_of_the_system(path) ? std::string() : path;
 }
 
 }  // namespace
 
 bool device_matches(const json& device, const std::string& wanted) {
   if (wanted.empty() || wanted == "any") return true;
-  return text_at(device, "id") == wanted || text_at(device, "uuid").starts_with(wanted) ||
-         fmt::format("{}", number_at(device, "index").value_or(-1)) == wanted;
+  return std::ranges::any_of(device_list(wanted), [&device](const std::string& name) {
+    return text_at(device, "id") == name || (!name.empty() && text_at(device, "uuid").starts_with(name)) ||
+           fmt::format("{}", number_at(device, "index").value_or(-1)) == name;
+  });
 }
 
 void add_request_flags(Command command, LeaseFlags& flags) {
@@ -131,7 +219,11 @@ void add_request_flags(Command command, LeaseFlags& flags) {
                        "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
                        "runs of the program used, plus a tenth; else a whole device without its unleased memory");
   command.size("--min-vram", flags.min_vram, "Accept less than --vram, but at least this much, to start sooner");
-  command.option("--gpu", flags.gpu, "Device: gpu0, a uuid, or any").type("ID").offers({Offer::Of::devices, {"any"}});
+  command
+      .option("--gpu", flags.gpu,
+              "Device: gpu0, a uuid, or any; or several, joined by commas, of which the lease gets --gpus")
+      .type("ID")
+      .offers({Offer::Of::devices, {"any"}});
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
       .type("K")
       .between(1, 1024);
@@ -146,11 +238,15 @@ void add_request_flags(Command command, LeaseFlags& flags) {
   command
       .option("--tenant", flags.tenant,
               "Tenant that the lease is charged to (default: by the configuration, else your user)")
-      .type("NAME");
+      .type("NAME")
+      .not_empty("the name is empty");
   command.option("--name", flags.name, "Consumer name, under which sizes and times are remembered")
       .type("CONSUMER")
+      .not_empty("the name is empty")
       .offers(Offer::Of::consumers);
-  command.option("--tag", flags.tag, "Name of this lease, unique among yours").type("TAG");
+  command.option("--tag", flags.tag, "Name of this lease, unique among yours")
+      .type("TAG")
+      .not_empty("the tag is empty");
   command
       .option("--pausable", flags.pausable,
               "How the program may be paused: auto, cooperative, driver or no (auto). With auto, a cooperative program "
@@ -177,22 +273,22 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
 
 Bytes whole_size(const LeaseFlags& flags, const json& status) { return whole_device(flags, status, &Whole::most).most; }
 
-Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const json& status,
+Result<Size> choose_size(const LeaseFlags& flags, const Consumer& consumer, const json& status,
                          client::Client& client) {
   if (flags.vram) return Size{*flags.vram, {}};
   if (flags.all) return all_of_a_device(flags, status);
   if (flags.memory) return Size{*flags.memory, "as much as --memory"};
   const Whole whole = whole_device(flags, status);
-  const bool any_program = flags.name.empty() && runs_anything(consumer);
-  const auto peak = any_program ? std::nullopt : remembered_peak(consumer, client);
+  const bool any_program = flags.name.empty() && runs_anything(consumer.name);
+  const auto peak = any_program ? std::nullopt : remembered_peak(consumer.name, client);
   if (peak) return size_of_peak(*peak, flags, consumer, whole);
   if (whole.most.count > 0 && any_program) {
     return Size{whole.usable,
                 fmt::format("the name '{}' does not identify a program: {} (with --name the size is remembered)",
-                            visible(consumer), whole.text())};
+                            visible(consumer.name), whole.text())};
   }
   if (whole.most.count > 0)
-    return Size{whole.usable, fmt::format("'{}' has not run before: {}", visible(consumer), whole.text())};
+    return Size{whole.usable, fmt::format("{} has not run before: {}", shown(consumer), whole.text())};
   return no_device(flags, status, "no size was given");
 }
 
@@ -238,22 +334,18 @@ int dry_run(const Common& common, client::Client& client, json body, const Look&
   return text_at(*answer, "would") == "wait" ? kWouldWait : kOk;
 }
 
-std::string consumer_name(const std::vector<std::string>& command) {
-  std::span<const std::string> words = command;
-  // `env A=1 B=2 train`: what it runs.
-  if (!words.empty() && base_name(words.front()) == "env") {
-    std::size_t named = 1;
-    while (named < words.size() && words[named].find('=') != std::string::npos) ++named;
-    if (named < words.size() && !words[named].starts_with('-')) words = words.subspan(named);
-  }
-  if (words.empty()) return "program";
-  const std::string program = base_name(words.front());
-  if (is_interpreter(program) && words.size() > 1 && !words[1].empty()) {
-    // A script or a module says more than what runs it. Behind another flag (-c) there may be anything.
-    if (words[1][0] != '-') return label_of(base_name(words[1]));
-    if (program.starts_with("python") && words[1] == "-m" && words.size() > 2) return label_of(words[2]);
-  }
-  return label_of(program);
+std::string program_name(const std::vector<std::string>& command) {
+  return label_of(base_name(main_word(command).text));
+}
+
+Consumer consumer_of(const std::vector<std::string>& command) {
+  const Word word = main_word(command);
+  const std::string path = file_of(word);
+  if (path.empty()) return {label_of(base_name(word.text))};
+  // The path is a part of the key; the name comes first, for people.
+  std::string start = label_of(base_name(word.text)).substr(0, 32);
+  while (!is_label(start)) start.pop_back();
+  return {fmt::format("{}~{:08x}", start, static_cast<std::uint32_t>(fnv1a(path))), path};
 }
 
 }  // namespace sublet::cli

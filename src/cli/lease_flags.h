@@ -18,7 +18,7 @@ struct LeaseFlags {
   std::optional<Bytes> min_vram;  // least size per device that is accepted
   std::optional<Bytes> memory;    // `run` only: ceiling per device
   std::optional<Bytes> soft;      // `run` only: soft limit per device
-  std::string gpu;                // --gpu; "" or "any": every device
+  std::string gpu;                // --gpu, several joined by commas; "" or "any": every device
   int gpus = 1;                   // number of devices, all or none
   std::string tier, tenant, name, tag, pausable;
   std::optional<int> priority;
@@ -35,7 +35,7 @@ void add_request_flags(Command command, LeaseFlags& flags);
 // The same, and the flags of a lease that its caller waits for.
 void add_lease_flags(Command command, LeaseFlags& flags);
 
-// Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid.
+// Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid, alone or in a list.
 bool device_matches(const nlohmann::json& device, const std::string& wanted);
 
 // The size to request.
@@ -47,9 +47,15 @@ struct Size {
 // The size that an empty device can hold for these flags, without the headroom; 0 if no known device matches.
 Bytes whole_size(const LeaseFlags& flags, const nlohmann::json& status);
 
+// The kind of program behind a lease, under which sizes and times are remembered.
+struct Consumer {
+  std::string name;       // a label, unique to the program
+  std::string path = {};  // of the file that the name stands for; "": the name says all
+};
+
 // Chooses --vram, else --memory, else the consumer's remembered peak plus a tenth, else a whole device. `status`: a
 // reply of /v1/status. Names of shells and launchers are remembered only if --name gives them.
-Result<Size> choose_size(const LeaseFlags& flags, const std::string& consumer, const nlohmann::json& status,
+Result<Size> choose_size(const LeaseFlags& flags, const Consumer& consumer, const nlohmann::json& status,
                          client::Client& client);
 
 // The body of POST /v1/leases.
@@ -59,7 +65,11 @@ nlohmann::json lease_body(const LeaseFlags& flags, const std::string& consumer, 
 // it would wait.
 int dry_run(const Common& common, client::Client& client, nlohmann::json body, const Look& look);
 
-// The consumer's name for a command line: the program, or the script or module that an interpreter runs.
-std::string consumer_name(const std::vector<std::string>& command);
+// The name of a command line for people: that of the program, or of the script or module that an interpreter runs.
+std::string program_name(const std::vector<std::string>& command);
+
+// The consumer of a command line. Files of one name in two directories are two consumers: the name of one that PATH
+// does not lead to has a hash of its path.
+Consumer consumer_of(const std::vector<std::string>& command);
 
 }  // namespace sublet::cli

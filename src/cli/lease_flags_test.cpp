@@ -32,7 +32,7 @@ struct SizeTest : ::testing::Test {
   Result<Size> choose(const std::string& consumer) {
     FakeServer server(path,
                       [&](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, consumers.dump())}; });
-    auto size = choose_size(flags, consumer, status, client);
+    auto size = choose_size(flags, {consumer}, status, client);
     client.close();
     return size;
   }
@@ -127,19 +127,19 @@ TEST_F(SizeTest, IsNotThatOfWhateverTheSameShellRanBefore) {
   EXPECT_EQ(choose("bash")->bytes, Bytes{110}) << "called so by its user";
 }
 
-TEST(ConsumerName, IsTheProgramsOrTheScripts) {
-  EXPECT_EQ(consumer_name({"/usr/bin/train"}), "train");
-  EXPECT_EQ(consumer_name({"python3.11", "dir/train.py", "-x"}), "train.py");
-  EXPECT_EQ(consumer_name({"python3", "-m", "pkg.train", "-x"}), "pkg.train");
-  EXPECT_EQ(consumer_name({"python3", "-c", "import this"}), "python3");
-  EXPECT_EQ(consumer_name({"bash", "-c", "train"}), "bash");
-  EXPECT_EQ(consumer_name({"sharpen", "file"}), "sharpen") << "no shell";
-  EXPECT_EQ(consumer_name({"env", "A=1", "B=", "python3", "train.py"}), "train.py");
-  EXPECT_EQ(consumer_name({"env", "-i", "train"}), "env");
-  EXPECT_EQ(consumer_name({"env", "A=1"}), "env");
-  EXPECT_EQ(consumer_name({"x y"}), "x y");
-  EXPECT_EQ(consumer_name({"/opt/训练"}), "训练");
-  EXPECT_EQ(consumer_name({"/"}), "program");
+TEST(ProgramName, IsTheProgramsOrTheScripts) {
+  EXPECT_EQ(program_name({"/usr/bin/train"}), "train");
+  EXPECT_EQ(program_name({"python3.11", "dir/train.py", "-x"}), "train.py");
+  EXPECT_EQ(program_name({"python3", "-m", "pkg.train", "-x"}), "pkg.train");
+  EXPECT_EQ(program_name({"python3", "-c", "import this"}), "python3");
+  EXPECT_EQ(program_name({"bash", "-c", "train"}), "bash");
+  EXPECT_EQ(program_name({"sharpen", "file"}), "sharpen") << "no shell";
+  EXPECT_EQ(program_name({"env", "A=1", "B=", "python3", "train.py"}), "train.py");
+  EXPECT_EQ(program_name({"env", "-i", "train"}), "env");
+  EXPECT_EQ(program_name({"env", "A=1"}), "env");
+  EXPECT_EQ(program_name({"x y"}), "x y");
+  EXPECT_EQ(program_name({"/opt/训练"}), "训练");
+  EXPECT_EQ(program_name({"/"}), "program");
 }
 
 TEST(ConsumerName, IsAnotherForEachProgram) {
@@ -149,10 +149,88 @@ TEST(ConsumerName, IsAnotherForEachProgram) {
                                           "ünïcode",      "unicode",     "a\u202eb", "a\u202db"};
   std::set<std::string> names;
   for (const std::string& program : programs) {
-    const std::string name = consumer_name({program});
+    const std::string name = consumer_of({program}).name;
     EXPECT_TRUE(is_label(name)) << name;
     EXPECT_TRUE(names.insert(name).second) << program << " shares the name " << name;
   }
+}
+
+TEST(ConsumerName, TellsFilesOfOneNameApart) {
+  test::ScratchDir dir;
+  const std::string a = dir.path() + "/a", b = dir.path() + "/b";
+  for (const std::string& at : {a, b}) {
+    std::filesystem::create_directory(at);
+    std::ofstream(at + "/train.py") << "\n";
+  }
+  const auto of = [](std::vector<std::string> words) { return consumer_of(words); };
+  EXPECT_TRUE(of({"python3", a + "/train.py"}).name.starts_with("train.py~")) << "it says what it is";
+  EXPECT_TRUE(is_label(of({"python3", a + "/train.py"}).name));
+  EXPECT_EQ(of({"python3", a + "/train.py"}).path, a + "/train.py");
+  EXPECT_NE(of({"python3", a + "/train.py"}).name, of({"python3", b + "/train.py"}).name);
+  EXPECT_EQ(of({"python3", a + "/train.py"}).name, of({"python3", b + "/../a/train.py", "-x"}).name);
+  EXPECT_NE(of({a + "/serve"}).name, of({b + "/serve"}).name);
+  // Names that are enough: a program in PATH, an installed module, an interpreter.
+  EXPECT_EQ(of({"train"}).name, "train");
+  EXPECT_EQ(of({"/bin/true"}).name, "true");
+  EXPECT_EQ(of({"python3", "-m", "json.tool"}).name, "json.tool");
+  EXPECT_EQ(of({a + "/python3", "-c", "import this"}).name, "python3");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(a);
+  const Consumer in_a = of({"python3", "-m", "train"});
+  EXPECT_EQ(of({"python3", "train.py"}).name, of({"python3", a + "/train.py"}).name);
+  std::filesystem::current_path(b);
+  EXPECT_NE(in_a.name, of({"python3", "-m", "train"}).name);
+  std::filesystem::current_path(before);
+}
+
+TEST(ConsumerName, StaysOverADeploymentBehindALink) {
+  test::ScratchDir dir;
+  const std::string link = dir.path() + "/current";
+  const auto deploy = [&](const std::string& release) {
+    std::filesystem::create_directory(dir.path() + "/" + release);
+    std::ofstream(dir.path() + "/" + release + "/train.py") << "\n";
+    std::filesystem::remove(link);
+    std::filesystem::create_directory_symlink(release, link);
+    return consumer_of({"python3", link + "/train.py"});
+  };
+  const Consumer before = deploy("0412");
+  EXPECT_EQ(before.path, link + "/train.py");
+  EXPECT_EQ(deploy("0413").name, before.name);
+}
+
+TEST(ConsumerName, TellsProgramsOfTwoEnvironmentsApart) {
+  test::ScratchDir dir;
+  const std::string earlier = std::getenv("PATH");
+  const auto in = [&](const std::string& environment) {
+    const std::string bin = dir.path() + "/" + environment;
+    std::filesystem::create_directory(bin);
+    for (const char* name : {"train", "torchrun"}) std::ofstream(bin + "/" + name) << "\n";
+    ::setenv("PATH", (bin + ":" + earlier).c_str(), 1);
+    EXPECT_EQ(consumer_of({"torchrun", "x"}).name, "torchrun") << "it runs anything";
+    EXPECT_EQ(consumer_of({"train"}).name, consumer_of({bin + "/train"}).name);
+    return consumer_of({"train"});
+  };
+  const Consumer a = in("a"), b = in("b");
+  ::setenv("PATH", earlier.c_str(), 1);
+  EXPECT_EQ(a.path, dir.path() + "/a/train");
+  EXPECT_NE(a.name, b.name);
+}
+
+TEST(ConsumerName, IsThatOfTheScriptForEachInterpreter) {
+  for (const char* interpreter : {"julia", "Rscript", "ipython", "ipython3", "pypy3", "php", "lua"})
+    EXPECT_EQ(consumer_of({interpreter, "/srv/t"}).path, "/srv/t") << interpreter;
+  for (const char* launcher : {"apptainer", "srun", "nsys", "docker"})
+    EXPECT_FALSE(lease_body({}, consumer_of({launcher, "exec", "a"}).name, {5}).value("remember", true)) << launcher;
+}
+
+TEST_F(SizeTest, RestsOnAFileThatTheHintNames) {
+  consumers["consumers"].push_back({{"consumer", "train.py~1a2b3c4d"}, {"own", true}, {"peak_used_bytes", 100}});
+  FakeServer server(path, [&](const FakeRequest&) { return FakeServer::Out{FakeServer::json(200, consumers.dump())}; });
+  const auto size = choose_size(flags, {"train.py~1a2b3c4d", "/srv/a/train.py"}, status, client);
+  ASSERT_TRUE(size);
+  EXPECT_EQ(size->bytes, Bytes{110});
+  EXPECT_EQ(size->why, "'/srv/a/train.py' used at most 100 B so far, and a tenth more");
+  client.close();
 }
 
 TEST(LeaseBody, HoldsWhatWasSaidAndNothingElse) {

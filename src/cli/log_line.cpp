@@ -6,8 +6,12 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace sublet::cli {
 namespace {
+
+constexpr std::string_view mark_start = "== sublet ";
 
 // The length of the colour sequence ("\x1b[1;31m") at the start of the text; 0: there is none.
 std::size_t color_length(std::string_view text) {
@@ -25,10 +29,26 @@ std::string_view last_part(std::string_view text) {
 }  // namespace
 
 LogLine parse_log_line(std::string_view line) {
-  const auto space = line.find(' ');
+  const auto space = line.find_first_of(" \t");
   const std::string_view time = line.substr(0, space);
   if (!parse_rfc3339(time)) return {{}, line};
-  return {time, space == std::string_view::npos ? std::string_view() : line.substr(space + 1)};
+  if (space == std::string_view::npos) return {time, {}};
+  return {time, line.substr(space + 1), line[space] == '\t'};
+}
+
+std::string mark_text(const LogLine& line) {
+  return fmt::format("{}{}: {} ==", mark_start, line.time, visible(line.text));
+}
+
+bool begins_log(const LogLine& line) {
+  const auto has = [&](std::string_view part) { return line.text.find(part) != std::string_view::npos; };
+  return line.mark && line.text.starts_with("start ") && (has(": pid ") || has(" failed: "));
+}
+
+bool imitates_mark(std::string_view text) { return text.starts_with(mark_start); }
+
+bool may_imitate_mark(std::string_view text) {
+  return text.size() < mark_start.size() && mark_start.starts_with(text);
 }
 
 std::string for_terminal(std::string_view text, bool color) {

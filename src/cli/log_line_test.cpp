@@ -18,6 +18,26 @@ TEST(LogLine, HasATimeAndAText) {
   EXPECT_EQ(line.text, "no time here");
 }
 
+TEST(LogLine, TellsAMarkByItsTab) {
+  const LogLine mark = parse_log_line("2026-11-26T20:00:00.123Z\tstart 1: pid 7\x1b[2J");
+  EXPECT_TRUE(mark.mark);
+  EXPECT_EQ(mark_text(mark), "== sublet 2026-11-26T20:00:00.123Z: start 1: pid 7\\x1b[2J ==");
+  EXPECT_FALSE(parse_log_line("2026-11-26T20:00:00.123Z start\t1").mark);
+  EXPECT_FALSE(parse_log_line("start\t1").mark);
+  EXPECT_TRUE(imitates_mark("== sublet 2026-11-26T20:00:00.123Z: start 1: pid 7 =="));
+  EXPECT_FALSE(imitates_mark("-- Configuring"));
+  EXPECT_TRUE(may_imitate_mark("== sub"));
+  EXPECT_FALSE(may_imitate_mark("== sum"));
+}
+
+TEST(LogLine, OfAStartBeginsALog) {
+  const auto begins = [](const char* line) { return begins_log(parse_log_line(line)); };
+  EXPECT_TRUE(begins("2026-11-26T20:00:00.123Z\tstart 1: pid 7 under lease-3"));
+  EXPECT_TRUE(begins("2026-11-26T20:00:00.123Z\tstart 2 failed: no such file"));
+  EXPECT_FALSE(begins("2026-11-26T20:00:00.123Z\tstart 1 has ended: exit status 3"));
+  EXPECT_FALSE(begins("2026-11-26T20:00:00.123Z start 1: pid 7 under lease-3")) << "a program wrote it";
+}
+
 TEST(LogLine, CannotSteerTheTerminal) {
   EXPECT_EQ(for_terminal("a\x1b[2Jb\x1b]0;title\x07", true), "a\\x1b[2Jb\\x1b]0;title\\x07");
   EXPECT_EQ(for_terminal("tab\there", true), "tab\there");

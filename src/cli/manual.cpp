@@ -113,11 +113,15 @@ void environment_section(ManPage& page) {
             "`/run/sublet/sublet.sock`.");
   page.item("`SUBLET_LEASE_TOKEN_FILE`", "File with the token of a lease that is owned by a token.");
   page.item("`CUDA_VISIBLE_DEVICES`",
-            "The device that `sublet run` asks for without --gpu: an index of `sublet gpus`, or a UUID or its start. A "
-            "list of all devices means any device.");
+            "The devices that `sublet run` asks for without --gpu: indices of `sublet gpus`, or UUIDs or their starts. "
+            "The lease gets --gpus of them. A list of all devices means any device.");
+  page.item("`SUBLET_GPU_NAMES`",
+            "How `sublet run` names the devices to its program: `uuid` or `index`, as --indices. It comes before "
+            "`gpu.names` of the daemon.");
   page.item("`NO_COLOR`", "If this is not empty, output has no colours, unless --color asks for them.");
   page.paragraph("`sublet run` sets these for its program:");
-  page.item("`CUDA_VISIBLE_DEVICES`", "The uuids of the lease's devices. `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");
+  page.item("`CUDA_VISIBLE_DEVICES`",
+            "The uuids of the lease's devices, or their indices with --indices. `CUDA_DEVICE_ORDER` is PCI_BUS_ID.");
   page.item("`SUBLET_LEASE`, `SUBLET_LEASE_BYTES`", "The lease's id, and the bytes that the program may use.");
 }
 
@@ -143,7 +147,7 @@ Page main_page(const Program& program) {
   page.paragraph(
       "Data goes to standard output, messages go to standard error. LEASE is a lease's id or tag. Sizes: `8G` and "
       "`8GiB` are 8 times 2 to the 30th, `8GB` is 8 times 10 to the 9th. A bare number is bytes; a number below 1024 "
-      "is refused, since the unit is missing. Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds.");
+      "is refused, since the unit is missing. Durations: `90s`, `5m`, `1h30m`, `2d`, `2w`; a bare number is seconds.");
   verbs_section(page, program.app);
   options(page, program.app, true, "COMMON OPTIONS");
   page.heading("EXIT STATUS");

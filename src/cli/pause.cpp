@@ -71,6 +71,20 @@ int tell(const Common& common, client::Client& client, const json& lease, const 
   const std::string id = text_at(lease, "id");
   const std::string state = text_at(lease, "state");
   if (common.json) fmt::print("{}\n", lease.dump());
+  const bool held_back = time_at(lease, "held_back_at").has_value();
+  if (state == "queued" && held_back == (wanted == "paused")) {
+    const auto place = number_at(member(lease, "queue"), "place");
+    if (!common.json)
+      say(common, held_back ? fmt::format("{0} is held back and keeps its place in the queue; sublet resume {0} lets "
+                                          "it wait again",
+                                          id)
+                            : fmt::format("{} waits again{}", id, place ? fmt::format(", at place {}", *place) : ""));
+    return kOk;
+  }
+  if (state == "offered" && wanted == "active") {  // it was held back, and there is memory for it
+    if (!common.json) say(common, id + " waits again, and has an offer");
+    return kOk;
+  }
   if (state == wanted) {
     if (!common.json) {
       say(common, wanted == "paused"

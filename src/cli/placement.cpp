@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
 namespace sublet::cli {
@@ -16,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* how_to_choose = "name one device by --gpu, or unset CUDA_VISIBLE_DEVICES";
+constexpr const char* how_to_choose = "name devices by --gpu, or unset CUDA_VISIBLE_DEVICES";
 constexpr std::size_t short_uuid = 12;  // "GPU-" and eight digits
 
 std::string_view trimmed(std::string_view text) {
@@ -66,16 +65,16 @@ bool may_name(std::string_view entry) { return parse_number<int>(entry) || entry
 
 }  // namespace
 
-Result<std::string> device_of_wish(std::string_view visible, int count, const json& status) {
+Result<std::string> devices_of_wish(std::string_view visible, int count, const json& status) {
   const auto entries = entries_of(visible);
   if (entries.empty() || trimmed(visible).empty() || trimmed(visible) == "NoDevFiles")
     return bad_request(named(visible) + ", so that the program may use no device", how_to_choose);
   const json& devices = list_at(status, "devices");
-  // The daemon's first reading says which device that is.
-  if (devices.empty() && entries.size() == 1 && count == 1 && may_name(entries.front()))
-    return std::string(entries.front());
+  // The daemon's first reading says which devices these are.
+  if (devices.empty() && std::ssize(entries) >= count && std::ranges::all_of(entries, may_name))
+    return fmt::format("{}", fmt::join(entries, ","));
   if (devices.empty()) return unavailable(named(visible) + ", and the daemon knows no GPU yet", how_to_choose);
-  std::set<std::string> wanted;
+  std::vector<std::string> wanted;
   for (const std::string_view entry : entries) {
     const auto meant = meant_by(entry, devices);
     if (meant.empty())
@@ -84,16 +83,13 @@ Result<std::string> device_of_wish(std::string_view visible, int count, const js
     if (meant.size() > 1)
       return bad_request(fmt::format("{}; '{}' names {} devices", named(visible), printable(entry), meant.size()),
                          fmt::format("write more of the UUID; the devices are {}", devices_phrase(devices)));
-    wanted.insert(meant.front());
+    if (std::ranges::find(wanted, meant.front()) == wanted.end()) wanted.push_back(meant.front());
   }
-  if (wanted.size() == 1 && count == 1) return *wanted.begin();
-  if (wanted.size() == devices.size() && count <= static_cast<int>(devices.size())) return std::string();
-  if (count > static_cast<int>(wanted.size()))
+  if (count > std::ssize(wanted))
     return bad_request(fmt::format("{}, which is fewer than --gpus {}", named(visible), count),
                        "name more devices, or unset CUDA_VISIBLE_DEVICES");
-  return bad_request(fmt::format("{}, which is {} of {} devices; a lease is on one named device or on any",
-                                 named(visible), wanted.size(), devices.size()),
-                     how_to_choose);
+  if (wanted.size() > 1 && wanted.size() == devices.size()) return std::string();
+  return fmt::format("{}", fmt::join(wanted, ","));
 }
 
 }  // namespace sublet::cli

@@ -11,9 +11,9 @@
 
 namespace sublet::cli {
 
-// Returns the device to request for a lease on `count` devices, or "" for any device. `visible`: the value of
-// CUDA_VISIBLE_DEVICES. `status`: a reply of /v1/status. A value that no request can express is an error: it names no
-// device, an unknown device, or several devices that are not all devices of the machine.
-Result<std::string> device_of_wish(std::string_view visible, int count, const nlohmann::json& status);
+// Returns the devices to request for a lease on `count` devices, joined by commas, or "" for any device. `visible`: the
+// value of CUDA_VISIBLE_DEVICES. `status`: a reply of /v1/status. A value that no request can express is an error: it
+// names no device, an unknown device, or fewer devices than the lease is to have.
+Result<std::string> devices_of_wish(std::string_view visible, int count, const nlohmann::json& status);
 
 }  // namespace sublet::cli

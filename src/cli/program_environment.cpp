@@ -97,8 +97,11 @@ Status add_env_flags(const std::vector<std::string>& flags, const char* const* o
   for (const std::string& flag : flags) {
     const auto equals = flag.find('=');
     const std::string name = flag.substr(0, equals);
-    if (!is_name(name))
+    if (name.empty())
       return bad_request(fmt::format("--env: '{}' has no name", printable(flag)), "write --env NAME=VALUE");
+    if (!is_name(name))
+      return bad_request(fmt::format("--env: the name '{}' has a blank or a control character", printable(name)),
+                         "write --env NAME=VALUE");
     if (equals != std::string::npos) {
       into[name] = flag.substr(equals + 1);
       continue;
@@ -112,8 +115,21 @@ Status add_env_flags(const std::vector<std::string>& flags, const char* const* o
   return {};
 }
 
-Result<json> environment_of(const std::vector<std::string>& flags, const std::string& env_file) {
-  Variables variables = inherited(environ);
+Variables all_of(const char* const* ours) {
+  Variables found;
+  for (const char* const* entry = ours; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const bool of_a_lease = name.starts_with("SUBLET_") || name == "CUDA_VISIBLE_DEVICES";
+    if (equals != std::string::npos && is_name(name) && !of_a_lease && check_utf8("", {text}))
+      found[name] = text.substr(equals + 1);
+  }
+  return found;
+}
+
+Result<json> environment_of(const std::vector<std::string>& flags, const std::string& env_file, bool all) {
+  Variables variables = all ? all_of(environ) : inherited(environ);
   if (!env_file.empty()) {
     if (auto added = add_env_file(env_file, variables); !added) return added.error();
   }

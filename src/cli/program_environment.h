@@ -28,8 +28,14 @@ Status add_env_file(const std::string& path, Variables& into);
 // Adds the values of --env: NAME=VALUE, or NAME with the value that `ours` has.
 Status add_env_flags(const std::vector<std::string>& flags, const char* const* ours, Variables& into);
 
+// The variables of `ours` that belong to its user: those of a lease and of its devices are left out, and those that
+// JSON cannot carry.
+Variables all_of(const char* const* ours);
+
 // The variables that every program gets, with those of --env-file ("": none) and --env, as a list of "NAME=value".
-Result<nlohmann::json> environment_of(const std::vector<std::string>& flags, const std::string& env_file);
+// `all`: of all variables of this process.
+Result<nlohmann::json> environment_of(const std::vector<std::string>& flags, const std::string& env_file,
+                                      bool all = false);
 
 // Fails if a text is not UTF-8, which JSON cannot carry. `what`: name of the texts in the message.
 Status check_utf8(std::string_view what, const std::vector<std::string>& texts);

@@ -43,6 +43,8 @@ TEST(ProgramEnvironment, NamesTheWrongLine) {
 TEST(ProgramEnvironment, RefusesAFlagWithoutNameOrValue) {
   Variables found;
   EXPECT_EQ(add_env_flags({"=1"}, ours, found).error().detail, "--env: '=1' has no name");
+  EXPECT_EQ(add_env_flags({"A B=c"}, ours, found).error().detail,
+            "--env: the name 'A B' has a blank or a control character");
   const Status added = add_env_flags({"MISSING"}, ours, found);
   EXPECT_EQ(added.error().detail, "--env: your environment has no variable MISSING");
   EXPECT_EQ(added.error().hint, "give a value: --env MISSING=VALUE");
@@ -64,6 +66,19 @@ TEST(ProgramEnvironment, RefusesWhatJsonCannotCarry) {
   EXPECT_TRUE(check_utf8("the argument", {"plain", "größe"}));
   const Status checked = check_utf8("the argument", {"plain", "a\xff"});
   EXPECT_EQ(checked.error().detail, "the argument 'a\\xff' is not UTF-8");
+}
+
+TEST(ProgramEnvironment, AllVariablesAreThoseOfTheUser) {
+  const char* const ours[] = {"VIRTUAL_ENV=/venv",
+                              "A=",
+                              "SUBLET_LEASE=lease-1",
+                              "CUDA_VISIBLE_DEVICES=GPU-1",
+                              "SUBLET_HOST=x",
+                              "WORD",
+                              "BAD=\xff",
+                              "WANDB_MODE=a=b",
+                              nullptr};
+  EXPECT_EQ(all_of(ours), (Variables{{"VIRTUAL_ENV", "/venv"}, {"A", ""}, {"WANDB_MODE", "a=b"}}));
 }
 
 TEST(ProgramEnvironment, HasDirectoryUmaskAndAllLimits) {

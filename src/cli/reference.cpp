@@ -2,6 +2,7 @@
 // The pages of docs/reference/ that are made from the program's own tables, so that they cannot be out of date.
 #include "cli/reference.h"
 
+#include "cli/exit_status.h"
 #include "cli/output.h"
 #include "config/schema.h"
 
@@ -69,7 +70,10 @@ constexpr ExitCode codes[] = {
     {kOk, "ok"},
     {kFailed, "failed"},
     {kUsage, "wrong usage"},
+    {kDoesNotRun, "of `status NAME`: it has ended, or was stopped"},
     {kNotFound, "not found: no such lease, token or process"},
+    {kHasFailed, "of `status NAME`: it has failed"},
+    {kWaits, "of `status NAME`: it waits for memory, or for its next start"},
     {kNoDaemon, "no daemon answers"},
     {kWouldWait, "the lease would have to wait"},
     {kNotAllowed, "not allowed"},
@@ -107,7 +111,7 @@ std::string reference_page() {
       "before or\n"
       "after the verb. Sizes: `8G` and `8GiB` are 8·2^30 bytes, `8GB` is 8·10^9 bytes, a bare number is bytes (at "
       "least\n"
-      "1024). Durations: `90s`, `5m`, `1h30m`, `2d`; a bare number is seconds. LEASE is a lease's id or tag.\n"
+      "1024). Durations: `90s`, `5m`, `1h30m`, `2d`, `2w`; a bare number is seconds. LEASE is a lease's id or tag.\n"
       "\n"
       "| exit code | meaning |\n"
       "| --- | --- |\n";

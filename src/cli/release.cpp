@@ -10,7 +10,9 @@ Action add_release(Command command, Common& common) {
   auto verb = std::make_shared<LeaseVerb>();
   auto force = std::make_shared<bool>(false);
   add_lease(command, common, *verb);
-  command.flag("--force", *force, "Release the lease even if its processes hold VRAM; they continue without a lease");
+  command.flag(
+      "--force", *force,
+      "Release the lease even if its processes hold VRAM; they continue without a lease (a stack: is brought down)");
   return [&common, verb, force] {
     nlohmann::json body = nlohmann::json::object();
     if (*force) body["force"] = true;

@@ -70,6 +70,8 @@ std::string idle_rule_phrase(const nlohmann::json& lease);
 std::string problem_phrase(const nlohmann::json& lease);
 // "lease-3 (train, ana) 4.0 GiB, pid 9 (without a lease) 1.1 GiB": at most three holders, the others counted.
 std::string holders_phrase(const nlohmann::json& queue);
+// "uses 2.3 GiB on gpu1, which it has not leased"; "" if it uses its own devices alone.
+std::string stray_phrase(const nlohmann::json& lease, const Look& look);
 
 Result<std::string> render_report(const nlohmann::json& report, const Common& common, const Look& look);
 

@@ -96,9 +96,15 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
     const std::string reason = text_at(row, "end_reason");
     return {status ? fmt::format("{}, exit status {}", reason, *status) : reason, Paint::none};
   }
-  if (flag_at(row, "stopping")) return {"stopping", Paint::yellow};
+  const bool alone = flag_at(member(row, "owner"), "keeper_killed");
+  if (flag_at(row, "stopping")) return {alone ? "stopping: its keeper was killed" : "stopping", Paint::yellow};
   const std::string blocked = blocked_phrase(row, look);
   const std::string place = blocked.empty() ? queue_phrase(row, look) : blocked + "; " + queue_phrase(row, look);
+  if (time_at(row, "held_back_at"))
+    return {fmt::format("held back at place {} for {}: sublet resume {}",
+                        number_at(member(row, "queue"), "place").value_or(0), since(row, "held_back_at", look),
+                        text_at(row, "id")),
+            Paint::yellow};
   if (state == "queued") {
     // Its waiter is stopped, for example.
     const bool lapsed = number_at(row, "lapsed_offers").value_or(0) > 0;
@@ -134,14 +140,24 @@ Cell reason_of(const json& row, const Look& look, bool whole) {
   if (const std::string stopped = stopped_phrase(row, look); !stopped.empty()) return {stopped, Paint::yellow};
   if (number_at(row, "over_bytes").value_or(0) > 0)
     return {fmt::format("uses {} more than it leased", size_at(row, "over_bytes")), Paint::red};
+  if (const std::string stray = stray_phrase(row, look); !stray.empty()) return {stray, Paint::red};
+  if (alone) return {"its keeper was killed; it runs on", Paint::yellow};
   if (const std::string idle = idle_phrase(row, look); !idle.empty()) return {idle, Paint::yellow};
   if (const auto slice = number_at(row, "next_slice_seconds"))
     return {"next time slice " + coming(std::chrono::seconds(*slice)), Paint::none};
+  if (const std::string session = text_at(row, "session"); !session.empty() && time_at(row, "expires_at"))
+    return {fmt::format("{} renews it by activity", session), Paint::none};
   if (time_at(row, "expires_at")) return {"expires in " + until(row, "expires_at", look), Paint::none};
   return {};
 }
 
 Cell reason_cell(const json& row, const Look& look) { return reason_of(row, look, false); }
+
+Cell expires_cell(const json& row, const Look& look) {
+  const auto left = number_at(row, "left_seconds");
+  if (time_at(row, "expires_at") || !left) return {until(row, "expires_at", look)};
+  return {compact(std::chrono::seconds(*left)) + " left", Paint::yellow};
+}
 
 constexpr Column lease_columns[] = {
     {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
@@ -166,7 +182,7 @@ constexpr Column lease_columns[] = {
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
     {"waited", "WAITED", false, true, waited_cell},
-    {"expires", "EXPIRES", false, true, +[](const json& r, const Look& l) { return Cell{until(r, "expires_at", l)}; }},
+    {"expires", "EXPIRES", false, true, expires_cell},
     {"pid", "PID", false, true, pid_cell},
     {"exit", "EXIT", false, true, exit_cell},
     {"generation", "GENERATION", false, true, +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
@@ -175,6 +191,7 @@ constexpr Column lease_columns[] = {
 };
 
 Cell start_cell(const json& row, const Look&) {
+  if (flag_at(member(row, "queue"), "held_back")) return {"held back", Paint::yellow};
   const auto eta = number_at(member(row, "queue"), "eta_seconds");
   return {eta ? fmt::format("~{}", compact(std::chrono::seconds(*eta))) : "unknown", Paint::none};
 }
@@ -216,6 +233,14 @@ constexpr Column waiting_columns[] = {
 };
 
 }  // namespace
+
+std::string stray_phrase(const json& lease, const Look& look) {
+  std::string phrase;
+  for (const json& stray : list_at(lease, "stray"))
+    phrase += fmt::format("{}{} on {}", phrase.empty() ? "uses " : " and ", size_at(stray, "bytes"),
+                          device_name(text_at(stray, "device"), look));
+  return phrase.empty() ? phrase : phrase + ", which it has not leased";
+}
 
 std::string holders_phrase(const json& queue) {
   const auto& holders = list_at(queue, "holders");
@@ -316,7 +341,9 @@ std::string problem_phrase(const json& lease) {
 std::string queue_phrase(const json& lease, const Look& look) {
   const auto& queue = member(lease, "queue");
   if (!queue.is_object()) return {};
-  std::string out = fmt::format("place {}", number_at(queue, "place").value_or(0));
+  const auto place = number_at(queue, "place").value_or(0);
+  if (flag_at(queue, "held_back")) return fmt::format("held back, and keeps place {}", place);
+  std::string out = fmt::format("place {}", place);
   if (const std::string why = no_device_phrase(queue); !why.empty()) return out + "; " + why;
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
     out += fmt::format(", {} short", size_at(queue, "short_bytes"));

@@ -13,7 +13,7 @@ namespace {
 
 bool ends(const json& victim) { return text_at(victim, "method") == "end"; }
 
-Cell time_cell(const json& victim, const char* key) {
+Cell preview_time_cell(const json& victim, const char* key) {
   const auto ms = number_at(victim, key);
   return {ms && !ends(victim) ? about(std::chrono::milliseconds(*ms)) : "-"};
 }
@@ -38,9 +38,9 @@ constexpr Column preview_columns[] = {
     {"frees", "FREES", true, true, +[](const json& r, const Look&) { return size_cell(r, "freed_bytes"); }},
     {"moves", "MOVES", true, true,
      +[](const json& r, const Look&) { return ends(r) ? Cell{"-"} : size_cell(r, "bytes"); }},
-    {"pause", "PAUSE", true, true, +[](const json& r, const Look&) { return time_cell(r, "pause_ms"); }},
-    {"most", "AT MOST", true, true, +[](const json& r, const Look&) { return time_cell(r, "pause_p95_ms"); }},
-    {"back", "BACK", true, true, +[](const json& r, const Look&) { return time_cell(r, "resume_ms"); }},
+    {"pause", "PAUSE", true, true, +[](const json& r, const Look&) { return preview_time_cell(r, "pause_ms"); }},
+    {"most", "AT MOST", true, true, +[](const json& r, const Look&) { return preview_time_cell(r, "pause_p95_ms"); }},
+    {"back", "BACK", true, true, +[](const json& r, const Look&) { return preview_time_cell(r, "resume_ms"); }},
     {"basis", "KNOWN FROM", true, false, basis_cell},
 };
 

@@ -100,6 +100,9 @@ TEST(Subject, OfAProgramThatDoesNotRunSaysWhy) {
   EXPECT_NE(text.find("   last end  exit status 1, released\n"), std::string::npos) << text;
   EXPECT_NE(text.find("    warning  cannot write the log\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("main pid"), std::string::npos) << text;
+  subject.lease = leases.at("leases").at(3);
+  EXPECT_EQ(render_subject(subject, at_noon()).find("status 1; "), text.find("status 1; ")) << "no end is told twice";
+  EXPECT_EQ(render_subject(subject, at_noon()).find("released, exit status 3"), std::string::npos);
 }
 
 TEST(Subject, OfALeaseIsOneScreen) {

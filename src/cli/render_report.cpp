@@ -10,22 +10,23 @@ using nlohmann::json;
 
 namespace {
 
-// "1.5" GiB·h: the unit stands in the heading.
+// "1.5" GiB·h, or "0.004": the unit stands in the heading.
 Cell hours_cell(const json& row, const char* key) {
-  const auto mib_seconds = static_cast<double>(number_at(row, key).value_or(0));
-  return {fmt::format("{:.1f}", mib_seconds / 1024 / 3600)};
+  const double hours = static_cast<double>(number_at(row, key).value_or(0)) / 1024 / 3600;
+  return {hours > 0 && hours < 1 ? fmt::format("{:.3f}", hours) : fmt::format("{:.1f}", hours)};
 }
 
 // A number of seconds; "-" if it is not known.
-Cell time_cell(const json& row, const char* key) {
+Cell length_cell(const json& row, const char* key) {
   const json& seconds = member(row, key);
   if (!seconds.is_number()) return {};
   return {compact(std::chrono::milliseconds(static_cast<std::int64_t>(seconds.get<double>() * 1000)))};
 }
 
-// The share of what was held without GPU work.
+// The share of what was held without GPU work, as far as that is known.
 Cell idle_cell(const json& row, const Look&) {
-  const auto held = number_at(row, "held_mib_seconds").value_or(0);
+  const auto judged = number_at(row, "judged_mib_seconds").value_or(0);
+  const auto held = judged > 0 ? judged : number_at(row, "held_mib_seconds").value_or(0);
   const auto idle = number_at(row, "idle_mib_seconds");
   if (held <= 0 || !idle) return {};
   const double share = 100.0 * static_cast<double>(*idle) / static_cast<double>(held);
@@ -67,7 +68,7 @@ constexpr Column report_columns[] = {
     {"paused", "PAUSED GiB·h", false, true,
      +[](const json& r, const Look&) { return hours_cell(r, "paused_mib_seconds"); }},
     {"used", "USED GiB·h", false, true, +[](const json& r, const Look&) { return hours_cell(r, "used_mib_seconds"); }},
-    {"busy", "BUSY", false, true, +[](const json& r, const Look&) { return time_cell(r, "busy_seconds"); }},
+    {"busy", "BUSY", false, true, +[](const json& r, const Look&) { return length_cell(r, "busy_seconds"); }},
     {"idle", "IDLE", true, true, idle_cell, Narrow::needless, "-"},
     {"idle-waited", "IDLE, OTHERS WAITED", false, true,
      +[](const json& r, const Look&) { return hours_cell(r, "idle_waited_mib_seconds"); }},
@@ -80,8 +81,8 @@ constexpr Column report_columns[] = {
     {"p90", "p90", true, true, +[](const json& r, const Look&) { return wait_cell(r, "p90_ms"); }},
     {"p95", "p95", false, true, +[](const json& r, const Look&) { return wait_cell(r, "p95_ms"); }},
     {"max", "MAX", true, true, +[](const json& r, const Look&) { return wait_cell(r, "max_ms"); }},
-    {"waited", "WAITED", false, true, +[](const json& r, const Look&) { return time_cell(r, "waited_seconds"); }},
-    {"caused", "CAUSED", true, true, +[](const json& r, const Look&) { return time_cell(r, "wait_caused_seconds"); },
+    {"waited", "WAITED", false, true, +[](const json& r, const Look&) { return length_cell(r, "waited_seconds"); }},
+    {"caused", "CAUSED", true, true, +[](const json& r, const Look&) { return length_cell(r, "wait_caused_seconds"); },
      Narrow::needless, "-"},
     {"pauses-caused", "PAUSES CAUSED", false, true,
      +[](const json& r, const Look&) { return number_cell(r, "pauses_caused"); }},

@@ -43,8 +43,14 @@ Cell left_cell(const json& row, const Look& look) {
   return {!kept.empty() ? kept : until(row, "expires_at", look)};
 }
 
+// A session without a tag of its own has its id as tag.
+Cell tag_cell(const json& row, const Look&) {
+  return text_at(row, "tag") == text_at(row, "id") ? Cell{"-"} : text_cell(row, "tag");
+}
+
 constexpr Column session_columns[] = {
     {"id", "ID", true, false, +[](const json& r, const Look&) { return text_cell(r, "id"); }},
+    {"tag", "TAG", true, false, tag_cell, Narrow::needless, "-"},
     {"user", "USER", true, false, +[](const json& r, const Look&) { return text_cell(r, "user"); }, Narrow::shorten},
     {"tenant", "TENANT", false, false, +[](const json& r, const Look&) { return text_cell(r, "tenant"); }},
     {"state", "STATE", true, false,
@@ -122,6 +128,7 @@ std::string render_session(const json& session, const Look& look) {
   };
   const std::string tenant = text_at(session, "tenant"), user = text_at(session, "user");
   line("user", tenant == user ? user : fmt::format("{} (tenant {})", user, tenant));
+  if (text_at(session, "tag") != text_at(session, "id")) line("tag", text_at(session, "tag"));
   const std::string lease_state = text_at(session, "lease_state");
   line("lease", text_at(session, "lease") + (lease_state.empty() ? "" : fmt::format(" ({})", lease_state)));
   const bool grows = number_at(session, "vram_bytes") != number_at(session, "wanted_vram_bytes");

@@ -6,6 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 namespace sublet::cli {
 
 using nlohmann::json;
@@ -38,16 +42,37 @@ std::string joined_words(const json& words) {
   return text;
 }
 
+// The size of its lease, or of the next one.
 std::string stack_size(const json& row) {
   const auto devices = number_at(row, "devices").value_or(1);
-  const std::string each = size_at_most(row, "vram_bytes");
+  const bool granted = number_at(row, "granted_bytes").has_value() && text_at(row, "lease_state") != "ended";
+  const std::string each = size_at_most(row, granted ? "granted_bytes" : "vram_bytes");
   return devices > 1 ? fmt::format("{} x {}", devices, each) : each;
 }
 
+// The lines of a raw text, made visible. The first is the cause, and the others are the output of Compose.
+std::vector<std::string> lines_of(const json& object, const char* field) {
+  std::vector<std::string> lines;
+  const json& text = member(object, field);
+  if (!text.is_string()) return lines;
+  std::string_view rest = text.get_ref<const std::string&>();
+  while (!rest.empty()) {
+    const auto end = std::min(rest.find('\n'), rest.size());
+    if (end > 0) lines.push_back(visible(rest.substr(0, end)));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return lines;
+}
+
+std::string first_line(const json& object, const char* field) {
+  const auto lines = lines_of(object, field);
+  return lines.empty() ? "" : lines.front();
+}
+
 Cell stack_why_cell(const json& row, const Look&) {
-  if (const std::string error = text_at(member(row, "error"), "detail"); !error.empty()) return {error, Paint::red};
-  const std::string warning = text_at(row, "warning");
-  return warning.empty() ? Cell{text_at(row, "why")} : Cell{warning, Paint::red};
+  if (const std::string error = first_line(member(row, "error"), "detail"); !error.empty()) return {error, Paint::red};
+  const std::string warning = first_line(row, "warning");
+  return warning.empty() ? Cell{first_line(row, "why")} : Cell{warning, Paint::red};
 }
 
 constexpr Column stack_columns[] = {
@@ -62,6 +87,8 @@ constexpr Column stack_columns[] = {
     {"lease", "LEASE", true, false, +[](const json& r, const Look&) { return text_cell(r, "lease"); }},
     {"left", "LEFT", true, true, +[](const json& r, const Look& look) { return Cell{time_left(r, look)}; }},
     {"rule", "RULE", true, false, +[](const json& r, const Look&) { return text_cell(r, "rule"); }},
+    {"ports", "PORTS", false, false,
+     +[](const json& r, const Look&) { return Cell{joined_words(list_at(r, "ports"))}; }},
     {"file", "FILE", false, false, +[](const json& r, const Look&) { return text_cell(r, "file"); }},
     {"why", "WHY", true, false, stack_why_cell, Narrow::below},
 };
@@ -70,6 +97,7 @@ std::string container_text(const json& one) {
   std::string state = text_at(one, "status");
   if (const std::string health = text_at(one, "health"); !health.empty()) state += ", " + health;
   if (const auto code = number_at(one, "exit_code")) state += fmt::format(", exit code {}", *code);
+  if (const std::string ports = joined_words(list_at(one, "ports")); !ports.empty()) state += ", " + ports;
   return fmt::format("{} ({}): {}", text_at(one, "name"), text_at(one, "service"), state);
 }
 
@@ -92,7 +120,10 @@ std::string stack_phrase(const json& stack, const Look& look) {
     if (const auto until = time_at(stack, "expires_at"))
       text += fmt::format("; its time to live is over in {}", compact(std::max(*until - look.now, Duration::zero())));
   }
-  if (const std::string why = text_at(stack, "why"); !why.empty()) text += ": " + why;
+  const std::string lease = text_at(stack, "lease_state");
+  if ((state == "ready" || state == "released") && !lease.empty() && lease != "active")
+    text += fmt::format("; its lease is {}", lease);
+  if (const std::string why = first_line(stack, "why"); !why.empty()) text += ": " + why;
   return text;
 }
 
@@ -101,8 +132,12 @@ std::string render_stack(const json& stack, const Look& look) {
   const auto line = [&](const char* name, const std::string& value) {
     if (!value.empty() && value != "-") text += fmt::format("  {:<12}{}\n", name, value);
   };
-  line("warning", text_at(stack, "warning"));
-  line("error", text_at(member(stack, "error"), "detail"));
+  const auto lines = [&](const char* name, const std::vector<std::string>& all, std::size_t from) {
+    for (std::size_t i = from; i < all.size(); ++i) line(i == from ? name : "", all[i]);
+  };
+  lines("output", lines_of(stack, "why"), 1);
+  lines("warning", lines_of(stack, "warning"), 0);
+  lines("error", lines_of(member(stack, "error"), "detail"), 0);
   line("hint", text_at(member(stack, "error"), "hint"));
   const std::string owner = text_at(stack, "owner");
   line("user", text_at(stack, "user") + (owner.empty() ? "" : fmt::format(" ({})", owner)));
@@ -117,6 +152,8 @@ std::string render_stack(const json& stack, const Look& look) {
   const std::string from = text_at(stack, "size_from");
   line("size", stack_size(stack) + (from.empty() ? "" : fmt::format(" (from: {})", from)));
   line("tier", text_at(stack, "tier"));
+  if (const json& pausable = member(stack, "pausable"); pausable.is_boolean())
+    line("paused", pausable.get<bool>() ? "for others, as each lease of its tier" : "never");
   for (const json& one : list_at(stack, "containers")) line("container", container_text(one));
   return text;
 }

@@ -116,7 +116,10 @@ std::string unleased_line(const json& process, const Look& look) {
   out += fmt::format("  {}", number_at(process, "used_bytes") ? size_at(process, "used_bytes") : "? B");
   const std::string command = text_at(process, "command");
   if (!command.empty()) out += "  " + command;
-  if (flag_at(process, "lease_ended")) out += fmt::format("  ({} has ended)", text_at(process, "lease"));
+  const std::string lease = text_at(process, "lease");
+  if (flag_at(process, "lease_ended")) out += fmt::format("  ({} has ended)", lease);
+  else if (!lease.empty())
+    out += fmt::format("  (of {}, which has not leased {})", lease, device_name(text_at(process, "device"), look));
   if (look.width > 0) out = cut(out, look.width);
   return paint(out, Paint::yellow, look) + "\n";
 }

@@ -61,7 +61,9 @@ std::string why_text(const Subject& subject, const Look& look) {
   std::string why = text_at(subject.program, "why");
   const auto next = time_at(subject.program, "next_start_at");
   if (next) why += fmt::format("{}the next start is {}", why.empty() ? "" : "; ", coming(*next - look.now));
-  if (!subject.lease.is_object() || text_at(subject.lease, "state") == "active") return why;
+  const std::string state = text_at(subject.lease, "state");
+  if (!subject.lease.is_object() || state == "active") return why;
+  if (state == "ended" && !why.empty()) return why;  // it tells of this end
   const std::string reason = whole_reason(subject.lease, look);
   return reason.empty() || why == reason ? why : fmt::format("{}{}{}", why, why.empty() ? "" : "; ", reason);
 }
@@ -149,6 +151,10 @@ std::string output_lines(const std::vector<std::string>& output, const Look& loo
   std::string out = output.empty() ? "" : "\n";
   for (const std::string& stored : output) {
     const LogLine parsed = parse_log_line(stored);
+    if (parsed.mark) {
+      out += paint(mark_text(parsed), Paint::dim, look) + "\n";
+      continue;
+    }
     const std::string text = for_terminal(parsed.text, look.color);
     out += parsed.time.empty() ? text + "\n" : fmt::format("{} {}\n", paint(parsed.time, Paint::dim, look), text);
   }

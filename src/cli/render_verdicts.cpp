@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sublet::cli {
 
 using nlohmann::json;
@@ -54,8 +56,17 @@ constexpr Column policy_columns[] = {
     {"id", "ID", true, true, +[](const json& r, const Look&) { return Cell{id_of(r)}; }},
     {"subject", "SUBJECT", true, false, +[](const json& r, const Look&) { return text_cell(r, "subject"); }},
     {"policy", "POLICY", true, false, +[](const json& r, const Look&) { return text_cell(r, "policy"); }},
+    {"graphics", "GRAPHICS", true, false,
+     +[](const json& r, const Look&) { return Cell{flag_at(r, "graphics") ? "yes" : "-"}; }},
     {"by", "BY", true, false, +[](const json& r, const Look&) { return text_cell(r, "by"); }},
 };
+
+// "ends", "has ended", "holds no memory", or why it is spared.
+Cell now_cell(const json& row, const Look&) {
+  if (const std::string why = text_at(row, "spared_because"); !why.empty()) return {"spared: " + why};
+  if (flag_at(row, "would_end_now")) return {"ends", Paint::red};
+  return {text_at(row, "outcome") == "ended" ? "has ended" : "holds no memory", Paint::dim};
+}
 
 constexpr Column preview_columns[] = {
     {"id", "ID", true, true, +[](const json& r, const Look&) { return Cell{id_of(r)}; }},
@@ -67,6 +78,8 @@ constexpr Column preview_columns[] = {
      +[](const json& r, const Look&) { return text_cell(r, "would_get_sigterm_at"); }},
     {"sigkill", "SIGKILL", true, false,
      +[](const json& r, const Look&) { return text_cell(r, "would_get_sigkill_at"); }},
+    {"now", "NOW", true, false, now_cell, Narrow::shorten},
+    {"command", "COMMAND", false, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
 };
 
 // "bash (4000)", "sh (4711, ended, by connector)". Parents that live are shown by the process table.
@@ -104,7 +117,12 @@ Result<std::string> render_policies(const json& body, const Common& common, cons
 }
 
 Result<std::string> render_enforcement_preview(const json& body, const Common& common, const Look& look) {
-  return render_table("enforce", preview_columns, list_at(body, "would_end"), common, look);
+  json rows = list_at(body, "would_end");
+  for (const json& row : list_at(body, "spared")) rows.push_back(row);
+  std::stable_sort(rows.begin(), rows.end(), [](const json& one, const json& other) {
+    return flag_at(one, "would_end_now") && !flag_at(other, "would_end_now");
+  });
+  return render_table("enforce", preview_columns, rows, common, look);
 }
 
 std::string render_verdict(const json& verdict, const Look&) {
@@ -125,6 +143,7 @@ std::string render_verdict(const json& verdict, const Look&) {
   if (flag_at(evidence, "device_file")) seen_by += ", an open device file";
   if (flag_at(evidence, "mapping")) seen_by += ", mapped memory";
   line("evidence", seen_by);
+  line("spared", text_at(verdict, "spared_because"));
   for (const json& step : list_at(verdict, "steps"))
     text += fmt::format("  {}  {}{}\n", text_at(step, "time"), visible(text_at(step, "what")),
                         text_at(step, "result").empty() ? "" : ": " + visible(text_at(step, "result")));

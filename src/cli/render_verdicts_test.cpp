@@ -44,6 +44,27 @@ TEST(Verdict, ShowsTheSourceOfEachParentThatHasEnded) {
             "  evidence   the driver's list\n");
 }
 
+TEST(EnforcementPreview, NamesWhatWouldBeEndedNowFirst) {
+  const auto row = [](int id, const char* name) {
+    return json{{"id", id}, {"user", "ana"}, {"pid", 50 + id}, {"name", name}, {"used_bytes", 1 << 30}};
+  };
+  json gone = row(1, "old"), ended = row(4, "loop"), lives = row(3, "train"), screen = row(2, "Xorg");
+  gone["would_end_now"] = ended["would_end_now"] = false;
+  gone["outcome"] = "gone";  // it may live, and hold no memory
+  ended["outcome"] = "ended";
+  lives["would_end_now"] = true;
+  screen["spared_because"] = "it only draws";
+  const json body{{"would_end", {gone, ended, lives}}, {"spared", {screen}}};
+  Common common;
+  common.columns = {"id", "name", "now"};
+  EXPECT_EQ(*render_enforcement_preview(body, common, at_noon()),
+            "ID  NAME   NOW\n"
+            " 3  train  ends\n"
+            " 1  old    holds no memory\n"
+            " 4  loop   has ended\n"
+            " 2  Xorg   spared: it only draws\n");
+}
+
 TEST(Doctor, TellsWhichSourcesOfLinksWork) {
   const json enforcer{{"policy", "warn"},
                       {"policies", json::array()},

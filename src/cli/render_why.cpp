@@ -10,15 +10,28 @@ using nlohmann::json;
 
 namespace {
 
-// "gpu0", "each of gpu0 and gpu1": a lease has its size on each of its devices.
-std::string devices_of(const json& lease, const Look& look) {
-  const auto& devices = list_at(lease, "devices");
+// "gpu0 and gpu1"
+std::string names_of(const json& devices, const Look& look) {
   std::string names;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (i > 0) names += i + 1 == devices.size() ? " and " : ", ";
     names += devices[i].is_string() ? device_name(devices[i].get<std::string>(), look) : "-";
   }
-  return (devices.size() > 1 ? "each of " : "") + names;
+  return names;
+}
+
+// "gpu0", "each of gpu0 and gpu1": a lease has its size on each of its devices.
+std::string devices_of(const json& lease, const Look& look) {
+  const auto& devices = list_at(lease, "devices");
+  return (devices.size() > 1 ? "each of " : "") + names_of(devices, look);
+}
+
+// " on each of 2 devices", " on one of gpu1 and gpu3"; "" for one device that any, or a name, tells.
+std::string devices_asked_for(const json& lease, std::int64_t count, const Look& look) {
+  const auto& named = list_at(lease, "wanted_devices");
+  if (named.size() > 1)
+    return fmt::format(" on {} of {}", count > 1 ? fmt::format("each of {}", count) : "one", names_of(named, look));
+  return count > 1 ? fmt::format(" on each of {} devices", count) : "";
 }
 
 std::string ago(const json& object, const char* key, const Look& look) {
@@ -38,7 +51,7 @@ struct Wish {
   std::string what, start, unknown;
 };
 
-Wish wish_of(const json& lease) {
+Wish wish_of(const json& lease, const Look& look) {
   const auto count = number_at(lease, "device_count").value_or(1);
   if (const auto& resize = member(lease, "resize"); resize.is_object())
     return {
@@ -48,12 +61,11 @@ Wish wish_of(const json& lease) {
   if (text_at(lease, "state") != "queued")
     return {fmt::format("for {}{}", size, count > 1 ? " on each of its devices" : ""), "It should resume",
             "Its resume time"};
-  return {fmt::format("for {}{}", size, count > 1 ? fmt::format(" on each of {} devices", count) : ""),
-          "It should start", "Its start time"};
+  return {fmt::format("for {}{}", size, devices_asked_for(lease, count, look)), "It should start", "Its start time"};
 }
 
 std::string waiting(const json& lease, const json& queue, const Look& look) {
-  const Wish wish = wish_of(lease);
+  const Wish wish = wish_of(lease, look);
   std::string out = fmt::format(" It waits {} at place {}", wish.what, number_at(queue, "place").value_or(0));
   const auto& device = member(queue, "device");
   if (number_at(queue, "short_bytes").value_or(0) > 0) {
@@ -102,13 +114,22 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
           : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
+  if (const std::string stray = stray_phrase(lease, look); !stray.empty()) out += fmt::format(" It {}.", stray);
+  if (flag_at(member(lease, "owner"), "keeper_killed"))
+    out += fmt::format(" Its keeper (pid {}) was killed: its exit status stays unknown.",
+                       number_at(member(lease, "owner"), "keeper_pid").value_or(0));
   if (const std::string stopped = stopped_phrase(lease, look); !stopped.empty())
     out += fmt::format(" Its program is {}.", stopped);
   if (const std::string idle = idle_phrase(lease, look); !idle.empty()) out += fmt::format(" Its program {}.", idle);
   out += idle_rule(lease);
   if (flag_at(lease, "stopping")) out += " Its program has been told to end (SIGTERM).";
-  if (queue.is_object()) out += waiting(lease, queue, look);
+  if (time_at(lease, "held_back_at"))
+    out += fmt::format(" It was held back {}, and keeps place {}.", ago(lease, "held_back_at", look),
+                       number_at(queue, "place").value_or(0));
+  else if (queue.is_object()) out += waiting(lease, queue, look);
   if (time_at(lease, "expires_at")) out += fmt::format(" It expires in {}.", ahead(lease, "expires_at", look));
+  else if (const auto left = number_at(lease, "left_seconds"))
+    out += fmt::format(" Its time limit stands still, with {} left.", compact(std::chrono::seconds(*left)));
   return out;
 }
 

@@ -10,8 +10,16 @@
 
 namespace sublet::cli {
 
+// A detail may have the last lines of another program, which follow its first line.
 void print_error(std::string_view detail, std::string_view hint) {
-  write_stderr(fmt::format("sublet: {}\n", visible(detail)));
+  std::string text = "sublet: ";
+  for (bool more = true; more;) {
+    const auto end = detail.find('\n');
+    more = end != detail.npos;
+    text += visible(detail.substr(0, end)) + (more ? "\n    " : "\n");
+    if (more) detail.remove_prefix(end + 1);
+  }
+  write_stderr(text);
   if (!hint.empty()) write_stderr(fmt::format("  hint: {}\n", visible(hint)));
 }
 

@@ -2,6 +2,7 @@
 #include "base/size_bounds.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
+#include "cli/program_verb.h"
 
 #include <fmt/format.h>
 #include <memory>
@@ -25,6 +26,19 @@ std::string waiting_text(const json& lease) {
   return fmt::format("{} keeps {} and waits for {}{}", text_at(lease, "id"), size_at_most(lease, "vram_bytes"),
                      size_at_most(member(lease, "resize"), "vram_bytes"),
                      place ? fmt::format(", at place {}", *place) : "");
+}
+
+// A lease of a supervised program is that of one start.
+void tell_of_next_start(const Common& common, client::Client& client, const json& lease, Bytes wanted) {
+  const std::string tag = text_at(lease, "tag");
+  if (common.json || tag.empty()) return;
+  if (text_at(ask_also(client, program_target(tag)), "lease") != text_at(lease, "id")) return;
+  say(common, visible(fmt::format("the next start of {0} asks for its earlier size again: sublet update {0} --vram {1} "
+                                  "changes that too",
+                                  tag,
+                                  wanted.count % GiB.count == 0   ? fmt::format("{}GiB", wanted.count / GiB.count)
+                                  : wanted.count % MiB.count == 0 ? fmt::format("{}MiB", wanted.count / MiB.count)
+                                                                  : fmt::format("{}", wanted.count))));
 }
 
 // Prints the result.
@@ -57,6 +71,7 @@ int resize(const Common& common, const ResizeFlags& flags) {
   if (!reply) return fail(common, reply.error());
   auto lease = client::parse(*reply);
   if (!lease) return fail(common, lease.error());
+  tell_of_next_start(common, *client, *lease, *flags.size);
   if (!flags.wait || !waits(*lease)) return tell(common, *lease, *flags.size);
   Look look = look_for(common);
   learn_devices(ask_also(*client, "/v1/devices"), look);

@@ -9,6 +9,8 @@
 #include "cli/notify.h"
 #include "cli/shim_run.h"
 #include "cli/start_check.h"
+#include "keep/container_follow.h"
+#include "keep/elsewhere.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
 
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 namespace sublet::cli {
@@ -23,21 +26,24 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int ours = 125;
+// The advice about a program that cannot be executed.
+std::string exec_hint(const std::string& program) {
+  if (program.find(' ') != std::string::npos)
+    return "give the program and its arguments as words of their own, without quotes around all of them";
+  return program.find('/') == std::string::npos ? "check the name, or give the path of the program"
+                                                : "check the path, and who may execute the file";
+}
 
 // Prints why exec fails, and returns the exit status as of a shell.
 int refuse_program(const Common& common, const RunFlags& flags, const std::string& program) {
   auto failure = keep::find_program(program);
   if (!failure) return 0;
   const bool missing = failure->status() == 127;
-  const std::string usual = flags.shim ? real_hint(flags.shim->name) : "put the program and its arguments after '--'";
+  const std::string usual = flags.shim ? real_hint(flags.shim->name) : exec_hint(program);
   (void)fail(common, Error{missing ? Code::NotFound : Code::BadRequest, failure->detail(program),
                            failure->hint.empty() ? usual : failure->hint});
   return failure->status();
 }
-
-// A failure of `sublet run` must not look like the program's own exit status.
-int our_code(int code) { return code == kFailed || code == kNotFound ? ours : code; }
 
 class Run {
  public:
@@ -46,7 +52,7 @@ class Run {
         flags_(flags),
         command_(*common.command),
         client_(std::move(client)),
-        consumer_(flags.lease.name.empty() ? consumer_name(command_) : flags.lease.name) {}
+        consumer_(flags.lease.name.empty() ? consumer_of(command_) : Consumer{flags.lease.name}) {}
 
   int go();
 
@@ -55,14 +61,16 @@ class Run {
   RunFlags flags_;
   const std::vector<std::string>& command_;
   client::Client client_;
-  std::string consumer_;
+  Consumer consumer_;
   json status_;
   std::vector<keep::Limit> limits_;  // of the caller, for the program
 
   const std::string& file() const { return flags_.shim ? flags_.shim->real : command_.front(); }
   bool fits_outer(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
+  void take_environment_of(const client::Lease& outer) const;
   void warn_of_devices(Talk& talk) const;
+  void warn_of_others(Talk& talk) const;
   int run_under_lease(Talk& talk);
   int supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acquired acquired);
   void say_granted(Talk& talk, const Acquired& acquired) const;
@@ -82,8 +90,11 @@ int Run::go() {
   // The stderr of a shim is that of its program, as long as nothing is in the way.
   const auto taken = take_wish(flags_.lease, client_, status_, flags_.shim ? nullptr : &talk);
   if (!taken) return our_code(fail(taken.error()));
-  const auto outer = outer_lease(client_);
-  if (outer && flags_.shim) return exec_program(file(), command_, real_hint(flags_.shim->name));
+  const auto outer = outer_lease(client_, status_);
+  if (outer && flags_.shim) {
+    take_environment_of(*outer);
+    return exec_program(file(), command_, real_hint(flags_.shim->name));
+  }
   if (outer && fits_outer(*outer)) return become(*outer, talk);
   return run_under_lease(talk);
 }
@@ -96,10 +107,9 @@ bool Run::fits_outer(const client::Lease& outer) const {
   if (wanted.gpus > devices || vram > outer.vram) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
-  return std::any_of(devices_here.begin(), devices_here.end(), [&](const json& device) {
-    return device_matches(device, wanted.gpu) &&
-           std::count(outer.devices.begin(), outer.devices.end(), text_at(device, "uuid")) > 0;
-  });
+  return std::ranges::count_if(devices_here, [&](const json& device) {
+    return device_matches(device, wanted.gpu) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
+  }) >= wanted.gpus;
 }
 
 int Run::become(const client::Lease& outer, Talk& talk) {
@@ -110,7 +120,20 @@ int Run::become(const client::Lease& outer, Talk& talk) {
   }
   talk.say(fmt::format("already inside {} ({}): using that lease", outer.id, format_size_down(outer.vram)));
   talk.note("nested", {{"lease", outer.id}});
-  return exec_program(file(), command_, "put the program and its arguments after '--'");
+  take_environment_of(outer);
+  return exec_program(file(), command_, exec_hint(file()));
+}
+
+// A caller that was attached to the lease later, or that lost its variables, has to be told the devices.
+void Run::take_environment_of(const client::Lease& outer) const {
+  if (has_environment_of(outer)) return;
+  const auto variables = keep::program_environment(environ, client_.endpoint(), outer, status_);
+  ::clearenv();
+  for (const std::string& variable : variables) {
+    const auto equals = variable.find('=');
+    if (equals != std::string::npos)
+      ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
+  }
 }
 
 void Run::warn_of_devices(Talk& talk) const {
@@ -122,6 +145,14 @@ void Run::warn_of_devices(Talk& talk) const {
   if (const std::string warning = unusable_device_files("/dev"); !warning.empty()) talk.say("warning: " + warning);
 }
 
+// The lease follows the descendants of the command, and containers. Other work is no part of the lease.
+void Run::warn_of_others(Talk& talk) const {
+  if (flags_.shim) return;
+  const char* docker_host = std::getenv("DOCKER_HOST");
+  for (const std::string& warning : keep::warnings_of_others(command_, docker_host != nullptr ? docker_host : ""))
+    talk.say("warning: " + warning);
+}
+
 int Run::run_under_lease(Talk& talk) {
   limits_ = keep::raise_limits();
   keep::Signals signals;  // a write beyond the caller's file-size limit fails, and ends nothing
@@ -131,10 +162,11 @@ int Run::run_under_lease(Talk& talk) {
   Wanted wanted;
   wanted.verb = common_.verb;
   wanted.json = common_.json;
-  wanted.body = lease_body(flags_.lease, consumer_, size->bytes);
+  wanted.body = lease_body(flags_.lease, consumer_.name, size->bytes);
   wanted.body["command"] = shown_command(command_);
   wanted.body["owner"] = {{"connection", true}};
   if (flags_.lease.no_wait) wanted.body["queue"] = false;
+  if (flags_.keep_running) wanted.body["keep_running"] = true;
   if (flags_.lease.dry_run) return our_code(dry_run(common_, client_, wanted.body, talk.line().look()));
   // Before anything is asked for: a lease that no program can be booked to would only be taken and given back.
   if (const auto may = check_caller(client_); !may) {
@@ -142,6 +174,7 @@ int Run::run_under_lease(Talk& talk) {
     return our_code(fail(may.error()));
   }
   warn_of_devices(talk);
+  warn_of_others(talk);
   wanted.at_most = flags_.lease.wait;
   keep::Events events;
   client_.set_interrupt(events.interrupt());
@@ -181,15 +214,22 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
   say_granted(talk, acquired);
   const std::string id = acquired.lease.id;
   if (!flags_.notify.empty() && acquired.waited >= flags_.notify_after.value_or(default_notify_after))
-    send_notice({flags_.notify, consumer_, id, acquired.lease.vram, acquired.waited}, signals,
-                flags_.status_fd.value_or(-1), [&talk](const std::string& line) { talk.fail(line); });
-  keep::Launch launch{
-      command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, member(status_, "program_env")),
-      limits_};
+    send_notice({flags_.notify, flags_.lease.name.empty() ? program_name(command_) : flags_.lease.name, id,
+                 acquired.lease.vram, acquired.waited},
+                signals, flags_.status_fd.value_or(-1), [&talk](const std::string& line) { talk.fail(line); });
+  // The program has its devices in the order in which the caller names them.
+  if (flags_.lease.gpu.find(',') != std::string::npos) ::setenv("CUDA_VISIBLE_DEVICES", flags_.lease.gpu.c_str(), 1);
+  keep::Launch launch{command_, keep::program_environment(environ, client_.endpoint(), acquired.lease, status_),
+                      limits_};
+  keep::Listener listener = talk.listener();
+  std::unique_ptr<keep::ContainerFollow> follow;
   if (flags_.shim) launch.program = flags_.shim->real;
-  keep::Keeper keeper(client_, events, signals, talk.listener(), std::move(acquired.lease), std::move(acquired.token));
+  else follow = keep::follow_container(launch, listener, client_.endpoint(), events, acquired.lease, acquired.token,
+                                       status_);
+  keep::Keeper keeper(client_, events, signals, std::move(listener), std::move(acquired.lease),
+                      std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);
-  talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == ours ? "sublet" : "program"}});
+  talk.note("exit", {{"lease", id}, {"code", outcome.code}, {"by", outcome.code == kOurs ? "sublet" : "program"}});
   // The caller of a shim waits for the program, and must see its signal.
   const int signal = flags_.shim ? outcome.ended_by : outcome.interrupted_by;
   if (signal != 0) {
@@ -210,6 +250,7 @@ int run(const Common& common, const RunFlags& flags) {
   if (const auto present = check_directory(); !present) return our_code(fail(common, present.error()));
   const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
   if (const int code = refuse_program(common, flags, program); code != 0) return code;
+  if (flags.indices) ::setenv("SUBLET_GPU_NAMES", "index", 1);
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));
@@ -224,10 +265,10 @@ Action add_run(Command command, Common& common) {
       "Print changes of state as JSON lines on stderr, and a refusal as JSON on stdout; with --detach, the program");
   command.footer(
       "The program comes after '--': sublet run --vram 8GiB -- python3 train.py\n"
-      "Without --gpu, CUDA_VISIBLE_DEVICES of the caller names the device.\n"
+      "Without --gpu, CUDA_VISIBLE_DEVICES of the caller names the devices.\n"
       "With --detach, the daemon starts the program, and this command prints its tag.\n"
       "The program has your directory, limits, PATH, HOME, USER, LOGNAME, SHELL, LANG,\n"
-      "LC_* and TZ. See also: sublet programs, status, logs, restart, update, remove.\n"
+      "LC_* and TZ. See also: sublet programs, status, logs, start, restart, remove.\n"
       "Exit status: the program's own, 128+N if signal N ended it; 124 gave up\n"
       "waiting, 125 sublet failed, 126 cannot be executed, 127 not found; 69, 75, 77\n"
       "as for every verb.");

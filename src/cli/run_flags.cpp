@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_flags.h"
 
+#include "base/device_name.h"
 #include "base/text.h"
 #include "cli/nested.h"
 #include "cli/placement.h"
@@ -25,6 +26,8 @@ std::optional<int> check_supervised(const Common& common, const RunFlags& flags)
     return exclude(flags.lease.wait ? "--wait" : "--no-wait",
                    "a supervised program waits in the queue; sublet stop ends the wait");
   if (!flags.notify.empty()) return exclude("--notify", "sublet wait and sublet events tell when the program runs");
+  if (flags.keep_running)
+    return exclude("--keep-running", "the daemon supervises the program, whatever happens to its keeper");
   if (flags.lease.ttl) return exclude("--ttl", "sublet stop ends the program");
   return std::nullopt;
 }
@@ -35,6 +38,7 @@ std::optional<int> check_foreground(const RunFlags& flags) {
   };
   if (!flags.restart.empty())
     return need("--restart", "Sublet starts only a supervised program again: sublet run --detach");
+  if (flags.replace) return need("--replace", "a program in the foreground is replaced by sublet stop TAG");
   if (!flags.env.empty() || !flags.env_file.empty())
     return need(flags.env.empty() ? "--env-file" : "--env",
                 "a program in the foreground has your environment: NAME=VALUE sublet run …");
@@ -63,7 +67,13 @@ void add_run_flags(Command command, RunFlags& flags) {
       .maybe_value("notify-send")
       .type("COMMAND");
   command.duration("--notify-after", flags.notify_after, "The wait after which --notify sends the notice (10s)");
+  command.flag("--indices", flags.indices,
+               "Name the devices by index in CUDA_VISIBLE_DEVICES, for a program that cannot read a UUID");
+  command.flag("--keep-running", flags.keep_running,
+               "Let the program run on if sublet run is killed by SIGKILL; by default the daemon ends it then");
   command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");
+  command.flag("--replace", flags.replace,
+               "With --detach, end a program of this tag and start it again with these flags; its log stays");
   command
       .option("--command", flags.command, "Run this line by sh -c, as with --detach, instead of a program after '--'")
       .type("STRING")
@@ -98,13 +108,16 @@ std::optional<int> check_flags(const Common& common, const RunFlags& flags) {
 
 Status take_wish(LeaseFlags& flags, client::Client& client, const nlohmann::json& status, Talk* talk) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr || !flags.gpu.empty() || is_visible_list_of_lease(client, visible)) return {};
-  const auto device = device_of_wish(visible, flags.gpus, status);
-  if (!device) return device.error();
-  flags.gpu = *device;
-  if (!device->empty() && talk != nullptr)
-    talk->say(
-        fmt::format("CUDA_VISIBLE_DEVICES is '{}': asking for {}", visible, device_name(*device, talk->line().look())));
+  if (visible == nullptr || !flags.gpu.empty() || is_visible_list_of_lease(client, visible, status)) return {};
+  const auto devices = devices_of_wish(visible, flags.gpus, status);
+  if (!devices) return devices.error();
+  flags.gpu = *devices;
+  if (devices->empty() || talk == nullptr) return {};
+  std::vector<std::string> names = device_list(*devices);
+  const bool some = static_cast<std::size_t>(flags.gpus) < names.size();
+  for (std::string& name : names) name = device_name(name, talk->line().look());
+  talk->say(fmt::format("CUDA_VISIBLE_DEVICES is '{}': asking for {}{}", visible,
+                        some ? fmt::format("{} of ", flags.gpus) : "", fmt::join(names, ", ")));
   return {};
 }
 

@@ -22,7 +22,10 @@ struct ShimCall {
 struct RunFlags {
   LeaseFlags lease;
   std::optional<int> status_fd;
+  bool indices = false;       // CUDA_VISIBLE_DEVICES of the program has indices
+  bool keep_running = false;  // the program runs on if this process is killed
   bool detach = false;
+  bool replace = false;          // --replace: a program of this tag is ended, and starts again with these flags
   std::string command;           // --command; implies --detach
   std::vector<std::string> env;  // --env: NAME or NAME=VALUE, in the order given
   std::string env_file;
@@ -48,6 +51,10 @@ std::string shown_command(const std::vector<std::string>& command);
 
 // The words of a shell's command line that name the program; {"sh"} where the line is more than one plain command.
 std::vector<std::string> words_of(const std::string& command_line);
+
+// The fields of POST /v1/programs, without those of the lease's size and rank, for `run --detach --command LINE`. For a
+// moment the process has another umask.
+Result<nlohmann::json> fields_of_line(const std::string& line);
 
 // Hands the program to the daemon, which supervises it. Returns the exit code.
 int run_detached(const Common& common, RunFlags flags);

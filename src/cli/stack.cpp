@@ -8,10 +8,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <set>
 #include <utility>
+#include <vector>
 
 namespace sublet::cli {
 namespace {
@@ -24,6 +28,7 @@ constexpr Duration stack_poll_time = std::chrono::seconds(30);  // of one reques
 
 struct StackFlags {
   std::string name, path;
+  std::vector<std::string> names;
   // acquire
   std::optional<Duration> ttl, wait_at_most;
   bool wait = false;
@@ -38,7 +43,7 @@ struct StackFlags {
   // set
   std::optional<Bytes> vram;
   std::optional<int> gpus;
-  std::string tier, exclusive;
+  std::string tier, exclusive, pausable;
   bool reset = false;
 };
 
@@ -69,24 +74,42 @@ client::Request stack_post(const std::string& target, const json& body, const st
 
 class Acquisition {
  public:
-  Acquisition(const Common& common, const StackFlags& flags, client::Client client)
-      : common_(common), flags_(flags), client_(std::move(client)), leave_(client_) {}
+  // `others` was acquired before: it is kept while this one waits, and given back if this one comes to nothing. Null:
+  // none was.
+  Acquisition(const Common& common, const StackFlags& flags, std::string name, client::Client client,
+              Acquisition* others)
+      : common_(common),
+        flags_(flags),
+        name_(std::move(name)),
+        others_(others),
+        poll_(others != nullptr ? others->poll_ : stack_poll_time),
+        client_(std::move(client)),
+        leave_(client_) {}
 
   int go();
+  const std::string& reply() const { return reply_; }  // JSON; valid after kOk
+  void release();                                      // without an answer, it ends with its time to live
+  // Starts its time to live again. Returns whether the stack is still acquired, as far as the daemon answers.
+  bool keep();
 
  private:
   const Common& common_;
   const StackFlags& flags_;
+  const std::string name_;
+  Acquisition* others_;
+  Duration poll_;  // of one request that waits: all stacks that were acquired are renewed after it
   client::Client client_;
   Leave leave_;
   Look look_ = look_for(common_);
   std::string token_;
   std::string told_;
+  std::string reply_;
 
   bool is_late() const { return flags_.wait_at_most && look_for(common_).now >= look_.now + *flags_.wait_at_most; }
   json body(Duration wait, const std::string& since) const;
   void tell(const json& stack);
-  void release();
+  void learn_token(const client::Request& request);
+  bool keep_others();
   int give_up(const std::string& state);
   client::Answer<client::Reply> ask(const client::Request& request, Duration timeout);
   std::optional<int> wait_until_free(const client::Failure& busy);
@@ -115,16 +138,45 @@ void Acquisition::tell(const json& stack) {
   say(common_, "sublet: " + line);
 }
 
-// Without an answer, the acquisition ends with its time to live.
+// The answer to the first call was not awaited, and the daemon may have acquired the stack: the same call with the same
+// key gets the same answer. Until that answer is stored, the stack seems to belong to somebody else.
+void Acquisition::learn_token(const client::Request& request) {
+  client::Client another(client_.endpoint());
+  for (const Time end = look_for(common_).now + 5s; token_.empty() && look_for(common_).now < end;) {
+    const auto reply = another.call(request, 5s);
+    if (!reply && reply.error().error.code != Code::InUse) return;
+    const auto stack = reply ? client::parse(*reply) : client::Answer<json>(reply.error());
+    if (stack) token_ = text_at(*stack, "token");
+    else (void)another.pause(50ms);
+  }
+}
+
 void Acquisition::release() {
+  if (others_ != nullptr) others_->release();
   if (token_.empty()) return;
   client::Client another(client_.endpoint());
-  (void)another.call(stack_post(stack_target(flags_.name, "/release"), json::object(), token_), 5s);
+  (void)another.call(stack_post(stack_target(name_, "/release"), json::object(), token_), 5s);
+}
+
+bool Acquisition::keep() {
+  client::Client another(client_.endpoint());
+  const auto reply = another.call(stack_post(stack_target(name_, "/renew"), json::object(), token_), 10s);
+  const bool is_mine = reply || reply.error().passing();
+  return is_mine && (others_ == nullptr || others_->keep());
+}
+
+// Returns false, and gives back what is left, once an earlier stack is lost.
+bool Acquisition::keep_others() {
+  if (others_ == nullptr || others_->keep()) return true;
+  release();
+  print_error(fmt::format("another stack was lost while {} was waited for; all are given back", visible(name_)),
+              "repeat the command; sublet stack status tells why it was lost");
+  return false;
 }
 
 int Acquisition::give_up(const std::string& state) {
   release();
-  print_error(fmt::format("stack {} is {} after {}, the time of --wait", visible(flags_.name), state,
+  print_error(fmt::format("stack {} is {} after {}, the time of --wait", visible(name_), state,
                           format_duration(*flags_.wait_at_most)),
               "wait longer; sublet queue lists the leases that wait");
   return kGaveUp;
@@ -133,8 +185,9 @@ int Acquisition::give_up(const std::string& state) {
 int Acquisition::refused(const client::Failure& failure) {
   if (failure.kind == client::FailureKind::cancelled && leave_.asked()) {
     release();
-    leave_.now(common_.quiet, fmt::format("stack {} is not acquired", flags_.name));
+    leave_.now(common_.quiet, fmt::format("stack {} is not acquired", name_));
   }
+  if (others_ != nullptr) others_->release();
   const bool no_room = failure.http_status == 409 && failure.error.code != Code::InUse && token_.empty();
   if (!no_room || flags_.wait || common_.json) return fail(common_, failure);
   print_error(failure.error.detail, "wait for its memory: sublet stack acquire --wait");
@@ -153,18 +206,23 @@ client::Answer<client::Reply> Acquisition::ask(const client::Request& request, D
   }
 }
 
-// Somebody else has the stack. Returns the exit code, or nothing once it may be free.
+// Somebody else has the stack, or it goes down. Returns the exit code, or nothing once it may be free.
 std::optional<int> Acquisition::wait_until_free(const client::Failure& busy) {
-  if (std::exchange(told_, busy.error.detail) != told_) say(common_, "sublet: " + visible(busy.error.detail));
-  const auto now = client_.get(stack_target(flags_.name));
+  const auto now = client_.get(stack_target(name_));
   if (!now) return refused(now.error());
   const auto stack = client::parse(*now);
-  if (!stack) return fail(common_, stack.error());
+  if (!stack) return refused(stack.error());
   const std::string state = text_at(*stack, "state");
+  const bool is_news = std::exchange(told_, busy.error.detail) != busy.error.detail;
+  const bool is_down = state == "down" || state == "failed";
+  const bool goes_down = state == "stopping" && text_at(*stack, "warning").empty();
+  if (!flags_.wait && !goes_down && !(is_down && is_news)) return refused(busy);
+  if (is_news && (flags_.wait || goes_down)) say(common_, "sublet: " + visible(busy.error.detail));
+  if (is_down && !is_news) (void)client_.pause(500ms);  // others run containers of its project
   if (is_late()) return give_up(state);
-  if (state == "down" || state == "failed" || state == "released") return std::nullopt;
-  const std::string query = fmt::format("?wait={}s&since={}", stack_poll_time / 1s, client::encode(state));
-  const auto later = client_.call({"GET", stack_target(flags_.name, query), {}, {}, {}}, stack_poll_time + 30s);
+  if (is_down || state == "released") return std::nullopt;
+  const std::string query = fmt::format("?wait={}s&since={}", poll_ / 1s, client::encode(state));
+  const auto later = client_.call({"GET", stack_target(name_, query), {}, {}, {}}, stack_poll_time + 30s);
   if (!later && !later.error().passing()) return refused(later.error());
   return std::nullopt;
 }
@@ -172,30 +230,50 @@ std::optional<int> Acquisition::wait_until_free(const client::Failure& busy) {
 int Acquisition::go() {
   std::string state;
   for (;;) {
-    const Duration wait = token_.empty() ? 0s : stack_poll_time;
-    const auto reply = ask(stack_post(stack_target(flags_.name, "/acquire"), body(wait, state), token_), wait + 60s);
+    if (!keep_others()) return kFailed;
+    const Duration wait = token_.empty() ? 0s : poll_;
+    const client::Request request = stack_post(stack_target(name_, "/acquire"), body(wait, state), token_);
+    const auto reply = ask(request, wait + 60s);
     if (!reply) {
       const client::Failure& failure = reply.error();
-      if (failure.error.code != Code::InUse || !flags_.wait || !token_.empty()) return refused(failure);
+      if (failure.kind == client::FailureKind::cancelled && token_.empty()) learn_token(request);
+      if (failure.error.code != Code::InUse || !token_.empty()) return refused(failure);
       if (const auto code = wait_until_free(failure)) return *code;
       continue;
     }
     const auto stack = client::parse(*reply);
-    if (!stack) return fail(common_, stack.error());
+    if (!stack) return refused(stack.error());
     token_ = text_at(*stack, "token");
     state = text_at(*stack, "state");
     const bool done = reply->status == 200;
     if (!done || !common_.json) tell(*stack);
-    if (done && common_.json) fmt::print("{}\n", reply->text);
-    if (done) return kOk;
+    if (done) {
+      reply_ = reply->text;
+      poll_ = std::clamp<Duration>(std::chrono::seconds(number_at(*stack, "ttl_seconds").value_or(90)) / 3, 1s, poll_);
+      return keep_others() ? kOk : kFailed;
+    }
     if (is_late()) return give_up(state);
   }
 }
 
+// Several stacks in the order of their names, so that two such commands never wait for each other. All or none.
 int acquire_stack(const Common& common, const StackFlags& flags) {
-  auto client = connect(common);
-  if (!client) return fail(common, client.error());
-  return Acquisition(common, flags, std::move(*client)).go();
+  const std::set<std::string> names(flags.names.begin(), flags.names.end());
+  std::vector<std::unique_ptr<Acquisition>> all;
+  std::string replies;
+  for (const std::string& name : names) {
+    Acquisition* const others = all.empty() ? nullptr : all.back().get();
+    auto client = connect(common);
+    if (!client) {
+      if (others != nullptr) others->release();
+      return fail(common, client.error());
+    }
+    all.push_back(std::make_unique<Acquisition>(common, flags, name, std::move(*client), others));
+    if (const int code = all.back()->go(); code != kOk) return code;
+    replies += (replies.empty() ? "" : ",") + all.back()->reply();
+  }
+  if (common.json) fmt::print("{}\n", names.size() > 1 ? "[" + replies + "]" : replies);
+  return kOk;
 }
 
 // --- logs ---
@@ -230,18 +308,19 @@ int stack_logs(const Common& common, const StackFlags& flags) {
 json stack_settings(const StackFlags& flags) {
   json body = json::object();
   if (flags.reset)
-    for (const char* field : {"vram_bytes", "devices", "tier", "exclusive"}) body[field] = nullptr;
+    for (const char* field : {"vram_bytes", "devices", "tier", "exclusive", "pausable"}) body[field] = nullptr;
   if (flags.vram) body["vram_bytes"] = flags.vram->count;
   if (flags.gpus) body["devices"] = *flags.gpus;
   if (!flags.tier.empty()) body["tier"] = flags.tier;
   if (!flags.exclusive.empty()) body["exclusive"] = flags.exclusive == "yes";
+  if (!flags.pausable.empty()) body["pausable"] = flags.pausable == "yes";
   return body;
 }
 
 int set_stack(const Common& common, const StackFlags& flags) {
   const json body = stack_settings(flags);
   if (body.empty())
-    return usage_error("stack set needs --vram, --gpus, --tier, --exclusive or --reset",
+    return usage_error("stack set needs --vram, --gpus, --tier, --exclusive, --pausable or --reset",
                        "for example: sublet stack set chat --vram 8GiB");
   return change_stack(common, stack_post(stack_target(flags.name, "/set"), body), [&](const json& stack) {
     return fmt::format("the next start of stack {} asks for {} of the tier {} ({})", text_at(stack, "name"),
@@ -268,11 +347,47 @@ int release_stack(const Common& common, const StackFlags& flags) {
   });
 }
 
+// Repeats a call until the stack can be used, or is not acquired any more.
+int change_until_usable(const Common& common, const StackFlags& flags, const std::string& first, json body) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  std::string call = first, told;
+  for (;;) {
+    const auto reply = client->call(stack_post(stack_target(flags.name, call), body), stack_poll_time + 60s);
+    if (!reply) return fail(common, reply.error());
+    const auto stack = client::parse(*reply);
+    if (!stack) return fail(common, stack.error());
+    const std::string state = text_at(*stack, "state"), lease = text_at(*stack, "lease_state");
+    const bool waits = state == "creating" || state == "starting" || (state == "ready" && lease != "active");
+    std::string line = stack_phrase(*stack, look_for(common));
+    if (waits && lease != "active") line += why_inactive(common, *client, text_at(*stack, "lease"));
+    if (!waits && common.json) fmt::print("{}\n", reply->text);
+    else if (line != std::exchange(told, line)) say(common, "sublet: " + line);
+    if (!waits) return state == "ready" || first == "/renew" ? kOk : kFailed;
+    call = "/renew";
+    body = json{{"wait_seconds", (lease == "pausing" ? Duration(2s) : stack_poll_time) / 1s}};
+  }
+}
+
 int renew_stack(const Common& common, const StackFlags& flags) {
   json body = json::object();
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / 1s;
-  return change_stack(common, stack_post(stack_target(flags.name, "/renew"), body),
-                      [&](const json& stack) { return stack_phrase(stack, look_for(common)); });
+  return change_until_usable(common, flags, "/renew", std::move(body));
+}
+
+int restart_stack(const Common& common, const StackFlags& flags) {
+  return change_until_usable(common, flags, "/restart", json::object());
+}
+
+int pull_stack(const Common& common, const StackFlags& flags) {
+  constexpr auto longest_pull = 6h;
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  const auto reply = client->call(stack_post(stack_target(flags.name, "/pull"), json::object()), longest_pull);
+  if (!reply) return fail(common, reply.error());
+  if (common.json) fmt::print("{}\n", reply->text);
+  else say(common, fmt::format("sublet: the images of stack {} are pulled", visible(flags.name)));
+  return kOk;
 }
 
 void declare_acquire(Command verb, StackFlags& flags) {
@@ -303,6 +418,9 @@ void declare_set(Command verb, StackFlags& flags) {
       .type("TIER")
       .one_of({"critical", "interactive", "standard", "batch", "spot"});
   verb.option("--exclusive", flags.exclusive, "Whether it takes whole devices").type("yes|no").one_of({"yes", "no"});
+  verb.option("--pausable", flags.pausable, "Whether it may be paused for others (default: yes)")
+      .type("yes|no")
+      .one_of({"yes", "no"});
   verb.flag("--reset", flags.reset, "Forget the settings that are not given");
 }
 
@@ -311,15 +429,21 @@ void declare_set(Command verb, StackFlags& flags) {
 Action add_stack(Command command, Common& common) {
   auto flags = std::make_shared<StackFlags>();
   const Command list = command.verb("ls", "List the stacks");
-  const Command get = command.verb("acquire", "Start a stack under a lease, and wait until it is ready");
+  const Command get = command.verb("acquire", "Start stacks under leases, and wait until they are ready");
   const Command give = command.verb("release", "Give a stack back; it stays up until its memory is needed");
   const Command again = command.verb("renew", "Start the time to live of an acquired stack again");
+  const Command restart = command.verb("restart", "Replace the containers of an acquired stack");
+  const Command pull = command.verb("pull", "Pull the images of a stack");
   const Command status = command.verb("status", "Show one stack with its containers");
   const Command log = command.verb("logs", "Print the output of its containers");
   const Command take = command.verb("adopt", "Add a stack that is outside of stacks.dir");
   const Command setting = command.verb("set", "Set size and tier of the next start");
   const Command remove = command.verb("rm", "Forget an adopted stack that is down");
-  for (const Command& verb : {get, give, again, status, log, setting, remove})
+  get.option("NAME", flags->names, "Names of the stacks; all of them or none")
+      .required()
+      .type("NAME")
+      .offers(Offer::Of::stacks);
+  for (const Command& verb : {give, again, restart, pull, status, log, setting, remove})
     verb.option("NAME", flags->name, "Name of the stack").required().not_empty().type("NAME").offers(Offer::Of::stacks);
   declare_acquire(get, *flags);
   again.ttl("--ttl", flags->ttl, "New time to live (default: as before)");
@@ -333,18 +457,21 @@ Action add_stack(Command command, Common& common) {
       .offers(Offer::Of::files);
   take.option("--name", flags->name, "Name of the stack (default: the name of its directory)").type("NAME");
   declare_set(setting, *flags);
-  for (const Command& verb : {get, give, again, status, take, setting, remove}) add_json(verb, common);
+  for (const Command& verb : {get, give, again, restart, pull, status, take, setting, remove}) add_json(verb, common);
   add_table_flags(list, common);
-  for (const Command& verb : {list, get, give, again, status, log, take, setting, remove}) add_common(verb, common);
+  for (const Command& verb : {list, get, give, again, restart, pull, status, log, take, setting, remove})
+    add_common(verb, common);
   command.footer(
       "A stack is a Docker Compose project. An acquired stack is up under a lease until\n"
       "it is released or its time to live is over. Then it stays up under a spot lease,\n"
       "and is brought down when another lease needs the memory. Only an admin may\n"
-      "adopt, set and remove. Stacks are off by default (stacks.enabled).");
-  return [&common, flags, list, get, give, again, status, log, take, setting, remove] {
+      "adopt, set, pull and remove. Stacks are off by default (stacks.enabled).");
+  return [&common, flags, list, get, give, again, restart, pull, status, log, take, setting, remove] {
     if (get.parsed()) return acquire_stack(common, *flags);
     if (give.parsed()) return release_stack(common, *flags);
     if (again.parsed()) return renew_stack(common, *flags);
+    if (restart.parsed()) return restart_stack(common, *flags);
+    if (pull.parsed()) return pull_stack(common, *flags);
     if (log.parsed()) return stack_logs(common, *flags);
     if (take.parsed()) return adopt_stack(common, *flags);
     if (setting.parsed()) return set_stack(common, *flags);
@@ -365,7 +492,7 @@ Action add_stack(Command command, Common& common) {
                                ? "no stack was found: see stacks.dir and sublet stack adopt"
                                : "");
       });
-    return usage_error("stack needs a verb: ls, acquire, release, renew, status, logs, adopt, set or rm",
+    return usage_error("stack needs a verb: ls, acquire, release, renew, restart, pull, status, logs, adopt, set or rm",
                        "for example: sublet stack ls");
   };
 }

@@ -19,6 +19,9 @@ Action add_status(Command command, Common& common) {
       "The bar of a device: # leased and used, = leased and not used yet, x used\n"
       "without a lease, . free to be leased. The blank rest belongs to the driver and\n"
       "the headroom, which also covers the bytes kept for paused programs.\n"
+      "With LEASE, the exit status tells its state: 0 it runs or is paused, 3 it has\n"
+      "ended or was stopped, 5 it has failed, 6 it waits for memory or for its next\n"
+      "start, 4 there is none.\n"
       "The bar of a lease: # used, . not used, | the soft limit; the end of the bar is\n"
       "the ceiling, or the size of the lease.");
   return [&common, name] {

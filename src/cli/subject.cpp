@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/subject.h"
 
+#include "cli/exit_status.h"
 #include "cli/fetch.h"
 #include "cli/lease_verb.h"
 #include "cli/program_verb.h"
@@ -65,23 +66,35 @@ Subject gather(const json& body, bool is_program, client::Client& client, const 
 
 }  // namespace
 
+int exit_status_of(const json& subject) {
+  const std::string state = text_at(subject, "state");
+  if (state == "failed" || state == "poisoned") return kHasFailed;
+  if (state == "ended") return text_at(subject, "end_reason") == "released" ? kDoesNotRun : kHasFailed;
+  if (state == "stopped" || state == "exited") return kDoesNotRun;
+  const bool waits = state == "starting" || state == "queued" || state == "offered" || state == "backoff";
+  return waits ? kWaits : kOk;
+}
+
 int show_subject(const Common& common, const std::string& name) {
   auto client = connect(common);
   if (!client) return fail(client.error());
   const auto program = is_lease_id(name) ? client::Failure{client::FailureKind::answered, not_found(""), 404, {}}
                                          : client::Answer<client::Reply>(client->get(program_target(name)));
   if (!program && !is_no_program(program.error())) return fail(common, program.error());
-  if (!program && !is_lease_id(name)) {
-    if (const auto lease = client->get(lease_target({name, {}})); !lease)
-      return fail_for_both(common, name, program.error(), lease.error());
-  }
+  const auto lease = program ? client::Answer<client::Reply>(*program) : client->get(lease_target({name, {}}));
+  if (!lease)
+    return is_lease_id(name) ? fail(common, lease.error())
+                             : fail_for_both(common, name, program.error(), lease.error());
+  const auto found = client::parse(*lease);
+  if (!found) return fail(common, found.error());
   client->close();
   const std::string target = program ? program_target(name) : lease_target({name, {}});
-  return show(common, target, [&](const json& body, client::Client& daemon) -> Result<std::string> {
+  const int code = show(common, target, [&](const json& body, client::Client& daemon) -> Result<std::string> {
     Look look = look_for(common);
     learn_devices(ask_also(daemon, "/v1/devices"), look);
     return render_subject(gather(body, program.has_value(), daemon, look), look);
   });
+  return code == kOk ? exit_status_of(*found) : code;
 }
 
 }  // namespace sublet::cli

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/size_bounds.h"
 #include "cli/program_verb.h"
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@ using nlohmann::json;
 
 struct UpdateFlags {
   std::string tag;
-  std::optional<Bytes> memory, soft;
+  std::optional<Bytes> vram, memory, soft;
   bool no_memory = false, no_soft = false;
   std::string restart, tier;
   std::optional<int> priority;
@@ -23,6 +24,7 @@ json fields_of(const UpdateFlags& flags) {
   const auto limit = [&](const char* name, const std::optional<Bytes>& size, bool none) {
     if (size || none) body[name] = none ? 0 : size->count;
   };
+  if (flags.vram) body["vram_bytes"] = flags.vram->count;
   limit("memory_bytes", flags.memory, flags.no_memory);
   limit("soft_bytes", flags.soft, flags.no_soft);
   if (!flags.restart.empty()) body["restart"] = flags.restart;
@@ -39,6 +41,11 @@ std::string changed_text(const json& program, const UpdateFlags& flags) {
   const auto limit = [&](const char* field) {
     return number_at(program, field) ? size_at_most(program, field) : std::string("none");
   };
+  if (flags.vram) {
+    const bool holds = number_at(program, "vram_bytes") == flags.vram->count;
+    add("VRAM", format_size_down(*flags.vram) +
+                    (holds ? "" : fmt::format(" (its lease has {} now)", size_at_most(program, "vram_bytes"))));
+  }
   if (flags.memory || flags.no_memory) add("ceiling", limit("memory_bytes"));
   if (flags.soft || flags.no_soft) add("soft limit", limit("soft_bytes"));
   if (!flags.restart.empty()) add("restart", text_at(program, "restart"));
@@ -62,6 +69,7 @@ int update(const Common& common, const UpdateFlags& flags) {
 Action add_update(Command command, Common& common) {
   auto flags = std::make_shared<UpdateFlags>();
   add_program_tag(command, common, flags->tag);
+  command.size("--vram", flags->vram, "Size of the lease on each device");
   command.size_or_word("--memory", flags->memory, "none", flags->no_memory, "Ceiling on each device, or none");
   command.size_or_word("--soft", flags->soft, "none", flags->no_soft, "Soft limit on each device, or none");
   command.option("--restart", flags->restart, "Start the program again: never, on-failure or always")
@@ -74,9 +82,10 @@ Action add_update(Command command, Common& common) {
       .type("N")
       .between(-1000, 1000);
   command.footer(
-      "The changes hold at once and for each later start. A lease that is as large as\n"
-      "its ceiling is resized with the ceiling; a waiting one queues again. A program\n"
-      "that uses more than its new ceiling is ended.");
+      "The changes hold at once and for each later start. A larger size may have to\n"
+      "wait in the queue. A lease that is as large as its ceiling is resized with the\n"
+      "ceiling; a waiting one queues again. A program that uses more than its new\n"
+      "ceiling is ended.");
   return [&common, flags] { return update(common, *flags); };
 }
 

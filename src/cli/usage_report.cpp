@@ -5,11 +5,14 @@
 #include "cli/render.h"
 #include "cli/report_page.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace sublet::cli {
 namespace {
@@ -17,18 +20,42 @@ namespace {
 using namespace std::chrono_literals;
 
 struct ReportFlags {
-  std::optional<Duration> since;
-  std::string until;
+  std::optional<Moment> since;  // begin of the period; as a duration, its length
+  std::optional<Moment> until;
+  Duration length = 24h;  // of the period
   std::string by = "user";
   bool consumers = false;
   bool csv = false;
   std::string html, svg;  // files
 };
 
+// The time for which use is not known, within the period.
+std::string missing_use(const nlohmann::json& body) {
+  const auto from = time_at(body, "from"), to = time_at(body, "to");
+  if (!from || !to) return "";
+  std::vector<std::pair<Time, Time>> gaps;
+  for (const auto& gap : list_at(body, "gaps")) {
+    const auto begin = time_at(gap, "from"), end = time_at(gap, "to");
+    if (begin && end && text_at(gap, "what") == "used") gaps.emplace_back(std::max(*begin, *from), std::min(*end, *to));
+  }
+  std::ranges::sort(gaps);
+  Duration missing{};
+  Time counted = *from;
+  for (const auto& [begin, end] : gaps) {
+    missing += std::max(end - std::max(begin, counted), Duration{});
+    counted = std::max(counted, end);
+  }
+  if (missing < 1s) return "";
+  return fmt::format(
+      "use and GPU work are not known for {} of this time; IDLE is the share of what is known\n"
+      "  hint: --json lists the gaps",
+      format_duration(missing));
+}
+
 // Said beside the table: what it lacks, or that it has no row.
 std::string remark(const nlohmann::json& body, const Look& look) {
   if (!member(body, "complete").is_boolean() || flag_at(body, "complete"))
-    return list_at(body, "rows").empty() ? "no lease in this period" : "";
+    return list_at(body, "rows").empty() ? "no lease in this period" : missing_use(body);
   std::string why;
   for (const auto& gap : list_at(body, "gaps"))
     if (text_at(gap, "what") == "leased") why = ": " + text_at(gap, "why");
@@ -39,27 +66,20 @@ std::string remark(const nlohmann::json& body, const Look& look) {
       since ? compact(look.now - *since) : "some time", why);
 }
 
-Status take_report_since(const std::string& text, ReportFlags& flags) {
-  const auto since = parse_duration(text);
-  if (!since) return since.error();
-  if (*since < 1s || *since > 24h * 3650)
-    return bad_request(fmt::format("{} is not between 1s and 3650d", printable(text)), "for example 7d");
-  flags.since = *since;
-  return {};
-}
-
-Status take_report_until(const std::string& text, ReportFlags& flags) {
-  if (!parse_rfc3339(text) && !parse_duration(text))
-    return bad_request(fmt::format("'{}' is neither a time nor a duration", printable(text)),
-                       "for example 2026-11-26T20:00:00Z, or 7d for a week ago");
-  flags.until = text;
-  return {};
+// A period that begins at a time has its length by now.
+Status settle_period(ReportFlags& flags, Time now) {
+  if (!flags.since) return {};
+  const Time to = !flags.until ? now : flags.until->distance ? now - *flags.until->distance : flags.until->at;
+  flags.length = flags.since->distance.value_or(to - flags.since->at);
+  if (flags.length >= 1s && flags.length <= 24h * 3650) return {};
+  return bad_request(fmt::format("the period from {} to {} is not between 1s and 3650d",
+                                 format_rfc3339(to - flags.length), format_rfc3339(to)),
+                     "--since is its begin or its length, and --until its end");
 }
 
 std::string report_target(const ReportFlags& flags, bool whole) {
-  std::string target =
-      fmt::format("/v1/report?since={}ms&by={}", flags.since.value_or(24h) / 1ms, client::encode(flags.by));
-  if (!flags.until.empty()) target += "&until=" + client::encode(flags.until);
+  std::string target = fmt::format("/v1/report?since={}ms&by={}", flags.length / 1ms, client::encode(flags.by));
+  if (flags.until) target += "&until=" + client::encode(to_query(*flags.until));
   return whole ? target + "&whole=true" : target;
 }
 
@@ -93,24 +113,19 @@ int write_pictures(const Common& common, const ReportFlags& flags) {
 }
 
 int print_csv(const Common& common, const ReportFlags& flags) {
-  return show(common, report_target(flags, false),
-              [](const nlohmann::json& body, auto&) -> Result<std::string> { return report_csv(body); });
+  return show(common, report_target(flags, false), [&](const nlohmann::json& body, auto&) -> Result<std::string> {
+    return with_remark(common, report_csv(body), remark(body, look_for(common)));
+  });
 }
 
 }  // namespace
 
 Action add_report(Command command, Common& common) {
   auto flags = std::make_shared<ReportFlags>();
-  const Option since = command
-                           .taken(
-                               "--since", [flags](const std::string& text) { return take_report_since(text, *flags); },
-                               "Length of the period (24h)")
-                           .type("DURATION");
-  const Option until = command
-                           .taken(
-                               "--until", [flags](const std::string& text) { return take_report_until(text, *flags); },
-                               "End of the period: a time, or so long ago (now)")
-                           .type("TIME");
+  const Option since = command.moment("--since", flags->since, Tense::past,
+                                      "Begin of the period: a day, a time, today, or its length (24h)");
+  const Option until =
+      command.moment("--until", flags->until, Tense::past, "End of the period: a day, a time, or so long ago (now)");
   const Option by = command.option("--by", flags->by, "One row for each user, consumer, tenant, session or device")
                         .type("WHAT")
                         .one_of({"user", "consumer", "tenant", "session", "device"})
@@ -152,6 +167,8 @@ Action add_report(Command command, Common& common) {
                            list_at(body, "consumers").empty() ? "no consumer is remembered yet" : "");
       });
     }
+    if (const Status settled = settle_period(*flags, look_for(common).now); !settled)
+      return usage_error(settled.error().detail, settled.error().hint);
     if (!flags->html.empty() || !flags->svg.empty()) return write_pictures(common, *flags);
     if (flags->csv) return print_csv(common, *flags);
     return show(common, report_target(*flags, common.json),

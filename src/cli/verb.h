@@ -27,6 +27,7 @@ inline constexpr int kWouldWait = 75;
 inline constexpr int kNotAllowed = 77;
 inline constexpr int kBadConfig = 78;
 inline constexpr int kGaveUp = 124;  // the time of --wait is over
+inline constexpr int kOurs = 125;    // of run and wait: a failure of their own, and no exit status of a program
 
 enum class Color { automatic, always, never };
 
@@ -68,6 +69,8 @@ void print_error(std::string_view detail, std::string_view hint = {});
 // Prints the error and returns its exit code.
 int fail(const Error& error);
 int exit_code(Code code);
+// The same for a verb that passes on the exit status of a program: its own failures have other codes than programs.
+inline int our_code(int code) { return code == kFailed || code == kNotFound ? kOurs : code; }
 // Prints a usage error found after the parse and returns kUsage.
 int usage_error(std::string_view detail, std::string_view hint = {});
 // Prints one message on stderr, unless -q.

@@ -25,12 +25,14 @@ Action add_logs(Command command, Common& common);
 Action add_programs(Command command, Common& common);
 Action add_remove(Command command, Common& common);
 Action add_restart(Command command, Common& common);
+Action add_start(Command command, Common& common);
 Action add_update(Command command, Common& common);
 Action add_status(Command command, Common& common);
 Action add_ps(Command command, Common& common);
 Action add_queue(Command command, Common& common);
 Action add_why(Command command, Common& common);
 Action add_top(Command command, Common& common);
+Action add_web(Command command, Common& common);
 Action add_gpus(Command command, Common& common);
 Action add_proclist(Command command, Common& common);
 Action add_events(Command command, Common& common);
@@ -64,9 +66,10 @@ constexpr Verb kVerbs[] = {
     {"cooperate", "Work", "Register a program as cooperative: it frees its VRAM itself when it is paused",
      add_cooperate},
     {"stop", "Work", "End the program of a lease or tag: SIGTERM, then SIGKILL after a grace period", add_stop},
-    {"restart", "Work", "Start a supervised program again", add_restart},
+    {"start", "Work", "Start supervised programs that do not run", add_start},
+    {"restart", "Work", "End supervised programs and start them again", add_restart},
     {"update", "Work", "Change the limits, tier or restart policy of a supervised program", add_update},
-    {"remove", "Work", "End a supervised program and forget it", add_remove},
+    {"remove", "Work", "End supervised programs and forget them", add_remove},
     {"wait", "Work", "Wait until a lease has ended, and exit with its program's status", add_wait},
     {"stack", "Work", "Start Docker Compose projects under leases, in turn", add_stack},
     {"session", "Work", "Hold GPU memory for as long as it is used: a lease that activity renews", add_session},
@@ -77,6 +80,7 @@ constexpr Verb kVerbs[] = {
     {"queue", "Look", "List waiting leases in order, and what each of them waits for", add_queue},
     {"why", "Look", "Explain why a lease waits, runs or ended, and what would help", add_why},
     {"top", "Look", "Watch devices, leases and the queue in the terminal", add_top},
+    {"web", "Look", "Show devices, queue and leases in a browser, and act on them", add_web},
     {"gpus", "Look", "List devices and their memory", add_gpus},
     {"proclist", "Look", "List the processes that hold GPU memory, leased or unleased", add_proclist},
     {"verdicts", "Look", "List processes that hold GPU memory without a lease, and what was done about them",

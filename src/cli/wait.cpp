@@ -52,7 +52,7 @@ int wait_for_first(const Common& common, client::Client& client, std::vector<End
     for (Ended& now : leases) {
       const std::string query = fmt::format("?wait={}ms&since={}", each_wait / 1ms, client::encode(now.lease.state));
       auto later = look(client, now.lease.id, query, token);
-      if (!later) return fail(common, later.error());
+      if (!later) return our_code(fail(common, later.error()));
       now = std::move(*later);
       if (now.lease.ended()) break;
     }
@@ -65,7 +65,7 @@ int wait_for_all(const Common& common, client::Client& client, const std::vector
   int code = kOk;
   for (const std::string& lease : leases) {
     const auto ended = wait_for_end(common, client, {lease, {}}, token);
-    if (!ended) return fail(common, ended.error());
+    if (!ended) return our_code(fail(common, ended.error()));
     const int status = tell(common, *ended, leases.size() == 1);
     if (code == kOk) code = status;
   }
@@ -74,18 +74,18 @@ int wait_for_all(const Common& common, client::Client& client, const std::vector
 
 int wait(const Common& common, const WaitFlags& flags) {
   auto client = connect(common);
-  if (!client) return fail(client.error());
+  if (!client) return our_code(fail(client.error()));
   const auto token = read_token(flags.token);
-  if (!token) return fail(token.error());
+  if (!token) return our_code(fail(token.error()));
   if (!flags.any && flags.leases.size() == 1) return wait_for_all(common, *client, flags.leases, *token);
   // An unknown lease is reported before the wait. A tag may name another lease later.
   std::vector<Ended> found;
   std::vector<std::string> ids;
   for (const std::string& lease : flags.leases) {
     const auto reply = client->call({"GET", lease_target({lease, {}}), {}, {}, *token});
-    if (!reply) return fail(common, reply.error());
+    if (!reply) return our_code(fail(common, reply.error()));
     auto now = client::parse_lease(reply->text);
-    if (!now) return fail(common, now.error());
+    if (!now) return our_code(fail(common, now.error()));
     ids.push_back(now->id);
     found.push_back({std::move(*now), *reply});
   }
@@ -106,7 +106,7 @@ Action add_wait(Command command, Common& common) {
   add_token(command, common, flags->token);
   command.footer(
       "Exit status: the program's own if it is known. Otherwise 0 if the lease was\n"
-      "released, 1 if it ended in another way, and 4 if there is no such lease. Of\n"
+      "released, 1 if it ended in another way, and 125 if there is no such lease. Of\n"
       "several leases: the status of the first one, in the order given, that failed;\n"
       "with --any, the status of the one that ended.\n"
       "The tag of a supervised program stands for its newest lease. A later start is\n"

@@ -46,6 +46,8 @@ std::string smaller_size_text(Bytes short_by, Bytes free, Bytes unleased) {
 std::string wait_text(const client::Lease& lease, const Look& look, bool timed) {
   if (!lease.queue) return fmt::format("{} waits", visible(lease.id));
   const client::Place& queue = *lease.queue;
+  if (queue.held_back)
+    return fmt::format("{0} is held back, and keeps place {1}: sublet resume {0}", visible(lease.id), queue.place);
   std::string out = fmt::format("{} waits: place {}", visible(lease.id), queue.place);
   if (queue.short_by.count > 0) {
     out += fmt::format(" · {} short", format_size(queue.short_by));

@@ -40,6 +40,12 @@ TEST(WaitText, SaysThatNothingIsKnown) {
   EXPECT_EQ(wait_text(lease, {}), "lease-7 waits");
 }
 
+TEST(WaitText, SaysThatTheLeaseIsHeldBack) {
+  auto lease = waiting();
+  lease.queue->held_back = true;
+  EXPECT_EQ(wait_text(lease, {}), "lease-7 is held back, and keeps place 2: sublet resume lease-7");
+}
+
 TEST(WaitText, NamesTheWayOutWhereUnleasedProcessesHoldTheMemory) {
   auto lease = waiting();
   lease.queue->short_by = 300 * MiB;

@@ -113,7 +113,8 @@ Answer<Reply> Client::insist(Request request, const Patience& patience, Duration
     if (answer || !answer.error().passing()) return answer;
     if (!away_since) away_since = began;
     const Duration away(monotonic_ns() - *away_since);
-    if (away >= patience.limit) return answer;
+    const bool refused = answer.error().kind == FailureKind::answered;
+    if (away >= (refused ? std::min(patience.limit, patience.refused_limit) : patience.limit)) return answer;
     if (away >= silent_for && patience.say) patience.say(answer.error().error, away);
     if (!pause(std::min(next_pause(away), patience.limit - away))) return cancelled();
   }

@@ -27,7 +27,8 @@ struct Interrupt {
 struct Patience {
   // Called at each attempt after the daemon was away for a minute, at most every 5 s; the error is the latest.
   std::function<void(const Error&, Duration away)> say;
-  Duration limit = Duration::max();  // gives up after the daemon was away for this time
+  Duration limit = Duration::max();          // gives up after the daemon was away for this time
+  Duration refused_limit = Duration::max();  // the same while a daemon answers that it cannot do it now
 };
 
 // Returns 128 random bits as hex: an idempotency key, with which a call may be repeated without a second effect.

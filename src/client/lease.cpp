@@ -29,6 +29,8 @@ Bytes bytes(const json& object, const char* name) { return {number(object, name)
 Place parse_place(const json& queue) {
   Place place;
   place.place = static_cast<int>(number(queue, "place").value_or(0));
+  const json* held_back = field(queue, "held_back");
+  place.held_back = held_back != nullptr && held_back->is_boolean() && held_back->get<bool>();
   place.short_by = bytes(queue, "short_bytes");
   place.device = text(queue, "device");
   place.free = bytes(queue, "free_bytes");
@@ -64,6 +66,8 @@ Answer<Lease> parse_lease(const json& body) {
   lease.generation = static_cast<std::uint64_t>(number(body, "generation").value_or(0));
   const json* stopping = field(body, "stopping");
   lease.stopping = stopping != nullptr && stopping->is_boolean() && stopping->get<bool>();
+  const json* signalled = field(body, "signalled");
+  lease.signalled = signalled != nullptr && signalled->is_boolean() && signalled->get<bool>();
   if (const auto grace = number(body, "stop_grace_seconds")) lease.stop_grace = std::chrono::seconds(*grace);
   if (const auto status = number(body, "exit_status")) lease.exit_status = static_cast<int>(*status);
   lease.exit_record = text(body, "exit_record");

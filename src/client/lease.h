@@ -21,7 +21,8 @@ struct Holder {
 };
 
 struct Place {
-  int place = 0;  // place in the queue; 1 is next
+  int place = 0;           // place in the queue; 1 is next
+  bool held_back = false;  // its owner holds the lease back, and the place is kept
   Bytes short_by;
   std::string device;  // "" if the lease waits for any device
   Bytes free;          // bytes that can still be leased on that device
@@ -43,6 +44,7 @@ struct Lease {
   Bytes used;                        // sum over all devices
   std::uint64_t generation = 0;
   bool stopping = false;
+  bool signalled = false;  // the daemon sent SIGTERM to the program, so its keeper sends none
   Duration stop_grace = std::chrono::seconds(30);
   std::optional<int> exit_status;
   std::string exit_record;  // path of the keeper's exit record; "": none

@@ -69,9 +69,27 @@ bool takes_verb(const std::string& path) {
   return name == "docker" || name == "podman";
 }
 
+// The line that names the cause. Compose ends with it, except that version 1 adds a line that says nothing.
+std::string cause_of(const std::string& lines) {
+  std::string last, cause;
+  for (std::size_t at = 0; at < lines.size();) {
+    const auto end = std::min(lines.find('\n', at), lines.size());
+    const std::string line = lines.substr(at, end - at);
+    at = end + 1;
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    last = line;
+    const bool names_error = line.find("rror") != line.npos || line.find("failed") != line.npos;
+    if (names_error && line.find("Encountered errors while") == line.npos) cause = line;
+  }
+  return cause.empty() ? last : cause;
+}
+
+// The cause is the first line; the last lines of the program follow.
 Error failed(const std::string& what, const Outcome& outcome) {
-  std::string detail = fmt::format("{}: {}", what, outcome.text());
-  if (!outcome.last_lines.empty()) detail += "\n" + outcome.last_lines;
+  const bool by_itself = !outcome.timed_out && !outcome.flooded && !outcome.stopped;
+  const std::string cause = by_itself ? cause_of(outcome.last_lines) : "";
+  std::string detail = fmt::format("{}: {}", what, cause.empty() ? outcome.text() : cause);
+  if (!outcome.last_lines.empty() && outcome.last_lines != cause) detail += "\n" + outcome.last_lines;
   if (outcome.stopped) return unavailable(std::move(detail));
   return {.code = Code::Stale, .detail = std::move(detail), .hint = {}};
 }
@@ -83,7 +101,23 @@ ComposeProgram::ComposeProgram(asio::io_context& io, ComposeOptions options)
       options_(std::move(options)),
       programs_(io),
       searched_(io, std::chrono::steady_clock::time_point::max()) {
-  environment_ = {"PATH=" + search_path(), "HOME=" + home(), "DOCKER_HOST=" + options_.engine, "LANG=C.UTF-8"};
+  // No file of another machine is read.
+  environment_ = {"PATH=" + search_path(),
+                  "HOME=" + home(),
+                  "DOCKER_HOST=" + options_.engine,
+                  "LANG=C.UTF-8",
+                  "COMPOSE_EXPERIMENTAL_GIT_REMOTE=false",
+                  "COMPOSE_EXPERIMENTAL_OCI_REMOTE=false"};
+}
+
+Variables ComposeProgram::environment() const {
+  Variables known;
+  for (const std::string& one : environment_) {
+    const auto equals = one.find('=');
+    known.values[one.substr(0, equals)] = one.substr(equals + 1);
+  }
+  for (const char* name : {"COMPOSE_PROJECT_NAME", "PWD", "OLDPWD", "SHLVL", "_"}) known.values[name] = std::nullopt;
+  return known;
 }
 
 std::string ComposeProgram::major() const { return version_.substr(0, version_.find('.')); }
@@ -208,10 +242,29 @@ asio::awaitable<Status> ComposeProgram::up(Start start, std::string overlay, std
     words.insert(words.end(), {"-f", directory + "/overlay.yaml"});
   }
   words.insert(words.end(), {"up", "-d"});
+  if (start.recreate) words.emplace_back("--force-recreate");
   const auto outcome = co_await run(std::move(words), directory, start.timeout, 0, held->get());
   if (!outcome) co_return outcome.error();
   if (outcome->succeeded()) co_return Status();
   co_return failed(fmt::format("Compose could not start stack '{}'", start.name), *outcome);
+}
+
+// Other calls for the project need not wait for it: it changes no container.
+asio::awaitable<Status> ComposeProgram::pull(Start start, std::string env_file) {
+  if (auto found = co_await find(); !found) co_return found.error();
+  const std::string directory = place(start.project), file = directory + "/pull.yaml";
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    co_return from_errno("cannot make " + directory, errno);
+  }
+  if (auto wrote = write_private_file(file, start.resolved); !wrote) co_return wrote.error();
+  std::vector<std::string> words{"-p", start.project, "--project-directory", start.directory};
+  if (!env_file.empty()) words.insert(words.end(), {"--env-file", env_file});
+  words.insert(words.end(), {"-f", file, "pull"});
+  const auto outcome = co_await run(std::move(words), directory, start.timeout, 0, -1);
+  ::unlink(file.c_str());
+  if (!outcome) co_return outcome.error();
+  if (outcome->succeeded()) co_return Status();
+  co_return failed(fmt::format("Compose could not pull the images of stack '{}'", start.name), *outcome);
 }
 
 asio::awaitable<Status> ComposeProgram::down(Stop stop) {

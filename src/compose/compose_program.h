@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Compose program: `docker compose`, `docker-compose` or `podman compose`. Only `config`, `up`, `down` and
-// `version` are run. Belongs to the loop thread.
+// The Compose program: `docker compose`, `docker-compose` or `podman compose`. Only `config`, `up`,
+// `pull`, `down` and `version` are run. Belongs to the loop thread.
 #pragma once
 
 #include "base/fd.h"
 #include "compose/program.h"
+#include "compose/variables.h"
 #include "compose/worker.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -35,8 +36,11 @@ class ComposeProgram {
   // `overlay`: checked already; `env_file`: "" for none. An error Stale: Compose failed. Unavailable: Compose was
   // ended, or could not be started.
   boost::asio::awaitable<Status> up(Start start, std::string overlay, std::string env_file);
+  boost::asio::awaitable<Status> pull(Start start, std::string env_file);
   boost::asio::awaitable<Status> down(Stop stop);
 
+  // The variables that the program gets; those that it, or a script around it, sets by itself have no known value.
+  Variables environment() const;
   // Whether the last `up` of the project was given this text.
   bool was_given(const std::string& project, const std::string& resolved) const;
   void end_all() { programs_.end_all(); }

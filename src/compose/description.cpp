@@ -2,6 +2,7 @@
 #include "compose/description.h"
 
 #include "base/text.h"
+#include "compose/gpu_request.h"
 #include "compose/yaml.h"
 
 #include <fmt/format.h>
@@ -88,7 +89,11 @@ bool is_device_request(const json& deploy) {
 
 }  // namespace
 
-bool is_stack_name(std::string_view name) { return is_name(name, "_.-"); }
+bool is_stack_name(std::string_view name) {
+  std::string small(name);
+  std::ranges::transform(small, small.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return is_name(small, "_.-");
+}
 bool is_project_name(std::string_view name) { return is_name(name, "_-"); }
 
 std::string project_of(std::string_view directory_name) {
@@ -102,27 +107,32 @@ std::string project_of(std::string_view directory_name) {
 }
 
 Status read_resolved(const std::string& resolved, const std::string& raw, Description& into) {
-  const auto whole = read_yaml(resolved, "the resolved configuration of " + into.file);
+  auto whole = read_yaml(resolved, "the resolved configuration of " + into.file);
   if (!whole) return whole.error();
-  const json* services = find(whole->root, "services");
+  json* services = whole->root.is_object() && whole->root.contains("services") ? &whole->root["services"] : nullptr;
   if (services == nullptr || !services->is_object() || services->empty()) {
     return bad_request(fmt::format("{} has no services", into.file), "a stack needs at least one service");
   }
   into.services.clear();
-  for (const auto& [name, service] : services->items()) {
-    into.services.push_back({name, labels_of(service), has_healthcheck(service), replicas_of(service)});
+  bool requests = false;
+  for (auto& [name, service] : services->items()) {
+    Service& one = into.services.emplace_back(
+        Service{name, labels_of(service), has_healthcheck(service), replicas_of(service)});
+    take_gpu_request(service, one);
+    requests = requests || one.gpu != GpuRequest::none;
   }
   if (const json* name = find(whole->root, "name"); name != nullptr && name->is_string()) into.project = *name;
   if (!is_project_name(into.project)) {
     return bad_request(fmt::format("'{}' cannot name a Compose project ({})", printable(into.project), into.file),
-                       "set `name:` in the Compose file");
+                       "rename the directory, or set `name:` in the Compose file (Compose 2)");
   }
   const json* extension = find(whole->root, extension_key);
   const auto original = extension == nullptr ? read_yaml(raw, into.file) : Result<Document>(Document());
   if (!original) return original.error();
   if (extension == nullptr) extension = find(original->root, extension_key);
   into.extension = extension == nullptr ? "" : extension->dump(-1, ' ', false, json::error_handler_t::replace);
-  into.resolved = resolved;
+  into.resolved =
+      requests ? whole->root.dump(2, ' ', false, json::error_handler_t::replace) + "\n" : resolved;  // JSON is YAML
   return {};
 }
 

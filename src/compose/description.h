@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a resolved Compose configuration, and checks a configuration that stands on top of it. Pure; any thread.
+// Reads a resolved Compose configuration, and checks a configuration that overlays it. Pure; any thread.
 #pragma once
 
 #include "compose/worker.h"
@@ -9,9 +9,9 @@
 
 namespace sublet::compose {
 
-// 1 to 63 characters: a to z, 0 to 9, '_', '.' and '-', the first a letter or digit.
+// 1 to 63 characters: letters, 0 to 9, '_', '.' and '-', the first a letter or digit.
 bool is_stack_name(std::string_view name);
-// As Compose has them: a stack name without '.'.
+// As Compose has them: a stack name without '.' and capitals.
 bool is_project_name(std::string_view name);
 
 // Returns the project name that Compose gives to a directory of this name; "": none.

@@ -7,15 +7,17 @@
 namespace sublet::compose {
 namespace {
 
-TEST(StackName, HasSmallLettersDigitsAndThreeSigns) {
-  for (const char* good : {"a", "0", "a-b_c.d", "x23456789012345678901234567890123456789012345678901234567890123"}) {
+TEST(StackName, HasLettersDigitsAndThreeSigns) {
+  for (const char* good :
+       {"a", "0", "ComfyUI", "a-b_c.d", "x23456789012345678901234567890123456789012345678901234567890123"}) {
     EXPECT_TRUE(is_stack_name(good)) << good;
   }
-  for (const char* bad : {"", "A", "-a", ".a", "a b", "a/b", "a\n", "..", "ä",
+  for (const char* bad : {"", "-a", ".a", "a b", "a/b", "a\n", "..", "ä",
                           "x234567890123456789012345678901234567890123456789012345678901234"}) {
     EXPECT_FALSE(is_stack_name(bad)) << bad;
   }
   EXPECT_FALSE(is_project_name("a.b"));
+  EXPECT_FALSE(is_project_name("A"));
 }
 
 TEST(ProjectName, IsMadeAsComposeMakesIt) {

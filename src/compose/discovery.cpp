@@ -66,7 +66,7 @@ Description make(std::string name, Origin origin, std::string file, const Trust&
   stack.project = project_of(fs::path(stack.directory).filename().string());
   if (!is_stack_name(stack.name)) {
     stack.error = bad_request(
-        fmt::format("'{}' cannot name a stack ({}): only a to z, 0 to 9, '_', '.' and '-', at most 63 characters",
+        fmt::format("'{}' cannot name a stack ({}): only letters, 0 to 9, '_', '.' and '-', at most 63 characters",
                     printable(stack.name), printable(stack.file)),
         "rename the directory, or adopt the file with --name");
     stack.name = printable(stack.name);
@@ -195,7 +195,7 @@ void refuse_shared_projects(std::vector<Description>& stacks) {
     for (std::size_t i = 0; same.size() > 1 && i < same.size(); ++i) {
       same[i]->error = bad_request(fmt::format("the stacks '{}' and '{}' are the same Compose project '{}'",
                                                same[i]->name, same[i == 0 ? 1 : 0]->name, project),
-                                   "set different names by `name:` in the Compose files");
+                                   "rename a directory, or set different names by `name:` (Compose 2)");
     }
   }
 }

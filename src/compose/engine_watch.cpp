@@ -45,6 +45,16 @@ const json& part(const json& object, const char* key) {
   return found != object.end() && found->is_object() ? *found : nothing;
 }
 
+std::vector<std::string> ports_of(const json& all) {
+  std::vector<std::string> ports;
+  for (const auto& [inside, places] : all.items()) {
+    if (!places.is_array()) continue;
+    for (const json& place : places)
+      ports.push_back(fmt::format("{}:{}->{}", text_of(place, "HostIp"), text_of(place, "HostPort"), inside));
+  }
+  return ports;
+}
+
 Container container_of(const json& document) {
   const json& state = part(document, "State");
   Container container;
@@ -61,6 +71,7 @@ Container container_of(const json& document) {
   if (container.health == "none") container.health.clear();
   container.exit_code = static_cast<int>(number_of(state, "ExitCode"));
   container.pid = number_of(state, "Pid");
+  container.ports = ports_of(part(part(document, "NetworkSettings"), "Ports"));
   container.state = state.dump(-1, ' ', false, json::error_handler_t::replace);
   return container;
 }
@@ -85,8 +96,8 @@ std::string events_target() {
 
 }  // namespace
 
-EngineWatch::EngineWatch(asio::io_context& io, std::string socket)
-    : io_(io), client_(io, std::move(socket)), pause_(io), wake_(io) {}
+EngineWatch::EngineWatch(asio::io_context& io, std::string socket, Duration look_every)
+    : io_(io), look_every_(look_every), client_(io, std::move(socket)), pause_(io), wake_(io) {}
 
 void EngineWatch::start(Listeners listeners) {
   listeners_ = std::move(listeners);
@@ -192,8 +203,10 @@ void EngineWatch::hear(std::string_view line) {
 asio::awaitable<void> EngineWatch::refresh() {
   while (!stopped_) {
     if (changed_.empty() || !engine_.reachable) {
-      wake_.expires_at(std::chrono::steady_clock::time_point::max());
-      co_await wake_.async_wait(quiet);
+      wake_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(look_every_));
+      const auto [cancelled] = co_await wake_.async_wait(quiet);
+      if (cancelled || !engine_.reachable) continue;
+      for (const auto& [project, before] : known_) changed_.insert(project);
       continue;
     }
     const std::string project = *changed_.begin();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Follows the containers of some Compose projects: by the engine's events, and by a look at a project after an event
-// and after each return of the engine. Never by polling. Belongs to the loop thread.
+// and after each return of the engine. Engines may tell no events, so each project is looked at now and then, too.
+// Belongs to the loop thread.
 #pragma once
 
 #include "compose/engine_client.h"
@@ -26,7 +27,7 @@ class EngineWatch : public std::enable_shared_from_this<EngineWatch> {
     // Reachability, version, runtimes. The Compose program is not known here.
     std::function<void(const Engine&)> engine;
   };
-  EngineWatch(boost::asio::io_context& io, std::string socket);
+  EngineWatch(boost::asio::io_context& io, std::string socket, Duration look_every);
 
   void start(Listeners listeners);
   void stop();  // no listener is called any more
@@ -47,6 +48,7 @@ class EngineWatch : public std::enable_shared_from_this<EngineWatch> {
   void tell(Engine engine);
 
   boost::asio::io_context& io_;
+  const Duration look_every_;
   EngineClient client_;
   Listeners listeners_;
   Engine engine_;

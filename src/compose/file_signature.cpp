@@ -26,10 +26,10 @@ std::string sign(const std::string& path) {
 
 }  // namespace
 
-std::string sign_files(const std::string& compose_file, const std::string& env_file) {
+std::string sign_files(const std::string& compose_file, const std::vector<std::string>& files) {
   const std::filesystem::path place = std::filesystem::path(compose_file).parent_path();
-  std::string whole = compose_file + " " + sign(compose_file);
-  if (!env_file.empty()) whole += env_file + " " + sign(env_file);
+  std::string whole;
+  for (const std::string& file : files) whole += file + " " + sign(file);
   const Directory directory = read_directory(Fd(::open(place.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   if (!directory) return whole;
   std::set<std::string> names;

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace sublet::compose {
 
-// Returns a text that changes with the Compose file, the other files of its directory (`.env`, included ones), and
-// `env_file`. Files below and outside of the directory are not looked at.
-std::string sign_files(const std::string& compose_file, const std::string& env_file);
+// Returns a text that changes with each of the files, and with the files in the directory of the Compose file.
+std::string sign_files(const std::string& compose_file, const std::vector<std::string>& files);
 
 }  // namespace sublet::compose

@@ -5,6 +5,7 @@
 #include "compose/description.h"
 #include "compose/discovery.h"
 #include "compose/file_signature.h"
+#include "compose/files_read.h"
 #include "compose/private_file.h"
 #include "compose/yaml.h"
 
@@ -33,13 +34,19 @@ Status check_call(const std::string& name, const std::string& project, Duration 
   return bad_request(fmt::format("the time limit of stack '{}' is not between 1 s and 24 h", name));
 }
 
+Error unknown_text(const std::string& name) {
+  return {.code = Code::Stale,
+          .detail = fmt::format("the configuration of stack '{}' is not one that was read", name),
+          .hint = "read the stacks again: the file has changed, or sublet-stacks was restarted"};
+}
+
 }  // namespace
 
 LocalWorker::LocalWorker(asio::io_context& io, const LocalOptions& options, std::string socket)
     : io_(io),
       options_(options),
       program_(io, {.program = options.program, .engine = options.engine, .runtime = options.runtime}),
-      watch_(std::make_shared<EngineWatch>(io, std::move(socket))),
+      watch_(std::make_shared<EngineWatch>(io, std::move(socket), options.look_every)),
       described_(io, std::chrono::steady_clock::time_point::max()) {}
 
 LocalWorker::~LocalWorker() { watch_->stop(); }
@@ -131,8 +138,10 @@ asio::awaitable<std::vector<Description>> LocalWorker::find_stacks(Sources sourc
   tell_engine();
   if (!sources.env_file.empty()) {
     const Status safe = check_trusted(sources.env_file, options_.trust);
+    const bool lacks = !safe && safe.error().code == Code::NotFound && sources.env_file_may_lack;
+    if (lacks) sources.env_file.clear();
     for (Description& stack : stacks) {
-      if (!safe && !stack.error) stack.error = safe.error();
+      if (!safe && !lacks && !stack.error) stack.error = safe.error();
     }
   }
   for (Description& stack : stacks) {
@@ -156,7 +165,12 @@ asio::awaitable<void> LocalWorker::resolve(std::vector<Description>& stacks, std
 }
 
 asio::awaitable<void> LocalWorker::resolve_one(Description& stack, std::string env_file) {
-  const std::string signature = fmt::format("{}\n{}", program_.title(), sign_files(stack.file, env_file));
+  const auto files = files_read(stack, env_file, program_.environment(), options_.trust);
+  if (!files) {
+    stack.error = files.error();
+    co_return;
+  }
+  const std::string signature = fmt::format("{}\n{}", program_.title(), sign_files(stack.file, *files));
   const auto known = known_.find(stack.file);
   if (known != known_.end() && known->second.signature == signature) {
     Description copy = known->second.stack;
@@ -210,9 +224,7 @@ asio::awaitable<Status> LocalWorker::start_stack(Start start) {
   }
   const bool known = is_known(start.resolved);
   if (!known && !program_.was_given(start.project, start.resolved)) {
-    co_return Error{.code = Code::Stale,
-                    .detail = fmt::format("the configuration of stack '{}' is not one that was read", start.name),
-                    .hint = "read the stacks again: the file has changed, or sublet-stacks was restarted"};
+    co_return unknown_text(start.name);
   }
   std::string overlay;
   if (!start.overlay.empty()) {
@@ -221,12 +233,36 @@ asio::awaitable<Status> LocalWorker::start_stack(Start start) {
     overlay = std::move(*checked);
   }
   std::string env_file = known ? env_files_.at(start.resolved) : "";
-  const std::string name = start.name;
+  // The text has its values already: a file that is gone is not missed.
+  if (const Status is_there = env_file.empty() ? Status() : check_trusted(env_file, options_.trust);
+      !is_there && is_there.error().code == Code::NotFound)
+    env_file.clear();
   Status status = co_await program_.up(std::move(start), std::move(overlay), std::move(env_file));
   if (status || watch_->engine().reachable) co_return status;
   Error error = status.error();  // Compose failed for want of an engine
   error.code = Code::Unavailable;
   co_return error;
+}
+
+// One for each project: later callers wait for the same end.
+void LocalWorker::pull(const Start& start, Done done) {
+  std::vector<Done>& waiting = pulls_[start.project];
+  waiting.push_back(std::move(done));
+  if (waiting.size() > 1) return;
+  spawn([this, start]() -> asio::awaitable<void> {
+    const Status status = co_await pull_images(start);
+    const auto ended = pulls_.extract(start.project);
+    if (stopped_) co_return;
+    for (const Done& each : ended.mapped()) each(status);
+  });
+}
+
+asio::awaitable<Status> LocalWorker::pull_images(Start start) {
+  if (auto fine = check_call(start.name, start.project, start.timeout); !fine) co_return fine.error();
+  if (!is_known(start.resolved)) co_return unknown_text(start.name);
+  std::string env_file = env_files_.at(start.resolved);
+  Status status = co_await program_.pull(std::move(start), std::move(env_file));
+  co_return status;
 }
 
 void LocalWorker::down(const Stop& stop, Done done) {

@@ -22,9 +22,10 @@ namespace sublet::compose {
 
 struct LocalOptions {
   std::string engine = "unix:///var/run/docker.sock";
-  std::string program;  // stacks.compose
-  std::string runtime;  // directory for our files, which exists and is ours alone
-  Trust trust;          // whose Compose files are run
+  std::string program;                            // stacks.compose
+  std::string runtime;                            // directory for our files, which exists and is ours alone
+  Trust trust;                                    // whose Compose files are run
+  Duration look_every = std::chrono::minutes(1);  // at the containers of each project, whatever the engine tells
 };
 
 class LocalWorker final : public Worker, public std::enable_shared_from_this<LocalWorker> {
@@ -40,6 +41,7 @@ class LocalWorker final : public Worker, public std::enable_shared_from_this<Loc
 
   void describe(const Sources& sources, Described done) override;
   void up(const Start& start, Done done) override;
+  void pull(const Start& start, Done done) override;
   void down(const Stop& stop, Done done) override;
   void watch(const std::vector<std::string>& projects) override;
   void on_observation(std::function<void(const Observation&)> listener) override;
@@ -69,6 +71,7 @@ class LocalWorker final : public Worker, public std::enable_shared_from_this<Loc
   boost::asio::awaitable<void> resolve(std::vector<Description>& stacks, std::size_t& next, std::string env_file);
   boost::asio::awaitable<void> resolve_one(Description& stack, std::string env_file);
   boost::asio::awaitable<Status> start_stack(Start start);
+  boost::asio::awaitable<Status> pull_images(Start start);
   boost::asio::awaitable<Status> stop_stack(Stop stop);
   boost::asio::awaitable<Status> read_logs(LogQuery query, Chunk chunk, std::shared_ptr<Reading> reading);
   boost::asio::awaitable<Status> read_log(Container container, LogQuery query, Chunk chunk,
@@ -80,6 +83,7 @@ class LocalWorker final : public Worker, public std::enable_shared_from_this<Loc
   boost::asio::io_context& io_;
   LocalOptions options_;
   ComposeProgram program_;
+  std::map<std::string, std::vector<Done>> pulls_;  // callers that wait for the pull of a project
   std::shared_ptr<EngineWatch> watch_;
   std::map<std::string, Known> known_;            // by Compose file
   std::map<std::string, std::string> env_files_;  // by resolved text: all texts that may be started

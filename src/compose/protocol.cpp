@@ -29,6 +29,14 @@ Origin origin_named(const std::string& word) {
   return word == "config" ? Origin::config : word == "adopted" ? Origin::adopted : Origin::directory;
 }
 
+GpuRequest request_named(const std::string& word) {
+  return word == "nvidia" ? GpuRequest::nvidia : word == "cdi" ? GpuRequest::cdi : GpuRequest::none;
+}
+
+const char* to_word(GpuRequest request) {
+  return request == GpuRequest::nvidia ? "nvidia" : request == GpuRequest::cdi ? "cdi" : "";
+}
+
 const char* to_word(Origin origin) {
   switch (origin) {
     case Origin::directory: return "directory";
@@ -51,6 +59,7 @@ void read(const json& from, Sources& to) {
   to.dir = from.at("dir");
   to.config = from.at("config");
   to.env_file = from.at("env_file");
+  to.env_file_may_lack = from.at("env_file_may_lack");
   for (const json& one : from.at("adopted")) to.adopted.push_back({one.at("name"), one.at("path")});
 }
 
@@ -59,6 +68,9 @@ void read(const json& from, Service& to) {
   to.labels = from.at("labels").get<std::map<std::string, std::string>>();
   to.healthcheck = from.at("healthcheck");
   to.replicas = from.at("replicas");
+  to.gpu = request_named(from.at("gpu"));
+  to.gpu_capabilities = from.at("gpu_capabilities").get<std::vector<std::string>>();
+  to.gpu_options = from.at("gpu_options").get<std::map<std::string, std::string>>();
 }
 
 void read(const json& from, Description& to) {
@@ -83,6 +95,7 @@ void read(const json& from, Container& to) {
   to.exit_code = from.at("exit_code");
   to.pid = from.at("pid");
   to.state = from.at("state");
+  to.ports = from.at("ports").get<std::vector<std::string>>();
 }
 
 void read(const json& from, Observation& to) {
@@ -105,6 +118,7 @@ void read(const json& from, Start& to) {
   to.resolved = from.at("resolved");
   to.overlay = from.at("overlay");
   to.timeout = duration_of(from.at("timeout_ms"));
+  to.recreate = from.at("recreate");
 }
 
 void read(const json& from, Stop& to) {
@@ -147,14 +161,20 @@ json to_json(const Sources& sources) {
   return {{"dir", sources.dir},
           {"config", sources.config},
           {"env_file", sources.env_file},
+          {"env_file_may_lack", sources.env_file_may_lack},
           {"adopted", std::move(adopted)}};
 }
 
 json to_json(const Description& stack) {
   json services = json::array();
   for (const Service& one : stack.services) {
-    services.push_back(
-        {{"name", one.name}, {"labels", one.labels}, {"healthcheck", one.healthcheck}, {"replicas", one.replicas}});
+    services.push_back({{"name", one.name},
+                        {"labels", one.labels},
+                        {"healthcheck", one.healthcheck},
+                        {"replicas", one.replicas},
+                        {"gpu", to_word(one.gpu)},
+                        {"gpu_capabilities", one.gpu_capabilities},
+                        {"gpu_options", one.gpu_options}});
   }
   json whole{{"name", stack.name},           {"origin", to_word(stack.origin)}, {"file", stack.file},
              {"directory", stack.directory}, {"project", stack.project},        {"services", std::move(services)},
@@ -174,7 +194,8 @@ json to_json(const Observation& seen) {
                           {"health", one.health},
                           {"exit_code", one.exit_code},
                           {"pid", one.pid},
-                          {"state", one.state}});
+                          {"state", one.state},
+                          {"ports", one.ports}});
   }
   return {{"project", seen.project}, {"containers", std::move(containers)}};
 }
@@ -189,7 +210,8 @@ json to_json(const Engine& engine) {
 
 json to_json(const Start& start) {
   return {{"name", start.name},         {"project", start.project}, {"directory", start.directory},
-          {"resolved", start.resolved}, {"overlay", start.overlay}, {"timeout_ms", milliseconds(start.timeout)}};
+          {"resolved", start.resolved}, {"overlay", start.overlay}, {"timeout_ms", milliseconds(start.timeout)},
+          {"recreate", start.recreate}};
 }
 
 json to_json(const Stop& stop) {

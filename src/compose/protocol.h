@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol between the daemon and `sublet-stacks`: a line of JSON for each message. The worker begins with a
 // greeting. A request has a number, and its reply has the same; reports have none. Values; any thread.
-//   request      {"id": 1, "do": "describe", "with": {…}}    do: describe up down watch logs stop_logs
+//   request      {"id": 1, "do": "describe", "with": {…}}    do: describe up pull down watch logs stop_logs
 //   reply        {"id": 1, "stacks": […]} or {"id": 1}, or {"id": 1, "error": {"code": …, "detail": …, "hint": …}}
 //   report       {"hello": 1} {"engine": {…}} {"observation": {…}} {"log": 1, "text": "…"}
 #pragma once

@@ -30,7 +30,11 @@ void expect_same(const T& value) {
 }
 
 TEST(Protocol, AllValuesSurviveTheWay) {
-  expect_same(Sources{.dir = "/s", .config = "a: /b", .env_file = "/e", .adopted = {{"x", "/x"}, {"y", "/y"}}});
+  expect_same(Sources{.dir = "/s",
+                      .config = "a: /b",
+                      .env_file = "/e",
+                      .env_file_may_lack = true,
+                      .adopted = {{"x", "/x"}, {"y", "/y"}}});
   expect_same(Observation{.project = "p",
                           .containers = {{.id = "1",
                                           .service = "web",
@@ -40,7 +44,8 @@ TEST(Protocol, AllValuesSurviveTheWay) {
                                           .health = "healthy",
                                           .exit_code = 3,
                                           .pid = 77,
-                                          .state = "{}"}}});
+                                          .state = "{}",
+                                          .ports = {"127.0.0.1:8080->80/tcp"}}}});
   expect_same(
       Engine{.reachable = true, .version = "28", .program = "docker compose 2", .why = "w", .gpu_runtime = true});
   expect_same(Start{.name = "n",
@@ -48,7 +53,8 @@ TEST(Protocol, AllValuesSurviveTheWay) {
                     .directory = "/d",
                     .resolved = "r",
                     .overlay = "o",
-                    .timeout = std::chrono::seconds(90)});
+                    .timeout = std::chrono::seconds(90),
+                    .recreate = true});
   expect_same(Stop{.name = "n", .project = "p", .directory = "/d", .resolved = "r", .timeout = std::chrono::hours(1)});
   expect_same(LogQuery{.project = "p", .service = "s", .tail = 5, .follow = true});
   expect_same(Error{.code = Code::Stale, .detail = "d", .hint = "h"});
@@ -61,7 +67,13 @@ TEST(Protocol, DescriptionsSurviveTheWayWithAndWithoutAnError) {
   good.file = "/f";
   good.directory = "/d";
   good.project = "p";
-  good.services = {{.name = "web", .labels = {{"a", "b"}}, .healthcheck = true, .replicas = 2}};
+  good.services = {{.name = "web",
+                    .labels = {{"a", "b"}},
+                    .healthcheck = true,
+                    .replicas = 2,
+                    .gpu = GpuRequest::cdi,
+                    .gpu_capabilities = {"gpu", "video"},
+                    .gpu_options = {{"k", "v"}}}};
   good.extension = "{}";
   good.resolved = "services: {}";
   Description bad;
@@ -72,6 +84,8 @@ TEST(Protocol, DescriptionsSurviveTheWayWithAndWithoutAnError) {
   const auto read = from_json<std::vector<Description>>(list);
   ASSERT_TRUE(read);
   EXPECT_EQ(json::array({to_json((*read)[0]), to_json((*read)[1])}), list);
+  EXPECT_EQ((*read)[0].services[0].gpu_capabilities, good.services[0].gpu_capabilities);
+  EXPECT_EQ((*read)[0].services[0].gpu_options, good.services[0].gpu_options);
   EXPECT_EQ((*read)[1].error->code, Code::Denied);
   EXPECT_FALSE(from_json<std::vector<Description>>(json::array({1})));
 }

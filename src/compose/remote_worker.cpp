@@ -22,6 +22,9 @@ class RemoteWorker final : public Worker {
   void up(const Start& start, Done done) override {
     remote_->call("up", to_json(start), start.timeout * 2 + margin, std::move(done));
   }
+  void pull(const Start& start, Done done) override {
+    remote_->call("pull", to_json(start), start.timeout * 2 + margin, std::move(done));
+  }
   void down(const Stop& stop, Done done) override {
     remote_->call("down", to_json(stop), stop.timeout * 2 + margin, std::move(done));
   }

@@ -118,7 +118,7 @@ TEST_F(RemoteWorkerTest, AChildDescribesStartsAndStops) {
   const auto failed = up(*worker, stacks->front().resolved);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, Code::Unavailable) << "the engine is away";
-  EXPECT_EQ(failed.error().detail, "Compose could not start stack 'one': exit status 7\nno room");
+  EXPECT_EQ(failed.error().detail, "Compose could not start stack 'one': no room");
   std::optional<Status> stopped;
   worker->down({.name = "one", .project = "one", .directory = "/", .resolved = {}, .timeout = std::chrono::minutes(1)},
                [&](Status status) { stopped = std::move(status); });

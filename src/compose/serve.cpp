@@ -146,6 +146,8 @@ Status Session::call(const std::string& verb, const json& with, const std::strin
     }
   } else if (verb == "up") {
     if (const auto start = from_json<Start>(with)) return worker_->up(*start, answer(id_)), Status();
+  } else if (verb == "pull") {
+    if (const auto start = from_json<Start>(with)) return worker_->pull(*start, answer(id_)), Status();
   } else if (verb == "down") {
     if (const auto stop = from_json<Stop>(with)) return worker_->down(*stop, answer(id_)), Status();
   } else if (verb == "watch") {

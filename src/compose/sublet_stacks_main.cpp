@@ -43,6 +43,7 @@ constexpr const char* usage =
     "  --compose PATH  the Compose program; default: the first that works of docker compose, docker-compose and "
     "podman\n"
     "                  compose\n"
+    "  --look-every S  seconds between two looks at the containers of a stack without an event; default: 60\n"
     "--runtime DIR is a directory of our own for the configurations that Compose is given. --user NAME may connect\n"
     "besides root (default 'sublet').\n";
 
@@ -60,6 +61,10 @@ void take_value(Options& options, const std::string& word, const std::string& va
   if (word == "--fd") {
     options.fd = parse_number<int>(value).value_or(-1);
     if (options.fd < 0) options.problem = "--fd needs the number of an open socket";
+  } else if (word == "--look-every") {
+    const int seconds = parse_number<int>(value).value_or(0);
+    if (seconds < 1 || seconds > 86400) options.problem = "--look-every needs a number of seconds, 1 to 86400";
+    options.worker.look_every = std::chrono::seconds(seconds);
   } else if (word == "--runtime") {
     options.worker.runtime = value;
     if (value.empty() || value[0] != '/') options.problem = "--runtime needs an absolute path";
@@ -72,7 +77,8 @@ Options parse(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i < arguments.size() && options.problem.empty(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "--fd" || word == "--runtime" || word == "--engine" || word == "--compose" || word == "--user") {
+    if (word == "--fd" || word == "--look-every" || word == "--runtime" || word == "--engine" || word == "--compose" ||
+        word == "--user") {
       if (i + 1 == arguments.size()) options.problem = fmt::format("{} needs a value", word);
       else take_value(options, word, arguments[++i]);
     } else if (options.verb.empty()) {

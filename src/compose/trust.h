@@ -18,7 +18,10 @@ struct Trust {
 
 // Checks a file or directory and all directories above it, through symbolic links: each belongs to root or the trusted
 // user, and nobody else may write to it. A directory above may have the sticky bit instead. Denied: names the first
-// path that is not safe. NotFound: the path does not exist.
+// path that is not safe, or one that others may make. NotFound: the path does not exist. /dev/null is safe. All files
+// in a directory that only its owner may enter are safe, although we may not look there.
 Status check_trusted(const std::string& path, const Trust& trust);
+// The same for the entry alone, without the directories above it. A symbolic link is not followed.
+Status check_entry_trusted(const std::string& path, const Trust& trust);
 
 }  // namespace sublet::compose

@@ -26,20 +26,27 @@ struct Adopted {
 
 // Where stacks are looked for.
 struct Sources {
-  std::string dir;       // one directory for each stack; "": none
-  std::string config;    // text of GPU_SERVICE_CONFIG_YAML; "": none
-  std::string env_file;  // goes to each Compose call; "": none
+  std::string dir;                 // one directory for each stack; "": none
+  std::string config;              // text of GPU_SERVICE_CONFIG_YAML; "": none
+  std::string env_file;            // goes to each Compose call; "": none
+  bool env_file_may_lack = false;  // a file that does not exist is left out
   std::vector<Adopted> adopted;
   bool operator==(const Sources&) const = default;
 };
 
 enum class Origin { directory, config, adopted };
 
+// How a Compose file asks for GPUs for a service.
+enum class GpuRequest { none, nvidia, cdi };
+
 struct Service {
   std::string name;
   std::map<std::string, std::string> labels;
   bool healthcheck = false;  // one is defined and not disabled, in the file; an image may define one too
   int replicas = 1;
+  GpuRequest gpu = GpuRequest::none;  // of the file; `resolved` has it no more
+  std::vector<std::string> gpu_capabilities{};       // that it asked for, sorted: "gpu", "video"
+  std::map<std::string, std::string> gpu_options{};  // of the driver
 };
 
 // A stack as its Compose file describes it now.
@@ -53,8 +60,8 @@ struct Description {
   // The rest is valid without `error`.
   std::vector<Service> services;
   std::string extension;  // x-sublet as JSON; "": the file has none
-  std::string resolved;   // the whole configuration, as Compose resolved it; given to `up`, so that no later change of
-                          // the file runs
+  std::string resolved;   // the whole configuration, as Compose resolved it, without its requests for GPUs; given to
+                          // `up`, so that no later change of the file runs
 };
 
 struct Container {
@@ -62,11 +69,12 @@ struct Container {
   std::string service;
   std::string name;
   std::map<std::string, std::string> labels;
-  std::string status;    // the engine's word: created, running, paused, restarting, removing, exited, dead
-  std::string health;    // starting, healthy, unhealthy; "": the container has no healthcheck
-  int exit_code = 0;     // valid if `status` is exited or dead
-  std::int64_t pid = 0;  // of its main process, in the engine's pid namespace; 0: it does not run
-  std::string state;     // the engine's whole State object, as JSON
+  std::string status;              // the engine's word: created, running, paused, restarting, removing, exited, dead
+  std::string health;              // starting, healthy, unhealthy; "": the container has no healthcheck
+  int exit_code = 0;               // valid if `status` is exited or dead
+  std::int64_t pid = 0;            // of its main process, in the engine's pid namespace; 0: it does not run
+  std::string state;               // the engine's whole State object, as JSON
+  std::vector<std::string> ports;  // that are published: "127.0.0.1:8080->80/tcp"
   bool operator==(const Container&) const = default;
 };
 
@@ -88,9 +96,10 @@ struct Start {
   std::string name;
   std::string project;
   std::string directory;
-  std::string resolved;  // Description::resolved
-  std::string overlay;   // a Compose file on top of it: environment, labels, device requests
-  Duration timeout{};    // stacks.command_timeout
+  std::string resolved;   // Description::resolved
+  std::string overlay;    // a second Compose file: environment, labels, device requests
+  Duration timeout{};     // stacks.command_timeout
+  bool recreate = false;  // containers that run already are replaced
 };
 
 struct Stop {
@@ -123,6 +132,8 @@ class Worker {
   // overlay sets more than environment, labels and devices of services. Unavailable: worker, engine or program were
   // away, and the outcome is unknown.
   virtual void up(const Start& start, Done done) = 0;
+  // Runs `pull` with such a text; nothing is started. The overlay is not used. Errors as of up().
+  virtual void pull(const Start& start, Done done) = 0;
   // Runs `down --remove-orphans`. Errors as of up().
   virtual void down(const Stop& stop, Done done) = 0;
   // Names the projects whose containers are reported; replaces the names of an earlier call.

@@ -83,15 +83,24 @@ json Converter::convert(const YAML::Node& node, int depth) {
 }  // namespace
 
 Result<Document> read_yaml(std::string_view text, const std::string& source) {
+  auto all = read_all_yaml(text, source);
+  if (!all) return all.error();
+  return all->empty() ? Document{} : std::move(all->front());
+}
+
+Result<std::vector<Document>> read_all_yaml(std::string_view text, const std::string& source) {
   if (text.size() > most_yaml) {
     return bad_request(fmt::format("{} has {} bytes, at most {} are read", source, text.size(), most_yaml));
   }
   try {
     Converter converter;
     converter.source = source;
-    json whole = converter.convert(YAML::Load(std::string(text)), 0);
-    if (!converter.problem.empty()) return bad_request(std::move(converter.problem));
-    return Document{std::move(whole)};
+    std::vector<Document> all;
+    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+      all.push_back({converter.convert(node, 0)});
+      if (!converter.problem.empty()) return bad_request(std::move(converter.problem));
+    }
+    return all;
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     return bad_request(fmt::format("{}:{}: {}", source, line, printable(error.msg)), "correct the YAML");

@@ -69,12 +69,14 @@ struct Config {
     Duration timeout = std::chrono::seconds(10);
     Duration max_age = std::chrono::seconds(15);
     Duration forget_after = std::chrono::minutes(10);
+    Choice names{"uuid"};
   } gpu;
   struct Guard {
     bool enabled = true;
     Choice ceiling{"none"};
     Bytes log_max_size = 10 * MiB;
     std::int64_t log_keep = 3;
+    Bytes log_user_max = GiB;
     std::int64_t soft_cpu = 25;  // percent of one processor; 0: no limit
   } guard;
   struct Enforcer {
@@ -82,6 +84,7 @@ struct Config {
     Choice policy{"observe"};
     Duration interval = std::chrono::seconds(15);
     Duration grace = std::chrono::seconds(300);
+    Duration start_grace = std::chrono::seconds(30);
     std::string accounting;
   } enforcer;
   struct Webhook {
@@ -163,8 +166,9 @@ struct Config {
   } sessions;
   struct Stacks {
     bool enabled = false;
-    std::string dir;       // one directory for each stack; "": none
-    std::string env_file;  // for each call of Compose; "": none
+    std::string dir;                 // one directory for each stack; "": none
+    std::string env_file;            // for each call of Compose; "": none
+    bool env_file_may_lack = false;  // set by --stacks-from-env: a file that does not exist is left out
     Text label{"gpu.healthcheck-master"};
     Text label_value{"true"};
     Duration command_timeout = std::chrono::minutes(10);

@@ -131,7 +131,8 @@ TEST(Lists, EachErrorNamesFileLineAndKey) {
       {"[[gpu.slot]]\nname = \"a\"\nlimit = \"1GiB\"\n[gpu.slot.window]\nx = 1\n",
        {"f:4:1: gpu.slot.window: is a table, not a duration (the default is \"10s\")"}},
       {"[[gpu.slot]]\nname = \"a b\"\nlimit = \"1GiB\"\n",
-       {"f:2:8: gpu.slot.name: 'a b' is not a name (a name has 1 to 64 letters, digits, '.', '_' and '-')"}},
+       {"f:2:8: gpu.slot.name: 'a b' is not a name (a name has 1 to 64 of the letters a-z and A-Z, digits, '.', '_' "
+        "and '-')"}},
       {"[[gpu.slot]]\nname = \"a\"\nlimit = \"1GiB\"\ncount = 9\n",
        {"f:4:9: gpu.slot.count: 9 is not between 1 and 8 (the default is 1)"}},
       {"[[gpu.slot]]\nname = \"a\"\nlimit = \"1KiB\"\n",
@@ -222,7 +223,8 @@ TEST(Lists, TenantsOfUsersAndGroups) {
       {"[[tenants.user]]\nname = \"\"\ntenant = \"a\"\n",
        "f:2:8: tenants.user.name: the text is empty (write a value in this range)"},
       {"[[tenants.group]]\nname = \"lab\"\ntenant = \"a b\"\n",
-       "f:3:10: tenants.group.tenant: 'a b' is not a name (a name has 1 to 64 letters, digits, '.', '_' and '-')"},
+       "f:3:10: tenants.group.tenant: 'a b' is not a name (a name has 1 to 64 of the letters a-z and A-Z, digits, '.', "
+       "'_' and '-')"},
       {"[tenants]\nuser = [\"ana=vision\"]\n",
        "f:2:9: tenants.user: has text in the list (write [[tenants.user]] and the keys of one table below)"},
       {"[tenants]\nusers = 1\n",

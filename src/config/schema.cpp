@@ -41,6 +41,9 @@ constexpr Key table[] = {
      "notice. With adopt, the notice tells how the process gets a lease. With enforce, the daemon ends the process. "
      "`sublet enforce set` makes exceptions.",
      +[](Config& c) -> Choice& { return c.enforcer.policy; }},
+    {"enforcer.start_grace", "1s", "1h",
+     "Time after a start of the daemon, or a clock gap, in which no process without a lease is ended.",
+     +[](Config& c) -> Duration& { return c.enforcer.start_grace; }},
     {"events.redis", "redis://", "",
      "Redis server that events are published to, as \"redis://USER:PASSWORD@HOST:PORT/NUMBER\". Empty: none.",
      +[](Config& c) -> Url& { return c.events.redis; }},
@@ -59,6 +62,10 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.gpu.interval_idle; }},
     {"gpu.max_age", "1s", "1h", "An older reading of a GPU counts as unknown: no lease is granted on the GPU.",
      +[](Config& c) -> Duration& { return c.gpu.max_age; }},
+    {"gpu.names", "uuid index", "",
+     "Names of GPUs in CUDA_VISIBLE_DEVICES of programs. index: for programs that cannot read a UUID; `sublet run "
+     "--indices` does the same for one program.",
+     +[](Config& c) -> Choice& { return c.gpu.names; }},
     {"gpu.nvml", "", "", "Absolute path of the NVML library (libnvidia-ml.so.1). Empty: where the vendor installs it.",
      +[](Config& c) -> std::string& { return c.gpu.nvml; }},
     {"gpu.timeout", "1s", "5m", "A reading of the GPUs that takes longer is abandoned, and its helper is replaced.",
@@ -73,6 +80,9 @@ constexpr Key table[] = {
      +[](Config& c) -> std::int64_t& { return c.guard.log_keep; }},
     {"guard.log_max_size", "64KiB", "1TiB", "Size at which the log of a supervised program is put aside as full.",
      +[](Config& c) -> Bytes& { return c.guard.log_max_size; }},
+    {"guard.log_user_max", "1MiB", "1PiB",
+     "Disk space of all logs of one user. Above it, full log files are removed, and then output is dropped.",
+     +[](Config& c) -> Bytes& { return c.guard.log_user_max; }},
     {"guard.soft_cpu", "0", "100",
      "Processor time of a program while it uses more memory than its soft limit (`--soft`), in percent of one "
      "processor. 0: not limited.",
@@ -112,7 +122,7 @@ constexpr Key table[] = {
      "Part of ledger.limit that the programs of one user may take while other users have leases. A larger spot lease "
      "is ended, not paused, for another user's lease.",
      +[](Config& c) -> double& { return c.ledger.user_share; }},
-    {"limits.body", "1KiB", "16MiB", "Maximum size of a request's body.",
+    {"limits.body", "1KiB", "16MiB", "Maximum size of a request's body. Requests with a program have at least 4 MiB.",
      +[](Config& c) -> Bytes& { return c.limits.body; }},
     {"limits.body_time", "100ms", "10m", "Maximum time for a request's body to arrive.",
      +[](Config& c) -> Duration& { return c.limits.body_time; }},
@@ -188,7 +198,7 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.sessions.max_continuous; }},
     {"sessions.ttl", "1s", "365d", "Time to live of a session that names none. Activity renews it.",
      +[](Config& c) -> Duration& { return c.sessions.ttl; }},
-    {"stacks.claim_window", "1s", "1h", "Time that the next caller of the compatible service has to claim its turn.",
+    {"stacks.claim_window", "1s", "1h", "Time that the next caller of the compatible service has to claim the slot.",
      +[](Config& c) -> Duration& { return c.stacks.claim_window; }},
     {"stacks.command_timeout", "1s", "24h",
      "Time after which a call of the Compose program is ended. Pulling images counts.",
@@ -249,8 +259,8 @@ constexpr Field webhook_fields[] = {
     {"tier", "any critical interactive standard batch spot", "",
      "Send only events about leases of this tier; `any`: all events.", field<&Config::Webhook::tier>()},
     {"types", "", "",
-     "Types of events to send, separated by commas: lease, device, warning, verdict, stack, session, daemon. Empty: "
-     "all.",
+     "Types of events to send, separated by commas: lease, device, warning, verdict, stack, session, daemon; "
+     "`lease.granted` names a code or state, and `-` before a word leaves such events out. Empty: all.",
      field<&Config::Webhook::types>()},
     {"url", "", "", "Address that gets a POST for each event.", field<&Config::Webhook::url>(), true},
     {"user", "", "", "Send only events about leases of this user. Empty: all events.", field<&Config::Webhook::user>()},
@@ -348,7 +358,7 @@ std::string range_of(const Rule& key) {
   if (type == "text" && key.minimum == "1") return "1 to 256 printable bytes";
   if (type == "text" || type == "secret") return "text, or empty";
   if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
-  if (type == "name") return "1 to 64 letters, digits, `.`, `_`, `-`";
+  if (type == "name") return "1 to 64 of a-z, A-Z, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }
 

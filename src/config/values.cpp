@@ -199,7 +199,7 @@ Status parse(std::string_view text, Name& into) {
   };
   if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), fits)) {
     return bad_request(fmt::format("'{}' is not a name", printable(text)),
-                       "a name has 1 to 64 letters, digits, '.', '_' and '-'");
+                       "a name has 1 to 64 of the letters a-z and A-Z, digits, '.', '_' and '-'");
   }
   into.text = text;
   return {};

@@ -30,10 +30,16 @@ std::vector<UnleasedProcess> unleased_on(const Device& device) {
   return all;
 }
 
-std::string name_of(const UnleasedProcess& unleased) {
+std::string name_of(const State& state, const Device& device, const UnleasedProcess& unleased) {
   if (!unleased.process) return "no listed process";
+  std::string whose = "without a lease";
+  for (const ProcessUse& use : device.reading.processes) {
+    const Lease* lease = use.process == unleased.process ? find(state, use.lease) : nullptr;
+    if (lease != nullptr && !lease->ended())
+      whose = "of " + name_of(*lease) + ", which has not leased " + name_of(device);
+  }
   return "pid " + std::to_string(unleased.process.pid) + " (" + (unleased.name.empty() ? "" : unleased.name + ", ") +
-         "without a lease)";
+         whose + ")";
 }
 
 void explain(Blocked& blocked, ReasonKind kind, ReasonArgs args) {
@@ -43,14 +49,14 @@ void explain(Blocked& blocked, ReasonKind kind, ReasonArgs args) {
   blocked.text = text_of(Reason{{}, {}, kind, blocked.args});
 }
 
-void explain_processes(Blocked& blocked, const Lease& lease, const Device& device, Bytes free) {
+void explain_processes(Blocked& blocked, const State& state, const Lease& lease, const Device& device, Bytes free) {
   std::vector<ReasonPart> processes;
   for (std::size_t i = 0; i < blocked.unleased_processes.size() && i < unleased_named; ++i)
-    processes.push_back({name_of(blocked.unleased_processes[i]), blocked.unleased_processes[i].bytes});
+    processes.push_back({name_of(state, device, blocked.unleased_processes[i]), blocked.unleased_processes[i].bytes});
   ReasonArgs why = args("processes", std::move(processes), "device", name_of(device));
   const bool restores = lease.state == LeaseState::resuming;
   why.add("needs", restores ? "restore" : blocked.code == Code::ResumeBlocked ? "return" : "memory");
-  why.add(need_args(lease));
+  why.add(need_args(state, lease));
   if (!restores) why.add("free", std::max(free, Bytes{}));
   explain(blocked, ReasonKind::blocked_by_processes, std::move(why));
 }
@@ -71,30 +77,30 @@ Blocked blocked_by_loss(const Device& device, const Rules& rules, const Lease& l
 }  // namespace
 
 std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  if (const Device* gone = lease.parking ? state.given_up(lease, rules, now) : nullptr)
+  if (const Device* gone = lease.parking ? given_up_device(state, lease, rules, now) : nullptr)
     return blocked_by_loss(*gone, rules, lease, now);
-  const bool returns = lease.state == LeaseState::resuming && state.lacks_room(lease.id);
-  if (!returns && !state.queue().contains(lease.id)) return std::nullopt;
+  const bool returns = lease.state == LeaseState::resuming && lacks_memory(state, lease.id);
+  if (!returns && !state.queue.contains(lease.id)) return std::nullopt;
   Blocked blocked;
   if (lease.parking) blocked.code = Code::ResumeBlocked;
   const auto look_at = [&](const Device& device, Bytes need) {
-    const Bytes free = state.effective_free(device, rules, now);
-    if (free >= need || free + device.other < need || !state.known(device, rules, now)) return false;
+    const Bytes free = free_on(state, device, rules, now);
+    if (free >= need || free + device.other < need || !is_known(state, device, rules, now)) return false;
     blocked.unleased_processes = unleased_on(device);
     if (blocked.unleased_processes.empty()) return false;
-    explain_processes(blocked, lease, device, free);
+    explain_processes(blocked, state, lease, device, free);
     return true;
   };
   if (!lease.parking) {
     const Nearest nearest = nearest_device(state, rules, lease, now);
     if (nearest.device == nullptr) return std::nullopt;
-    if (!look_at(*nearest.device, state.need(lease, nearest.device->reading.uuid))) return std::nullopt;
+    if (!look_at(*nearest.device, need_on(state, lease, nearest.device->reading.uuid))) return std::nullopt;
     return blocked;
   }
   for (const std::string& uuid : lease.devices) {
-    const auto device = state.devices().find(uuid);
-    if (device == state.devices().end()) continue;
-    if (look_at(device->second, returns ? Bytes{} : state.need(lease, uuid))) return blocked;
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device == state.devices.by_uuid.end()) continue;
+    if (look_at(device->second, returns ? Bytes{} : need_on(state, lease, uuid))) return blocked;
   }
   return std::nullopt;
 }

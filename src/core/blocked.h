@@ -4,9 +4,9 @@
 #pragma once
 
 #include "base/error.h"
-#include "core/reason.h"
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/reason.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <string>

@@ -3,6 +3,7 @@
 #include "base/mutants.h"
 #include "core/format.h"
 #include "core/ledger_set.h"
+#include "core/rank.h"
 #include "core/slices.h"
 #include "core/victims.h"
 
@@ -17,9 +18,9 @@ std::optional<Ineligible> keeps_its_word(const State& state, const Rules& rules,
                                          const Lease& lease, Time now) {
   if (!lease.preemption_request || query.by_request(lease)) return std::nullopt;
   const Lease& preemptor = query.lease;
-  // A pause of it that failed is no new word: who came between that and its room may ask again.
+  // A failed pause does not renew the protection: older waiters may preempt the lease again.
   const Time given_at = lease.preemption_request->given_at.value_or(lease.granted_at.value_or(Time{}));
-  const Time since = state.standing(lease.id).came_back;
+  const Time since = standing_of(state, lease.id).came_back;
   const bool reached = lease.preemption_request->any_user || lease.preemption_request->uid == preemptor.uid;
   if (reached && preemptor.id && preemptor.waits_since() <= given_at)
     return Ineligible{lease.id, IneligibleCode::keeps_request};
@@ -43,14 +44,14 @@ std::string left_alone_text(const Standing& standing, const LeftAlone& left_alon
 }  // namespace
 
 bool PreemptionQuery::reaches(const Lease& other) const {
-  return by_request(other) || (by_rules && (other.tier < lease.tier || mutant(Mutant::anybody_yields)));
+  return by_request(other) || (by_rules && (outranks(lease, other) || mutant(Mutant::anybody_yields)));
 }
 
 bool PreemptionQuery::may_be_on(const std::string& device) const {
   return on.empty() || std::find(on.begin(), on.end(), device) != on.end();
 }
 
-bool passed_over(const State& state, LeaseId id) { return state.stuck(id); }
+bool passed_over(const State& state, LeaseId id) { return is_stuck(state, id); }
 
 std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,
                                      const Lease& lease, const WayToYield& way, Time now) {
@@ -58,23 +59,23 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
     return Ineligible{lease.id, code, until};
   };
   const bool unresponsive = does_not_go_on(state, rules, lease, now);  // nothing comes of waiting for it
-  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !state.stuck(lease.id) && !unresponsive) {
+  if (lease.state == LeaseState::resuming && !lease.parking->then_stop && !is_stuck(state, lease.id) && !unresponsive) {
     if (!query.patient) return because(IneligibleCode::resuming);
   } else if (lease.state != LeaseState::active && !unresponsive) {
-    return because(state.stuck(lease.id) ? IneligibleCode::stuck : IneligibleCode::inactive);
+    return because(is_stuck(state, lease.id) ? IneligibleCode::stuck : IneligibleCode::inactive);
   }
   if (lease.stop_requested) return because(IneligibleCode::ending);
   if (way.kind == WayToYield::Kind::none) return because(IneligibleCode::obstacle, way.until);
   const bool by_request = query.by_request(lease);
   if (!query.reaches(lease)) return because(query.by_rules ? IneligibleCode::tier : IneligibleCode::not_requesters);
-  // Not even on its own user's word: that may have it paused.
-  if (way.ends() && lease.tier >= query.lease.tier && !mutant(Mutant::anybody_yields))
+  // A request of its own user may pause it, and not end it.
+  if (way.ends() && !outranks(query.lease, lease) && !mutant(Mutant::anybody_yields))
     return because(IneligibleCode::ends_for_higher_tier);
   if (auto kept = keeps_its_word(state, rules, query, lease, now);
       kept && !(query.patient && kept->until != Time::never()))
     return kept;
   if (query.patient) return std::nullopt;
-  const Standing standing = state.standing(lease.id);
+  const Standing standing = standing_of(state, lease.id);
   if (now < standing.ineligible_until) return because(IneligibleCode::cooldown, standing.ineligible_until);
   const bool at_once = by_request || query.lease.tier == Tier::critical;
   if (!at_once && now < standing.restored + resume_grace)
@@ -84,7 +85,7 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
 
 std::string ineligible_text(const State& state, const Rules& rules, const PreemptionQuery& query,
                             const Ineligible& ineligible, Time now) {
-  const Lease& lease = *state.find(ineligible.lease);
+  const Lease& lease = *find(state, ineligible.lease);
   const std::string its_state(to_string(lease.state));
   const auto requester = [&] { return requester_text(lease.preemption_request.value_or(PreemptionRequest{}), lease); };
   switch (ineligible.code) {
@@ -109,7 +110,8 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
     case IneligibleCode::keeps_request_for:
       return requester() + " requested its memory, and the lease keeps it for " +
              format_duration(ineligible.until - now) + " more";
-    case IneligibleCode::cooldown: return left_alone_text(state.standing(lease.id), state.left_alone(lease.id), now);
+    case IneligibleCode::cooldown:
+      return left_alone_text(standing_of(state, lease.id), last_obstacle(state, lease.id), now);
     case IneligibleCode::just_resumed: break;
   }
   return "it resumed from a pause less than 2 s ago";

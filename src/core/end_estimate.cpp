@@ -5,14 +5,21 @@ namespace sublet::core {
 namespace {
 
 std::optional<Duration> median_run(const State& state, const Lease& lease) {
-  const ConsumerHistory* history = lease.nameless ? nullptr : state.history(lease.whose());
+  const ConsumerHistory* history = lease.nameless ? nullptr : history_of(state, lease.whose());
   return history == nullptr ? std::nullopt : history->median;
 }
 
 std::string median_text(const State& state, const Lease& lease) {
-  const std::size_t count = state.history(lease.whose())->runs.size();
+  const std::size_t count = history_of(state, lease.whose())->runs.size();
   return (count == 1 ? "the one earlier run" : "the median of " + std::to_string(count) + " earlier runs") + " of '" +
          lease.consumer + "'";
+}
+
+// The end of its time limit. `start` moves by the time for which it is expected to stay parked.
+Time end_of_time(const Lease& lease, Time start, Time now) {
+  if (!lease.expires_at) return start + *lease.ttl;
+  if (!lease.parking) return *lease.expires_at;
+  return after(now, start - lease.runs_since(now) + *lease.time_left(now));
 }
 
 }  // namespace
@@ -25,7 +32,7 @@ Expected expected_end(const State& state, const Rules& rules, const Lease& lease
   }
   // A token's owner renews as long as it likes; for the others the time limit is one.
   if (lease.owner.kind != OwnerKind::token && lease.ttl) {
-    const Time limit = lease.expires_at.value_or(start + *lease.ttl);
+    const Time limit = end_of_time(lease, start, now);
     return {limit > now ? Basis::limit : Basis::limit_overdue, limit};
   }
   const std::optional<Duration> run = median_run(state, lease);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// When leases will probably end, from what is known of them. Private to this folder.
+// When leases will probably end, from what is known of them. For this folder and src/explain.
 #pragma once
 
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <string>

@@ -16,7 +16,7 @@ std::vector<std::string> granted_of(const std::vector<Lease>& batch) {
   for (const Lease& lease : batch) w.submit(lease);
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
   std::vector<std::string> granted;
-  for (const auto& [id, lease] : w.state.leases())
+  for (const auto& [id, lease] : w.state.leases.by_id)
     if (lease.reserves()) granted.push_back(lease.consumer + " on " + lease.devices.front());
   std::sort(granted.begin(), granted.end());
   return granted;
@@ -54,7 +54,7 @@ std::vector<std::int64_t> starts(std::int64_t slots, const std::vector<int>& len
   for (std::size_t i = 0; i < lengths.size(); ++i) index[w.submit(wish(GiB), true)] = i;
   for (std::int64_t second = 0; second < 1000; ++second) {
     for (const auto& [id, i] : index) {
-      const Lease* lease = w.state.find(id);
+      const Lease* lease = find(w.state, id);
       if (lease == nullptr || lease->state != LeaseState::active) continue;
       if (begun[i] < 0) begun[i] = second;
       if (second - begun[i] >= lengths[i]) w.step(Release{id});

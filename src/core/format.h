@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wording of leases, devices and bytes: the parts of the core's sentences. Private to this folder.
+// The wording of leases, devices and bytes: the parts of the core's sentences. Reads only.
 #pragma once
 
-#include "core/explain.h"
-#include "core/reason.h"
-#include "core/rules.h"
+#include "core/holder.h"
 #include "core/state.h"
+#include "lease/reason.h"
+#include "lease/rules.h"
 
 #include <string>
 #include <vector>
@@ -26,8 +26,9 @@ std::string requester_text(const PreemptionRequest& preemption_request,
 std::vector<std::string> device_names(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu2"
 std::string names_of_devices(const State& state, const std::vector<std::string>& uuids);  // "gpu0", "gpu0 and gpu2"
 std::string on_devices(const State& state, const Lease& lease);  // " on gpu0", " on each of gpu0 and gpu2"
-ReasonArgs need_args(const Lease& lease);                        // of the fragment "need"
-std::string need_text(const Lease& lease);  // "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices"
+ReasonArgs need_args(const State& state, const Lease& lease);    // of the fragment "need"
+// "needs 6.0 GiB", "needs 6.0 GiB on each of 2 devices among gpu0, gpu2 and gpu3"
+std::string need_text(const State& state, const Lease& lease);
 ReasonArgs asked_args(const Lease& lease);  // of the fragment "asked", for when the need may be over
 ReasonArgs capacity_args(const Device& device, const Rules& rules);  // of the fragment "hopeless"
 
@@ -36,7 +37,6 @@ std::string gone_text(const Device& device, Time now);
 // Says that no present device can ever hold the waiting lease, and which missing devices could; "" otherwise.
 std::string hopeless_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
-bool may_use(const Lease& lease, const Device& device);
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease);
 
 // The device where the lease lacks least, and its free memory. For a lease on N devices: the Nth of the freest known
@@ -61,5 +61,22 @@ Numbers size_numbers(Bytes asked, Bytes most);
 
 // "its memory was not measured free within 30 s"
 std::string why_text(const LeftAlone& left_alone);
+
+// The command that ends the program of the lease: "`sublet stop lease-3`". The command is "`kill 4711`" for a program
+// that Sublet did not start, and does not end while it holds VRAM or is parked.
+std::string end_command(const State& state, const Lease& lease);
+// Advice for a paused lease that is to run again; "" for any other lease.
+std::string back_hint(const State& state, const Lease& lease);
+
+// The lease for which memory is reserved where this lease would fit: arguments of the fragment "reserved"; empty if it
+// fits nowhere.
+ReasonArgs reserved_args(const State& state, const Rules& rules, const Lease& lease, Time now);
+
+std::string safe_mode_text(const SafeMode& safe);  // "the daemon is in safe mode until 2026-…Z: it crashed …"
+std::string safe_mode_hint(const SafeMode& safe);
+
+// Why a pause cannot be verified a moment after its method reported the bytes freed. Either a device cannot be read, or
+// its reading is implausible. "" while there is nothing to verify, or it can be verified.
+std::string unverified_text(const State& state, const Rules& rules, const Lease& lease, Time now);
 
 }  // namespace sublet::core

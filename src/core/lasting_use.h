@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "core/facts.h"
+#include "lease/facts.h"
 
 #include <deque>
 #include <map>

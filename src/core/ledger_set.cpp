@@ -13,12 +13,12 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::map<std::uint32_t, Bytes> held_of, stays_of;
   Bytes held, stays;
-  const Bytes place = host ? state.ledger_free(rules, *host) : ledger_left(state, rules, {});
+  const Bytes place = host ? ledger_free(state, rules, *host) : ledger_left(state, rules, {});
   for (const Victim& victim : victims) {
     if (victim.enters <= Bytes{}) continue;
-    const std::uint32_t uid = state.find(victim.lease)->uid;
+    const std::uint32_t uid = find(state, victim.lease)->uid;
     const Bytes left = ledger_left_for(state, rules, uid, preemptor);
-    const Bytes for_user = host ? std::min(left, state.ledger_free(rules, *host, uid)) : left;
+    const Bytes for_user = host ? std::min(left, ledger_free(state, rules, *host, uid)) : left;
     held += victim.enters;
     held_of[uid] += victim.enters;
     if (stays + victim.enters > place || stays_of[uid] + victim.enters > for_user) {
@@ -35,7 +35,7 @@ std::string beyond_ledger(const State& state, const Rules& rules, std::uint32_t 
 std::string too_many_text(const State& state, const Rules& rules, std::uint32_t preemptor,
                           const std::vector<Victim>& victims, const std::optional<HostMemory>& host) {
   std::string names;
-  for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*state.find(victim.lease));
+  for (const Victim& victim : victims) names += (names.empty() ? "" : ", ") + name_of(*find(state, victim.lease));
   return names + " would have to be paused, but " + beyond_ledger(state, rules, preemptor, victims, host);
 }
 

@@ -5,8 +5,8 @@
 
 #include "core/methods.h"
 #include "core/preemption_plan.h"
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <string>

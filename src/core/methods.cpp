@@ -4,6 +4,7 @@
 #include "base/mutants.h"
 #include "base/size_bounds.h"
 #include "core/format.h"
+#include "lease/stack_lease.h"
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +32,9 @@ Error no_method(const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
+  if (const std::string stack(stack_of(lease)); lease.pausable == Pausable::no && !stack.empty())
+    return unsafe("stack " + stack + " is released, or it is not pausable (pausable: false)",
+                  "`sublet stack release " + stack + " --down` brings it down");
   if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
   if (lease.pausable == Pausable::interposer)
     return unsafe("it asked for the method interposer, which this version does not have",
@@ -68,12 +72,14 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   PauseMethods methods;
   const bool by_itself = any || lease.pausable == Pausable::cooperative;
   if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
-  const bool agreed = lease.owner.keeper || state.granted(lease.whose()) || mutant(Mutant::grants_do_not_matter);
+  // Sublet starts the programs of stacks, too.
+  const bool ours = lease.owner.keeper || !stack_of(lease).empty();
+  const bool agreed = ours || is_granted(state, lease.whose()) || mutant(Mutant::grants_do_not_matter);
   if (has_program(lease) && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
-    const MethodRecord* own = state.record(lease.whose(), PauseMethod::cooperative);
-    const MethodRecord* drivers = state.record(lease.whose(), PauseMethod::driver);
+    const MethodRecord* own = record_of(state, lease.whose(), PauseMethod::cooperative);
+    const MethodRecord* drivers = record_of(state, lease.whose(), PauseMethod::driver);
     const double other = drivers == nullptr ? 1.0 : drivers->reliability();
     if (own != nullptr && own->reliability() < std::min(trusted, other)) std::swap(methods[0], methods[1]);
   }
@@ -83,7 +89,7 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
 PauseMethods open_methods_of(const State& state, const Lease& lease, Time now) {
   PauseMethods open;
   for (const PauseMethod method : pause_methods_of(state, lease))
-    if (state.barred(lease.id, method, now) == nullptr) open.push_back(method);
+    if (bar_of(state, lease.id, method, now) == nullptr) open.push_back(method);
   return open;
 }
 
@@ -97,28 +103,28 @@ Bytes residue_of(const State& state, const Lease& lease, PauseMethod method) {
   if (method == PauseMethod::cooperative && lease.cooperation) return std::min(lease.cooperation->residue, lease.vram);
   std::int64_t processes = 0;
   for (const std::string& device : lease.devices)
-    processes = std::max<std::int64_t>(processes, state.charge(lease.id, device).processes);
+    processes = std::max<std::int64_t>(processes, charge_on(state, lease.id, device).processes);
   return std::min(std::max(driver_residue, processes * driver_keeps), lease.vram);
 }
 
 Bytes headroom_share(const State& state, const Device& device) {
-  const Bytes all = state.in_headroom(Bytes{std::int64_t{1} << 61});
-  const Bytes left = all - state.in_headroom(device.residues + device.residues_to_come);
+  const Bytes all = in_headroom(state, Bytes{std::int64_t{1} << 61});
+  const Bytes left = all - in_headroom(state, device.residues + device.residues_to_come);
   const auto sharing = static_cast<std::int64_t>(device.leases.size()) - device.parked - device.pausing;
   return {left.count / std::max(sharing, std::int64_t{1})};
 }
 
 Bytes held_by(const State& state, const Lease& lease) {
   Bytes bytes;
-  for (const std::string& device : lease.devices) bytes += state.charged(lease, device);
+  for (const std::string& device : lease.devices) bytes += charged_on(state, lease, device);
   return bytes;
 }
 
 // The bytes that cooperative programs save in host memory are not known.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters) {
-  const Use use = state.use(lease.id);
+  const Use use = use_of(state, lease.id);
   if (method != PauseMethod::driver || use.untold) return enters;
-  return std::min(enters, std::max(use.used, state.standing(lease.id).parked));
+  return std::min(enters, std::max(use.used, standing_of(state, lease.id).parked));
 }
 
 namespace {
@@ -126,11 +132,11 @@ namespace {
 // So much is entered of those whom the driver is parking beyond what they are expected to leave there.
 Bytes to_settle(const State& state, std::optional<std::uint32_t> uid) {
   Bytes bytes;
-  if (state.ledger_unsettled() <= Bytes{}) return bytes;
-  for (const LeaseId id : state.away()) {
-    const Lease& lease = *state.find(id);
-    const auto moving = lease.state == LeaseState::pausing ? state.moving(id) : std::nullopt;
-    if (!moving || lease.parking->measured || state.stuck(id) || (uid && lease.uid != *uid)) continue;
+  if (state.host.unsettled <= Bytes{}) return bytes;
+  for (const LeaseId id : state.pauses.away) {
+    const Lease& lease = *find(state, id);
+    const auto moving = lease.state == LeaseState::pausing ? move_of(state, id) : std::nullopt;
+    if (!moving || lease.parking->measured || is_stuck(state, id) || (uid && lease.uid != *uid)) continue;
     const Bytes stays = stays_parked(state, lease, lease.parking->method, lease.parking->host_bytes);
     bytes += lease.parking->host_bytes - std::min(std::max(stays, moving->bytes), lease.parking->host_bytes);
   }
@@ -138,14 +144,14 @@ Bytes to_settle(const State& state, std::optional<std::uint32_t> uid) {
 }
 
 Bytes share_left(const State& state, const Rules& rules, std::uint32_t uid) {
-  return State::ledger_share(rules) - state.ledger_of(uid) + to_settle(state, uid);
+  return ledger_share(rules) - ledger_of(state, uid) + to_settle(state, uid);
 }
 
 }  // namespace
 
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid) {
-  Bytes left = rules.ledger_limit - state.ledger_entries() + to_settle(state, {});
-  if (uid && !state.alone(*uid)) left = std::min(left, share_left(state, rules, *uid));
+  Bytes left = rules.ledger_limit - state.host.entries + to_settle(state, {});
+  if (uid && !is_alone(state, *uid)) left = std::min(left, share_left(state, rules, *uid));
   return std::max(left, Bytes{});
 }
 
@@ -172,30 +178,31 @@ bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t preempto
 
 // Counts from the grant, or from the end of the process that had registered. Use of the card does not prolong the time.
 Time registers_until(const State& state, const Rules& rules, const Lease& lease) {
-  return std::max(lease.granted_at.value_or(Time{}), state.standing(lease.id).silent_since) + rules.spot_unused_after;
+  return std::max(lease.granted_at.value_or(Time{}), standing_of(state, lease.id).silent_since) +
+         rules.spot_unused_after;
 }
 
 constexpr Duration next_reading = std::chrono::seconds(1);
 
 // Since anything was seen of it, or could be: what its next program registers is waited for too.
 Time idles_until(const State& state, const Rules& rules, const Lease& lease) {
-  const Standing standing = state.standing(lease.id);
+  const Standing standing = standing_of(state, lease.id);
   const Time seen = std::max(standing.used_until, standing.silent_since);
   const Time granted = lease.granted_at.value_or(Time{}), resumed = lease.resumed_at.value_or(Time{});
   return std::max({granted, resumed, seen}) + rules.spot_unused_after;
 }
 
-// A reading from before `at` says nothing about `at`: a daemon that stood still has readings to catch up with.
+// A reading from before `at` says nothing about `at`: after a clock gap the daemon catches up with older readings.
 bool is_read_since(const State& state, const Lease& lease, Time at) {
   return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
-    const std::optional<Time>& read = state.devices().at(uuid).read_at;
+    const std::optional<Time>& read = state.devices.by_uuid.at(uuid).read_at;
     return read && *read >= at;
   });
 }
 
 bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods& methods) {
   if (lease.state != LeaseState::active || methods.size() != 1 || methods[0] != PauseMethod::driver) return false;
-  const Use use = state.use(lease.id);
+  const Use use = use_of(state, lease.id);
   return use.used == Bytes{} && !use.untold;
 }
 
@@ -203,14 +210,15 @@ bool nothing_on_card(const State& state, const Lease& lease, const PauseMethods&
 // nobody could be asked to free them, and their process keeps them for as long as it likes.
 bool idles(const State& state, const Lease& lease) {
   return std::none_of(lease.devices.begin(), lease.devices.end(), [&](const std::string& uuid) {
-    return state.charge(lease.id, uuid).hidden > Bytes{} || state.devices().at(uuid).unlisted > unlisted_slack;
+    return charge_on(state, lease.id, uuid).hidden > Bytes{} ||
+           state.devices.by_uuid.at(uuid).unlisted > unlisted_slack;
   });
 }
 
 }  // namespace
 
 bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  return may_be_ended(lease) && state.told_in_vain(lease, now) >= rules.spot_unused_after;
+  return may_be_ended(lease) && unanswered_for(state, lease, now) >= rules.spot_unused_after;
 }
 
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now) {
@@ -228,7 +236,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     if (!may_be_ended(lease))
       return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);
     WayToYield way = hindered(Obstacle::unregistered);
-    const bool would_help = state.barred(lease.id, PauseMethod::cooperative, now) == nullptr;
+    const bool would_help = bar_of(state, lease.id, PauseMethod::cooperative, now) == nullptr;
     way.until = may_register(lease) && would_help ? registers_until(state, rules, lease) : Time{};
     return now < way.until ? way : WayToYield{WayToYield::Kind::end};
   }
@@ -256,7 +264,7 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
   switch (way.obstacle) {
     case WayToYield::Obstacle::barred:
       for (const PauseMethod method : pause_methods_of(state, lease))
-        if (const Barred* bar = state.barred(lease.id, method, now)) return "it cannot be paused: " + bar->why;
+        if (const Barred* bar = bar_of(state, lease.id, method, now)) return "it cannot be paused: " + bar->why;
       break;
     case WayToYield::Obstacle::unregistered:
       return (lease.pausable == Pausable::driver ? "its program has not started yet, and still may"
@@ -278,7 +286,7 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
 
 MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
   MostParkable most{rules.ledger_limit, "`ledger.limit`"};
-  if (preemptor != lease.uid) most = {State::ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
+  if (preemptor != lease.uid) most = {ledger_share(rules), "`ledger.user_share` of `ledger.limit`"};
   if (rules.host_memory && *rules.host_memory - rules.ledger_reserve < most.bytes)
     most = {std::max(*rules.host_memory - rules.ledger_reserve, Bytes{}),
             "the machine's memory without `ledger.reserve`"};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what a lease could be made to yield. Private to this folder.
+// By what a lease could be made to yield. For this folder and src/explain.
 #pragma once
 
-#include "core/lease.h"
 #include "core/state.h"
+#include "lease/lease.h"
 
 #include <boost/container/static_vector.hpp>
 

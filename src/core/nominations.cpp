@@ -3,6 +3,7 @@
 
 #include "core/end_estimate.h"
 #include "core/format.h"
+#include "core/rank.h"
 
 #include <algorithm>
 #include <tuple>
@@ -40,7 +41,7 @@ Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const 
   Ends ends;
   for (const auto& [bytes, id] : device.by_charge) {
     if (id == waiter.id) continue;
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     const Time start = lease.runs_since(now);
     const Expected end = expected_end(state, rules, lease, start, now);
     if (end.basis == Basis::settling) ends.known.push_back({now, bytes});
@@ -53,8 +54,8 @@ Ends ends_on(const State& state, const Rules& rules, const Lease& waiter, const 
 
 Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Ends& ends,
                  Time now) {
-  const Bytes need = state.need(waiter, device.reading.uuid);
-  Bytes free = state.effective_free(device, rules, now);
+  const Bytes need = need_on(state, waiter, device.reading.uuid);
+  Bytes free = free_on(state, device, rules, now);
   if (free >= need) return {now, {}};
   for (const End& end : ends.known) {
     free += end.bytes;
@@ -71,17 +72,17 @@ Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, co
 // The bytes of the device that leases behind the waiter may take for any time.
 Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const Device& device, const Ends& ends,
               const std::optional<Time>& start, Time now) {
-  const Bytes need = state.need(waiter, device.reading.uuid);
+  const Bytes need = need_on(state, waiter, device.reading.uuid);
   if (start) {
-    Bytes free = state.effective_free(device, rules, now);
+    Bytes free = free_on(state, device, rules, now);
     for (const End& end : ends.known)
       if (end.at <= *start) free += end.bytes;
     return free - need;
   }
   const Time since = waiter.waits_since() + rules.reserve_after;
-  Bytes left = State::capacity(device, rules) - device.other - need;
+  Bytes left = capacity_of(device, rules) - device.other - need;
   for (const auto& [bytes, id] : device.by_charge)
-    left -= id == waiter.id ? bytes : state.given_since(*state.find(id), device.reading.uuid, since);
+    left -= id == waiter.id ? bytes : given_since(state, *find(state, id), device.reading.uuid, since);
   return left;
 }
 
@@ -90,7 +91,7 @@ Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const
 Nominations::Nominations(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {
   if (rules.reserve_after <= Duration{}) return;
   std::vector<QueueKey> waiters;
-  state.queue().all().queued_by(now - rules.reserve_after, looked_at, waiters);
+  state.queue.all().queued_by(now - rules.reserve_after, looked_at, waiters);
   for (const QueueKey& key : waiters)
     if (entries_.size() < held_for && (key.fixed || !any_)) add(key);
   if (!waiters.empty()) last_ = waiters.back();
@@ -99,7 +100,7 @@ Nominations::Nominations(const State& state, const Rules& rules, Time now) : sta
 bool Nominations::given(const QueueKey& key, const std::vector<std::string>& devices) {
   if (last_ && !last_->before(key)) return false;
   for (const std::string& device : devices)
-    if (const Held* held = held_on(state_.devices().at(device).number)) terms_[held->entry].reset();
+    if (const Held* held = held_on(state_.devices.by_uuid.at(device).number)) terms_[held->entry].reset();
   return true;
 }
 
@@ -112,28 +113,30 @@ const Nominations::Held* Nominations::held_on(std::uint32_t device) const {
 // Paused leases keep a residue on the device until they are back. No memory is reserved against paused leases without
 // whose residue the waiter would not fit: both would wait for each other for ever.
 const Device* Nominations::free_to_hold(const Lease& waiter, const std::string& device) const {
-  const auto at = state_.devices().find(device);
-  const bool free = at != state_.devices().end() && held_on(at->second.number) == nullptr;
-  if (!free || !state_.known(at->second, rules_, now_)) return nullptr;
-  const Bytes here = waiter.waits_in_place() ? state_.charged(waiter, device) : Bytes{};
-  return here + state_.need(waiter, device) <= state_.most_beside_others(waiter, at->second) ? &at->second : nullptr;
+  const auto at = state_.devices.by_uuid.find(device);
+  const bool free = at != state_.devices.by_uuid.end() && held_on(at->second.number) == nullptr;
+  if (!free || !is_known(state_, at->second, rules_, now_)) return nullptr;
+  const Bytes here = waiter.waits_in_place() ? charged_on(state_, waiter, device) : Bytes{};
+  return here + need_on(state_, waiter, device) <= most_beside_others(state_, waiter, at->second) ? &at->second
+                                                                                                  : nullptr;
 }
 
 void Nominations::add(const QueueKey& key) {
-  const Lease& waiter = *state_.find(key.lease);
+  const Lease& waiter = *find(state_, key.lease);
   std::optional<Nomination> room;
-  const bool any = !waiter.waits_in_place() && waiter.wanted_device.empty();
+  std::vector<std::string> certain = waiter.certain_devices();
+  const bool any = certain.empty();
   if (any) {
     if (!any_) room = choose(waiter);
   } else {
-    room = Nomination{key.lease, waiter.waits_in_place() ? waiter.devices : std::vector{waiter.wanted_device}, {}, 0};
+    room = Nomination{key.lease, std::move(certain), {}, 0};
     for (const std::string& device : room->devices)
       if (free_to_hold(waiter, device) == nullptr) return;
   }
   if (!room) return;
   any_ |= any;
   for (std::size_t i = 0; i < room->devices.size(); ++i)
-    held_.push_back({state_.devices().at(room->devices[i]).number, entries_.size(), i});
+    held_.push_back({state_.devices.by_uuid.at(room->devices[i]).number, entries_.size(), i});
   entries_.push_back({std::move(*room), key});
   terms_.emplace_back();
 }
@@ -142,19 +145,19 @@ const Nominations::Terms& Nominations::terms(std::size_t entry) const {
   std::optional<Terms>& terms = terms_[entry];
   if (terms) return *terms;
   const std::vector<std::string>& devices = entries_[entry].room.devices;
-  const Lease& waiter = *state_.find(entries_[entry].key.lease);
+  const Lease& waiter = *find(state_, entries_[entry].key.lease);
   terms.emplace();
   terms->start = now_;
   std::vector<Ends> ends;
   for (const std::string& uuid : devices) {
-    const Device& device = state_.devices().at(uuid);
+    const Device& device = state_.devices.by_uuid.at(uuid);
     ends.push_back(ends_on(state_, rules_, waiter, device, now_));
     const Shadow shadow = shadow_of(state_, rules_, waiter, device, ends.back(), now_);
     if (!shadow.start || !terms->start) terms->start.reset();
     else terms->start = std::max(*terms->start, *shadow.start);
   }
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    const Device& device = state_.devices().at(devices[i]);
+    const Device& device = state_.devices.by_uuid.at(devices[i]);
     terms->left.push_back(left_by(state_, rules_, waiter, device, ends[i], terms->start, now_));
   }
   return *terms;
@@ -164,9 +167,11 @@ const Nominations::Terms& Nominations::terms(std::size_t entry) const {
 // better chance elsewhere. Each new choice examines more devices and is kept longer, so that a possible one is found.
 std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
   Nomination chosen{waiter.id, {}, {}, 0};
-  for (const Nomination& old : state_.nominations()) {
+  for (const Nomination& old : state_.nominations) {
     if (old.waiter != waiter.id) continue;
-    const auto usable = [&](const std::string& device) { return free_to_hold(waiter, device) != nullptr; };
+    const auto usable = [&](const std::string& device) {
+      return may_use(waiter, device) && free_to_hold(waiter, device) != nullptr;
+    };
     if (old.until > now_ && std::all_of(old.devices.begin(), old.devices.end(), usable)) return old;
     chosen.tries = std::min(old.tries + 1, most_tries);
   }
@@ -176,8 +181,8 @@ std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
   };
   std::vector<Choice> choices;
   int left = (devices_tried << chosen.tries) + waiter.device_count;
-  for (auto room = state_.rooms().rbegin(); room != state_.rooms().rend() && left > 0; ++room) {
-    const Device* usable = free_to_hold(waiter, room->device);
+  for (auto room = state_.devices.by_free.rbegin(); room != state_.devices.by_free.rend() && left > 0; ++room) {
+    const Device* usable = may_use(waiter, room->device) ? free_to_hold(waiter, room->device) : nullptr;
     if (usable == nullptr) continue;
     const Device& device = *usable;
     Ends ends = ends_on(state_, rules_, waiter, device, now_);
@@ -206,9 +211,9 @@ std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
 Bytes Nominations::kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const {
   Bytes kept, lost;
   for (const LeaseId id : waiters) {
-    if (!state_.queue().contains(id)) continue;
-    const Lease& lease = *state_.find(id);
-    kept += std::exchange(lost, state_.leaves_headroom(lease, device)) + state_.need(lease, device);
+    if (!state_.queue.contains(id)) continue;
+    const Lease& lease = *find(state_, id);
+    kept += std::exchange(lost, leaves_headroom(state_, lease, device)) + need_on(state_, lease, device);
   }
   return kept;
 }
@@ -228,7 +233,7 @@ std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lea
   if (its == others.end()) return std::nullopt;
   const std::vector<LeaseId> before(others.begin(), its);
   others.erase(its);
-  const Bytes need = state_.need(lease, room.device), lost = state_.leaves_headroom(lease, room.device);
+  const Bytes need = need_on(state_, lease, room.device), lost = leaves_headroom(state_, lease, room.device);
   const Bytes kept = kept_for(others, room.device);
   const Bytes beside_all = kept > Bytes{} ? room.free - kept - lost : room.free;
   return beside_all >= need ? beside_all : std::min(room.free - kept_for(before, room.device), need);
@@ -236,13 +241,13 @@ std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lea
 
 // A lease of a higher tier goes ahead. All other leases leave the memory that the preemption plan needs.
 Bytes Nominations::beside_plan(const Lease& lease, const std::string& device, Bytes room) const {
-  const PreemptionPlan* plan = state_.plan_on(device);
-  const bool bound = plan != nullptr && lease.tier <= plan->tier;
-  return bound ? room - kept_for(come_in(*plan), device) - state_.leaves_headroom(lease, device) : room;
+  const PreemptionPlan* plan = plan_on(state_, device);
+  const bool bound = plan != nullptr && !outranks(lease.tier, plan->tier);
+  return bound ? room - kept_for(come_in(*plan), device) - leaves_headroom(state_, lease, device) : room;
 }
 
 Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room) const {
-  if (const PreemptionPlan* plan = state_.plan_on(room.device))
+  if (const PreemptionPlan* plan = plan_on(state_, room.device))
     if (const auto its = comes_in(*plan, lease, room)) return *its;
   const Bytes free = beside_plan(lease, room.device, room.free);
   const Held* held = held_on(room.number);
@@ -253,12 +258,12 @@ Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const Devi
     const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
     if (end.known() && end.at <= *start) return free;
   }
-  return std::min(free, left_over(*held, room) - state_.leaves_headroom(lease, room.device));
+  return std::min(free, left_over(*held, room) - leaves_headroom(state_, lease, room.device));
 }
 
 // The memory left over by the nominated waiter, and by preemptors on this device if these are other leases.
 Bytes Nominations::left_over(const Held& held, const DeviceFree& room) const {
-  const PreemptionPlan* plan = state_.plan_on(room.device);
+  const PreemptionPlan* plan = plan_on(state_, room.device);
   if (plan == nullptr) return left(held);
   const std::vector<LeaseId> all = come_in(*plan);
   const bool its = std::find(all.begin(), all.end(), entries_[held.entry].room.waiter) != all.end();
@@ -266,13 +271,34 @@ Bytes Nominations::left_over(const Held& held, const DeviceFree& room) const {
 }
 
 Bytes Nominations::open_room(const DeviceFree& room) const {
-  const PreemptionPlan* plan = state_.plan_on(room.device);
+  const PreemptionPlan* plan = plan_on(state_, room.device);
   const Held* held = held_on(room.number);
   Bytes free = room.free;
   if (plan != nullptr) free -= kept_for(come_in(*plan), room.device);
   if (held != nullptr) free = std::min(free, left_over(*held, room));
   const bool less = plan != nullptr || held != nullptr;
-  return less ? free - state_.in_headroom(state_.devices().at(room.device).residues) : free;
+  return less ? free - in_headroom(state_, state_.devices.by_uuid.at(room.device).residues) : free;
+}
+
+const Nominations::Entry* nomination_before(const State& state, const Rules& rules, const Lease& lease,
+                                            const Nominations& held, Time now) {
+  const QueueKey* key = state.queue.key(lease.id);
+  for (const Nominations::Entry& entry : held.entries()) {
+    if (key == nullptr || !entry.key.before(*key)) continue;
+    for (const std::string& uuid : entry.room.devices) {
+      const Device& device = state.devices.by_uuid.at(uuid);
+      if (may_use(lease, uuid) && free_on(state, device, rules, now) >= need_on(state, lease, uuid)) return &entry;
+    }
+  }
+  return nullptr;
+}
+
+ReasonArgs nomination_args(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
+  const std::optional<Time> start = held.start(entry);
+  const Lease& waiter = *find(state, entry.room.waiter);
+  return args("reserved_on", device_names(state, entry.room.devices), "reserved_for", name_of(waiter), "reserved_since",
+              now - waiter.waits_since(), "reserved_bytes", waiter.wanted_vram(), "reserved_start",
+              start ? std::optional(*start - now) : std::nullopt);
 }
 
 }  // namespace sublet::core

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is reserved for leases that have waited long, so that small requests behind them cannot keep them out for
-// ever. Other leases may take some of it all the same. Private to this folder; reads only.
+// ever. Other leases may take some of it all the same. For this folder and src/explain; reads only.
 //
-// The first leases in the queue that have waited for queue.reserve_after get a nomination. A lease that named devices,
-// or has some, gets it there. One lease that takes any device gets it where it can start first. Leases behind a
+// The first leases in the queue that have waited for queue.reserve_after get a nomination. A lease that named just the
+// devices that it wants, or has some, gets it there. One other lease gets it where it can start first. Leases behind a
 // nominated lease may take the memory that it leaves over at its start, or more if they end before its start. If no
 // known end lets it start, it leaves over the memory of the whole device that it does not need. Grants there since it
 // has waited so long are taken off. Nothing is reserved where the lease could not start before a lease that is parked
 // there is back.
 #pragma once
 
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <string>
@@ -41,7 +41,7 @@ class Nominations {
   // The part that any lease may take there, however far behind and however long it stays.
   Bytes open_room(const DeviceFree& room) const;
   // The number of devices with nominations or preemption plans.
-  std::size_t devices() const { return held_.size() + state_.plans().size(); }
+  std::size_t devices() const { return held_.size() + state_.preemption.plans.size(); }
 
  private:
   // The terms of an entry, computed on first use, because most steps need few of them.
@@ -69,11 +69,17 @@ class Nominations {
   const State& state_;
   const Rules& rules_;
   const Time now_;
-  bool any_ = false;              // one waiter for any device has a nomination
+  bool any_ = false;              // one waiter that takes one of several devices has a nomination
   std::optional<QueueKey> last_;  // the last waiter that was examined
   std::vector<Entry> entries_;
   mutable std::vector<std::optional<Terms>> terms_;  // of the entries
   std::vector<Held> held_;
 };
+
+// The nomination that keeps the lease from memory where it would fit; null if it fits nowhere.
+const Nominations::Entry* nomination_before(const State& state, const Rules& rules, const Lease& lease,
+                                            const Nominations& held, Time now);
+// The nomination as arguments of the fragment "reserved".
+ReasonArgs nomination_args(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now);
 
 }  // namespace sublet::core

@@ -48,7 +48,7 @@ TEST(Nomination, OnlyWhatIsLeftOverGoesToThoseBehind) {
   EXPECT_SAYS(w.helps(much), "reserved for lease-2");
   w.step(Release{w.holder});
   EXPECT_EQ(w.states(w.large), "active");
-  EXPECT_TRUE(w.state.nominations().empty());
+  EXPECT_TRUE(w.state.nominations.empty());
 
   for (const bool off : {false, true}) {
     Waited ahead({});
@@ -80,19 +80,19 @@ TEST(Nomination, OnOneDeviceLeavesTheOthersAlone) {
   const LeaseId first = w.submit(limited(3 * GiB, {}), true), second = w.submit(limited(3 * GiB, {}), true);
   EXPECT_EQ(w.device_of(first), uuid_of(1)) << "gpu0 is free first, so it is the one that is held";
   EXPECT_EQ(w.states(second), "queued");
-  EXPECT_EQ(w.state.nominations().at(0).devices, std::vector{uuid_of(0)});
+  EXPECT_EQ(w.state.nominations.at(0).devices, std::vector{uuid_of(0)});
   for (int i = 0; i < 24; ++i) w.pass(10s), w.snapshot(cards);
   EXPECT_EQ(w.device_of(large), uuid_of(0));
 }
 
-// The paused lease keeps exactly the bytes on the device that the large lease lacks. As soon as that one is back the
-// large one has its room held, also from those who are looked at in the same step.
+// The paused lease keeps exactly the bytes on the device that the large lease lacks. Once it is back, memory is
+// reserved for the large one, also from leases of the same step.
 TEST(Nomination, IsNotHeldFromThoseWhoMustComeBackFirst) {
   for (const bool others : {false, true}) {
     Card w;
     w.rules.automatic = false;
     const LeaseId small = w.start(2 * GiB, Tier::standard, "small");
-    const Bytes all = State::capacity(w.state.devices().at(uuid_of(0)), w.rules);
+    const Bytes all = capacity_of(w.state.devices.by_uuid.at(uuid_of(0)), w.rules);
     const LeaseId large = w.queue(all, Tier::standard, "large");
     w.live(400s);
     ASSERT_TRUE(w.accepts(Pause{small, 0, {}, plenty}));
@@ -173,7 +173,7 @@ TEST(Nomination, WhoYieldsForNobodyMakesNoRoomForThoseBehind) {
   EXPECT_EQ(c.states(large), "queued");
 }
 
-// With equal priorities and time limits that come true, the first for whom room is held starts no later than was said,
+// With equal priorities and time limits that come true, the first nominated waiter starts no later than estimated,
 // whatever comes behind it; and everybody starts some day.
 TEST(Nomination, NobodyBehindDelaysWhoHasRoomHeld) {
   const char* text = std::getenv("SEED");
@@ -193,15 +193,16 @@ TEST(Nomination, NobodyBehindDelaysWhoHasRoomHeld) {
       if (i < 2000 && below(6) == 0) {
         const bool large = below(5) == 0;
         Lease lease = limited((large ? 10 + below(14) : 1 + below(8)) * GiB, std::chrono::seconds(5 + below(200)));
-        if (below(6) == 0) lease.wanted_device = uuid_of(static_cast<int>(below(2)));
+        if (below(6) == 0) lease.wanted_devices = {uuid_of(static_cast<int>(below(2)))};
+        else if (below(6) == 0) lease.wanted_devices = {uuid_of(0), uuid_of(1)};
         else if (below(6) == 0) lease.device_count = 2, lease.vram = std::min(lease.vram, 20 * GiB);
         started[w.submit(lease, true)] = false;
       }
       w.pass(1s);
       w.snapshot(cards);
-      waiting = w.state.queue().size();
+      waiting = w.state.queue.size();
       for (auto& [id, done] : started) {
-        const Lease* lease = w.state.find(id);
+        const Lease* lease = find(w.state, id);
         if (done || (lease != nullptr && lease->state == LeaseState::queued)) continue;
         done = true;
         if (lease == nullptr || !promised.contains(id)) continue;

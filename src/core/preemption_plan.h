@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room that is being made for somebody by asking others to yield, and turns of those who do not fit together.
+// Preemption plans, victims and time slices.
 #pragma once
 
-#include "core/cost.h"
-#include "core/lease.h"
-#include "core/reason.h"
+#include "lease/cost.h"
+#include "lease/lease.h"
+#include "lease/reason.h"
 
 #include <optional>
 #include <string>
@@ -123,14 +123,7 @@ struct NextSlice {
   std::vector<std::string> devices;  // uuids
   Time at;                           // when the slice of the leases that leave ends
   std::vector<LeaseId> enters, leaves;
-  Time said = Time::never();  // the announced time, never later than an earlier announcement of this slice
-};
-
-// An announced time slice, for the lease that it brings in.
-struct AnnouncedSlice {
-  std::vector<LeaseId> leaves;  // by id
-  Time said;                    // the announced start
-  Time first;                   // the first announced start
+  Time said = Time::never();  // the announced time: "at the latest"
 };
 
 // The victims that would be paused now: for a preview, and for the decision itself.

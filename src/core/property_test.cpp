@@ -2,7 +2,6 @@
 // Thousands of random facts, lies of the driver and restarts among them; after each, everything that must always hold
 // is checked against a slow recomputation (testing/validate.h, testing/property_checks.h). SEED=n replays one run,
 // STEPS=n makes it longer.
-#include "core/commit_batches.h"
 #include "core/testing/property_checks.h"
 #include "core/testing/world.h"
 
@@ -65,16 +64,11 @@ class Storm {
     Plan plan = core::step(state_, rules_, fact, now_);
     checks_.after(state_, fact, plan, now_);
     EXPECT_TRUE(testing::has_name(plan)) << "nothing can be interrupted that has no name";
-    check_portions(plan);
     const auto* touching = std::get_if<LockIntent>(&fact);
     if (touching != nullptr && plan.outcome.has_value()) locked_.insert(touching->lease);
     for (const Action& action : plan.actions) {
-      if (const auto* weigh = std::get_if<WeighHost>(&action)) {
-        EXPECT_TRUE(to_weigh_.insert(weigh->lease).second) << to_string(weigh->lease) << " is weighed twice at once";
-      }
       const auto* park = std::get_if<Park>(&action);
       const auto* unpark = std::get_if<Unpark>(&action);
-      if (const auto* relapsed = std::get_if<PauseAgain>(&action)) again_.insert(relapsed->lease);
       // A lease that may be locked is restored by the driver, whatever happened since.
       if (unpark != nullptr && locked_.contains(unpark->lease)) {
         EXPECT_TRUE(unpark->method == PauseMethod::driver && unpark->locked_processes &&
@@ -96,35 +90,10 @@ class Storm {
     return plan;
   }
 
-  // Stored one by one, as far as a crash may let it: no device is ever promised more than before and after all of it.
-  void check_portions(const Plan& plan) {
-    std::map<std::string, Bytes> before = promised_, most;
-    const auto count = [this](const Lease& lease, bool more) {
-      if (!lease.reserves()) return;
-      for (const std::string& device : lease.devices) {
-        Bytes& sum = promised_[device];
-        sum = more ? sum + lease.vram : sum - lease.vram;
-      }
-    };
-    for (const Plan& portion : commit_batches(plan, 1)) {
-      // And whoever asked, wherever it stands.
-      EXPECT_LE(portion.changed.size(), portion.givers + (portion.outcome.has_value() && *portion.outcome ? 2 : 1));
-      for (const Lease& lease : portion.changed) {
-        if (const auto old = stored_.find(lease.id); old != stored_.end()) count(old->second, false);
-        count(lease, true);
-        stored_.insert_or_assign(lease.id, lease);
-      }
-      for (const auto& [device, sum] : promised_) most[device] = std::max(most[device], sum);
-    }
-    for (const auto& [device, sum] : most) {
-      EXPECT_LE(sum, std::max(before[device], promised_[device])) << device << " is promised twice in between";
-    }
-  }
-
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(43)) {
+    switch (below(42)) {
       case 0:
       case 1:
       case 2:
@@ -157,17 +126,14 @@ class Storm {
       case 29:
       case 30: return carried_out();
       case 31:
-      case 32: return weighed();
+      case 32: some_lease(); return MeasuredWhileLocked{lease_, some_host()};
       case 33: return Preempt{some_lease(), some_generation(), PreemptionRequest{1000, chance(50)}};
       case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
-      case 36:
-        if (again_.empty()) return Tick{};
-        return Pause{
-            again_.extract(again_.begin()).value(), 0, {PauseCauseKind::allocated_while_paused}, some_host(), true};
       default:
         change_programs();
-        return Snapshot{now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest()};
+        return Snapshot{
+            now_ - Duration(static_cast<std::int64_t>(below(3)) * 1'000'000), honest(), {}, {}, some_host()};
     }
   }
 
@@ -204,16 +170,9 @@ class Storm {
     return Unparked{id, Unparked::How::runs, {}, chance(70) ? std::optional(some_host()) : std::nullopt};
   }
 
-  Fact weighed() {
-    if (to_weigh_.empty()) return Tick{};
-    const LeaseId id = *to_weigh_.begin();
-    to_weigh_.erase(id);
-    return HostWeighed{id, some_host()};
-  }
-
   // A size for the lease: often its own, or a little more or less.
   Bytes some_size() {
-    const Lease* lease = state_.find(lease_);
+    const Lease* lease = find(state_, lease_);
     if (lease == nullptr || chance(50)) return some_bytes();
     return lease->vram + (static_cast<std::int64_t>(below(5)) - 2) * 512 * MiB;
   }
@@ -223,7 +182,7 @@ class Storm {
     return lease_ = {last == 0 || chance(2) ? last + 1 : last - below(std::min<std::uint64_t>(last, 16))};
   }
   std::uint64_t some_generation() {
-    const Lease* lease = state_.find(lease_);
+    const Lease* lease = find(state_, lease_);
     if (lease == nullptr || chance(60)) return 0;
     return chance(70) ? lease->generation : lease->generation - 1;
   }
@@ -233,7 +192,8 @@ class Storm {
     if (chance(5)) lease.vram = 100 * GiB;
     lease.tier = static_cast<Tier>(below(4));
     lease.priority = static_cast<int>(below(7)) - 3;
-    if (chance(20)) lease.wanted_device = uuid_of(static_cast<int>(below(cards + 1)));
+    if (chance(20)) lease.wanted_devices = {uuid_of(static_cast<int>(below(cards + 1)))};
+    else if (chance(25)) name_some(lease);
     else if (chance(30)) lease.device_count = static_cast<int>(2 + below(cards));
     if (chance(20)) lease.min_vram = some_bytes();
     if (lease.min_vram > lease.vram && chance(95)) lease.min_vram = lease.vram;
@@ -244,10 +204,16 @@ class Storm {
     return {lease, chance(80), chance(60)};
   }
 
+  void name_some(Lease& lease) {
+    for (int card = 0; card < cards; ++card)
+      if (chance(70)) lease.wanted_devices.push_back(uuid_of(card));
+    lease.device_count = static_cast<int>(1 + below(lease.wanted_devices.size() + 1));
+  }
+
   Attach attach() {
     some_lease();
     Attach fact{lease_, some_generation(), kept_process(pid_ += 2), chance(80), {}};
-    const Lease* lease = state_.find(lease_);
+    const Lease* lease = find(state_, lease_);
     if (lease != nullptr && lease->state == LeaseState::active && programs_.size() < 30)
       programs_.push_back({pid_, card_of(*lease), some_bytes(), lease_});
     return fact;
@@ -259,7 +225,7 @@ class Storm {
     const std::vector<Lease> all = checks_.stored();
     const auto old = std::find_if(all.begin(), all.end(), [](const Lease& lease) { return lease.ended(); });
     if (old != all.end() && chance(50)) lease_ = old->id;
-    const Lease* lease = state_.find(lease_);
+    const Lease* lease = find(state_, lease_);
     // Only process owners and booked programs are ever reported.
     if (lease == nullptr || !lease->had_process) return {{checks_.last_id() + 7}, 0, false};
     std::erase_if(programs_, [this](const Program& p) { return p.lease == lease_ && chance(70); });
@@ -298,7 +264,7 @@ class Storm {
   }
 
   Snapshot lying_snapshot() {
-    Snapshot snapshot{now_, honest()};
+    Snapshot snapshot{now_, honest(), {}, {}, some_host()};
     DeviceReading& reading = snapshot.devices[below(cards)];
     switch (below(10)) {
       case 0: snapshot.devices.clear(); break;
@@ -323,13 +289,13 @@ class Storm {
 
   // An estimate for all leases at once equals the estimate for each lease alone, whatever was asked before.
   void compare_estimates() {
-    const std::vector<LeaseId> order = state_.queue().in_order();
+    const std::vector<LeaseId> order = state_.queue.in_order();
     std::vector<LeaseId> asked = order;
     std::shuffle(asked.begin(), asked.end(), random_);
-    Foretold foretold(state_, rules_, now_);
+    explain::Foretold foretold(state_, rules_, now_);
     for (const LeaseId id : asked) {
-      const QueueInfo together = foretold.of(*state_.find(id)),
-                      alone = queue_info(state_, rules_, *state_.find(id), now_);
+      const explain::QueueInfo together = foretold.of(*find(state_, id));
+      const explain::QueueInfo alone = explain::queue_info(state_, rules_, *find(state_, id), now_);
       EXPECT_EQ(together.place, alone.place);
       EXPECT_EQ(together.eta, alone.eta) << to_string(id);
       EXPECT_EQ(together.basis, alone.basis) << to_string(id);
@@ -341,48 +307,46 @@ class Storm {
   void restart() {
     state_ = State::load(checks_.stored(), {}, checks_.last_id(), rules_, now_);
     checks_.restarted(state_);
-    to_weigh_.clear();
     ordered_.clear();  // nobody knows how far they came
     step(Tick{});
   }
 
   // A daemon that is killed here decides as one that is not, as soon as both have measured.
   void compare_with_reloaded() {
-    for (const auto& [id, lease] : state_.leases())
+    for (const auto& [id, lease] : state_.leases.by_id)
       if (lease.parking && !lease.parked()) return;  // what was half done is undone by a restart
-    for (const auto& [id, lease] : state_.leases())
-      if (lease.parking && lease.parking->before_top) return;  // as far as it is known that nothing came of that
-    if (!state_.plans().empty()) return;                       // for whom room is made is decided anew
-    if (rules_.reserve_after > 0s) return;                     // where room is held is chosen anew
+    if (!state_.preemption.plans.empty()) return;    // plans are made anew
+    if (rules_.reserve_after > 0s) return;           // nominations are chosen anew
     step(Tick{});
     Rules calm = rules_;  // who has failed to yield is not stored
     calm.automatic = false;
-    for (const LeaseId id : state_.queue().in_order()) {
+    for (const LeaseId id : state_.queue.in_order()) {
       const auto there = checks_.stored();
       const auto stored = std::find_if(there.begin(), there.end(), [id](const Lease& lease) { return lease.id == id; });
-      EXPECT_EQ(stored->preemption_request, state_.preemption_request(id)) << to_string(id);
-      if (state_.preemption_request(id)) return;  // and neither is whose pause of those that it asks failed
+      EXPECT_EQ(stored->preemption_request, request_of(state_, id)) << to_string(id);
+      if (request_of(state_, id)) return;  // and neither is whose pause of those that it asks failed
     }
     State here = state_, there = State::load(checks_.stored(), {}, checks_.last_id(), calm, now_);
-    const Snapshot snapshot{now_, honest()};
+    const Snapshot snapshot{now_, honest(), {}, {}, some_host()};
     core::step(here, calm, snapshot, now_);
     core::step(there, calm, snapshot, now_);
-    for (const auto& [uuid, device] : here.devices())
-      if (!here.known(device, rules_, now_)) return;  // implausible to one that knows what was there before
+    for (const auto& [uuid, device] : here.devices.by_uuid)
+      if (!is_known(here, device, rules_, now_)) return;  // implausible to one that knows what was there before
     // A restart changes what is known of some ended leases. A lease that was measured gone, and waits for the end of
     // its program only, is measured once more. Bytes that its program took since belong to the lease again, and not to
     // an unleased process. A use that the driver does not tell now was told before. The end of a program that was asked
     // to end is observed anew.
-    for (const auto& [id, lease] : there.leases())
-      if (lease.ended() && (lease.stop_requested || !state_.use(id).settling || there.use(id).untold)) return;
-    if (there.devices().size() > cards) return;  // how long a device that was asked for is missing is counted anew
-    EXPECT_EQ(here.queue().in_order(), there.queue().in_order());
+    for (const auto& [id, lease] : there.leases.by_id)
+      if (lease.ended() && (lease.stop_requested || !use_of(state_, id).settling || use_of(there, id).untold)) return;
+    if (there.devices.by_uuid.size() > cards)
+      return;  // how long a device that was asked for is missing is counted anew
+    EXPECT_EQ(here.queue.in_order(), there.queue.in_order());
     ++compared_;
-    for (const auto& [uuid, device] : here.devices()) {
-      const Device& twin = there.devices().at(uuid);
+    for (const auto& [uuid, device] : here.devices.by_uuid) {
+      const Device& twin = there.devices.by_uuid.at(uuid);
       EXPECT_EQ(device.leases, twin.leases) << uuid;
       EXPECT_EQ(device.charged, twin.charged) << uuid;
-      EXPECT_EQ(here.effective_free(device, rules_, now_), there.effective_free(twin, rules_, now_)) << uuid;
+      EXPECT_EQ(free_on(here, device, rules_, now_), free_on(there, twin, rules_, now_)) << uuid;
     }
     check_unleased_only_take(here, snapshot);
   }
@@ -397,13 +361,13 @@ class Storm {
     Rules calm = rules_;
     calm.automatic = false;
     core::step(with, calm, snapshot, now_);
-    for (const auto& [uuid, device] : with.devices()) {
-      const Device& twin = without.devices().at(uuid);
-      if (!with.known(device, rules_, now_) || !without.known(twin, rules_, now_)) continue;
+    for (const auto& [uuid, device] : with.devices.by_uuid) {
+      const Device& twin = without.devices.by_uuid.at(uuid);
+      if (!is_known(with, device, rules_, now_) || !is_known(without, twin, rules_, now_)) continue;
       EXPECT_GE(device.other, twin.other) << uuid;
       // Residues of parked leases are in the headroom first, and other leases may be parked here than there.
-      EXPECT_LE(with.effective_free(device, rules_, now_) + device.charged - with.in_headroom(device.residues),
-                without.effective_free(twin, rules_, now_) + twin.charged - without.in_headroom(twin.residues));
+      EXPECT_LE(free_on(with, device, rules_, now_) + device.charged - in_headroom(with, device.residues),
+                free_on(without, twin, rules_, now_) + twin.charged - in_headroom(without, twin.residues));
     }
   }
 
@@ -412,22 +376,22 @@ class Storm {
     programs_.clear();
     for (int round = 0; round < 400 && !::testing::Test::HasFailure(); ++round) {
       now_ = now_ + 1s;
-      step(Snapshot{now_, honest()});
+      step(Snapshot{now_, honest(), {}, {}, testing::plenty});
       bool left = false;
       for (const auto& [id, park] : std::exchange(ordered_, {}))
         park ? void(step(Parked{id, false, "it refuses"})) : void(step(Unparked{id}));
       for (const Lease& lease : checks_.stored()) {
         left = true;
-        if (lease.state == LeaseState::paused) step(Resume{lease.id});
+        if (lease.state == LeaseState::paused || lease.held_back_at) step(Resume{lease.id});
         if (lease.state == LeaseState::offered) step(Claim{lease.id});
-        if (const Lease* now = state_.find(lease.id); now != nullptr && now->state != LeaseState::queued) {
+        if (const Lease* now = find(state_, lease.id); now != nullptr && now->state != LeaseState::queued) {
           if (now->owner.kind == OwnerKind::process) step(ProgramEnded{lease.id, 0, false});
-          if (state_.find(lease.id) != nullptr) step(Release{lease.id, 0, true, now->state == LeaseState::poisoned});
+          if (find(state_, lease.id) != nullptr) step(Release{lease.id, 0, true, now->state == LeaseState::poisoned});
         }
       }
       if (!left) return;
     }
-    EXPECT_TRUE(checks_.stored().empty()) << state_.queue().size() << " wait for ever";
+    EXPECT_TRUE(checks_.stored().empty()) << state_.queue.size() << " wait for ever";
   }
 
   std::mt19937_64 random_;
@@ -436,13 +400,9 @@ class Storm {
   PropertyChecks checks_;
   Time now_{1'800'000'000'000'000'000};
   LeaseId lease_;
-  std::map<LeaseId, Lease> stored_;        // by the portions of plans so far
-  std::map<std::string, Bytes> promised_;  // on each device, by those
-  std::set<LeaseId> again_;                // relapsed
-  std::map<LeaseId, bool> ordered_;        // to park, else to unpark; not answered yet
-  std::set<LeaseId> to_weigh_;             // the host is not weighed for them yet
-  std::set<LeaseId> locked_;               // by the driver, as far as is known
-  std::set<LeaseId> yielded_;              // whose programs hold nothing now
+  std::map<LeaseId, bool> ordered_;  // to park, else to unpark; not answered yet
+  std::set<LeaseId> locked_;         // by the driver, as far as is known
+  std::set<LeaseId> yielded_;        // whose programs hold nothing now
   int paused_ = 0, came_back_ = 0;
   int compared_ = 0, gangs_ = 0, shrunk_ = 0, grown_ = 0;
   std::set<EndReason> ends_;

@@ -6,9 +6,15 @@
 
 namespace sublet::core {
 
+QueueTree& Queue::tree_of(const Entry& entry) {
+  if (entry.count == 0) return sets_;
+  if (entry.devices.empty()) return any_[entry.count];
+  if (entry.devices.size() == 1) return named_[entry.devices.front()];
+  return subsets_[{entry.devices, entry.count}];
+}
+
 void Queue::plant(const Entry& entry) {
-  QueueTree& tree = !entry.device.empty() ? named_[entry.device] : entry.count == 0 ? sets_ : any_[entry.count];
-  tree.insert(entry.key, entry.bytes, entry.queued_at);
+  tree_of(entry).insert(entry.key, entry.bytes, entry.queued_at);
   all_.insert(entry.key, entry.bytes, entry.queued_at);
 }
 
@@ -18,6 +24,7 @@ void Queue::set_aging(double per_minute) {
   ++revision_;
   named_.clear();
   any_.clear();
+  subsets_.clear();
   sets_ = {};
   all_ = {};
   for (auto& [id, entry] : entries_) {
@@ -37,7 +44,7 @@ void Queue::insert(const Lease& lease) {
   assert(!contains(lease.id) && "a lease waits once");
   const Bytes total = lease.device_count * lease.vram;
   const Entry entry{queue_key(lease, aging_), lease.priority,     lease.queued_at, lease.least(), total,
-                    lease.device_count,       lease.wanted_device};
+                    lease.device_count,       lease.wanted_devices};
   insert(lease.id, entry);
 }
 
@@ -49,16 +56,16 @@ void Queue::insert_in_place(const Lease& lease, Bytes need) {
   like.priority = lease.priority;
   like.queued_at = lease.waits_since();
   const bool several = lease.devices.size() > 1;
+  const std::vector<std::string> named = several ? std::vector<std::string>() : lease.devices;
   // A paused lease requests its size, although it keeps its residue meanwhile; a growing lease requests the rest.
   const Bytes requested = lease.parking ? std::max(lease.vram, need) : need;
   const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * requested;
-  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1,
-                         several ? "" : lease.devices.front()});
+  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1, named});
 }
 
 void Queue::insert(LeaseId lease, Entry entry) {
   ++revision_;
-  entry.key.fixed = entry.count == 0 || !entry.device.empty();
+  entry.key.fixed = entry.count == 0 || std::ssize(entry.devices) == entry.count;
   plant(entry);
   waiting_ += static_cast<std::uint64_t>(entry.total.count);
   entries_.emplace(lease, std::move(entry));
@@ -75,17 +82,13 @@ void Queue::erase(LeaseId lease) {
   const Entry& entry = found->second;
   ++revision_;
   all_.erase(entry.key);
+  QueueTree& tree = tree_of(entry);
+  tree.erase(entry.key);
   // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
-  if (entry.device.empty() && entry.count == 0) {
-    sets_.erase(entry.key);
-  } else if (entry.device.empty()) {
-    const auto tree = any_.find(entry.count);
-    tree->second.erase(entry.key);
-    if (tree->second.size() == 0 && entry.count != 1) any_.erase(tree);
-  } else {
-    const auto tree = named_.find(entry.device);
-    tree->second.erase(entry.key);
-    if (tree->second.size() == 0) named_.erase(tree);
+  if (tree.size() == 0) {
+    if (entry.devices.size() > 1) subsets_.erase({entry.devices, entry.count});
+    else if (entry.devices.size() == 1) named_.erase(entry.devices.front());
+    else if (entry.count > 1) any_.erase(entry.count);
   }
   waiting_ -= static_cast<std::uint64_t>(entry.total.count);
   entries_.erase(found);
@@ -95,6 +98,8 @@ std::size_t Queue::place(LeaseId lease) const {
   const auto entry = entries_.find(lease);
   return entry == entries_.end() ? 0 : all_.before(entry->second.key) + 1;
 }
+
+std::size_t Queue::place_of(const Lease& lease) const { return all_.before(queue_key(lease, aging_)) + 1; }
 
 std::vector<LeaseId> Queue::in_order(std::size_t limit) const {
   std::vector<QueueKey> keys;

@@ -5,19 +5,21 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 namespace sublet::core {
 namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
 
-Lease waiter(std::uint64_t id, int priority, std::int64_t at_ns, Bytes vram = GiB, std::string device = "") {
+Lease waiter(std::uint64_t id, int priority, std::int64_t at_ns, Bytes vram = GiB,
+             std::vector<std::string> devices = {}) {
   Lease lease;
   lease.id = {id};
   lease.priority = priority;
   lease.queued_at = {1'800'000'000 * second + at_ns};
   lease.vram = vram;
-  lease.wanted_device = std::move(device);
+  lease.wanted_devices = std::move(devices);
   return lease;
 }
 
@@ -58,11 +60,19 @@ TEST(Queue, ChangedAgeingOrdersAgain) {
   EXPECT_EQ(queue.place({1}), 1u);
 }
 
+std::size_t subsets_of(const std::vector<Lease>& leases) {
+  std::set<std::pair<std::vector<std::string>, int>> subsets;
+  for (const Lease& lease : leases)
+    if (lease.wanted_devices.size() > 1) subsets.emplace(lease.wanted_devices, lease.device_count);
+  return subsets.size();
+}
+
 // Everything the queue answers, compared with a sorted list, over thousands of random changes.
 TEST(Queue, AnswersLikeASortedList) {
   std::mt19937_64 random(7);
   const auto below = [&random](std::uint64_t n) { return random() % n; };
-  const std::vector<std::string> devices{"", "", "GPU-0", "GPU-1"};
+  const std::vector<std::vector<std::string>> devices{
+      {}, {}, {"GPU-0"}, {"GPU-1"}, {"GPU-0", "GPU-1"}, {"GPU-0", "GPU-2", "GPU-3"}};
   Queue queue;
   std::vector<Lease> list;
   const auto in_order = [](const Lease& a, const Lease& b) { return queue_key(a, 1).before(queue_key(b, 1)); };
@@ -71,7 +81,8 @@ TEST(Queue, AnswersLikeASortedList) {
       Lease lease = waiter(i, static_cast<int>(below(5)), static_cast<std::int64_t>(below(50)) * 10 * second,
                            {static_cast<std::int64_t>(1 + below(1000))}, devices[below(devices.size())]);
       lease.tier = static_cast<Tier>(below(3));
-      if (lease.wanted_device.empty()) lease.device_count = static_cast<int>(1 + below(3));
+      const std::size_t most = lease.wanted_devices.empty() ? 3 : lease.wanted_devices.size();
+      lease.device_count = static_cast<int>(1 + below(most));
       if (below(4) == 0) lease.min_vram = {1 + lease.vram.count / 2};
       queue.insert(lease);
       list.push_back(lease);
@@ -100,10 +111,15 @@ TEST(Queue, AnswersLikeASortedList) {
       const auto found = std::find_if(list.begin(), list.end(), which);
       return found == list.end() ? std::nullopt : std::optional(found->id);
     };
-    const auto named = [](const Lease& lease) { return lease.wanted_device == "GPU-0"; };
-    const auto pairs = [](const Lease& lease) { return lease.wanted_device.empty() && lease.device_count == 2; };
+    const auto named = [](const Lease& lease) { return lease.wanted_devices == std::vector<std::string>{"GPU-0"}; };
+    const auto two_of_three = [](const Lease& lease) {
+      return lease.wanted_devices.size() == 3 && lease.device_count == 2;
+    };
+    const auto pairs = [](const Lease& lease) { return lease.wanted_devices.empty() && lease.device_count == 2; };
     const auto tree = queue.any().find(2);
     const QueueTree* any = tree == queue.any().end() ? nullptr : &tree->second;
+    const auto of_three = queue.subsets().find({devices.back(), 2});
+    const QueueTree* subset = of_three == queue.subsets().end() ? nullptr : &of_three->second;
     const auto answer = [](const QueueTree* of, auto ask) -> std::optional<LeaseId> {
       const QueueKey* key = of == nullptr ? nullptr : ask(*of);
       return key == nullptr ? std::nullopt : std::optional(key->lease);
@@ -114,6 +130,9 @@ TEST(Queue, AnswersLikeASortedList) {
               first([&](const Lease& l) { return named(l) && l.least() <= limit; }));
     ASSERT_EQ(answer(queue.named("GPU-0"), above),
               first([&](const Lease& l) { return named(l) && l.least() > limit; }));
+    ASSERT_EQ(answer(subset, within), first([&](const Lease& l) { return two_of_three(l) && l.least() <= limit; }));
+    ASSERT_EQ(answer(subset, above), first([&](const Lease& l) { return two_of_three(l) && l.least() > limit; }));
+    ASSERT_EQ(queue.subsets().size(), subsets_of(list));
     ASSERT_EQ(answer(any, within), first([&](const Lease& l) { return pairs(l) && l.least() <= limit; }));
     ASSERT_EQ(answer(any, above), first([&](const Lease& l) { return pairs(l) && l.least() > limit; }));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/queue_tree.h"
+#include "core/rank.h"
 
 #include <algorithm>
 #include <cassert>
@@ -15,7 +16,7 @@ constexpr std::int64_t max_ns_per_point = std::int64_t{1} << 52;
 }  // namespace
 
 bool QueueKey::before(const QueueKey& other) const {
-  if (tier != other.tier) return tier > other.tier;
+  if (tier != other.tier) return outranks(tier, other.tier);
   if (points != other.points) return points > other.points;
   if (since != other.since) return since < other.since;
   return lease < other.lease;

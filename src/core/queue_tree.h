@@ -2,7 +2,7 @@
 // The one total order of waiters, and a tree of waiters in it. Plain values: copying a tree copies all of it.
 #pragma once
 
-#include "core/lease.h"
+#include "lease/lease.h"
 
 #include <array>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace sublet::core {
 // new key (0028).
 struct QueueKey {
   Tier tier = Tier::standard;  // higher first
-  bool fixed = false;          // it waits for certain devices, named or its own; not compared
+  bool fixed = false;          // it waits for certain devices, all of those that it names or has; not compared
   int points = 0;              // higher first; the priority where nothing ages, else 0
   std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
   LeaseId lease;               // lower first

@@ -4,6 +4,7 @@
 #include "core/cover.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
+#include "core/rank.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -15,34 +16,28 @@ using namespace std::chrono_literals;
 
 constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
-constexpr std::size_t most_moments = 64;  // at which a turn that is looked for may come about
+constexpr std::size_t most_moments = 64;  // at which a time slice may begin
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move,
                 Bytes bytes) {
   const auto method = pause_method_of(state, lease);
   const PauseMethod next = method ? *method : PauseMethod::driver;
   const PauseMethod by = lease.parking ? lease.parking->method : next;
-  return state.costs().predict(lease.whose(), devices, by, move, bytes).likely;
+  return state.learned.costs.predict(lease.whose(), devices, by, move, bytes).likely;
 }
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
-  return moving(state, lease, devices, move, state.to_move(lease));
+  return moving(state, lease, devices, move, bytes_to_move(state, lease));
 }
 
 // The bytes that the lease is expected to leave with: a lease that got its memory a moment ago may still be filling it.
 Bytes will_move(const State& state, const Lease& lease, Time now) {
-  const bool settled = now - state.standing(lease.id).came_back >= shortest_residency || !lease.reserves();
+  const bool settled = now - standing_of(state, lease.id).came_back >= shortest_residency || !lease.reserves();
   const Bytes all{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
-  return settled ? state.to_move(lease) : std::max(state.to_move(lease), all);
+  return settled ? bytes_to_move(state, lease) : std::max(bytes_to_move(state, lease), all);
 }
 
 }  // namespace
-
-bool waits_for(const Lease& lease, const Device& device) {
-  const std::string& uuid = device.reading.uuid;
-  if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
-  return lease.wanted_device.empty() || lease.wanted_device == uuid;
-}
 
 std::size_t devices_wanted(const Lease& lease) {
   return lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
@@ -51,19 +46,19 @@ std::size_t devices_wanted(const Lease& lease) {
 SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
   SliceGroup slice_group;
   for (const LeaseId id : device.leases) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
     if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (now < state.standing(id).ineligible_until) continue;
+    if (now < standing_of(state, id).ineligible_until) continue;
     const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
     if (!way.parks()) continue;  // nobody's turn ends another
     slice_group.residents.push_back(id);
   }
-  for (const LeaseId id : state.preemptors().on(device.reading.uuid)) {
-    const Lease& lease = *state.find(id);
+  for (const LeaseId id : state.preemption.preemptors.on(device.reading.uuid)) {
+    const Lease& lease = *find(state, id);
     const bool is_it = id == waiter.id;
     if (lease.resize && !is_it) continue;  // resident, and counted as such
-    if (is_it || (lease.tier == waiter.tier && devices_wanted(lease) == 1)) slice_group.waiters.push_back(id);
+    if (is_it || (ranks_like(lease, waiter) && devices_wanted(lease) == 1)) slice_group.waiters.push_back(id);
   }
   return slice_group;
 }
@@ -100,8 +95,8 @@ void add_below(const State& state, const Rules& rules, const Lease& waiter, cons
                Emptied& emptied) {
   const PreemptionQuery query{waiter, std::nullopt, /*lists_all=*/false};
   for (const LeaseId id : device.leases) {
-    const Lease& lease = *state.find(id);
-    if (lease.ended() || lease.tier >= waiter.tier || lease.state == LeaseState::pausing) continue;
+    const Lease& lease = *find(state, id);
+    if (lease.ended() || !outranks(waiter, lease) || lease.state == LeaseState::pausing) continue;
     const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
     if (ineligible(state, rules, query, lease, way, now)) continue;
     const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
@@ -115,17 +110,17 @@ Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, con
                 const SliceGroup& slice_group, Time now) {
   const std::string& uuid = device.reading.uuid;
   Emptied all;
-  all.room = state.effective_free(device, rules, now) + being_yielded(state, device);
+  all.room = free_on(state, device, rules, now) + being_yielded(state, device);
   for (const LeaseId id : slice_group.residents) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
     all.room += its.gain;
-    all.candidates.push_back({&lease, true, true, state.had(id, uuid), its.gain, its});
+    all.candidates.push_back({&lease, true, true, service_time(state, id, uuid), its.gain, its});
   }
   for (const LeaseId id : slice_group.waiters) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     const bool has_it = lease.state == LeaseState::active;
-    all.candidates.push_back({&lease, false, has_it, state.had(id, uuid), state.need(lease, uuid), {}});
+    all.candidates.push_back({&lease, false, has_it, service_time(state, id, uuid), need_on(state, lease, uuid), {}});
   }
   add_below(state, rules, waiter, device, now, all);
   return all;
@@ -154,7 +149,7 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
   for (const Victim& equal : equals) {
     place -= equal.enters;
     for (Candidate& giver : gives)
-      if (giver.user == state.find(equal.lease)->uid) giver.for_user -= equal.enters;
+      if (giver.user == find(state, equal.lease)->uid) giver.for_user -= equal.enters;
   }
   chosen = cheapest_cover(gives, need, place);
   if (!chosen) return std::nullopt;
@@ -236,7 +231,7 @@ Time first_quantum(const State& state, const Rules& rules, const Emptied& emptie
                    const std::string& uuid) {
   Time first = Time::never();
   for (const Contestant& candidate : emptied.candidates)
-    if (candidate.resident) first = std::min(first, state.standing(candidate.lease->id).came_back);
+    if (candidate.resident) first = std::min(first, standing_of(state, candidate.lease->id).came_back);
   if (first == Time::never()) return {};
   return first + residency(state, rules, waiter, {uuid});
 }
@@ -245,7 +240,7 @@ Time first_quantum(const State& state, const Rules& rules, const Emptied& emptie
 
 bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice) {
   return std::any_of(slice.leaves.begin(), slice.leaves.end(),
-                     [&](LeaseId id) { return state.find(id)->tier == waiter.tier; });
+                     [&](LeaseId id) { return ranks_like(*find(state, id), waiter); });
 }
 
 namespace {
@@ -256,17 +251,17 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
   // A lease that leaves or enters several devices does so at the pace of the slowest device.
   std::vector<std::string> touched = slice.devices;
   for (const LeaseId id : slice.leaves)
-    for (const std::string& its : state.find(id)->devices)
+    for (const std::string& its : find(state, id)->devices)
       if (std::find(touched.begin(), touched.end(), its) == touched.end()) touched.push_back(its);
   Duration switching{}, stays{};
   Time since;
   for (const LeaseId id : slice.leaves) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     switching += moving(state, lease, touched, Move::pause, bytes(lease));
-    if (lease.tier == waiter.tier) since = std::max(since, state.standing(id).came_back);
+    if (ranks_like(lease, waiter)) since = std::max(since, standing_of(state, id).came_back);
   }
   for (const LeaseId id : slice.enters) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     if (lease.parking) switching += moving(state, lease, touched, Move::resume);
     stays = std::max(stays, residency(state, rules, lease, touched));
   }
@@ -278,7 +273,8 @@ Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, c
 }  // namespace
 
 Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice) {
-  return quantum_ends(state, rules, waiter, slice, [&state](const Lease& lease) { return state.to_move(lease); });
+  return quantum_ends(state, rules, waiter, slice,
+                      [&state](const Lease& lease) { return bytes_to_move(state, lease); });
 }
 
 Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Time now) {
@@ -291,11 +287,11 @@ std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease&
                             Time now) {
   auto victims = as_victims(state, rules, slice.leaves, waiter.uid, slice.devices, now);
   for (Victim& victim : victims) {
-    const Lease& lease = *state.find(victim.lease);
+    const Lease& lease = *find(state, victim.lease);
     const Bytes bytes = will_move(state, lease, now);
     if (victim.ends || bytes <= victim.bytes) continue;
     victim.bytes = bytes;
-    victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, bytes);
+    victim.pause = state.learned.costs.predict(lease.whose(), lease.devices, victim.method, Move::pause, bytes);
   }
   return victims;
 }

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "core/preemption_plan.h"
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <vector>
@@ -20,9 +20,6 @@ struct SliceGroup {
   std::vector<LeaseId> residents, waiters;
 };
 SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
-
-// True if it waits for memory on this device, alone or among others.
-bool waits_for(const Lease& lease, const Device& device);
 
 // The number of devices that it waits for, all at once.
 std::size_t devices_wanted(const Lease& lease);

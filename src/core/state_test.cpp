@@ -10,7 +10,7 @@ TEST(Load, ChargesEveryLeaseBeforeAnythingIsMeasuredAndGrantsNothing) {
   const LeaseId id = w.run(20 * GiB, 100), waiter = w.submit(6 * GiB);
   w.restart();
   EXPECT_EQ(w.states(id, waiter), "active queued");
-  EXPECT_EQ(w.state.devices().at(uuid_of(0)).charged, 20 * GiB);
+  EXPECT_EQ(w.state.devices.by_uuid.at(uuid_of(0)).charged, 20 * GiB);
   EXPECT_EQ(w.free(0), Bytes{}) << "unknown until read";
   w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, id)})});
   EXPECT_EQ(w.free(0), 4 * GiB);
@@ -48,7 +48,7 @@ TEST(Load, GoesOnSettlingWhatWasNotMeasured) {
   const LeaseId id = w.run(6 * GiB, 100);
   w.step(ProgramEnded{id, 0, false});
   w.restart();
-  EXPECT_EQ(w.state.devices().at(uuid_of(0)).charged, 6 * GiB);
+  EXPECT_EQ(w.state.devices.by_uuid.at(uuid_of(0)).charged, 6 * GiB);
   w.step(ProgramEnded{id, std::nullopt, false});  // the engine looks again whether the program lives
   w.snapshot({gpu(0, 24 * GiB, {uses(100, 5 * GiB, id)})});
   EXPECT_EQ(w.free(0), 19 * GiB);
@@ -80,9 +80,9 @@ TEST(Load, KeepsTheOrderOfTheQueue) {
     if (i % 4 == 0) w.now = w.now + 20s;
     w.submit(lease);
   }
-  const auto order = w.state.queue().in_order();
+  const auto order = w.state.queue.in_order();
   w.restart();
-  EXPECT_EQ(w.state.queue().in_order(), order);
+  EXPECT_EQ(w.state.queue.in_order(), order);
 }
 
 TEST(Load, ADeviceThatNeverComesBackFailsItsLeases) {
@@ -104,10 +104,10 @@ TEST(Load, KeepsTheConsumersThatWereUsedLastWhateverTheirNames) {
   // The larger the name the longer ago it was used: an order by name would drop the wrong ones.
   for (int i = 0; i < 5000; ++i) stored[name(i)] = {{10s}, GiB, Time{5000 - i}};
   State state = State::load({}, stored, 0, {}, Time{10'000});
-  ASSERT_EQ(state.histories().size(), 4096U);
-  EXPECT_NE(state.history(name(4095)), nullptr);
-  EXPECT_EQ(state.history(name(4096)), nullptr);
-  EXPECT_EQ(state.history(name(0))->median, 10s);
+  ASSERT_EQ(state.learned.history.size(), 4096U);
+  EXPECT_NE(history_of(state, name(4095)), nullptr);
+  EXPECT_EQ(history_of(state, name(4096)), nullptr);
+  EXPECT_EQ(history_of(state, name(0))->median, 10s);
 
   // A new one displaces the one whose last use is now the oldest.
   Rules rules;
@@ -116,16 +116,16 @@ TEST(Load, KeepsTheConsumersThatWereUsedLastWhateverTheirNames) {
   tell(Snapshot{Time{20'000}, {gpu(0, 24 * GiB)}});
   const LeaseId id = *tell(Submit{wish(GiB, "new"), true, false}).outcome;
   tell(Release{id, 0, false});
-  EXPECT_NE(state.history(anas("new")), nullptr);
-  EXPECT_EQ(state.history(name(4095)), nullptr);
-  EXPECT_NE(state.history(name(4094)), nullptr);
-  EXPECT_EQ(state.histories().size(), 4096U);
+  EXPECT_NE(history_of(state, anas("new")), nullptr);
+  EXPECT_EQ(history_of(state, name(4095)), nullptr);
+  EXPECT_NE(history_of(state, name(4094)), nullptr);
+  EXPECT_EQ(state.learned.history.size(), 4096U);
 }
 
 TEST(Load, IsEmptyFromAnEmptyStore) {
   World w;
   w.restart();
-  EXPECT_TRUE(w.state.leases().empty());
+  EXPECT_TRUE(w.state.leases.by_id.empty());
   EXPECT_EQ(w.last.wake_at, Time::never());
   w.snapshot({gpu(0, 24 * GiB)});
   EXPECT_EQ(w.submit(GiB).number, 1u);

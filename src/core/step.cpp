@@ -2,10 +2,24 @@
 #include "core/step.h"
 
 #include "base/mutants.h"
-#include "core/explain.h"
+#include "core/assertions.h"
+#include "core/current_step.h"
 #include "core/format.h"
-#include "core/stepper.h"
-#include "core/transitions.h"
+#include "core/step_ask.h"
+#include "core/step_away.h"
+#include "core/step_capability.h"
+#include "core/step_end.h"
+#include "core/step_grant.h"
+#include "core/step_method.h"
+#include "core/step_owner.h"
+#include "core/step_pause.h"
+#include "core/step_preempt.h"
+#include "core/step_request.h"
+#include "core/step_resize.h"
+#include "core/step_resume.h"
+#include "core/step_snapshot.h"
+#include "core/step_submit.h"
+#include "lease/transitions.h"
 
 #include <algorithm>
 #include <cassert>
@@ -24,38 +38,43 @@ bool begins_something(const Fact& fact) {
 
 }  // namespace
 
-Plan step(State& state, const Rules& rules, const Fact& fact, Time now) { return Stepper(state, rules, now).run(fact); }
+static void repeat_signals(Step& step);
+static void finish(Step& step);
+static Time wake_at(const Step& step);
 
-Plan Stepper::run(const Fact& fact) {
-  ++state_.steps_;
-  state_.queue_.set_aging(rules_.aging_per_minute);
-  state_.reindex(rules_, now_);
-  const auto& safe = rules_.safe_mode;
+static Result<LeaseId> on(Step&, const Tick&) { return LeaseId{}; }
+
+Plan step(State& state, const Rules& rules, const Fact& fact, Time now) {
+  Step step{state, rules, now};
+  ++step.state.steps;
+  step.state.queue.set_aging(step.rules.aging_per_minute);
+  reindex(step.state, step.rules, step.now);
+  const auto& safe = step.rules.safe_mode;
   if (safe && begins_something(fact))
-    plan_.outcome = Error{Code::Unavailable, safe_mode_text(*safe), safe_mode_hint(*safe)};
-  else plan_.outcome = std::visit([this](const auto& what) { return on(what); }, fact);
-  asked_by_.reset();  // what follows is nobody's wish
-  if (plan_.outcome.has_value()) {
-    repeat_signals();
-    if (!safe) finish_half_done();  // it may be just that what the daemon falls over
-    run_timers();
-    if (!safe) pause_relapsed_again();
-    grant_waiting();
-    if (!safe) preempt();
-    settle_undone();
-    note_blocked();
+    step.plan.outcome = Error{Code::Unavailable, safe_mode_text(*safe), safe_mode_hint(*safe)};
+  else step.plan.outcome = std::visit([&step](const auto& what) { return on(step, what); }, fact);
+  step.asked_by.reset();  // what follows is nobody's wish
+  if (step.plan.outcome.has_value()) {
+    repeat_signals(step);
+    if (!safe) finish_half_done(step);  // it may be just that what the daemon falls over
+    run_timers(step);
+    grant_waiting(step);
+    if (!safe) preempt(step);
+    settle_undone(step);
+    note_blocked(step);
   }
-  finish();
-  return std::move(plan_);
+  finish(step);
+  assert_step(state, step.plan);
+  return std::move(step.plan);
 }
 
-Lease* Stepper::find(LeaseId id) {
-  const auto found = state_.leases_.find(id);
-  return found == state_.leases_.end() ? nullptr : &found->second;
+Lease* find(Step& step, LeaseId id) {
+  const auto found = step.state.leases.by_id.find(id);
+  return found == step.state.leases.by_id.end() ? nullptr : &found->second;
 }
 
-Result<Lease*> Stepper::find_for(LeaseId id, std::uint64_t generation) {
-  Lease* lease = find(id);
+Result<Lease*> find_for(Step& step, LeaseId id, std::uint64_t generation) {
+  Lease* lease = find(step, id);
   if (lease == nullptr) return not_found(to_string(id) + " is not a live lease", "`sublet ps --all` lists ended ones");
   if (generation != 0 && generation != lease->generation && !mutant(Mutant::generations_do_not_matter))
     return Error{Code::Stale,
@@ -66,75 +85,61 @@ Result<Lease*> Stepper::find_for(LeaseId id, std::uint64_t generation) {
 }
 
 // An order to end a program may have been lost with the daemon that gave it; giving it twice does no harm.
-void Stepper::repeat_signals() {
-  for (const LeaseId id : state_.unsignalled_) {
-    const Lease* lease = find(id);
-    if (lease != nullptr && program_may_live(*lease)) plan_.actions.emplace_back(SignalProgram{id, false});
+static void repeat_signals(Step& step) {
+  for (const LeaseId id : step.state.leases.unsignalled) {
+    const Lease* lease = find(step, id);
+    if (lease != nullptr && program_may_live(step, *lease)) step.plan.actions.emplace_back(SignalProgram{id, false});
   }
-  state_.unsignalled_.clear();
+  step.state.leases.unsignalled.clear();
 }
 
-void Stepper::touch(const Lease& lease) {
-  bool& touched = state_.runtime_.at(lease.id).touched;
-  if (!touched) touched_.push_back(lease.id);
+void touch(Step& step, const Lease& lease) {
+  bool& touched = step.state.leases.runtime.at(lease.id).touched;
+  if (!touched) step.touched.push_back(lease.id);
   touched = true;
 }
 
-void Stepper::explain(const Lease& lease, ReasonKind kind, ReasonArgs args) {
-  plan_.reasons.push_back({lease.id, now_, kind, std::move(args)});
+void explain(Step& step, const Lease& lease, ReasonKind kind, ReasonArgs args) {
+  step.plan.reasons.push_back({lease.id, step.now, kind, std::move(args)});
   const std::string_view subject = subject_of(kind);
-  note(subject.empty() ? to_string(lease.end_reason) : subject);
+  note(step, subject.empty() ? to_string(lease.end_reason) : subject);
 }
 
-void Stepper::note(std::string_view moment) {
+void note(Step& step, std::string_view moment) {
   assert(is_interruptible(moment));
-  auto& noted = plan_.transitions;
+  auto& noted = step.plan.transitions;
   if (std::find(noted.begin(), noted.end(), moment) == noted.end()) noted.push_back(moment);
 }
 
-void Stepper::touch_given(const Lease& lease) {
-  State::LeaseRuntime& runtime = state_.runtime_.at(lease.id);
-  // A lease that was touched before may also have freed memory, for example an offer that lapsed on another device.
-  one_piece_ = one_piece_ || runtime.touched;
-  touch(lease);
-  if (!std::exchange(runtime.given, true)) given_.push_back(lease.id);
-}
-
 // Counts and copies out what changed, and lets go of ended leases that nothing is waited for any more.
-void Stepper::finish() {
-  plan_.changed.reserve(touched_.size());
-  for (const LeaseId id : touched_) {
-    State::LeaseRuntime& runtime = state_.runtime_.at(id);
-    state_.leases_.at(id).count_parked(now_);
-    if (!runtime.given || one_piece_) plan_.changed.push_back(state_.leases_.at(id));
-    runtime.touched = runtime.given = false;
+static void finish(Step& step) {
+  step.plan.changed.reserve(step.touched.size());
+  for (const LeaseId id : step.touched) {
+    Lease& lease = step.state.leases.by_id.at(id);
+    lease.count_parked(step.now);
+    step.plan.changed.push_back(lease);
+    step.state.leases.runtime.at(id).touched = false;
   }
-  plan_.givers = plan_.changed.size();
-  for (const LeaseId id : given_) {
-    if (!one_piece_) plan_.changed.push_back(state_.leases_.at(id));
+  std::sort(step.ended.begin(), step.ended.end());
+  step.ended.erase(std::unique(step.ended.begin(), step.ended.end()), step.ended.end());
+  for (const LeaseId id : step.ended) {
+    const Lease& lease = step.state.leases.by_id.at(id);
+    if (use_of(step.state, id).settling || program_may_live(step, lease)) continue;
+    if (lease.had_process) step.plan.settled.push_back(id), note(step, "settled");
+    drop_lease(step.state, id);
   }
-  std::sort(ended_.begin(), ended_.end());
-  ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());
-  for (const LeaseId id : ended_) {
-    const Lease& lease = state_.leases_.at(id);
-    if (state_.use(id).settling || program_may_live(lease)) continue;
-    if (lease.had_process) plan_.settled.push_back(id), note("settled");
-    state_.drop(id);
-  }
-  if (snapshot_wanted_) plan_.actions.emplace_back(TakeSnapshot{});
-  state_.reindex(rules_, now_);
-  plan_.wake_at = wake_at();
+  if (step.snapshot_wanted) step.plan.actions.emplace_back(TakeSnapshot{});
+  reindex(step.state, step.rules, step.now);
+  step.plan.wake_at = wake_at(step);
 }
 
-Time Stepper::wake_at() const {
+static Time wake_at(const Step& step) {
   Time wake = Time::never();
-  if (!state_.timers_.empty()) wake = state_.timers_.begin()->first;
-  if (!rules_.safe_mode) wake = std::min(wake, state_.room_look_at_);
-  if (!rules_.safe_mode)
-    for (const LeaseId id : state_.relapsing_) wake = std::min(wake, top_due(id));
-  if (state_.queue_.empty() || state_.ages_.empty()) return wake;
+  if (!step.state.leases.timers.empty()) wake = step.state.leases.timers.begin()->first;
+  if (!step.rules.safe_mode) wake = std::min(wake, step.state.preemption.look_at);
+  if (step.state.queue.size() == 0 || step.state.devices.ages.empty()) return wake;
   // When a reading grows too old, those that wait are told another reason.
-  return std::min(wake, state_.ages_.begin()->first + rules_.max_age + Duration(1));
+  return std::min(wake, step.state.devices.ages.begin()->first + step.rules.max_age + Duration(1));
 }
 
 }  // namespace sublet::core

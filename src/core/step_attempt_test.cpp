@@ -8,7 +8,7 @@
 namespace sublet::core::testing {
 namespace {
 
-// -------------------------------------------------------------------------------- whose word is the last
+// -------------------------------------------------------------------------------- the last request
 
 TEST(Attempt, AResumeBeforeOrAfterItFailedIsTheLastWord) {
   for (const bool before : {false, true}) {
@@ -29,7 +29,6 @@ TEST(Attempt, AResumeBeforeOrAfterItFailedIsTheLastWord) {
 TEST(Attempt, APauseAfterThatIsTheLastWord) {
   Attempt w;
   w.ask();
-  w.weighed();
   ASSERT_EQ(w.states(w.victim), "pausing");
   EXPECT_TRUE(w.parking().resume_requested);
   EXPECT_TRUE(w.pause().has_value());
@@ -41,7 +40,7 @@ TEST(Attempt, APauseAfterThatIsTheLastWord) {
   EXPECT_EQ(w.states(w.victim), "paused");
 }
 
-// -------------------------------------------------------------------------------- whose room it is for
+// -------------------------------------------------------------------------------- the beneficiary
 
 TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
   const struct {
@@ -54,7 +53,6 @@ TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
     Attempt w;
     w.cooperate();
     w.ask();
-    w.weighed();
     ASSERT_EQ(w.parking().method, PauseMethod::cooperative);
     w.refused();
     EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next_if_wanted"), "driver");
@@ -71,7 +69,7 @@ TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
     EXPECT_EQ(w.states(w.victim), "pausing") << "at once";
     EXPECT_EQ(w.parking().method, PauseMethod::driver);
     EXPECT_TRUE(w.parking().resume_requested);
-    EXPECT_EQ(w.state.ledger_entries(), 10 * GiB);
+    EXPECT_EQ(w.state.host.entries, 10 * GiB);
     if (row.fails) {
       w.refused();
       w.runs();
@@ -86,6 +84,23 @@ TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
   }
 }
 
+TEST(Attempt, TheTimeOfALeaseStandsStillBetweenTwoMethods) {
+  Attempt w;
+  w.cooperate();
+  ASSERT_TRUE(w.accepts(Renew{w.victim, 0, 30s}));
+  w.ask();
+  for (const PauseMethod method : {PauseMethod::cooperative, PauseMethod::driver}) {
+    ASSERT_EQ(w.states(w.victim), "pausing");
+    EXPECT_EQ(w.parking().method, method);
+    w.now = w.now + 1min;
+    w.measure(9 * GiB);
+    w.refused();
+    w.runs();
+  }
+  ASSERT_EQ(w.states(w.victim), "active");
+  EXPECT_EQ(w.at(w.victim).time_left(w.now), 30s);
+}
+
 // -------------------------------------------------------------------------------- a driver that does not return
 
 // Two of them on the card, and the cheaper one hangs.
@@ -95,7 +110,6 @@ struct Hanging : Card {
     first = start(10 * GiB, Tier::batch, "first");
     second = start(12 * GiB, Tier::batch, "second");
     urgent = start(8 * GiB, Tier::interactive, "infer");
-    step(HostWeighed{first, plenty});
     obeyed = actions.size();
     EXPECT_EQ(state_of(first), LeaseState::pausing);
   }
@@ -106,9 +120,9 @@ struct Hanging : Card {
     given_up.stuck = true;
     step(given_up);
     EXPECT_EQ(states(first), "resuming");
-    EXPECT_TRUE(state.stuck(first)) << "nobody counts on it meanwhile";
+    EXPECT_TRUE(is_stuck(state, first)) << "nobody counts on it meanwhile";
     step(Unparked{.lease = first, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
-    EXPECT_TRUE(state.stuck(first));
+    EXPECT_TRUE(is_stuck(state, first));
   }
   void hang() {
     const Time until = now + allowed();
@@ -119,19 +133,20 @@ struct Hanging : Card {
 TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
   Hanging w;
   const Prediction takes =
-      w.state.costs().predict(anas("first"), {"GPU-0"}, PauseMethod::driver, Move::pause, 10 * GiB);
+      w.state.learned.costs.predict(anas("first"), {"GPU-0"}, PauseMethod::driver, Move::pause, 10 * GiB);
   EXPECT_EQ(w.allowed(), takes.longest + 10s) << "from what such a pause takes";
   w.now = w.now + w.allowed() - 1s;
   w.step(Tick{});
   w.measure();
-  EXPECT_FALSE(w.state.stuck(w.first));
-  EXPECT_EQ(w.state.plan_for(w.urgent)->victims.size(), 0U) << "it is counted on";
+  EXPECT_FALSE(is_stuck(w.state, w.first));
+  EXPECT_EQ(plan_for(w.state, w.urgent)->victims.size(), 0U) << "it is counted on";
   w.hang();
-  EXPECT_TRUE(w.state.stuck(w.first));
+  EXPECT_TRUE(is_stuck(w.state, w.first));
   EXPECT_EQ(w.states(w.first), "pausing");
   EXPECT_EQ(w.times_told(w.first, ReasonKind::pausing_stuck), 1);
   EXPECT_EQ(w.at(w.first).reserved(), 10 * GiB) << "it keeps its room …";
-  EXPECT_EQ(w.state.ledger_of(1000), 10 * GiB) << "… and its entry";
+  EXPECT_EQ(ledger_of(w.state, 1000), 22 * GiB) << "… and its entry, beside that of the next victim";
+  EXPECT_EQ(w.states(w.second), "pausing");
   w.obey();
   EXPECT_EQ(w.states(w.second, w.urgent), "paused active");
 }
@@ -139,10 +154,10 @@ TEST(Stuck, TheNextIsAskedAndNothingIsCountedTwice) {
 TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   Hanging w;
   w.hang();
-  ASSERT_TRUE(w.state.stuck(w.first));
+  ASSERT_TRUE(is_stuck(w.state, w.first));
   w.yielded.insert(w.first);
   w.step(Parked{w.first, true, {}, 10 * GiB});
-  EXPECT_FALSE(w.state.stuck(w.first));
+  EXPECT_FALSE(is_stuck(w.state, w.first));
   w.measure(), w.measure();
   EXPECT_EQ(w.states(w.first), "paused");
 
@@ -155,25 +170,6 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   EXPECT_EQ(undone.states(undone.first), "active");
 }
 
-// The driver returns to one that was passed over while host memory is weighed for the next: one at a time.
-TEST(Stuck, TheNextIsNotAskedWhenTheDriverHasJustReturned) {
-  Card w;
-  const LeaseId first = w.start(4 * GiB, Tier::batch, "first"), second = w.start(12 * GiB, Tier::batch, "second");
-  w.step(Pause{first, 0, {}, plenty});
-  for (int s = 0; s < 60 && !w.state.stuck(first); ++s) w.now = w.now + 1s, w.step(Tick{}), w.measure();
-  ASSERT_TRUE(w.state.stuck(first));
-  const LeaseId urgent = w.start(14 * GiB, Tier::interactive, "infer");
-  w.obeyed = w.actions.size();
-  w.yielded.insert(first);
-  w.step(Parked{first, true, {}, 4 * GiB});
-  w.step(HostWeighed{second, plenty});
-  EXPECT_EQ(w.states(second), "active");
-  w.measure(), w.measure();
-  EXPECT_EQ(w.states(first), "paused");
-  w.obey();
-  EXPECT_EQ(w.states(second, urgent), "paused active");
-}
-
 TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
   Hanging w;
   EXPECT_EQ(w.newest<Park>()->give_up, 3 * w.allowed()) << "by then it was passed over for long";
@@ -182,7 +178,7 @@ TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
   w.obey();
   w.step(Unparked{w.first});
   EXPECT_EQ(w.states(w.first), "active");
-  EXPECT_FALSE(w.state.stuck(w.first));
+  EXPECT_FALSE(is_stuck(w.state, w.first));
 }
 
 TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
@@ -220,11 +216,11 @@ TEST(Stuck, ARestoreThatHangsIsToldAndDoneWhenItReturns) {
   w.step(Resume{it});
   ASSERT_EQ(w.states(it), "resuming");
   for (int i = 0; i < 60; ++i) w.now = w.now + 1s, w.step(Tick{}), w.measure();
-  EXPECT_TRUE(w.state.stuck(it));
+  EXPECT_TRUE(is_stuck(w.state, it));
   EXPECT_EQ(w.times_told(it, ReasonKind::resuming_stuck), 1);
   w.obey();
   EXPECT_EQ(w.states(it), "active");
-  EXPECT_FALSE(w.state.stuck(it));
+  EXPECT_FALSE(is_stuck(w.state, it));
 }
 
 TEST(Stuck, ItCanBeEndedAsItIs) {
@@ -254,7 +250,7 @@ TEST(Stuck, SleepIsNoTimeThatTheDriverTook) {
   w.now = w.now + 3h;
   w.step(ClockGap{.asleep = 3h});
   w.measure();
-  EXPECT_FALSE(w.state.stuck(w.first));
+  EXPECT_FALSE(is_stuck(w.state, w.first));
 }
 
 }  // namespace

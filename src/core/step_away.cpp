@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events while a lease is parked: unleased processes take its memory, or the lease is orphaned.
+#include "core/step_away.h"
 #include "core/blocked.h"
+#include "core/current_step.h"
 #include "core/format.h"
-#include "core/stepper.h"
+#include "core/step_end.h"
 
 #include <utility>
 
@@ -10,45 +12,46 @@ namespace sublet::core {
 
 // Notes leases that wait in vain although capacity is free. A lease is told once for each unleased process that holds
 // the most, and once when its card is gone.
-void Stepper::note_blocked() {
-  for (const LeaseId id : std::exchange(may_be_blocked_, {})) {
-    Lease* lease = find(id);
+void note_blocked(Step& step) {
+  for (const LeaseId id : std::exchange(step.may_be_blocked, {})) {
+    Lease* lease = find(step, id);
     if (lease == nullptr || lease->ended()) continue;
-    std::int32_t& told = state_.runtime_.at(id).blocked_by;
-    const auto blocked = what_blocks(state_, rules_, *lease, now_);
+    std::int32_t& told = step.state.leases.runtime.at(id).blocked_by;
+    const auto blocked = what_blocks(step.state, step.rules, *lease, step.now);
     const std::int32_t first = !blocked                              ? 0
                                : blocked->unleased_processes.empty() ? -1
                                                                      : blocked->unleased_processes.front().process.pid;
-    if (first != 0 && first != told) explain(*lease, blocked->kind, blocked->args);
+    if (first != 0 && first != told) explain(step, *lease, blocked->kind, blocked->args);
     told = first;
   }
 }
 
-Result<LeaseId> Stepper::on(const LivenessReport& fact) {
-  Lease* lease = find(fact.lease);
+Result<LeaseId> on(Step& step, const LivenessReport& fact) {
+  Lease* lease = find(step, fact.lease);
   if (lease == nullptr || !lease->parking || lease->owner.kind != OwnerKind::token)
     return not_found(to_string(fact.lease) + " is not parked, or does not belong to its token");
-  state_.runtime_.at(lease->id).inhabited = fact.lives;
+  step.state.leases.runtime.at(lease->id).inhabited = fact.lives;
   // When the last of them ended nobody saw. Once it is seen that has to last: no daemon lives as long as it may take.
   auto& since = lease->parking->orphaned_since;
   if (fact.lives == since.has_value()) {
-    since = fact.lives ? std::nullopt : std::optional(now_);
-    note("liveness_changed");
-    touch(*lease);
+    since = fact.lives ? std::nullopt : std::optional(step.now);
+    note(step, "liveness_changed");
+    touch(step, *lease);
   }
-  state_.schedule(*lease, rules_);
+  schedule(step.state, *lease, step.rules);
   return lease->id;
 }
 
-bool Stepper::orphaned(const Lease& lease) const {
-  if (!state_.is_away(lease)) return false;
+bool orphaned(const Step& step, const Lease& lease) {
+  if (!is_away(step.state, lease)) return false;
   const auto& since = lease.parking->orphaned_since;
-  return since && *since + rules_.orphan_after <= now_;
+  return since && *since + step.rules.orphan_after <= step.now;
 }
 
-void Stepper::end_orphan(Lease& lease) {
-  const Duration empty = now_ - *lease.parking->orphaned_since;
-  end(lease, EndReason::expired, ReasonKind::orphaned, args("paused", now_ - lease.parking->since, "empty", empty));
+void end_orphan(Step& step, Lease& lease) {
+  const Duration empty = step.now - *lease.parking->orphaned_since;
+  end(step, lease, EndReason::expired, ReasonKind::orphaned,
+      args("paused", step.now - lease.parking->since, "empty", empty));
 }
 
 }  // namespace sublet::core

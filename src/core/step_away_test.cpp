@@ -100,7 +100,6 @@ TEST(Away, WhoWaitsForWhatAnUnleasedProcessTookIsToldSoAndNotTheVictimBlamed) {
   Lease urgent = wish(20 * GiB, "infer");
   urgent.tier = Tier::critical;
   const LeaseId waiter = w.submit(urgent, true);
-  w.step(HostWeighed{w.lease, plenty});
   ASSERT_EQ(w.states(w.lease), "pausing");
   w.step(Parked{w.lease, true, {}, 9 * GiB});
   w.measure({}, 8 * GiB), w.measure({}, 8 * GiB);
@@ -192,6 +191,15 @@ TEST(Orphan, OnlyTimeWithoutAProcessCounts) {
   EXPECT_EQ(w.states(w.lease), "gone");
 }
 
+TEST(Orphan, AnEmptyLeaseIsReleasedByForceAtOnce) {
+  Token w;
+  EXPECT_FALSE(w.accepts(Release{.lease = w.lease, .force = true})) << "nobody said that it is empty";
+  w.tell(false);
+  EXPECT_FALSE(w.accepts(Release{.lease = w.lease})) << "its owner may be mistaken";
+  w.step(Release{.lease = w.lease, .force = true});
+  EXPECT_EQ(w.states(w.lease), "gone");
+}
+
 TEST(Orphan, ProgramsOfTheirOwnAreNoOrphans) {
   Alone w;
   w.settle();
@@ -217,8 +225,8 @@ TEST(Ledger, OneUserMayNotFillItForAllOthers) {
   EXPECT_SAYS(refused.hint, "ledger.user_share");
   w.rules.ledger_user_share = 1;
   ASSERT_TRUE(w.pause().has_value());
-  EXPECT_EQ(w.state.ledger_of(1000), 10 * GiB);
-  EXPECT_EQ(w.state.ledger_of(1001), Bytes{});
+  EXPECT_EQ(ledger_of(w.state, 1000), 10 * GiB);
+  EXPECT_EQ(ledger_of(w.state, 1001), Bytes{});
 }
 
 // The hint is about the limit that leaves least.
@@ -247,7 +255,7 @@ TEST(Ledger, NobodyIsParkedWhomHostMemoryDoesNotTake) {
     EXPECT_EQ(outcome.error().code, Code::HostMemory);
     EXPECT_SAYS(outcome.error().detail, row.detail);
     EXPECT_SAYS(outcome.error().hint, row.hint);
-    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+    EXPECT_EQ(w.state.host.entries, Bytes{});
     EXPECT_EQ(w.ordered<Park>(), 0);
   }
 }
@@ -255,24 +263,27 @@ TEST(Ledger, NobodyIsParkedWhomHostMemoryDoesNotTake) {
 TEST(Restart, RemembersForWhomRoomWasOrdered) {
   Alone w;
   w.rules.automatic = false;
+  w.ram = {};
+  w.measure(9 * GiB);
   const LeaseId waiter = w.submit(wish(20 * GiB), true);
   ASSERT_TRUE(w.accepts(Preempt{waiter, 0, PreemptionRequest{1000, false}}));
   EXPECT_EQ(w.told(waiter).preemption_request, (PreemptionRequest{1000, false}));
   w.restart();
-  EXPECT_EQ(w.state.preemption_request(waiter), (PreemptionRequest{1000, false}));
+  EXPECT_EQ(request_of(w.state, waiter), (PreemptionRequest{1000, false}));
+  w.ram = plenty;
   w.measure(9 * GiB);
-  EXPECT_NE(w.state.plan_for(waiter), nullptr) << "it is carried out";
+  EXPECT_EQ(w.states(w.lease), "pausing") << "it is carried out";
   w.step(Release{waiter});
-  EXPECT_FALSE(w.state.preemption_request(waiter));
+  EXPECT_FALSE(request_of(w.state, waiter));
 }
 
 // -------------------------------------------------------------------------------- how far it is
 
 TEST(Moving, IsToldFromTheOrderUntilItIsMeasured) {
   Alone w;
-  EXPECT_FALSE(w.state.moving(w.lease));
+  EXPECT_FALSE(move_of(w.state, w.lease));
   w.pause();
-  auto now = w.state.moving(w.lease);
+  auto now = move_of(w.state, w.lease);
   ASSERT_TRUE(now);
   EXPECT_EQ(now->move, Move::pause);
   EXPECT_EQ(now->bytes, 9 * GiB);
@@ -280,16 +291,16 @@ TEST(Moving, IsToldFromTheOrderUntilItIsMeasured) {
   EXPECT_GT(now->takes.likely, Duration{});
   w.pass(3s);
   w.step(Parked{w.lease, true, {}, 9 * GiB});
-  EXPECT_EQ(w.state.moving(w.lease)->move, Move::settle);
+  EXPECT_EQ(move_of(w.state, w.lease)->move, Move::settle);
   w.measure({}), w.measure({});
-  EXPECT_FALSE(w.state.moving(w.lease));
+  EXPECT_FALSE(move_of(w.state, w.lease));
   w.step(Resume{w.lease});
-  now = w.state.moving(w.lease);
+  now = move_of(w.state, w.lease);
   ASSERT_TRUE(now);
   EXPECT_EQ(now->move, Move::resume);
   EXPECT_EQ(now->bytes, 9 * GiB);
   w.step(Unparked{w.lease});
-  EXPECT_FALSE(w.state.moving(w.lease));
+  EXPECT_FALSE(move_of(w.state, w.lease));
 }
 
 }  // namespace

@@ -6,13 +6,6 @@
 namespace sublet::core::testing {
 namespace {
 
-// Nobody can keep what is parked there from the swap device.
-HostMemory swapping() {
-  HostMemory host = plenty;
-  host.may_swap = true;
-  return host;
-}
-
 // Programs of a card that are not parked as they are asked to be.
 struct Hindered : Card {
   LeaseId holds, urgent;
@@ -22,10 +15,6 @@ struct Hindered : Card {
     holds = start(16 * GiB, tier, "train");
     beside = start(4 * GiB, of_beside, "beside");
     urgent = start(10 * GiB, Tier::standard, "serve");
-  }
-  void weighed(HostMemory host = plenty) {
-    step(HostWeighed{holds, host});
-    obeyed = actions.size();
   }
   void refused(Hindrance by) {
     Parked fact{holds, false, "process 102 is in the way", {}, true};
@@ -43,13 +32,11 @@ struct Hindered : Card {
       measure();
     }
   }
-  void weighed_and_refused(Hindrance by) {
-    weighed();
+  void asked_and_refused(Hindrance by) {
     ASSERT_EQ(states(holds), "pausing");
     refused(by);
   }
-  int weighings() const { return ordered<WeighHost>(); }
-  QueueInfo told() const { return info(urgent); }
+  explain::QueueInfo told() const { return info(urgent); }
   bool parks(LeaseId id) const { return way_to_yield(state, rules, at(id), 1000, now).parks(); }
   std::string ineligible_for() {
     const PreemptionQuery asking{at(urgent), std::nullopt};
@@ -65,26 +52,26 @@ TEST(Barred, WhatLastsPromisesNobodyItsRoomAndCountsAgainstNobody) {
   for (const Hindrance by : lasting) {
     Hindered w;
     ASSERT_TRUE(w.told().eta.has_value());
-    w.weighed_and_refused(by);
-    EXPECT_EQ(w.state.standing(w.holds).failures, 0);
+    w.asked_and_refused(by);
+    EXPECT_EQ(standing_of(w.state, w.holds).failures, 0);
     EXPECT_EQ(w.trust("train"), 1.0);
     EXPECT_FALSE(w.told().eta.has_value()) << w.told().basis;
     EXPECT_SAYS(w.ineligible_for(), "process 102 is in the way");
-    const int before = w.weighings();
+    const int before = w.ordered<Park>();
     w.wait(1min);
-    EXPECT_EQ(w.weighings(), before) << "nor is it asked to again and again";
+    EXPECT_EQ(w.ordered<Park>(), before) << "nor is it asked to again and again";
     EXPECT_EQ(w.states(w.holds), "active") << "only of the tier spot somebody is ended for that";
     w.wait(2min);
-    EXPECT_GT(w.weighings(), before) << "somebody may have changed it";
+    EXPECT_GT(w.ordered<Park>(), before) << "somebody may have changed it";
   }
 }
 
 TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
   Hindered w;
   for (int times = 0; times < 4; ++times) {
-    w.weighed_and_refused(Hindrance::passing);
+    w.asked_and_refused(Hindrance::passing);
     EXPECT_SAYS(w.told().basis, "the next pause is possible in 10 s: process 102 is in the way");
-    EXPECT_EQ(w.state.standing(w.holds).failures, 0);
+    EXPECT_EQ(standing_of(w.state, w.holds).failures, 0);
     EXPECT_EQ(w.trust("train"), 1.0);
     w.wait(w.rules.cooldown + 1s);
   }
@@ -92,7 +79,7 @@ TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
 
 TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElseUnlessItsOwnerWants) {
   Hindered w;
-  w.weighed_and_refused(Hindrance::driver);
+  w.asked_and_refused(Hindrance::driver);
   const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
   EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
   EXPECT_TRUE(w.accepts(Pause{w.holds, 0, {}, plenty}));
@@ -100,23 +87,22 @@ TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElseUnlessItsOwnerWants) {
 
   // A spot lease would be ended for that, so that it is asked itself before.
   Hindered spot(Tier::batch, Tier::spot);
-  spot.weighed_and_refused(Hindrance::driver);
+  spot.asked_and_refused(Hindrance::driver);
   spot.wait(1min);
   EXPECT_TRUE(spot.parks(spot.beside));
 
   Hindered one;
-  one.weighed_and_refused(Hindrance::program);
+  one.asked_and_refused(Hindrance::program);
   EXPECT_TRUE(one.parks(one.beside));
 }
 
 TEST(Barred, ByTheDriverItYieldsByItself) {
   Hindered w;
-  w.weighed_and_refused(Hindrance::program);
+  w.asked_and_refused(Hindrance::program);
   Cooperation how;
   how.process = w.at(w.holds).owner.process;
   w.step(Cooperate{w.holds, 0, how});
   w.wait(w.rules.cooldown + 1s);
-  w.weighed();
   ASSERT_EQ(w.states(w.holds), "pausing");
   EXPECT_EQ(w.at(w.holds).parking->method, PauseMethod::cooperative);
 }
@@ -124,61 +110,18 @@ TEST(Barred, ByTheDriverItYieldsByItself) {
 TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
   for (const Hindrance by : lasting) {
     Hindered w(Tier::spot);
-    w.weighed_and_refused(by);
+    w.asked_and_refused(by);
     w.wait(w.rules.cooldown + 1s);
-    EXPECT_EQ(w.states(w.holds), "active") << "has not registered as cooperative yet, and yield by itself";
-    const bool swaps = by == Hindrance::swap;
-    if (swaps) {
-      w.weighed(swapping());
-    } else {
-      w.wait(w.rules.spot_unused_after);
-      EXPECT_EQ(w.states(w.holds), "active") << "it is asked once more before it is ended for that";
-      w.weighed_and_refused(by);
-      w.wait(w.rules.cooldown + 1s);
-    }
-    EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked);
-    EXPECT_SAYS(w.reason(w.holds, ReasonKind::spot_obstructed).text("obstacle"), swaps ? "swap" : "process 102");
+    w.asked_and_refused(by);
+    EXPECT_EQ(w.states(w.holds), "active") << "it may still register as cooperative";
+    w.wait(w.rules.spot_unused_after);
+    EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked) << "after the second refusal";
+    EXPECT_SAYS(w.reason(w.holds, ReasonKind::spot_obstructed).text("obstacle"), "process 102");
   }
   Hindered w(Tier::spot);
-  w.weighed_and_refused(Hindrance::passing);
+  w.asked_and_refused(Hindrance::passing);
   w.wait(1min);
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
-}
-
-// An earlier finding that the lease could not be kept from swap is no attempt against the present obstacle.
-TEST(Barred, WhoWasWeighedForSwapOnceIsAskedTwiceAllTheSame) {
-  Hindered w(Tier::spot);
-  w.weighed(swapping());
-  w.wait(w.rules.cooldown + 1s);
-  w.weighed();
-  w.weighed_and_refused(Hindrance::program);
-  w.wait(w.rules.cooldown - 1s);
-  EXPECT_EQ(w.states(w.holds), "active");
-  w.wait(w.rules.spot_unused_after);
-  w.weighed();
-  EXPECT_EQ(w.states(w.holds), "pausing") << "it is asked once more before it is ended for that";
-}
-
-TEST(Barred, WhereItWouldBeSwappedOutNobodyIsAsked) {
-  HostMemory swaps = swapping();
-  Hindered w(Tier::spot);
-  w.weighed(swaps);
-  w.wait(w.rules.cooldown + 1s);
-  EXPECT_EQ(w.states(w.holds), "active") << "it is weighed once more before it is ended for that";
-  w.weighed(swaps);
-  EXPECT_EQ(w.at(w.holds).end_reason, EndReason::revoked) << "nobody can keep it from that";
-
-  swaps.keeper_away = true;
-  Hindered away(Tier::spot);
-  away.weighed(swaps);
-  away.wait(30s);
-  EXPECT_EQ(away.states(away.holds), "active") << "who can is back in a moment";
-
-  swaps.keeper_away = false;
-  Hindered allowed(Tier::spot);
-  allowed.rules.allow_swap = true;
-  allowed.weighed(swaps);
-  EXPECT_EQ(allowed.states(allowed.holds), "pausing");
 }
 
 }  // namespace

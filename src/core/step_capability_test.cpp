@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/explain.h"
 #include "core/testing/ideal_executor.h"
 #include "core/testing/world.h"
+#include "explain/explain.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -47,8 +47,8 @@ TEST(Amend, GivesALeaseToAnotherUser) {
   const LeaseId id = w.submit(wanted);
   EXPECT_TRUE(w.accepts(Amend{.lease = id, .charged = Charged{1001, "bea", "bea"}}));
   EXPECT_EQ(w.told(id).user, "bea");
-  EXPECT_EQ(w.state.find_tag(1001, "stack-chat")->id, id);
-  EXPECT_EQ(w.state.find_tag(wanted.uid, "stack-chat"), nullptr) << "the first user may use the tag again";
+  EXPECT_EQ(find_tag(w.state, 1001, "stack-chat")->id, id);
+  EXPECT_EQ(find_tag(w.state, wanted.uid, "stack-chat"), nullptr) << "the first user may use the tag again";
   EXPECT_EQ(w.reason(id, ReasonKind::amended).text("user"), "bea");
   const LeaseId other = w.submit(wanted);
   EXPECT_EQ(w.refusal(Amend{.lease = other, .charged = Charged{1001, "bea", "bea"}}).code, Code::InUse);
@@ -87,6 +87,32 @@ TEST(End, FarOverTheCeilingKillsAtOnce) {
   w.step(End{.lease = id, .args = args("used", 9 * GiB, "device", "gpu0", "ceiling", 6 * GiB), .kill = true});
   EXPECT_EQ(w.signals(id, true), 1);
   w.pass(1min);
+  EXPECT_EQ(w.signals(id, true), 1);
+}
+
+TEST(End, TakingMemoryInsteadOfEndingEndsTheGrace) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(End{.lease = id, .args = args("used", 6 * GiB + MiB, "device", "gpu0", "ceiling", 6 * GiB)});
+  w.pass(200ms);
+  const auto grew = args("used", 6 * GiB + 40 * MiB, "device", "gpu0", "ceiling", 6 * GiB);
+  w.step(End{.lease = id, .args = grew, .kill = true});
+  EXPECT_EQ(w.signals(id, true), 1);
+  EXPECT_SAYS(
+      text_of({id, w.now, ReasonKind::killing, w.reason(id, ReasonKind::killing)}),
+      "its program was asked to end 200 ms ago and still lives, and uses 6184 MiB on gpu0, more than its ceiling "
+      "of 6144 MiB: it is killed");
+  EXPECT_EQ(w.refusal(End{.lease = id, .kill = true}).code, Code::Stale) << "it is killed only once";
+}
+
+TEST(End, KillsAProgramThatAllocatesWhileItsPauseBegins) {
+  OneCard w;
+  const LeaseId id = w.run(6 * GiB, 100);
+  w.step(Pause{id, 0, {}, plenty});
+  ASSERT_EQ(w.told(id).state, LeaseState::pausing);
+  EXPECT_EQ(w.refusal(End{.lease = id}).code, Code::Stale) << "it cannot react to SIGTERM";
+  w.step(End{.lease = id, .args = args("used", 9 * GiB, "device", "gpu0", "ceiling", 6 * GiB), .kill = true});
+  EXPECT_EQ(w.told(id).end_reason, EndReason::over_limit);
   EXPECT_EQ(w.signals(id, true), 1);
 }
 
@@ -130,7 +156,7 @@ TEST(Keep, HoldsTheMemoryForTheNextStartBeforeAllWaiters) {
 TEST(Keep, EndsAfterItsTime) {
   Kept w;
   w.measure();
-  EXPECT_EQ(what_would_help(w.state, w.rules, w.at(w.before), w.now).at(0),
+  EXPECT_EQ(explain::what_would_help(w.state, w.rules, w.at(w.before), w.now).at(0),
             "its memory stays reserved for the next start of its program, for at most 9 s");
   w.pass(9s);
   EXPECT_FALSE(w.at(w.before).kept_until);

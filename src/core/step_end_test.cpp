@@ -13,7 +13,7 @@ TEST(Release, WithoutAProcessIsFreeAtOnce) {
   const LeaseId id = w.submit(6 * GiB), queued = w.submit(20 * GiB);
   w.step(Release{queued});
   EXPECT_EQ(w.told(queued).end_reason, EndReason::cancelled);
-  EXPECT_TRUE(w.state.queue().empty());
+  EXPECT_EQ(w.state.queue.size(), 0U);
   w.step(Release{id});
   EXPECT_EQ(w.told(id).end_reason, EndReason::released);
   EXPECT_TRUE(w.last.settled.empty()) << "nothing had to settle";
@@ -196,12 +196,12 @@ TEST(History, LearnsFromRunsThatEndedWell) {
     w.step(ProgramEnded{id, i == 3 ? 1 : 0, i == 4});
     w.measure();
   }
-  const ConsumerHistory* history = w.state.history(anas("train"));
+  const ConsumerHistory* history = history_of(w.state, anas("train"));
   ASSERT_NE(history, nullptr);
   EXPECT_EQ(history->runs, std::vector<Duration>(16, 10s));
   EXPECT_EQ(history->peak_used, 2560 * MiB);
-  EXPECT_EQ(w.state.history(anas("other")), nullptr);
-  EXPECT_EQ(w.state.history({1001, "train"}), nullptr) << "that of another user is another one";
+  EXPECT_EQ(history_of(w.state, anas("other")), nullptr);
+  EXPECT_EQ(history_of(w.state, {1001, "train"}), nullptr) << "that of another user is another one";
 }
 
 TEST(History, LearnsNoRunFromAnUnknownExitStatus) {
@@ -214,7 +214,7 @@ TEST(History, LearnsNoRunFromAnUnknownExitStatus) {
     w.step(how(id));
     EXPECT_EQ(w.at(id).end_reason, EndReason::released);
     w.measure();
-    const ConsumerHistory* history = w.state.history(lease.whose());
+    const ConsumerHistory* history = history_of(w.state, lease.whose());
     return history == nullptr ? 0 : std::ssize(history->runs);
   };
   EXPECT_EQ(end([](LeaseId id) { return ProgramEnded{id, std::nullopt, false}; }), 0) << "a signal may have killed it";

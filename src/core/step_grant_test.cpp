@@ -19,7 +19,7 @@ TEST(Grant, FollowsTierThenAgedPriorityThenFirstCome) {
   const LeaseId urgent = w.submit(wish_at(Tier::standard, 10), true);
   const LeaseId higher = w.submit(wish_at(Tier::interactive, -50), true);
   const std::vector<LeaseId> order{higher, old, urgent, plain, later};
-  EXPECT_EQ(w.state.queue().in_order(), order) << "waiting overtakes priority";
+  EXPECT_EQ(w.state.queue.in_order(), order) << "waiting overtakes priority";
   w.measure();
   LeaseId last = holder;
   for (const LeaseId next : order) {
@@ -71,7 +71,7 @@ TEST(Gang, ThatNeedsMoreDevicesThanThereAreIsRefused) {
   EXPECT_EQ(w.ask(gang(2, 20 * GiB)).error().code, Code::TooLarge);
   EXPECT_SAYS(w.ask(gang(2, 20 * GiB)).error().detail, "the last of them has 16.0 GiB");
   Lease odd = gang(2, GiB);
-  odd.wanted_device = uuid_of(0);
+  odd.wanted_devices = {uuid_of(0)};
   EXPECT_EQ(w.ask(odd).error().code, Code::BadRequest);
   EXPECT_TRUE(w.ask(gang(2, GiB), false).has_value());
 }
@@ -81,14 +81,14 @@ TEST(Gang, EndsWithEachOfItsDevicesAndIsChargedUntilAllAreMeasured) {
   w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
   const LeaseId id = w.submit(gang(2, 6 * GiB));
   w.snapshot({gpu(0, 8 * GiB, {uses(7, 5 * GiB, id)}), gpu(1, 8 * GiB, {uses(7, 2 * GiB, id)})});
-  EXPECT_EQ(w.state.use(id).used, 7 * GiB);
+  EXPECT_EQ(use_of(w.state, id).used, 7 * GiB);
   EXPECT_EQ(w.at(id).peak_used, 5 * GiB) << "the peak is that of one device";
   w.now = w.now + 1s;
   w.step(Release{id, 0, true});
   w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB, {uses(7, 2 * GiB, id)})});
   EXPECT_EQ(w.free(0), 8 * GiB) << "measured gone there";
   EXPECT_EQ(w.free(1), 6 * GiB);
-  EXPECT_TRUE(w.state.use(id).settling);
+  EXPECT_TRUE(use_of(w.state, id).settling);
   w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
   EXPECT_TRUE(w.gone(id));
 
@@ -142,7 +142,7 @@ TEST(Grant, OneQueueForThoseWhoWantADeviceAndThoseWhoTakeAny) {
   w.snapshot({gpu(0, 8 * GiB), gpu(1, 8 * GiB)});
   const LeaseId on_0 = w.submit(8 * GiB), on_1 = w.submit(8 * GiB);
   Lease first = wish(8 * GiB);
-  first.wanted_device = uuid_of(1);
+  first.wanted_devices = {uuid_of(1)};
   const LeaseId picky = w.submit(first, true), any = w.submit(wish(8 * GiB), true);
   w.step(Release{on_0});
   EXPECT_EQ(w.device_of(any), uuid_of(0)) << "the first in order does not fit there";
@@ -160,7 +160,7 @@ TEST(Grant, NeverPromisesWhatUnleasedProcessesOrLeasesBeyondTheirSizeUse) {
   w.snapshot({gpu(0, 80 * GiB, {uses(100, 5 * GiB, id), uses(102, 9 * GiB, over), uses(4711, 10 * GiB)}, 2 * GiB)});
   EXPECT_EQ(w.free(0), 19 * GiB);
   EXPECT_EQ(w.at(over).peak_used, 9 * GiB);
-  EXPECT_EQ(w.state.devices().at(uuid_of(0)).other, 12 * GiB);
+  EXPECT_EQ(w.state.devices.by_uuid.at(uuid_of(0)).other, 12 * GiB);
   EXPECT_EQ(w.states(w.submit(20 * GiB)), "queued");
   EXPECT_EQ(w.states(w.submit(19 * GiB)), "active");
 }

@@ -14,7 +14,7 @@ struct Lost : World {
     there();
     Lease asked = wish(10 * GiB);
     asked.owner.kind = OwnerKind::connection;
-    asked.wanted_device = uuid_of(1);
+    asked.wanted_devices = {uuid_of(1)};
     lease = submit(asked, true);
     step(Attach{lease, 0, ours ? kept_process(7) : Owner{OwnerKind::process, process(7), {}, ""}, true, {}});
     there(9 * GiB);
@@ -48,7 +48,7 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   w.settle();
   w.gone_for(1min);
   ASSERT_EQ(w.states(w.lease), "paused");
-  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
+  EXPECT_EQ(w.state.host.entries, 9 * GiB);
   EXPECT_EQ(w.signals(w.lease, false), 0);
   EXPECT_EQ(w.reason(w.lease, ReasonKind::blocked_by_missing_device).text("problem"), "ResumeBlocked");
   EXPECT_EQ(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 1);
@@ -57,7 +57,7 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   EXPECT_EQ(blocked->code, Code::ResumeBlocked);
   EXPECT_TRUE(blocked->args.flag("may_resume"));
   EXPECT_EQ(blocked->args.duration("forget_after"), w.rules.forget_after);
-  EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.lease), w.now).front(), "the device's return");
+  EXPECT_SAYS(explain::what_would_help(w.state, w.rules, w.at(w.lease), w.now).front(), "the device's return");
 
   ASSERT_TRUE(w.accepts(Resume{w.lease}));
   EXPECT_SAYS(w.reason(w.lease, ReasonKind::resume_queued).text("unknown"), "gpu1 (GPU-1)");
@@ -84,12 +84,12 @@ TEST(LostCard, WhomOnlyItCouldBringBackEndsWithItsProgramWhenItIsForgotten) {
   EXPECT_EQ(w.states(w.lease), "paused") << "a later daemon waits for it too";
   EXPECT_GE(w.times_told(w.lease, ReasonKind::blocked_by_missing_device), 2);
   w.gone_for(w.rules.forget_after);
-  EXPECT_EQ(w.state.devices().size(), 1U);
+  EXPECT_EQ(w.state.devices.by_uuid.size(), 1U);
   EXPECT_EQ(w.at(w.lease).end_reason, EndReason::failed);
   EXPECT_TRUE(w.reason(w.lease, ReasonKind::device_gone).flag("parked"));
   EXPECT_EQ(w.reason(w.lease, ReasonKind::device_gone).duration("signal_grace"), w.rules.grace);
   EXPECT_EQ(w.signals(w.lease, false), 1);
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.state.host.entries, Bytes{});
   w.pass(w.rules.grace);
   EXPECT_EQ(w.signals(w.lease, true), 1);
   w.step(ProgramEnded{w.lease, 137, true});
@@ -202,7 +202,7 @@ TEST(LostCard, WhoWasNotStartedHereKeepsItsLeaseUntilSomebodyInsists) {
     const ReasonKind kind = revoke ? ReasonKind::revoked_by_admin : ReasonKind::released_by_owner;
     EXPECT_TRUE(w.reason(w.lease, kind).flag("stays_parked"));
     EXPECT_EQ(w.at(w.lease).end_reason, revoke ? EndReason::revoked : EndReason::released);
-    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+    EXPECT_EQ(w.state.host.entries, Bytes{});
     EXPECT_EQ(w.signals(w.lease, false), 0);
   }
 }

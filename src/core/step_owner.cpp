@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests of an owner while its lease lives: claim, attach, renew, connect and disconnect.
-#include "core/stepper.h"
+#include "core/step_owner.h"
+#include "core/current_step.h"
+#include "core/step_grant.h"
+#include "core/step_named.h"
+#include "core/step_submit.h"
 
 #include "base/mutants.h"
 #include "core/format.h"
@@ -17,8 +21,8 @@ Error wrong_state(const Lease& lease, std::string_view call, std::string hint) {
 
 }  // namespace
 
-Result<LeaseId> Stepper::on(const Claim& fact) {
-  const auto found = find_for(fact.lease, fact.generation);
+Result<LeaseId> on(Step& step, const Claim& fact) {
+  const auto found = find_for(step, fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
   if (lease.state == LeaseState::active) return lease.id;  // it was granted while its owner waited: nothing to claim
@@ -28,27 +32,28 @@ Result<LeaseId> Stepper::on(const Claim& fact) {
     if (lease.lapsed_offers > 0) error.detail += " after an offer lapsed";
     return error;
   }
-  if (*lease.offer_ends_at <= now_)
-    return Error{Code::Stale,
-                 "the offer of " + name_of(lease) + " ended " + format_duration(now_ - *lease.offer_ends_at) + " ago",
-                 "wait for the next one with an open request, which needs no claim"};
+  if (*lease.offer_ends_at <= step.now)
+    return Error{
+        Code::Stale,
+        "the offer of " + name_of(lease) + " ended " + format_duration(step.now - *lease.offer_ends_at) + " ago",
+        "wait for the next one with an open request, which needs no claim"};
   lease.state = LeaseState::active;
   lease.offer_ends_at.reset();
   ++lease.generation;
-  start_ttl(lease);
-  explain(lease, ReasonKind::claimed, args("after", now_ - *lease.granted_at));
-  state_.schedule(lease, rules_);
-  touch(lease);
+  start_ttl(step, lease);
+  explain(step, lease, ReasonKind::claimed, args("after", step.now - *lease.granted_at));
+  schedule(step.state, lease, step.rules);
+  touch(step, lease);
   return lease.id;
 }
 
-Result<LeaseId> Stepper::on(const Attach& fact) {
-  Lease* lease = find(fact.lease);
+Result<LeaseId> on(Step& step, const Attach& fact) {
+  Lease* lease = find(step, fact.lease);
   const bool repeated = lease != nullptr && lease->state == LeaseState::active && fact.as_owner &&
                         lease->owner.kind == OwnerKind::process && fact.owner.process &&
                         lease->owner.process == fact.owner.process && lease->owner.keeper == fact.owner.keeper;
   if (repeated) return lease->id;
-  const auto found = find_for(fact.lease, fact.generation);
+  const auto found = find_for(step, fact.lease, fact.generation);
   if (!found) return found.error();
   lease = *found;
   if (lease->state == LeaseState::offered)
@@ -64,12 +69,12 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
     return Error{Code::InUse, name_of(*lease) + " has " + std::to_string(booked_limit) + " processes booked, the limit",
                  "put them into a cgroup and book that"};
   if (book) {
-    state_.rebook(*lease, [&] {
+    rebook(step.state, *lease, [&] {
       // Another program may be parkable where an earlier one was not.
       if (!lease->owner.process) {
         lease->unfit.reset();
-        state_.runtime_.at(lease->id).seemed_unfit = false;
-        state_.runtime_.at(lease->id).barred.reset();
+        step.state.leases.runtime.at(lease->id).seemed_unfit = false;
+        step.state.leases.runtime.at(lease->id).barred.reset();
       }
       lease->booked.push_back(fact.booked);
     });
@@ -78,24 +83,24 @@ Result<LeaseId> Stepper::on(const Attach& fact) {
   if (fact.as_owner) {
     Owner owner = fact.owner;
     owner.kind = OwnerKind::process;
-    state_.set_owner(*lease, std::move(owner));
+    set_owner(step.state, *lease, std::move(owner));
     lease->unheld_since.reset();
     ++lease->generation;
     // The process that said how the program yields was a process of the program before.
-    if (lease->cooperation && lease->cooperation->process) state_.set_cooperation(*lease, std::nullopt, now_);
-    state_.runtime_.at(lease->id).program_ended = false;
+    if (lease->cooperation && lease->cooperation->process) set_cooperation(step.state, *lease, std::nullopt, step.now);
+    step.state.leases.runtime.at(lease->id).program_ended = false;
     const ProcessRef keeper = fact.owner.keeper;
-    explain(*lease, ReasonKind::attached,
+    explain(step, *lease, ReasonKind::attached,
             args("pid", fact.owner.process.pid, "keeper", keeper ? std::optional(keeper.pid) : std::nullopt));
-    state_.schedule(*lease, rules_);
+    schedule(step.state, *lease, step.rules);
   }
-  if (!fact.as_owner && (first || book)) note("booked");
-  if (fact.as_owner || first || book) touch(*lease);
+  if (!fact.as_owner && (first || book)) note(step, "booked");
+  if (fact.as_owner || first || book) touch(step, *lease);
   return lease->id;
 }
 
-Result<LeaseId> Stepper::on(const Renew& fact) {
-  const auto found = find_for(fact.lease, fact.generation);
+Result<LeaseId> on(Step& step, const Renew& fact) {
+  const auto found = find_for(step, fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
   if (lease.ended()) return wrong_state(lease, "renew", "ask for a new lease");
@@ -103,50 +108,87 @@ Result<LeaseId> Stepper::on(const Renew& fact) {
   if (!fact.ttl && !lease.ttl)
     return bad_request(name_of(lease) + " has no time limit to renew",
                        "give it one: `sublet renew " + to_string(lease.id) + " --ttl 1h` (in the API: ttl_seconds)");
-  if (lease.state == LeaseState::active && lease.expires_at && *lease.expires_at <= now_)
-    return Error{Code::Stale, name_of(lease) + " expired " + format_duration(now_ - *lease.expires_at) + " ago",
+  if (lease.state == LeaseState::active && lease.expires_at && *lease.expires_at <= step.now)
+    return Error{Code::Stale, name_of(lease) + " expired " + format_duration(step.now - *lease.expires_at) + " ago",
                  "renew well before the end; ask for a new lease"};
   if (fact.ttl) lease.ttl = fact.ttl;
-  if (lease.state == LeaseState::active) start_ttl(lease);
-  note("renewed");  // not explained: a token lease is renewed again and again
-  state_.schedule(lease, rules_);
-  touch(lease);
+  if (lease.state == LeaseState::active || lease.parking) start_ttl(step, lease);
+  note(step, "renewed");  // not explained: a token lease is renewed again and again
+  schedule(step.state, lease, step.rules);
+  touch(step, lease);
   return lease.id;
 }
 
-Result<LeaseId> Stepper::on(const ClockGap& fact) {
-  for (auto& [id, lease] : state_.leases_) {
-    bool changed = fact.asleep > Duration{} && state_.sleep_through(lease, fact.asleep);
+// No limit of the lease ran since the pause order. A lease of an earlier version has no end of its time.
+void restart_clocks(Step& step, Lease& lease, const Parking& parking) {
+  const Duration stood_still = std::max(step.now - parking.since, Duration{});
+  if (lease.expires_at) lease.expires_at = after(*lease.expires_at, stood_still);
+  else start_ttl(step, lease);
+  step.plan.resumed.push_back({lease.id, stood_still, parking.cause.kind});
+}
+
+// A pause of the owner lasts until the owner ends it, whatever paused the lease before.
+void take_cause(Step& step, Lease& lease, const PauseCause& cause) {
+  if (lease.parking->cause.kind == cause.kind) return;
+  Parking parking = *lease.parking;
+  parking.cause = cause;
+  set_parking(step.state, lease, std::move(parking), lease.state);
+  note(step, "amended");
+  touch(step, lease);
+}
+
+// A waiting lease stays outside of the queue until it is resumed, and has its place there again.
+Result<LeaseId> hold_back(Step& step, Lease& lease) {
+  if (lease.held_back_at) return lease.id;
+  const std::size_t place = step.state.queue.place(lease.id);
+  step.state.queue.erase(lease.id);
+  step.state.preemption.requested.erase(lease.id);
+  step.state.preemption.stale = true;
+  lease.held_back_at = step.now;
+  explain(step, lease, ReasonKind::held_back, args("place", place));
+  touch(step, lease);
+  return lease.id;
+}
+
+Result<LeaseId> let_queue(Step& step, Lease& lease) {
+  lease.held_back_at.reset();
+  insert_waiter(step, lease);
+  if (lease.preemption_request && !lease.preemption_request->given_at) step.state.preemption.requested.insert(lease.id);
+  step.state.preemption.stale = true;
+  announce_wait(step, lease);
+  touch(step, lease);
+  return lease.id;
+}
+
+Result<LeaseId> on(Step& step, const ClockGap& fact) {
+  for (auto& [id, lease] : step.state.leases.by_id) {
+    bool changed = fact.asleep > Duration{} && sleep_through(step.state, lease, fact.asleep);
     // The driver may have returned meanwhile, and only we have not heard of it.
-    if (Time& overdue = state_.runtime_.at(id).overdue_at; overdue != Time::never())
-      overdue = std::max(overdue, now_ + driver_grace);
+    if (Time& overdue = step.state.leases.runtime.at(id).overdue_at; overdue != Time::never())
+      overdue = std::max(overdue, step.now + driver_grace);
     if (!lease.ended() && !mutant(Mutant::sleepers_are_late)) {
-      changed |= state_.forgive(lease, rules_, now_);
-      state_.stand_still(lease, fact.stood_still);
+      changed |= forgive(step.state, lease, step.rules, step.now);
+      stand_still(step.state, lease, fact.stood_still);
     }
-    state_.schedule(lease, rules_);
-    if (changed) touch(lease), note("deadlines_extended");
+    schedule(step.state, lease, step.rules);
+    if (changed) touch(step, lease), note(step, "deadlines_extended");
   }
-  for (auto& [uuid, device] : state_.devices_)
+  for (auto& [uuid, device] : step.state.devices.by_uuid)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
-  for (auto& [uuid, group] : state_.slice_groups_)
+  for (auto& [uuid, group] : step.state.preemption.slice_groups)
     for (auto& [id, service] : group)
       if (service.since) *service.since = *service.since + fact.asleep;
-  for (auto& [waiter, slice] : state_.said_) {
-    slice.said = slice.said + fact.asleep;
-    slice.first = slice.first + fact.asleep;
-  }
   // Readings from before a sleep of the machine are too old, and nothing is granted on them.
-  if (fact.asleep > Duration{}) want_snapshot();
+  if (fact.asleep > Duration{}) step.snapshot_wanted = true;
   return LeaseId{};
 }
 
 // Coming and going is observed again after a restart, so it is not a change to store.
-Result<LeaseId> Stepper::on(const HeldChanged& fact) {
-  Lease* lease = find(fact.lease);
+Result<LeaseId> on(Step& step, const HeldChanged& fact) {
+  Lease* lease = find(step, fact.lease);
   if (lease == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
   if (lease->ended()) return lease->id;
-  State::LeaseRuntime& runtime = state_.runtime_.at(lease->id);
+  LeaseRuntime& runtime = step.state.leases.runtime.at(lease->id);
   runtime.held = fact.held;
   if (fact.held) runtime.grace_until = {};
   if (fact.waiter != 0) runtime.waiter = fact.waiter;
@@ -154,10 +196,10 @@ Result<LeaseId> Stepper::on(const HeldChanged& fact) {
     if (fact.held) {
       lease->unheld_since.reset();
     } else if (!lease->unheld_since) {
-      lease->unheld_since = now_;
+      lease->unheld_since = step.now;
     }
   }
-  state_.schedule(*lease, rules_);
+  schedule(step.state, *lease, step.rules);
   return lease->id;
 }
 

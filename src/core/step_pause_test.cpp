@@ -9,12 +9,12 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_EQ(w.states(w.victim), "pausing");
   EXPECT_EQ(w.ordered<Park>(), 1);
-  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "entered before the asking: all it may hold";
+  EXPECT_EQ(w.state.host.entries, 10 * GiB) << "entered before the asking: all it may hold";
   w.measure({}), w.measure({});
   EXPECT_EQ(w.states(w.victim), "pausing") << "what it held before it said that it yielded proves nothing";
   w.parked();
-  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "settled with what was really parked";
-  EXPECT_EQ(w.state.ledger_unsettled(), Bytes{});
+  EXPECT_EQ(w.state.host.entries, 9 * GiB) << "settled with what was really parked";
+  EXPECT_EQ(w.state.host.unsettled, Bytes{});
   EXPECT_TRUE(w.wants_snapshot());
   w.pass(20ms);
   EXPECT_TRUE(w.wants_snapshot()) << "again and again while it verifies";
@@ -44,7 +44,7 @@ TEST(Pause, ItsTimeIsCountedFromWhenItsRoomIsGivenAwayUntilItHasItAgainOrEnds) {
       EXPECT_EQ(w.told(w.victim).end_reason, EndReason::owner_gone);
       EXPECT_EQ(w.told(w.victim).parked_for, 10min);
       EXPECT_EQ(w.told(w.victim).parked_until(w.now + 1h), 10min);
-      EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+      EXPECT_EQ(w.state.host.entries, Bytes{});
       w.measure({});
       EXPECT_EQ(w.free(0), 4 * GiB) << "and its residue";
       EXPECT_TRUE(w.gone(w.victim));
@@ -120,8 +120,8 @@ TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_unmeasured).duration("timeout"), 30s);
   w.unparked();
   EXPECT_EQ(w.states(w.victim), "active");
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
-  EXPECT_TRUE(w.state.costs().entries().empty()) << "a liar teaches nothing";
+  EXPECT_EQ(w.state.host.entries, Bytes{});
+  EXPECT_TRUE(w.state.learned.costs.entries().empty()) << "a liar teaches nothing";
 }
 
 TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
@@ -189,9 +189,10 @@ TEST(Pause, WhatIsUndoneAlreadyNeedsNoDriverToComeBack) {
 TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   TwoLeases w;
   w.settle();
+  const auto left = w.at(w.victim).time_left(w.now);
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.states(w.victim), "paused");
-  EXPECT_EQ(w.state.queue().place(w.victim), 1u);
+  EXPECT_EQ(w.state.queue.place(w.victim), 1u);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).number("place"), 1);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).bytes("vram"), 10 * GiB);
   EXPECT_EQ(w.states(w.submit(wish(5 * GiB), true)), "queued");
@@ -201,8 +202,8 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   EXPECT_EQ(w.ordered<Unpark>(), 1);
   w.unparked();
   EXPECT_EQ(w.states(w.victim), "active");
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
-  EXPECT_EQ(w.at(w.victim).expires_at, w.now + 1h) << "its time starts whole";
+  EXPECT_EQ(w.state.host.entries, Bytes{});
+  EXPECT_EQ(w.at(w.victim).time_left(w.now), left) << "its time goes on where the pause began";
 }
 
 TEST(Pause, WhatWasJustGivenBackIsInUseThoughNotMeasuredYet) {
@@ -222,12 +223,12 @@ TEST(Pause, WhatWasJustGivenBackIsInUseThoughNotMeasuredYet) {
 
 TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
   OneCard w;
-  const auto& card = w.state.devices().begin()->second;
-  const LeaseId whole = w.run(State::capacity(card, w.rules), 7, "train", 1h);
+  const auto& card = w.state.devices.by_uuid.begin()->second;
+  const LeaseId whole = w.run(capacity_of(card, w.rules), 7, "train", 1h);
   const auto other = [&](Bytes hidden) {
     w.now = w.now + 20ms;
     w.measure({}, hidden);
-    return w.state.devices().begin()->second.other;
+    return w.state.devices.by_uuid.begin()->second.other;
   };
   w.measure({uses(7, 20 * GiB, whole)});
   ASSERT_TRUE(w.accepts(Pause{whole, 0, {}, plenty}));
@@ -239,7 +240,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
   other(4 * MiB);
   ASSERT_TRUE(w.accepts(Resume{whole}));
   EXPECT_EQ(w.states(whole), "resuming");
-  EXPECT_EQ(w.state.devices().begin()->second.other, Bytes{}) << "until it holds its bytes again";
+  EXPECT_EQ(w.state.devices.by_uuid.begin()->second.other, Bytes{}) << "until it holds its bytes again";
 }
 
 TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
@@ -249,7 +250,7 @@ TEST(Pause, ARestoreThatFailedForGoodIsKeptAndTold) {
   w.unparked(Unparked::How::never);
   EXPECT_EQ(w.states(w.victim), "poisoned");
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
-  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB) << "its bytes are still in host memory";
+  EXPECT_EQ(w.state.host.entries, 9 * GiB) << "its bytes are still in host memory";
   EXPECT_EQ(w.resume().error().code, Code::PauseUnsafe);
   EXPECT_SAYS(w.resume().error().detail, "the driver says 2");
   EXPECT_EQ(w.pause().error().detail, w.resume().error().detail) << "nor is it paused";
@@ -280,7 +281,7 @@ TEST(Pause, WhatSubletDidNotStartIsForItsOwnerToEnd) {
   EXPECT_SAYS(w.helps(w.victim), "`kill -KILL 7` ends its program");
 }
 
-// Its restore fails for good, or its card has no room for it any more, as the next daemon is told.
+// Its restore fails for good, or its card has too little free memory, as the next daemon is told.
 TEST(Pause, AStopOfWhatCanNeverComeBackIsCarriedOut) {
   for (const bool fails : {false, true}) {
     for (const bool revoke : {false, true}) {
@@ -350,13 +351,12 @@ TEST(Pause, AStopWaitsForTheResumeUnlessByForce) {
     EXPECT_EQ(w.signals(w.victim, true), 1);
     w.step(ProgramEnded{w.victim, 143, true});
     EXPECT_EQ(w.at(w.victim).end_reason, EndReason::released);
-    EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+    EXPECT_EQ(w.state.host.entries, Bytes{});
   }
 }
 
 TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
   TwoLeases w;
-  EXPECT_EQ(w.refusal(Pause{w.waiter, 0, {}, plenty}).code, Code::Stale) << "it waits";
   EXPECT_EQ(w.refusal(Pause{w.submit(wish(GiB)), 0, {}, plenty}).code, Code::PauseUnsafe) << "by token";
   Lease pinned = wish(GiB);
   pinned.pausable = Pausable::no;

@@ -2,13 +2,16 @@
 // Preemption plans: victims are paused for a preemptor, the cheapest first and one after the other, and free memory
 // there is reserved for it. Plans are not stored but made anew after each change. A plan that cannot be completed any
 // more ends by itself, and its victims come back by their place in the queue.
+#include "core/step_preempt.h"
 #include "base/mutants.h"
-#include "core/format.h"
-#include "core/ledger_set.h"
-#include "core/methods.h"
+#include "core/current_step.h"
 #include "core/nominations.h"
-#include "core/prospects.h"
-#include "core/stepper.h"
+#include "core/rank.h"
+#include "core/step_ask.h"
+#include "core/step_grant.h"
+#include "core/step_obstacles.h"
+#include "core/step_request.h"
+#include "core/step_slices.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -26,35 +29,52 @@ constexpr std::size_t few_changes = 8;
 // If possible victims are on more devices than this, only the first of all waiters are preemptors: each step would take
 // too long.
 constexpr std::size_t most_spread = 64;
-constexpr Duration settling_pause = 1s;
 
 }  // namespace
 
+static void pass_on(const Step& step, PreemptionPlan& preemption);
+static std::vector<LeaseId> preemptors_in_order(const Step& step);
+static bool goes_ahead(const Step& step, LeaseId preemptor, const PreemptionPlan& preemption);
+static bool is_gone_on_with(const Step& step, const PreemptionPlan& preemption);
+static bool room_stale(Step& step);
+static bool change_matters(const Step& step, const std::vector<std::string>& changed);
+static std::vector<Preemptor> list_preemptors(Step& step);
+static void add_first_waiters(const Step& step, std::vector<QueueKey>& keys);
+static void add_parked(const Step& step, std::vector<QueueKey>& keys);
+static bool give_up(Step& step);
+static void look_for_room(Step& step, const Lease& waiter);
+static bool waits_for_reading(Step& step, const Lease& waiter);
+static bool others_come_in_with(const Step& step, const Lease& waiter);
+static VictimPlan plan_on_or_elsewhere(const Step& step, PreemptionQuery query);
+static bool is_free(const Step& step, const Lease& waiter, const std::vector<std::string>& devices);
+static bool yields_on_its_request(const Step& step, LeaseId preemptor, const std::vector<std::string>& devices);
+
 // -------------------------------------------------------------------------------- what is to be done
 
-void Stepper::preempt() {
-  for (int round = 0; round < rounds && room_stale(); ++round) {
-    previous_plans_ = std::exchange(state_.plans_, {});
-    for (PreemptionPlan& preemption : previous_plans_) pass_on(preemption);
-    state_.slices_.clear();
-    state_.room_look_at_ = Time::never();
-    announce_slices_on_several();
-    for (const LeaseId preemptor : preemptors_in_order()) look_for_room(*find(preemptor));
-    leave_slice_groups();
-    bool freed = give_up();
-    const std::vector<PreemptionPlan> plans = state_.plans_;
-    for (const PreemptionPlan& preemption : plans) freed |= advance(preemption);
+void preempt(Step& step) {
+  for (int round = 0; round < rounds && room_stale(step); ++round) {
+    step.previous_plans = std::exchange(step.state.preemption.plans, {});
+    for (PreemptionPlan& preemption : step.previous_plans) pass_on(step, preemption);
+    step.state.preemption.slices.clear();
+    step.state.preemption.look_at = Time::never();
+    announce_slices_on_several(step);
+    for (const LeaseId preemptor : preemptors_in_order(step)) look_for_room(step, *find(step, preemptor));
+    leave_slice_groups(step);
+    bool freed = give_up(step);
+    const std::vector<PreemptionPlan> plans = step.state.preemption.plans;
+    for (const PreemptionPlan& preemption : plans) freed |= advance(step, preemption);
     if (!freed) break;
-    grant_waiting();
+    grant_waiting(step);
   }
 }
 
 // Once the lease for which a slice began has entered, the plan goes on for its beneficiaries.
-void Stepper::pass_on(PreemptionPlan& preemption) const {
-  const Lease* preemptor = state_.find(preemption.preemptor);
-  const bool came_in = preemptor != nullptr && preemptor->reserves() && !state_.queue_.contains(preemption.preemptor);
+static void pass_on(const Step& step, PreemptionPlan& preemption) {
+  const Lease* preemptor = find(step.state, preemption.preemptor);
+  const bool came_in =
+      preemptor != nullptr && preemptor->reserves() && !step.state.queue.contains(preemption.preemptor);
   if (!preemption.by_slice || !preemption.started || !came_in) return;
-  std::erase_if(preemption.beneficiaries, [this](LeaseId id) { return !state_.queue_.contains(id); });
+  std::erase_if(preemption.beneficiaries, [&step](LeaseId id) { return !step.state.queue.contains(id); });
   if (preemption.beneficiaries.empty()) return;
   preemption.preemptor = preemption.beneficiaries.front();
   preemption.beneficiaries.erase(preemption.beneficiaries.begin());
@@ -62,99 +82,100 @@ void Stepper::pass_on(PreemptionPlan& preemption) const {
 
 // Preemptors in the order of the queue. A plan that began by request or slice goes on before preemptors begin that
 // would not go ahead of it. Otherwise its victims would be paused for those preemptors, or for their own return.
-std::vector<LeaseId> Stepper::preemptors_in_order() const {
+static std::vector<LeaseId> preemptors_in_order(const Step& step) {
   std::vector<const PreemptionPlan*> gone_on_with;
-  for (const PreemptionPlan& preemption : previous_plans_)
-    if (is_gone_on_with(preemption)) gone_on_with.push_back(&preemption);
+  for (const PreemptionPlan& preemption : step.previous_plans)
+    if (is_gone_on_with(step, preemption)) gone_on_with.push_back(&preemption);
   std::vector<LeaseId> found;
   std::set<LeaseId> known;
   const auto add = [&](LeaseId id) {
     if (known.insert(id).second) found.push_back(id);
   };
-  for (const Preemptor& preemptor : state_.preemptors_.in_order()) {
+  for (const Preemptor& preemptor : step.state.preemption.preemptors.in_order()) {
     for (const PreemptionPlan* preemption : gone_on_with)
-      if (!goes_ahead(preemptor.key.lease, *preemption)) add(preemption->preemptor);
+      if (!goes_ahead(step, preemptor.key.lease, *preemption)) add(preemption->preemptor);
     add(preemptor.key.lease);
   }
   return found;
 }
 
 // Before a victim was asked, its choice of victims does not matter: that depends on the preemptors ahead of it.
-bool Stepper::goes_ahead(LeaseId preemptor, const PreemptionPlan& preemption) const {
-  const bool word = preemption.cause != Cause::request && state_.requested_.contains(preemptor);
-  return word || state_.find(preemptor)->tier >
-                     (preemption.started ? preemption.tier : state_.find(preemption.preemptor)->tier);
+static bool goes_ahead(const Step& step, LeaseId preemptor, const PreemptionPlan& preemption) {
+  const bool word = preemption.cause != Cause::request && step.state.preemption.requested.contains(preemptor);
+  const Tier tier = preemption.started ? preemption.tier : find(step.state, preemption.preemptor)->tier;
+  return word || outranks(find(step.state, preemptor)->tier, tier);
 }
 
-bool Stepper::is_gone_on_with(const PreemptionPlan& preemption) const {
-  if (preemption.cause == Cause::request) return state_.requested_.contains(preemption.preemptor);
-  return preemption.by_slice && state_.preemptors_.contains(preemption.preemptor);
+static bool is_gone_on_with(const Step& step, const PreemptionPlan& preemption) {
+  if (preemption.cause == Cause::request) return step.state.preemption.requested.contains(preemption.preemptor);
+  return preemption.by_slice && step.state.preemption.preemptors.contains(preemption.preemptor);
 }
 
 // The devices with memory reserved for a lease ahead of this waiter to which it would not give the memory back in time.
 // No victim is paused there for it, except by request.
-std::vector<std::string> Stepper::barred_from(const Lease& waiter) const {
-  const QueueKey* key = state_.queue_.key(waiter.id);
+std::vector<std::string> barred_from(const Step& step, const Lease& waiter) {
+  const QueueKey* key = step.state.queue.key(waiter.id);
   std::vector<std::string> devices;
   const bool leaves_again = waiter.pausable != Pausable::no;
   if (leaves_again || key == nullptr) return devices;
-  const Nominations held(state_, rules_, now_);
+  const Nominations held(step.state, step.rules, step.now);
   for (const Nominations::Entry& entry : held.entries())
     if (entry.key.before(*key)) devices.insert(devices.end(), entry.room.devices.begin(), entry.room.devices.end());
   return devices;
 }
 
 // True if something changed that matters to plans: a device, the first waiters, or the time to look again.
-bool Stepper::room_stale() {
-  std::vector<Preemptor> query = list_preemptors();
-  state_.reindex(rules_, now_);
-  const bool time = state_.room_look_at_ <= now_;
-  if (time) state_.room_look_at_ = Time::never();
-  const bool others = query != state_.preemptors_.in_order();
-  const bool everything = std::exchange(state_.room_stale_, false) || time || others;
-  const std::vector<std::string> changed = std::exchange(state_.room_changed_, {});
-  if (!everything && !change_matters(changed)) return false;
+static bool room_stale(Step& step) {
+  std::vector<Preemptor> query = list_preemptors(step);
+  reindex(step.state, step.rules, step.now);
+  const bool time = step.state.preemption.look_at <= step.now;
+  if (time) step.state.preemption.look_at = Time::never();
+  const bool others = query != step.state.preemption.preemptors.in_order();
+  const bool everything = std::exchange(step.state.preemption.stale, false) || time || others;
+  const std::vector<std::string> changed = std::exchange(step.state.preemption.changed, {});
+  if (!everything && !change_matters(step, changed)) return false;
   if (others) {
     std::vector<std::vector<std::string>> devices;
     for (const Preemptor& preemptor : query) {
-      const Lease& lease = *find(preemptor.key.lease);
-      if (lease.waits_in_place()) devices.push_back(lease.devices);
-      else if (!lease.wanted_device.empty()) devices.push_back({lease.wanted_device});
-      else devices.emplace_back();
+      const Lease& lease = *find(step, preemptor.key.lease);
+      devices.push_back(lease.waits_in_place() ? lease.devices : lease.wanted_devices);
     }
-    state_.preemptors_ = Preemptors(std::move(query), devices);
+    step.state.preemption.preemptors = Preemptors(std::move(query), devices);
   }
-  if (state_.preemptors_.empty()) return !state_.plans_.empty() || !state_.slice_groups_.empty();
+  if (step.state.preemption.preemptors.empty())
+    return !step.state.preemption.plans.empty() || !step.state.preemption.slice_groups.empty();
   return true;
 }
 
 // Without a plan in progress and without one found before, only the devices that changed can give a plan now.
-bool Stepper::change_matters(const std::vector<std::string>& changed) const {
-  const bool in_progress = !state_.plans_.empty() || !state_.slices_.empty() || contested();
-  if (in_progress || !state_.requested_.empty() || changed.size() > few_changes) return !changed.empty();
-  return std::any_of(changed.begin(), changed.end(), [this](const std::string& uuid) {
-    const Device* device = state_.find_device(uuid);
-    return device != nullptr && std::ranges::any_of(state_.preemptors_.in_order(), [&](const Preemptor& preemptor) {
-             return might_make_room(state_, rules_, *state_.find(preemptor.key.lease), *device, now_);
+static bool change_matters(const Step& step, const std::vector<std::string>& changed) {
+  const bool in_progress =
+      !step.state.preemption.plans.empty() || !step.state.preemption.slices.empty() || contested(step);
+  if (in_progress || !step.state.preemption.requested.empty() || changed.size() > few_changes) return !changed.empty();
+  return std::any_of(changed.begin(), changed.end(), [&step](const std::string& uuid) {
+    const Device* device = find_device(step.state, uuid);
+    return device != nullptr &&
+           std::ranges::any_of(step.state.preemption.preemptors.in_order(), [&](const Preemptor& preemptor) {
+             return might_make_room(step.state, step.rules, *find(step.state, preemptor.key.lease), *device, step.now);
            });
   });
 }
 
 // The preemptors: the first waiters, leases that wait to resume, and leases with a preemption request, wherever they
 // stand.
-std::vector<Preemptor> Stepper::list_preemptors() {
+static std::vector<Preemptor> list_preemptors(Step& step) {
   std::vector<QueueKey> by_rule;
-  if (rules_.automatic || mutant(Mutant::nothing_is_manual)) {
-    add_first_waiters(by_rule);
-    add_parked(by_rule);
+  if (step.rules.automatic || mutant(Mutant::nothing_is_manual)) {
+    add_first_waiters(step, by_rule);
+    add_parked(step, by_rule);
   }
   std::vector<Preemptor> all;
-  all.reserve(by_rule.size() + state_.requested_.size());
+  all.reserve(by_rule.size() + step.state.preemption.requested.size());
   for (const QueueKey& key : by_rule) all.push_back({key, true});
-  std::erase_if(state_.requested_, [&](LeaseId id) {
-    const QueueKey* key = state_.queue_.key(id);
+  std::erase_if(step.state.preemption.requested, [&](LeaseId id) {
+    const QueueKey* key = step.state.queue.key(id);
     if (key != nullptr) all.push_back({*key, false});
-    else if (Lease* lease = find(id)) keep_request(*lease);
+    else if (Lease* lease = find(step, id)) keep_request(step, *lease);
     return key == nullptr;
   });
   std::sort(all.begin(), all.end(), [](const Preemptor& a, const Preemptor& b) {
@@ -167,334 +188,174 @@ std::vector<Preemptor> Stepper::list_preemptors() {
 
 // Adds the first waiters for each device, and for each number of devices: waiters for other things keep none of them
 // out.
-void Stepper::add_first_waiters(std::vector<QueueKey>& keys) const {
-  const Queue& queue = state_.queue_;
+static void add_first_waiters(const Step& step, std::vector<QueueKey>& keys) {
+  const Queue& queue = step.state.queue;
   queue.all().first(preemptors, keys);
   std::size_t devices = 0;
-  for (const auto& where : state_.where_) devices += where.size();
+  for (const auto& where : step.state.devices.with_victims) devices += where.size();
   if (queue.size() <= preemptors || devices > most_spread) return;
   for (const auto& [count, tree] : queue.any()) tree.first(preemptors, keys);
+  for (const auto& [among, tree] : queue.subsets()) tree.first(preemptors, keys);
   queue.sets().first(preemptors, keys);
-  for (const auto& where : state_.where_)
+  for (const auto& where : step.state.devices.with_victims)
     for (const std::string& device : where)
       if (const QueueTree* tree = queue.named(device)) tree->first(preemptors, keys);
 }
 
-void Stepper::add_parked(std::vector<QueueKey>& keys) const {
-  const Queue& queue = state_.queue_;
-  for (const LeaseId id : state_.away_) {
+static void add_parked(const Step& step, std::vector<QueueKey>& keys) {
+  const Queue& queue = step.state.queue;
+  for (const LeaseId id : step.state.pauses.away) {
     const QueueKey* key = queue.key(id);
     if (key == nullptr) continue;
-    const std::vector<std::string>& devices = state_.find(id)->devices;
+    const std::vector<std::string>& devices = find(step.state, id)->devices;
     const QueueTree& tree = devices.size() > 1 ? queue.sets() : *queue.named(devices.front());
-    if (state_.away_.size() <= parked_preemptors || tree.before(*key) < parked_preemptors) keys.push_back(*key);
+    if (step.state.pauses.away.size() <= parked_preemptors || tree.before(*key) < parked_preemptors)
+      keys.push_back(*key);
   }
 }
 
 // Cancels the plans of preemptors that have no need of them any more, or no hope: their memory is free for all again.
-bool Stepper::give_up() {
+static bool give_up(Step& step) {
   bool freed = false;
-  for (const PreemptionPlan& old : previous_plans_) {
+  for (const PreemptionPlan& old : step.previous_plans) {
     for (const std::string& device : old.devices) {
-      if (const PreemptionPlan* now = state_.plan_on(device);
-          now != nullptr && now->preemptor == old.preemptor && now->tier >= old.tier)
+      if (const PreemptionPlan* now = plan_on(step.state, device);
+          now != nullptr && now->preemptor == old.preemptor && !outranks(old.tier, now->tier))
         continue;
-      if (!mutant(Mutant::kept_room_stays_kept)) state_.opened_.push_back(device);
+      if (!mutant(Mutant::kept_room_stays_kept)) step.state.devices.opened.push_back(device);
       freed = true;
     }
   }
   return freed;
 }
 
-void Stepper::look_for_room(const Lease& waiter) {
-  if (waits_for_reading(waiter)) return;
+static void look_for_room(Step& step, const Lease& waiter) {
+  if (waits_for_reading(step, waiter)) return;
   const std::optional<PreemptionRequest>& preemption_request = waiter.preemption_request;
-  if (!preemption_request && !state_.somebody_might_yield(waiter.tier)) return note_obstacles(waiter);
+  if (!preemption_request && !may_have_victims(step.state, waiter.tier)) return note_obstacles(step, waiter);
   const PreemptionQuery query{waiter, preemption_request, /*lists_all=*/false};
-  const VictimPlan plan = plan_on_or_elsewhere(query);
+  const VictimPlan plan = plan_on_or_elsewhere(step, query);
   // The memory comes by itself, or is there. Memory that other leases left for the preemptor stays reserved for it, or
   // they would take it back.
-  const bool settles = std::ranges::any_of(
-      plan.devices, [this](const std::string& uuid) { return state_.devices_.at(uuid).settling > Bytes{}; });
+  const bool settles = std::ranges::any_of(plan.devices, [&step](const std::string& uuid) {
+    return step.state.devices.by_uuid.at(uuid).settling > Bytes{};
+  });
   const bool for_it =
-      plan.in_progress || (settles && (started_for(waiter.id) != nullptr ||
-                                       (preemption_request && yields_on_its_request(waiter.id, plan.devices))));
-  if (plan.found && plan.victims.empty() && (!for_it || is_free(waiter, plan.devices))) return;
-  const std::vector<std::string> barred = barred_from(waiter);
+      plan.in_progress || (settles && (started_for(step, waiter.id) != nullptr ||
+                                       (preemption_request && yields_on_its_request(step, waiter.id, plan.devices))));
+  if (plan.found && plan.victims.empty() && (!for_it || is_free(step, waiter, plan.devices))) return;
+  const std::vector<std::string> barred = barred_from(step, waiter);
   const bool may =
       query.cause() == Cause::request ||
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
-  if (plan.found && plan.victims.empty() && others_come_in_with(waiter) && continue_slice(waiter)) return;
+  if (plan.found && plan.victims.empty() && others_come_in_with(step, waiter) && continue_slice(step, waiter)) return;
   if (plan.found && may) {
     // The slice goes on while its victims are being paused.
-    const auto old = std::ranges::find_if(previous_plans_, [&waiter](const PreemptionPlan& preemption) {
+    const auto old = std::ranges::find_if(step.previous_plans, [&waiter](const PreemptionPlan& preemption) {
       return preemption.preemptor == waiter.id && preemption.by_slice;
     });
-    const bool by_slice = !preemption_request && old != previous_plans_.end();
+    const bool by_slice = !preemption_request && old != step.previous_plans.end();
     const Cause cause = by_slice && plan.victims.empty() ? Cause::slice : query.cause();
-    begin_plan({waiter.id, keeps_out(query, plan), cause, by_slice, /*started=*/false, plan.devices, plan.victims,
+    begin_plan(step,
+               {waiter.id, keeps_out(step, query, plan), cause, by_slice, /*started=*/false, plan.devices, plan.victims,
                 by_slice && old->devices == plan.devices ? old->beneficiaries : std::vector<LeaseId>()});
     return;
   }
-  note_obstacles(waiter);
-  look_again_at(plan.again);
-  for (const Ineligible& ineligible : plan.ineligible) look_again_at(ineligible.until);
+  note_obstacles(step, waiter);
+  look_again_at(step, plan.again);
+  for (const Ineligible& ineligible : plan.ineligible) look_again_at(step, ineligible.until);
   // A request whose victims cannot be paused any more takes no right away.
-  if (may_ask(state_, rules_, waiter)) wait_for_slice(waiter, barred);
+  if (may_ask(step.state, step.rules, waiter)) wait_for_slice(step, waiter, barred);
 }
 
 // No decision is made while the last reading of the plan's devices is too old; the plan so far is kept.
-bool Stepper::waits_for_reading(const Lease& waiter) {
-  const PreemptionPlan* old = started_for(waiter.id);
-  if (old == nullptr || !state_.queue_.contains(waiter.id)) return false;
-  const auto is_late = [this](const std::string& uuid) {
-    const Device* device = state_.find_device(uuid);
-    return device != nullptr && !state_.known(*device, rules_, now_) && device->problem.empty() &&
-           !State::given_up(*device, rules_, now_);
+static bool waits_for_reading(Step& step, const Lease& waiter) {
+  const PreemptionPlan* old = started_for(step, waiter.id);
+  if (old == nullptr || !step.state.queue.contains(waiter.id)) return false;
+  const auto is_late = [&step](const std::string& uuid) {
+    const Device* device = find_device(step.state, uuid);
+    return device != nullptr && !is_known(step.state, *device, step.rules, step.now) && device->problem.empty() &&
+           !is_given_up(*device, step.rules, step.now);
   };
   if (std::ranges::none_of(old->devices, is_late)) return false;
   PreemptionPlan kept = *old;
   kept.victims.clear();
-  return begin_plan(std::move(kept));
+  return begin_plan(step, std::move(kept));
 }
 
 // The memory on its way is enough for the waiter, and not for the beneficiaries of the same time slice.
-bool Stepper::others_come_in_with(const Lease& waiter) const {
-  const PreemptionPlan* old = started_for(waiter.id);
+static bool others_come_in_with(const Step& step, const Lease& waiter) {
+  const PreemptionPlan* old = started_for(step, waiter.id);
   if (old == nullptr || !old->by_slice || old->beneficiaries.empty()) return false;
   return std::ranges::any_of(old->devices, [&](const std::string& uuid) {
-    Bytes need = state_.need(waiter, uuid);
+    Bytes need = need_on(step.state, waiter, uuid);
     for (const LeaseId id : old->beneficiaries)
-      if (const Lease* other = state_.find(id); other != nullptr && state_.queue_.contains(id))
-        need += state_.need(*other, uuid);
-    const auto device = state_.devices_.find(uuid);
-    return device != state_.devices_.end() && state_.known(device->second, rules_, now_) &&
-           state_.effective_free(device->second, rules_, now_) + device->second.settling +
-                   being_yielded(state_, device->second) <
+      if (const Lease* other = find(step.state, id); other != nullptr && step.state.queue.contains(id))
+        need += need_on(step.state, *other, uuid);
+    const auto device = step.state.devices.by_uuid.find(uuid);
+    return device != step.state.devices.by_uuid.end() && is_known(step.state, device->second, step.rules, step.now) &&
+           free_on(step.state, device->second, step.rules, step.now) + device->second.settling +
+                   being_yielded(step.state, device->second) <
                need;
   });
 }
 
 // A lease has one plan at a time.
-const PreemptionPlan* Stepper::started_for(LeaseId preemptor) const {
-  const auto found = std::ranges::find_if(previous_plans_, [preemptor](const PreemptionPlan& preemption) {
+const PreemptionPlan* started_for(const Step& step, LeaseId preemptor) {
+  const auto found = std::ranges::find_if(step.previous_plans, [preemptor](const PreemptionPlan& preemption) {
     return preemption.preemptor == preemptor && preemption.started;
   });
-  return found == previous_plans_.end() ? nullptr : &*found;
+  return found == step.previous_plans.end() ? nullptr : &*found;
 }
 
 // If victims were paused for it already, the plan goes on there, whatever another device would cost by now. Otherwise
 // their pause would be for nothing.
-VictimPlan Stepper::plan_on_or_elsewhere(PreemptionQuery query) const {
-  if (const PreemptionPlan* before = started_for(query.lease.id)) {
+static VictimPlan plan_on_or_elsewhere(const Step& step, PreemptionQuery query) {
+  if (const PreemptionPlan* before = started_for(step, query.lease.id)) {
     query.on = before->devices;
-    if (VictimPlan there = plan_victims(state_, rules_, query, now_); there.found) return there;
+    if (VictimPlan there = plan_victims(step.state, step.rules, query, step.now); there.found) return there;
     query.on.clear();
   }
-  return plan_victims(state_, rules_, query, now_);
+  return plan_victims(step.state, step.rules, query, step.now);
 }
 
 // True if the memory is free. If the waiter does not get it, it is reserved for another lease, and no victim there is
 // paused for this waiter.
-bool Stepper::is_free(const Lease& waiter, const std::vector<std::string>& devices) const {
+static bool is_free(const Step& step, const Lease& waiter, const std::vector<std::string>& devices) {
   return std::all_of(devices.begin(), devices.end(), [&](const std::string& uuid) {
-    const Device& device = state_.devices_.at(uuid);
-    return state_.known(device, rules_, now_) &&
-           state_.effective_free(device, rules_, now_) >= state_.need(waiter, uuid);
+    const Device& device = step.state.devices.by_uuid.at(uuid);
+    return is_known(step.state, device, step.rules, step.now) &&
+           free_on(step.state, device, step.rules, step.now) >= need_on(step.state, waiter, uuid);
   });
 }
 
-void Stepper::look_again_at(Time at) {
-  if (at > now_) state_.room_look_at_ = std::min(state_.room_look_at_, at);
+void look_again_at(Step& step, Time at) {
+  if (at > step.now) step.state.preemption.look_at = std::min(step.state.preemption.look_at, at);
 }
 
-bool Stepper::begin_plan(PreemptionPlan preemption) {
+bool begin_plan(Step& step, PreemptionPlan preemption) {
   for (const std::string& device : preemption.devices)
-    if (state_.plan_on(device) != nullptr) return false;  // of one that stands before it
-  const PreemptionPlan* old = started_for(preemption.preemptor);
+    if (plan_on(step.state, device) != nullptr) return false;  // of one that stands before it
+  const PreemptionPlan* old = started_for(step, preemption.preemptor);
   preemption.started =
       old != nullptr &&
       (old->by_slice ? preemption.by_slice : std::ranges::is_permutation(old->devices, preemption.devices));
   if (preemption.cause == Cause::request)
-    preemption.started |= yields_on_its_request(preemption.preemptor, preemption.devices);
-  state_.plans_.push_back(std::move(preemption));
+    preemption.started |= yields_on_its_request(step, preemption.preemptor, preemption.devices);
+  step.state.preemption.plans.push_back(std::move(preemption));
   return true;
-}
-
-// -------------------------------------------------------------------------------- doing it
-
-// Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
-// once.
-bool Stepper::advance(const PreemptionPlan& preemption) {
-  if (preemption.victims.empty() || somebody_yields(preemption.devices)) return false;
-  // A victim whose method has just failed is asked by its next method before any other victim.
-  const auto again =
-      std::ranges::find_if(preemption.victims, [this](const Victim& its) { return undone_.contains(its.lease); });
-  const Victim& first = again == preemption.victims.end() ? preemption.victims.front() : *again;
-  Lease& victim = *find(first.lease);
-  if (somebody_yields(victim.devices)) return false;
-  if (victim.ended()) return false;  // for another preemptor, on another of its devices
-  if (first.ends && !swap_may_be_prevented(victim)) {
-    note_started(preemption);
-    end_spot(victim, preemption);
-    return true;
-  }
-  if (undone_.contains(victim.id)) return ask_by_next(victim, preemption), false;
-  state_.runtime_.at(victim.id).weighed = true;
-  plan_.actions.emplace_back(WeighHost{victim.id});
-  return false;
-}
-
-// The finding that swap cannot be prevented is some time old, and the other processes of the cgroup may be gone. A
-// lease that is to be ended for swap is weighed once more.
-bool Stepper::swap_may_be_prevented(const Lease& victim) const {
-  const std::optional<Barred>& barred = state_.runtime_.at(victim.id).barred;
-  return barred && barred->by == Hindrance::swap && barred->until < now_ + barred_for;
-}
-
-// The earlier method was undone a moment ago, and host memory was reported with that.
-void Stepper::ask_by_next(Lease& victim, const PreemptionPlan& preemption) {
-  const auto undone = undone_.find(victim.id);
-  State::LeaseRuntime& runtime = state_.runtime_.at(victim.id);
-  const auto methods = pause_methods_of(state_, victim);
-  const bool has = runtime.next && std::find(methods.begin(), methods.end(), *runtime.next) != methods.end();
-  if (!has || !check_host(victim, undone->second.host)) return;
-  note_started(preemption);
-  Parking parking = std::move(undone->second.parking);
-  undone_.erase(undone);
-  parking.told = false;
-  parking.cause = cause_of(preemption, victim);
-  runtime.yields_for = preemption.preemptor;
-  note("next_method");
-  ask_to_yield(victim, *runtime.next, std::move(parking));
 }
 
 // True if a lease on these devices is pausing or paused for the preemptor. Such leases keep the request alive while no
 // more victims are found.
-bool Stepper::yields_on_its_request(LeaseId preemptor, const std::vector<std::string>& devices) const {
+static bool yields_on_its_request(const Step& step, LeaseId preemptor, const std::vector<std::string>& devices) {
   return std::ranges::any_of(devices, [&](const std::string& uuid) {
-    return std::ranges::any_of(state_.devices_.at(uuid).leases, [&](LeaseId id) {
-      const Lease& lease = *state_.find(id);
+    return std::ranges::any_of(step.state.devices.by_uuid.at(uuid).leases, [&](LeaseId id) {
+      const Lease& lease = *find(step.state, id);
       const bool away = lease.state == LeaseState::pausing || lease.state == LeaseState::paused;
-      return away && state_.runtime_.at(id).yields_for == preemptor;
+      return away && step.state.leases.runtime.at(id).yields_for == preemptor;
     });
   });
-}
-
-void Stepper::note_started(const PreemptionPlan& preemption) {
-  for (PreemptionPlan& its : state_.plans_) its.started |= its.preemptor == preemption.preemptor;
-}
-
-// Victims whose memory is not wanted any more, or that have it no more, are settled.
-void Stepper::settle_undone() {
-  for (const auto& [id, undone] : std::exchange(undone_, {}))
-    if (Lease* lease = find(id); lease != nullptr && lease->state == LeaseState::active)
-      runs_again(*lease, undone.parking);
-}
-
-// Host memory is known only now, and a moment has passed: the plan is examined again.
-Result<LeaseId> Stepper::on(const HostWeighed& fact) {
-  Lease* victim = find(fact.lease);
-  if (victim == nullptr) return not_found(to_string(fact.lease) + " is not a live lease");
-  state_.runtime_.at(victim->id).weighed = false;
-  // The driver may have returned meanwhile, for example for a victim that was passed over: the result is examined
-  // first.
-  const auto preemption = std::find_if(state_.plans_.begin(), state_.plans_.end(), [&](const PreemptionPlan& of) {
-    return !of.victims.empty() && of.victims.front().lease == victim->id && !somebody_yields(of.devices);
-  });
-  if (preemption == state_.plans_.end() || somebody_yields(victim->devices)) {
-    // The plan has changed meanwhile. The next look is later, so that two leases are not weighed in turn for ever.
-    look_again_at(now_ + look_interval);
-    return victim->id;
-  }
-  state_.room_stale_ = true;
-  const bool ends = preemption->victims.front().ends;
-  std::optional<Barred>& barred = state_.runtime_.at(victim->id).barred;
-  if (ends && barred && barred->by == Hindrance::swap) barred.reset();
-  if (swaps_for_good(*victim, fact.host))
-    bar(*victim, Hindrance::swap, "the kernel may swap its parked memory out");
-  if (ends) return victim->id;
-  if (const Status may = check_pause(*victim, fact.host); !may) {
-    leave_alone(*victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
-    return victim->id;
-  }
-  // The first victim is asked only if host memory takes all of them. The cgroups of the other victims are not examined
-  // yet.
-  HostMemory host = fact.host;
-  host.headroom.reset();
-  const std::string beyond = beyond_ledger(state_, rules_, find(preemption->preemptor)->uid, preemption->victims, host);
-  if (!beyond.empty()) {
-    refuse_set(*preemption, beyond);
-    return victim->id;
-  }
-  preemption->started = true;
-  begin_pause(*victim, cause_of(*preemption, *victim), true);
-  state_.runtime_.at(victim->id).yields_for = preemption->preemptor;
-  return victim->id;
-}
-
-// The cause is shown while the victim is paused, when the preemptor may be gone. So it has the request of the
-// preemptor, and not the present state.
-PauseCause Stepper::cause_of(const PreemptionPlan& preemption, const Lease& victim) const {
-  const Lease& preemptor = *state_.find(preemption.preemptor);
-  PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
-  // In a time slice, leases of lower tiers may have to leave as well.
-  const bool below = preemption.cause == Cause::slice && victim.tier < preemptor.tier;
-  if (preemption.cause == Cause::tier || below) {
-    cause.kind = PauseCauseKind::tier;
-    cause.args.add("tier", to_string(preemptor.tier));
-  } else if (preemption.cause == Cause::request) {
-    const bool by_admin = is_admins(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
-    cause.kind = by_admin ? PauseCauseKind::admin_preemption : PauseCauseKind::owner_preemption;
-  }
-  cause.args.add(asked_args(preemptor));
-  return cause;
-}
-
-// A spot lease that cannot be paused has agreed to be ended when a higher tier needs its memory.
-void Stepper::end_spot(Lease& lease, const PreemptionPlan& preemption) {
-  const PauseCause cause = cause_of(preemption, lease);
-  ReasonArgs why = args("cause", to_string(cause.kind));
-  why.add(cause.args);
-  if (const auto since = state_.told_in_vain(lease, now_); since >= rules_.spot_unused_after) {
-    why.add("silent", *since);
-    return end(lease, EndReason::revoked, ReasonKind::spot_unresponsive, std::move(why));
-  }
-  const ReasonKind kind = why_unpausable(lease, *state_.find(preemption.preemptor), why);
-  end(lease, EndReason::revoked, kind, std::move(why));
-}
-
-// Why a spot lease cannot be paused for the preemptor; adds the arguments.
-ReasonKind Stepper::why_unpausable(const Lease& lease, const Lease& preemptor, ReasonArgs& why) const {
-  const MostParkable most = most_parkable(rules_, lease, preemptor.uid);
-  const auto methods = pause_methods_of(state_, lease);
-  const bool by_a_method = !methods.empty();
-  const Barred* barred = by_a_method ? state_.barred(lease.id, methods.front(), now_) : nullptr;
-  if (barred != nullptr && open_methods_of(state_, lease, now_).empty()) {
-    why.add("obstacle", barred->why);
-    return ReasonKind::spot_obstructed;
-  }
-  if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {
-    why.add(args("reserved", lease.reserved(), "most", most.bytes, "bound", most.bound));
-    return ReasonKind::spot_too_large;
-  }
-  if (by_a_method) return ReasonKind::spot_unused;
-  if (!may_register(lease)) return ReasonKind::spot_unpausable;
-  why.add("idle", rules_.spot_unused_after);
-  return lease.pausable == Pausable::driver ? ReasonKind::spot_without_program : ReasonKind::spot_unregistered;
-}
-
-// Without the victim that takes most host memory there may be a set that fits. Leases that are being parked may leave
-// more of it free in a moment.
-void Stepper::refuse_set(const PreemptionPlan& preemption, const std::string& beyond) {
-  const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
-  Lease& victim = *find(most->lease);
-  leave_alone(victim, {LeftAlone::Ground::refused, ReasonKind::note,
-                       args("text", "it is not the only lease that would be paused: " + beyond)});
-  if (state_.ledger_unsettled() <= Bytes{}) return;
-  Time& until = state_.runtime_.at(victim.id).ineligible_until;
-  until = std::min(until, now_ + settling_pause);
-  look_again_at(until);
 }
 
 }  // namespace sublet::core

@@ -8,7 +8,7 @@ TEST(Preemption, AHigherTierHasALowerOneYieldAndThatComesBack) {
   Card w;
   const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
   EXPECT_EQ(w.states(urgent), "queued");
-  ASSERT_NE(w.state.plan_for(urgent), nullptr);
+  ASSERT_NE(plan_for(w.state, urgent), nullptr);
   EXPECT_SAYS(w.info(urgent).basis, "memory is being freed for it by pausing " + to_string(batch));
   EXPECT_LT(w.info(urgent).eta, 20s);
   w.obey();
@@ -18,11 +18,11 @@ TEST(Preemption, AHigherTierHasALowerOneYieldAndThatComesBack) {
   EXPECT_EQ(cause.preemptor, urgent);
   EXPECT_EQ(cause.args.bytes("asked"), 10 * GiB);
   EXPECT_TRUE(w.at(batch).parking->resume_requested) << "it waits to come back";
-  EXPECT_TRUE(w.state.plans().empty());
+  EXPECT_TRUE(w.state.preemption.plans.empty());
   w.attach(urgent);
   w.quit(urgent);
   EXPECT_EQ(w.states(batch), "active");
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.state.host.entries, Bytes{});
 }
 
 TEST(Preemption, TheCheapestThatIsEnoughYields) {
@@ -60,7 +60,7 @@ TEST(Preemption, NobodyYieldsWhoNeedNot) {
     const LeaseId asks = w.start(10 * GiB, row.asks, "infer");
     if (row.ttl > 1min) w.live(200s);
     EXPECT_EQ(w.states(holder, asks), "active queued");
-    EXPECT_TRUE(w.state.plans().empty());
+    EXPECT_TRUE(w.state.preemption.plans.empty());
     if (row.automatic) continue;
     ASSERT_TRUE(w.accepts(Preempt{asks, 0, PreemptionRequest{0, true}}));
     w.obey();
@@ -75,7 +75,7 @@ TEST(Preemption, OneAfterTheOtherAndWhatFreesUpIsKeptForThePreemptor) {
   const LeaseId next = w.start(3 * GiB, Tier::batch, "d"), urgent = w.start(20 * GiB, Tier::interactive, "infer");
   while (w.state_of(urgent) != LeaseState::active && w.obeyed < w.actions.size()) {
     EXPECT_EQ(w.states(next), "queued") << "what frees up is kept for whom it was made";
-    w.obey(plenty, 1);
+    w.obey(1);
     const std::vector all{w.state_of(a), w.state_of(b), w.state_of(c)};
     EXPECT_LE(std::ranges::count(all, LeaseState::pausing), 1);
   }
@@ -86,28 +86,25 @@ TEST(Preemption, WhenThePreemptorGoesThoseWhoYieldedComeBack) {
   Card w;
   const LeaseId a = w.start(12 * GiB, Tier::batch, "a"), b = w.start(12 * GiB, Tier::batch, "b");
   const LeaseId urgent = w.start(20 * GiB, Tier::interactive, "infer");
-  const LeaseId first = std::get<WeighHost>(w.actions[w.obeyed++]).lease;
-  w.step(HostWeighed{first, plenty});
-  EXPECT_EQ(w.states(first), "pausing");
+  EXPECT_EQ(w.states(std::get<Park>(w.actions[w.obeyed]).lease), "pausing");
   w.step(Release{urgent});
   EXPECT_EQ(w.told(urgent).end_reason, EndReason::cancelled);
   w.obey();
   EXPECT_EQ(w.states(a, b), "active active");
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.state.host.entries, Bytes{});
 }
 
 TEST(Preemption, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
   Card w;
   const LeaseId cheap = w.start(10 * GiB, Tier::batch, "cheap"), dear = w.start(12 * GiB, Tier::batch, "dear");
   const LeaseId urgent = w.start(8 * GiB, Tier::interactive, "infer");
-  ASSERT_EQ(std::get<WeighHost>(w.actions[w.obeyed++]).lease, cheap);
-  w.step(HostWeighed{cheap, plenty});
+  ASSERT_EQ(std::get<Park>(w.actions[w.obeyed++]).lease, cheap);
   w.obeyed = w.actions.size();
   w.step(Parked{cheap, false, "pid 102 is traced"});
   EXPECT_EQ(w.states(cheap), "resuming") << "not verified is not active";
   w.obey();
   EXPECT_EQ(w.states(cheap, dear, urgent), "active paused active");
-  EXPECT_EQ(w.state.left_alone(cheap).kind, ReasonKind::pause_failed);
+  EXPECT_EQ(last_obstacle(w.state, cheap).kind, ReasonKind::pause_failed);
 }
 
 // The second of two refuses to yield by itself.
@@ -123,7 +120,7 @@ struct Refusal : Card {
     urgent = queue(22 * GiB, Tier::interactive, "urgent");
   }
   void obey_until(LeaseState wanted) {
-    while (state_of(second) != wanted) obey(plenty, 1);
+    while (state_of(second) != wanted) obey(1);
   }
 };
 
@@ -131,23 +128,23 @@ TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
   for (const bool late : {false, true}) {
     Refusal w;
     w.obey_until(LeaseState::pausing);
-    w.obey(plenty, 1);
+    w.obey(1);
     ASSERT_EQ(w.states(w.second), "resuming");
-    ASSERT_EQ(w.state.plans().size(), 1u) << "it goes on";
-    EXPECT_TRUE(w.state.plans().front().started);
+    ASSERT_EQ(w.state.preemption.plans.size(), 1u) << "it goes on";
+    EXPECT_TRUE(w.state.preemption.plans.front().started);
     EXPECT_SAYS(w.info(w.urgent).basis, to_string(w.second));
     if (late) {
       w.step(Unparked{w.second, Unparked::How::not_yet, "it does not answer"});
-      EXPECT_TRUE(w.state.plans().empty());
+      EXPECT_TRUE(w.state.preemption.plans.empty());
       w.obeyed = w.actions.size();
       w.step(Unparked{w.second, Unparked::How::runs, {}, plenty});
       EXPECT_EQ(w.states(w.second), "active") << "no other method is tried after that";
       continue;
     }
-    w.obey(plenty, 1);
+    w.obey(1);
     ASSERT_EQ(w.states(w.second), "pausing");
-    ASSERT_EQ(w.state.plans().size(), 1u);
-    EXPECT_TRUE(w.state.plans().front().started);
+    ASSERT_EQ(w.state.preemption.plans.size(), 1u);
+    EXPECT_TRUE(w.state.preemption.plans.front().started);
     w.live(30s);
     EXPECT_EQ(w.states(w.urgent), "active");
     EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);
@@ -176,7 +173,7 @@ TEST(Preemption, WhatTheRulesGiveAWaiterAUsersWordDoesNotTakeAway) {
   w.rules.min_residency = 1h;
   const LeaseId other = w.theirs(1001, 10 * GiB, Tier::batch, "theirs");
   const LeaseId own = w.start(10 * GiB, Tier::interactive), waiter = w.start(20 * GiB, Tier::interactive, "infer");
-  ASSERT_EQ(w.state.plan_for(waiter), nullptr) << "the lower tier alone is not enough";
+  ASSERT_EQ(plan_for(w.state, waiter), nullptr) << "the lower tier alone is not enough";
   ASSERT_TRUE(w.accepts(Preempt{waiter, 0, PreemptionRequest{1000, false}}));
   w.obey();
   EXPECT_EQ(w.states(own, other), "paused paused") << "by the word, and by its tier";
@@ -222,9 +219,10 @@ TEST(Preemption, OneAfterTheOtherMoreThanTheLedgerTakesAtOnce) {
 
 TEST(Preemption, HostMemoryIsWeighedForAllWhoAreToYield) {
   Card w;
+  w.ram = {13 * GiB, std::nullopt};
   w.start(9 * GiB, Tier::batch, "a"), w.start(9 * GiB, Tier::batch, "b");
   w.start(20 * GiB, Tier::interactive, "infer");
-  w.obey(HostMemory{13 * GiB, std::nullopt});
+  w.obey();
   EXPECT_EQ(w.ordered<Park>(), 0) << "11 GiB may be taken, by one of them";
 }
 
@@ -280,7 +278,6 @@ TEST(Preemption, WhoWaitsToGrowDoesNotWaitForItsOwnEnd) {
   w.attach(grows);
   const LeaseId below = w.start(14 * GiB, Tier::batch, "below");
   ASSERT_TRUE(w.accepts(Resize{grows, 0, 14 * GiB, true}));
-  w.obey(plenty, 1);  // it is weighed
   EXPECT_EQ(w.states(below), "pausing");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spot leases of which nothing has said yet how it yields: they have a moment in which it still may.
-#include "core/rehearse.h"
 #include "core/testing/ideal_executor.h"
+#include "explain/rehearse.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -36,9 +36,9 @@ struct Silent : Card {
     return step(Cooperate{spot, 0, how}).outcome;
   }
   bool asked() const {
-    return std::ranges::any_of(last.actions, [](const Action& of) { return std::holds_alternative<WeighHost>(of); });
+    return std::ranges::any_of(last.actions, [](const Action& of) { return std::holds_alternative<Park>(of); });
   }
-  bool lives() const { return state.find(spot) != nullptr && !state.find(spot)->ended(); }
+  bool lives() const { return find(state, spot) != nullptr && !find(state, spot)->ended(); }
 };
 
 // A script that registers once it has imported; who asked for a lease by HTTP, and cannot before it knows its id; who
@@ -67,7 +67,6 @@ TEST(Register, WhoMayStillDoItHasItsMomentAndIsEndedAfterIt) {
     speaks.pass(speaks.rules.spot_unused_after - 1s);
     ASSERT_TRUE(speaks.registers().has_value());
     EXPECT_TRUE(speaks.asked()) << "at once";
-    speaks.step(HostWeighed{speaks.spot, plenty});
     EXPECT_EQ(speaks.states(speaks.spot), "pausing");
   }
 }
@@ -87,7 +86,6 @@ TEST(Register, WhomHostMemoryCouldNeverTakeGainsNothingByIt) {
 
 TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
   Silent w(OwnerKind::process);
-  w.step(HostWeighed{w.spot, plenty});
   ASSERT_EQ(w.states(w.spot), "pausing");
   w.step(Parked{.lease = w.spot, .detail = "it uses memory of others", .unfit = Unfit::never});
   w.step(Unparked{w.spot, Unparked::How::runs, {}, plenty});
@@ -132,11 +130,11 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   Silent w(OwnerKind::token);
   w.pass(30s);
   EXPECT_SAYS(w.helps(w.urgent), "still may; it may be ended in about 1 min 30 s");
-  const QueueInfo info = w.info(w.urgent);
+  const explain::QueueInfo info = w.info(w.urgent);
   ASSERT_TRUE(info.eta);
   EXPECT_NEAR(std::chrono::duration<double>(*info.eta).count(), 90, 1);
   EXPECT_SAYS(info.basis, "it may be ended in about 1 min 30 s; then lease-1 (crawl, ana) cannot be paused");
-  const VictimPlan plan = victim_plan(w.state, w.rules, w.at(w.urgent), {}, w.now);
+  const VictimPlan plan = explain::victim_plan(w.state, w.rules, w.at(w.urgent), {}, w.now);
   EXPECT_TRUE(plan.found);
   EXPECT_EQ(plan.wait, 90s);
   EXPECT_SAYS(plan.wait_for, "has not registered as cooperative yet");
@@ -146,7 +144,7 @@ TEST(Register, WhoWaitsIsToldWhenItMayBeEnded) {
   EXPECT_SAYS(ours.info(ours.urgent).basis, "and is ended: it has its time to end");
 }
 
-// A daemon that stood still heard nothing: as after a restart, everybody has the whole of it again.
+// After a clock gap, as after a restart, each lease has the whole time again.
 TEST(Register, WhatADaemonThatStoodStillCouldNotHearCountsAgainstNobody) {
   for (const bool idles : {false, true}) {
     Card w;

@@ -1,88 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preemption requests: possible victims, leases that are kept out meanwhile, and leases that keep the memory
 // afterwards.
-#include "core/explain.h"
+#include "core/step_request.h"
+#include "core/current_step.h"
 #include "core/format.h"
-#include "core/prospects.h"
-#include "core/stepper.h"
 #include "core/victims.h"
 
 #include <algorithm>
 
 namespace sublet::core {
 
-Result<LeaseId> Stepper::on(const Preempt& fact) {
-  const auto found = find_for(fact.lease, fact.generation);
+static Error cannot_make_room(const Step& step, const Lease& lease, const VictimPlan& plan);
+
+Result<LeaseId> on(Step& step, const Preempt& fact) {
+  const auto found = find_for(step, fact.lease, fact.generation);
   if (!found) return found.error();
   Lease& lease = **found;
-  if (!state_.queue_.contains(lease.id)) {
+  if (!step.state.queue.contains(lease.id)) {
     if (lease.state == LeaseState::active || lease.state == LeaseState::offered) return lease.id;
     return Error{Code::Stale,
                  "memory is freed only for a waiting lease, and " + name_of(lease) + " is " +
                      std::string(to_string(lease.state)),
-                 back_hint(state_, lease)};
+                 back_hint(step.state, lease)};
   }
   PreemptionRequest by = fact.by;
-  if (const auto before = state_.preemption_request(lease.id))
+  if (const auto before = request_of(step.state, lease.id))
     by.any_user |= before->any_user;  // its owner takes no more back
-  const VictimPlan plan = plan_now_or_later(state_, rules_, PreemptionQuery{lease, by}, now_);
-  if (!plan.found) return cannot_make_room(lease, plan);
-  request_preemption(lease, by);
-  explain(lease, ReasonKind::preemption_requested,
+  const VictimPlan plan = plan_now_or_later(step.state, step.rules, PreemptionQuery{lease, by}, step.now);
+  if (!plan.found) return cannot_make_room(step, lease, plan);
+  request_preemption(step, lease, by);
+  explain(step, lease, ReasonKind::preemption_requested,
           args("requester", requester_text(by, lease), "later", plan.wait_for));
   return lease.id;
 }
 
-Error Stepper::cannot_make_room(const Lease& lease, const VictimPlan& plan) const {
+static Error cannot_make_room(const Step& step, const Lease& lease, const VictimPlan& plan) {
   std::string text =
-      "no memory can be freed for " + name_of(lease) + ", which " + need_text(lease) + ": " + plan.why_not;
+      "no memory can be freed for " + name_of(lease) + ", which " + need_text(step.state, lease) + ": " + plan.why_not;
   for (const Ineligible& ineligible : plan.ineligible)
-    text += "; " + name_of(*state_.find(ineligible.lease)) + ": " + ineligible.why;
-  return Error{Code::CannotPreempt, std::move(text), plan.hint};
+    text += "; " + name_of(*find(step.state, ineligible.lease)) + ": " + ineligible.why;
+  return Error{Code::CannotPreempt, std::move(text), {}};
 }
 
-void Stepper::request_preemption(Lease& lease, const PreemptionRequest& by) {
+void request_preemption(Step& step, Lease& lease, const PreemptionRequest& by) {
   lease.preemption_request = by;
-  touch(lease);
-  state_.requested_.insert(lease.id);
-  state_.room_stale_ = true;
+  touch(step, lease);
+  step.state.preemption.requested.insert(lease.id);
+  step.state.preemption.stale = true;
 }
 
 // The tier up to which other leases are kept out. Victims above the preemptor wait to resume as soon as they are
 // paused. They may not take the memory back before the last victim has freed its own.
-Tier Stepper::keeps_out(const PreemptionQuery& query, const VictimPlan& plan) const {
+Tier keeps_out(const Step& step, const PreemptionQuery& query, const VictimPlan& plan) {
   Tier tier = query.lease.tier;
   const auto consider = [&](const Lease& lease) {
     if (query.by_request(lease)) tier = std::max(tier, lease.tier);
   };
   const auto leaves_it = [&](const Lease& lease) {
     if (lease.state == LeaseState::paused) return lease.parking->resume_requested;
-    return lease.state == LeaseState::pausing || is_leaving(state_, lease);
+    return lease.state == LeaseState::pausing || is_leaving(step.state, lease);
   };
-  for (const Victim& victim : plan.victims) consider(*state_.find(victim.lease));
+  for (const Victim& victim : plan.victims) consider(*find(step.state, victim.lease));
   for (const std::string& device : plan.devices)
-    for (const LeaseId id : state_.devices_.at(device).leases)
-      if (const Lease& lease = *state_.find(id); lease.parking && leaves_it(lease)) consider(lease);
+    for (const LeaseId id : step.state.devices.by_uuid.at(device).leases)
+      if (const Lease& lease = *find(step.state, id); lease.parking && leaves_it(lease)) consider(lease);
   return tier;
 }
 
 // The lease has the requested memory, and keeps it: its victims would otherwise take it back at once.
-void Stepper::keep_request(Lease& lease) {
-  for (const LeaseId id : state_.away_)
-    if (LeaseId& whom = state_.runtime_.at(id).yields_for; whom == lease.id) whom = {};
+void keep_request(Step& step, Lease& lease) {
+  for (const LeaseId id : step.state.pauses.away)
+    if (LeaseId& whom = step.state.leases.runtime.at(id).yields_for; whom == lease.id) whom = {};
   if (lease.reserves() && !lease.parked()) {
-    lease.preemption_request->given_at = now_;
+    lease.preemption_request->given_at = step.now;
   } else {
     lease.preemption_request.reset();
   }
-  note("request_kept");
-  touch(lease);
+  note(step, "request_kept");
+  touch(step, lease);
 }
 
 // A preemption request covers only the size that the lease wanted at that time.
-void Stepper::drop_request(Lease& lease) {
+void drop_request(Step& step, Lease& lease) {
   lease.preemption_request.reset();
-  state_.requested_.erase(lease.id);
+  step.state.preemption.requested.erase(lease.id);
 }
 
 }  // namespace sublet::core

@@ -5,7 +5,7 @@
 namespace sublet::core::testing {
 namespace {
 
-// A of a low tier, and one of the same user above it that has the room.
+// A lease of a low tier, and one of the same user above it that has the memory.
 struct Word : Card {
   LeaseId above, low;
   explicit Word(bool admins = false) {
@@ -30,7 +30,7 @@ struct TwoYield : Card {
   LeaseId meant = queue(22 * GiB, Tier::batch, "meant");
   explicit TwoYield(bool admins = false) { EXPECT_TRUE(accepts(Preempt{meant, 0, Word::by(admins)})); }
   void let_first_yield() {
-    obey(plenty, 2);  // it is weighed, and yields
+    obey(1);
     ASSERT_EQ(states(above), "paused");
   }
 };
@@ -64,16 +64,18 @@ TEST(Word, TheFirstWhoYieldsOnItStaysAwayUntilTheLastHas) {
       w.step(ProgramEnded{w.equal, 0, false});
       EXPECT_EQ(w.states(w.above), "paused");
       w.programs.erase(w.equal);
+      w.obeyed = w.actions.size();
     }
     if (between == Between::restart) {
       w.let_first_yield();
+      w.obeyed = w.actions.size();  // the orders of before are forgotten
       w.restart();
       w.step(HeldChanged{w.meant, true});
       w.measure();
     }
     w.live(60s);
     EXPECT_EQ(w.states(w.meant), "active");
-    // Not into the room that it has made; after a restart once.
+    // Not into the memory that it freed; after a restart once.
     EXPECT_LE(w.times_told(w.above, ReasonKind::resumed), between == Between::restart ? 1 : 0);
     EXPECT_EQ(w.times_told(w.above, ReasonKind::paused), 1 + w.times_told(w.above, ReasonKind::resumed));
     EXPECT_TRUE(between > Between::admins || w.times_told(w.equal, ReasonKind::paused) == 1);
@@ -106,7 +108,7 @@ TEST(Word, WhatYieldsOnItDoesNotGoBackWhenTheNextIsEnded) {
   EXPECT_EQ(w.times_told(parks, ReasonKind::resuming), 0) << "it has not been away twice";
 }
 
-// An admin has room made for one; another waits for as much, before it or with a higher tier after it.
+// An admin requested memory for one lease; another waits for as much, before it or with a higher tier after it.
 TEST(Word, WhatYieldsOnItGoesToNobodyBeforeItButToAHigherTier) {
   const struct {
     const char* name;
@@ -162,7 +164,7 @@ TEST(Word, ThatWasCarriedOutBeforeThatWasNotedIsNotedAfterARestart) {
   std::vector<Lease> stored = w.stored();
   for (Lease& lease : stored)
     if (lease.preemption_request) lease.preemption_request->given_at.reset();  // as by an earlier version
-  w.state = State::load(stored, {}, w.state.last_id(), w.rules, w.now);
+  w.state = State::load(stored, {}, w.state.leases.last_id, w.rules, w.now);
   w.step(Tick{});
   EXPECT_EQ(w.at(w.low).preemption_request->given_at, w.now);
   EXPECT_EQ(w.told(w.low).preemption_request->given_at, w.now);
@@ -224,7 +226,7 @@ TEST(Word, ReachesNobodyElsesPrograms) {
   const LeaseId own = w.start(20 * GiB, Tier::standard);
   Lease theirs = w.want(20 * GiB, Tier::standard, "theirs");
   theirs.uid = 1001;
-  theirs.pausable = Pausable::no;  // it takes no turns
+  theirs.pausable = Pausable::no;  // it has no time slices
   w.rules.automatic = false;
   const LeaseId other = w.submit(theirs, true), low = w.queue(10 * GiB, Tier::batch, "low");
   w.live(1s);
@@ -258,6 +260,8 @@ TEST(Word, WhoseProgramsCannotYieldStillHasTurnsWithOthers) {
 TEST(Word, EndsWithTheRoomThatItWasAbout) {
   for (const Bytes more : {24 * GiB, 12 * GiB}) {
     Word w;
+    w.ram = {};  // nothing is paused
+    w.measure();
     w.step(Resize{w.low, 0, more});
     EXPECT_EQ(w.at(w.low).resize.has_value(), more == 24 * GiB) << "12 GiB fit at once";
     EXPECT_FALSE(w.at(w.low).preemption_request) << "who asks for more asks as everybody does";
@@ -267,13 +271,12 @@ TEST(Word, EndsWithTheRoomThatItWasAbout) {
 TEST(Word, IsAboutAsMuchAsWasAskedForThen) {
   for (const Bytes then : {20 * GiB, 16 * GiB, 10 * GiB}) {
     Growth w;
-    w.obey(plenty, 1);
     ASSERT_EQ(w.states(w.other), "pausing");
     ASSERT_TRUE(w.at(w.grows).preemption_request);
     ASSERT_TRUE(w.accepts(Resize{w.grows, 0, then}));
     EXPECT_EQ(w.at(w.grows).preemption_request.has_value(), then == 16 * GiB)
         << "no more, and not if it is not needed any more";
-    EXPECT_EQ(w.state.preemption_request(w.grows).has_value(), then == 16 * GiB);
+    EXPECT_EQ(request_of(w.state, w.grows).has_value(), then == 16 * GiB);
   }
 }
 

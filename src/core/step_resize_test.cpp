@@ -78,16 +78,16 @@ TEST(Resize, GrowsAtOnceIfItFitsElseInTurn) {
   EXPECT_EQ(w.reason(w.mine, ReasonKind::resizing).bytes("vram"), 20 * GiB);
   EXPECT_EQ(w.info(w.mine).short_bytes, 6 * GiB);
   w.restart();
-  EXPECT_EQ(w.state.queue().place(w.mine), 1u) << "it outlives a restart";
+  EXPECT_EQ(w.state.queue.place(w.mine), 1u) << "it outlives a restart";
   ASSERT_TRUE(w.resize(w.mine, 14 * GiB).has_value());
   EXPECT_FALSE(w.at(w.mine).resize.has_value()) << "a resize to the present size cancels";
-  EXPECT_TRUE(w.state.queue().empty());
+  EXPECT_EQ(w.state.queue.size(), 0U);
   EXPECT_EQ(w.reason(w.mine, ReasonKind::resize_withdrawn_by_owner).bytes("wanted"), 20 * GiB);
   for (const LeaseId ends : {w.other, w.mine}) {
     w.snapshot({gpu(0, 24 * GiB)});
     ASSERT_TRUE(w.resize(w.mine, ends == w.mine ? 21 * GiB : 20 * GiB).has_value());
     w.step(Release{ends});
-    EXPECT_TRUE(w.state.queue().empty());
+    EXPECT_EQ(w.state.queue.size(), 0U);
     if (ends == w.mine) continue;
     EXPECT_EQ(w.at(w.mine).vram, 20 * GiB);
     EXPECT_FALSE(w.at(w.mine).resize.has_value());
@@ -114,7 +114,7 @@ TEST(Resize, StandsInTheSameOrderAsEverybody) {
   Two w;
   const LeaseId before = w.submit(wish(14 * GiB), true);
   ASSERT_TRUE(w.resize(w.mine, 16 * GiB).has_value());
-  EXPECT_EQ(w.state.queue().in_order(), (std::vector{before, w.mine}));
+  EXPECT_EQ(w.state.queue.in_order(), (std::vector{before, w.mine}));
   w.step(Release{w.other});
   EXPECT_EQ(w.states(before), "active");
   EXPECT_EQ(w.at(w.mine).vram, 8 * GiB);

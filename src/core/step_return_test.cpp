@@ -48,7 +48,7 @@ TEST(Pause, WhatComesBackUnlistedIsOfWhomIsBroughtBack) {
   const auto read = [&w](std::vector<ProcessUse> processes, Bytes unlisted) {
     w.now = w.now + 20ms;
     w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
-    return w.state.devices().begin()->second;
+    return w.state.devices.by_uuid.begin()->second;
   };
   EXPECT_EQ(read({}, 4 * MiB).other, Bytes{});
   EXPECT_EQ(read({}, 5 * GiB).other, Bytes{});
@@ -68,7 +68,7 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
   const auto read = [&](Bytes used, Bytes unlisted) {
     w.now = w.now + 20ms;
     w.measure(used > Bytes{} ? std::vector{uses(7, used, large)} : std::vector<ProcessUse>{}, unlisted);
-    return w.state.devices().begin()->second.problem;
+    return w.state.devices.by_uuid.begin()->second.problem;
   };
   read(18 * GiB, {});
   ASSERT_TRUE(w.accepts(Pause{large, 0, {}, plenty}));
@@ -79,7 +79,7 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
   read({}, {});
   ASSERT_TRUE(w.accepts(Resume{large}));
   EXPECT_EQ(read({}, 18 * GiB), "");
-  EXPECT_EQ(w.state.devices().begin()->second.other, Bytes{});
+  EXPECT_EQ(w.state.devices.by_uuid.begin()->second.other, Bytes{});
 }
 
 TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
@@ -90,7 +90,7 @@ TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
   const auto read = [&w](std::vector<ProcessUse> processes, Bytes unlisted) {
     w.now = w.now + 20ms;
     w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
-    return w.state.devices().begin()->second.other;
+    return w.state.devices.by_uuid.begin()->second.other;
   };
   read({uses(8, 6 * GiB, other)}, {});
   w.resume();
@@ -127,8 +127,8 @@ TEST(Pause, WhoComesBackRequestsItsWholeSize) {
   TwoLeases w;
   w.settle();
   ASSERT_TRUE(w.resume().has_value());
-  ASSERT_GT(w.state.queue().place(w.victim), 0U);
-  EXPECT_EQ(w.state.queue().waiting_bytes(), 10 * GiB);
+  ASSERT_GT(w.state.queue.place(w.victim), 0U);
+  EXPECT_EQ(w.state.queue.waiting_bytes(), 10 * GiB);
 }
 
 TEST(Pause, WhatAProgramHeldBeyondItsLeaseComesBackToo) {
@@ -188,11 +188,11 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   EXPECT_EQ(fails("the helper ended", "helper"), 1);
   EXPECT_EQ(fails("the helper ended", "helper"), 1);
   EXPECT_EQ(fails("process 7 does not let itself be traced", "not_dumpable"), 2);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).text("detail"), w.state.not_back(w.victim));
-  EXPECT_EQ(w.state.not_back(w.victim), "process 7 does not let itself be traced");
+  EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).text("detail"), resume_failure(w.state, w.victim));
+  EXPECT_EQ(resume_failure(w.state, w.victim), "process 7 does not let itself be traced");
   EXPECT_SAYS(w.helps(w.victim), "process 7 does not let itself be traced");
   w.unparked();
-  EXPECT_TRUE(w.state.not_back(w.victim).empty());
+  EXPECT_TRUE(resume_failure(w.state, w.victim).empty());
 
   w.measure(9 * GiB);
   ASSERT_TRUE(w.pause().has_value());
@@ -201,7 +201,7 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   fails("process 8 does not let itself be traced", "no_right");
   EXPECT_SAYS(w.helps(w.victim), "kill -KILL 7 8") << "it can be given up by hand";
   fails("there is no room", "no_room");
-  EXPECT_EQ(what_would_help(w.state, w.rules, w.at(w.victim), w.now).size(), 1U) << "room comes by itself";
+  EXPECT_EQ(explain::what_would_help(w.state, w.rules, w.at(w.victim), w.now).size(), 1U) << "room comes by itself";
 }
 
 TEST(Pause, ARestartKeepsWhatIsParkedAndUndoesWhatWasHalfDone) {
@@ -210,8 +210,8 @@ TEST(Pause, ARestartKeepsWhatIsParkedAndUndoesWhatWasHalfDone) {
   w.resume();
   w.restart();
   EXPECT_EQ(w.states(w.victim), "paused");
-  EXPECT_EQ(w.state.ledger_entries(), 9 * GiB);
-  EXPECT_EQ(w.state.queue().place(w.victim), 1u);
+  EXPECT_EQ(w.state.host.entries, 9 * GiB);
+  EXPECT_EQ(w.state.queue.place(w.victim), 1u);
   w.measure({});
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB);
   w.step(Release{w.waiter});
@@ -224,8 +224,8 @@ TEST(Pause, ARestartKeepsWhatIsParkedAndUndoesWhatWasHalfDone) {
   EXPECT_EQ(w.at(w.victim).resumed_at, back);
   w.pass(1s);
   w.restart();
-  EXPECT_EQ(w.state.standing(w.victim).came_back, back) << "and it is known when the program came back";
-  EXPECT_EQ(w.state.standing(w.victim).restored, back);
+  EXPECT_EQ(standing_of(w.state, w.victim).came_back, back) << "and it is known when the program came back";
+  EXPECT_EQ(standing_of(w.state, w.victim).restored, back);
   w.measure(9 * GiB);
   w.pause();
   w.restart();
@@ -302,7 +302,7 @@ TEST(Poisoned, TheRoomOfWhatFailedForGoodIsNobodysBeforeItIsMeasured) {
     w.measure(left);
     EXPECT_EQ(w.states(next), left > Bytes{} ? "queued" : "active");
     if (ends) continue;
-    EXPECT_EQ(w.state.charged(w.at(w.victim), uuid_of(0)), std::max(left, w.at(w.victim).parking->residue));
+    EXPECT_EQ(charged_on(w.state, w.at(w.victim), uuid_of(0)), std::max(left, w.at(w.victim).parking->residue));
   }
 }
 

@@ -43,10 +43,10 @@ TEST(SafeMode, WhoWaitsKnowsWhyAndHasItsTurnAfterwards) {
   w.pass(1min);
   w.measure({});
   EXPECT_EQ(w.states(w.waiter), "queued") << "although there is room";
-  const QueueInfo info = w.info(w.waiter);
+  const explain::QueueInfo info = w.info(w.waiter);
   EXPECT_SAYS(info.basis, "in safe mode until");
   EXPECT_FALSE(info.eta);
-  EXPECT_SAYS(what_would_help(w.state, w.rules, w.at(w.waiter), w.now).front(), "try again after");
+  EXPECT_SAYS(explain::what_would_help(w.state, w.rules, w.at(w.waiter), w.now).front(), "try again after");
   w.rules.safe_mode.reset();
   w.step(Tick{});
   EXPECT_EQ(w.states(w.waiter), "active");
@@ -57,6 +57,7 @@ TEST(SafeMode, NobodyYieldsOrComesBack) {
   const LeaseId batch = w.start(20 * GiB, Tier::batch), urgent = w.start(10 * GiB, Tier::interactive, "infer");
   w.obey();
   ASSERT_EQ(w.states(batch), "paused");
+  w.ram = {};
   w.attach(urgent);
   Lease wanted = w.want(20 * GiB, Tier::critical, "alarm");
   wanted.owner.kind = OwnerKind::token;  // it waits over a restart, too
@@ -64,12 +65,13 @@ TEST(SafeMode, NobodyYieldsOrComesBack) {
   w.rules.safe_mode = safe;
   w.restart();  // the orders of before are forgotten
   w.obeyed = w.actions.size();
+  w.ram = plenty;
   w.live(2min);
   EXPECT_EQ(w.states(urgent), "active") << "nobody makes room";
   w.quit(urgent);
   w.live(1min);
   EXPECT_EQ(w.states(batch), "paused") << "what is parked stays so";
-  EXPECT_EQ(w.state.ledger_entries(), 20 * GiB);
+  EXPECT_EQ(w.state.host.entries, 20 * GiB);
   w.rules.safe_mode.reset();
   w.live(5s);
   EXPECT_EQ(w.states(critical), "offered");

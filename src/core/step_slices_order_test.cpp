@@ -64,12 +64,12 @@ TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
   Sharing w(30s);
   const LeaseId a = w.start(14 * GiB, Tier::standard, "a"), b = w.start(14 * GiB, Tier::standard, "b");
   int looks = 0;
-  std::map<LeaseId, Time> foretold;  // when it should have its room again
+  std::map<LeaseId, Time> foretold;  // when it should have its memory again
   for (int second = 0; second < 900; ++second) {
     share(w, {a, b}, 1s);
     for (const LeaseId id : {a, b}) {
       const LeaseId other = id == a ? b : a;
-      if (w.at(id).reserved() > GiB) {  // its room again
+      if (w.at(id).reserved() > GiB) {  // its memory again
         const auto promised = foretold.find(id);
         EXPECT_TRUE(promised == foretold.end() || w.now <= promised->second + 10s) << to_string(id);
         foretold.erase(id);
@@ -77,7 +77,7 @@ TEST(SlicesAnnounced, AsLongAsOneHasTheRoomAndTheOtherWaits) {
       if (w.state_of(id) != LeaseState::paused || w.state_of(other) != LeaseState::active) continue;
       const auto eta = w.info(id).eta;
       ASSERT_TRUE(eta) << to_string(id) << " at " << second << " s";
-      ASSERT_TRUE(leaves_in(w.state, other, w.now)) << to_string(other) << " at " << second << " s";
+      ASSERT_TRUE(explain::leaves_in(w.state, other, w.now)) << to_string(other) << " at " << second << " s";
       foretold.try_emplace(id, w.now + *eta);
       ++looks;
     }
@@ -90,7 +90,7 @@ TEST(SlicesOfOne, GoOnWhateverWaitsForAnother) {
   Sharing w(20s, 128 * GiB, 2);
   const auto on = [&w](unsigned card, const std::string& name, Tier tier) {
     Lease lease = w.want(14 * GiB, tier, name);
-    lease.wanted_device = uuid_of(card);
+    lease.wanted_devices = {uuid_of(card)};
     if (name == "pinned") lease.pausable = Pausable::no;
     const LeaseId id = w.submit(lease, true);
     if (w.state_of(id) == LeaseState::active) w.attach(id);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/format.h"
-#include "core/over_limit.h"
 #include "core/testing/world.h"
+#include "explain/over_limit.h"
 
 namespace sublet::core::testing {
 namespace {
 
 struct Watched : OneCard {
-  const Device& card() const { return state.devices().at(uuid_of(0)); }
-  bool known() const { return state.known(card(), rules, now); }
+  const Device& card() const { return state.devices.by_uuid.at(uuid_of(0)); }
+  bool known() const { return is_known(state, card(), rules, now); }
 };
 
 // -------------------------------------------------------------------------------- settling
@@ -22,14 +22,14 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
   w.step(ProgramEnded{id, 0, false});
   EXPECT_TRUE(w.wants_snapshot());
   EXPECT_EQ(w.free(0), 16 * GiB) << "max(reserved, last used)";
-  EXPECT_TRUE(w.state.use(id).settling);
+  EXPECT_TRUE(use_of(w.state, id).settling);
   w.now = w.now + 10ms;
   w.step(Snapshot{before_end, {gpu(0, 24 * GiB)}});
   EXPECT_EQ(w.free(0), 18 * GiB) << "begun before the end: still reserved";
   w.measure({uses(101, 1 * GiB, id)});
   EXPECT_EQ(w.states(id, waiter), "ended offered");
   EXPECT_EQ(w.free(0), 23 * GiB - 20 * GiB) << "what is still listed stays charged";
-  EXPECT_TRUE(w.state.use(id).settling);
+  EXPECT_TRUE(use_of(w.state, id).settling);
   w.measure();
   EXPECT_TRUE(w.gone(id));
   EXPECT_EQ(w.last.settled, std::vector<LeaseId>{id});
@@ -40,13 +40,13 @@ TEST(Settling, BytesStayChargedUntilASnapshotBegunAfterTheEndShowsThemGone) {
 TEST(OverSize, IsWhatAnActiveLeaseUsesBeyondItsSizeAndTheReadingsDifference) {
   Watched w;
   const LeaseId id = w.run(6 * GiB, 100);
-  w.measure({uses(100, 6 * GiB + over_slack, id)});
-  EXPECT_EQ(over_size(w.state, w.at(id)), Bytes{});
+  w.measure({uses(100, 6 * GiB + explain::over_slack, id)});
+  EXPECT_EQ(explain::over_size(w.state, w.at(id)), Bytes{});
   w.measure({uses(100, 5 * GiB, id), uses(101, 2 * GiB, id)});
-  EXPECT_EQ(over_size(w.state, w.at(id)), GiB);
-  EXPECT_EQ(over_size(w.state, w.at(id), uuid_of(0)), GiB);
+  EXPECT_EQ(explain::over_size(w.state, w.at(id)), GiB);
+  EXPECT_EQ(explain::over_size(w.state, w.at(id), uuid_of(0)), GiB);
   w.step(ProgramEnded{id, 0, false});
-  EXPECT_EQ(over_size(w.state, w.at(id)), Bytes{}) << "it is over";
+  EXPECT_EQ(explain::over_size(w.state, w.at(id)), Bytes{}) << "it is over";
 }
 
 TEST(Settling, WhatIsNotMeasuredGoneIsNotFree) {
@@ -60,7 +60,7 @@ TEST(Settling, WhatIsNotMeasuredGoneIsNotFree) {
   EXPECT_FALSE(w.gone(id));
   w.step(SnapshotFailed{"the probe died"});
   EXPECT_FALSE(w.gone(id));
-  EXPECT_EQ(w.state.snapshot_problem(), "the probe died");
+  EXPECT_EQ(w.state.devices.snapshot_problem, "the probe died");
   w.measure({{process(100), std::nullopt, id}});
   EXPECT_FALSE(w.gone(id)) << "listed without a number: not measured gone";
   EXPECT_EQ(w.free(0), 18 * GiB);
@@ -68,6 +68,23 @@ TEST(Settling, WhatIsNotMeasuredGoneIsNotFree) {
   EXPECT_TRUE(w.gone(id));
   EXPECT_EQ(w.card().other, 5 * GiB) << "off the list, and not off the card";
   EXPECT_EQ(w.free(0), 19 * GiB);
+}
+
+TEST(Snapshot, NothingIsGrantedAndNobodyEndsWhileTheDevicesCannotBeRead) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB)});
+  const LeaseId runs = w.submit(6 * GiB);
+  w.pass(1s);
+  w.step(SnapshotFailed{"the driver has not answered for 2s"});
+  const auto refused = w.step(Submit{wish(6 * GiB), false}).outcome;
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::Unverified);
+  const LeaseId waits = w.submit(6 * GiB);
+  EXPECT_EQ(w.states(runs), "active");
+  EXPECT_EQ(w.states(waits), "queued");
+  EXPECT_SAYS(w.info(waits).basis, "last read 1 s ago, and cannot be read now (the driver has not answered for 2s)");
+  w.snapshot({gpu(0, 24 * GiB)});
+  EXPECT_EQ(w.states(waits), "offered");
 }
 
 TEST(Unleased, BytesThatHaveBeenThereForAMinuteAreTold) {
@@ -138,7 +155,7 @@ TEST(Snapshot, ImplausibleReadingsAreUnknownAndForgetNothing) {
     EXPECT_FALSE(w.known()) << w.card().problem;
     EXPECT_EQ(w.free(0), Bytes{});
     EXPECT_EQ(w.states(id), "active");
-    EXPECT_EQ(w.state.use(id).used, 5 * GiB) << "the last plausible reading is kept";
+    EXPECT_EQ(use_of(w.state, id).used, 5 * GiB) << "the last plausible reading is kept";
     w.measure({uses(100, 5 * GiB, id)});
     EXPECT_TRUE(w.known());
   }
@@ -150,7 +167,7 @@ TEST(Snapshot, AnEmptyListIsBelievedWhenTheBytesAreGoneToo) {
   w.measure({uses(100, 5 * GiB, id)}, 10 * GiB);
   w.measure({}, 10 * GiB);
   EXPECT_TRUE(w.known()) << w.card().problem;
-  EXPECT_EQ(w.state.use(id).used, Bytes{});
+  EXPECT_EQ(use_of(w.state, id).used, Bytes{});
 }
 
 TEST(Snapshot, OneThatWasOvertakenIsIgnored) {
@@ -158,10 +175,10 @@ TEST(Snapshot, OneThatWasOvertakenIsIgnored) {
   const Time early = w.now;
   w.now = w.now + 1s;
   w.measure({uses(4711, 10 * GiB)});
-  for (const Time begun : {early, w.now + 1s}) {  // nor one from the future
-    w.step(Snapshot{begun, {gpu(0, 24 * GiB)}});
-    EXPECT_EQ(w.free(0), 14 * GiB);
-  }
+  w.step(Snapshot{early, {gpu(0, 24 * GiB)}});
+  EXPECT_EQ(w.free(0), 14 * GiB);
+  w.step(Snapshot{w.now + 1s, {gpu(0, 24 * GiB)}});
+  EXPECT_FALSE(w.known()) << "one from the future tells that the clock is wrong";
   w.snapshot({gpu(0, 24 * GiB), gpu(0, 24 * GiB)});
   EXPECT_FALSE(w.known()) << "the same device twice is implausible";
 }
@@ -172,11 +189,11 @@ TEST(LostDevice, IsUnknownAtOnceAndGivenUpOnlyAfterAWhile) {
   World w;
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   Lease lease = wish(6 * GiB);
-  lease.wanted_device = uuid_of(1);
+  lease.wanted_devices = {uuid_of(1)};
   const LeaseId id = w.submit(lease), waits = w.submit([&] { return lease.vram = 20 * GiB, lease; }());
   const auto miss = [&w] { w.snapshot({gpu(0, 24 * GiB)}); };
   miss();
-  EXPECT_TRUE(w.state.devices().at(uuid_of(1)).lost);
+  EXPECT_TRUE(w.state.devices.by_uuid.at(uuid_of(1)).lost);
   EXPECT_EQ(w.free(1), Bytes{});
   for (int i = 0; i < 10; ++i) miss();
   EXPECT_EQ(w.states(id), "active") << "many snapshots within one moment prove nothing";
@@ -195,7 +212,7 @@ struct LargeLost : World {
     snapshot({gpu(0, 8 * GiB), gpu(1, 24 * GiB)});
     holder = submit(4 * GiB);
     Lease lease = wish(20 * GiB);
-    lease.wanted_device = uuid_of(1);
+    lease.wanted_devices = {uuid_of(1)};
     step(Release{submit(lease), 0, false});
     run(20 * GiB, 100);
     large = submit(20 * GiB);
@@ -219,7 +236,7 @@ TEST(LostDevice, WhomOnlyItCouldServeIsToldSoAtOnce) {
   LargeLost w;
   EXPECT_TRUE(hopeless_text(w.state, w.rules, w.at(w.large), w.now).empty());
   w.lose(1s);
-  const QueueInfo info = w.info(w.large);
+  const explain::QueueInfo info = w.info(w.large);
   EXPECT_SAYS(info.basis, "; no other can hold it: the most is 8.0 GiB on gpu0");
   EXPECT_SAYS(info.basis, w.info(w.named).basis);
   EXPECT_EQ(info.device, "");
@@ -241,7 +258,7 @@ TEST(LostDevice, IsForgottenInTheEndAndWhomOnlyItCouldServeIsRejected) {
     EXPECT_EQ(w.states(w.large), "queued");
     for (int i = 0; i < 3; ++i) {  // it is not expected again by the driver's word
       w.lose(5s, word);
-      EXPECT_EQ(w.state.devices().size(), 1U);
+      EXPECT_EQ(w.state.devices.by_uuid.size(), 1U);
       EXPECT_EQ(w.ask(wish(20 * GiB)).error().code, Code::TooLarge);
     }
     EXPECT_EQ(w.states(w.large, w.named, w.small), "gone gone queued");
@@ -259,10 +276,10 @@ TEST(LostDevice, ItsNameIsThatOfTheCardWhichHasItsIndexNow) {
   DeviceReading moved = gpu(7, 24 * GiB);
   moved.index = 1;
   w.snapshot({gpu(0, 8 * GiB), moved});
-  EXPECT_EQ(w.state.find_device("gpu1")->reading.uuid, uuid_of(7));
-  EXPECT_EQ(w.state.find_device(uuid_of(1))->reading.uuid, uuid_of(1));
+  EXPECT_EQ(find_device(w.state, "gpu1")->reading.uuid, uuid_of(7));
+  EXPECT_EQ(find_device(w.state, uuid_of(1))->reading.uuid, uuid_of(1));
   w.snapshot({gpu(0, 8 * GiB)});
-  EXPECT_NE(w.state.find_device("gpu1"), nullptr) << "lost, and still known by its name";
+  EXPECT_NE(find_device(w.state, "gpu1"), nullptr) << "lost, and still known by its name";
 }
 
 TEST(LostDevice, ByTheDriversWordIsAsGoodAsMissing) {
@@ -272,12 +289,12 @@ TEST(LostDevice, ByTheDriversWordIsAsGoodAsMissing) {
   // The driver forgets which one it was.
   for (int i = 0; i < 3; ++i) {
     w.step(Snapshot{w.now, {gpu(0, 8 * GiB)}, {}, "GPU is lost (15)"});
-    EXPECT_TRUE(w.state.devices().at(uuid_of(1)).lost);
-    EXPECT_EQ(w.state.devices().at(uuid_of(1)).problem, "GPU is lost (15)");
+    EXPECT_TRUE(w.state.devices.by_uuid.at(uuid_of(1)).lost);
+    EXPECT_EQ(w.state.devices.by_uuid.at(uuid_of(1)).problem, "GPU is lost (15)");
   }
   w.step(Snapshot{w.now, {gpu(0, 8 * GiB)}, "Unknown Error (999)", "GPU is lost (15)"});
-  EXPECT_EQ(w.state.devices().size(), 2U);
-  EXPECT_SAYS(w.state.devices().at(uuid_of(1)).problem, "which card is which");
+  EXPECT_EQ(w.state.devices.by_uuid.size(), 2U);
+  EXPECT_SAYS(w.state.devices.by_uuid.at(uuid_of(1)).problem, "which card is which");
 }
 
 TEST(LostDevice, OfAMachineWithoutAnyOtherIsToldInTheDriversWordsAndNotForgotten) {
@@ -286,12 +303,12 @@ TEST(LostDevice, OfAMachineWithoutAnyOtherIsToldInTheDriversWordsAndNotForgotten
   reading.lost = true;
   reading.problem = "GPU is lost (15)";
   w.snapshot({reading});
-  EXPECT_TRUE(w.state.devices().empty());
-  EXPECT_EQ(w.state.snapshot_problem(), "GPU is lost (15)");
+  EXPECT_TRUE(w.state.devices.by_uuid.empty());
+  EXPECT_EQ(w.state.devices.snapshot_problem, "GPU is lost (15)");
   w.step(Snapshot{w.now, {}, {}, "GPU is lost, too (15)"});
-  EXPECT_EQ(w.state.snapshot_problem(), "GPU is lost, too (15)");
+  EXPECT_EQ(w.state.devices.snapshot_problem, "GPU is lost, too (15)");
   w.snapshot({gpu(0, 24 * GiB)});
-  EXPECT_EQ(w.state.snapshot_problem(), "");
+  EXPECT_EQ(w.state.devices.snapshot_problem, "");
 
   w.submit(20 * GiB);
   const LeaseId waits = w.submit(20 * GiB);
@@ -299,7 +316,7 @@ TEST(LostDevice, OfAMachineWithoutAnyOtherIsToldInTheDriversWordsAndNotForgotten
     w.pass(10s);
     w.step(Snapshot{w.now, {}, {}, "GPU is lost (15)"});
   }
-  EXPECT_EQ(w.state.devices().size(), 1U);
+  EXPECT_EQ(w.state.devices.by_uuid.size(), 1U);
   EXPECT_EQ(w.states(waits), "queued");
   EXPECT_SAYS(w.info(waits).basis, "gpu0 (GPU-0) has been gone for 33 min");
   w.snapshot({gpu(0, 24 * GiB)});
@@ -310,7 +327,7 @@ TEST(LostDevice, ThatComesBackOrADriverThatListsNothingEndsNobody) {
   World w;
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   Lease lease = wish(6 * GiB);
-  lease.wanted_device = uuid_of(1);
+  lease.wanted_devices = {uuid_of(1)};
   const LeaseId id = w.submit(lease);
   for (int i = 0; i < 20; ++i) {
     w.pass(10s);
@@ -324,7 +341,37 @@ TEST(LostDevice, ThatComesBackOrADriverThatListsNothingEndsNobody) {
     EXPECT_EQ(w.free(0), Bytes{});
   }
   EXPECT_EQ(w.states(id), "active");
-  EXPECT_SAYS(w.state.snapshot_problem(), "lists no device");
+  EXPECT_SAYS(w.state.devices.snapshot_problem, "lists no device");
+}
+
+TEST(Stray, MemoryOnADeviceThatWasNotLeasedIsCountedAndNamed) {
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
+  Lease lease = wish(10 * GiB);
+  lease.wanted_devices = {uuid_of(0)};
+  lease.owner.kind = OwnerKind::connection;
+  const LeaseId id = w.submit(lease, true);
+  w.step(Attach{id, 0, kept_process(7), true, {}});
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 9 * GiB, id)}), gpu(1, 24 * GiB, {uses(7, 2 * GiB, id)})});
+  EXPECT_EQ(explain::stray_use(w.state.devices.by_uuid.at(uuid_of(1)), id).used, 2 * GiB);
+  EXPECT_EQ(explain::stray_use(w.state.devices.by_uuid.at(uuid_of(0)), id).used, Bytes{}) << "its own device";
+  const auto strays = explain::stray_uses(w.state);
+  ASSERT_EQ(strays.size(), 1U);
+  EXPECT_EQ(strays[0].lease, id);
+  EXPECT_EQ(strays[0].device, uuid_of(1));
+  EXPECT_EQ(w.free(1), 22 * GiB) << "nobody else gets it";
+  Lease next = wish(23 * GiB);
+  next.wanted_devices = {uuid_of(1)};
+  const auto holders = w.info(w.submit(next, true)).holders;
+  ASSERT_FALSE(holders.empty());
+  EXPECT_EQ(holders[0].what, "pid 7 (of " + name_of(w.at(id)) + ", which has not leased gpu1)");
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 9 * GiB, id)}), gpu(1, 24 * GiB, {uses(7, 60 * MiB, id)})});
+  EXPECT_TRUE(explain::stray_uses(w.state).empty()) << "within the error of readings";
+  ProcessUse window = uses(7, GiB, id);
+  window.graphics_only = true;
+  w.snapshot({gpu(0, 24 * GiB, {uses(7, 9 * GiB, id)}), gpu(1, 24 * GiB, {window, uses(8, 2 * GiB, id)})});
+  EXPECT_EQ(explain::stray_use(w.state.devices.by_uuid.at(uuid_of(1)), id).used, 3 * GiB);
+  EXPECT_EQ(explain::stray_use(w.state.devices.by_uuid.at(uuid_of(1)), id).computing, 2 * GiB) << "a window is no work";
 }
 
 }  // namespace

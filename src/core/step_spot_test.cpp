@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases of the tier spot: the only ones that are ended to make room, and only those that can never be parked.
-#include "core/rehearse.h"
+// Leases of the tier spot: only they are ended for others, and only if they can never be parked.
 #include "core/testing/ideal_executor.h"
+#include "explain/rehearse.h"
 
 namespace sublet::core::testing {
 namespace {
@@ -18,6 +18,28 @@ TEST(Spot, OneThatCannotBePausedIsEndedWithNotice) {
   w.quit(spot);
   w.live(1s);
   EXPECT_EQ(w.states(urgent), "active");
+}
+
+TEST(Spot, ItsWorkIsSavedBeforeItIsEnded) {
+  enum class Then { nothing, saved, preemptor_leaves };
+  for (const Then then : {Then::nothing, Then::saved, Then::preemptor_leaves}) {
+    Card w;
+    const LeaseId spot = w.pinned(20 * GiB, Tier::spot, "crawl");
+    w.step(Amend{.lease = spot, .notice = 20s});
+    const LeaseId urgent = w.start(10 * GiB, Tier::batch);
+    w.live(19s);
+    EXPECT_EQ(w.states(spot), "active");
+    EXPECT_EQ(w.times_told(spot, ReasonKind::spot_noticed), 1);
+    EXPECT_EQ(w.signals(spot, false), 0) << "its program runs, so that its work can be saved";
+    if (then == Then::preemptor_leaves) w.step(Release{.lease = urgent});
+    if (then == Then::saved) {
+      w.step(Amend{.lease = spot, .notice = Duration{}});
+      EXPECT_EQ(w.at(spot).end_reason, EndReason::revoked) << "at once";
+    }
+    w.live(2s);
+    EXPECT_EQ(w.states(spot), then == Then::preemptor_leaves ? "active" : "ended");
+    EXPECT_EQ(w.signals(spot, false), then == Then::preemptor_leaves ? 0 : 1);
+  }
 }
 
 TEST(Spot, OneIsNotEndedForAWaitThatIsShorterThanItsGrace) {
@@ -89,7 +111,7 @@ TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
   const LeaseId first = w.start(20 * GiB, Tier::spot, "first"), second = w.start(10 * GiB, Tier::spot, "second");
   w.live(10min);
   EXPECT_EQ(w.states(first, second), "active queued");
-  EXPECT_TRUE(w.state.slices().empty());
+  EXPECT_TRUE(w.state.preemption.slices.empty());
 }
 
 TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
@@ -168,7 +190,7 @@ TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
   w.pass(20s);  // nothing is known any more, so that both wait
   for (int card = 0; card < 2; ++card) {
     Lease preemptor = wish(6 * GiB, "train");
-    preemptor.wanted_device = uuid_of(card);
+    preemptor.wanted_devices = {uuid_of(card)};
     w.submit(preemptor);
   }
   w.snapshot(cards());
@@ -177,7 +199,7 @@ TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
   EXPECT_TRUE(w.at({spot.number + 2}).reserves());
 }
 
-// A daemon that stood still looks at its timers before it has read what happened meanwhile.
+// After a clock gap the daemon looks at its timers before it has read what happened meanwhile.
 TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
   Card w;
   const LeaseId idle = w.imports(20 * GiB, Tier::spot);
@@ -200,7 +222,7 @@ TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
   const LeaseId urgent = w.queue(10 * GiB, Tier::standard);
   w.live(30s);
   EXPECT_EQ(w.states(held), "active");
-  const VictimPlan plan = victim_plan(w.state, w.rules, w.at(urgent), {}, w.now);
+  const VictimPlan plan = explain::victim_plan(w.state, w.rules, w.at(urgent), {}, w.now);
   const auto ineligible = std::ranges::find(plan.ineligible, held, &Ineligible::lease);
   ASSERT_NE(ineligible, plan.ineligible.end());
   EXPECT_EQ(ineligible->code, IneligibleCode::obstacle);

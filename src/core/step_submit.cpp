@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new lease: what can be refused at once, its place in the queue, and what is said to one who must wait.
+#include "core/step_submit.h"
 #include "base/size_bounds.h"
-#include "core/explain.h"
+#include "core/current_step.h"
 #include "core/format.h"
-#include "core/stepper.h"
+#include "core/step_capability.h"
+#include "core/step_grant.h"
+#include "core/step_named.h"
+#include "core/step_request.h"
 
 #include <algorithm>
 
@@ -18,12 +22,11 @@ constexpr int most_devices = 1024;
 Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
   if (!hopeless_text(state, rules, lease, now).empty()) return Code::GpuLost;
   int known = 0, settling = 0, leased = 0;
-  for (const auto& [uuid, device] : state.devices()) {
-    if (!may_use(lease, device) || !state.known(device, rules, now)) continue;
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    if (!may_use(lease, uuid) || !is_known(state, device, rules, now)) continue;
     ++known;
-    if (device.settling > Bytes{} && state.effective_free(device, rules, now) + device.settling >= lease.least())
-      ++settling;
-    if (State::capacity(device, rules) - device.other >= lease.least()) ++leased;
+    if (device.settling > Bytes{} && free_on(state, device, rules, now) + device.settling >= lease.least()) ++settling;
+    if (capacity_of(device, rules) - device.other >= lease.least()) ++leased;
   }
   if (known < lease.device_count) return Code::Unverified;
   if (settling >= lease.device_count) return Code::Settling;
@@ -42,9 +45,19 @@ std::string waiting_hint(Code code) {
   }
 }
 
+// `device`: the one that decides; `which` introduces what it can hold.
+Error too_large(const State& state, const Rules& rules, const Lease& asked, const std::string& which,
+                const Device& device) {
+  const Bytes most = capacity_of(device, rules);
+  return {Code::TooLarge, "the lease " + need_text(state, asked) + "; " + which + capacity_text(device, rules),
+          "ask for " + format_size_down(most) + " or less, or for `--vram all`", size_numbers(asked.least(), most)};
+}
+
 }  // namespace
 
-Status Stepper::check_form(const Lease& asked) const {
+static Status check_size_on_named(const Step& step, const Lease& asked);
+
+static Status check_form(const Step& step, const Lease& asked) {
   if (asked.vram < least_lease)
     return bad_request("a lease needs a size of " + format_size(least_lease) + " or more", "for example 8GiB");
   if (asked.ttl && asked.ttl->count() <= 0)
@@ -55,12 +68,16 @@ Status Stepper::check_form(const Lease& asked) const {
     return bad_request(
         "a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " + std::to_string(asked.device_count),
         "`sublet gpus` lists those that are there");
-  if (asked.device_count > 1 && !asked.wanted_device.empty()) {
-    const Device* device = state_.find_device(asked.wanted_device);
-    return bad_request("a lease on " + std::to_string(asked.device_count) + " devices cannot be on " +
-                           (device == nullptr ? asked.wanted_device : name_of(*device)) + " alone",
-                       "leave the device out, or ask for one");
-  }
+  const std::ptrdiff_t named = std::ssize(asked.wanted_devices);
+  if (named > most_devices)
+    return bad_request(
+        "a lease names at most " + std::to_string(most_devices) + " devices, not " + std::to_string(named),
+        "`sublet gpus` lists those that are there");
+  if (named > 0 && named < asked.device_count)
+    return bad_request(
+        "a lease on " + std::to_string(asked.device_count) + " devices cannot be on " +
+            names_of_devices(step.state, sort_by_index(step.state, asked.wanted_devices)) + " alone",
+        "name " + std::to_string(asked.device_count) + " devices or more, or ask for " + std::to_string(named));
   if (asked.min_vram < Bytes{} || asked.min_vram > asked.vram)
     return bad_request("the least size, " + format_size(asked.min_vram) + ", is not between nothing and the " +
                            format_size(asked.vram) + " that are asked for",
@@ -74,39 +91,36 @@ Status Stepper::check_form(const Lease& asked) const {
 }
 
 // TooLarge is final, so it is said only when every device that could serve has been read at least once.
-Status Stepper::check_size(const Lease& asked) const {
-  if (!asked.wanted_device.empty()) return check_size_on(asked, state_.find_device(asked.wanted_device));
-  const auto read = state_.devices_.size() - state_.unread();
-  if (read == 0 || state_.unread() > 0) return {};
-  const Device* tightest = state_.capacity_for(asked.device_count);
+static Status check_size(const Step& step, const Lease& asked) {
+  if (!asked.wanted_devices.empty()) return check_size_on_named(step, asked);
+  const auto read = step.state.devices.by_uuid.size() - count_unread(step.state);
+  if (read == 0 || count_unread(step.state) > 0) return {};
+  const Device* tightest = capacity_for(step.state, asked.device_count);
   if (tightest == nullptr)
     return Error{Code::TooLarge,
                  "the lease needs " + std::to_string(asked.device_count) + " devices at once; there " +
-                     (read == 1 ? "is 1: " : "are " + std::to_string(read) + ": ") + list_devices(state_),
+                     (read == 1 ? "is 1: " : "are " + std::to_string(read) + ": ") + list_devices(step.state),
                  "ask for " + std::to_string(read) + (read == 1 ? "" : " or fewer"),
                  {{"asked_devices", asked.device_count}, {"most_devices", static_cast<std::int64_t>(read)}}};
-  const Bytes most = State::capacity(*tightest, rules_);
-  if (asked.least() <= most) return {};
+  if (asked.least() <= capacity_of(*tightest, step.rules)) return {};
   const std::string which = asked.device_count == 1 ? "no device can ever hold that: the most is "
                                                     : "no " + std::to_string(asked.device_count) +
                                                           " devices can ever hold that: the last of them has ";
-  return Error{Code::TooLarge, "the lease " + need_text(asked) + "; " + which + capacity_text(*tightest, rules_),
-               "ask for " + format_size_down(most) + " or less, or for `--vram all`",
-               size_numbers(asked.least(), most)};
+  return too_large(step.state, step.rules, asked, which, *tightest);
 }
 
-Status Stepper::check_size_on(const Lease& asked, const Device* device) const {
-  if (device == nullptr && state_.devices_.size() > state_.unread())
-    return not_found("there is no device '" + asked.wanted_device + "'", "the devices are: " + list_devices(state_));
-  if (device == nullptr || !device->read_at || asked.least() <= State::capacity(*device, rules_)) return {};
-  const Bytes most = State::capacity(*device, rules_);
-  return Error{Code::TooLarge, "the lease " + need_text(asked) + "; at most " + capacity_text(*device, rules_),
-               "ask for " + format_size_down(most) + " or less, or for `--vram all`",
-               size_numbers(asked.least(), most)};
+static Status check_size_on_named(const Step& step, const Lease& asked) {
+  for (const std::string& uuid : asked.wanted_devices)
+    if (!step.state.devices.by_uuid.contains(uuid) && step.state.devices.by_uuid.size() > count_unread(step.state))
+      return not_found("there is no device '" + uuid + "'", "the devices are: " + list_devices(step.state));
+  if (!are_read(step, asked.wanted_devices)) return {};
+  const Device& device = *capacity_for(step.state, asked.device_count, asked.wanted_devices);
+  if (asked.least() <= capacity_of(device, step.rules)) return {};
+  return too_large(step.state, step.rules, asked, "at most ", device);
 }
 
-Status Stepper::check_tag(const Lease& asked) const {
-  const Lease* holder = asked.tag.empty() ? nullptr : state_.find_tag(asked.uid, asked.tag);
+static Status check_tag(const Step& step, const Lease& asked) {
+  const Lease* holder = asked.tag.empty() ? nullptr : find_tag(step.state, asked.uid, asked.tag);
   if (holder == nullptr) return {};
   return Error{Code::InUse,
                "the tag '" + asked.tag + "' belongs to " + to_string(holder->id) + ", which is " +
@@ -115,18 +129,19 @@ Status Stepper::check_tag(const Lease& asked) const {
 }
 
 // Makes the lease and puts it into the queue.
-LeaseId Stepper::admit(const Submit& fact) {
+static LeaseId admit(Step& step, const Submit& fact) {
   Lease lease = fact.lease;
-  lease.id = {++state_.last_id_};
+  lease.id = {++step.state.leases.last_id};
   lease.generation = 1;
   lease.state = LeaseState::queued;
   lease.end_reason = EndReason::none;
   lease.devices.clear();
   lease.asked_vram = lease.vram;
-  lease.created_at = now_;
+  lease.created_at = step.now;
   lease.lapsed_offers = 0;
   lease.exit_status.reset();
   lease.granted_at.reset();
+  lease.held_back_at.reset();
   lease.offer_ends_at.reset();
   lease.expires_at.reset();
   lease.sized.reset();
@@ -138,76 +153,73 @@ LeaseId Stepper::admit(const Submit& fact) {
   lease.kept_until.reset();
   // A process that owns a lease may use it the moment it is granted.
   lease.had_process = lease.owner.kind == OwnerKind::process;
-  if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = now_;
-  Lease& kept = state_.add(std::move(lease));
-  state_.runtime_.at(kept.id).held = fact.held;
-  state_.runtime_.at(kept.id).waiter = fact.waiter;
-  if (fact.preemption_request) request_preemption(kept, *fact.preemption_request);
-  enqueue(kept);
+  if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = step.now;
+  Lease& kept = add_lease(step.state, std::move(lease));
+  step.state.leases.runtime.at(kept.id).held = fact.held;
+  step.state.leases.runtime.at(kept.id).waiter = fact.waiter;
+  if (fact.preemption_request) request_preemption(step, kept, *fact.preemption_request);
+  enqueue(step, kept);
   return kept.id;
 }
 
 // No two leases are queued at the same time: who comes later in one instant stands a nanosecond behind, so
 // that the stored time alone is the order, also after a restart and for an offer that lapsed.
-void Stepper::enqueue(Lease& lease) {
+void enqueue(Step& step, Lease& lease) {
   lease.state = LeaseState::queued;
-  lease.queued_at = std::max(now_, state_.last_queued_at_ + Duration(1));
-  state_.last_queued_at_ = lease.queued_at;
-  state_.queue_.insert(lease);
-  if (!lease.wanted_device.empty()) state_.opened_.push_back(lease.wanted_device);
-  state_.schedule(lease, rules_);
-  touch(lease);
+  lease.queued_at = std::max(step.now, step.state.last_queued_at + Duration(1));
+  step.state.last_queued_at = lease.queued_at;
+  insert_waiter(step, lease);
+  schedule(step.state, lease, step.rules);
+  touch(step, lease);
 }
 
 // Its place in the queue and what it lacks.
-ReasonArgs Stepper::place_args(const Lease& lease) const {
-  ReasonArgs all = args("place", state_.queue_.place(lease.id), "waiting", state_.queue_.size());
-  all.add(shortage_args(state_, rules_, lease, now_));
+ReasonArgs place_args(const Step& step, const Lease& lease) {
+  ReasonArgs all = args("place", step.state.queue.place(lease.id), "waiting", step.state.queue.size());
+  all.add(shortage_args(step.state, step.rules, lease, step.now));
   return all;
 }
 
-void Stepper::announce_wait(Lease& lease) {
-  if (lease.wanted_device.empty()) {
-    if (state_.rooms_.size() < static_cast<std::size_t>(lease.device_count)) want_snapshot();
-  } else if (!state_.known(state_.device_entry(lease.wanted_device), rules_, now_)) {
-    want_snapshot();
-  }
-  explain(lease, ReasonKind::queued, place_args(lease));
+void announce_wait(Step& step, Lease& lease) {
+  std::ptrdiff_t known = lease.wanted_devices.empty() ? std::ssize(step.state.devices.by_free) : 0;
+  for (const std::string& uuid : lease.wanted_devices)
+    known += is_known(step.state, device_entry(step.state, uuid), step.rules, step.now);
+  if (known < lease.device_count) step.snapshot_wanted = true;
+  explain(step, lease, ReasonKind::queued, place_args(step, lease));
 }
 
-Result<LeaseId> Stepper::on(const Submit& fact) {
-  if (const Status ok = check_form(fact.lease); !ok) return ok.error();
+Result<LeaseId> on(Step& step, const Submit& fact) {
   Submit asked = fact;
-  if (const Device* device = state_.find_device(asked.lease.wanted_device); device != nullptr)
-    asked.lease.wanted_device = device->reading.uuid;
-  if (const Status ok = check_size(asked.lease); !ok) return ok.error();
-  if (const Status ok = check_tag(asked.lease); !ok) return ok.error();
+  asked.lease.wanted_devices = uuids_of(step.state, fact.lease.wanted_devices);
+  if (const Status ok = check_form(step, asked.lease); !ok) return ok.error();
+  if (const Status ok = check_size(step, asked.lease); !ok) return ok.error();
+  if (const Status ok = check_tag(step, asked.lease); !ok) return ok.error();
   // Waiters that may start by time alone are granted first: the refusal does not take their grants back.
-  if (!asked.may_queue) grant_waiting();
-  const Time last_queued_at = state_.last_queued_at_;
-  const std::vector<Nomination> nominations = state_.nominations_;
-  const auto reasons = static_cast<std::ptrdiff_t>(plan_.reasons.size());
-  const auto transitions = static_cast<std::ptrdiff_t>(plan_.transitions.size());
-  const LeaseId id = admit(asked);
-  submitted_ = id;
-  if (asked.successor_of) take_over(asked.successor_of, *find(id));
-  grant_waiting();
-  Lease& lease = *find(id);
+  if (!asked.may_queue) grant_waiting(step);
+  const Time last_queued_at = step.state.last_queued_at;
+  const std::vector<Nomination> nominations = step.state.nominations;
+  const auto reasons = static_cast<std::ptrdiff_t>(step.plan.reasons.size());
+  const auto transitions = static_cast<std::ptrdiff_t>(step.plan.transitions.size());
+  const LeaseId id = admit(step, asked);
+  step.submitted = id;
+  if (asked.successor_of) take_over(step, asked.successor_of, *find(step, id));
+  grant_waiting(step);
+  Lease& lease = *find(step, id);
   if (lease.state != LeaseState::queued) return id;
   if (!asked.may_queue) {
-    const Code code = waiting_code(state_, rules_, lease, now_);
-    Error refusal{code, "the lease " + shortage_text(state_, rules_, lease, now_), waiting_hint(code),
-                  shortage_numbers(state_, rules_, lease, now_)};
-    touched_.erase(std::find(touched_.begin(), touched_.end(), id));
-    state_.drop(id);
-    --state_.last_id_;
-    state_.last_queued_at_ = last_queued_at;
-    state_.nominations_ = nominations;
-    plan_.reasons.erase(plan_.reasons.begin() + reasons, plan_.reasons.end());
-    plan_.transitions.erase(plan_.transitions.begin() + transitions, plan_.transitions.end());
+    const Code code = waiting_code(step.state, step.rules, lease, step.now);
+    Error refusal{code, "the lease " + shortage_text(step.state, step.rules, lease, step.now), waiting_hint(code),
+                  shortage_numbers(step.state, step.rules, lease, step.now)};
+    step.touched.erase(std::find(step.touched.begin(), step.touched.end(), id));
+    drop_lease(step.state, id);
+    --step.state.leases.last_id;
+    step.state.last_queued_at = last_queued_at;
+    step.state.nominations = nominations;
+    step.plan.reasons.erase(step.plan.reasons.begin() + reasons, step.plan.reasons.end());
+    step.plan.transitions.erase(step.plan.transitions.begin() + transitions, step.plan.transitions.end());
     return refusal;
   }
-  announce_wait(lease);
+  announce_wait(step, lease);
   return id;
 }
 

@@ -24,28 +24,30 @@ TEST(Submit, SizesAndDevicesThatCannotBeHadAreRefusedAtOnce) {
   const struct {
     World& world;
     Bytes vram;
-    const char* device;
+    std::vector<std::string> devices;
     Code code;
     const char* detail;
   } rows[] = {
-      {w, 24 * GiB, "", Code::TooLarge, "needs 24.0 GiB"},
-      {w, 16 * GiB, "GPU-1", Code::TooLarge, "on gpu1"},  // the device asked for is what counts
-      {w, Bytes{1023}, "", Code::BadRequest, "1.0 KiB or more"},
-      {w, GiB, "GPU-9", Code::NotFound, "GPU-9"},
-      {unread, {std::int64_t{1} << 62}, "", Code::TooLarge, ""},
-      {unread, {0}, "", Code::BadRequest, ""},
-      {unread, {-5}, "", Code::BadRequest, ""},
+      {w, 24 * GiB, {}, Code::TooLarge, "needs 24.0 GiB"},
+      {w, 16 * GiB, {"GPU-1"}, Code::TooLarge, "on gpu1"},  // the device asked for is what counts
+      {w, Bytes{1023}, {}, Code::BadRequest, "1.0 KiB or more"},
+      {w, GiB, {"GPU-9"}, Code::NotFound, "GPU-9"},
+      {w, GiB, {"GPU-0", "GPU-9"}, Code::NotFound, "GPU-9"},
+      {w, 25 * GiB, {"gpu0", "gpu1"}, Code::TooLarge, "on one of gpu0 and gpu1; at most 23.7 GiB of 24.0 GiB on gpu0"},
+      {unread, {std::int64_t{1} << 62}, {}, Code::TooLarge, ""},
+      {unread, {0}, {}, Code::BadRequest, ""},
+      {unread, {-5}, {}, Code::BadRequest, ""},
   };
   for (const auto& row : rows) {
     Lease lease = wish(row.vram);
-    lease.wanted_device = row.device;
+    lease.wanted_devices = row.devices;
     const Error refused = row.world.ask(lease).error();
     EXPECT_EQ(refused.code, row.code) << refused.detail;
     EXPECT_SAYS(refused.detail, row.detail);
     EXPECT_TRUE(row.code != Code::NotFound || contains(refused.hint, "gpu0 (Test Card, 24.0 GiB, GPU-0)"));
   }
   Lease on_small = wish(15 * GiB);
-  on_small.wanted_device = uuid_of(1);
+  on_small.wanted_devices = {uuid_of(1)};
   EXPECT_EQ(w.device_of(w.submit(on_small)), uuid_of(1));
   EXPECT_TRUE(w.ask(wish(KiB)).has_value());
 }
@@ -61,7 +63,7 @@ TEST(Submit, TheSizeOfAHintIsTakenAsItIsPrinted) {
   World w;
   w.snapshot({gpu(0, odd)});
   Lease on_one = wish(4 * GiB);
-  on_one.wanted_device = uuid_of(0);
+  on_one.wanted_devices = {uuid_of(0)};
   for (const Lease& lease : {wish(4 * GiB), on_one}) {
     const Error refused = w.ask(lease).error();
     EXPECT_SAYS(refused.detail, "3.6 GiB of 3.7 GiB on gpu0");
@@ -88,14 +90,14 @@ TEST(Submit, TheSizeOfAHintIsTakenAsItIsPrinted) {
 TEST(Submit, ADeviceMayBeAskedForByItsName) {
   World w;
   Lease lease = wish(GiB);
-  lease.wanted_device = "gpu1";
+  lease.wanted_devices = {"gpu1"};
   const LeaseId early = w.submit(lease, true);
   EXPECT_EQ(w.states(early), "queued");
   w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   EXPECT_EQ(w.device_of(early), uuid_of(1)) << "the first reading says which one that is";
-  lease.wanted_device = "0";
+  lease.wanted_devices = {"0"};
   EXPECT_EQ(w.device_of(w.submit(lease)), uuid_of(0));
-  EXPECT_EQ(w.state.devices().size(), 2u) << "a name is no device";
+  EXPECT_EQ(w.state.devices.by_uuid.size(), 2u) << "a name is no device";
 }
 
 TEST(Submit, WhileADeviceWasNotReadEverythingMayQueue) {
@@ -126,9 +128,9 @@ TEST(Submit, ATagIsUniquePerUserWhileItsLeaseLives) {
   Lease other = lease;
   other.uid = 1001;
   w.submit(other);
-  EXPECT_EQ(w.state.find_tag(1000, "whisper")->id, first);
+  EXPECT_EQ(find_tag(w.state, 1000, "whisper")->id, first);
   w.step(Release{first});
-  EXPECT_EQ(w.state.find_tag(1000, "whisper"), nullptr);
+  EXPECT_EQ(find_tag(w.state, 1000, "whisper"), nullptr);
   EXPECT_EQ(w.states(w.submit(lease)), "active");
 }
 
@@ -136,16 +138,16 @@ TEST(Submit, ATagIsUniquePerUserWhileItsLeaseLives) {
 
 TEST(SubmitNoQueue, IsRefusedWithTheCauseAndChangesNothing) {
   const auto refused = [](World& w, Code code, std::string_view detail) {
-    const std::size_t before = w.state.leases().size();
+    const std::size_t before = w.state.leases.by_id.size();
     Lease lease = wish(6 * GiB);
     lease.tag = "t";
     const Error error = w.ask(lease, false).error();
     EXPECT_EQ(error.code, code) << error.detail;
     EXPECT_SAYS(error.detail, detail);
     EXPECT_FALSE(error.hint.empty());
-    EXPECT_EQ(w.state.leases().size(), before);
-    EXPECT_EQ(w.state.find_tag(1000, "t"), nullptr);
-    EXPECT_TRUE(w.state.queue().empty());
+    EXPECT_EQ(w.state.leases.by_id.size(), before);
+    EXPECT_EQ(find_tag(w.state, 1000, "t"), nullptr);
+    EXPECT_EQ(w.state.queue.size(), 0U);
   };
   OneCard held;
   held.submit(20 * GiB);
@@ -170,7 +172,7 @@ TEST(SubmitNoQueue, IsRefusedWithTheCauseAndChangesNothing) {
   refused(settling, Code::Settling, "ended and not yet measured gone 20.0 GiB");
 }
 
-// Its number is given again, and with it nobody's word.
+// Its number is given again, without its preemption request.
 TEST(Submit, WhatIsRefusedLeavesNoOrderBehind) {
   World w;
   w.rules.automatic = false;
@@ -185,7 +187,7 @@ TEST(Submit, WhatIsRefusedLeavesNoOrderBehind) {
   const LeaseId id = w.submit(wish(10 * GiB), true);
   w.pass(10s);
   EXPECT_EQ(w.states(id, there), "queued active") << "nobody ordered anything for that one";
-  EXPECT_TRUE(w.state.plans().empty());
+  EXPECT_TRUE(w.state.preemption.plans.empty());
 }
 
 }  // namespace

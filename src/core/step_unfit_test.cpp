@@ -55,7 +55,7 @@ TEST(Unfit, ARestartOfTheDaemonForgetsNothingOfIt) {
     EXPECT_EQ(w.ordered<Park>(), 1);
     w.step(Grant{w.at(w.victim).uid, "train", true});
     EXPECT_EQ(w.last.changed.size(), unfit == Unfit::unvouched ? 1U : 0U);
-    w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, w.state.grants());
+    w.state = State::load(w.stored(), {}, w.state.leases.last_id, w.rules, w.now, {}, w.state.learned.grants);
     w.step(Tick{});
     w.measure(10 * GiB);
     EXPECT_EQ(w.pause().has_value(), unfit == Unfit::unvouched) << "nor that its owner answers for it";
@@ -78,12 +78,12 @@ TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
   TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   w.step(Parked{w.victim, false, "the driver failed it"});
-  EXPECT_GT(w.state.ledger_entries(), Bytes{});
+  EXPECT_GT(w.state.host.entries, Bytes{});
   Unparked lost{w.victim, Unparked::How::never, "the driver failed it"};
   lost.nothing_parked = true;
   w.step(lost);
   EXPECT_EQ(w.states(w.victim), "poisoned");
-  EXPECT_EQ(w.state.ledger_entries(), Bytes{});
+  EXPECT_EQ(w.state.host.entries, Bytes{});
   EXPECT_EQ(w.at(w.victim).parking->host_bytes, Bytes{});
   EXPECT_TRUE(w.reason(w.victim, ReasonKind::poisoned).flag("nothing_parked"));
 }
@@ -92,11 +92,11 @@ TEST(MeasuredWhileLocked, WhatItTookBeforeItWasLockedIsEntered) {
   TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
-  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "it has not grown";
+  EXPECT_EQ(w.state.host.entries, 10 * GiB) << "it has not grown";
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
   EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
-  EXPECT_EQ(w.state.ledger_entries(), 11 * GiB);
+  EXPECT_EQ(w.state.host.entries, 11 * GiB);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("bytes"), 11 * GiB);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("more"), 1 * GiB);
   EXPECT_EQ(w.room().all, 11 * GiB) << "noted for its way back";
@@ -109,7 +109,7 @@ TEST(MeasuredWhileLocked, WhatDoesNotFitAnyMoreIsNotParked) {
   ASSERT_TRUE(w.pause().has_value());
   w.measure(12 * GiB);
   EXPECT_EQ(w.refusal(MeasuredWhileLocked{w.victim, plenty}).code, Code::HostMemory);
-  EXPECT_EQ(w.state.ledger_entries(), 10 * GiB) << "as it was";
+  EXPECT_EQ(w.state.host.entries, 10 * GiB) << "as it was";
   w.measure(9 * GiB);
   EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
   // Another of its processes is in a group that takes less.

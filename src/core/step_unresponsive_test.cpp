@@ -114,7 +114,7 @@ TEST(UnresponsiveReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
   }
 }
 
-// Its room, its driver, or whoever would tell it.
+// Its memory, its driver, or the process that would tell it.
 TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
   for (const std::string code : {"no_room", "no_driver", "traced", "unreachable"}) {
     SCOPED_TRACE(code);
@@ -152,8 +152,7 @@ TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
   w.live(w.rules.spot_unused_after - 5s);
   EXPECT_EQ(w.states(yields), "active") << "its room alone is not enough";
   w.live(1min);
-  EXPECT_EQ(w.states(w.id), "resuming") << "who can be paused is asked first";
-  w.step(HostWeighed{yields, plenty});
+  EXPECT_EQ(w.states(w.id), "resuming") << "the lease that can be paused comes first";
   ASSERT_EQ(w.states(yields), "pausing");
   w.step(Parked{yields, true, {}, Bytes{}});
   w.measure(), w.measure(), w.measure();

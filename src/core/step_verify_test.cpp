@@ -25,7 +25,7 @@ TEST(Unlisted, WhoVanishesFromTheListHasNotYielded) {
   EXPECT_SAYS(w.reason(w.victim, ReasonKind::pause_unmeasured).text("problem"), "9.0 GiB");
   w.runs();
   EXPECT_EQ(w.standing().failures, 0);
-  EXPECT_EQ(w.state.record(anas("serve"), PauseMethod::driver), nullptr);
+  EXPECT_EQ(record_of(w.state, anas("serve"), PauseMethod::driver), nullptr);
 }
 
 // The readings before the program yields, and the bytes that no listed process may then use.
@@ -69,9 +69,10 @@ TEST(Unlisted, WhatNobodyIsListedWithBeforeIsNotHeldAgainstIt) {
 
 TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
   Attempt w;
+  w.ram = {4 * GiB, std::nullopt};
+  w.measure(9 * GiB);
   w.ask();
   for (int i = 0; i < 4; ++i) {
-    w.weighed(HostMemory{4 * GiB, std::nullopt});
     EXPECT_EQ(w.states(w.victim), "active");
     EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown) << "no longer each time";
     EXPECT_EQ(w.standing().failures, 0);
@@ -79,13 +80,16 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
                                    way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
     ASSERT_TRUE(spares);
     EXPECT_EQ(spares->code, IneligibleCode::cooldown);
-    EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::refused);
-    EXPECT_SAYS(why_text(w.state.left_alone(w.victim)), "only 2.0 GiB more may be parked");
-    EXPECT_TRUE(w.state.plans().empty()) << "a set that cannot be had holds nothing";
+    EXPECT_EQ(last_obstacle(w.state, w.victim).ground, LeftAlone::Ground::refused);
+    EXPECT_SAYS(why_text(last_obstacle(w.state, w.victim)), "only 2.0 GiB more may be parked");
+    EXPECT_TRUE(w.state.preemption.plans.empty()) << "a set that cannot be had holds nothing";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);
   }
-  w.weighed();
+  w.ram = plenty;
+  w.measure(9 * GiB);
+  w.pass(w.rules.cooldown);
+  w.measure(9 * GiB);
   EXPECT_EQ(w.states(w.victim), "pausing");
 }
 
@@ -142,13 +146,12 @@ TEST(Unverified, IsToldOnceWithWhatIsWrongWithTheCardAndEndsWithTheProof) {
 TEST(Unverified, IsToldToWhoWaitsForIt) {
   Attempt w;
   w.ask();
-  w.weighed();
   w.parked();
   w.pass(2s);
   EXPECT_SAYS(w.helps(w.urgent), "no reading can confirm that: gpu0 was last read 2 s ago");
   w.step(ProgramEnded{w.victim, 0, false});
   ASSERT_EQ(w.states(w.victim), "ended");
-  EXPECT_FALSE(w.state.verifying().contains(w.victim));
+  EXPECT_FALSE(w.state.pauses.verifying.contains(w.victim));
   EXPECT_FALSE(contains(w.helps(w.urgent), "no reading can confirm"));
 }
 
@@ -185,7 +188,7 @@ TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
     w.runs();
     EXPECT_EQ(w.standing().failures, row.failures);
     if (row.failures == 1) continue;
-    EXPECT_EQ(w.state.left_alone(w.victim).ground, LeftAlone::Ground::undone);
+    EXPECT_EQ(last_obstacle(w.state, w.victim).ground, LeftAlone::Ground::undone);
     EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
   }
 }
@@ -193,7 +196,7 @@ TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
 TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   Attempt w;
   const auto cost = [&w] {
-    return as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices().begin()->second, w.now).cost;
+    return as_victim(w.state, w.rules, w.at(w.victim), 1000, w.state.devices.by_uuid.begin()->second, w.now).cost;
   };
   const Duration trusted = cost();
   w.pause();
@@ -204,7 +207,7 @@ TEST(Blame, HowPausesWentBeforeIsInThePriceOfANewLeaseToo) {
   w.runs();
   const Duration once = cost();
   EXPECT_EQ(once - trusted, 10s) << "one of one came to nothing";
-  w.state = State::load(w.stored(), {}, w.state.last_id(), w.rules, w.now, {}, {}, {learned});
+  w.state = State::load(w.stored(), {}, w.state.leases.last_id, w.rules, w.now, {}, {}, {learned});
   w.step(Tick{});
   w.measure(9 * GiB);
   EXPECT_EQ(cost(), once);

@@ -7,19 +7,19 @@ namespace sublet::core {
 // Changes the private parts of a state, as a bug would.
 struct StateCorruption {
   State& state;
-  Lease& lease(LeaseId id) { return state.leases_.at(id); }
-  Device& device() { return state.devices_.at(testing::uuid_of(0)); }
-  Charge& charge(LeaseId id) { return state.runtime_.at(id).charges.at(0); }
-  State::LeaseRuntime& runtime(LeaseId id) { return state.runtime_.at(id); }
-  std::set<LeaseId>& away() { return state.away_; }
-  std::set<LeaseId>& verifying() { return state.verifying_; }
-  Queue& queue() { return state.queue_; }
-  std::set<DeviceFree>& rooms() { return state.rooms_; }
-  Bytes& ledger() { return state.ledger_entries_; }
-  Bytes& unsettled() { return state.ledger_unsettled_; }
-  Bytes& ledger_of(std::uint32_t uid) { return state.ledger_of_[uid]; }
-  auto& tags() { return state.tags_; }
-  auto& where(Tier tier) { return state.where_[static_cast<std::size_t>(tier)]; }
+  Lease& lease(LeaseId id) { return state.leases.by_id.at(id); }
+  Device& device() { return state.devices.by_uuid.at(testing::uuid_of(0)); }
+  Charge& charge(LeaseId id) { return state.leases.runtime.at(id).charges.at(0); }
+  LeaseRuntime& runtime(LeaseId id) { return state.leases.runtime.at(id); }
+  std::set<LeaseId>& away() { return state.pauses.away; }
+  std::set<LeaseId>& verifying() { return state.pauses.verifying; }
+  Queue& queue() { return state.queue; }
+  std::set<DeviceFree>& rooms() { return state.devices.by_free; }
+  Bytes& ledger() { return state.host.entries; }
+  Bytes& unsettled() { return state.host.unsettled; }
+  Bytes& ledger_of(std::uint32_t uid) { return state.host.of_user[uid]; }
+  auto& tags() { return state.leases.tags; }
+  auto& where(Tier tier) { return state.devices.with_victims[static_cast<std::size_t>(tier)]; }
 };
 
 namespace {

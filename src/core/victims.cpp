@@ -4,9 +4,9 @@
 #include "base/mutants.h"
 #include "core/cover.h"
 #include "core/end_estimate.h"
-#include "core/format.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
+#include "core/rank.h"
 #include "core/slices.h"
 
 #include <algorithm>
@@ -17,10 +17,6 @@
 namespace sublet::core {
 namespace {
 
-using namespace std::chrono_literals;
-
-// A spot lease that is ended loses its work and starts again from nothing.
-constexpr Duration start_again = 60s;
 // For a preemptor that takes any device, victims are sought on this many of the freest devices.
 constexpr std::size_t devices_tried = 16;
 // Once a plan is found, no more devices are examined than hold this many leases: the decision must be quick.
@@ -37,7 +33,7 @@ struct OnDevice {
   NoVictims why_not;
   bool beyond_ledger = false;
   bool in_progress = false;  // somebody yields there already
-  bool others = false;       // room is made there for another, who stands before it
+  bool others = false;       // a plan there is for a waiter before it
   Time again = Time::never();
 };
 
@@ -55,7 +51,7 @@ std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::ui
                                  const std::vector<Victim>& victims, const Taken& taken = {}) {
   std::vector<Candidate> givers;
   for (const Victim& victim : victims) {
-    const std::uint32_t uid = state.find(victim.lease)->uid;
+    const std::uint32_t uid = find(state, victim.lease)->uid;
     const auto its = taken.of.find(uid);
     const Bytes for_user =
         ledger_left_for(state, rules, uid, preemptor) - (its == taken.of.end() ? Bytes{} : its->second);
@@ -64,39 +60,6 @@ std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::ui
       givers.back().cost = {}, givers.back().budget_now = givers.back().budget_later = {};
   }
   return givers;
-}
-
-Duration futile(const State& state, const Consumer& consumer, PauseMethod method) {
-  const MethodRecord* record = state.record(consumer, method);
-  return record == nullptr ? Duration{} : record->penalty();
-}
-
-// The lease as a victim on one of its devices.
-Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now) {
-  Victim victim;
-  victim.lease = lease.id;
-  victim.ends = way.ends();
-  victim.gain = state.charged(lease, device.reading.uuid);
-  if (victim.ends) {
-    victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
-    return victim;
-  }
-  victim.method = state.standing(lease.id).next.value_or(way.method);
-  const Bytes residue = residue_of(state, lease, victim.method);
-  victim.gain -= residue - std::min(residue, headroom_share(state, device));
-  for (const std::string& uuid : lease.devices) victim.bytes += state.charge(lease.id, uuid).used;
-  if (!lease.parking) {  // else the ledger has entered it already
-    victim.enters = held_by(state, lease);
-    victim.stays = stays_parked(state, lease, victim.method, victim.enters);
-  } else {  // on its way back
-    Bytes whole;
-    for (const HeldWhenPaused& its : lease.parking->held_when_paused) whole += its.all;
-    victim.bytes = std::max({victim.bytes, whole, lease.parking->host_bytes});
-  }
-  victim.pause = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::pause, victim.bytes);
-  victim.resume = state.costs().predict(lease.whose(), lease.devices, victim.method, Move::resume, victim.bytes);
-  victim.cost = victim.pause.likely + victim.resume.likely + futile(state, lease.whose(), victim.method);
-  return victim;
 }
 
 // All sets that free enough are more than host memory takes; the text names the cheapest of them.
@@ -118,7 +81,7 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
   std::vector<Victim> candidates;
   Bytes gain;
   for (const LeaseId id : device.leases) {
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     const bool leaves = is_leaving(state, lease);
     plan.in_progress |= leaves;
     if (id == query.lease.id || lease.ended() || leaves) continue;
@@ -158,11 +121,11 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
 // Nothing is paused if the wait that it would save is shorter than what it costs.
 void weigh_wait(const State& state, const Rules& rules, const PreemptionQuery& query, OnDevice& plan, Time now) {
   const bool all_ordered = std::all_of(plan.victims.begin(), plan.victims.end(), [&](const Victim& victim) {
-    return query.by_request(*state.find(victim.lease));
+    return query.by_request(*find(state, victim.lease));
   });
   if (!plan.found || all_ordered) return;
   const auto by_itself = room_by_itself(state, rules, query.lease, *plan.device, now);
-  const auto ends = [&](const Victim& victim) { return victim.ends && state.find(victim.lease)->had_process; };
+  const auto ends = [&](const Victim& victim) { return victim.ends && find(state, victim.lease)->had_process; };
   const bool ended = std::any_of(plan.victims.begin(), plan.victims.end(), ends);
   // A higher tier does not wait to save others the cost of a resume or a new start. A victim that is ended has its
   // grace.
@@ -182,122 +145,46 @@ std::size_t tried_for(const Lease& lease) {
 // True if it is one of the lease's devices_for(); asked in every step of the devices that have changed.
 bool among_its_devices(const State& state, const Lease& lease, const Device& device) {
   const std::string& uuid = device.reading.uuid;
-  if (lease.waits_in_place()) return std::find(lease.devices.begin(), lease.devices.end(), uuid) != lease.devices.end();
-  if (!lease.wanted_device.empty()) return state.find_device(lease.wanted_device) == &device;
+  if (lease.waits_in_place() || !lease.wanted_devices.empty()) return may_use(lease, uuid);
   std::size_t left = tried_for(lease);
-  for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && left > 0; ++room, --left)
+  for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && left > 0; ++room, --left)
     if (room->device == uuid) return true;
   return false;
 }
 
-Duration settles_in(const State& state, const Lease& lease, PauseMethod method, Bytes bytes) {
-  return state.costs().predict(lease.whose(), lease.devices, method, Move::settle, bytes).likely;
-}
-
 }  // namespace
-
-std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
-  const auto moving = state.moving(id);
-  if (!moving || state.lacks_room(id)) return std::nullopt;
-  const Duration past = now - moving->since;
-  if (past > moving->takes.longest) return std::nullopt;
-  Duration left = std::max((past <= moving->takes.likely ? moving->takes.likely : moving->takes.at_most) - past, {});
-  if (moving->move == Move::pause) {
-    const Lease& lease = *state.find(id);
-    left += settles_in(state, lease, lease.parking->method, moving->bytes);
-  }
-  return left;
-}
-
-bool is_leaving(const State& state, const Lease& lease) {
-  if (passed_over(state, lease.id)) return false;
-  return lease.state == LeaseState::pausing || (lease.state == LeaseState::resuming && state.standing(lease.id).next);
-}
-
-Duration yields_in(const State& state, const Victim& victim) {
-  const Lease& lease = *state.find(victim.lease);
-  return victim.pause.likely + settles_in(state, lease, victim.method, victim.bytes);
-}
-
-Duration yields_in(const State& state, const std::vector<Victim>& victims) {
-  Duration takes{};
-  for (const Victim& victim : victims) takes += yields_in(state, victim);
-  return takes;
-}
-
-Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor,
-                 const Device& device, Time now) {
-  return as_victim(state, lease, way_to_yield(state, rules, lease, preemptor, now), device, now);
-}
-
-std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
-                               std::uint32_t preemptor, const std::vector<std::string>& devices, Time now) {
-  std::vector<Victim> victims;
-  for (const LeaseId id : leases) {
-    std::optional<Victim> victim;
-    for (const std::string& uuid : devices) {
-      const Device& device = state.devices().at(uuid);
-      if (!device.leases.contains(id)) continue;
-      const Victim here = as_victim(state, rules, *state.find(id), preemptor, device, now);
-      if (victim) victim->gain += here.gain;
-      else victim = here;
-    }
-    if (victim) victims.push_back(*victim);
-  }
-  std::sort(victims.begin(), victims.end());
-  return victims;
-}
 
 std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
   std::vector<const Device*> devices;
   const auto add = [&](const std::string& uuid) {
-    const auto device = state.devices().find(uuid);
-    if (device != state.devices().end()) devices.push_back(&device->second);
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device != state.devices.by_uuid.end()) devices.push_back(&device->second);
   };
-  if (lease.waits_in_place()) {
-    for (const std::string& uuid : lease.devices) add(uuid);
-  } else if (!lease.wanted_device.empty()) {
-    if (const Device* device = state.find_device(lease.wanted_device)) devices.push_back(device);
+  if (lease.waits_in_place() || !lease.wanted_devices.empty()) {
+    for (const std::string& uuid : lease.waits_in_place() ? lease.devices : lease.wanted_devices) add(uuid);
   } else {
     const std::size_t most = tried_for(lease);
-    for (auto room = state.rooms().rbegin(); room != state.rooms().rend() && devices.size() < most; ++room)
+    for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && devices.size() < most;
+         ++room)
       add(room->device);
   }
   return devices;
 }
 
-Bytes being_yielded(const State& state, const Device& device) {
-  Bytes bytes, residues = device.residues;
-  for (const LeaseId id : device.leases) {
-    const Lease& lease = *state.find(id);
-    if (!is_leaving(state, lease)) continue;
-    const auto next = state.standing(id).next;
-    const Bytes residue = next ? residue_of(state, lease, *next) : lease.parking->residue;
-    bytes += state.charged(lease, device.reading.uuid) - residue;
-    residues += residue;
-  }
-  return bytes + device.shrinking + state.in_headroom(residues) - state.in_headroom(device.residues);
-}
-
-Bytes lacking(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now) {
-  return state.need(query.lease, device.reading.uuid) - state.effective_free(device, rules, now) - device.settling -
-         being_yielded(state, device);
-}
-
 std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
                                    Time now) {
-  const Bytes need = state.need(waiter, device.reading.uuid);
+  const Bytes need = need_on(state, waiter, device.reading.uuid);
   std::vector<std::pair<Time, Bytes>> ends;
   for (const LeaseId id : device.leases) {
     if (id == waiter.id) continue;
-    const Lease& lease = *state.find(id);
+    const Lease& lease = *find(state, id);
     const Expected end = expected_end(state, rules, lease, lease.runs_since(now), now);
-    const Bytes bytes = state.charged(lease, device.reading.uuid);
+    const Bytes bytes = charged_on(state, lease, device.reading.uuid);
     if (end.basis == Basis::settling) ends.emplace_back(now, bytes);
     else if (end.known()) ends.emplace_back(end.at, bytes);
   }
   std::sort(ends.begin(), ends.end());
-  Bytes free = state.effective_free(device, rules, now);
+  Bytes free = free_on(state, device, rules, now);
   if (free >= need) return now;
   for (const auto& [at, bytes] : ends)
     if (free += bytes; free >= need) return at;
@@ -305,18 +192,18 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
 }
 
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
-  if (!state.known(device, rules, now)) return false;
+  if (!is_known(state, device, rules, now)) return false;
   if (device.pausing > 0) return true;
-  Bytes room = state.effective_free(device, rules, now) + device.settling;
+  Bytes room = free_on(state, device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
     room += device.might_yield[tier].charged;
-  return state.need(waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
+  return need_on(state, waiter, device.reading.uuid) <= room && among_its_devices(state, waiter, device);
 }
 
 bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
   if (!rules.automatic && !mutant(Mutant::nothing_is_manual)) return false;
-  if (!state.queue().contains(lease.id)) return state.queue().size() < preemptors;
-  return state.preemptors().by_rule(lease.id);
+  if (!state.queue.contains(lease.id)) return state.queue.size() < preemptors;
+  return state.preemption.preemptors.by_rule(lease.id);
 }
 
 namespace {
@@ -347,7 +234,8 @@ void leave_out_needless(const State& state, const Rules& rules, std::uint32_t pr
     for (const Victim& victim : victims) {
       const bool there = plans[on].device->leases.contains(victim.lease);
       gains[on].push_back(
-          there ? as_victim(state, rules, *state.find(victim.lease), preemptor, *plans[on].device, now).gain : Bytes{});
+          there ? as_victim(state, rules, *find(state, victim.lease), preemptor, *plans[on].device, now).gain
+                : Bytes{});
     }
   }
   for (std::size_t dearest = victims.size(); dearest-- > 0;) {
@@ -369,7 +257,7 @@ void leave_out_needless(const State& state, const Rules& rules, std::uint32_t pr
 VictimPlan put_together(const State& state, const Rules& rules, const PreemptionQuery& query,
                         const std::vector<OnDevice>& plans, std::size_t count, Time now) {
   VictimPlan room;
-  room.found = plans[count - 1].found;  // those where room can be made come first
+  room.found = plans[count - 1].found;  // devices where victims can be paused come first
   const std::span<const OnDevice> first(plans.data(), count);
   for (const OnDevice& plan : first) {
     room.devices.push_back(plan.device->reading.uuid);
@@ -413,7 +301,7 @@ std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const P
         if (!fails) fails = i;
         continue;
       }
-      for (const Victim& victim : plan.victims) taken.add(victim, state.find(victim.lease)->uid);
+      for (const Victim& victim : plan.victims) taken.add(victim, find(state, victim.lease)->uid);
       found.push_back(std::move(plan));
     }
     if (found.size() == count || !fails) break;
@@ -433,11 +321,11 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
   std::size_t found = 0, leases = 0;
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
-    if (!state.known(*device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
+    if (!is_known(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
     plans.push_back(best_on(state, rules, query, *device, {}, now));
-    const PreemptionPlan* preemption = state.plan_on(device->reading.uuid);
-    plans.back().others =
-        preemption != nullptr && preemption->preemptor != query.lease.id && preemption->tier >= query.lease.tier;
+    const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
+    plans.back().others = preemption != nullptr && preemption->preemptor != query.lease.id &&
+                          !outranks(query.lease.tier, preemption->tier);
     found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses victims: the cheapest set of eligible leases that frees enough. Private to this folder; reads only.
+// Chooses victims: the cheapest set of eligible leases that frees enough. For this folder and src/explain; reads only.
 #pragma once
 
 #include "core/methods.h"
 #include "core/preemption_plan.h"
-#include "core/rules.h"
 #include "core/state.h"
+#include "lease/rules.h"
 
 namespace sublet::core {
 
@@ -66,11 +66,14 @@ bool is_leaving(const State& state, const Lease& lease);
 Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor,
                  const Device& device, Time now);
 
+// The same in a known way.
+Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now);
+
 // Several leases as victims on several devices, the cheapest first.
 std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
                                std::uint32_t preemptor, const std::vector<std::string>& devices, Time now);
 
-// The devices where victims are sought for it: those that it wants, otherwise the freest first.
+// The devices where victims are sought for it: those that it names or has, otherwise the freest first.
 std::vector<const Device*> devices_for(const State& state, const Lease& lease);
 
 // The bytes that come free on the device once all pauses in progress are done.
@@ -87,6 +90,11 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease);
 
 // The plan on the cheapest of the devices that it may use.
 VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
+
+// The victims once they are eligible (`wait`, `wait_for`), if no others are to be had.
+VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
+// The victims now, or else later, with the sentences of the plan.
+VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
 
 // When the waiter's memory on the device is free by itself, as far as the ends of other leases are known.
 std::optional<Time> room_by_itself(const State& state, const Rules& rules, const Lease& waiter, const Device& device,

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "core/rules.h"
+#include "lease/rules.h"
 
 #include <optional>
 #include <string>

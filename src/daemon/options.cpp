@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/options.h"
 #include "base/failpoints.h"
-#include "core/transitions.h"
+#include "lease/transitions.h"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

@@ -24,7 +24,7 @@ struct Places {
   std::string mode;  // "system", "user" or "dir"
   std::string config_file;
   std::string state_dir;  // directory of the store and the exit records
-  std::string exit_dir;
+  std::string exit_dir;  // of exit records and answers, with one directory for each uid
   std::string log_dir;  // of supervised programs, with one directory for each uid
   std::string socket;
   std::string env_file;                            // DIR/env, to be sourced by a shell; "" without --dir

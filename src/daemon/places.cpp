@@ -44,6 +44,15 @@ Status make_directory(const std::string& path, mode_t mode) {
   return {};
 }
 
+// Programs open files of known names in the directories of their users there. A file of another user would be theirs.
+Status keep_others_from_writing(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) return from_errno("cannot read " + path, errno);
+  if ((about.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+  if (::chmod(path.c_str(), 0711) != 0) return from_errno("chmod " + path, errno);
+  return {};
+}
+
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -140,13 +149,14 @@ Result<Places> prepare(const Options& given, StartFiles& files) {
   const fs::path bin = fs::read_symlink("/proc/self/exe", failure).parent_path();
   Places places = places_of_mode(options);
   note_files(places, options.dir, files);
-  // Other users may reach the socket and their own exit records. Only this user may read the store.
+  // Other users may reach the socket and the directory of their own exit records. Only this user may read the store.
   const bool shared = places.mode == "system";
   if (!options.dir.empty()) {
     if (auto made = make_directory(options.dir, 0700); !made) return made.error();
   }
   if (auto made = make_directory(places.state_dir, shared ? 0711 : 0700); !made) return made.error();
-  if (auto made = make_directory(places.exit_dir, shared ? 01733 : 0700); !made) return made.error();
+  if (auto made = make_directory(places.exit_dir, shared ? 0711 : 0700); !made) return made.error();
+  if (auto closed = keep_others_from_writing(places.exit_dir); !closed) return closed.error();
   // Keepers reach the directory of their user in it. This user lists it.
   if (auto made = make_directory(places.log_dir, shared ? 0711 : 0700); !made) return made.error();
   const std::string socket_dir = fs::path(places.socket).parent_path().string();

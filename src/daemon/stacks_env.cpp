@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <charconv>
 #include <string_view>
 
@@ -51,8 +49,10 @@ Status stacks_from_env(Config& config, const GetVariable& variable) {
   if (const Status taken = take_path(variable, "DOCKER_SOCK", socket); !taken) return taken;
   if (listed == nullptr || *listed == '\0') {
     stacks.dir = services;
-    if (const std::string file = services + "/.env"; ::access(file.c_str(), F_OK) == 0) stacks.env_file = file;
+    stacks.env_file = services + "/.env";
+    stacks.env_file_may_lack = true;
   }
+  if (const char* named = variable("GPU_ENV_FILE"); named != nullptr && *named != '\0') stacks.env_file_may_lack = true;
   if (const Status taken = take_path(variable, "GPU_ENV_FILE", stacks.env_file); !taken) return taken;
   stacks.mirror = runtime + "/state.json";
   if (!socket.empty()) stacks.engine.text = "unix://" + socket;

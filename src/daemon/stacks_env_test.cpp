@@ -51,6 +51,8 @@ TEST(StacksFromEnv, HasTheDefaultsOfTheService) {
   Config listed;
   ASSERT_TRUE(read(listed, {{"GPU_SERVICE_CONFIG_YAML", "a: /srv/a"}}));
   EXPECT_EQ(listed.stacks.dir, "") << "only the listed stacks";
+  ASSERT_TRUE(read(listed, {{"GPU_SERVICE_CONFIG_YAML", "a: /srv/a"}, {"GPU_ENV_FILE", "/srv/all.env"}}));
+  EXPECT_TRUE(listed.stacks.env_file_may_lack);
 }
 
 TEST(StacksFromEnv, NamesAVariableThatIsWrong) {

@@ -78,6 +78,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.config_file = places.config_file;
   options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
+  options.gpu_names = config.gpu.names.word;
   options.leases_per_user = static_cast<int>(config.limits.leases);
   for (const Config::Tenant& each : config.tenants.users) options.tenants.users[each.name.text] = each.tenant.text;
   for (const Config::Tenant& each : config.tenants.groups)
@@ -90,6 +91,7 @@ guard::Options guard_options(const Config& config, const Places& places) {
           .log_dir = places.log_dir,
           .log_max_size = config.guard.log_max_size,
           .log_keep = static_cast<int>(config.guard.log_keep),
+          .log_user_max = config.guard.log_user_max,
           .soft_cpu = static_cast<int>(config.guard.soft_cpu),
           .ceiling_for_all = config.guard.ceiling.word == "lease"};
 }
@@ -99,6 +101,7 @@ sessions::Options sessions_options(const Config& config, const Places& places) {
           .log_dir = places.log_dir,
           .log_max_size = config.guard.log_max_size,
           .log_keep = static_cast<int>(config.guard.log_keep),
+          .log_user_max = config.guard.log_user_max,
           .most_sessions = static_cast<std::size_t>(config.limits.sessions),
           .ttl = config.sessions.ttl,
           .max_continuous = config.sessions.max_continuous,
@@ -110,7 +113,27 @@ enforcer::Options enforcer_options(const Config& config) {
   return {.policy = enforcer::parse_policy(config.enforcer.policy.word).value_or(enforcer::Policy::observe),
           .interval = config.enforcer.interval,
           .grace = config.enforcer.grace,
+          .start_grace = config.enforcer.start_grace,
           .accounting = config.enforcer.accounting};
+}
+
+// The enforcer's rules for processes without a lease hold for processes on devices that their lease does not have.
+follow::Options follow_options(const Config& config, const enforcer::Enforcer* enforcer) {
+  follow::Options options{.interval = config.enforcer.interval, .start_grace = config.enforcer.start_grace};
+  if (enforcer == nullptr) return options;
+  options.treatment = [enforcer](ProcessRef process) {
+    using follow::Treatment;
+    const auto policy = enforcer->policy_towards(process);
+    if (!policy) return Treatment::ignore;
+    switch (*policy) {
+      case enforcer::Policy::observe: return Treatment::observe;
+      case enforcer::Policy::warn:
+      case enforcer::Policy::adopt: return Treatment::tell;
+      case enforcer::Policy::enforce: return Treatment::end;
+    }
+    return Treatment::observe;
+  };
+  return options;
 }
 
 stacks::Options stacks_options(const Config& config) {
@@ -118,6 +141,7 @@ stacks::Options stacks_options(const Config& config) {
   return {.sources = {.dir = config.stacks.dir,
                       .config = listed != nullptr ? listed : "",
                       .env_file = config.stacks.env_file,
+                      .env_file_may_lack = config.stacks.env_file_may_lack,
                       .adopted = {}},
           .label = {config.stacks.label.text, config.stacks.label_value.text},
           .command_timeout = config.stacks.command_timeout,
@@ -129,7 +153,8 @@ Result<stacks::OneSlotOptions> one_slot_options(const Config& config) {
   stacks::OneSlotOptions options{.uid = ::geteuid(),
                                  .user = config.stacks.http_user.text,
                                  .claim_window = config.stacks.claim_window,
-                                 .mirror = config.stacks.mirror};
+                                 .mirror = config.stacks.mirror,
+                                 .mirror_tokens = config.stacks.http_role.word == "admin"};
   if (options.user.empty()) {
     const auto own = account_named(options.uid);
     options.user = own && *own ? **own : fmt::format("{}", options.uid);

@@ -8,6 +8,7 @@
 #include "enforcer/enforcer.h"
 #include "engine/engine.h"
 #include "events/outlets.h"
+#include "follow/follow.h"
 #include "guard/guard.h"
 #include "http/compatible_server.h"
 #include "idle/idle.h"
@@ -22,6 +23,8 @@ namespace sublet::daemon {
 
 // `dir`: the directory of a private daemon, else "".
 enforcer::Options enforcer_options(const Config& config);
+// `enforcer`: null if it is switched off.
+follow::Options follow_options(const Config& config, const enforcer::Enforcer* enforcer);
 stacks::Options stacks_options(const Config& config);
 // The user who is charged, and the rest of the compatible service's slot. An error names the key.
 Result<stacks::OneSlotOptions> one_slot_options(const Config& config);

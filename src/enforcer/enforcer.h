@@ -3,6 +3,7 @@
 // administrator. Belongs to the loop thread.
 #pragma once
 
+#include "enforcer/budget.h"
 #include "enforcer/ladder.h"
 #include "enforcer/rules.h"
 #include "enforcer/verdict.h"
@@ -20,20 +21,20 @@
 namespace sublet::enforcer {
 
 struct Options {
-  Policy policy = Policy::observe;               // enforcer.policy: where no rule applies
-  Duration interval = std::chrono::seconds(15);  // enforcer.interval: between two passes
-  Duration grace = std::chrono::seconds(300);    // enforcer.grace: between SIGTERM and SIGKILL
-  std::size_t keep = 1000;                       // closed verdicts
-  std::string accounting{};                      // enforcer.accounting: path of the accounting file; "": none
+  Policy policy = Policy::observe;                  // enforcer.policy: where no rule applies
+  Duration interval = std::chrono::seconds(15);     // enforcer.interval: between two passes
+  Duration grace = std::chrono::seconds(300);       // enforcer.grace: between SIGTERM and SIGKILL
+  Duration start_grace = std::chrono::seconds(30);  // enforcer.start_grace: nothing is ended after a start or a gap
+  std::size_t keep = 1000;                          // closed verdicts
+  std::string accounting{};                         // enforcer.accounting: path of the accounting file; "": none
 };
-
-inline constexpr Duration kill_window = std::chrono::hours(1);
 
 // The effect that `enforce` would have had on one process, by its record.
 struct Preview {
   const Verdict* verdict = nullptr;
   Time term_at;                 // when SIGTERM would have been sent
   std::optional<Time> kill_at;  // when SIGKILL would have followed; unset: it had ended before
+  std::string spared;           // why it is not ended now, or would not have been; "": it is
 };
 
 class Enforcer final : public engine::Capability {
@@ -48,9 +49,11 @@ class Enforcer final : public engine::Capability {
   const Options& options() const { return options_; }
   // The approval that covers a process that is listed now; null: none.
   const Rule* approval_of(ProcessRef process) const;
+  // The policy that would hold for this process if it had no lease; unset: it is approved, or has ended.
+  std::optional<Policy> policy_towards(ProcessRef process) const;
   // The sources of links between processes, and whether they work.
   const std::vector<engine::LinkSource>& sources() const { return unleased_.sources(); }
-  // The processes since that time that this policy would have ended, by their records.
+  // The processes since that time that this policy would have ended or spared, by their records.
   std::vector<Preview> preview(Time since, const std::optional<Subject>& subject) const;
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
@@ -71,6 +74,7 @@ class Enforcer final : public engine::Capability {
   // A process without a lease, by a good reading.
   struct Found {
     std::map<std::string, Bytes> used;  // by device
+    bool draws = true;                  // the driver lists it among graphics programs alone, on each device
   };
   using Listed = std::map<ProcessRef, Found>;
 
@@ -85,20 +89,33 @@ class Enforcer final : public engine::Capability {
   void see(ProcessRef process, const Found& found, Time now);
   void missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now);
   void act(Verdict& verdict, Time now);
+  std::string why_halted() const;
+  std::string why_quiet(Time now) const;
   bool is_quiet(const Verdict& verdict, Time now) const;
+  std::vector<std::uint64_t> largest_first() const;
+  bool must_spare(const Verdict& verdict, ProcessRef process) const;
   std::vector<ProcessRef> spared(const Verdict& verdict) const;
-  Circumstances circumstances(Verdict& verdict, Time now);
+  std::string spared_without_look(const Verdict& verdict) const;
+  std::string why_not_ended(const Verdict& verdict, const std::deque<Kill>& kills, Time now) const;
+  Circumstances circumstances(Verdict& verdict, Time now, bool evident);
+  bool is_another_ended(const Verdict& verdict) const;
+  bool is_look_due(const Verdict& verdict, Policy policy, Time now) const;
   void notify(Verdict& verdict, Time now);
   void look(Verdict& verdict, Time now);
   void signal(Verdict& verdict, int signal);
   void looked(std::uint64_t id, const engine::UnleasedResult& result);
+  void answered(Verdict& verdict, const engine::UnleasedResult& result, Time now);
+  void schedule_look(const Verdict& verdict, const engine::UnleasedResult& result, Time now);
+  void condemn(Verdict& verdict, Time now);
+  bool say(Verdict& verdict, const char* what, const std::string& why, Time now);
   void signalled(std::uint64_t id, int signal, const engine::UnleasedResult& result);
   void alarm(Verdict& verdict, Time now);
-  bool has_budget(const Verdict& verdict, Time now) const;
+  std::string alarm_about(const Verdict& verdict, Time now) const;
   void enter(Verdict& verdict, Stage stage);
   void close(Verdict& verdict, Outcome outcome, Time now, std::string why = {});
   void changed(const Verdict& verdict, bool tell);
   void prune();
+  bool may_miss_rule(const Verdict& verdict) const;
   Policy policy_for(const Verdict& verdict) const;
   bool take_policy(Verdict& verdict, Time now);
 
@@ -110,8 +127,16 @@ class Enforcer final : public engine::Capability {
   std::map<ProcessRef, std::uint64_t> waiting_;   // of an earlier run, whose process could not be held yet
   std::map<ProcessRef, std::uint64_t> approved_;  // listed now, by an approval
   std::vector<Rule> rules_;
-  std::set<std::uint64_t> asked_;            // verdicts with an order at the actor
-  std::map<std::uint64_t, Time> looked_at_;  // when the actor last looked
+  std::set<std::uint64_t> asked_;  // verdicts with an order at the actor
+  // The last look of the actor at a process, and the facts that ask for a new one at once.
+  struct Look {
+    Time again;            // when the actor may be asked next
+    Duration wait{};       // until then; doubles while the answer spares the process
+    bool evident = false;  // the answer did not spare it
+    std::uint32_t uid = 0;
+    std::string name{}, cgroup{};
+  };
+  std::map<std::uint64_t, Look> looks_;
   // A condemned verdict on its way to the store.
   struct Storing {
     bool taken = false;       // take_rows() has returned it, and the engine writes it
@@ -124,15 +149,8 @@ class Enforcer final : public engine::Capability {
   Time last_reading_;
   Time signalled_at_;  // an older reading does not show the effect of the last signal
   Bytes unleased_before_;
-  bool drop_ = false;  // the unleased memory has grown since the last pass
-  struct Kill {
-    Time at;
-    std::string unit;  // of the system; "": none
-    std::uint32_t uid = 0;
-    std::string exe;
-  };
-  std::deque<Kill> kills_;              // of the last hour
-  std::map<std::string, Time> alarms_;  // by unit, or user and executable
+  bool drop_ = false;       // the unleased memory has grown since the last pass
+  std::deque<Kill> kills_;  // of the last hour
   std::set<std::uint64_t> dirty_;
   std::vector<store::CapabilityRow> changed_rows_;
   std::vector<engine::Rows::Event> events_;

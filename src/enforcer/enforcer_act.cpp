@@ -17,13 +17,6 @@ namespace {
 
 using Kind = engine::UnleasedResult::Kind;
 
-constexpr int most_kills = 3;  // in `kill_window`, for a unit or for one user's executable
-
-std::string place_of(const std::string& unit, const std::string& user, const std::string& exe) {
-  return unit.empty() ? fmt::format("{} of user {}", exe.empty() ? "programs" : exe, user)
-                      : fmt::format("unit {}", unit);
-}
-
 // A pass may be this much late. A list that is older proves nothing: the driver does not answer, or with old figures.
 constexpr Duration late_pass = std::chrono::seconds(2);
 
@@ -40,65 +33,77 @@ std::string advice(const Verdict& verdict) {
 
 }  // namespace
 
-Circumstances Enforcer::circumstances(Verdict& verdict, Time now) {
-  const auto stored = stored_.find(verdict.id);
-  const bool another = std::ranges::any_of(verdicts_, [&](const auto& entry) {
-    const Verdict& other = entry.second;
+// A process that is being ended makes others wait until a pass shows that it is gone. Its descendants make nobody wait,
+// nor does a process with less than half of the others' memory.
+bool Enforcer::is_another_ended(const Verdict& verdict) const {
+  return std::ranges::any_of(open_, [&](const auto& entry) {
+    const Verdict& other = verdicts_.at(entry.second);
     const bool being_ended = other.stage != Stage::seen && other.stage != Stage::unkillable;
-    return other.id != verdict.id && other.open() && (being_ended || asked_.contains(other.id));
+    const bool there = listed_.contains(entry.first) || unleased_.lives(entry.first);
+    return being_ended && there && other.id != verdict.id && other.used().count >= verdict.used().count / 2;
   });
+}
+
+// `evident`: the actor has just found the evidence.
+Circumstances Enforcer::circumstances(Verdict& verdict, Time now, bool evident) {
+  const auto stored = stored_.find(verdict.id);
+  const Policy policy = policy_for(verdict);
+  const bool judged = policy == Policy::enforce && (verdict.stage == Stage::seen || verdict.stage == Stage::condemned);
   return {.now = now,
           .listed = listed_.contains(verdict.record.process) && now - listed_at_ <= options_.interval + late_pass,
           .gone = !unleased_.lives(verdict.record.process),
           .quiet = is_quiet(verdict, now),
-          .another = another,
-          .budget = has_budget(verdict, now),
+          .another = judged && is_another_ended(verdict),
+          .budget = !judged || kills_.empty() || !find_exhausted(kills_, kill_of(verdict, now)),
+          .look_due = verdict.stage == Stage::seen && is_look_due(verdict, policy, now),
+          .evident = evident,
           .linked = is_linked(verdict, now),
           .stored = stored == stored_.end() || (stored->second.batch != 0 && engine_.is_durable(stored->second.batch)),
-          .policy = policy_for(verdict)};
+          .policy = policy};
 }
 
-// Nothing is ended now: after a start or a clock gap, in safe mode, or while a device cannot be read. A clock gap in
-// the grace of a process begins the grace anew.
+// Why nothing is ended until an admin helps or the daemon recovers; "": nothing is in the way.
+std::string Enforcer::why_halted() const {
+  if (engine_.rules().safe_mode) return "nothing is ended in safe mode";
+  if (const std::string& problem = engine_.probe().problem(); !problem.empty())
+    return fmt::format("nothing is ended while the driver cannot be read: {}", problem);
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
+    if (device.lost || !device.problem.empty())
+      return fmt::format("nothing is ended while gpu{} ({}) {}", device.reading.index, uuid,
+                         device.lost ? "is gone" : "cannot be read");
+  return {};
+}
+
+std::string Enforcer::why_quiet(Time now) const {
+  if (std::string why = why_halted(); !why.empty()) return why;
+  if (now - engine_.undisturbed_since() >= options_.start_grace) return {};
+  return fmt::format("nothing is ended for {} after a start or a clock gap", format_duration(options_.start_grace));
+}
+
+// A clock gap in the grace of a process begins the grace anew.
 bool Enforcer::is_quiet(const Verdict& verdict, Time now) const {
   const bool gap_in_grace =
       verdict.stage == Stage::terminating && engine_.undisturbed_since() > verdict.act_at - options_.grace;
-  const Duration quiet = gap_in_grace ? std::max(quiet_time, options_.grace) : quiet_time;
-  if (now - engine_.undisturbed_since() < quiet || engine_.rules().safe_mode || !engine_.probe().problem().empty())
-    return true;
-  return std::ranges::any_of(engine_.state().devices(),
-                             [](const auto& entry) { return !entry.second.problem.empty() || entry.second.lost; });
+  if (gap_in_grace && now - engine_.undisturbed_since() < options_.grace) return true;
+  return !why_quiet(now).empty();
 }
 
 // A process above it, living or dead, may belong to a lease. This link only spares. After a restart of the daemon
 // nobody knows the dead processes of a lease, so a link that was found once holds as long as its lease.
 LeaseId Enforcer::link_of(const Verdict& verdict) const {
   if (const LeaseId lease = unleased_.lease_above(verdict.record.ancestry)) return lease;
-  return engine_.state().find(verdict.spared_for) != nullptr ? verdict.spared_for : LeaseId{};
+  return core::find(engine_.state(), verdict.spared_for) != nullptr ? verdict.spared_for : LeaseId{};
 }
 
 bool Enforcer::is_linked(Verdict& verdict, Time now) {
   const LeaseId lease = link_of(verdict);
   if (lease == verdict.spared_for) return bool(lease);
   verdict.spared_for = lease;
-  verdict.note(now, lease ? "linked" : "unlinked",
-               lease ? fmt::format("a process above it belonged to {}, so it is spared", to_string(lease))
-                     : "the lease above it is gone");
+  if (lease)
+    verdict.note(now, "linked", fmt::format("a process above it belonged to {}, so it is spared", to_string(lease)));
+  else verdict.count_anew(now, "unlinked", "the lease above it is gone");
   changed(verdict, true);
   return bool(lease);
-}
-
-// Listed processes that are no offenders, that a link spares, or whose policy ends nobody. They may be descendants of
-// one that is ended.
-std::vector<ProcessRef> Enforcer::spared(const Verdict& verdict) const {
-  std::vector<ProcessRef> spare;
-  for (const auto& [process, found] : listed_) {
-    if (process == verdict.record.process) continue;
-    const auto open = open_.find(process);
-    const Verdict* other = open == open_.end() ? nullptr : &verdicts_.at(open->second);
-    if (other == nullptr || link_of(*other) || policy_for(*other) != Policy::enforce) spare.push_back(process);
-  }
-  return spare;
 }
 
 void Enforcer::act(Verdict& verdict, Time now) {
@@ -110,10 +115,11 @@ void Enforcer::act(Verdict& verdict, Time now) {
   if (take_policy(verdict, now)) changed(verdict, false);
   if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
     if (stored->second.batch == 0) stored->second.batch = engine_.intended();
-  switch (next_move(verdict, circumstances(verdict, now))) {
+  switch (next_move(verdict, circumstances(verdict, now, false))) {
     case Move::none: return;
     case Move::notice: return notify(verdict, now);
     case Move::look: return look(verdict, now);
+    case Move::condemn: return condemn(verdict, now);
     case Move::term: return signal(verdict, SIGTERM);
     case Move::kill: return signal(verdict, SIGKILL);
     case Move::spare:
@@ -147,38 +153,6 @@ void Enforcer::notify(Verdict& verdict, Time now) {
   engine_.wake_capabilities();
 }
 
-// The evidence of the kernel comes before the verdict, and the verdict is stored before the first signal.
-void Enforcer::look(Verdict& verdict, Time now) {
-  if (const auto last = looked_at_.find(verdict.id); last != looked_at_.end() && now - last->second < options_.interval)
-    return;
-  looked_at_[verdict.id] = now;
-  asked_.insert(verdict.id);
-  unleased_.look(verdict.record.process,
-                 [this, id = verdict.id](const engine::UnleasedResult& result) { looked(id, result); });
-}
-
-void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
-  asked_.erase(id);
-  const auto found = verdicts_.find(id);
-  if (found == verdicts_.end() || !found->second.open() || found->second.stage != Stage::seen) return;
-  Verdict& verdict = found->second;
-  const Time now = engine_.now();
-  if (result.kind == Kind::gone) return close(verdict, Outcome::gone, now);
-  verdict.device_file = result.device_file;
-  verdict.mapping = result.mapping;
-  if (!result.exe.empty()) verdict.exe = printable(result.exe);
-  if (result.kind != Kind::done) {
-    verdict.note(now, "spared", result.why);
-    return changed(verdict, true);
-  }
-  verdict.note(now, "condemned",
-               fmt::format("the driver lists it, and it has {}",
-                           result.mapping ? "memory of the GPU mapped" : "a device file of the GPU open"));
-  stored_[id] = {};
-  enter(verdict, Stage::condemned);
-  engine_.wake_capabilities();
-}
-
 void Enforcer::signal(Verdict& verdict, int signal) {
   asked_.insert(verdict.id);
   unleased_.end(
@@ -202,8 +176,9 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
       }
       [[fallthrough]];
     case Kind::spared:
-      // Nothing was sent. It is judged anew, and others are not kept waiting.
-      verdict.note(now, "spared", result.why);
+      // Nothing was sent. It is judged anew later, and others are not kept waiting.
+      verdict.note(now, "spared", verdict.spared = result.why);
+      schedule_look(verdict, result, now);
       stored_.erase(id);
       if (verdict.signalled()) unleased_.close(id);
       if (!unleased_.lives(verdict.record.process)) return close(verdict, Outcome::ended, now);
@@ -223,8 +198,7 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
   if (signal == SIGTERM) {
     verdict.descendants = std::max(0, result.sent - 1);
     verdict.act_at = now + options_.grace;
-    while (!kills_.empty() && now - kills_.front().at >= kill_window) kills_.pop_front();
-    kills_.push_back({now, verdict.system_unit(), verdict.record.uid, verdict.exe});
+    add_kill(kills_, kill_of(verdict, now));
     enter(verdict, Stage::terminating);
   } else {
     verdict.act_at = now + unkillable_after;
@@ -235,43 +209,41 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
   engine_.wake_capabilities();
 }
 
-// A program that is started again and again is not killed without end.
-bool Enforcer::has_budget(const Verdict& verdict, Time now) const {
-  const std::string unit = verdict.system_unit();
-  const auto counts = [&](const Kill& kill) {
-    if (now - kill.at >= kill_window) return false;
-    return unit.empty() ? kill.uid == verdict.record.uid && kill.exe == verdict.exe : kill.unit == unit;
-  };
-  return std::ranges::count_if(kills_, counts) < most_kills;
-}
-
 void Enforcer::alarm(Verdict& verdict, Time now) {
-  const std::string place = place_of(verdict.system_unit(), verdict.user, verdict.exe);
-  Time& since = alarms_[place];
-  const bool begins = since == Time{} || now - since >= kill_window;
-  if (begins) since = now;
+  const auto exhausted = find_exhausted(kills_, kill_of(verdict, now));
+  if (!exhausted) return;
   if (verdict.stage == Stage::condemned) {
     stored_.erase(verdict.id);
     enter(verdict, Stage::seen);
   }
-  if (!begins) return;
-  verdict.note(now, "alarm",
-               fmt::format("{} processes of {} were ended within an hour; no more are", most_kills, place));
-  log::error(
-      "{} processes of {} were ended within an hour, and it holds memory under no lease again: no more are ended",
-      most_kills, place);
-  changed(verdict, true);
+  const std::string reason = exhausted->sentence() + "; no more are";
+  if (say(verdict, "alarm", reason, now))
+    log::error("{}, although another one holds memory under no lease: {} (pid {})", reason,
+               printable(verdict.record.name), verdict.record.process.pid);
+}
+
+// The sentence about the budget that spares the process now; "": none does.
+std::string Enforcer::alarm_about(const Verdict& verdict, Time now) const {
+  const Step* last = verdict.last_judgement();
+  if (last == nullptr || last->what != "alarm") return {};
+  if (verdict.stage != Stage::seen || verdict.policy != Policy::enforce || verdict.spared_for) return {};
+  const auto exhausted = find_exhausted(kills_, kill_of(verdict, now));
+  return exhausted ? exhausted->sentence() : std::string();
 }
 
 std::vector<engine::Warning> Enforcer::warnings(Time now) const {
   std::vector<engine::Warning> all;
-  for (const auto& [place, since] : alarms_) {
-    if (now - since >= kill_window) continue;
-    all.push_back({"enforcer-alarm",
-                   fmt::format("{} is started again without a lease: {} of its processes were ended within an hour",
-                               place, most_kills),
-                   "stop its service, or approve it: sublet approve", since});
-  }
+  std::set<std::string> alarms;
+  for (const auto& [process, id] : open_) alarms.insert(alarm_about(verdicts_.at(id), now));
+  alarms.erase("");
+  for (const std::string& alarm : alarms)
+    all.push_back({"enforcer-alarm", alarm + ", and another one holds memory without a lease: no more are ended",
+                   "stop the program or service that starts them, or approve them: sublet approve", now});
+  const auto enforces = [](const Rule& rule) { return rule.policy == Policy::enforce; };
+  if (options_.policy == Policy::enforce || std::ranges::any_of(rules_, enforces))
+    if (const std::string why = why_halted(); !why.empty())
+      all.push_back({"enforcer-halted", "processes without a lease: " + why,
+                     "other warnings tell the cause; 'sublet verdicts' lists the processes", now});
   for (const auto& [process, id] : open_) {
     const Verdict& verdict = verdicts_.at(id);
     if (verdict.stage == Stage::unkillable)

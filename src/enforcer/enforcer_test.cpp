@@ -26,9 +26,22 @@ TEST_F(EnforcerTest, EndsAProcessByTheLadder) {
   EXPECT_EQ(verdict().outcome, Outcome::ended);
 }
 
+TEST_F(EnforcerTest, DescendantsThatOutliveAnOffenderDoNotMakeOthersWait) {
+  unleased->answer.sent = 2;  // it and a child
+  be_condemned();
+  const ProcessRef next{4800, 60};
+  add(next, GiB);
+  pass(4 * interval);
+  EXPECT_EQ(unleased->signalled, (std::vector{offender}));
+  end(offender);
+  pass(2 * interval);
+  EXPECT_EQ(verdict_of(offender).stage, Stage::terminating) << "its child gets SIGKILL after the grace";
+  EXPECT_EQ(unleased->signalled, (std::vector{offender, next}));
+}
+
 TEST_F(EnforcerTest, EndsNobodyForATimeAfterAClockGapInTheGrace) {
   be_condemned();
-  clock->advance(40min);  // nobody rings meanwhile: the daemon stood still
+  clock->advance(40min);  // nobody rings meanwhile: a clock gap
   settle();
   pass(interval);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM})) << "the clock is far past the grace";
@@ -52,6 +65,17 @@ TEST_F(EnforcerTest, ANewPolicyHoldsAtOnceForAnOpenVerdict) {
   set_policy("user:0", Policy::enforce);
   pass(interval);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM, SIGTERM})) << "the ladder begins at its foot";
+}
+
+TEST_F(EnforcerTest, AnEarlierNoticeIsNoPromiseToEndIt) {
+  set_policy("user:0", Policy::adopt);
+  see_three_times();
+  const auto notices = [&] { return std::ranges::count(verdict().steps, "notice", &Step::what); };
+  ASSERT_EQ(notices(), 1);
+  set_policy("user:0", Policy::enforce);
+  pass(interval);
+  EXPECT_EQ(unleased->signals, (std::vector{SIGTERM}));
+  EXPECT_EQ(notices(), 2) << "its owner is told that it will be ended";
 }
 
 // A list that cannot be true, or that is empty or late, ends nobody.
@@ -81,6 +105,23 @@ TEST_F(EnforcerTest, ABadReadingEndsNobody) {
     EXPECT_TRUE(enforcer->remove(rule, Rule::Kind::policy));
     store_rows();
   }
+}
+
+// Growing memory of others asks for passes at once.
+TEST_F(EnforcerTest, AProcessWithoutMemoryIsForgottenByTimeAndNotByPasses) {
+  see_three_times();
+  const ProcessRef growing{4800, 60};
+  card->listed.clear();
+  for (int second = 1; second <= 25; ++second) {
+    end(growing);
+    add(growing, second * 512 * MiB);
+    card->wanted = true;
+    pass(1s);
+  }
+  EXPECT_TRUE(verdict_of(offender).open());
+  EXPECT_GT(verdict_of(growing).holdings.size(), 10u) << "there were many passes";
+  pass(3 * interval);
+  EXPECT_EQ(verdict_of(offender).outcome, Outcome::gone);
 }
 
 struct LateStart : EnforcerTest {
@@ -115,6 +156,8 @@ TEST_F(EnforcerTest, AProcessBelowADeadOneOfALeaseIsSpared) {
   EXPECT_NE(summary(verdict()).find("is spared: a process above it belonged to lease-7"), std::string::npos);
   unleased->above = {};
   pass(interval);
+  EXPECT_TRUE(unleased->signals.empty()) << "the sightings under the lease do not count";
+  pass(3 * interval);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM})) << "its lease is gone";
   unleased->above = LeaseId{7};
   pass(2 * grace);
@@ -144,11 +187,11 @@ TEST_F(EnforcerTest, ALinkThatWasFoundHoldsAsLongAsItsLease) {
   ASSERT_EQ(verdict().spared_for, lease);
   start_again();  // the dead processes of the lease are not known any more
   ASSERT_FALSE(unleased->above);
-  pass(2 * quiet_time);
+  pass(2 * Options().start_grace);
   EXPECT_TRUE(unleased->signals.empty());
   EXPECT_EQ(verdict().spared_for, lease);
   end_lease(lease);
-  pass(2 * interval);
+  pass(4 * interval);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM}));
   EXPECT_FALSE(verdict().spared_for);
 }

@@ -112,7 +112,10 @@ class TestUnleased final : public engine::Unleased {
     if (!living.contains(process)) return not_found("it has ended");
     proc::ProcessRecord record;
     record.process = process;
-    record.name = "train";
+    const auto name = names.find(process);
+    record.name = name == names.end() ? "program" : name->second;
+    const auto uid = uids.find(process);
+    record.uid = uid == uids.end() ? 0 : uid->second;
     const auto own = parents_of.find(process);
     record.ancestry = own == parents_of.end() ? parents : own->second;
     return record;
@@ -126,7 +129,11 @@ class TestUnleased final : public engine::Unleased {
   }
   void open_sources(const std::string&) override {}
   const std::vector<engine::LinkSource>& sources() const override { return sources_; }
-  void look(ProcessRef, Done done) override { waiting.emplace_back(std::move(done), answer); }
+  void look(ProcessRef process, Done done) override {
+    looked.push_back(process);
+    const auto own = answers.find(process);
+    waiting.emplace_back(std::move(done), own == answers.end() ? answer : own->second);
+  }
   void end(std::uint64_t, ProcessRef process, int signal, const std::vector<ProcessRef>& its, Done done) override {
     signals.push_back(signal);
     signalled.push_back(process);
@@ -136,19 +143,25 @@ class TestUnleased final : public engine::Unleased {
   void close(std::uint64_t) override {}
   // Gives the answers that are due. False: none was.
   bool answer_all() {
+    if (silent) return false;
     const auto due = std::exchange(waiting, {});
     for (const auto& [done, its] : due) done(its);
     return !due.empty();
   }
 
+  bool silent = false;  // the actor gives no answers now
   std::set<ProcessRef> living{offender};
   std::vector<proc::Ancestor> parents{{{4000, 50}, 0, "bash"}, {{1, 1}, 0, "systemd"}};
   engine::UnleasedResult answer{.kind = engine::UnleasedResult::Kind::done, .device_file = true, .sent = 1};
+  std::map<ProcessRef, std::string> names{};
+  std::map<ProcessRef, std::uint32_t> uids{};                    // others have 0
+  std::map<ProcessRef, engine::UnleasedResult> answers{};        // to a look; others get `answer`
   std::map<ProcessRef, std::vector<proc::Ancestor>> parents_of;  // others have `parents`
   LeaseId above;                                                 // lease of `member`
   std::int32_t member = 0;                                       // pid above spared processes; 0: above all
   std::optional<Error> problem;                                  // of hold()
   std::vector<ProcessRef> held;
+  std::vector<ProcessRef> looked;
   std::vector<int> signals;
   std::vector<ProcessRef> signalled;  // the process of each signal
   std::vector<ProcessRef> spare;      // of the last signal
@@ -257,7 +270,7 @@ class EnforcerTest : public ::testing::Test {
       return engine::Answered{202, "{}"};
     }));
     settle();
-    EXPECT_NE(engine->state().find(id), nullptr);
+    EXPECT_NE(core::find(engine->state(), id), nullptr);
     return id;
   }
   void end_lease(LeaseId id) {
@@ -265,8 +278,19 @@ class EnforcerTest : public ::testing::Test {
       return engine::Answered{200, "{}"};
     }));
     settle();
-    EXPECT_EQ(engine->state().find(id), nullptr);
+    EXPECT_EQ(core::find(engine->state(), id), nullptr);
   }
+  // Lets the process hold memory from now on.
+  void add(ProcessRef process, Bytes used, bool draws = false) {
+    unleased->living.insert(process);
+    card->listed.push_back({.process = process, .used = used, .graphics_only = draws});
+  }
+  // The process has ended.
+  void end(ProcessRef process) {
+    unleased->living.erase(process);
+    std::erase_if(card->listed, [process](const gpu::GpuProcess& each) { return each.process == process; });
+  }
+  const Verdict& verdict_of(ProcessRef process) const { return *enforcer->verdict_of(process.pid); }
   void store_rows() {
     EXPECT_TRUE(engine->store_rows("enforcement_changed", {}, {200, "{}"}));
     settle();

@@ -5,10 +5,16 @@ namespace sublet::enforcer {
 namespace {
 
 Move of_seen(const Verdict& verdict, const Circumstances& is) {
-  if (is.linked || verdict.sightings < sightings_needed || is.policy == Policy::observe) return Move::none;
-  if (!verdict.noticed) return Move::notice;
-  if (is.policy != Policy::enforce || is.quiet || !is.listed || is.another) return Move::none;
-  return is.budget ? Move::look : Move::alarm;
+  if (is.linked || verdict.sightings < sightings_needed) return Move::none;
+  const bool ends = is.policy == Policy::enforce;
+  if (!ends && is.policy != Policy::observe && !verdict.noticed) return Move::notice;
+  if (is.quiet || !is.listed) return Move::none;
+  if (ends && verdict.looked && verdict.spared.empty()) {
+    if (!is.budget) return Move::alarm;
+    if (is.evident && !is.another) return verdict.noticed ? Move::condemn : Move::notice;
+  }
+  // Under the other policies too, so that a preview knows what would be spared.
+  return is.look_due && !(ends && is.another) ? Move::look : Move::none;
 }
 
 }  // namespace

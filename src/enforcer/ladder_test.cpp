@@ -14,12 +14,12 @@ using namespace std::chrono_literals;
 Verdict seen() {
   Verdict verdict;
   verdict.sightings = 3;
-  verdict.noticed = true;
+  verdict.noticed = verdict.looked = true;
   return verdict;
 }
 
 Circumstances usual() {
-  return {.now = noon, .listed = true, .budget = true, .stored = true, .policy = Policy::enforce};
+  return {.now = noon, .listed = true, .budget = true, .look_due = true, .stored = true, .policy = Policy::enforce};
 }
 
 struct Row {
@@ -41,9 +41,38 @@ TEST(Ladder, WatchesUntilAllConditionsHold) {
   expect(seen, {
                    {"all hold", [](Verdict&, Circumstances&) {}, Move::look},
                    {"two sightings", [](Verdict& v, Circumstances&) { v.sightings = 2; }, Move::none},
-                   {"observe", [](Verdict&, Circumstances& is) { is.policy = Policy::observe; }, Move::none},
-                   {"not told", [](Verdict& v, Circumstances&) { v.noticed = false; }, Move::notice},
-                   {"warn, told", [](Verdict&, Circumstances& is) { is.policy = Policy::warn; }, Move::none},
+                   {"observe", [](Verdict&, Circumstances& is) { is.policy = Policy::observe; }, Move::look},
+                   {"observe, no look is due",
+                    [](Verdict&, Circumstances& is) { is.policy = Policy::observe, is.look_due = false; }, Move::none},
+                   {"observe, and the actor has looked",
+                    [](Verdict&, Circumstances& is) {
+                      is.policy = Policy::observe, is.look_due = false, is.evident = true;
+                    },
+                    Move::none},
+                   {"not looked at, not told", [](Verdict& v, Circumstances&) { v.noticed = v.looked = false; },
+                    Move::look},
+                   {"protected, not told",
+                    [](Verdict& v, Circumstances& is) {
+                      v.noticed = false, v.spared = "it is protected", is.look_due = false;
+                    },
+                    Move::none},
+                   {"protected, and too many were ended",
+                    [](Verdict& v, Circumstances& is) { v.spared = "it is protected", is.budget = false; }, Move::look},
+                   {"no look is due", [](Verdict&, Circumstances& is) { is.look_due = false; }, Move::none},
+                   {"evident", [](Verdict&, Circumstances& is) { is.evident = true; }, Move::condemn},
+                   {"evident, and too many were ended",
+                    [](Verdict&, Circumstances& is) { is.evident = true, is.budget = false; }, Move::alarm},
+                   {"evident, and another is being ended",
+                    [](Verdict&, Circumstances& is) { is.evident = is.another = true; }, Move::none},
+                   {"not told, and not evident yet", [](Verdict& v, Circumstances&) { v.noticed = false; }, Move::look},
+                   {"evident, not told",
+                    [](Verdict& v, Circumstances& is) { v.noticed = false, is.evident = true; }, Move::notice},
+                   {"evident, not told, and another is being ended",
+                    [](Verdict& v, Circumstances& is) {
+                      v.noticed = false, is.evident = is.another = true;
+                    },
+                    Move::none},
+                   {"warn, told", [](Verdict&, Circumstances& is) { is.policy = Policy::warn; }, Move::look},
                    {"adopt, not told",
                     [](Verdict& v, Circumstances& is) { is.policy = Policy::adopt, v.noticed = false; }, Move::notice},
                    {"after a start", [](Verdict&, Circumstances& is) { is.quiet = true; }, Move::none},

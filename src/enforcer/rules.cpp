@@ -85,6 +85,7 @@ bool matches(const Subject& subject, const Suspect& suspect) {
 store::CapabilityRow to_row(const Rule& rule) {
   json data{{"subject", to_string(rule.subject)}, {"by", rule.by}, {"at_ns", rule.at.ns}};
   if (rule.kind == Rule::Kind::policy) data["policy"] = to_string(rule.policy);
+  if (rule.graphics) data["graphics"] = true;
   if (rule.until) data["until_ns"] = rule.until->ns;
   if (!rule.reason.empty()) data["reason"] = rule.reason;
   return {row_kind(rule.kind), fmt::format("{}", rule.id), data.dump(-1, ' ', false, json::error_handler_t::replace)};
@@ -105,6 +106,7 @@ Result<Rule> rule_from_row(const store::CapabilityRow& row) {
               .id = *id,
               .subject = std::move(*subject),
               .policy = *policy,
+              .graphics = data.value("graphics", false),
               .until = std::nullopt,
               .reason = data.value("reason", ""),
               .by = data.value("by", ""),
@@ -135,6 +137,12 @@ const Rule* policy_of(const std::vector<Rule>& rules, const Suspect& suspect) {
     if (best == nullptr || rank(rule) > rank(*best)) best = &rule;
   }
   return best;
+}
+
+Policy policy_for(const std::vector<Rule>& rules, const Suspect& suspect, Policy standard) {
+  const Rule* rule = policy_of(rules, suspect);
+  if (suspect.draws && (rule == nullptr || !rule->graphics)) return Policy::observe;
+  return rule != nullptr ? rule->policy : standard;
 }
 
 }  // namespace sublet::enforcer

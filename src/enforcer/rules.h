@@ -37,6 +37,7 @@ Result<Subject> parse_subject(std::string_view text);
 struct Suspect {
   const proc::ProcessRecord& record;
   const std::string& user;  // account name
+  bool draws = false;       // the driver lists it among graphics programs, and nowhere else
 };
 bool matches(const Subject& subject, const Suspect& suspect);
 
@@ -46,6 +47,7 @@ struct Rule {
   std::uint64_t id = 0;  // never used again
   Subject subject{};
   Policy policy = Policy::observe;  // of a policy
+  bool graphics = false;            // of a policy: it holds for processes that only draw too
   std::optional<Time> until{};      // of an approval; unset: without end
   std::string reason{};             // of an approval; free text
   std::string by{};                 // account name of who made it
@@ -59,5 +61,7 @@ Result<Rule> rule_from_row(const store::CapabilityRow& row);
 const Rule* approval_of(const std::vector<Rule>& rules, const Suspect& suspect, Time now);
 // The policy rule that applies: the one with the longest control group, else the one of the user; null: the default.
 const Rule* policy_of(const std::vector<Rule>& rules, const Suspect& suspect);
+// The policy by the rules, or `standard`. A process that only draws is observed, unless its rule names such processes.
+Policy policy_for(const std::vector<Rule>& rules, const Suspect& suspect, Policy standard);
 
 }  // namespace sublet::enforcer

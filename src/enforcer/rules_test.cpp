@@ -83,6 +83,20 @@ TEST(Rules, PreferTheLongestControlGroupForAPolicy) {
   EXPECT_EQ(policy_of(rules, {elsewhere, other}), nullptr);
 }
 
+TEST(Rules, ObserveProcessesThatOnlyDraw) {
+  const proc::ProcessRecord record = ollama();
+  const std::string user = "llm";
+  const Suspect computes{record, user}, draws{record, user, true};
+  EXPECT_EQ(policy_for({}, computes, Policy::enforce), Policy::enforce);
+  EXPECT_EQ(policy_for({}, draws, Policy::enforce), Policy::observe);
+  std::vector<Rule> rules{policy("cgroup:/", Policy::enforce)};
+  EXPECT_EQ(policy_for(rules, draws, Policy::enforce), Policy::observe) << "the rule does not name them";
+  rules[0].graphics = true;
+  EXPECT_EQ(policy_for(rules, draws, Policy::observe), Policy::enforce);
+  rules.push_back(policy("cgroup:/system.slice", Policy::enforce));
+  EXPECT_EQ(policy_for(rules, draws, Policy::enforce), Policy::observe) << "a longer path outweighs it";
+}
+
 TEST(Rules, EndApprovalsInTime) {
   const proc::ProcessRecord record = ollama();
   const std::string user = "llm";
@@ -107,6 +121,9 @@ TEST(Rules, AreStoredWhole) {
   EXPECT_TRUE(read->reason.starts_with("a \"reason\"\nwith "));
   for (const char* data : {"", "{", "{}", "[]", R"({"subject":"x"})", R"({"subject":"user:a","policy":"never"})"})
     EXPECT_FALSE(rule_from_row({"policy", "7", data})) << data;
+  rule.kind = Rule::Kind::policy;
+  rule.graphics = true;
+  EXPECT_TRUE(rule_from_row(to_row(rule))->graphics);
   EXPECT_FALSE(rule_from_row({"policy", "seven", R"({"subject":"user:a","policy":"warn"})"}));
 }
 

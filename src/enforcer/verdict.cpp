@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace sublet::enforcer {
@@ -105,6 +106,13 @@ json describe(const proc::Ancestor& ancestor) {
           {"ended_at", ancestor.ended == Time{} ? json(nullptr) : json(format_rfc3339(ancestor.ended))}};
 }
 
+// Under the policy enforce: why it is not ended; "": nothing spares it.
+std::string why_spared(const Verdict& verdict) {
+  if (verdict.policy != Policy::enforce) return {};
+  const Step* last = verdict.last_judgement();
+  return verdict.spared.empty() && last != nullptr && last->what == "alarm" ? last->result : verdict.spared;
+}
+
 }  // namespace
 
 std::string_view to_string(Stage stage) { return word_of(stages, stage); }
@@ -119,8 +127,29 @@ Bytes Verdict::used() const {
 }
 
 void Verdict::note(Time at, std::string what, std::string result) {
-  if (steps.size() < most_steps) steps.push_back({at, std::move(what), std::move(result)});
-  else steps.back() = {at, std::move(what), std::move(result)};  // the last step is always the newest
+  if (steps.size() >= most_steps) steps.erase(steps.begin() + first_steps);
+  steps.push_back({at, std::move(what), std::move(result)});
+}
+
+void Verdict::count_anew(Time at, std::string what, std::string result) {
+  sightings = std::min(sightings, 1);
+  note(at, std::move(what), std::move(result));
+}
+
+Time Verdict::counted_from() const {
+  const auto begins = [](const Step& step) {
+    return step.what == "seen" || step.what == "computes" || step.what == "unlinked";
+  };
+  const auto last = std::find_if(steps.rbegin(), steps.rend(), begins);
+  return last == steps.rend() ? opened_at : last->at;
+}
+
+const Step* Verdict::last_judgement() const {
+  const auto judges = [](const Step& step) {
+    return step.what == "spared" || step.what == "alarm" || step.what == "condemned";
+  };
+  const auto last = std::find_if(steps.rbegin(), steps.rend(), judges);
+  return last == steps.rend() ? nullptr : &*last;
 }
 
 void Verdict::hold(Time at, const std::string& device, Bytes used) {
@@ -129,6 +158,14 @@ void Verdict::hold(Time at, const std::string& device, Bytes used) {
   if (last != holdings.rend() && last->used == used) return;
   holdings.push_back({at, device, used});
   if (holdings.size() > most_holdings) holdings.erase(holdings.begin() + 1);  // the first stays
+}
+
+void Verdict::hold_all(Time at, const std::map<std::string, Bytes>& used) {
+  std::set<std::string> left;
+  for (const Holding& each : holdings)
+    if (!used.contains(each.device)) left.insert(each.device);
+  for (const std::string& device : left) hold(at, device, Bytes{});
+  for (const auto& [device, bytes] : used) hold(at, device, bytes);
 }
 
 store::CapabilityRow to_row(const Verdict& verdict) {
@@ -141,6 +178,9 @@ store::CapabilityRow to_row(const Verdict& verdict) {
                   {"exe", verdict.exe},
                   {"device_file", verdict.device_file},
                   {"mapping", verdict.mapping},
+                  {"draws", verdict.draws},
+                  {"looked", verdict.looked},
+                  {"spared", verdict.spared},
                   {"opened_ns", verdict.opened_at.ns},
                   {"seen_ns", verdict.last_seen.ns},
                   {"closed_ns", verdict.closed_at.ns},
@@ -173,6 +213,9 @@ Result<Verdict> verdict_from_row(const store::CapabilityRow& row) {
     verdict.exe = data.at("exe").get<std::string>();
     verdict.device_file = data.at("device_file").get<bool>();
     verdict.mapping = data.at("mapping").get<bool>();
+    verdict.draws = data.value("draws", false);
+    verdict.looked = data.value("looked", false);
+    verdict.spared = data.value("spared", "");
     verdict.opened_at.ns = data.at("opened_ns").get<std::int64_t>();
     verdict.last_seen.ns = data.at("seen_ns").get<std::int64_t>();
     verdict.closed_at.ns = data.at("closed_ns").get<std::int64_t>();
@@ -217,6 +260,8 @@ json describe(const Verdict& verdict) {
           {"ancestry", std::move(ancestry)},
           {"missing_record", or_null(verdict.record.missing)},
           {"spared_for", verdict.spared_for ? json(to_string(verdict.spared_for)) : json(nullptr)},
+          {"spared_because", or_null(verdict.spared)},
+          {"graphics_only", verdict.draws},
           {"policy", to_string(verdict.policy)},
           {"stage", to_string(verdict.stage)},
           {"outcome", to_string(verdict.outcome)},
@@ -239,6 +284,11 @@ std::string summary(const Verdict& verdict) {
       if (verdict.spared_for)
         return fmt::format("{} holds {} under no lease and is spared: a process above it belonged to {}", who,
                            format_size(verdict.used()), to_string(verdict.spared_for));
+      if (verdict.draws && verdict.policy == Policy::observe)
+        return fmt::format("{} holds {} under no lease and only draws, so it is observed", who,
+                           format_size(verdict.used()));
+      if (const std::string why = why_spared(verdict); !why.empty())
+        return fmt::format("{} holds {} under no lease and is spared: {}", who, format_size(verdict.used()), why);
       return fmt::format("{} holds {} under no lease since {}; the policy is {}", who, format_size(verdict.used()),
                          format_rfc3339(verdict.opened_at), to_string(verdict.policy));
     case Stage::condemned: return fmt::format("{} is about to be ended: it holds memory under no lease", who);

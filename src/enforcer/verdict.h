@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,33 +43,36 @@ struct Holding {
   bool operator==(const Holding&) const = default;
 };
 
-inline constexpr std::size_t most_steps = 64;
+inline constexpr std::size_t most_steps = 64, first_steps = 32;  // the first ones stay
 inline constexpr std::size_t most_holdings = 128;
 
 struct Verdict {
   std::uint64_t id = 0;
   proc::ProcessRecord record;
   std::uint64_t inode = 0;   // of its pidfd; 0: this kernel has none
-  std::string user;          // account name
+  std::string user;          // account name, or the uid
+  bool unnamed = false;      // the account database did not answer at the last pass; not stored
   std::string exe;           // path of its executable, once the actor has read it; "": not known
   bool device_file = false;  // by the last look
   bool mapping = false;
+  bool draws = false;    // by the last pass it only draws: the driver lists it among graphics programs alone
+  bool looked = false;   // the actor has looked at it
+  std::string spared{};  // why the last look spares it; "": it does not
   Time opened_at;
   Time last_seen;  // when it was last listed with memory
   Time closed_at;  // closed only
   // Its parents by the process table when the sources were asked last. Unset: they were not. Not stored.
   std::optional<std::vector<ProcessRef>> shown;
-  int missed = 0;                   // good passes in a row that did not list it; not stored
   int sightings = 0;                // readings, at least half an interval apart
   Policy policy = Policy::observe;  // the last that applied
   Stage stage = Stage::seen;
   Outcome outcome = Outcome::open;
-  bool noticed = false;             // its owner was told
+  bool noticed = false;             // its owner was told; under enforce, that it will be ended
   LeaseId spared_for;               // the lease of a process above it, which spares it; none: nothing spares it
   int descendants = 0;              // of its descendants that got SIGTERM, and may outlive it
   Time act_at;                      // terminating: when SIGKILL follows; killing: when it counts as unkillable
   std::vector<Holding> holdings{};  // each change; the oldest are dropped
-  std::vector<Step> steps{};        // the newest are dropped, so that the beginning stays
+  std::vector<Step> steps{};        // of many, those in the middle are dropped
 
   bool open() const { return stage != Stage::closed; }
   // Whether a signal may have reached it.
@@ -78,8 +82,14 @@ struct Verdict {
   // The unit of the system that it belongs to; "": none.
   std::string system_unit() const { return record.system_unit ? record.unit : std::string(); }
   Bytes used() const;  // its last holdings on all devices
+  const Step* last_judgement() const;  // the last step that spared or condemned it; null: none
   void note(Time at, std::string what, std::string result = {});
+  // Its earlier sightings count no more: only from now on could it be ended.
+  void count_anew(Time at, std::string what, std::string result);
+  Time counted_from() const;  // when the first of its sightings was
   void hold(Time at, const std::string& device, Bytes used);
+  // The same for all devices. It holds nothing on others.
+  void hold_all(Time at, const std::map<std::string, Bytes>& used);
 };
 
 store::CapabilityRow to_row(const Verdict& verdict);

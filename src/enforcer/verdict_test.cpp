@@ -34,6 +34,8 @@ Verdict full() {
   verdict.user = "ana";
   verdict.exe = "/usr/bin/python3";
   verdict.mapping = true;
+  verdict.draws = verdict.looked = true;
+  verdict.spared = "it is protected";
   verdict.opened_at = noon;
   verdict.last_seen = noon + 30s;
   verdict.sightings = 3;
@@ -59,6 +61,8 @@ TEST(Verdicts, AreStoredWhole) {
   EXPECT_EQ(read->record.ancestry, verdict.record.ancestry);
   EXPECT_EQ(read->record.missing, verdict.record.missing);
   EXPECT_EQ(read->spared_for, verdict.spared_for);
+  EXPECT_TRUE(read->draws && read->looked);
+  EXPECT_EQ(read->spared, verdict.spared);
   EXPECT_EQ(read->steps, verdict.steps);
   EXPECT_EQ(read->used(), 3 * GiB);
   for (const char* data : {"", "{", "{}", "[]", "null"}) EXPECT_FALSE(verdict_from_row({"verdict", "7", data})) << data;
@@ -134,18 +138,50 @@ TEST(Verdicts, ForgetOldHoldingsAndKeepTheFirst) {
   EXPECT_EQ(verdict.holdings.back().at, noon + 999s) << "an unchanged use adds nothing";
 }
 
+TEST(Verdicts, HoldNothingOnADeviceThatTheProcessLeft) {
+  Verdict verdict;
+  verdict.hold_all(noon, {{"GPU-1", 20 * GiB}, {"GPU-2", GiB}});
+  verdict.hold_all(noon + 15s, {{"GPU-2", 20 * GiB}});
+  EXPECT_EQ(verdict.used(), 20 * GiB);
+  verdict.hold_all(noon + 30s, {{"GPU-2", 20 * GiB}});
+  EXPECT_EQ(verdict.holdings.size(), 4u) << "an unchanged use adds nothing";
+}
+
 TEST(Verdicts, KeepTheFirstStepsAndTheLast) {
   Verdict verdict;
   for (int i = 0; i < 1000; ++i) verdict.note(noon, std::to_string(i));
-  EXPECT_EQ(verdict.steps.size(), most_steps);
+  ASSERT_EQ(verdict.steps.size(), most_steps);
   EXPECT_EQ(verdict.steps.front().what, "0");
+  EXPECT_EQ(verdict.steps[first_steps - 1].what, std::to_string(first_steps - 1));
+  EXPECT_EQ(verdict.steps[first_steps].what, std::to_string(1000 - (most_steps - first_steps)));
   EXPECT_EQ(verdict.steps.back().what, "999");
+}
+
+TEST(Verdicts, KnowTheLastJudgement) {
+  Verdict verdict;
+  EXPECT_EQ(verdict.last_judgement(), nullptr);
+  verdict.note(noon, "spared", "it is protected");
+  verdict.note(noon, "policy", "warn");
+  ASSERT_NE(verdict.last_judgement(), nullptr);
+  EXPECT_EQ(verdict.last_judgement()->result, "it is protected");
+  verdict.note(noon, "condemned");
+  EXPECT_EQ(verdict.last_judgement()->what, "condemned");
 }
 
 TEST(Verdicts, SayInASentenceWhereTheyStand) {
   Verdict verdict = full();
   EXPECT_EQ(summary(verdict), "x) Z 1 1 (pid 4711, ana) got SIGTERM; SIGKILL follows at 2026-11-27T12:05:00.000Z");
   verdict.spared_for = {};
+  verdict.stage = Stage::seen;
+  const std::string holds = "x) Z 1 1 (pid 4711, ana) holds 3.0 GiB under no lease and ";
+  EXPECT_EQ(summary(verdict), holds + "is spared: it is protected");
+  verdict.policy = Policy::observe;
+  EXPECT_EQ(summary(verdict), holds + "only draws, so it is observed");
+  verdict.policy = Policy::enforce;
+  verdict.spared.clear();
+  verdict.note(noon, "alarm", "3 processes of /opt/app of user ana were ended within an hour; no more are");
+  EXPECT_EQ(summary(verdict), holds + "is spared: " + verdict.steps.back().result);
+  verdict.steps.clear();
   const std::string who = "x) Z 1 1 (pid 4711, ana)";
   const struct {
     Stage stage;

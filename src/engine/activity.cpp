@@ -26,8 +26,8 @@ State by_device(const core::DeviceReading& reading, bool alone) {
 
 bool can_be_read(const core::State& state, const core::Rules& rules, const core::Lease& lease, Time now) {
   return std::ranges::all_of(lease.devices, [&](const std::string& uuid) {
-    const auto device = state.devices().find(uuid);
-    return device != state.devices().end() && state.known(device->second, rules, now);
+    const auto device = state.devices.by_uuid.find(uuid);
+    return device != state.devices.by_uuid.end() && core::is_known(state, device->second, rules, now);
   });
 }
 
@@ -54,7 +54,7 @@ State activity_of(const core::State& state, const std::unordered_map<std::string
     const auto listed = work->second.find(lease.id);
     if (listed != work->second.end()) all = both(all, listed->second);
     // Its bytes are there, and no list shows the process.
-    else if (state.charge(lease.id, uuid).used > Bytes{}) all = both(all, State::unknown);
+    else if (core::charge_on(state, lease.id, uuid).used > Bytes{}) all = both(all, State::unknown);
   }
   return all;
 }
@@ -74,7 +74,7 @@ State activity_on(const core::DeviceReading& reading, LeaseId lease) {
 
 void Activities::observe(const core::State& state, const core::Rules& rules, Time now) {
   for (auto known = known_.begin(); known != known_.end();) {
-    const core::Lease* lease = state.find(known->first);
+    const core::Lease* lease = core::find(state, known->first);
     if (lease == nullptr || lease->ended()) {
       known = known_.erase(known);
       continue;
@@ -83,11 +83,11 @@ void Activities::observe(const core::State& state, const core::Rules& rules, Tim
     ++known;
   }
   std::unordered_map<std::string, Work> works;
-  for (const auto& [uuid, device] : state.devices())
-    if (state.known(device, rules, now)) works.emplace(uuid, work_on(device.reading));
+  for (const auto& [uuid, device] : state.devices.by_uuid)
+    if (core::is_known(state, device, rules, now)) works.emplace(uuid, work_on(device.reading));
   // Without readings, the activity was unknown until now.
   const bool unseen = now - std::exchange(observed_, now) > rules.max_age;
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     if (lease.state != core::LeaseState::active) continue;
     Known& known = known_[id];
     LeaseActivity& activity = known.activity;
@@ -105,11 +105,19 @@ void Activities::forgive(Duration gap) {
     if (known.activity.last != Time{}) known.activity.last = known.activity.last + gap;
 }
 
+void Activities::resumed(const core::Resumed& lease) {
+  const auto known = known_.find(lease.lease);
+  if (known == known_.end() || known->second.activity.last == Time{}) return;
+  known->second.was_active = true;
+  LeaseActivity& activity = known->second.activity;
+  if (lease.cause != core::PauseCauseKind::idle) activity.last = activity.last + lease.stood_still;
+}
+
 LeaseActivity Activities::of(LeaseId lease, const core::State& state, const core::Rules& rules, Time now) const {
   const auto known = known_.find(lease);
   if (known == known_.end()) return {};
   LeaseActivity activity = known->second.activity;
-  const core::Lease* found = state.find(lease);
+  const core::Lease* found = core::find(state, lease);
   const bool runs = found != nullptr && found->state == core::LeaseState::active;
   if (runs && !can_be_read(state, rules, *found, now)) activity.state = State::unknown;
   return activity;

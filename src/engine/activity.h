@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/state.h"
+#include "lease/plan.h"
 
 #include <string_view>
 #include <unordered_map>
@@ -13,7 +14,7 @@ namespace sublet::engine {
 struct LeaseActivity {
   enum class State { busy, idle, unknown };
   State state = State::unknown;  // in the last reading; unknown counts as busy
-  // When activity was last seen: work, an unknown state, a call of the owner, the grant or a return. It is idle since
+  // When activity was last seen: work, an unknown state, a call of the owner, or the grant. It is idle since
   // then. 0: the lease was never seen active.
   Time last{};
   bool operator==(const LeaseActivity&) const = default;
@@ -30,8 +31,10 @@ class Activities {
   void observe(const core::State& state, const core::Rules& rules, Time now);
   // The owner of the lease did something by a call.
   void touch(LeaseId lease, Time now);
-  // The machine or the daemon stood still: that time is no idleness.
+  // The time of a clock gap is no idleness.
   void forgive(Duration gap);
+  // Its idle time goes on where its pause began. A pause by its idle rule was idle time itself.
+  void resumed(const core::Resumed& lease);
   // A lease that was never seen active is unknown. So is an active lease without a fresh reading of its devices.
   LeaseActivity of(LeaseId lease, const core::State& state, const core::Rules& rules, Time now) const;
 

@@ -72,7 +72,7 @@ class ActivitiesTest : public testing::Test {
     EXPECT_TRUE(made);
     id_ = *made;
     (void)core::step(state_, rules_, core::Claim{id_}, now_);
-    EXPECT_EQ(state_.find(id_)->state, core::LeaseState::active);
+    EXPECT_EQ(core::find(state_, id_)->state, core::LeaseState::active);
   }
 
   void read(const core::DeviceReading& device) {
@@ -104,6 +104,20 @@ TEST_F(ActivitiesTest, ALeaseIsIdleSinceItsLastWork) {
   EXPECT_EQ(activity(), (LeaseActivity{State::idle, worked}));
 }
 
+TEST_F(ActivitiesTest, IdleTimeGoesOnWhereAPauseBegan) {
+  const std::pair<core::PauseCauseKind, Duration> cases[] = {
+      {core::PauseCauseKind::tier, 1h}, {core::PauseCauseKind::slice, 1h}, {core::PauseCauseKind::idle, 0s}};
+  for (const auto& [cause, moved] : cases) {
+    read(5);
+    const Time worked = now_;
+    read(0);
+    for (const Time until = now_ + 1h; now_ < until;) read(0);  // nobody saw it work meanwhile
+    activities_.resumed({id_, 1h, cause});
+    read(0);
+    EXPECT_EQ(activity(), (LeaseActivity{State::idle, worked + moved})) << to_string(cause);
+  }
+}
+
 TEST_F(ActivitiesTest, UnknownCountsAsActivity) {
   read(0);
   read(std::nullopt);
@@ -119,7 +133,7 @@ TEST_F(ActivitiesTest, BytesWithoutAListedProcessAreUnknown) {
   auto unlisted = reading(0, {});
   unlisted.used = MiB;
   read(unlisted);
-  EXPECT_EQ(state_.charge(id_, "GPU-0").used > Bytes{}, activity().state == State::unknown);
+  EXPECT_EQ(core::charge_on(state_, id_, "GPU-0").used > Bytes{}, activity().state == State::unknown);
 }
 
 TEST_F(ActivitiesTest, WithoutAFreshReadingItIsUnknown) {

@@ -3,6 +3,9 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "engine/user_directory.h"
+
+#include <fmt/format.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
 #include <string_view>
 
 namespace sublet::engine {
@@ -29,6 +33,15 @@ std::optional<Said> parse_said(std::string_view text) {
 }
 
 }  // namespace
+
+std::string answer_path(const std::string& dir, LeaseId lease, std::uint32_t uid) {
+  return fmt::format("{}/{}-yield", user_directory(dir, uid), to_string(lease));
+}
+
+void remove_answer(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+}
 
 std::optional<Said> read_said(const std::string& path, std::uint32_t uid) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -3,8 +3,8 @@
 // learns from decisions and readings. It has no thread and no clock of its own. All calls are on the loop thread.
 #pragma once
 
-#include "core/plan.h"
 #include "engine/event_log.h"
+#include "lease/plan.h"
 #include "store/store.h"
 
 #include <string>
@@ -42,9 +42,14 @@ class Capability {
   virtual void committed(std::uint64_t sequence) = 0;
   // A snapshot was decided on; the engine's state has its figures.
   virtual void measured(Time now) = 0;
+  // The keeper of a lease has ended, and its program lives on. Seen only by the run of the daemon that saw it live.
+  virtual void keeper_lost(LeaseId) {}
   // Acts on what was learned. Returns when to be called next, at the latest. The engine also calls it soon after each
   // decision and reading.
   virtual Time due(Time now) = 0;
+  // The same while the store cannot be used: does only what keeps memory safe for others. Its ends of programs are
+  // carried out (Engine::decide), and nothing else can be decided.
+  virtual Time due_without_store(Time) { return Time::never(); }
   // Its present warnings, for `sublet status`, /metrics and the event stream.
   virtual std::vector<Warning> warnings(Time) const { return {}; }
   // Its field of this name in the API's form of a lease, as JSON; "": it has none.

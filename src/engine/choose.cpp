@@ -24,13 +24,14 @@ bool touches(const Candidate& candidate, const std::set<std::string>& taken) {
   return std::ranges::any_of(candidate.frees, [&](const auto& part) { return taken.contains(part.first); });
 }
 
-// The candidates that free this much on the device together; none if all of them are not enough.
-Pointers enough(const std::vector<Candidate>& candidates, const std::string& device, Bytes lacking) {
+// The candidates that free this much on the device together for a waiter of this tier; none if all of them are not
+// enough.
+Pointers enough(const std::vector<Candidate>& candidates, core::Tier tier, const std::string& device, Bytes lacking) {
   Pointers chosen;
   Bytes sum;
   for (const Candidate& candidate : candidates) {
     if (sum >= lacking) break;
-    if (part_of(candidate, device) <= Bytes{}) continue;
+    if (candidate.least > tier || part_of(candidate, device) <= Bytes{}) continue;
     chosen.push_back(&candidate);
     sum += part_of(candidate, device);
   }
@@ -55,7 +56,7 @@ Pointers wanted_for(const Waiter& waiter, const std::vector<Candidate>& candidat
       --lacks;
       continue;
     }
-    if (Pointers chosen = enough(candidates, device, need - known->second); !chosen.empty())
+    if (Pointers chosen = enough(candidates, waiter.tier, device, need - known->second); !chosen.empty())
       possible.push_back(std::move(chosen));
   }
   if (lacks <= 0 || static_cast<int>(possible.size()) < lacks) return {};
@@ -97,21 +98,21 @@ std::vector<Choice> choose_always(std::vector<Candidate> candidates, std::set<st
 
 std::map<std::string, Bytes> freed_by(const core::State& state, const core::Lease& lease) {
   std::map<std::string, Bytes> freed;
-  for (const std::string& device : lease.devices) freed[device] = state.charged(lease, device);
+  for (const std::string& device : lease.devices) freed[device] = core::charged_on(state, lease, device);
   return freed;
 }
 
 std::vector<Waiter> waiters(const core::State& state, std::size_t most) {
   std::vector<Waiter> all;
-  for (const LeaseId id : state.queue().in_order(most)) {
-    const core::Lease& lease = *state.find(id);
-    Waiter waiter{id, lease.device_count, {}};
+  for (const LeaseId id : state.queue.in_order(most)) {
+    const core::Lease& lease = *core::find(state, id);
+    Waiter waiter{id, lease.device_count, {}, lease.tier};
     if (lease.waits_in_place()) {
       waiter.devices = static_cast<int>(lease.devices.size());
-      for (const std::string& device : lease.devices) waiter.needs[device] = state.need(lease, device);
+      for (const std::string& device : lease.devices) waiter.needs[device] = core::need_on(state, lease, device);
     } else {
-      for (const auto& [uuid, device] : state.devices())
-        if (lease.wanted_device.empty() || lease.wanted_device == uuid) waiter.needs[uuid] = state.need(lease, uuid);
+      for (const auto& [uuid, device] : state.devices.by_uuid)
+        if (core::may_use(lease, uuid)) waiter.needs[uuid] = core::need_on(state, lease, uuid);
     }
     all.push_back(std::move(waiter));
   }
@@ -120,17 +121,17 @@ std::vector<Waiter> waiters(const core::State& state, std::size_t most) {
 
 std::map<std::string, Bytes> free_memory(const core::State& state, const core::Rules& rules, Time now) {
   std::map<std::string, Bytes> free;
-  for (const auto& [uuid, device] : state.devices())
-    if (state.known(device, rules, now)) free[uuid] = state.effective_free(device, rules, now);
+  for (const auto& [uuid, device] : state.devices.by_uuid)
+    if (core::is_known(state, device, rules, now)) free[uuid] = core::free_on(state, device, rules, now);
   return free;
 }
 
 std::set<std::string> moving_devices(const core::State& state) {
   std::set<std::string> moving;
-  for (const auto& [uuid, device] : state.devices())
-    if (device.pausing > 0 || state.plan_on(uuid) != nullptr) moving.insert(uuid);
-  for (const LeaseId id : state.away()) {
-    const core::Lease* lease = state.find(id);
+  for (const auto& [uuid, device] : state.devices.by_uuid)
+    if (device.pausing > 0 || core::plan_on(state, uuid) != nullptr) moving.insert(uuid);
+  for (const LeaseId id : state.pauses.away) {
+    const core::Lease* lease = core::find(state, id);
     if (lease != nullptr && lease->state == core::LeaseState::resuming)
       moving.insert(lease->devices.begin(), lease->devices.end());
   }

@@ -16,8 +16,9 @@ namespace sublet::engine {
 // A lease that may be paused now.
 struct Candidate {
   LeaseId lease;
-  Duration length{};                   // for how long its pause has been due; the longest goes first
-  std::map<std::string, Bytes> frees;  // by device: bytes that its pause frees
+  Duration length{};                    // for how long its pause has been due; the longest goes first
+  std::map<std::string, Bytes> frees;   // by device: bytes that its pause frees
+  core::Tier least = core::Tier::spot;  // it is paused only for waiters of this tier or a higher one
 };
 
 // A lease that waits for memory.
@@ -25,6 +26,7 @@ struct Waiter {
   LeaseId lease;
   int devices = 1;                     // so many of those in `needs`, all at once
   std::map<std::string, Bytes> needs;  // by device on which it could run: bytes that must be free there
+  core::Tier tier = core::Tier::critical;
 };
 
 struct Choice {

@@ -4,8 +4,8 @@
 // reported on the loop.
 #pragma once
 
-#include "core/lease.h"
 #include "engine/parker.h"
+#include "lease/lease.h"
 
 #include <cstdint>
 #include <functional>
@@ -56,8 +56,9 @@ class Cooperation {
   virtual YieldOrder order(LeaseId lease) const = 0;
   // Records an answer. Stale: the order of that number is not waiting. BadRequest: the answer does not fit the order.
   virtual Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) = 0;
-  // Returns the file for the answers of a program that gets its orders by signals.
-  virtual std::string answer_file(LeaseId lease) const = 0;
+  // Returns the file for the answers of a program that gets its orders by signals. It lies in the directory of the
+  // lease's user (user_directory.h).
+  virtual std::string answer_file(const core::Lease& lease) const = 0;
 
   // Takes over a lease from the store. Orders of an earlier run of the daemon still count.
   virtual void adopt(const core::Lease& lease) = 0;
@@ -81,7 +82,7 @@ class NoCooperation final : public Cooperation {
   }
   YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return bad_request("no order"); }
-  std::string answer_file(LeaseId) const override { return {}; }
+  std::string answer_file(const core::Lease&) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
   void let_go(LeaseId) override {}

@@ -14,7 +14,7 @@ void Counters::reset(const core::State& state, Time now) {
   for (const auto& [id, entry] : live_) charge(entry, now, used_);
   live_.clear();
   of_user_.clear();
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     if (!lease.ended()) enter(lease, now);
   }
 }

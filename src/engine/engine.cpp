@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/mutants.h"
-#include "core/commit_batches.h"
+#include "proc/exit_record.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -17,19 +17,23 @@ namespace {
 
 namespace asio = boost::asio;
 
-// How long snapshots stay frequent after a change.
-constexpr Duration busy_after_change = std::chrono::seconds(3);
-
 // A loop that does not run for this long was stopped: no load delays it so much.
 Duration standstill(const core::Rules& rules) {
   return std::max<Duration>(rules.reconnect / 3, std::chrono::seconds(1));
+}
+
+// The end of a program, with the time from its keeper's record.
+core::ProgramEnded recorded(core::ProgramEnded ended, const core::Lease& lease) {
+  if (ended.at || lease.owner.exit_record.empty()) return ended;
+  if (const auto record = proc::read_exit_record(lease.owner.exit_record, lease.uid)) ended.at = record->ended_at;
+  return ended;
 }
 
 }  // namespace
 
 // --- the tick ---
 
-// Returns the time, and detects a loop that stood still. Deadlines that passed meanwhile must not fire before the
+// Returns the time, and detects a clock gap. Deadlines that passed meanwhile must not fire before the
 // affected clients could be heard.
 Time Engine::notice() {
   const Duration asleep = clock_.take_sleep();
@@ -42,7 +46,8 @@ Time Engine::notice() {
   const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
   activities_.forgive(asleep + stood_still);
   lost_time_ = lost_time_ + asleep + stood_still;
-  intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now, std::nullopt);
+  time_asleep_ = time_asleep_ + asleep;
+  intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now);
   return now;
 }
 
@@ -52,7 +57,9 @@ void Engine::fell_asleep(Duration asleep, Time now) {
   log::warn("the machine slept for {}; all deadlines are extended by that time", format_duration(asleep));
   woke_at_ns_ = now.ns - clock_.offset_ns();
   boot_id_stored_ = false;  // stored again with the new offset of the clock
-  if (store_problem_.empty()) write_events({log_.of_daemon("woke", now, asleep)}, now);
+  if (!store_problem_.empty()) return;
+  hand_over();
+  write_events({log_.of_daemon("woke", now, asleep)}, now);
 }
 
 void Engine::beat() {
@@ -65,16 +72,28 @@ void Engine::beat() {
 void Engine::tick(const core::Fact& fact) {
   const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
-  intend(std::move(plan), now, std::nullopt);
+  auto kills = kills_in(plan, now);
+  intend(std::move(plan), now);
+  for (auto& [lease, kill] : kills) await_end(lease, std::move(kill));
 }
 
 Result<Answered> Engine::request(const core::Fact& fact, const Remember& remember, const Answer& answer) {
-  if (const Status may = may_decide(); !may) return may.error();
+  core::Fact timed = fact;
+  if (auto* ended = std::get_if<core::ProgramEnded>(&timed)) {
+    const core::Lease* lease = core::find(state_, ended->lease);
+    // Its keeper reports an end from before the daemon's start.
+    if (lease != nullptr && lease->granted_at < started_at_) *ended = with_time(recorded(*ended, *lease));
+  }
+  if (const Status may = may_take(fact); !may) {
+    const auto ended = decide_end(fact, may.error());
+    return ended ? not_stored(*ended) : ended.error();
+  }
+  const Transaction transaction(*this);
   const Time now = notice();
-  core::Plan plan = core::step(state_, options_.rules, fact, now);
+  core::Plan plan = core::step(state_, options_.rules, timed, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();
-    intend(std::move(plan), now, std::nullopt);  // a refused request may follow timers that were due
+    intend(std::move(plan), now);  // a refused request may follow timers that were due
     return refusal;
   }
   const LeaseId id = *plan.outcome;
@@ -83,105 +102,18 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
   if (lease == nullptr) return not_found(fmt::format("{} no longer exists", to_string(id)));
   Answered answered = answer(*lease);
-  const std::uint64_t first = intend(std::move(plan), now, remembered_answer(remember, answered, now));
-  // The first batch contains the lease of the request and the remembered answer. A queued lease's answer also depends
-  // on other leases.
-  if (!state_.queue().contains(id)) answered.after = std::max(first, intended_of(id));
+  auto end = end_in(fact, plan, now);
+  intend(std::move(plan), now);
+  const std::uint64_t stored_by = answer_with(remember, answered);
+  await_end(id, std::move(end));
+  // The batch contains the lease of the request and the remembered answer. A queued lease's answer also depends on
+  // other leases.
+  if (!state_.queue.contains(id)) answered.after = std::max(stored_by, intended_of(id));
   return answered;
-}
-
-// Hands the plan to the store; its effects start when it is durable. Without a usable store the plan is dropped, and
-// reconcile() starts from the stored state. Returns the sequence of its first batch; 0: nothing was to be stored.
-std::uint64_t Engine::intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered) {
-  arm(plan.wake_at);
-  if (!store_problem_.empty()) return 0;
-  reach(plan.transitions, Failpoints::decided);
-  follow_changes(plan);
-  counters_.observe(plan, now);
-  for (Capability* capability : capabilities_) capability->decided(plan, now);
-  Rows rows = take_rows();
-  wake_capabilities();
-  const bool to_store = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() ||
-                        !plan.grants.empty() || !plan.records.empty() || !plan.learned.empty() || !rows.empty() ||
-                        remembered;
-  if (to_store) busy_until_ = now + busy_after_change;
-  std::uint64_t first = 0;
-  bool later = false;
-  core::each_commit_batch(std::move(plan), options_.portion, [&](core::Plan portion) {
-    if (std::exchange(later, true)) reach(portion.transitions, Failpoints::decided);
-    AfterCommit next = what_follows(portion);
-    if (mutant(Mutant::signals_before_durable))
-      for (const core::Action& action : next.actions)
-        if (std::holds_alternative<core::SignalProgram>(action)) perform(action);
-    if (to_store) write(std::move(portion), now, std::exchange(remembered, std::nullopt), std::exchange(rows, {}));
-    if (to_store && first == 0) first = intended_;
-    reach(next.transitions, Failpoints::queued);
-    next.sequence = intended_;
-    if (committed_ >= intended_ || mutant(Mutant::done_before_durable)) start(next);
-    else if (!next.nothing()) after_commit_.push_back(std::move(next));
-  });
-  pace_probe(now);
-  return first;
-}
-
-// Collects the effects of a plan. The leases are moved to the store and not copied, because there may be thousands.
-Engine::AfterCommit Engine::what_follows(core::Plan& plan) {
-  AfterCommit next;
-  next.changed.reserve(plan.changed.size());
-  for (const core::Lease& lease : plan.changed) {
-    next.changed.push_back(lease.id);
-    if (!lease.ended()) continue;
-    // Only after the end is stored. If the end is lost with the store, the lease stays with its holders and its keeper,
-    // and its exit record is still needed.
-    next.ended.push_back(lease.id);
-    if (!lease.owner.exit_record.empty()) next.done_records.push_back(lease.owner.exit_record);
-  }
-  next.actions = std::move(plan.actions);
-  next.transitions = plan.transitions;
-  return next;
-}
-
-void Engine::write(core::Plan plan, Time now, std::optional<store::Remembered> remembered, Rows rows) {
-  std::vector<EventLog::Event> events = log_.of_plan(plan, [this](LeaseId id) { return find(id); });
-  std::vector<LeaseId> changed;
-  changed.reserve(plan.changed.size());
-  for (const core::Lease& lease : plan.changed) changed.push_back(lease.id);
-  store::Batch batch{.changed = std::move(plan.changed),
-                     .reasons = std::move(plan.reasons),
-                     .remembered = std::move(remembered),
-                     .settled = std::move(plan.settled),
-                     .boot_id = std::nullopt,
-                     .events = events,
-                     .grants = std::move(plan.grants),
-                     .life = std::nullopt,
-                     .now = now,
-                     .transitions = std::move(plan.transitions)};
-  std::ranges::move(add_rows(std::move(rows), batch), std::back_inserter(events));
-  batch.learned = std::move(plan.learned);
-  batch.records = std::move(plan.records);
-  if (!std::exchange(boot_id_stored_, true)) {
-    batch.boot_id = options_.boot_id;
-    batch.clock_offset_ns = clock_.offset_ns();
-  }
-  intended_ = store_.intend(std::move(batch));
-  log_.intended(intended_, events);
-  for (const LeaseId id : changed) changed_in_[id] = intended_;
 }
 
 void Engine::reach(std::span<const std::string_view> transitions, std::string_view step) const {
   if (options_.failpoints != nullptr) options_.failpoints->at(transitions, step);
-}
-
-void Engine::start(const AfterCommit& next) {
-  reach(next.transitions, Failpoints::told);
-  for (const LeaseId id : next.changed) announce(id), let_swap(id);
-  for (const LeaseId id : next.ended) {
-    forget_holders(id);
-    cooperation_.let_go(id);
-  }
-  for (const std::string& path : next.done_records) host_.remove_exit_record(path);
-  for (const core::Action& action : next.actions) perform(action);
-  reach(next.transitions, Failpoints::done);
 }
 
 void Engine::perform(const core::Action& action) {
@@ -192,7 +124,9 @@ void Engine::perform(const core::Action& action) {
     // here.
     const bool keeper = programs_.keeper_alive(wanted->lease);
     const std::uint32_t asked_by = wanted->asked_by.value_or(actor::the_daemon);
+    if (!wanted->kill) asked_to_end_.try_emplace(wanted->lease, Asked{!keeper, clock_.now()});
     if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease, asked_by);
+    if (was_sent(*wanted)) return;
     if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
     not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
   } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
@@ -201,11 +135,6 @@ void Engine::perform(const core::Action& action) {
     may_lock(locking->lease, lives(locking->lease));
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
-  } else if (const auto* asked = std::get_if<core::WeighHost>(&action)) {
-    if (mutant(Mutant::weighings_get_lost) && committed_ < intended_) return;
-    boost::asio::post(io_, [this, lease = asked->lease] { tick(core::HostWeighed{lease, host_memory(find(lease))}); });
-  } else if (const auto* again = std::get_if<core::PauseAgain>(&action)) {
-    asio::post(io_, [this, lease = again->lease] { pause_again(lease); });
   }
 }
 
@@ -216,23 +145,25 @@ void Engine::follow_changes(const core::Plan& plan) {
     if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
     // A process that was attached in the step that ended its lease is not followed yet, and its program must be ended.
-    if (lease.stop_requested && lease.owner.process && state_.find(lease.id) != nullptr) programs_.follow(lease, false);
+    if (lease.stop_requested && lease.owner.process && core::find(state_, lease.id) != nullptr)
+      programs_.follow(lease, false);
     keep_ended(lease);
     may_lock(lease.id, false);
     parker_.forget(lease.id);
     cooperation_.forget(lease);
     unparks_waiting_.erase(lease.id);
-    if (state_.find(lease.id) != nullptr) settling_.insert(lease.id);
-    else programs_.forget(lease.id);
+    if (core::find(state_, lease.id) != nullptr) settling_.insert(lease.id);
+    else programs_.forget(lease.id), asked_to_end_.erase(lease.id);
   }
   for (const LeaseId id : plan.settled) {
     settling_.erase(id);
+    asked_to_end_.erase(id);
     programs_.forget(id);
   }
 }
 
 const core::Lease* Engine::find(LeaseId id) const {
-  if (const core::Lease* live = state_.find(id)) return live;
+  if (const core::Lease* live = core::find(state_, id)) return live;
   const auto ended = recently_ended_.find(id);
   return ended == recently_ended_.end() ? nullptr : &ended->second;
 }
@@ -268,11 +199,23 @@ Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Optio
 
 Engine::~Engine() = default;
 
+// The keeper's record tells when a program ended while no daemon ran. Otherwise the daemon knows.
+core::ProgramEnded Engine::with_time(core::ProgramEnded ended) const {
+  if (ended.at && *ended.at < started_at_) ended.at = std::max(*ended.at, earlier_until_);
+  else ended.at.reset();
+  return ended;
+}
+
 Status Engine::start() {
   watch_safe_mode();
   Status watched =
-      programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(ended); },
-                      .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); }});
+      programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(with_time(ended)); },
+                      .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); },
+                      .keeper_lost =
+                          [this](LeaseId lease) {
+                            for (Capability* capability : capabilities_) capability->keeper_lost(lease);
+                            wake_capabilities();
+                          }});
   if (!watched) return watched;
   cooperation_.open({.told = [this](LeaseId lease) { announce(lease); },
                      .runs_late =
@@ -297,7 +240,14 @@ Status Engine::start() {
                       fail_measurements(problem);
                       end_looks(INT64_MAX);
                       tell_changes();
+                    },
+                .late =
+                    [this](const std::string& problem) {
+                      tick(core::SnapshotFailed{problem});
+                      end_looks(INT64_MAX);
+                      tell_changes();
                     }});
+  await_first_reading();
   actor_.start([this] {
     programs_.introduce_all();
     keep_all_from_swap();
@@ -312,7 +262,8 @@ void Engine::stop() {
   probe_.stop();
   end_looks(INT64_MAX);
   actor_.stop();
-  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_, &capability_alarm_})
+  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_, &capability_alarm_, &signals_alarm_,
+                            &commit_alarm_, &first_reading_alarm_})
     (*alarm)->cancel();
   store_.close();
 }

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/failpoints.h"
-#include "core/explain.h"
 #include "core/step.h"
 #include "engine/activity.h"
 #include "engine/capability.h"
@@ -17,6 +16,7 @@
 #include "engine/move_progress.h"
 #include "engine/peer.h"
 #include "engine/tenants.h"
+#include "explain/explain.h"
 #include "store/store.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -38,18 +38,17 @@ namespace sublet::engine {
 
 struct Options {
   core::Rules rules;
-  std::string exit_dir;  // directory of the keepers' exit records
+  std::string exit_dir;  // directory of the users' directories (user_directory.h), with exit records and answers
   std::string boot_id;
   std::string mode;                                // "system", "user" or "dir"
   std::string dir;                                 // directory of a private daemon, else ""
   std::string config_file;                         // absolute path of the file that was read at the start; "": none
   std::string tcp;                                 // HOST:PORT of the TCP listener, else ""
+  std::string gpu_names = "uuid";                  // gpu.names
   std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // limit of leases that have not ended
   TenantRules tenants;                             // tenants that users may charge
-  // Leases in a batch of a large plan, which is stored and announced in several batches.
-  std::size_t portion = 256;
 };
 
 // A reply: HTTP status and body, in the form in which it is remembered.
@@ -79,13 +78,28 @@ class Engine {
   Status start();
   void stop();
 
+  // One request, reading or alarm. While it lives, decisions, rows of capabilities and the answer gather, and are one
+  // batch; an answer to a call ends the batch. Transactions nest, and the outermost one counts. On the loop thread, for
+  // as long as nothing is waited for.
+  class Transaction {
+   public:
+    explicit Transaction(Engine& engine);
+    ~Transaction();
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
   // --- requests: decided at once; the caller must wait for durable() before it answers ---
   // Gives a request to the core. `answer` makes the reply from the lease after the decision. The reply is remembered if
   // there is a key.
   using Answer = std::function<Answered(const core::Lease&)>;
   Result<Answered> request(const core::Fact& fact, const Remember& remember, const Answer& answer);
-  // The number of the last batch. An answer from data that was read now may be sent when `durable` is true for it.
-  std::uint64_t intended() const { return intended_; }
+  // The number of the batch with all that was decided so far. An answer from data that was read now may be sent when
+  // `durable` is true for it.
+  std::uint64_t intended() const { return intended_ + (pending_.stores ? 1 : 0); }
   std::uint64_t intended_of(LeaseId lease) const;  // the same, for an answer about this lease only
   bool is_durable(std::uint64_t sequence) const { return store_problem_.empty() && committed_ >= sequence; }
   boost::asio::awaitable<bool> durable(std::uint64_t sequence);
@@ -108,7 +122,7 @@ class Engine {
   void session_closed(SessionId session);
   void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
   // Returns once a snapshot is decided on that was requested after the call, or at most 10 ms before it. Returns too if
-  // the devices cannot be read, and after a second. One snapshot serves all callers.
+  // the devices cannot be read, or a snapshot is late. One snapshot serves all callers.
   boost::asio::awaitable<void> look();
   // Returns a timer that is cancelled at each durable change of the lease, until unwatch().
   using Watchers = std::multimap<LeaseId, std::shared_ptr<boost::asio::steady_timer>>;
@@ -141,11 +155,21 @@ class Engine {
   // An error while no change can be stored.
   Status may_decide() const;
 
+  // When the program of an ended lease was asked to end. Time::never(): its signal still waits for the disk.
+  Time asked_to_end_at(const core::Lease& lease) const;
+  // Whether the daemon itself sent SIGTERM to the program, instead of its keeper.
+  bool has_signalled(LeaseId lease) const;
+
   // --- capabilities ---
   // Adds a capability, which must outlive the engine's run. Call it before start().
   void add(Capability& capability);
-  // Gives a capability's fact to the core. The outcome is that of the decision, which is not durable yet.
+  // Gives a capability's fact to the core. The outcome is that of the decision, which is not durable yet. A fact that
+  // ends a program is taken without a usable store too: the program gets its signals, and the end is stored later.
   Result<LeaseId> decide(const core::Fact& fact);
+  // Why the end of this lease is not acknowledged: its program got a signal, and the store cannot be used.
+  Error not_stored(LeaseId lease) const;
+  // The end of its program was decided and is not stored yet. Its signals do not wait long for that.
+  bool has_unstored_end(LeaseId lease) const { return unstored_ends_.contains(lease); }
   // Stores the changed rows of all capabilities with the answer to the call that changed them.
   Result<Answered> store_rows(std::string_view transition, const Remember& remember, Answered answer);
   void wake_capabilities();  // calls Capability::due soon
@@ -185,8 +209,10 @@ class Engine {
   Time started_at() const { return started_at_; }
   // Since when the daemon has run without a gap in its clock: its start, or the end of the last clock gap.
   Time undisturbed_since() const { return undisturbed_since_; }
-  // Time since the start that counts for nobody: the machine slept, or the daemon stood still.
+  // Time since the start that counts for nobody: the clock gaps.
   Duration lost_time() const { return lost_time_; }
+  // The part in which the machine slept, with all programs.
+  Duration time_asleep() const { return time_asleep_; }
   // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
   // Runs `work` on the store's thread, and then its result on the loop.
@@ -206,13 +232,23 @@ class Engine {
 
  private:
   void tick(const core::Fact& fact);
-  std::uint64_t intend(core::Plan plan, Time now, std::optional<store::Remembered> remembered);
-  void write(core::Plan plan, Time now, std::optional<store::Remembered> remembered, Rows rows);
+  void intend(core::Plan plan, Time now);
+  std::uint64_t answer_with(const Remember& remember, const Answered& answer);
+  std::uint64_t hand_over();
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
+  std::uint64_t hand_to_store(store::Batch batch);
+  void commit_came();
+  void watch_commits(Duration later);
+  std::optional<Warning> slow_store_warning() const;
+  void await_first_reading();
+  std::optional<Warning> unread_warning() const;
+  void note_reading(const std::string& problem);
   void write_events(const std::vector<EventLog::Event>& events, Time now);
   struct AfterCommit;
-  static AfterCommit what_follows(core::Plan& plan);
+  static void what_follows(core::Plan& plan, AfterCommit& next);
+  void add_plan(core::Plan plan, store::Batch& batch, std::vector<EventLog::Event>& events);
+  void write(store::Batch batch, std::vector<EventLog::Event> events, Rows rows, const AfterCommit& next);
   void start(const AfterCommit& next);
   void reach(std::span<const std::string_view> transitions, std::string_view step) const;
   void committed(std::uint64_t sequence);
@@ -222,11 +258,33 @@ class Engine {
   Status open_store();
   void adopt(Time now);
   void perform(const core::Action& action);
+  core::ProgramEnded with_time(core::ProgramEnded ended) const;
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
   Parker::Program program_of(LeaseId id) const;
   void touching(const core::LockIntent& fact, std::function<void(bool)> may);
   void may_lock(LeaseId lease, bool may);
+  // The end of a program that is not stored yet.
+  struct UnstoredEnd {
+    core::Fact fact;  // decided again when the store is back
+    std::uint32_t asked_by = 0;
+    std::uint64_t sequence = UINT64_MAX;  // the batch that stores it; the largest: none is on its way
+    int sent = 0;                         // the last signal; 0: none
+    int signal = 0;                       // the next one
+    Time signal_at;                       // when that is sent, stored or not; never: all were sent
+    Time kill_at;                         // when the grace is over
+  };
+  Status may_take(const core::Fact& fact) const;
+  bool ends_program(const core::Fact& fact) const;
+  std::map<LeaseId, UnstoredEnd> kills_in(const core::Plan& plan, Time now) const;
+  std::optional<UnstoredEnd> end_in(const core::Fact& fact, const core::Plan& plan, Time now) const;
+  void await_end(LeaseId lease, std::optional<UnstoredEnd> end);
+  Result<LeaseId> decide_end(const core::Fact& fact, const Error& refusal);
+  void send_unstored_signals();
+  bool was_sent(const core::SignalProgram& order) const;
+  void end_is_stored(std::uint64_t sequence);
+  void ends_were_not_stored();
+  void decide_ends_again(Time now);
   // Locked processes of a lease whose bytes are being measured, until the engine decides whether they may be parked.
   struct Weighing {
     Time since;
@@ -235,6 +293,7 @@ class Engine {
   };
   void weigh(LeaseId lease, Weighing weighing);
   void measure_weighed(Time began);
+  std::optional<core::Parked> refusal(LeaseId id, const std::string& not_kept);
   void fail_measurements(const std::string& problem);
   // A process, and the control group that could be kept from swap; "": none.
   struct MaySwap {
@@ -253,7 +312,6 @@ class Engine {
   void unpark(const core::Unpark& order);
   void send_resume_order(const core::Unpark& order);
   void parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome);
-  void pause_again(LeaseId lease);
   void unparked(LeaseId lease, const ParkOutcome& outcome);
   void withdraw_if_gone(LeaseId lease);
   std::vector<ProcessRef> tree_of(LeaseId lease);
@@ -280,9 +338,7 @@ class Engine {
   void watch_safe_mode();
   void pace_probe(Time now);
   store::Events events();
-  Rows take_rows();
   std::vector<EventLog::Event> add_rows(Rows rows, store::Batch& batch);
-  void write_rows(std::string_view transition, Rows rows, const Remember& remember, const Answered& answer);
   void run_capabilities();
   std::optional<store::Remembered> remembered_answer(const Remember& remember, const Answered& answer, Time now) const;
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
@@ -314,19 +370,42 @@ class Engine {
   Parker& parker_;
   Cooperation& cooperation_;
   const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
-      safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()};
+      safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()}, signals_alarm_{machine_.alarm()},
+      commit_alarm_{machine_.alarm()}, first_reading_alarm_{machine_.alarm()};
   Time started_at_;
+  Time earlier_until_;  // the last stored time of the daemon before
   Time undisturbed_since_;
-  Duration lost_time_{};
+  Duration lost_time_{}, time_asleep_{};
   core::State state_;
 
   std::uint64_t intended_ = 0;     // last number given by the store
   std::uint64_t committed_ = 0;    // last number known to be durable
   std::uint64_t store_epoch_ = 0;  // grows with each open, so that late reports of an earlier one are ignored
+  Time store_waits_since_;         // since when nothing became durable, while a batch waits
+  bool store_is_slow_ = false;     // that was told
+  bool watches_commits_ = false;   // `commit_alarm_` is set
+  bool has_read_ = false;          // a reading of the cards was usable
+  std::string unread_;             // why the newest reading was not usable; "": it was
   std::string store_problem_;
   Time store_problem_since_;
+  // The part of the present transaction that is not handed to the store yet.
+  struct Pending {
+    std::vector<core::Plan> plans = {};
+    std::optional<store::Remembered> remembered = {};
+    std::string_view transition = {};  // of rows that a call changed
+    Time now = {};                     // of the newest plan
+    bool stores = false;               // there is something to store, besides rows
+  };
+  Pending pending_;
+  int transactions_ = 0;  // that nest now
   std::deque<AfterCommit> after_commit_;
-  std::set<LeaseId> ends_in_doubt_;  // leases whose end may or may not be stored; known when the store is back
+  std::map<LeaseId, UnstoredEnd> unstored_ends_;
+  struct Asked {
+    bool from_here = false;  // by a signal of the daemon, so that its keeper sends no second one
+    Time at;
+  };
+  std::map<LeaseId, Asked> asked_to_end_;  // leases whose program was asked to end
+  std::set<LeaseId> ends_in_doubt_;        // leases whose end may or may not be stored; known when the store is back
   std::deque<DurableWaiter> durable_waiters_;              // by sequence
   std::unordered_map<LeaseId, std::uint64_t> changed_in_;  // sequence of a lease's last change, while it is not durable
   bool boot_id_stored_ = false;

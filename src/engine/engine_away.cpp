@@ -21,8 +21,8 @@ void Engine::begin_copying(LeaseId lease) {
 }
 
 bool Engine::any_moves() const {
-  return std::any_of(state_.away().begin(), state_.away().end(), [this](LeaseId id) {
-    const core::Lease* lease = state_.find(id);
+  return std::any_of(state_.pauses.away.begin(), state_.pauses.away.end(), [this](LeaseId id) {
+    const core::Lease* lease = core::find(state_, id);
     return lease != nullptr && !lease->parked();
   });
 }
@@ -30,17 +30,17 @@ bool Engine::any_moves() const {
 // The driver reports no progress: bytes are seen on the card, and for the driver method also in host memory. Host
 // memory of a cooperative program says nothing about its VRAM.
 std::optional<Engine::Progress> Engine::progress(const core::Lease& lease) const {
-  const auto moving = state_.moving(lease.id);
+  const auto moving = core::move_of(state_, lease.id);
   if (!moving || moving->bytes <= Bytes{}) return std::nullopt;
   const bool out = moving->move != core::Move::resume, driver = lease.parking->method == core::PauseMethod::driver;
   const auto copying = copying_since_.find(lease.id);
   MoveSeen seen;
-  seen.stuck = state_.stuck(lease.id);
+  seen.stuck = core::is_stuck(state_, lease.id);
   seen.since_order = std::max<Duration>(now() - moving->since, std::chrono::milliseconds(1));
   seen.since_copying = out && copying != copying_since_.end() ? now() - copying->second : seen.since_order;
-  seen.under_way =
-      moving->move != core::Move::pause || (driver ? copying != copying_since_.end() : state_.begun(lease.id));
-  const Bytes used = state_.use(lease.id).used;
+  seen.under_way = moving->move != core::Move::pause ||
+                   (driver ? copying != copying_since_.end() : core::has_begun(state_, lease.id));
+  const Bytes used = core::use_of(state_, lease.id).used;
   seen.bytes = out ? moving->bytes - used : used;
   const auto before = resident_before_.find(lease.id);
   if (driver && moving->move != core::Move::settle && before != resident_before_.end()) {
@@ -65,19 +65,19 @@ void Engine::watch_stopped() {
 // --- while a lease is paused
 
 void Engine::watch_away() {
-  const std::vector<LeaseId> away(state_.away().begin(), state_.away().end());
-  const auto is_back = [this](const auto& entry) { return !state_.away().contains(entry.first); };
+  const std::vector<LeaseId> away(state_.pauses.away.begin(), state_.pauses.away.end());
+  const auto is_back = [this](const auto& entry) { return !state_.pauses.away.contains(entry.first); };
   std::erase_if(resident_before_, is_back);
   std::erase_if(copying_since_, is_back);
   std::erase_if(swapped_, is_back);
   for (const LeaseId id : away) {
-    const core::Lease* lease = state_.find(id);
+    const core::Lease* lease = core::find(state_, id);
     if (lease == nullptr || !lease->parking) continue;
     watch_swap(*lease);
     if (lease->owner.kind != core::OwnerKind::token) continue;
     const bool told = lease->cooperation && lease->cooperation->process && programs_.lives(lease->cooperation->process);
     const bool lives = told || programs_.inhabited(id);
-    if (state_.inhabited(id) != lives) tick(core::LivenessReport{id, lives});
+    if (core::is_inhabited(state_, id) != lives) tick(core::LivenessReport{id, lives});
   }
 }
 

@@ -27,7 +27,7 @@ TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
   cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "unreachable", .detail = "the actor is not there"});
   settle();
   EXPECT_EQ(cooperation_->orders, (std::vector<std::string>{"yield", "resume"}));
-  EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::cooperative), nullptr);
+  EXPECT_EQ(core::record_of(engine_->state(), {0, "ana"}, core::PauseMethod::cooperative), nullptr);
 }
 
 TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
@@ -42,10 +42,10 @@ TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
   settle();
   cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
-  ASSERT_TRUE(engine_->state().find(id_)->cooperation);
+  ASSERT_TRUE(core::find(engine_->state(), id_)->cooperation);
   cooperation_->events.runs_late(id_);
   EXPECT_EQ(state(), LeaseState::active);
-  EXPECT_FALSE(engine_->state().find(id_)->cooperation);
+  EXPECT_FALSE(core::find(engine_->state(), id_)->cooperation);
 }
 
 TEST_F(EngineOrders, WhoYieldsIsLetGoOfOnceTheEndOfItsLeaseIsDurable) {
@@ -92,13 +92,13 @@ TEST_F(EngineOrders, AnEndThatIsLostLeavesTheLeaseToThoseWhoHoldIt) {
   store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
   request(core::Release{.lease = id_});
   settle();
-  ASSERT_NE(engine_->state().find(id_), nullptr);
-  EXPECT_FALSE(engine_->state().find(id_)->unheld_since) << "its connection is open";
+  ASSERT_NE(core::find(engine_->state(), id_), nullptr);
+  EXPECT_FALSE(core::find(engine_->state(), id_)->unheld_since) << "its connection is open";
 }
 
 TEST_F(EngineOrders, AProgramThatIsAttachedInTheStepInWhichItsTimeIsOverIsFollowed) {
   begin(std::chrono::nanoseconds(1));
-  ASSERT_TRUE(engine_->state().find(id_)->ended());
+  ASSERT_TRUE(core::find(engine_->state(), id_)->ended());
   EXPECT_TRUE(engine_->programs().can_signal(id_)) << "it is to be ended";
 }
 
@@ -120,8 +120,8 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
 // A host with enough memory for everything that is parked.
 class RoomyHost final : public Host {
  public:
-  core::HostMemory memory(std::span<const ProcessRef>, const std::optional<proc::SwapStopper>&) const override {
-    return {.available = 64 * GiB, .headroom = {}};
+  core::HostMemory memory(std::span<const ProcessRef> of, const std::optional<proc::SwapStopper>&) const override {
+    return {.available = 64 * GiB, .headroom = of.empty() ? std::nullopt : headroom};
   }
   std::vector<std::string> swap_groups(std::span<const ProcessRef> of) const override {
     return std::vector<std::string>(of.size());
@@ -130,17 +130,44 @@ class RoomyHost final : public Host {
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string&) override {}
   void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
+  std::optional<Bytes> headroom;  // of the control group of any process
 };
 
-struct RoomyOrders : EngineOrders {
-  RoomyOrders() : EngineOrders([](Machine& machine) { machine.host = std::make_unique<RoomyHost>(); }) {}
+struct Roomy {
+  RoomyHost* host_ = new RoomyHost;  // owned by the machine
 };
+
+struct RoomyOrders : Roomy, EngineOrders {
+  RoomyOrders() : EngineOrders([this](Machine& machine) { machine.host = std::unique_ptr<Host>(host_); }) {}
+};
+
+// The core decides by the memory of the machine; the control group of the program may take less.
+TEST_F(RoomyOrders, APauseBeyondItsControlGroupIsUndoneBeforeAnyProcessIsAsked) {
+  run();
+  host_->headroom = 512 * MiB;
+  for (const bool cooperative : {false, true}) {
+    if (cooperative) cooperate();
+    const auto asked = [this] {
+      return std::ranges::count(parker_->orders, "park") + std::ranges::count(cooperation_->orders, "yield");
+    };
+    pause();
+    settle();
+    EXPECT_EQ(asked(), 0);
+    EXPECT_EQ(state(), LeaseState::resuming);
+    settle();  // the resume order is durable
+    if (const auto waiting = parker_->waiting.extract(id_)) waiting.mapped()({.kind = ParkOutcome::Kind::done});
+    if (cooperation_->waits) std::exchange(cooperation_->waits, {})({.kind = ParkOutcome::Kind::done});
+    settle();
+    EXPECT_EQ(state(), LeaseState::active);
+    EXPECT_EQ(core::standing_of(engine_->state(), id_).failures, 0) << "the program is not to blame";
+  }
+}
 
 TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
   run();
   pause();
   settle();
-  const ProcessRef own = engine_->state().find(id_)->owner.process;
+  const ProcessRef own = core::find(engine_->state(), id_)->owner.process;
   parker_->ask_for(own);
   settle();
   ASSERT_EQ(parker_->may, true);
@@ -182,7 +209,7 @@ TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   run();
   pause();
   settle();
-  const ProcessRef own = engine_->state().find(id_)->owner.process;
+  const ProcessRef own = core::find(engine_->state(), id_)->owner.process;
   parker_->ask_for(own);
   settle();
   parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
@@ -192,7 +219,8 @@ TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   parker_->answer(id_);
   settle();
   ASSERT_EQ(state(), LeaseState::active);
-  EXPECT_EQ(engine_->state().record({0, "ana"}, core::PauseMethod::driver), nullptr) << "it is nobody's fault";
+  EXPECT_EQ(core::record_of(engine_->state(), {0, "ana"}, core::PauseMethod::driver), nullptr)
+      << "it is nobody's fault";
   pause();
   settle();
   parker_->ask_for(own);
@@ -211,7 +239,7 @@ TEST_F(EngineOrders, RoomIsMadeSureOfWhereTheCardIsSeenToBeFull) {
     settle();
     ASSERT_EQ(parker_->orders.back(), "unpark");
     ASSERT_EQ(parker_->room.empty(), !full);
-    const Bytes kept = engine_->state().find(id_)->parking->residue;  // the list names no process with it
+    const Bytes kept = core::find(engine_->state(), id_)->parking->residue;  // the list names no process with it
     if (full) {
       EXPECT_EQ(parker_->room[0].most, 24 * GiB - kept);
     }
@@ -235,7 +263,7 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"}));
   EXPECT_GE(std::ranges::min(parker_->given_up), std::chrono::seconds(30));
   EXPECT_LE(std::ranges::max(parker_->given_up), std::chrono::hours(4));
-  EXPECT_TRUE(engine_->state().stuck(id_));
+  EXPECT_TRUE(core::is_stuck(engine_->state(), id_));
   parker_->returned(id_);
   settle();
   EXPECT_EQ(parker_->orders.size(), 2U) << "somebody is looking already";

@@ -64,7 +64,7 @@ class NotingCooperation final : public Cooperation {
   }
   YieldOrder order(LeaseId) const override { return {}; }
   Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return {}; }
-  std::string answer_file(LeaseId) const override { return {}; }
+  std::string answer_file(const core::Lease&) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
   void let_go(LeaseId lease) override { let_go_of.push_back(lease); }
@@ -194,7 +194,7 @@ class EngineOrders : public testing::Test {
     for (int proof = 0; proof < 2; ++proof) probe_->tell(), settle();
     ASSERT_EQ(state(), LeaseState::paused);
   }
-  LeaseState state() const { return engine_->state().find(id_)->state; }
+  LeaseState state() const { return core::find(engine_->state(), id_)->state; }
 
   asio::io_context io_{1};
   store::MemoryStore inner_;

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/mutants.h"
+#include "core/host_check.h"
 #include "engine/park_hint.h"
 #include "gpu/checkpoint_line.h"
 
@@ -49,11 +50,8 @@ core::HostMemory Engine::host_memory(const core::Lease* lease) const {
   if (lease == nullptr) return host_.memory({}, {});
   // Without an actor no process keeps groups from swap, whatever the last actor could.
   std::optional<proc::SwapStopper> by;
-  const bool ready = actor_.ready();
-  if (ready) by = {lease->uid, actor_.introduction().uid == 0};
-  core::HostMemory memory = host_.memory(charged_of(*lease), by);
-  memory.keeper_away = !ready;
-  return memory;
+  if (actor_.ready()) by = {lease->uid, actor_.introduction().uid == 0};
+  return host_.memory(charged_of(*lease), by);
 }
 
 // Returns all processes that would be parked. Each is charged to its own groups. Empty: they are not known. The
@@ -76,16 +74,16 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
 // its own bytes. So may a program that held more than its lease, or whose processes are parked in part.
 std::vector<Room> Engine::room_for(LeaseId id) const {
   std::vector<Room> room;
-  const core::Lease* lease = state_.find(id);
+  const core::Lease* lease = core::find(state_, id);
   if (lease == nullptr || !lease->parking) return room;
   for (const std::string& uuid : lease->devices) {
-    const auto device = state_.devices().find(uuid);
-    if (device == state_.devices().end()) continue;
-    core::State::ToRestore needed = state_.to_restore(*lease, uuid);
+    const auto device = state_.devices.by_uuid.find(uuid);
+    if (device == state_.devices.by_uuid.end()) continue;
+    core::ToRestore needed = core::to_restore(state_, *lease, uuid);
     const bool shared = device->second.unleased > Bytes{};
     const core::DeviceReading& seen = device->second.reading;
     // These bytes were allocated since the pause, or were never parked: host memory tells which.
-    const Bytes left = state_.charge(id, uuid).used;
+    const Bytes left = core::charge_on(state_, id, uuid).used;
     const bool holds = left > lease->parking->residue;
     const bool fits = needed.all <= seen.total - seen.driver_reserved - seen.used;
     const bool alone = !shared && !holds && fits && lease->parking->measured;
@@ -103,7 +101,7 @@ std::vector<Room> Engine::room_for(LeaseId id) const {
 
 // A lease that ended before its order was durable is not parked: nothing would resume its program.
 bool Engine::lives(LeaseId id) const {
-  const core::Lease* lease = state_.find(id);
+  const core::Lease* lease = core::find(state_, id);
   return lease != nullptr && !lease->ended();
 }
 
@@ -117,9 +115,9 @@ void Engine::not_killed(LeaseId lease, const std::string& why) {
 
 // The owner vouches by a pause grant that the driver can park the program. `sublet run` alone does not vouch.
 Parker::Program Engine::program_of(LeaseId id) const {
-  const core::Lease* lease = state_.find(id);
+  const core::Lease* lease = core::find(state_, id);
   if (lease == nullptr) return {};
-  const bool vouched = lease->pausable == core::Pausable::driver || state_.granted(lease->whose());
+  const bool vouched = lease->pausable == core::Pausable::driver || core::is_granted(state_, lease->whose());
   return {vouched, std::max(static_cast<int>(lease->devices.size()), 1)};
 }
 
@@ -140,12 +138,8 @@ void Engine::park(const core::Park& order) {
     if (newest == parking_.end() || newest->second != number) return;
     parking_.erase(newest);
     if (epoch != store_epoch_ || !is_asked(order.lease)) return;
-    const std::string may_swap = why_not.empty() ? who_may_swap(tree_of(order.lease)) : why_not;
-    if (!may_swap.empty()) {
-      core::Parked fact{order.lease, false, "its memory cannot be kept out of swap: " + may_swap, {}, true};
-      const core::HostMemory host = host_memory(state_.find(order.lease));
-      fact.hindrance = host.may_swap && !host.keeper_away ? core::Hindrance::swap : core::Hindrance::passing;
-      boost::asio::post(io_, [this, fact] { tick(fact); });
+    if (const auto fact = refusal(order.lease, why_not)) {
+      boost::asio::post(io_, [this, fact] { tick(*fact); });
       return;
     }
     order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
@@ -154,8 +148,24 @@ void Engine::park(const core::Park& order) {
 
 // Whether the lease has an unanswered order to park; else the order was withdrawn meanwhile.
 bool Engine::is_asked(LeaseId id) const {
-  const core::Lease* lease = state_.find(id);
+  const core::Lease* lease = core::find(state_, id);
   return lease != nullptr && (lease->state == core::LeaseState::pausing || lease->state == core::LeaseState::paused);
+}
+
+// The core decides by the memory of the machine; the control groups of the processes are examined here. `not_kept`: why
+// they cannot be kept out of swap.
+std::optional<core::Parked> Engine::refusal(LeaseId id, const std::string& not_kept) {
+  const core::Lease& lease = *core::find(state_, id);
+  const std::string swaps = not_kept.empty() ? who_may_swap(tree_of(id)) : not_kept;
+  const core::HostMemory host = host_memory(&lease);
+  core::Parked fact{id, false, "its memory cannot be kept out of swap: " + swaps, {}, true};
+  fact.hindrance = host.may_swap && actor_.ready() ? core::Hindrance::swap : core::Hindrance::passing;
+  if (!swaps.empty()) return fact;
+  const Status takes = core::check_host(state_, options_.rules, lease, host);
+  if (takes) return std::nullopt;
+  fact.detail = takes.error().detail;
+  fact.hint = takes.error().hint;
+  return fact;
 }
 
 void Engine::park_by_driver(const core::Park& order) {
@@ -184,7 +194,7 @@ void Engine::touching(const core::LockIntent& fact, std::function<void(bool)> ma
   const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   const bool refused = !plan.outcome.has_value();
-  intend(std::move(plan), now, std::nullopt);
+  intend(std::move(plan), now);
   if (refused || mutant(Mutant::locked_before_durable)) may_lock(fact.lease, !refused);
 }
 
@@ -222,7 +232,7 @@ void Engine::measure_weighed(Time began) {
       });
       plan.actions.emplace_back(core::Lock{lease});
     }
-    intend(std::move(plan), now, std::nullopt);
+    intend(std::move(plan), now);
     if (!why_not.empty()) weighing.say(why_not);
     else if (mutant(Mutant::parked_before_durable)) may_lock(lease, true);
   }
@@ -255,7 +265,7 @@ void Engine::keep_next_from_swap(LeaseId lease, std::vector<MaySwap> left, std::
       lease, next.process, true,
       [this, lease, next, left = std::move(left), done = std::move(done)](const std::string& why_not) mutable {
         // The lease has resumed meanwhile and its groups were released. Another order would keep them for ever.
-        const core::Lease* known = state_.find(lease);
+        const core::Lease* known = core::find(state_, lease);
         if (known == nullptr || !known->parking) return done("the pause was withdrawn");
         if (why_not.empty()) {
           std::erase_if(left, [&](const MaySwap& other) { return other.group == next.group && !next.group.empty(); });
@@ -278,7 +288,7 @@ std::string Engine::who_may_swap(const std::vector<ProcessRef>& processes) const
 
 // Ends the keeping from swap for a lease that is durably not paused. Most leases have no kept groups.
 void Engine::let_swap(LeaseId lease) {
-  if (const core::Lease* known = state_.find(lease); known != nullptr && known->parking) return;
+  if (const core::Lease* known = core::find(state_, lease); known != nullptr && known->parking) return;
   programs_.keep_from_swap(lease, {}, false, [lease](const std::string& why_not) {
     if (!why_not.empty()) log::warn({.lease = lease}, "its control group is still kept out of swap: {}", why_not);
   });
@@ -291,15 +301,15 @@ void Engine::keep_all_from_swap() {
   const std::uint64_t number = ++naming_;
   // Called once for each lease, and once at the end.
   if (!actor_.ready()) return;
-  const auto named = std::make_shared<std::size_t>(state_.away().size() + 1);
+  const auto named = std::make_shared<std::size_t>(state_.pauses.away.size() + 1);
   const auto one_named = [this, number, named] {
     if (--*named != 0 || number != naming_ || !store_problem_.empty()) return;
     programs_.all_are_kept();
   };
-  if (!state_.away().empty()) programs_.scan();
-  for (const LeaseId id : state_.away()) {
+  if (!state_.pauses.away.empty()) programs_.scan();
+  for (const LeaseId id : state_.pauses.away) {
     keep_from_swap(id, programs_.tree(id), [this, id, one_named](const std::string& why_not) {
-      const core::Lease* known = state_.find(id);
+      const core::Lease* known = core::find(state_, id);
       const bool away = known != nullptr && known->parking;  // false: there is nothing to keep any more
       if (!why_not.empty() && away) log::warn({.lease = id}, "parked memory may be swapped out: {}", why_not);
       one_named();
@@ -310,7 +320,7 @@ void Engine::keep_all_from_swap() {
 
 void Engine::ask_to_yield(const core::Park& order) {
   const LeaseId lease = order.lease;
-  const core::Lease* known = state_.find(lease);
+  const core::Lease* known = core::find(state_, lease);
   if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
     boost::asio::post(io_, [this, lease] { tick(core::Parked{lease, false, "its program is no longer cooperative"}); });
     return;
@@ -340,20 +350,13 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
   tick(fact);
 }
 
-// Parks the memory that the lease allocated while it was paused, if a method can.
-void Engine::pause_again(LeaseId lease) {
-  const core::Lease* known = state_.find(lease);
-  if (known == nullptr) return;
-  tick(core::Pause{lease, 0, {core::PauseCauseKind::allocated_while_paused}, host_memory(known), /*again=*/true});
-}
-
 // --- resuming
 
 void Engine::unpark(const core::Unpark& order) {
   const LeaseId lease = order.lease;
   // The program has reported that it runs while this order waited for its commit. Another resume order would not be a
   // repetition: it could withdraw the next order to yield.
-  const core::Lease* known = state_.find(lease);
+  const core::Lease* known = core::find(state_, lease);
   if (known != nullptr && known->state != core::LeaseState::resuming) return;
   if (parker_.busy(lease) && !mutant(Mutant::two_orders_at_once)) {
     if (mutant(Mutant::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
@@ -366,14 +369,12 @@ void Engine::unpark(const core::Unpark& order) {
                  order.give_up, [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;
-                   const bool tell = order.told && !mutant(Mutant::restored_is_running);
-                   if (tell && outcome.kind == ParkOutcome::Kind::done) return send_resume_order(order);
                    unparked(order.lease, outcome);
                  });
 }
 
 void Engine::send_resume_order(const core::Unpark& order) {
-  const core::Lease* known = state_.find(order.lease);
+  const core::Lease* known = core::find(state_, order.lease);
   if (known == nullptr || !order.told) return unparked(order.lease, {.kind = ParkOutcome::Kind::done});
   cooperation_.resume(*known, order.at_most,
                       [this, lease = order.lease, epoch = store_epoch_](const ParkOutcome& outcome) {
@@ -387,7 +388,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
   if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
   else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
-  const core::Lease* known = state_.find(lease);
+  const core::Lease* known = core::find(state_, lease);
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;
   core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};
   fact.nothing_parked = how == How::never && outcome.parked.empty();
@@ -398,7 +399,7 @@ void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
 // The process that yields for the program may have ended meanwhile. A program that was resumed does not need it any
 // more.
 void Engine::withdraw_if_gone(LeaseId lease) {
-  const core::Lease* known = state_.find(lease);
+  const core::Lease* known = core::find(state_, lease);
   const bool told = known != nullptr && known->cooperation && known->cooperation->process;
   if (told && !programs_.lives(known->cooperation->process)) tick(core::Cooperate{lease});
 }
@@ -418,7 +419,9 @@ Result<Answered> Engine::set_grant(const core::Grant& grant, const Remember& rem
   if (const Status may = may_decide(); !may) return may.error();
   const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, grant, now);
-  intend(std::move(plan), now, remembered_answer(remember, answer, now));
+  const Transaction transaction(*this);
+  intend(std::move(plan), now);
+  answer_with(remember, answer);
   return answer;
 }
 

@@ -29,7 +29,8 @@ std::vector<core::Lease> forgive_jump(std::vector<core::Lease>& leases, Duration
       if (*due < Time::never() - jump) *due = *due + jump;
       moved = true;
     };
-    move(lease.expires_at), move(lease.stop_at);
+    move(lease.stop_at);
+    if (!lease.parking) move(lease.expires_at);  // the time of a paused lease stands still anyhow
     if (lease.parking) move(lease.parking->orphaned_since);
     if (moved) changed.push_back(lease);
   }
@@ -85,6 +86,7 @@ store::Events Engine::events() {
 
 void Engine::committed(std::uint64_t sequence) {
   committed_ = std::max(committed_, sequence);
+  commit_came();
   while (!after_commit_.empty() && after_commit_.front().sequence <= committed_) {
     const AfterCommit ready = std::move(after_commit_.front());
     after_commit_.pop_front();
@@ -95,6 +97,7 @@ void Engine::committed(std::uint64_t sequence) {
     }
     start(ready);
   }
+  end_is_stored(committed_);
   for (Capability* capability : capabilities_) capability->committed(committed_);
   if (log_.committed(mutant(Mutant::told_before_durable) ? intended_ : committed_)) {
     wake_followers();
@@ -133,10 +136,12 @@ asio::awaitable<bool> Engine::durable(std::uint64_t sequence) {
 void Engine::store_failed(Error error) {
   store_problem_ = error.detail;
   store_problem_since_ = clock_.now();
+  store_is_slow_ = false;
   log::error("the store failed: {}. No lease is granted until it works again.", error.detail);
   for (const AfterCommit& next : after_commit_) ends_in_doubt_.insert(next.ended.begin(), next.ended.end());
   after_commit_.clear();
   changed_in_.clear();
+  ends_were_not_stored();
   for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
   for (auto waiters = std::exchange(durable_waiters_, {}); DurableWaiter & waiter : waiters) waiter.resume(false);
   reconcile();
@@ -148,7 +153,7 @@ void Engine::reconcile() {
     store_problem_ = opened.error().detail;
     return reopen_later();
   }
-  log::info("the store works again: read {} leases", state_.leases().size());
+  log::info("the store works again: read {} leases", state_.leases.by_id.size());
   probe_.take_now();
 }
 
@@ -162,6 +167,7 @@ Status Engine::open_store() {
   // The clock never goes back over a restart: if the wall clock was set back meanwhile, the clock continues at the last
   // stored time.
   clock_.go_on_from(loaded->last_time);
+  if (earlier_until_ == Time{}) earlier_until_ = loaded->last_time;
   const Time now = alive_at_ = clock_.now();
   // Microseconds of that clock: greater than any number of an earlier run.
   cooperation_.number_from(static_cast<std::uint64_t>(now.ns / 1000));
@@ -176,11 +182,9 @@ Status Engine::open_store() {
     restart.changed = forgive_jump(loaded->leases, Duration(clock_.offset_ns() - *loaded->clock_offset_ns));
     restart.transitions = {"deadlines_extended_at_start"};
   }
-  // All in one commit, however many: no waiting lease is granted memory by it, and half of it would be wrong for ever.
-  restart.givers = restart.changed.size();
   // An id that was given but not stored is not given again, because a client may still use it.
   const std::uint64_t last_id =
-      mutant(Mutant::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.last_id());
+      mutant(Mutant::lost_ids_come_again) ? loaded->last_id : std::max(loaded->last_id, state_.leases.last_id);
   std::set<core::Consumer> grants;
   for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
@@ -197,7 +201,7 @@ Status Engine::open_store() {
   recently_ended_.clear();
   recently_ended_order_.clear();
   for (Capability* capability : capabilities_) capability->loaded(*loaded, now);
-  if (!restart.changed.empty()) intend(std::move(restart), now, std::nullopt);
+  if (!restart.changed.empty()) intend(std::move(restart), now);
   counters_.reset(state_, now);
   tokens_.clear();
   for (store::AccessToken& token : loaded->tokens) tokens_.emplace(token.number, std::move(token));
@@ -209,11 +213,12 @@ Status Engine::open_store() {
 
 // Adopts leases that lived on while the daemon or its store was away.
 void Engine::adopt(Time now) {
-  const auto known = [this](LeaseId id) { return state_.find(id) != nullptr; };
+  const auto known = [this](LeaseId id) { return core::find(state_, id) != nullptr; };
   programs_.forget_others(known);
+  std::erase_if(asked_to_end_, [&known](const auto& entry) { return !known(entry.first); });
   host_.sweep_exit_records(options_.exit_dir, known);
   std::vector<core::Lease> leases;  // a copy, because following a lease may end another
-  for (const auto& [id, lease] : state_.leases()) {
+  for (const auto& [id, lease] : state_.leases.by_id) {
     if (lease.ended()) settling_.insert(id);
     leases.push_back(lease);
   }
@@ -226,17 +231,18 @@ void Engine::adopt(Time now) {
   }
   // A commit that was reported as failed may have been kept.
   for (const LeaseId id : std::exchange(ends_in_doubt_, {})) {
-    const core::Lease* live = state_.find(id);
+    const core::Lease* live = core::find(state_, id);
     if (live == nullptr || live->ended()) cooperation_.let_go(id);
   }
   keep_all_from_swap();
   std::vector<LeaseId> held;  // a tick may end leases and remove their holders
   for (const auto& [lease, sessions] : holders_) held.push_back(lease);
   for (const LeaseId lease : held) {
-    const core::Lease* live = state_.find(lease);
+    const core::Lease* live = core::find(state_, lease);
     if (live == nullptr || live->ended()) forget_holders(lease);
     else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
   }
+  decide_ends_again(now);
   tick(core::Tick{});
   for (const auto& [lease, timer] : watchers_) timer->cancel();  // all waiting calls look at the new state
   pace_probe(now);

@@ -40,7 +40,7 @@ Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", t
 // An engine whose helper cannot be started, so that no device is known and every lease queues. The store commits when
 // the test says so.
 struct World {
-  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {}, std::size_t portion = 256,
+  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {},
                  const std::function<void(Machine&)>& change = {}) {
     MachineOptions machine;
     machine.probe.helper = "/nonexistent/sublet-gpu";
@@ -49,7 +49,6 @@ struct World {
     options.rules = std::move(rules);
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = std::move(boot_id);
-    options.portion = portion;
     Machine real = real_machine(io, machine);
     if (change) change(real);
     engine.emplace(io, given, std::move(real), std::move(options));
@@ -146,10 +145,57 @@ TEST(Engine, AFailedCommitIsToldToWhoeverWaitsAndTakenBack) {
   inner.pump();
   world.turn();
   EXPECT_EQ(*told, false);
-  EXPECT_NE(world.engine->state().find(kept), nullptr);
-  EXPECT_EQ(world.engine->state().find(lost), nullptr) << "it was never acknowledged, and is not there";
+  EXPECT_NE(core::find(world.engine->state(), kept), nullptr);
+  EXPECT_EQ(core::find(world.engine->state(), lost), nullptr) << "it was never acknowledged, and is not there";
   EXPECT_EQ(world.engine->store_problem(), "") << "it was read anew, and works";
   EXPECT_GT(world.submit("again").number, lost.number) << "an id that was given out is not given out again";
+}
+
+// A capability with one row.
+struct OneRow final : Capability {
+  void loaded(const store::Loaded&, Time) override {}
+  void decided(const core::Plan&, Time) override {}
+  Rows take_rows() override {
+    Rows rows;
+    if (std::exchange(changed, false)) rows.rows.push_back({"verdict", "1", "{}"});
+    return rows;
+  }
+  void committed(std::uint64_t) override {}
+  void measured(Time) override {}
+  Time due(Time) override { return Time::never(); }
+  bool changed = false;
+};
+
+TEST(Engine, ATransactionIsOneBatchOrNothing) {
+  for (const bool fails : {false, true}) {
+    MemoryStore inner;
+    FaultyStore store(inner);
+    OneRow capability;
+    World world(store);
+    world.engine->add(capability);
+    const LeaseId id = world.submit("kept");
+    inner.pump();
+    world.turn();
+    const std::uint64_t before = world.engine->intended();
+    if (fails) store.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
+    {
+      const Engine::Transaction transaction(*world.engine);
+      EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .priority = 3}));
+      EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .tier = core::Tier::batch}));
+      capability.changed = true;
+      EXPECT_EQ(world.engine->intended(), before + 1) << "it will be that batch";
+      EXPECT_FALSE(world.engine->is_durable(world.engine->intended()));
+      const Remember once{.uid = 1000, .key = "once", .fingerprint = "f"};
+      EXPECT_TRUE(world.engine->store_rows("verdict_changed", once, {200, "{}"}));
+    }
+    EXPECT_EQ(world.engine->intended(), before + 1);
+    inner.pump();
+    world.turn();
+    const core::Lease& lease = *core::find(world.engine->state(), id);
+    EXPECT_EQ(lease.priority, fails ? 0 : 3);
+    EXPECT_EQ(lease.tier, fails ? core::Tier::standard : core::Tier::batch);
+    EXPECT_EQ(world.engine->maybe_remembered(1000, "once"), !fails);
+  }
 }
 
 TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
@@ -162,7 +208,7 @@ TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
   inner.pump();
   world.turn();
   EXPECT_EQ(*told, false);
-  ASSERT_NE(world.engine->state().find(id), nullptr);
+  ASSERT_NE(core::find(world.engine->state(), id), nullptr);
   // The retry finds the stored answer, and makes no second lease.
   ASSERT_TRUE(world.engine->maybe_remembered(1000, "once"));
   std::optional<store::Remembered> found;
@@ -186,7 +232,7 @@ TEST(Engine, ARebootEndsWhatWasThere) {
     world.turn();
   }
   World world(store, "another boot");
-  EXPECT_EQ(world.engine->state().find(id), nullptr);
+  EXPECT_EQ(core::find(world.engine->state(), id), nullptr);
   ASSERT_NE(world.engine->find(id), nullptr) << "it ended a moment ago";
   EXPECT_EQ(world.engine->find(id)->end_reason, core::EndReason::lost);
   const auto told = world.when_durable();
@@ -194,23 +240,6 @@ TEST(Engine, ARebootEndsWhatWasThere) {
   store.pump();
   world.turn();
   EXPECT_EQ(*told, true);
-}
-
-// However many leases there are: after the first of several commits all would count as measured gone, before the others
-// have ended.
-TEST(Engine, ARebootEndsAllByOneCommit) {
-  const auto commits = [](std::size_t portion) {
-    MemoryStore store;
-    {
-      World world(store, "one boot");
-      for (int i = 0; i < 5; ++i) world.submit();
-      store.pump();
-      world.turn();
-    }
-    const World world(store, "another boot", {}, portion);
-    return store.backlog().batches;
-  };
-  EXPECT_EQ(commits(2), commits(256));
 }
 
 TEST(Engine, WhatAnEarlierBootParkedIsParkedNoMore) {
@@ -274,11 +303,11 @@ TEST(Engine, AConnectionsLeaseIsHeldWhileAnyOfItsSessionsLives) {
   world.engine->hold(id, 1);
   world.engine->hold(id, 2);
   world.engine->session_closed(1);
-  EXPECT_FALSE(world.engine->state().find(id)->unheld_since);
+  EXPECT_FALSE(core::find(world.engine->state(), id)->unheld_since);
   world.engine->session_closed(2);
-  EXPECT_TRUE(world.engine->state().find(id)->unheld_since);
+  EXPECT_TRUE(core::find(world.engine->state(), id)->unheld_since);
   world.engine->hold(id, 3);
-  EXPECT_FALSE(world.engine->state().find(id)->unheld_since);
+  EXPECT_FALSE(core::find(world.engine->state(), id)->unheld_since);
 }
 
 TEST(Engine, ARefusalChangesNothing) {
@@ -290,7 +319,7 @@ TEST(Engine, ARefusalChangesNothing) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::InUse);
   EXPECT_EQ(world.engine->intended(), intended);
-  EXPECT_EQ(world.engine->state().leases().size(), 1U);
+  EXPECT_EQ(world.engine->state().leases.by_id.size(), 1U);
 }
 
 // Rings when the test says so.
@@ -311,7 +340,7 @@ TEST(Engine, SafeModeEndsByItself) {
   core::Rules rules;
   rules.safe_mode = core::SafeMode{clock.now() + std::chrono::hours(1), "it crashed"};
   std::vector<HandAlarm::Set> alarms;
-  World world(store, "boot", rules, 256, [&](Machine& machine) {
+  World world(store, "boot", rules, [&](Machine& machine) {
     machine.clock = std::make_unique<ManualClock>(clock);
     machine.alarm = [&alarms] { return std::make_unique<HandAlarm>(alarms); };
   });
@@ -356,12 +385,12 @@ TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
   store.pump();
   store.close();
   constexpr auto jump = std::chrono::hours(1);
-  World world(store, "boot", {}, 256,
+  World world(store, "boot", {},
               [&](Machine& machine) { machine.clock = std::make_unique<ManualClock>(clock.now() + jump); });
   const core::State& state = world.engine->state();
-  EXPECT_LT(state.queue().place(parked.id), state.queue().place(waits.id));
-  EXPECT_EQ(state.find(parked.id)->parking->since, clock.now());
-  EXPECT_EQ(state.find(parked.id)->parking->orphaned_since, clock.now() + jump) << "that is a time limit";
+  EXPECT_LT(state.queue.place(parked.id), state.queue.place(waits.id));
+  EXPECT_EQ(core::find(state, parked.id)->parking->since, clock.now());
+  EXPECT_EQ(core::find(state, parked.id)->parking->orphaned_since, clock.now() + jump) << "that is a time limit";
 }
 
 }  // namespace

@@ -64,13 +64,14 @@ void Engine::remember(const Remember& remember, const Answered& answer) {
 }
 
 void Engine::write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer) {
+  hand_over();  // what was decided before comes first
   batch.now = now();
   batch.remembered = remembered_answer(remember, answer, batch.now);
   batch.transitions = {transition};
   reach(batch.transitions, Failpoints::decided);
   AfterCommit next;
   next.transitions = batch.transitions;
-  next.sequence = intended_ = store_.intend(std::move(batch));
+  next.sequence = hand_to_store(std::move(batch));
   reach(next.transitions, Failpoints::queued);
   after_commit_.push_back(std::move(next));
 }

@@ -3,7 +3,8 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
-#include "core/over_limit.h"
+#include "core/format.h"
+#include "explain/over_limit.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -23,7 +24,8 @@ constexpr std::size_t recently_ended_limit = 1024;
 constexpr Bytes little_room = 64 * MiB;
 // A program needs longer to start and allocate. One reading in this time costs few percent of a processor.
 constexpr Duration as_good_as_now = std::chrono::milliseconds(10);
-constexpr Duration longest_look = std::chrono::seconds(1);  // a driver that hangs delays no caller for longer
+// A driver that hangs delays no caller for longer: the snapshot in progress and the next one are late by then.
+constexpr Duration longest_look = 2 * late_after;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
@@ -33,7 +35,7 @@ Warning safe_mode_warning(const core::SafeMode& safe, Time now) {
           core::safe_mode_hint(safe), now};
 }
 
-std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, bool known, Time now) {
+std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, Duration max_age, Time now) {
   const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
   if (device.lost) {
     return Warning{"device-lost", name + " is gone: " + device.problem, "look for Xid messages in the kernel's log",
@@ -42,7 +44,7 @@ std::optional<Warning> device_warning(const std::string& uuid, const core::Devic
   if (!device.problem.empty()) {
     return Warning{"device", name + " is not leased: " + device.problem, "'sublet gpus' shows its last reading", now};
   }
-  if (known) return std::nullopt;
+  if (device.read_at && now - *device.read_at <= max_age) return std::nullopt;
   return Warning{"device-stale", name + " is not leased: its last reading is too old",
                  "'sublet doctor' checks the driver", now};
 }
@@ -152,6 +154,7 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
     const proc::Member* member = programs_.member(process.process);
     core::ProcessUse use{process.process, process.used, member != nullptr ? member->lease : LeaseId{}};
     use.busy_percent = process.busy_percent;
+    use.graphics_only = process.graphics_only;
     if (!use.lease) use.name = programs_.name(use.process);  // the name is shown to leases that wait for its bytes
     reading.processes.push_back(std::move(use));
   }
@@ -159,9 +162,11 @@ core::DeviceReading Engine::reading(const gpu::GpuDevice& device) {
 }
 
 void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
+  const Transaction transaction(*this);
   (void)notice();
   if (asked_ns < woke_at_ns_) return probe_.take_now();  // a reading from before a sleep would look newer than it is
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
+  note_reading(judged.problem);
   if (!judged.problem.empty()) {
     tick(core::SnapshotFailed{judged.problem});
     fail_measurements(judged.problem);
@@ -177,9 +182,11 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     else snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
   }
   std::map<std::string, int> lost;
-  for (const auto& [uuid, device] : state_.devices()) {
+  for (const auto& [uuid, device] : state_.devices.by_uuid) {
     if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);
   }
+  snapshot.host = host_memory();
+  snapshot.host.may_swap = false;
   const Time began = snapshot.began;
   tick(snapshot);
   activities_.observe(state_, options_.rules, now());
@@ -192,7 +199,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   looked_ns_ = asked_ns;
   end_looks(asked_ns);
   for (const auto& [uuid, index] : lost) {
-    if (!state_.devices().contains(uuid))
+    if (!state_.devices.by_uuid.contains(uuid))
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
@@ -236,10 +243,10 @@ void Engine::end_looks(std::int64_t asked_ns) {
 // Counts leases that begin to use more than they leased.
 void Engine::watch_sizes() {
   decltype(over_) are;
-  for (const auto& [uuid, device] : state_.devices()) {
-    if (device.leased_used <= core::over_slack) continue;
+  for (const auto& [uuid, device] : state_.devices.by_uuid) {
+    if (device.leased_used <= explain::over_slack) continue;
     for (const auto& [bytes, id] : device.by_charge) {
-      if (core::over_size(state_, *state_.find(id), uuid) <= Bytes{}) continue;
+      if (explain::over_size(state_, *core::find(state_, id), uuid) <= Bytes{}) continue;
       are.emplace(id, uuid);
       if (!over_.contains({id, uuid})) counters_.went_over(uuid);
     }
@@ -248,7 +255,7 @@ void Engine::watch_sizes() {
 }
 
 void Engine::pace_probe(Time now) {
-  probe_.set_busy(state_.queue().size() > 0 || !settling_.empty() || now < busy_until_ || any_moves());
+  probe_.set_busy(state_.queue.size() > 0 || !settling_.empty() || now < busy_until_ || any_moves());
 }
 
 void Engine::keep_ended(const core::Lease& lease) {
@@ -264,7 +271,7 @@ void Engine::hold(LeaseId lease, SessionId session, std::int32_t pid) {
   auto& sessions = holders_[lease];
   sessions.insert(session);
   held_by_[session].insert(lease);
-  if (sessions.size() == 1 && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, true, pid});
+  if (sessions.size() == 1 && core::find(state_, lease) != nullptr) tick(core::HeldChanged{lease, true, pid});
 }
 
 void Engine::unhold(LeaseId lease, SessionId session) {
@@ -273,7 +280,7 @@ void Engine::unhold(LeaseId lease, SessionId session) {
   if (const auto held = held_by_.find(session); held != held_by_.end()) held->second.erase(lease);
   if (!found->second.empty()) return;
   holders_.erase(found);
-  if (const core::Lease* held = state_.find(lease); held != nullptr && !held->ended()) {
+  if (const core::Lease* held = core::find(state_, lease); held != nullptr && !held->ended()) {
     tick(core::HeldChanged{lease, false});
   }
 }
@@ -302,7 +309,7 @@ void Engine::forget_holders(LeaseId lease) {
 }
 
 void Engine::not_held(LeaseId lease) {
-  if (!holders_.contains(lease) && state_.find(lease) != nullptr) tick(core::HeldChanged{lease, false});
+  if (!holders_.contains(lease) && core::find(state_, lease) != nullptr) tick(core::HeldChanged{lease, false});
 }
 
 void Engine::announce(LeaseId lease) {
@@ -321,6 +328,7 @@ void Engine::unwatch(Watchers::iterator watcher) { watchers_.erase(watcher); }
 // Makes events for changes since the last call, and notes the start of each warning. Makes no event while it cannot be
 // durable. A change that lasts until the store is back gets its event then.
 void Engine::tell_changes() {
+  hand_over();  // what was decided before comes first
   auto wrong = warnings();
   if (!store_problem_.empty()) return;
   write_events(log_.of_changes(state_, options_.rules, std::move(wrong), now()), now());
@@ -340,7 +348,7 @@ void Engine::write_events(const std::vector<EventLog::Event>& events, Time now) 
   if (events.empty()) return;
   store::Batch batch{.events = events, .now = now};
   if (!std::exchange(life_stored_, true)) batch.life = log_.life();
-  intended_ = store_.intend(std::move(batch));
+  hand_to_store(std::move(batch));
   log_.intended(intended_, events);
 }
 
@@ -381,13 +389,10 @@ std::vector<Warning> Engine::warnings() {
   if (options_.rules.safe_mode) all.push_back(safe_mode_warning(*options_.rules.safe_mode, now()));
   if (!store_problem_.empty()) all.push_back(store_warning(store_problem_, store_problem_since_));
   if (const auto room = store_.disk_room(); room && room->left < little_room) all.push_back(disk_warning(*room, now()));
-  const std::string& unread = probe_.problem().empty() ? state_.snapshot_problem() : probe_.problem();
-  if (!unread.empty()) {
-    all.push_back(
-        {"gpu", "the GPUs cannot be read, no lease is granted: " + unread, "'sublet doctor' checks the driver", now()});
-  }
-  for (const auto& [uuid, device] : state_.devices()) {
-    if (auto warning = device_warning(uuid, device, state_.known(device, options_.rules, now()), now())) {
+  if (auto slow = slow_store_warning()) all.push_back(std::move(*slow));
+  if (auto unread = unread_warning()) all.push_back(std::move(*unread));
+  for (const auto& [uuid, device] : state_.devices.by_uuid) {
+    if (auto warning = device_warning(uuid, device, options_.rules.max_age, now())) {
       all.push_back(std::move(*warning));
     }
   }
@@ -400,21 +405,21 @@ std::vector<Warning> Engine::warnings() {
                                  : "programs without a keeper cannot be ended";
     all.push_back({"actor", lost + ": the actor does not work: " + actor_.problem(), actor_.hint(), now()});
   }
-  std::erase_if(unkillable_, [this](const auto& entry) { return state_.find(entry.first) == nullptr; });
+  std::erase_if(unkillable_, [this](const auto& entry) { return core::find(state_, entry.first) == nullptr; });
   for (const auto& [id, why] : unkillable_) all.push_back(unkillable_warning(id, why, now()));
   for (const auto& [id, bytes] : swapped_) {
-    if (const core::Lease* lease = state_.find(id)) all.push_back(swapped_warning(*lease, now()));
+    if (const core::Lease* lease = core::find(state_, id)) all.push_back(swapped_warning(*lease, now()));
   }
   for (const auto& [id, uuid] : over_) {
-    const core::Lease* lease = state_.find(id);
-    const auto device = state_.devices().find(uuid);
-    if (lease == nullptr || device == state_.devices().end()) continue;
-    if (core::over_size(state_, *lease, uuid) > Bytes{}) all.push_back(over_warning(*lease, device->second, now()));
+    const core::Lease* lease = core::find(state_, id);
+    const auto device = state_.devices.by_uuid.find(uuid);
+    if (lease == nullptr || device == state_.devices.by_uuid.end()) continue;
+    if (explain::over_size(state_, *lease, uuid) > Bytes{}) all.push_back(over_warning(*lease, device->second, now()));
   }
-  for (const LeaseId id : state_.away()) {
-    const core::Lease& lease = *state_.find(id);
+  for (const LeaseId id : state_.pauses.away) {
+    const core::Lease& lease = *core::find(state_, id);
     if (lease.state == core::LeaseState::poisoned) all.push_back(poisoned_warning(state_, lease, now()));
-    if (!state_.not_back(id).empty()) all.push_back(not_back_warning(lease, now()));
+    if (!core::resume_failure(state_, id).empty()) all.push_back(not_back_warning(lease, now()));
   }
   std::map<std::string, Time> since;
   for (Warning& warning : all) {

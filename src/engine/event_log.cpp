@@ -2,7 +2,7 @@
 #include "engine/event_log.h"
 
 #include "base/json_text.h"
-#include "core/reason_json.h"
+#include "lease/reason_json.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,9 @@ std::string lease_data(const core::Reason& reason, const core::Lease& lease) {
   out.field("tier", core::to_string(lease.tier));
   out.field("vram_bytes", lease.vram.count).key("devices").begin_array();
   for (const std::string& device : lease.devices) out.value(device);
-  out.end_array().field("generation", lease.generation).end_object();
+  out.end_array().field("generation", lease.generation);
+  if (lease.held_back_at) out.field("held_back", true);
+  out.end_object();
   return out.take();
 }
 
@@ -99,8 +101,8 @@ EventLog::Event EventLog::of_warning(const Warning& warning, bool begins, Time n
 std::vector<EventLog::Event> EventLog::of_changes(const core::State& state, const core::Rules& rules,
                                                   std::vector<Warning> warnings, Time now) {
   std::vector<Event> events;
-  for (const auto& [uuid, device] : state.devices()) {
-    const char* word = device.lost ? "lost" : state.known(device, rules, now) ? "ok" : "unknown";
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    const char* word = device.lost ? "lost" : core::is_known(state, device, rules, now) ? "ok" : "unknown";
     auto& told = told_.devices[uuid];
     std::pair<std::string, std::string> is(word, device.problem);
     if (told == is) continue;

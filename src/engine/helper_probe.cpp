@@ -59,7 +59,7 @@ asio::awaitable<void> HelperSystem::wait(Duration pause) {
 }
 
 HelperProbe::HelperProbe(asio::io_context& io, ProbeOptions options, HelperSystem* system)
-    : io_(io), options_(std::move(options)), system_(system != nullptr ? *system : children_), wake_(io) {}
+    : io_(io), options_(std::move(options)), system_(system != nullptr ? *system : children_), wake_(io), late_(io) {}
 
 HelperProbe::~HelperProbe() {
   if (helper_) abandon();
@@ -96,6 +96,8 @@ asio::awaitable<void> HelperProbe::run() {
   while (!stopped_) {
     wanted_now_ = false;
     const std::string problem = co_await ask();
+    open_id_ = 0;
+    late_.cancel();
     if (stopped_) co_return;
     if (problem.empty()) {
       if (!problem_.empty()) log::info("the GPUs can be read again");
@@ -134,6 +136,7 @@ asio::awaitable<std::string> HelperProbe::ask() {
   const std::uint64_t id = ++last_id_;
   const std::int64_t asked_ns = monotonic_ns();
   asio::steady_timer deadline(io_, to_steady(options_.timeout));
+  watch_answer(id);
   const std::string command = gpu::encode_snapshot_command(id);
   if (auto [error, size] = co_await asio::async_write(helper_->socket, asio::buffer(command), quiet); error) {
     co_return "sublet-gpu has ended";
@@ -146,6 +149,7 @@ asio::awaitable<std::string> HelperProbe::ask() {
       if (reply->id != id) continue;  // answers a question that was given up
       library_ = reply->snapshot.library;
       driver_version_ = reply->snapshot.driver_version;
+      open_id_ = 0;
       events_.snapshot(std::move(reply->snapshot), asked_ns);
       co_return "";
     }
@@ -158,6 +162,17 @@ asio::awaitable<std::string> HelperProbe::ask() {
     if (error) co_return "sublet-gpu has ended";
     if (auto fed = helper_->lines.feed({buffer.data(), size}); !fed) co_return fed.error().detail;
   }
+}
+
+// Once a helper was given up, each new one is asked in the same trouble.
+void HelperProbe::watch_answer(std::uint64_t id) {
+  open_id_ = id;
+  if (!problem_.empty()) return;
+  late_.expires_after(to_steady(options_.late));
+  late_.async_wait([this, id](const auto& error) {
+    if (error || open_id_ != id) return;
+    events_.late(fmt::format("the driver has not answered for {}", format_duration(options_.late)));
+  });
 }
 
 std::string HelperProbe::spawn() {

@@ -26,6 +26,7 @@ struct ProbeOptions {
   Duration timeout = std::chrono::seconds(10);       // gpu.timeout: without an answer in this time, the helper hangs
   Duration interval_busy = std::chrono::seconds(1);  // gpu.interval_busy
   Duration interval_idle = std::chrono::seconds(5);  // gpu.interval_idle
+  Duration late = late_after;                        // without an answer in this time, the answer is late
 };
 
 // Process control and the pause between two tries. Tests replace it.
@@ -57,6 +58,7 @@ class HelperProbe final : public Probe {
   struct Helper;
   boost::asio::awaitable<void> run();
   boost::asio::awaitable<std::string> ask();  // asks one question; returns the problem or ""
+  void watch_answer(std::uint64_t id);
   boost::asio::awaitable<void> rest(Duration at_most);
   std::string spawn();
   void abandon();
@@ -70,7 +72,9 @@ class HelperProbe final : public Probe {
   std::unique_ptr<Helper> helper_;
   std::vector<std::unique_ptr<Helper>> abandoned_;
   boost::asio::steady_timer wake_;
+  boost::asio::steady_timer late_;
   std::uint64_t last_id_ = 0;
+  std::uint64_t open_id_ = 0;  // the question that waits for its answer; 0: none
   bool busy_ = true;
   bool wanted_now_ = false;
   bool stopped_ = false;

@@ -68,13 +68,14 @@ class HelperProbeTest : public ::testing::Test {
  protected:
   void start() {
     probe.start({.snapshot = [this](const gpu::GpuSnapshot&, std::int64_t) { ++snapshots; },
-                 .problem = [this](const std::string& problem) { problems.push_back(problem); }});
+                 .problem = [this](const std::string& problem) { problems.push_back(problem); },
+                 .late = [this](const std::string& problem) { delays.push_back(problem); }});
   }
 
   asio::io_context io;
   Sleepers helpers{io};
   HelperProbe probe{io, {.timeout = 1ms, .interval_busy = 1ms, .interval_idle = 1ms}, &helpers};
-  std::vector<std::string> problems;
+  std::vector<std::string> problems, delays;
   int snapshots = 0;
 };
 
@@ -89,6 +90,19 @@ TEST_F(HelperProbeTest, NoMoreThanEightAreLeftBehind) {
     EXPECT_EQ(problems[i], "8 helpers hang in the driver and cannot be killed; no new helper is started");
   EXPECT_EQ(probe.problem(), problems.back());
   EXPECT_EQ(snapshots, 0);
+}
+
+// Earlier readings count no more, long before the helper is given up.
+TEST_F(HelperProbeTest, AnAnswerThatIsLateIsToldOnceBeforeTheHelperIsGivenUp) {
+  HelperProbe slow{io, {.timeout = 20ms, .interval_busy = 1ms, .interval_idle = 1ms, .late = 1ms}, &helpers};
+  std::vector<std::string> told;
+  slow.start({.snapshot = [](const gpu::GpuSnapshot&, std::int64_t) {},
+              .problem = [&told](const std::string& problem) { told.push_back(problem); },
+              .late = [&told](const std::string& problem) { told.push_back(problem); }});
+  helpers.run_for(3);
+  ASSERT_EQ(told.size(), 4U);
+  EXPECT_EQ(told[0], "the driver has not answered for 1 ms");
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(told[i], "the driver did not answer for 20 ms");
 }
 
 TEST_F(HelperProbeTest, PausesDoubleUpToTenSeconds) {

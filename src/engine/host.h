@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/ids.h"
-#include "core/facts.h"
+#include "lease/facts.h"
 #include "proc/swap.h"
 
 #include <functional>

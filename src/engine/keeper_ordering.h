@@ -11,6 +11,7 @@ struct KeeperOrdering {
   std::uint64_t start = 0;  // number of the start; an earlier one's is void
   std::uint64_t after = 0;  // batch that must be durable before the keeper is ordered; 0: not known yet
   bool ordered = false;
+  Time ordered_at{};
   ProcessRef keeper{};  // once it is known
 
   // It waits for this batch or an earlier one.
@@ -33,6 +34,7 @@ inline OrderStep next_order_step(KeeperOrdering& ordering, std::uint64_t start, 
   if (ordering.after == 0) ordering.after = engine.intended();
   if (!engine.is_durable(ordering.after)) return OrderStep::not_durable;
   ordering.ordered = true;
+  ordering.ordered_at = engine.now();
   return OrderStep::order;
 }
 

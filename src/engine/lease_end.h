@@ -2,7 +2,7 @@
 // The end of a lease, for capabilities whose programs have leases. Pure functions of a plan in which the lease ends.
 #pragma once
 
-#include "core/plan.h"
+#include "lease/plan.h"
 
 #include <string>
 

@@ -15,7 +15,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
 #include <array>
 #include <map>
 #include <utility>
@@ -109,7 +108,7 @@ struct LocalCooperation::State : std::enable_shared_from_this<State> {
   void could_not(LeaseId lease, std::uint64_t number, const SignalResult& what);
   ParkOutcome yielded(LeaseId lease, const Entry& entry) const;
   std::string name_of(const Entry& entry) const;
-  std::string file_of(LeaseId lease) const { return fmt::format("{}/{}-yield", answers_dir, sublet::to_string(lease)); }
+  std::string file_of(LeaseId lease, std::uint32_t uid) const { return answer_path(answers_dir, lease, uid); }
   Entry* find(LeaseId lease, std::uint64_t number);
   bool lives(ProcessRef process) const { return programs.lives(process); }
   bool may_live(const core::Lease& ended) const;
@@ -151,12 +150,11 @@ void LocalCooperation::State::begin(const core::Lease& lease, Kind kind, const s
                                     Done done) {
   const auto [at, fresh] = entries.try_emplace(lease.id, io);
   Entry& entry = at->second;
+  entry.uid = lease.uid;
   // A resume order goes the way of the order to yield, unless its process has ended, even if the lease has a new way.
   const bool never_told = fresh || entry.order.number == 0;
-  if (lease.cooperation && (kind == Kind::yield || never_told || !lives(entry.how.process))) {
+  if (lease.cooperation && (kind == Kind::yield || never_told || !lives(entry.how.process)))
     entry.how = *lease.cooperation;
-    entry.uid = lease.uid;
-  }
   entry.deadline = Deadline(monotonic_ns(), at_most);
   entry.done = std::move(done);
   if (kind == Kind::resume && entry.order.kind == Kind::resume && !entry.answered) {  // the order was given already
@@ -194,7 +192,7 @@ void LocalCooperation::State::tell(LeaseId lease, Entry& entry) {
     case CooperationWay::poll: return events.told(lease);
     case CooperationWay::webhook: return call(lease, entry);
     case CooperationWay::signal: {
-      ::unlink(file_of(lease).c_str());  // the file's next content answers the new order
+      remove_answer(file_of(lease, entry.uid));  // the file's next content answers the new order
       const bool yields = entry.order.kind == Kind::yield;
       programs.tell(lease, entry.how.process, yields ? entry.how.pause_signal : entry.how.resume_signal,
                     [weak = weak_from_this(), lease, number](const SignalResult& what) {
@@ -269,7 +267,7 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
   const bool over = entry->deadline.over(monotonic_ns());
   entry->order.deadline_ns = entry->deadline.until_ns();
   if (entry->how.way == CooperationWay::signal) {
-    const auto said = read_said(file_of(lease), entry->uid);
+    const auto said = read_said(file_of(lease, entry->uid), entry->uid);
     if (said && fits(entry->order.kind, said->answer)) return take(lease, *entry, said->answer, said->detail);
   }
   if (entry->how.process && !lives(entry->how.process)) {
@@ -325,7 +323,7 @@ void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answ
   entry.answer = answer;
   entry.owed = answer == YieldAnswer::yielded;
   entry.look.cancel();
-  if (entry.how.way == CooperationWay::signal) ::unlink(file_of(lease).c_str());
+  if (entry.how.way == CooperationWay::signal) remove_answer(file_of(lease, entry.uid));
   if (!entry.done && entry.ended)
     return later(answer == YieldAnswer::resumed ? &State::end : &State::say_last_word, lease);
   if (!entry.done) {
@@ -378,7 +376,7 @@ void LocalCooperation::State::later(void (State::*what)(LeaseId), LeaseId lease)
 void LocalCooperation::State::end(LeaseId lease) {
   const auto found = entries.find(lease);
   if (found == entries.end() || !found->second.ended) return;
-  ::unlink(file_of(lease).c_str());
+  remove_answer(file_of(lease, found->second.ended->uid));
   entries.erase(found);
 }
 
@@ -455,7 +453,9 @@ Status LocalCooperation::answer(LeaseId lease, std::uint64_t number, YieldAnswer
   return {};
 }
 
-std::string LocalCooperation::answer_file(LeaseId lease) const { return state_->file_of(lease); }
+std::string LocalCooperation::answer_file(const core::Lease& lease) const {
+  return state_->file_of(lease.id, lease.uid);
+}
 
 void LocalCooperation::adopt(const core::Lease& lease) {
   const bool told = lease.parking && lease.parking->told && lease.cooperation;

@@ -13,7 +13,8 @@ namespace sublet::engine {
 
 class LocalCooperation final : public Cooperation {
  public:
-  // `answers`: the directory for answers of programs that get their orders by signals. Keeps a reference to `programs`.
+  // `answers`: the directory of the users' directories (user_directory.h), for answers of programs that get their
+  // orders by signals. Keeps a reference to `programs`.
   LocalCooperation(boost::asio::io_context& io, Programs& programs, std::string answers);
   ~LocalCooperation() override;
   LocalCooperation(const LocalCooperation&) = delete;
@@ -25,7 +26,7 @@ class LocalCooperation final : public Cooperation {
   void resume(const core::Lease& lease, Duration at_most, Done done) override;
   YieldOrder order(LeaseId lease) const override;
   Status answer(LeaseId lease, std::uint64_t number, YieldAnswer answer, const std::string& detail) override;
-  std::string answer_file(LeaseId lease) const override;
+  std::string answer_file(const core::Lease& lease) const override;
   void adopt(const core::Lease& lease) override;
   void forget(const core::Lease& lease) override;
   void let_go(LeaseId lease) override;

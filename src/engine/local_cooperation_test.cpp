@@ -4,7 +4,10 @@
 
 #include "engine/local_programs_test.h"
 
+#include <fmt/format.h>
+
 #include <csignal>
+#include <filesystem>
 #include <optional>
 
 namespace sublet::engine {
@@ -95,6 +98,21 @@ TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
   world.io.poll();
   EXPECT_FALSE(outcome);
   EXPECT_EQ(told(), (std::vector{SIGUSR1, SIGUSR2}));
+}
+
+// Its user may leave there what it likes.
+TEST_F(ToldBySignals, ALeftoverInThePlaceOfItsAnswerIsRemoved) {
+  const proc::TempDir dir;
+  LocalCooperation its(world.io, world.programs, dir.path());
+  const std::string file = its.answer_file(world.lease);
+  EXPECT_EQ(file, fmt::format("{}/{}/{}-yield", dir.path(), world.lease.uid, to_string(world.lease.id)));
+  follow();
+  std::filesystem::create_directories(file);
+  its.yield(world.lease, "somebody asks", 10s, note());
+  EXPECT_FALSE(std::filesystem::exists(file));
+  std::filesystem::create_symlink(dir.path("other"), file);
+  its.resume(world.lease, 10s, note());
+  EXPECT_FALSE(std::filesystem::is_symlink(file));
 }
 
 // The actor sees the end of the process before the daemon does.

@@ -7,7 +7,10 @@
 namespace sublet::engine {
 
 struct LocalPrograms::Program {
-  Program(boost::asio::io_context& io, LeaseId id) : lease(id), main_watch(io), recheck(io) {}
+  Program(boost::asio::io_context& io, LeaseId id)
+      : lease(id), keeper(io), main_watch(io), recheck(io), keeper_check(io) {}
+  bool keeper_lives() { return keeper.is_open() && !proc::is_dead(keeper.native_handle()); }
+
   LeaseId lease;
   std::uint32_t uid = 0;
   core::Owner owner;
@@ -19,9 +22,10 @@ struct LocalPrograms::Program {
   std::int64_t since_ns = 0;  // CLOCK_MONOTONIC in ns, when it was first followed
   // CLOCK_MONOTONIC in ns, when the tree was first seen gone; 0: not yet.
   std::int64_t gone_since_ns = 0;
-  Fd keeper;                                         // pidfd; empty: none, or it has ended
+  boost::asio::posix::stream_descriptor keeper;      // pidfd; closed: none, or it had ended before
   boost::asio::posix::stream_descriptor main_watch;  // pidfd of the main process
   boost::asio::steady_timer recheck;
+  boost::asio::steady_timer keeper_check;
   std::vector<ProcessRef> attached;
   std::vector<proc::CgroupRef> cgroups;
 

@@ -90,7 +90,8 @@ void LocalPrograms::follow(const core::Lease& lease, bool adopted) {
   program->attached = attached;
   program->cgroups = cgroups;
   if (lease.owner.keeper) {
-    if (auto keeper = proc::open_pidfd(*root_, lease.owner.keeper)) program->keeper = std::move(*keeper);
+    if (auto keeper = proc::open_pidfd(*root_, lease.owner.keeper)) program->keeper.assign(keeper->release());
+    watch_keeper(program);
   }
   if (!lease.owner.process) return;
   // All processes of the main process's group belong to the program. After a restart of the daemon, this may be the
@@ -133,6 +134,26 @@ void LocalPrograms::watch(const std::shared_ptr<Program>& program) {
                                  });
 }
 
+// A keeper that was alive and has ended: normally its program has ended before.
+void LocalPrograms::watch_keeper(const std::shared_ptr<Program>& program) {
+  if (!program->keeper_lives()) return;
+  program->keeper.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [this, program](const boost::system::error_code& error) {
+                               if (error) return;  // the program was forgotten
+                               // A signal to both may reach the program a moment later.
+                               program->keeper_check.expires_after(recheck_interval);
+                               program->keeper_check.async_wait([this, program](const boost::system::error_code& gone) {
+                                 if (!gone) check_keeper(program);
+                               });
+                             });
+}
+
+void LocalPrograms::check_keeper(const std::shared_ptr<Program>& program) {
+  if (find(program->lease) != program || program->reported) return;
+  if (monotonic_ns() - scanned_ns_ > scan_serves_ns) scan();
+  if (tree_lives(program->lease) && events_.keeper_lost) events_.keeper_lost(program->lease);
+}
+
 bool LocalPrograms::lives(ProcessRef process) const {
   const auto now = root_->read(process.pid);
   return now && now->ref == process && now->state != 'Z' && now->state != 'X';
@@ -164,7 +185,8 @@ void LocalPrograms::check(const std::shared_ptr<Program>& program) {
       ended.exit_status = record->signal ? 128 + *record->signal : record->exit_status;
       ended.by_signal = record->signal.has_value();
       ended.forwarded = record->forwarded;
-    } else if (program->keeper && !proc::is_dead(program->keeper.get())) {
+      ended.at = record->ended_at;
+    } else if (program->keeper_lives()) {
       const std::int64_t now = monotonic_ns();
       if (program->gone_since_ns == 0) program->gone_since_ns = now;
       if (now - program->gone_since_ns < reconnect_.count()) return check_again(program);
@@ -227,7 +249,9 @@ void LocalPrograms::forget(LeaseId lease) {
   }
   boost::system::error_code ignored;
   if (found->second->main_watch.is_open()) found->second->main_watch.close(ignored);
+  if (found->second->keeper.is_open()) found->second->keeper.close(ignored);
   found->second->recheck.cancel();
+  found->second->keeper_check.cancel();
   programs_.erase(found);
   ended_members_.forget_others([this](LeaseId other) { return programs_.contains(other); });
   std::erase_if(roots_, [lease](const proc::LeaseRoots& each) { return each.lease == lease; });
@@ -322,6 +346,35 @@ LeaseId LocalPrograms::lease_above(std::span<const proc::Ancestor> ancestry) con
   return proc::lease_above(ancestry, lineage_, ended_members_, roots_);
 }
 
+// By the last scan, and by what was attached since. A group or a session may hold processes of other users, which have
+// no part in the lease.
+LeaseId LocalPrograms::lease_of(ProcessRef process, std::uint32_t uid) const {
+  if (const proc::Member* known = lineage_.find(process)) {
+    const bool certain = proc::is_program(known->link) || known->link == proc::Link::attached;
+    const auto found = programs_.find(known->lease);
+    return certain || (found != programs_.end() && found->second->uid == uid) ? known->lease : LeaseId{};
+  }
+  for (const auto& [id, program] : programs_)
+    if (program->owner.process == process || std::ranges::count(program->attached, process) > 0) return id;
+  return {};
+}
+
+LeaseId LocalPrograms::lease_around(std::int32_t pid, bool owned) const {
+  constexpr int deepest = 1000;
+  const auto caller = root_->read(pid);
+  if (!caller) return {};
+  auto process = caller;
+  for (int depth = 0; depth < deepest && process && process->ref.pid > 1; ++depth) {
+    const LeaseId lease = lease_of(process->ref, caller->uid);
+    const auto program = programs_.find(lease);
+    const bool own = program != programs_.end() && depth == 0 && program->second->owner.process == process->ref &&
+                     !program->second->owner.keeper;
+    if (lease && (owned || !own)) return lease;
+    process = root_->read(process->ppid);
+  }
+  return {};
+}
+
 std::string LocalPrograms::name(ProcessRef process) const {
   const auto now = root_->read(process.pid);
   return now && now->ref == process ? now->comm : std::string();
@@ -329,7 +382,7 @@ std::string LocalPrograms::name(ProcessRef process) const {
 
 bool LocalPrograms::keeper_alive(LeaseId lease) const {
   const auto found = programs_.find(lease);
-  return found != programs_.end() && found->second->keeper && !proc::is_dead(found->second->keeper.get());
+  return found != programs_.end() && found->second->keeper_lives();
 }
 
 void LocalPrograms::forget_others(const std::function<bool(LeaseId)>& keep) {

@@ -41,6 +41,7 @@ class LocalPrograms final : public Programs {
   std::vector<ProcessRef> tree(LeaseId lease) const override;
   bool inhabited(LeaseId lease) const override;
   LeaseId lease_above(std::span<const proc::Ancestor> ancestry) const override;
+  LeaseId lease_around(std::int32_t pid, bool owned) const override;
   std::vector<StoppedProgram> stopped_programs() const override { return stopped_; }
   std::string name(ProcessRef process) const override;
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
@@ -65,9 +66,12 @@ class LocalPrograms final : public Programs {
   struct Program;
   void open_main(const std::shared_ptr<Program>& program);
   void watch(const std::shared_ptr<Program>& program);
+  void watch_keeper(const std::shared_ptr<Program>& program);
+  void check_keeper(const std::shared_ptr<Program>& program);
   void check(const std::shared_ptr<Program>& program);
   void check_again(const std::shared_ptr<Program>& program);
   bool tree_lives(LeaseId lease) const;
+  LeaseId lease_of(ProcessRef process, std::uint32_t uid) const;
   void find_stopped(std::span<const proc::ProcessInfo> table);
   std::vector<proc::LeaseRoots> roots() const;
   std::shared_ptr<Program> find(LeaseId lease) const;

@@ -40,10 +40,10 @@ void LocalPrograms::introduce(const std::shared_ptr<Program>& program) {
     order.main_start = owner.process.start_ticks;
     order.main_inode = owner.inode;
     descriptors.push_back(program->main_watch.native_handle());
-    if (program->keeper && !proc::is_dead(program->keeper.get())) {
+    if (program->keeper_lives()) {
       order.keeper_pid = owner.keeper.pid;
       order.keeper_start = owner.keeper.start_ticks;
-      descriptors.push_back(program->keeper.get());
+      descriptors.push_back(program->keeper.native_handle());
     }
   } else {
     order.flags = actor::adopted;
@@ -103,7 +103,7 @@ std::string LocalPrograms::why_not_signalled(LeaseId lease) const {
 
 void LocalPrograms::wake_keeper(LeaseId lease, std::uint32_t asked_by) {
   const auto program = find(lease);
-  if (!program || !program->keeper) return;
+  if (!program || !program->keeper.is_open()) return;
   if (asked_by != actor::the_daemon) program->asked_by = asked_by;
   if (!program->introduced) {
     program->wake = true;

@@ -2,9 +2,11 @@
 // The orders of LocalPrograms to an actor, with a real process and an actor that only records.
 #include "engine/local_programs_test.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 
 namespace sublet::engine {
 namespace {
@@ -190,6 +192,40 @@ TEST(Helpers, ThatAreRefusedSayWhy) {
   EXPECT_EQ(ask_for_helper(world, gone, false, actor::Code::ok)->error().code, Code::NotFound);
   world.programs.forget(world.lease.id);
   EXPECT_EQ(ask_for_helper(world, main, false, actor::Code::ok)->error().code, Code::Unavailable);
+}
+
+TEST(Programs, TheLeaseAroundAProcessIsItsOwnOrThatOfItsParents) {
+  World world;
+  const std::int32_t main = world.child.pid();
+  EXPECT_FALSE(world.programs.lease_around(main, true));
+  world.programs.follow(world.lease, false);
+  world.programs.scan();
+  EXPECT_EQ(world.programs.lease_around(main, false), world.lease.id) << "a program that `sublet run` started";
+  EXPECT_FALSE(world.programs.lease_around(::getpid(), true)) << "the keeper is outside";
+  world.lease.owner.keeper = {};
+  world.programs.follow(world.lease, false);
+  EXPECT_EQ(world.programs.lease_around(main, true), world.lease.id);
+  EXPECT_FALSE(world.programs.lease_around(main, false)) << "it has asked for that lease itself";
+}
+
+TEST(Programs, AProcessOfAnotherUserIsInNoLeaseByAGroup) {
+  World world;
+  const auto found = proc::find_hierarchies(*proc::ProcRoot::open());
+  ASSERT_TRUE(found && !found->mounts.empty());
+  const std::string group = found->mounts.front().path + "/sublet-test-around-" + std::to_string(::getpid());
+  if (::mkdir(group.c_str(), 0755) != 0) GTEST_SKIP() << "may not make a group in " << found->mounts.front().path;
+  {
+    proc::Child other{proc::sleep_for_ever};
+    std::ofstream(group + "/cgroup.procs") << other.pid();
+    world.lease.booked = {{{}, group}};
+    for (const std::uint32_t uid : {::geteuid(), 12345U}) {
+      world.lease.uid = uid;
+      world.programs.book(world.lease);
+      world.programs.scan();
+      EXPECT_EQ(world.programs.lease_around(other.pid(), true), uid == ::geteuid() ? world.lease.id : LeaseId{}) << uid;
+    }
+  }
+  EXPECT_EQ(::rmdir(group.c_str()), 0);
 }
 
 // The booked process is the parent of the keeper, so that it does not descend from the program.

@@ -47,6 +47,7 @@ UnleasedResult result_of(const actor::Reply& reply, bool signals) {
     default: result.kind = Kind::spared; break;
   }
   if (result.kind != Kind::done) result.why = sentence_about(reply);
+  result.lasting = reply.code == actor::Code::untouchable;
   if (reply.code == actor::Code::lost) return result;
   result.exe = reply.path;
   result.device_file = (reply.flags & actor::has_device_file) != 0;

@@ -40,7 +40,7 @@ struct MachineOptions {
   bool actor_parks = false;
   ActorOptions actor;
   std::string keeper{};                           // path of sublet-keep, unless the actor starts keepers
-  std::string answers_dir{};                      // directory for answers of programs that yield by signals
+  std::string answers_dir{};                      // directory of the users' directories (user_directory.h)
   Duration reconnect = std::chrono::seconds(30);  // time for a living keeper to report an exit status
 };
 

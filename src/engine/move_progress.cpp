@@ -13,7 +13,7 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 }  // namespace
 
-MoveProgress measure_progress(const core::State::Moving& moving, const MoveSeen& seen) {
+MoveProgress measure_progress(const core::Moving& moving, const MoveSeen& seen) {
   MoveProgress progress;
   progress.move = moving.move;
   progress.total = moving.bytes;

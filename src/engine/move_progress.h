@@ -25,6 +25,6 @@ struct MoveSeen {
   bool under_way = false;    // as in MoveProgress
 };
 
-MoveProgress measure_progress(const core::State::Moving& moving, const MoveSeen& seen);
+MoveProgress measure_progress(const core::Moving& moving, const MoveSeen& seen);
 
 }  // namespace sublet::engine

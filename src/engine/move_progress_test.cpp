@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-core::State::Moving move_of(core::Move move) { return {move, 2 * GiB, {}, {2s, 10s, 60s, 0}}; }
+core::Moving move_of(core::Move move) { return {move, 2 * GiB, {}, {2s, 10s, 60s, 0}}; }
 
 TEST(MoveProgress, APredictionIsATimeAndNoBytes) {
   const auto progress = measure_progress(move_of(core::Move::pause), {{}, 1500ms, 1500ms, false, true});

@@ -2,6 +2,7 @@
 // The source of snapshots. Belongs to the loop thread; all results are reported later, on the loop.
 #pragma once
 
+#include "base/units.h"
 #include "gpu/snapshot.h"
 
 #include <cstdint>
@@ -10,12 +11,17 @@
 
 namespace sublet::engine {
 
+// A driver that takes longer for a snapshot may hang: what was read before it counts no more.
+inline constexpr Duration late_after = std::chrono::seconds(2);
+
 class Probe {
  public:
   struct Events {
     // `asked_ns`: CLOCK_MONOTONIC when the snapshot was requested; it began no earlier
     std::function<void(gpu::GpuSnapshot, std::int64_t asked_ns)> snapshot;
     std::function<void(std::string problem)> problem;
+    // The driver takes long for a snapshot, which may still come.
+    std::function<void(std::string problem)> late;
   };
   virtual ~Probe() = default;
 

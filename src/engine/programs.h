@@ -3,7 +3,7 @@
 // the loop thread; all results are reported later, on the loop.
 #pragma once
 
-#include "core/facts.h"
+#include "lease/facts.h"
 #include "proc/cgroup.h"
 #include "proc/lineage.h"
 #include "proc/process_record.h"
@@ -43,6 +43,8 @@ class Programs {
     std::function<void(core::ProgramEnded)> ended;
     // The program should end, and it or a part of it did not.
     std::function<void(LeaseId, const std::string& why)> unkillable;
+    // The keeper has ended, was seen to live before, and its program lives on.
+    std::function<void(LeaseId)> keeper_lost = {};
   };
   virtual ~Programs() = default;
 
@@ -72,6 +74,10 @@ class Programs {
   // The lease to which one of these processes belongs, or belonged while it lived. None: no lease. Such a link may
   // spare a process below them, and condemns none.
   virtual LeaseId lease_above(std::span<const proc::Ancestor>) const { return {}; }
+
+  // The lease around the process with this pid: its own, or that of the nearest process above it; none: no lease. Asks
+  // the system. `owned`: also a lease that this process has asked for itself.
+  virtual LeaseId lease_around(std::int32_t, bool /*owned*/) const { return {}; }
 
   // Whether the process lives. Asks the system; the process may have no lease.
   virtual bool lives(ProcessRef process) const = 0;

@@ -25,6 +25,7 @@ struct UnleasedResult {
   };
   Kind kind = Kind::no_actor;
   std::string why{};           // a sentence; "" if done
+  bool lasting = false;        // spared: as long as it executes the same file
   std::string exe{};           // path of the executable, if the actor could read it
   bool device_file = false;    // it has a device file of the GPU open
   bool mapping = false;        // it has memory of the GPU mapped

@@ -28,7 +28,9 @@ std::string subject(const Event& event) {
   if (event.type == "warning") return fmt::format("warning {} {}", word(data, "code"), word(data, "state"));
   if (event.type == "daemon") return fmt::format("subletd {}", word(data, "state"));
   if (event.type == "gap") return fmt::format("{} events were lost", data.value("missed", 0));
-  if (event.type == "session") return fmt::format("{} {}", word(data, "session"), word(data, "state"));
+  if (event.type == "session")
+    return fmt::format("{} {}", word(data, "session"),
+                       word(data, "code") == "checkpoint" ? "has saved its work" : word(data, "state"));
   if (event.type == "stack") return fmt::format("stack {} {}", word(data, "stack"), word(data, "state"));
   if (event.type == "verdict") return fmt::format("verdict {} {}", data.value("verdict", 0), word(data, "stage"));
   return event.type;
@@ -78,25 +80,30 @@ std::string signature(const std::string& key, const std::string& body) {
 }  // namespace
 
 std::string sentence(const Event& event) {
-  std::string text = word(event.data, event.type == "session" ? "why" : "text");
+  const bool is_checkpoint = event.type == "session" && word(event.data, "code") == "checkpoint";
+  std::string text = is_checkpoint ? "" : word(event.data, event.type == "session" ? "why" : "text");
   if (text.empty()) text = word(event.data, "problem");
   std::string line = subject(event) + (text.empty() ? "" : ": " + text);
-  if (event.type == "lease") {
-    const std::string tag = word(event.data, "tag");
-    line += fmt::format(" ({}, {})", tag.empty() ? word(event.data, "consumer") : tag, word(event.data, "user"));
+  if (event.type == "lease" || event.type == "session") {
+    std::string name = word(event.data, "tag");
+    if (name.empty()) name = word(event.data, "consumer");
+    if (name == word(event.data, "session")) name.clear();
+    line += fmt::format(" ({}{}{})", name, name.empty() ? "" : ", ", word(event.data, "user"));
   }
-  return cut(visible(line));
+  return cut(visible(event.host.empty() ? line : event.host + ": " + line));
 }
 
 std::string object_of(const Event& event) {
   json data = event.data;
   if (!event.id.empty()) data["id"] = event.id;
+  if (!event.host.empty()) data["host"] = event.host;
   return dump(data);
 }
 
 Message message_for(const Webhook& webhook, const Event& event) {
   Message message{"application/json", {}, {{"Sublet-Event", event.type}}};
   if (!event.id.empty()) message.headers.emplace_back("Sublet-Delivery", event.id);
+  std::string where;
   switch (webhook.format) {
     case Format::json: message.body = object_of(event); break;
     case Format::slack: message.body = dump({{"text", escaped_for_slack(sentence(event))}}); break;
@@ -104,9 +111,10 @@ Message message_for(const Webhook& webhook, const Event& event) {
       message.body = dump({{"content", sentence(event)}, {"allowed_mentions", {{"parse", json::array()}}}});
       break;
     case Format::ntfy:
+      where = event.host.empty() ? "Sublet" : "Sublet on " + event.host;
       message.content_type = "text/plain; charset=utf-8";
       message.body = sentence(event);
-      message.headers.emplace_back("Title", header_text("Sublet: " + subject(event)));
+      message.headers.emplace_back("Title", header_text(where + ": " + subject(event)));
       message.headers.emplace_back("Priority", is_problem(event) ? "high" : "default");
       message.headers.emplace_back("Tags", is_problem(event) ? "warning" : "computer");
       break;

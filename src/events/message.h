@@ -16,6 +16,7 @@ struct Event {
   std::string id;    // of /v1/events, "1f2e3d4c-17"; "test" for a test, "" for a gap
   std::string type;  // lease, device, …; gap, test
   nlohmann::json data;
+  std::string host = {};  // name of the machine; "": not told
 };
 
 struct Message {
@@ -24,7 +25,7 @@ struct Message {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
-// One line for people: "lease-3 granted: … (train, ana)". Without line breaks, at most 1500 bytes of UTF-8.
+// One line for people: "gpu-box: lease-3 granted: … (train, ana)". Without line breaks, at most 1500 bytes of UTF-8.
 std::string sentence(const Event& event);
 
 // The POST for a webhook, signed if it has a secret: Sublet-Signature is "sha256=" and the HMAC-SHA256 of the body, in
@@ -35,7 +36,7 @@ std::string sentence(const Event& event);
 //   discord  {"content": …}, without mentions (Execute Webhook)
 Message message_for(const Webhook& webhook, const Event& event);
 
-// The object that Redis readers get; `data` with the field "id".
+// The object that Redis readers get; `data` with the fields "id" and "host".
 std::string object_of(const Event& event);
 
 }  // namespace sublet::events

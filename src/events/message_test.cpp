@@ -58,6 +58,19 @@ TEST(Message, EachFormatIsThatOfItsReceiver) {
   EXPECT_EQ(header(message_for(webhook(Format::ntfy), warning), "Priority"), "high");
 }
 
+TEST(Message, TheMachineTheSessionAndItsUserAreNamed) {
+  Event event{
+      "", "session", {{"session", "session-1"}, {"state", "ending"}, {"tag", "nb"}, {"user", "ana"}}, "gpu-box"};
+  EXPECT_EQ(sentence(event), "gpu-box: session-1 ending (nb, ana)");
+  EXPECT_EQ(json::parse(object_of(event))["host"], "gpu-box");
+  EXPECT_EQ(header(message_for(webhook(Format::ntfy), event), "Title"), "Sublet on gpu-box: session-1 ending");
+  event.data["tag"] = "session-1";
+  EXPECT_EQ(sentence(event), "gpu-box: session-1 ending (ana)");
+  event.data["code"] = "checkpoint";
+  event.data["why"] = "closed by its user";
+  EXPECT_EQ(sentence(event), "gpu-box: session-1 has saved its work (ana)") << "nothing else has changed";
+}
+
 TEST(Message, TheSignatureIsTheHmacOfTheBody) {
   Event event{"", "test", json::object()};
   Webhook one = webhook(Format::json, "Jefe");

@@ -19,7 +19,10 @@ asio::awaitable<void> send_test(std::shared_ptr<Tool> tool, Time now, std::funct
   Sent sent;
   try {
     std::vector<Event> events{
-        {"test", "test", {{"type", "test"}, {"at", format_rfc3339(now)}, {"text", "a test, sent by sublet events"}}}};
+        {"test",
+         "test",
+         {{"type", "test"}, {"at", format_rfc3339(now)}, {"text", "a test, sent by sublet events"}},
+         machine_name()}};
     sent = co_await tool->send(std::move(events));
   } catch (const std::exception& error) {  // out of memory, most likely
     sent.problem = error.what();

@@ -3,6 +3,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "lease/transitions.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +13,10 @@
 
 namespace sublet::events {
 namespace {
+
+// States and codes of session events.
+constexpr std::array<std::string_view, 9> session_words{"starting", "queued", "active", "resting",   "paused",
+                                                        "ending",   "parked", "closed", "checkpoint"};
 
 constexpr std::array<std::string_view, 7> known_types{"lease", "device",  "warning", "verdict",
                                                       "stack", "session", "daemon"};
@@ -65,6 +70,17 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// "lease", "-lease.attached"
+Wish parse_wish(std::string_view word) {
+  Wish wish;
+  wish.drop = word.starts_with('-');
+  word.remove_prefix(wish.drop ? 1 : 0);
+  const auto dot = std::min(word.find('.'), word.size());
+  wish.type = word.substr(0, dot);
+  wish.what = word.substr(std::min(dot + 1, word.size()));
+  return wish;
+}
+
 }  // namespace
 
 std::string Address::shown() const {
@@ -116,8 +132,22 @@ Result<Address> parse_redis_url(std::string_view url) {
   return address;
 }
 
+bool Wish::covers(std::string_view its_type, const nlohmann::json& data) const {
+  if (its_type != type) return false;
+  if (what.empty()) return true;
+  // The state of a session has not changed by a checkpoint.
+  if (type == "session" && data.contains("code")) return data.at("code") == what;
+  return std::ranges::any_of(std::array{"code", "state", "stage"}, [&](const char* field) {
+    const auto found = data.find(field);
+    return found != data.end() && found->is_string() && found->get<std::string>() == what;
+  });
+}
+
 bool Filter::wants(std::string_view type, const nlohmann::json& data) const {
-  if (!types.empty() && !std::ranges::count(types, type)) return false;
+  const auto covers = [&](const Wish& wish) { return wish.covers(type, data); };
+  if (std::ranges::any_of(types, [&](const Wish& wish) { return wish.drop && covers(wish); })) return false;
+  const bool chosen = std::ranges::any_of(types, [&](const Wish& wish) { return !wish.drop && covers(wish); });
+  if (!chosen && std::ranges::any_of(types, [](const Wish& wish) { return !wish.drop; })) return false;
   if (user.empty() && tier.empty()) return true;
   if (type != "lease") return false;
   return (user.empty() || data.value("user", "") == user) && (tier.empty() || data.value("tier", "") == tier);
@@ -137,10 +167,17 @@ Result<Webhook> parse_webhook(const WebhookText& text) {
   for (std::string_view rest = text.types; !rest.empty();) {
     const std::string_view word = trimmed(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
-    if (!std::ranges::count(known_types, word))
+    const Wish wish = parse_wish(word);
+    if (!std::ranges::count(known_types, wish.type))
       return name_it("types", bad_request(fmt::format("there is no event type '{}'", printable(word)),
                                           fmt::format("types: {}", fmt::join(known_types, ", "))));
-    webhook.filter.types.emplace_back(word);
+    if (wish.type == "lease" && !wish.what.empty() && !core::is_transition(wish.what) && wish.what != "ended")
+      return name_it("types", bad_request(fmt::format("no event of a lease has the code '{}'", printable(wish.what)),
+                                          "`sublet events` shows the codes, such as lease.attached"));
+    if (wish.type == "session" && !wish.what.empty() && !std::ranges::count(session_words, wish.what))
+      return name_it("types", bad_request(fmt::format("a session has no state '{}'", printable(wish.what)),
+                                          fmt::format("states: {}", fmt::join(session_words, ", "))));
+    webhook.filter.types.push_back(wish);
   }
   if (text.tier != "any") webhook.filter.tier = text.tier;
   constexpr std::array<std::string_view, 4> formats{"json", "ntfy", "slack", "discord"};

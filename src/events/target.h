@@ -29,10 +29,18 @@ struct Address {
 Result<Address> parse_http_url(std::string_view url);   // http://, https://
 Result<Address> parse_redis_url(std::string_view url);  // redis://[[user:]password@]host[:port][/number]
 
+// Events of a type, or only those with this code, state or stage.
+struct Wish {
+  std::string type;
+  std::string what;   // "": any
+  bool drop = false;  // such events are not sent
+  bool covers(std::string_view its_type, const nlohmann::json& data) const;
+};
+
 struct Filter {
-  std::vector<std::string> types;  // empty: all
-  std::string user;                // "": all
-  std::string tier;                // "": all
+  std::vector<Wish> types;  // none that is to be sent: all
+  std::string user;         // "": all
+  std::string tier;         // "": all
 
   // `data`: the event's JSON object. With a user or a tier, only events about leases pass.
   bool wants(std::string_view type, const nlohmann::json& data) const;

@@ -50,13 +50,17 @@ TEST(Target, RedisUrls) {
 }
 
 TEST(Target, AFilterChoosesByTypeUserAndTier) {
-  const json lease{{"user", "ana"}, {"tier", "batch"}};
+  const json lease{{"user", "ana"}, {"tier", "batch"}, {"code", "granted"}};
   struct Case {
     Filter filter;
     bool lease, warning;
   };
   for (const Case& one :
-       {Case{{}, true, true}, Case{{{"lease"}, "", ""}, true, false}, Case{{{"warning"}, "", ""}, false, true},
+       {Case{{}, true, true}, Case{{{Wish{"lease"}}, "", ""}, true, false},
+        Case{{{Wish{"warning"}}, "", ""}, false, true}, Case{{{Wish{"lease", "granted"}}, "", ""}, true, false},
+        Case{{{Wish{"lease", "attached"}}, "", ""}, false, false},
+        Case{{{Wish{"lease", "granted", true}}, "", ""}, false, true},
+        Case{{{Wish{"lease"}, Wish{"lease", "attached", true}}, "", ""}, true, false},
         Case{{{}, "ana", ""}, true, false}, Case{{{}, "bob", ""}, false, false}, Case{{{}, "", "batch"}, true, false},
         Case{{{}, "ana", "spot"}, false, false}}) {
     EXPECT_EQ(one.filter.wants("lease", lease), one.lease);
@@ -65,15 +69,28 @@ TEST(Target, AFilterChoosesByTypeUserAndTier) {
 }
 
 TEST(Target, AWebhookNamesItsFault) {
-  const WebhookText good{"bot", "http://h/", "lease, warning", "", "any", "slack", ""};
+  const WebhookText good{"bot", "http://h/", "lease, -lease.granted", "", "any", "slack", ""};
   const auto webhook = parse_webhook(good);
   ASSERT_TRUE(webhook);
-  EXPECT_EQ(webhook->filter.types, (std::vector<std::string>{"lease", "warning"}));
+  ASSERT_EQ(webhook->filter.types.size(), 2U);
+  EXPECT_EQ(webhook->filter.types[0].type, "lease");
+  EXPECT_EQ(webhook->filter.types[1].what, "granted");
+  EXPECT_TRUE(webhook->filter.types[1].drop);
   EXPECT_EQ(webhook->format, Format::slack);
   EXPECT_EQ(webhook->filter.tier, "");
   WebhookText text = good;
   text.types = "lease,leese";
   EXPECT_EQ(parse_webhook(text).error().detail, "events.webhook 'bot': types: there is no event type 'leese'");
+  text.types = "lease,-lease.atached";
+  EXPECT_EQ(parse_webhook(text).error().detail,
+            "events.webhook 'bot': types: no event of a lease has the code 'atached'");
+  text.types = "session.activ";
+  EXPECT_EQ(parse_webhook(text).error().detail, "events.webhook 'bot': types: a session has no state 'activ'");
+  text.types = "session.active,-session.checkpoint";
+  const auto sessions = parse_webhook(text);
+  ASSERT_TRUE(sessions);
+  EXPECT_TRUE(sessions->filter.wants("session", {{"state", "active"}}));
+  EXPECT_FALSE(sessions->filter.wants("session", {{"state", "active"}, {"code", "checkpoint"}}));
   text = good;
   text.url = "gopher://h";
   EXPECT_EQ(parse_webhook(text).error().detail,

@@ -2,6 +2,7 @@
 #include "events/tool.h"
 
 #include "base/log.h"
+#include "base/text.h"
 #include "engine/event_reader.h"
 #include "events/connect.h"
 #include "events/http_post.h"
@@ -9,7 +10,10 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 
 namespace sublet::events {
 
@@ -22,7 +26,7 @@ constexpr std::size_t page = 256;  // events of one step
 constexpr int patience = 3;        // failures in a row, before there is a warning
 
 Event gap_event(std::uint64_t missed, Time now) {
-  return {"", "gap", {{"type", "gap"}, {"at", format_rfc3339(now)}, {"missed", missed}}};
+  return {"", "gap", {{"type", "gap"}, {"at", format_rfc3339(now)}, {"missed", missed}}, machine_name()};
 }
 
 class RedisTool final : public Tool {
@@ -86,6 +90,15 @@ class WebhookTool final : public Tool {
 
 }  // namespace
 
+// Asked once: a machine rarely gets another name.
+const std::string& machine_name() {
+  static const std::string name = [] {
+    std::array<char, 256> text{};
+    return ::gethostname(text.data(), text.size() - 1) == 0 ? printable(text.data()) : std::string();
+  }();
+  return name;
+}
+
 Tool::Tool(engine::Engine& engine, std::string name, const Pace& pace, asio::any_io_executor executor)
     : pace_(pace), engine_(engine), name_(std::move(name)), timer_(std::move(executor)) {}
 
@@ -124,7 +137,8 @@ void Tool::repaired() {
 std::vector<std::pair<std::uint64_t, Event>> Tool::choose(const Logged& all) {
   std::vector<std::pair<std::uint64_t, Event>> chosen;
   for (const auto& each : all) {
-    Event event{fmt::format("{}-{}", life_, each->number), each->type, json::parse(each->data, nullptr, false)};
+    Event event{fmt::format("{}-{}", life_, each->number), each->type, json::parse(each->data, nullptr, false),
+                machine_name()};
     if (event.data.is_object() && wants(event)) chosen.emplace_back(each->number, std::move(event));
     else if (chosen.empty()) after_ = each->number;
   }

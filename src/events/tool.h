@@ -82,6 +82,8 @@ class Tool {
   Time since_{};
 };
 
+const std::string& machine_name();  // "": unknown
+
 std::shared_ptr<Tool> redis_tool(boost::asio::any_io_executor executor, engine::Engine& engine, const Address& address,
                                  const Pace& pace);
 std::shared_ptr<Tool> webhook_tool(boost::asio::any_io_executor executor, engine::Engine& engine,

@@ -375,8 +375,13 @@ Answer<std::vector<NvmlProcess>> NvmlApi::processes(NvmlDevice device) const {
       const auto end = all.value.begin() + static_cast<std::ptrdiff_t>(before);
       const auto same =
           std::find_if(all.value.begin(), end, [&](const NvmlProcess& p) { return p.pid == process.pid; });
-      if (same == end) all.value.push_back(process);
-      else if (process.used && (!same->used || *same->used < *process.used)) same->used = process.used;
+      if (same == end) {
+        all.value.push_back(process);
+        all.value.back().graphics_only = list == &table_->graphics;
+        continue;
+      }
+      same->graphics_only = same->graphics_only && list == &table_->graphics;
+      if (process.used && (!same->used || *same->used < *process.used)) same->used = process.used;
     }
   }
   return all;

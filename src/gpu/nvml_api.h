@@ -50,7 +50,8 @@ struct NvmlMemory {
 
 struct NvmlProcess {
   std::uint32_t pid = 0;
-  std::optional<Bytes> used;  // unset: the driver does not tell
+  std::optional<Bytes> used;   // unset: the driver does not tell
+  bool graphics_only = false;  // in the list of graphics programs alone
 };
 
 struct NvmlIdentity {

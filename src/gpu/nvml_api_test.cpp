@@ -20,7 +20,8 @@ std::string show(const Answer<std::vector<NvmlProcess>>& answer) {
   if (!answer) return answer.error;
   std::string text;
   for (const NvmlProcess& p : answer.value) {
-    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?");
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", p.pid, p.used ? std::to_string(p.used->count) : "?",
+                        p.graphics_only ? " (draws)" : "");
   }
   return text;
 }
@@ -100,6 +101,12 @@ TEST(NvmlProcesses, OfAllKindsOncePerPid) {
   const FakeNvml fake("compute=10:100,11:200,12:na;graphics=11:250,12:7,13:5;mps=13:1,14:na");
   const Started nvml("full");
   EXPECT_EQ(show(nvml.api.processes(nvml.device())), "10:100 11:250 12:7 13:5 14:?");
+}
+
+TEST(NvmlProcesses, OnlyDrawIfNoOtherListHasThem) {
+  const FakeNvml fake("compute=10:100;graphics=10:5,11:250,12:7;mps=12:9");
+  const Started nvml("full");
+  EXPECT_EQ(show(nvml.api.processes(nvml.device())), "10:100 11:250 (draws) 12:9");
 }
 
 TEST(NvmlProcesses, TwiceInOneListStaysTwice) {

@@ -210,7 +210,9 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
       if (process.pid == 0 || process.pid > INT32_MAX) {
         return failed(NvmlCode::success, fmt::format("the driver lists the impossible pid {}", process.pid));
       }
-      device.processes.push_back({{static_cast<std::int32_t>(process.pid), 0}, false, process.used, false});
+      device.processes.push_back({.process = {static_cast<std::int32_t>(process.pid), 0},
+                                  .used = process.used,
+                                  .graphics_only = process.graphics_only});
     }
     const bool all_there = look_up(proc_root_, device.processes);
     const auto after = api_->memory(handle);

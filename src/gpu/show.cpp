@@ -9,8 +9,9 @@ namespace {
 std::string show_process(const GpuProcess& process) {
   const char* remark = process.foreign_pid ? ", no such process here" : process.hidden ? ", hidden in /proc" : "";
   const std::string busy = process.busy_percent ? fmt::format(", busy {} %", *process.busy_percent) : "";
-  return fmt::format("    pid {:<8} {:>10}{}{}\n", process.process.pid,
-                     process.used ? format_size(*process.used) : std::string("not reported"), busy, remark);
+  return fmt::format("    pid {:<8} {:>10}{}{}{}\n", process.process.pid,
+                     process.used ? format_size(*process.used) : std::string("not reported"), busy,
+                     process.graphics_only ? ", draws" : "", remark);
 }
 
 std::string show_device(const GpuDevice& device) {

@@ -20,6 +20,7 @@ Json to_json(const GpuProcess& process) {
   Json json{{"pid", process.process.pid}, {"start_ticks", process.process.start_ticks}};
   json["used_bytes"] = process.used ? Json(process.used->count) : Json();
   if (process.hidden) json["hidden"] = true;
+  if (process.graphics_only) json["graphics_only"] = true;
   if (process.busy_percent) json["busy_percent"] = *process.busy_percent;
   return json;
 }
@@ -57,6 +58,7 @@ std::string read_process(const Json& json, GpuProcess& process) {
     process.used = reader.bytes("used_bytes");
   }
   if (reader.ok() && json.contains("hidden")) process.hidden = reader.boolean("hidden");
+  if (reader.ok() && json.contains("graphics_only")) process.graphics_only = reader.boolean("graphics_only");
   process.busy_percent = read_percent(json, reader);
   return reader.problem();
 }

@@ -39,6 +39,7 @@ GpuSnapshot rich_snapshot() {
   device.name = "NVIDIA \"H\\200\" \xc3\xa4";
   device.processes = {process(4711, 1 << 20, 987654321012345ULL), process(4712, -1), process(4713, 0, 0)};
   device.processes[2].hidden = true;
+  device.processes[1].graphics_only = true;
   device.busy_percent = 100;
   device.processes[0].busy_percent = 0;
   GpuDevice lost;

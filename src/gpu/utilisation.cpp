@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t sampling_ns = 1'000'000'000;
 constexpr unsigned most_samples = 4096;
 constexpr unsigned most_percent = 100;
+constexpr int real_work = 10;  // percent of a device; less may be the drawing of a screen, which has no samples
 
 NvmlCode code_of(int code) { return static_cast<NvmlCode>(code); }
 
@@ -43,24 +44,46 @@ void Utilisation::ask_device(NvmlDevice handle, Known& known) const {
   if (code == NvmlCode::success && rates.gpu <= most_percent) known.percent = largest({rates.gpu, rates.memory});
 }
 
-void Utilisation::ask_processes(NvmlDevice handle, const GpuDevice& device, Known& known) const {
-  known.of_pid.clear();
-  if (samples_ == nullptr || !known.asks_processes) return;
+// All samples that the driver has since then. No sample is `not_found`.
+NvmlCode Utilisation::ask_samples(NvmlDevice handle, std::uint64_t since_us, std::vector<Sample>& samples) const {
   unsigned count = 128;
-  std::vector<Sample> samples;
   NvmlCode code = NvmlCode::insufficient_size;
   for (int attempt = 0; attempt < 4 && code == NvmlCode::insufficient_size && count <= most_samples; ++attempt) {
     samples.assign(count, {});
-    code = code_of(samples_(handle, samples.data(), &count, known.last_seen_us));
+    code = code_of(samples_(handle, samples.data(), &count, since_us));
   }
+  samples.resize(code == NvmlCode::success ? std::min<std::size_t>(count, samples.size()) : 0);
+  return code == NvmlCode::success && samples.empty() ? NvmlCode::not_found : code;
+}
+
+// Only samples that were not told before. The driver stamps samples by the wall clock. After this clock was set back,
+// no sample is newer than the last one, so that the driver is asked for all samples that it has.
+NvmlCode Utilisation::new_samples(NvmlDevice handle, Known& known, std::vector<Sample>& samples) const {
+  NvmlCode code = ask_samples(handle, known.last_seen_us, samples);
+  const auto key = [](const Sample& sample) { return std::pair(sample.pid, sample.timestamp_us); };
+  decltype(known.seen) told;
+  const bool from_start = code == NvmlCode::not_found || known.seen.size() > most_samples;
+  if (from_start && known.last_seen_us > 0) code = ask_samples(handle, 0, samples);
+  for (const Sample& sample : samples) told.insert(key(sample));
+  std::erase_if(samples, [&](const Sample& sample) { return known.seen.contains(key(sample)); });
+  if (from_start) known.seen = std::move(told);
+  else known.seen.merge(told);
+  if (!samples.empty()) known.last_seen_us = std::ranges::max(samples, {}, &Sample::timestamp_us).timestamp_us;
+  return code;
+}
+
+void Utilisation::ask_processes(NvmlDevice handle, const GpuDevice& device, Known& known) const {
+  known.of_pid.clear();
+  if (samples_ == nullptr || !known.asks_processes) return;
+  std::vector<Sample> samples;
+  const NvmlCode code = new_samples(handle, known, samples);
   if (is_final(code)) known.asks_processes = false;
   if (code != NvmlCode::success && code != NvmlCode::not_found) return;
+  // The device worked, and the driver has no sample of anybody: nobody is known to be idle.
+  if (samples.empty() && known.percent.value_or(0) >= real_work) return;
   // The driver has samples of busy processes only: no sample since the last reading means that a process did nothing.
   for (const GpuProcess& process : device.processes) known.of_pid[process.process.pid] = 0;
-  if (code == NvmlCode::not_found) return;
-  samples.resize(std::min<std::size_t>(count, samples.size()));
   for (const Sample& sample : samples) {
-    known.last_seen_us = std::max<std::uint64_t>(known.last_seen_us, sample.timestamp_us);
     const auto listed = known.of_pid.find(static_cast<std::int32_t>(sample.pid));
     if (listed == known.of_pid.end()) continue;
     const auto percent = largest({sample.sm, sample.memory, sample.encoder, sample.decoder});

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
+#include <vector>
 
 namespace sublet::gpu {
 
@@ -32,14 +35,17 @@ class Utilisation {
     unsigned gpu, memory;
   };
   struct Known {
-    std::int64_t read_ns = 0;                             // time of the last reading; 0: none
-    std::uint64_t last_seen_us = 0;                       // newest sample so far, by the driver's clock
-    bool asks_device = true, asks_processes = true;       // false: the driver does not support it
-    std::optional<int> percent;                           // of the device
-    std::map<std::int32_t, std::optional<int>> of_pid{};  // of the processes that were listed then
+    std::int64_t read_ns = 0;                                  // time of the last reading; 0: none
+    std::uint64_t last_seen_us = 0;                            // newest sample of the last answer with a new one
+    std::set<std::pair<unsigned, unsigned long long>> seen{};  // pid and stamp of samples that may be told again
+    bool asks_device = true, asks_processes = true;            // false: the driver does not support it
+    std::optional<int> percent;                                // of the device
+    std::map<std::int32_t, std::optional<int>> of_pid{};       // of the processes that were listed then
   };
 
   void ask_device(NvmlDevice handle, Known& known) const;
+  NvmlCode ask_samples(NvmlDevice handle, std::uint64_t since_us, std::vector<Sample>& samples) const;
+  NvmlCode new_samples(NvmlDevice handle, Known& known, std::vector<Sample>& samples) const;
   void ask_processes(NvmlDevice handle, const GpuDevice& device, Known& known) const;
 
   int (*rates_)(NvmlDevice, Rates*) = nullptr;

@@ -51,6 +51,19 @@ TEST_F(UtilisationTest, NoNewSampleMeansThatAllDidNothing) {
   EXPECT_EQ(read("busy=9;samples=11:5;at=8"), (Percent{9, 5, 0}));
 }
 
+TEST_F(UtilisationTest, WorkIsSeenAfterTheWallClockWasSetBack) {
+  EXPECT_EQ(read("busy=40;samples=11:35;at=7000"), (Percent{40, 35, 0}));
+  EXPECT_EQ(read("busy=40;samples=11:36;at=3000"), (Percent{40, 36, 0}));
+  EXPECT_EQ(read("busy=40;samples=11:37;at=4000"), (Percent{40, 37, 0}));
+  EXPECT_EQ(read("busy=0;samples=11:37;at=4000"), (Percent{0, 0, 0})) << "the sample was told before";
+  EXPECT_EQ(read("busy=0;samples=12:9;at=2000"), (Percent{0, 0, 9})) << "the device figure tells nothing of short work";
+}
+
+TEST_F(UtilisationTest, NobodyIsIdleOnABusyDeviceWithoutSamples) {
+  EXPECT_EQ(read("busy=80"), (Percent{80, -1, -1}));
+  EXPECT_EQ(read("busy=2"), (Percent{2, 0, 0}));
+}
+
 TEST_F(UtilisationTest, TheBusiestSampleOfAProcessCounts) {
   EXPECT_EQ(read("samples=11:35,11:60,11:1"), (Percent{0, 60, 0}));
 }

@@ -5,6 +5,7 @@
 #include "base/units.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::guard {
 
@@ -14,6 +15,10 @@ inline constexpr Duration shortest_sample = std::chrono::milliseconds(20);
 inline constexpr Duration longest_sample = std::chrono::seconds(1);
 inline constexpr Bytes kill_above = 192 * MiB;     // over the ceiling: no grace is left
 inline constexpr Bytes device_is_full = 64 * MiB;  // less is free: other programs run out of memory now
+// From a reading until a signal arrives.
+inline constexpr Duration signal_takes = 2 * shortest_sample;
+// A reading that began this soon after the request to end may show memory from before the request.
+inline constexpr Duration request_takes = std::chrono::milliseconds(100);
 
 struct Limits {
   Bytes ceiling;     // 0: none
@@ -21,13 +26,53 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 };
 
-// The reaction to the reading of one lease on one device.
+// runs: its lease is active. away: it is pausing, paused or resuming. ending: it was asked to end, and lives.
+enum class Stage { runs, away, ending };
+
+// The reading of one lease on one device.
+struct Reading {
+  Bytes used;
+  Bytes coming{};  // until a signal arrives, if it goes on growing as in the last two intervals
+  Bytes due{};     // away: what it may get back; ending: what it held when it was asked to end
+  Bytes held{};    // ending: the most that it held until the request can have reached it
+  Bytes device_free = GiB;
+  bool lowered = false;  // the ceiling was lowered a moment ago, so the use is no leak
+};
+
+// The last time at which a ceiling was lowered. A program that was away then can free memory only after its return.
+struct Lowering {
+  Time at{};
+  bool away = false;  // the program did not run since
+
+  void it_runs(Time now) {
+    if (std::exchange(away, false)) at = now;
+  }
+  bool is_recent(Time now, Duration grace) const { return now - at < grace; }
+};
+
 enum class Act { none, warn, end, kill };
 
-inline Act judge(Bytes used, const Limits& limits, Bytes device_free) {
-  if (limits.ceiling > Bytes{} && used > limits.ceiling)
-    return used > limits.ceiling + kill_above || device_free < device_is_full ? Act::kill : Act::end;
-  return limits.soft_limit > Bytes{} && used > limits.soft_limit ? Act::warn : Act::none;
+// The growth until a signal arrives, by the rates of the last two intervals in bytes a second. One interval alone may
+// show a single allocation between two readings, and such a program does not go on growing.
+inline Bytes growth_until_signal(double rate, double rate_before) {
+  const double seconds = std::chrono::duration<double>(signal_takes).count();
+  return Bytes{static_cast<std::int64_t>(std::min(rate, rate_before) * seconds)};
+}
+
+// The reaction. A program that is ending or away takes no memory beyond its ceiling: it has had its grace.
+inline Act judge(const Reading& reading, const Limits& limits, Stage stage) {
+  const Bytes used = reading.used;
+  if (limits.ceiling > Bytes{} && used > limits.ceiling) {
+    const bool is_far = used + reading.coming > std::max(limits.ceiling, reading.due) + kill_above;
+    const bool others_suffer = reading.device_free < device_is_full && !reading.lowered;
+    switch (stage) {
+      case Stage::runs: return (is_far && !reading.lowered) || others_suffer ? Act::kill : Act::end;
+      case Stage::away: return is_far || (others_suffer && used > reading.due) ? Act::kill : Act::none;
+      case Stage::ending: return is_far || others_suffer || used > reading.held ? Act::kill : Act::none;
+    }
+  }
+  const bool is_over_soft = limits.soft_limit > Bytes{} && used > limits.soft_limit;
+  return stage == Stage::runs && is_over_soft ? Act::warn : Act::none;
 }
 
 // The time until the next reading: no program reaches its ceiling before, at `rate` bytes a second.

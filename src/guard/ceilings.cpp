@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/size_bounds.h"
+#include "explain/over_limit.h"
 
 #include <fmt/format.h>
 
@@ -47,9 +48,9 @@ std::string Ceilings::over_soft_limit(const core::Lease& lease) const {
   const bool is_slowed = watched != watched_.end() && watched->second.slowed == Slowed::yes;
   const auto percent = is_slowed ? std::optional<std::int64_t>(soft_cpu_) : std::nullopt;
   for (const std::string& uuid : lease.devices) {
-    const auto device = engine_.state().devices().find(uuid);
-    const Bytes used = engine_.state().charge(lease.id, uuid).used;
-    if (device == engine_.state().devices().end() || used <= limits.soft_limit) continue;
+    const auto device = engine_.state().devices.by_uuid.find(uuid);
+    const Bytes used = core::charge_on(engine_.state(), lease.id, uuid).used;
+    if (device == engine_.state().devices.by_uuid.end() || used <= limits.soft_limit) continue;
     return core::text_of({.lease = lease.id,
                           .at = {},
                           .kind = core::ReasonKind::over_soft_limit,
@@ -65,14 +66,16 @@ void Ceilings::note(const core::Lease& lease) {
   // A program that is paused or ended needs its processor time for that.
   if (known != watched_.end() && (!limited || lease.state != core::LeaseState::active))
     let_run(lease.id, known->second);
-  if (lease.ended() || !limited) {
+  // A program that was asked to end is watched until it has ended.
+  if (!limited || (lease.ended() && !lease.stop_requested)) {
     watched_.erase(lease.id);
     return;
   }
   Watched& watched = watched_[lease.id];
   if (watched.limits == limits) return;
   const Bytes before = watched.limits.ceiling;
-  if (limits.ceiling > Bytes{} && before > limits.ceiling) watched.lowered_at = engine_.now();
+  if (limits.ceiling > Bytes{} && before > limits.ceiling)
+    watched.lowering = {engine_.now(), lease.parking.has_value()};
   watched.limits = limits;
   watched.limited_at = engine_.now();
   engine_.take_snapshot();
@@ -81,36 +84,83 @@ void Ceilings::note(const core::Lease& lease) {
 void Ceilings::loaded() {
   watched_.clear();
   over_.clear();
-  for (const auto& [id, lease] : engine_.state().leases()) note(lease);
+  for (const auto& [id, lease] : engine_.state().leases.by_id) note(lease);
 }
 
 void Ceilings::decided(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) note(lease);
+  for (const core::Action& action : plan.actions) {
+    const auto* order = std::get_if<core::SignalProgram>(&action);
+    if (order == nullptr || !order->kill) continue;
+    if (const auto found = watched_.find(order->lease); found != watched_.end()) found->second.killed = true;
+  }
 }
 
-void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
+std::optional<Stage> Ceilings::stage_of(const core::Lease& lease) const {
+  using State = core::LeaseState;
+  switch (lease.state) {
+    case State::active: return Stage::runs;
+    case State::pausing:
+    case State::paused:
+    case State::resuming: return Stage::away;
+    case State::ended: return engine_.programs().inhabited(lease.id) ? std::optional(Stage::ending) : std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+// Notes the reading of one device, and returns what is to be judged.
+Reading Ceilings::take(const core::Lease& lease, const core::Device& device, Stage stage, Watched& watched) const {
+  const std::string& uuid = device.reading.uuid;
+  Seen& seen = watched.last[uuid];
+  Reading reading{.used = core::charge_on(engine_.state(), lease.id, uuid).used,
+                  .device_free = free_on(device),
+                  .lowered = watched.lowering.is_recent(engine_.now(), core::over_limit_grace)};
+  const Time read_at = *device.read_at;
+  if (seen.at.ns != 0 && read_at > seen.at) {
+    const double seconds = std::max(std::chrono::duration<double>(read_at - seen.at).count(), 1e-3);
+    const double rate = static_cast<double>(std::max(reading.used - seen.used, Bytes{}).count) / seconds;
+    watched.rate = std::max(watched.rate, static_cast<std::int64_t>(rate));
+    reading.coming = growth_until_signal(rate, std::exchange(seen.rate, rate));
+  }
+  if (stage == Stage::ending) {
+    if (!seen.asked) seen.asked = seen.held = seen.at.ns != 0 ? seen.used : reading.used;
+    const Time asked_at = engine_.asked_to_end_at(lease);
+    if (asked_at == Time::never() || read_at < asked_at + request_takes) seen.held = std::max(seen.held, reading.used);
+    reading.due = *seen.asked;
+    reading.held = seen.held;
+  } else if (stage == Stage::away) {
+    reading.due = core::to_restore(engine_.state(), lease, uuid).all;
+  }
+  if (read_at > seen.at) seen.used = reading.used, seen.at = read_at;
+  return reading;
+}
+
+void Ceilings::measure(const core::Lease& lease, Stage stage, Watched& watched, Time now) {
   const Limits limits = limits_of(lease);
+  if (stage == Stage::runs) watched.lowering.it_runs(now);
   bool over_soft = false;
   for (const std::string& uuid : lease.devices) {
-    const auto device = engine_.state().devices().find(uuid);
-    if (device == engine_.state().devices().end() || !device->second.read_at) continue;
-    const Bytes used = engine_.state().charge(lease.id, uuid).used;
-    const Time read_at = *device->second.read_at;
-    auto& [before, at] = watched.last[uuid];
-    if (at.ns != 0 && read_at > at && used > before) {
-      const double seconds = std::chrono::duration<double>(read_at - at).count();
-      watched.rate = std::max(watched.rate, static_cast<std::int64_t>(static_cast<double>((used - before).count) /
-                                                                      std::max(seconds, 1e-3)));
-    }
-    if (read_at > at) before = used, at = read_at;
-    if (read_at < watched.limited_at) {  // it may have freed memory since
+    const auto device = engine_.state().devices.by_uuid.find(uuid);
+    if (device == engine_.state().devices.by_uuid.end() || !device->second.read_at) continue;
+    const Reading reading = take(lease, device->second, stage, watched);
+    if (*device->second.read_at < watched.limited_at) {  // it may have freed memory since
       next_ = std::min(next_, now + shortest_sample);
       continue;
     }
-    const Act act = judge(used, limits, free_on(device->second));
+    const Act act = judge(reading, limits, stage);
     over_soft = over_soft || act != Act::none;
-    if (act != Act::none) over_.push_back({lease.id, act, name_of(device->second), used, limits});
-    if (limits.ceiling > Bytes{}) next_ = std::min(next_, now + next_sample(used, limits.ceiling, watched.rate));
+    if (act != Act::none) over_.push_back({lease.id, act, name_of(device->second), reading.used, limits});
+    if (limits.ceiling > Bytes{})
+      next_ = std::min(next_, now + next_sample(reading.used, limits.ceiling, watched.rate));
+  }
+  // A ceiling holds on every device, also on one that was not leased. A program may draw on the screen's device.
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
+    if (stage != Stage::runs) break;
+    const Bytes used = explain::stray_use(device, lease.id).computing;
+    if (used <= Bytes{} || !device.read_at || *device.read_at < watched.limited_at) continue;
+    const Act act = judge(Reading{.used = used, .device_free = free_on(device)}, limits, stage);
+    over_soft = over_soft || act != Act::none;
+    if (act != Act::none) over_.push_back({lease.id, act, name_of(device), used, limits});
   }
   if (over_soft) return;
   watched.warned = false;
@@ -120,13 +170,14 @@ void Ceilings::measure(const core::Lease& lease, Watched& watched, Time now) {
 void Ceilings::measured(Time now) {
   over_.clear();
   next_ = Time::never();
+  std::erase_if(watched_, [this](const auto& entry) { return core::find(engine_.state(), entry.first) == nullptr; });
   for (auto& [id, watched] : watched_) {
-    const core::Lease* lease = engine_.state().find(id);
-    if (lease != nullptr && lease->state == core::LeaseState::active) measure(*lease, watched, now);
+    const core::Lease& lease = *core::find(engine_.state(), id);
+    if (const auto stage = stage_of(lease); stage && !watched.killed) measure(lease, *stage, watched, now);
   }
   // The first to go has the lowest tier, then the lowest priority, then the most above its ceiling.
   const auto order = [this](const Over& over) {
-    const core::Lease& lease = *engine_.state().find(over.lease);
+    const core::Lease& lease = *core::find(engine_.state(), over.lease);
     return std::tuple(lease.tier, lease.priority, (over.limits.ceiling - over.used).count);
   };
   std::ranges::sort(over_, {}, order);
@@ -142,22 +193,29 @@ Time Ceilings::due(Time now) {
 }
 
 void Ceilings::act_on(Over over, Time now) {
-  const core::Lease* lease = engine_.state().find(over.lease);
+  const core::Lease* lease = core::find(engine_.state(), over.lease);
   const auto watched = watched_.find(over.lease);
-  if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
-  if (watched->second.limits != over.limits) return;  // they changed since the reading
+  if (lease == nullptr || watched == watched_.end() || watched->second.limits != over.limits) return;  // they changed
+  const bool is_active = lease->state == core::LeaseState::active;
   if (over.act == Act::warn) {
+    if (!is_active) return;
     approach(over, watched->second);
     return pause(over, now);
   }
-  // A ceiling that was just lowered below the use is no leak: the program gets its grace.
-  if (now - watched->second.lowered_at < core::over_limit_grace) over.act = Act::end;
-  log::warn({.lease = over.lease}, "{} of {} uses {} on {}, more than its ceiling of {}: its program is {}",
-            lease->consumer, lease->user, format_size(over.used), over.device, format_size_down(over.limits.ceiling),
-            over.act == Act::kill ? "killed" : "ended");
-  core::End end{.lease = over.lease, .kill = over.act == Act::kill};
+  const bool kills = over.act == Act::kill;
+  if (!is_active && !kills) return;
+  const auto [used, ceiling] = format_sizes_finely(over.used, over.limits.ceiling);
+  log::warn({.lease = over.lease}, "{} of {} uses {} on {}, more than its ceiling of {}{}: its program is {}",
+            lease->consumer, lease->user, used, over.device, ceiling,
+            is_active ? "" : fmt::format(", while it is {}", lease->ended() ? "to end" : core::to_string(lease->state)),
+            kills ? "killed" : "ended");
+  core::End end{.lease = over.lease, .kill = kills};
   end.args = core::args("used", over.used, "device", over.device, "ceiling", over.limits.ceiling);
-  if (const auto done = engine_.decide(end); !done) log::error("{}", done.error().detail);
+  const auto done = engine_.decide(end);
+  if (!done) log::error("{}", done.error().detail);
+  // Stale: the kill was ordered before.
+  if (const auto still = watched_.find(over.lease); still != watched_.end() && kills)
+    still->second.killed = done || done.error().code == Code::Stale;
 }
 
 // Slows the program down, and warns when it is known whether that works.
@@ -186,9 +244,10 @@ void Ceilings::let_run(LeaseId lease, Watched& watched) {
 
 // `unlimited`: why its processor time is not limited; "": it is limited; unset: nobody tried.
 void Ceilings::warn(const Over& over, std::optional<std::string> unlimited) {
-  const core::Lease& lease = *engine_.state().find(over.lease);
+  const core::Lease& lease = *core::find(engine_.state(), over.lease);
+  const auto [used, soft] = format_sizes_finely(over.used, over.limits.soft_limit);
   log::warn({.lease = lease.id}, "{} of {} uses {} on {}, more than its soft limit of {}", lease.consumer, lease.user,
-            format_size(over.used), over.device, format_size_down(over.limits.soft_limit));
+            used, over.device, soft);
   const auto percent = unlimited && unlimited->empty() ? std::optional<std::int64_t>(soft_cpu_) : std::nullopt;
   core::ReasonArgs args = over_soft_args(over.used, over.device, over.limits, percent);
   args.add("unlimited", std::move(unlimited));
@@ -198,22 +257,22 @@ void Ceilings::warn(const Over& over, std::optional<std::string> unlimited) {
 // Whether a waiting lease would fit with the memory of this one.
 bool Ceilings::is_wanted(const core::Lease& lease) const {
   const core::State& state = engine_.state();
-  return std::ranges::any_of(state.leases(), [&](const auto& entry) {
+  return std::ranges::any_of(state.leases.by_id, [&](const auto& entry) {
     const core::Lease& waiter = entry.second;
-    if (waiter.state != core::LeaseState::queued || waiter.device_count != 1) return false;
+    if (!waiter.queues() || waiter.device_count != 1) return false;
     return std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
-      const auto device = state.devices().find(uuid);
-      if (device == state.devices().end()) return false;
-      if (!waiter.wanted_device.empty() && waiter.wanted_device != uuid) return false;
-      const Bytes free = state.effective_free(device->second, engine_.rules(), engine_.now());
-      return waiter.least() <= free + state.charged(lease, uuid);
+      const auto device = state.devices.by_uuid.find(uuid);
+      if (device == state.devices.by_uuid.end()) return false;
+      if (!core::may_use(waiter, uuid)) return false;
+      const Bytes free = core::free_on(state, device->second, engine_.rules(), engine_.now());
+      return waiter.least() <= free + core::charged_on(state, lease, uuid);
     });
   });
 }
 
 // Others need the memory: the program is paused, and queues behind them to resume.
 void Ceilings::pause(const Over& over, Time now) {
-  const core::Lease* lease = engine_.state().find(over.lease);
+  const core::Lease* lease = core::find(engine_.state(), over.lease);
   const auto watched = watched_.find(over.lease);
   if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
   if (lease->pausable == core::Pausable::no || now - watched->second.paused_at < pause_again_after) return;

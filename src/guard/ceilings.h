@@ -33,12 +33,20 @@ class Ceilings {
  private:
   // Whether the processor time of a program is limited. asked: the actor has not answered yet. refused: it cannot be.
   enum class Slowed { no, asked, yes, refused };
+  struct Seen {
+    Bytes used{};                  // at the last reading
+    Time at{};                     // when that was read
+    double rate = 0;               // growth up to that reading, in bytes a second
+    std::optional<Bytes> asked{};  // in use when it was asked to end
+    Bytes held{};                  // the most in use until the request can have reached it
+  };
   struct Watched {
-    std::map<std::string, std::pair<Bytes, Time>> last{};  // by device: bytes in use, and when they were read
-    std::int64_t rate = 0;                                 // the fastest growth seen, in bytes a second
-    Limits limits{};                                       // since `limited_at`: only later readings count against them
+    std::map<std::string, Seen> last{};  // by device
+    std::int64_t rate = 0;               // the fastest growth seen, in bytes a second
+    Limits limits{};                     // since `limited_at`: only later readings count against them
     Time limited_at{};
-    Time lowered_at{};    // when its ceiling was last lowered
+    Lowering lowering{};
+    bool killed = false;  // SIGKILL was ordered
     bool warned = false;  // it is over its soft limit, and was told
     Slowed slowed = Slowed::no;
     Time paused_at{};  // when it was paused for being over its soft limit
@@ -53,7 +61,9 @@ class Ceilings {
   };
 
   void note(const core::Lease& lease);
-  void measure(const core::Lease& lease, Watched& watched, Time now);
+  std::optional<Stage> stage_of(const core::Lease& lease) const;
+  Reading take(const core::Lease& lease, const core::Device& device, Stage stage, Watched& watched) const;
+  void measure(const core::Lease& lease, Stage stage, Watched& watched, Time now);
   void act_on(Over over, Time now);
   void approach(const Over& over, Watched& watched);
   void let_run(LeaseId lease, Watched& watched);

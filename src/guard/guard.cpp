@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guard/guard.h"
 
+#include "base/directory.h"
 #include "base/log.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::guard {
 
 using nlohmann::json;
+
+namespace {
+
+// The new ceiling is the new size too.
+bool is_sized_by_ceiling(const Program& program, const Update& changes) {
+  return program.manifest.sized_by_ceiling && !changes.vram && changes.ceiling && *changes.ceiling > Bytes{};
+}
+
+}  // namespace
 
 Guard::Guard(engine::Engine& engine, engine::Keepers& keepers, Options options)
     : engine_(engine),
@@ -36,7 +47,7 @@ std::string Guard::log_path(const Program& program) const {
 std::string Guard::warning(const Program& program) const {
   std::string text = program.progress.warning;
   const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : "; ") + more; };
-  const core::Lease* lease = program.is_up() ? engine_.state().find(program.progress.lease) : nullptr;
+  const core::Lease* lease = program.is_up() ? core::find(engine_.state(), program.progress.lease) : nullptr;
   if (lease == nullptr || lease->ended()) return text;
   if (has_lost_keeper(*lease))
     add(
@@ -56,6 +67,19 @@ void Guard::changed(const Program& program) {
 
 // -------------------------------------------------------------------------------- requests
 
+// The manifest replaces an earlier one of its tag.
+Status Guard::check_size(const Key& key, const std::string& user, const Manifest& manifest) const {
+  Bytes sum = manifest.size();
+  for (const auto& [other, program] : programs_)
+    if (other.first == key.first && other != key) sum += program.manifest.size();
+  if (sum <= options_.most_manifests) return {};
+  return Error{Code::Quota,
+               fmt::format("the command lines and environments of the programs of {} would take {} of {}", user,
+                           format_size(sum), format_size(options_.most_manifests)),
+               "remove a program (sublet programs lists them), or pass large texts in a file",
+               {{"limit_bytes", options_.most_manifests.count}}};
+}
+
 Result<const Program*> Guard::add(Program program) {
   const Key key{program.uid, program.tag};
   if (const auto old = programs_.find(key); old != programs_.end()) {
@@ -65,7 +89,7 @@ Result<const Program*> Guard::add(Program program) {
                  fmt::format("change it (sublet update {0}), remove it (sublet remove {0}), or choose another tag",
                              printable(program.tag))};
   }
-  if (const core::Lease* holder = engine_.state().find_tag(program.uid, program.tag)) {
+  if (const core::Lease* holder = core::find_tag(engine_.state(), program.uid, program.tag)) {
     return Error{Code::InUse,
                  fmt::format("the tag '{}' belongs to {}, which is {}", printable(program.tag), to_string(holder->id),
                              core::to_string(holder->state)),
@@ -77,6 +101,16 @@ Result<const Program*> Guard::add(Program program) {
                  fmt::format("user {} has {} programs, which is the limit", program.user, own),
                  "remove one: sublet programs lists them",
                  {{"limit", static_cast<std::int64_t>(options_.most_programs)}}};
+  }
+  if (auto checked = check_size(key, program.user, program.manifest); !checked) return checked.error();
+  if (const Bytes logs = disk_use(fmt::format("{}/{}", options_.log_dir, program.uid)); logs > options_.log_user_max) {
+    return Error{Code::Quota,
+                 fmt::format("the logs of {} take {}, and guard.log_user_max is {}", program.user, format_size(logs),
+                             format_size(options_.log_user_max)),
+                 fmt::format("remove programs with their logs (sublet programs lists them, sublet remove), or files in "
+                             "{}/{}; or an admin raises guard.log_user_max",
+                             options_.log_dir, program.uid),
+                 {{"limit_bytes", options_.log_user_max.count}}};
   }
   program.created_at = engine_.now();
   // By the clock, so that a log's name is not used again after its program was removed.
@@ -91,7 +125,7 @@ Result<const Program*> Guard::add(Program program) {
 // Ends the lease of a program that is up. A keeper that has not asked for its lease yet is refused from now on.
 Status Guard::end_lease(Program& mine, bool force, std::uint32_t asked_by) {
   if (mine.progress.ending) return {};  // its program is being ended already
-  const core::Lease* lease = engine_.state().find(mine.progress.lease);
+  const core::Lease* lease = core::find(engine_.state(), mine.progress.lease);
   const bool live = lease != nullptr && !lease->ended() && mine.progress.phase != Phase::starting;
   if (!live) {
     end_start(mine, {core::EndReason::cancelled, {}, true, "it was ended before it had a lease"}, engine_.now());
@@ -115,7 +149,8 @@ Status Guard::end_for(Program& mine, Wish wish, bool force, std::uint32_t asked_
 
 Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
   Program& mine = *mutable_program(program);
-  if (mine.is_up()) return end_for(mine, Wish::stop, force, asked_by);
+  const bool removed = mine.progress.wish == Wish::remove;  // a stop does not keep it
+  if (mine.is_up()) return end_for(mine, removed ? Wish::remove : Wish::stop, force, asked_by);
   if (mine.progress.phase == Phase::backoff) {
     mine.progress.phase = Phase::stopped;
     mine.progress.since = engine_.now();
@@ -127,13 +162,45 @@ Status Guard::stop(const Program& program, bool force, std::uint32_t asked_by) {
   return {};
 }
 
+// A program that is being removed does not start again.
+Status Guard::check_stays(const Program& program) {
+  if (program.progress.wish != Wish::remove) return {};
+  return Error{Code::InUse, fmt::format("'{}' is being removed", printable(program.tag)),
+               "wait for its end, and add it again: sublet run --detach"};
+}
+
 Status Guard::restart(const Program& program, std::uint32_t asked_by) {
+  if (Status stays = check_stays(program); !stays) return stays;
   Program& mine = *mutable_program(program);
   mine.progress.recent.clear();
   if (mine.is_up()) return end_for(mine, Wish::restart, false, asked_by);
   begin_start(mine, engine_.now());
   changed(mine);
   return {};
+}
+
+Status Guard::start(const Program& program) {
+  if (Status stays = check_stays(program); !stays) return stays;
+  Program& mine = *mutable_program(program);
+  if (mine.is_up()) {
+    if (mine.progress.wish == Wish::stop) mine.progress.wish = Wish::restart;
+  } else {
+    mine.progress.recent.clear();
+    begin_start(mine, engine_.now());
+  }
+  changed(mine);
+  return {};
+}
+
+Status Guard::replace(const Program& program, Manifest manifest, std::uint32_t asked_by) {
+  Program& mine = *mutable_program(program);
+  if (auto checked = check_size({mine.uid, mine.tag}, mine.user, manifest); !checked) return checked;
+  Manifest before = std::exchange(mine.manifest, std::move(manifest));
+  changed(mine);  // so that the order to end it is stored with the manifest that follows
+  const Status restarted = restart(mine, asked_by);
+  if (restarted) mine.progress.restarts = 0;
+  else mine.manifest = std::move(before);
+  return restarted;
 }
 
 Status Guard::remove(const Program& program, bool keep_running, std::uint32_t asked_by) {
@@ -174,10 +241,10 @@ json Guard::changed_request(const Program& program, const Update& changes) const
     if (*bytes > Bytes{}) request[field] = bytes->count;
     else request.erase(field);
   };
+  set("vram_bytes", changes.vram);
   set("memory_bytes", changes.ceiling);
   set("soft_bytes", changes.soft_limit);
-  if (program.manifest.sized_by_ceiling && changes.ceiling && *changes.ceiling > Bytes{})
-    set("vram_bytes", changes.ceiling);
+  if (is_sized_by_ceiling(program, changes)) set("vram_bytes", changes.ceiling);
   if (changes.tier) request["tier"] = core::to_string(*changes.tier);
   if (changes.priority) request["priority"] = *changes.priority;
   return request;
@@ -185,17 +252,17 @@ json Guard::changed_request(const Program& program, const Update& changes) const
 
 Status Guard::update(const Program& program, const Update& changes) {
   Program& mine = *mutable_program(program);
-  const core::Lease* lease = engine_.state().find(mine.progress.lease);
+  const core::Lease* lease = core::find(engine_.state(), mine.progress.lease);
   if (lease != nullptr && !lease->ended() && mine.is_up() && mine.progress.phase != Phase::starting) {
     const core::Amend amend{lease->id, changes.tier, changes.priority, changes.ceiling, changes.soft_limit};
     if (auto done = engine_.decide(amend); !done) return done.error();
     // A size that the program exceeds, or that is not free now, is that of its next start.
-    const bool resizes = mine.manifest.sized_by_ceiling && changes.ceiling && *changes.ceiling > Bytes{};
-    if (resizes && lease->state == core::LeaseState::active)
-      (void)engine_.decide(core::Resize{lease->id, 0, *changes.ceiling, true});
+    const auto size = is_sized_by_ceiling(mine, changes) ? changes.ceiling : changes.vram;
+    if (size && lease->state == core::LeaseState::active) (void)engine_.decide(core::Resize{lease->id, 0, *size, true});
   }
   const Bytes size = mine.manifest.vram();
   mine.manifest.request = changed_request(mine, changes);
+  mine.manifest.sized_by_ceiling = mine.manifest.sized_by_ceiling && !changes.vram;
   // A waiting lease keeps the size that it asked for. Another start asks for the new one.
   if (mine.progress.phase == Phase::queued && mine.manifest.vram() != size)
     (void)end_for(mine, Wish::restart, false, mine.uid);
@@ -204,11 +271,18 @@ Status Guard::update(const Program& program, const Update& changes) {
   return {};
 }
 
+Error Guard::stale(const StartName& name, const Program& now) {
+  if (name.number != now.number)
+    return Error{Code::Stale, fmt::format("the program '{}' of this keeper was removed", printable(name.tag)),
+                 "another program has its tag"};
+  return Error{Code::Stale, fmt::format("start {} of '{}' is over", name.start, printable(name.tag)),
+               "there is a newer start"};
+}
+
 Status Guard::report(const Program& program, const Report& report) {
   Program& mine = *mutable_program(program);
-  if (report.start != mine.progress.start)
-    return Error{Code::Stale, fmt::format("start {} of '{}' is over", report.start, printable(mine.tag)),
-                 "there is a newer start"};
+  if (report.number != mine.number || report.start != mine.progress.start)
+    return stale({mine.tag, report.number, report.start}, mine);
   if (report.warning) mine.progress.warning = *report.warning;
   if (!report.failed.empty() && mine.progress.phase == Phase::starting)
     ended(mine, {core::EndReason::failed, report.exit_status, false, report.failed}, engine_.now());
@@ -227,12 +301,13 @@ void Guard::stop_after_end(LeaseId lease) {
 
 // -------------------------------------------------------------------------------- the lease of a start
 
-Status Guard::may_submit(std::uint32_t uid, std::string_view tag, std::uint64_t start) const {
-  const Program* program = find(uid, tag);
+Status Guard::may_submit(std::uint32_t uid, const StartName& name) const {
+  const Program* program = find(uid, name.tag);
   if (program == nullptr)
-    return not_found(fmt::format("there is no program '{}'", printable(tag)), "sublet programs lists all");
-  if (program->progress.phase == Phase::starting && program->progress.start == start) return {};
-  return Error{Code::Stale, fmt::format("start {} of '{}' is over", start, printable(tag)), "there is a newer start"};
+    return not_found(fmt::format("there is no program '{}'", printable(name.tag)), "sublet programs lists all");
+  const bool is_newest = program->number == name.number && program->progress.start == name.start;
+  if (is_newest && program->progress.phase == Phase::starting) return {};
+  return stale(name, *program);
 }
 
 LeaseId Guard::predecessor(std::uint32_t uid, std::string_view tag) const {

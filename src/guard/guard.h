@@ -9,6 +9,7 @@
 #include "guard/ceilings.h"
 #include "guard/forgotten_logs.h"
 #include "guard/program.h"
+#include "guard/shortage.h"
 #include "guard/supervise.h"
 
 #include <map>
@@ -25,13 +26,16 @@ struct Options {
   std::string log_dir;              // directory with one directory for each uid
   Bytes log_max_size = 10 * MiB;    // of one log file
   int log_keep = 3;                 // rotated files beside the live one
+  Bytes log_user_max = GiB;         // of all logs of one user
   int soft_cpu = 0;                 // guard.soft_cpu: percent of one processor above the soft limit; 0: not limited
   bool ceiling_for_all = false;     // guard.ceiling = "lease": a lease without a ceiling has its size as ceiling
   std::size_t most_programs = 200;  // of one user
+  Bytes most_manifests = 16 * MiB;  // of all programs of one user: the daemon keeps them in memory and in its store
 };
 
 // Changes of `sublet update`. An unset field stays as it is; a limit of 0 is removed.
 struct Update {
+  std::optional<Bytes> vram{};
   std::optional<Bytes> ceiling{};
   std::optional<Bytes> soft_limit{};
   std::optional<Restart> restart{};
@@ -41,6 +45,7 @@ struct Update {
 
 // A keeper's report about a start without a lease, or about its log.
 struct Report {
+  std::uint64_t number = 0;  // Program::number
   std::uint64_t start = 0;
   std::string failed{};  // why the program was not started; "": it was not reported
   std::optional<int> exit_status{};
@@ -67,6 +72,10 @@ class Guard final : public engine::Capability {
   Result<const Program*> add(Program program);
   Status stop(const Program& program, bool force, std::uint32_t asked_by);
   Status restart(const Program& program, std::uint32_t asked_by);
+  // Begins a start of a program that is not up. A program that is being stopped starts again after its end.
+  Status start(const Program& program);
+  // As restart(), with this manifest from now on. The log and the tag stay.
+  Status replace(const Program& program, Manifest manifest, std::uint32_t asked_by);
   // Without `keep_running`, the program is ended first. With it, the program and its lease stay.
   Status remove(const Program& program, bool keep_running, std::uint32_t asked_by);
   Status update(const Program& program, const Update& changes);
@@ -78,8 +87,9 @@ class Guard final : public engine::Capability {
   void stop_after_end(LeaseId lease);
 
   // --- the lease of a start ---
-  // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
-  Status may_submit(std::uint32_t uid, std::string_view tag, std::uint64_t start) const;
+  // Whether this start may ask for its lease now. Stale: there is a newer start or another program, or it has its
+  // lease.
+  Status may_submit(std::uint32_t uid, const StartName& name) const;
   // The lease whose memory may be kept for the next start; none if there is none.
   LeaseId predecessor(std::uint32_t uid, std::string_view tag) const;
   // The start has got this lease. Call it before the lease is stored.
@@ -94,10 +104,14 @@ class Guard final : public engine::Capability {
   void committed(std::uint64_t sequence) override;
   void measured(Time now) override;
   Time due(Time now) override;
+  Time due_without_store(Time now) override { return ceilings_.due(now); }
 
  private:
   using Key = std::pair<std::uint32_t, std::string>;
 
+  static Error stale(const StartName& name, const Program& now);
+  static Status check_stays(const Program& program);
+  Status check_size(const Key& key, const std::string& user, const Manifest& manifest) const;
   Program* mutable_program(const Program& program);
   void changed(const Program& program);
   void ended(Program& program, const Ended& end, Time now);
@@ -122,6 +136,8 @@ class Guard final : public engine::Capability {
   Options options_;
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;                  // the newest lease of each program that is up
+  std::size_t starts_ = 0;                           // that are under way now
+  std::map<std::uint32_t, std::size_t> starts_of_;   // the same, by uid
   std::map<Key, engine::KeeperOrdering> orderings_;  // starts until their leases are there; forgotten at a restart
   LogNumbers removed_logs_;                          // of programs that were removed, and may have a keeper
   bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
@@ -131,6 +147,8 @@ class Guard final : public engine::Capability {
   std::vector<store::ProgramRow> removed_;
   std::uint64_t last_number_ = 0;
   Ceilings ceilings_;
+  Shortages shortages_;
+  std::vector<core::Remark> remarks_;  // to be decided
 };
 
 }  // namespace sublet::guard

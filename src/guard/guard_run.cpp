@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace sublet::guard {
 
@@ -18,10 +20,21 @@ namespace {
 
 // How long a start may take until its keeper asks for a lease; meanwhile the keeper is looked for this often.
 constexpr Duration look_for_keeper = std::chrono::seconds(1);
+// Starts that are under way at a time. After a mass restart, more would keep the processors from the loop and from the
+// readings of the cards. A keeper that does not get on counts only for a while.
+constexpr std::size_t most_starts = 4;
+// The starts of one user among them, so that others start meanwhile.
+constexpr std::size_t most_starts_of_user = 2;
+constexpr Duration start_counts_for = std::chrono::seconds(2);
 // How often the reader of the output of a program without a keeper is ordered again, in case it was killed too.
 constexpr Duration drain_again = std::chrono::seconds(10);
 // How often the log of a removed program that runs on is looked at.
 constexpr Duration remove_logs_again = std::chrono::seconds(10);
+
+// The newest start, as its keeper names it.
+json name_of(const Program& program) {
+  return {{"tag", program.tag}, {"number", program.number}, {"start", program.progress.start}};
+}
 
 }  // namespace
 
@@ -51,10 +64,13 @@ void Guard::loaded(const store::Loaded& rows, Time now) {
     }
   }
   ceilings_.loaded();
+  shortages_.forget_all();
+  remarks_.clear();
 }
 
 void Guard::decided(const core::Plan& plan, Time now) {
   ceilings_.decided(plan);
+  std::ranges::move(shortages_.explain(plan, now), std::back_inserter(remarks_));
   if (by_lease_.empty()) return;
   for (const core::Lease& lease : plan.changed) {
     const auto found = by_lease_.find(lease.id);
@@ -77,14 +93,17 @@ void Guard::decided(const core::Plan& plan, Time now) {
       if (requested && program.progress.wish == Wish::none) program.progress.wish = Wish::stop;
       dirty_.insert(found->second);
     } else {
-      ended(program, {lease.end_reason, lease.exit_status, requested, engine::why_ended(lease, plan)}, now);
+      ended(program, {lease.end_reason, lease.exit_status, requested, engine::why_ended(lease, plan)}, *lease.ended_at);
     }
   }
 }
 
-// Its lease has ended before its program: the next start waits for the end of all its processes.
+// Its lease has ended before its program: the next start waits for the end of all its processes, and for its exit
+// status while its keeper can still tell it.
 bool Guard::lives_on(const core::Lease& lease) const {
-  return lease.owner.process && engine_.state().find(lease.id) != nullptr && engine_.programs().inhabited(lease.id);
+  if (!lease.owner.process || core::find(engine_.state(), lease.id) == nullptr) return false;
+  const bool untold = lease.owner.keeper && !lease.exit_status && engine_.programs().keeper_alive(lease.id);
+  return untold || engine_.programs().inhabited(lease.id);
 }
 
 bool Guard::has_lost_keeper(const core::Lease& lease) const {
@@ -112,13 +131,27 @@ void Guard::committed(std::uint64_t sequence) {
   if (std::ranges::any_of(orderings_, waits)) engine_.wake_capabilities();
 }
 
-void Guard::measured(Time now) { ceilings_.measured(now); }
+void Guard::measured(Time now) {
+  ceilings_.measured(now);
+  shortages_.measured(engine_.state());
+}
 
 Time Guard::due(Time now) {
   Time next = std::min(ceilings_.due(now), remove_logs(now));
-  std::vector<Key> keys;
-  for (const auto& [key, program] : programs_) keys.push_back(key);
-  for (const Key& key : keys) {
+  for (core::Remark& remark : std::exchange(remarks_, {})) (void)engine_.decide(remark);
+  starts_ = 0;
+  starts_of_.clear();
+  std::vector<std::pair<Time, Key>> keys;  // the first to start has waited longest
+  for (const auto& [key, program] : programs_) {
+    keys.emplace_back(program.progress.since, key);
+    const auto ordering = orderings_.find(key);
+    if (program.progress.phase != Phase::starting || ordering == orderings_.end()) continue;
+    const engine::KeeperOrdering& its = ordering->second;
+    if (its.ordered && its.start == program.progress.start && now - its.ordered_at < start_counts_for)
+      ++starts_, ++starts_of_[key.first];
+  }
+  std::ranges::sort(keys);
+  for (const auto& [since, key] : keys) {
     const auto found = programs_.find(key);
     if (found != programs_.end()) next = std::min(next, supervise(found->second, now));
   }
@@ -174,7 +207,7 @@ Time Guard::check_lease(Program& program, Time now) {
 }
 
 void Guard::keep_memory(const Program& program) {
-  const core::Lease* lease = engine_.state().find(program.progress.lease);
+  const core::Lease* lease = core::find(engine_.state(), program.progress.lease);
   if (lease == nullptr || !lease->ended() || lease->kept_until) return;
   const Time until = *lease->ended_at + kept_for;
   if (program.progress.next_start < until && engine_.now() < until) (void)engine_.decide(core::Keep{lease->id, until});
@@ -184,6 +217,10 @@ Time Guard::start_keeper(Program& program, Time now) {
   const Key key{program.uid, program.tag};
   const bool is_stored = !dirty_.contains(key);
   using Step = engine::OrderStep;
+  const engine::KeeperOrdering& earlier = orderings_[key];
+  const bool is_ordered = earlier.ordered && earlier.start == program.progress.start;
+  const bool is_full = starts_ >= most_starts || starts_of_[key.first] >= most_starts_of_user;
+  if (is_full && !is_ordered) return now + look_for_keeper;
   switch (engine::next_order_step(orderings_[key], program.progress.start, is_stored, engine_, keepers_)) {
     case Step::starts:
     case Step::away: return now + look_for_keeper;
@@ -193,13 +230,14 @@ Time Guard::start_keeper(Program& program, Time now) {
       return Time::never();
     case Step::not_stored: engine_.wake_capabilities(); return Time::never();
     case Step::not_durable: return Time::never();  // committed() calls again
-    case Step::order: break;
+    case Step::order: ++starts_, ++starts_of_[key.first]; break;
   }
-  const std::uint64_t start = program.progress.start;
-  keepers_.start(order(program, document(program)), [this, key, start](const Result<ProcessRef>& started) {
+  const std::uint64_t number = program.number, start = program.progress.start;
+  keepers_.start(order(program, document(program)), [this, key, number, start](const Result<ProcessRef>& started) {
     const auto found = programs_.find(key);
-    if (found == programs_.end() || found->second.progress.start != start) return;
+    if (found == programs_.end()) return;
     Program& mine = found->second;
+    if (mine.number != number || mine.progress.start != start) return;
     if (started) {
       orderings_[key].keeper = *started;
     } else if (mine.progress.phase == Phase::starting) {
@@ -228,7 +266,7 @@ Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Tim
               "its keeper (pid {}) is gone: the exit status will stay unknown", owner.keeper.pid);
   drained_[lease.id] = now;
   const json document{{"host", options_.host},
-                      {"program", {{"tag", program.tag}, {"start", program.progress.start}}},
+                      {"program", name_of(program)},
                       {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
                       {"log", log_limits(program)}};
   keepers_.start(order(program, document.dump()), [](const Result<ProcessRef>& started) {
@@ -238,17 +276,19 @@ Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Tim
 }
 
 json Guard::log_limits(const Program& program) const {
-  return {{"path", log_path(program)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}};
+  return {{"path", log_path(program)},
+          {"max_bytes", options_.log_max_size.count},
+          {"keep", options_.log_keep},
+          {"user_max_bytes", options_.log_user_max.count}};
 }
 
 std::string Guard::document(const Program& program) const {
   json request = program.manifest.request;
   request["tag"] = program.tag;
   request["command"] = program.manifest.command;
-  const json name{{"tag", program.tag}, {"start", program.progress.start}};
-  request["program"] = name;
+  request["program"] = name_of(program);
   const json document{{"host", options_.host},
-                      {"program", name},
+                      {"program", name_of(program)},
                       {"request", std::move(request)},
                       {"arguments", program.manifest.arguments},
                       {"environment", program.manifest.environment},

@@ -14,8 +14,9 @@ namespace sublet::guard {
 namespace {
 
 constexpr std::size_t block = 65536;
-// The loop waits meanwhile, and the user decides about the size of the files.
+// The loop waits meanwhile, and the user decides about the size of the files. A keeper writes no longer lines.
 constexpr off_t most_looked_back = 64 << 20;
+constexpr off_t longest_line = 16384 + 64;
 constexpr std::size_t time_length = 24;  // "2026-11-26T20:00:00.123Z"
 constexpr int attempts = 3;
 
@@ -31,13 +32,18 @@ std::string read_at(const Fd& file, off_t offset, std::size_t size) {
 
 // The time of a line; "" if the line has none.
 std::string_view time_of(std::string_view line) {
-  constexpr std::string_view form = "0000-00-00T00:00:00.000Z ";
-  if (line.size() < form.size()) return {};
+  constexpr std::string_view form = "0000-00-00T00:00:00.000Z";
+  if (line.size() <= form.size() || (line[form.size()] != ' ' && line[form.size()] != '\t')) return {};
   for (std::size_t i = 0; i < form.size(); ++i) {
     const bool is_digit = line[i] >= '0' && line[i] <= '9';
     if (form[i] == '0' ? !is_digit : line[i] != form[i]) return {};
   }
   return line.substr(0, time_length);
+}
+
+// Whether there is nothing but a hole. Each line has a time, so a log has no such block.
+bool is_hole(std::string_view text) {
+  return text.size() == block && text.find_first_not_of('\0') == std::string::npos;
 }
 
 timespec modified(const Fd& file) {
@@ -65,14 +71,57 @@ Result<LogReader> LogReader::open(LogQuery query) {
   return reader;
 }
 
+bool LogReader::is_mark(std::string_view line) {
+  return line.size() > time_length && line[time_length] == '\t' && !time_of(line).empty();
+}
+
 std::string LogReader::next() {
+  if (query_.marks) return next_piece();
+  for (std::string piece = next_piece(); !piece.empty(); piece = next_piece())
+    if (std::string text = without_marks(piece); !text.empty()) return text;
+  return {};
+}
+
+// A line is held back until it is known whether it is a mark.
+std::string LogReader::without_marks(const std::string& piece) {
+  const std::string all = std::exchange(line_start_, {}) + piece;
+  std::string text;
+  for (std::size_t at = 0; at < all.size();) {
+    const auto newline = all.find('\n', at);
+    const std::size_t end = newline == std::string::npos ? all.size() : newline + 1;
+    const std::string_view line = std::string_view(all).substr(at, end - at);
+    if (!in_line_ && !in_mark_) {
+      if (newline == std::string::npos && line.size() <= time_length) {
+        line_start_ = line;
+        break;
+      }
+      (is_mark(line) ? in_mark_ : in_line_) = true;
+    }
+    if (in_line_) text += line;
+    if (newline != std::string::npos) in_line_ = in_mark_ = false;
+    at = end;
+  }
+  return text;
+}
+
+std::string LogReader::next_piece() {
   if (files_.empty()) open_newer();
+  bool has_skipped = false;
   while (!files_.empty()) {
     File& file = files_.front();
     // Asked first: after its rotation, nothing is added to a file.
     const bool last = files_.size() == 1, rotated = last && is_rotated(file);
     std::string text = read_at(file.fd, file.offset, block);
-    file.offset += static_cast<off_t>(text.size());
+    const off_t begin = std::exchange(file.offset, file.offset + static_cast<off_t>(text.size()));
+    // Written zeros, and a file of many holes, must not keep the loop: each call skips one hole at most.
+    if (is_hole(text) && !std::exchange(has_skipped, true)) {
+      struct stat info {};
+      const off_t data = ::lseek(file.fd.get(), begin, SEEK_DATA);
+      if (data < 0 && ::fstat(file.fd.get(), &info) != 0) return {};
+      if (data == begin) return text;
+      file.offset = data < 0 ? info.st_size : data;
+      continue;
+    }
     if (!text.empty()) return text;
     if (last && !rotated) {
       struct stat info {};
@@ -185,29 +234,41 @@ void LogReader::skip_before(Time since) {
 
 void LogReader::skip_to_last(std::size_t lines) {
   std::size_t wanted = lines;
+  const off_t most = std::min(most_looked_back, (static_cast<off_t>(lines) + 1) * longest_line + off_t{1 << 20});
   off_t looked = 0;
   bool enough = lines == 0;
   bool at_end = true;
+  std::string newer;
   for (auto file = files_.rbegin(); file != files_.rend(); ++file) {
     off_t end = file->size;
     const off_t from = file->offset;
     if (enough) file->offset = end;
+    // The beginning of a line. The last newline of a file is followed by the first line of the newer one.
+    const auto line_at = [&](off_t at) {
+      return at < file->size ? read_at(file->fd, at, time_length + 1) : std::exchange(newer, {});
+    };
     while (!enough && end > from) {
       const off_t begin = std::max(from, end - static_cast<off_t>(block));
       const std::string text = read_at(file->fd, begin, static_cast<std::size_t>(end - begin));
       for (std::size_t i = text.size(); i > 0 && !enough; --i) {
-        const bool ends_the_log = std::exchange(at_end, false);
-        if (text[i - 1] != '\n' || ends_the_log || --wanted > 0) continue;
+        if (text[i - 1] != '\n') {
+          at_end = false;
+          continue;
+        }
+        if (std::exchange(at_end, false)) continue;  // the newline ends the log
+        if (!query_.marks && is_mark(line_at(begin + static_cast<off_t>(i)))) continue;
+        if (--wanted > 0) continue;
         file->offset = begin + static_cast<off_t>(i);
         enough = true;
       }
       looked += end - begin;
       end = begin;
-      if (!enough && looked >= most_looked_back) {
-        file->offset = begin;
+      if (!enough && (looked >= most || is_hole(text))) {
+        file->offset = is_hole(text) ? end + static_cast<off_t>(text.size()) : begin;
         enough = true;
       }
     }
+    newer = read_at(file->fd, from, time_length + 1);
   }
 }
 

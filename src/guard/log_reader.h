@@ -13,16 +13,19 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace sublet::guard {
 
 struct LogQuery {
-  std::string path;                    // absolute path of the live file
-  std::uint32_t uid = 0;               // the only permitted owner of the files
-  std::optional<std::size_t> lines{};  // begin with the last N lines, at most 64 MiB before the end; unset: no limit
-  std::optional<Time> since{};         // begin with the first line of this time or later
-  int keep = 0;                        // number of rotated files: path.1 (the newest) to path.KEEP
+  std::string path;       // absolute path of the live file
+  std::uint32_t uid = 0;  // the only permitted owner of the files
+  // Begin with the last N lines, as far before the end as N lines of a keeper can be, at most 64 MiB. Unset: no limit.
+  std::optional<std::size_t> lines{};
+  std::optional<Time> since{};  // begin with the first line of this time or later
+  int keep = 0;                 // number of rotated files: path.1 (the newest) to path.KEEP
+  bool marks = true;            // false: lines of the keeper are left out, and not counted
 };
 
 // Reads the rotated files and the live file in the order of their lines, and follows the log over rotations. Owns the
@@ -35,6 +38,8 @@ class LogReader {
 
   // The next text, as it is stored, at most 64 KiB. It may end within a line. "": nothing more for now.
   std::string next();
+  // Whether the line is one of the keeper: "TIME\ttext". It needs the first 25 bytes.
+  static bool is_mark(std::string_view line);
 
  private:
   struct File {
@@ -54,10 +59,15 @@ class LogReader {
   void skip_before(Time since);
   void skip_to_last(std::size_t lines);
   bool is_rotated(const File& live) const;
+  std::string next_piece();
+  std::string without_marks(const std::string& piece);
   void open_newer();
 
   LogQuery query_;
   Files files_;
+  std::string line_start_;  // without marks: the beginning of a line that may be a mark
+  bool in_line_ = false;    // without marks: the rest of a line follows, which is none
+  bool in_mark_ = false;    // without marks: the rest of a mark follows
 };
 
 }  // namespace sublet::guard

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -89,11 +90,81 @@ TEST_F(LogReaderTest, BeginsWithTheLastLinesAcrossFiles) {
   EXPECT_EQ(read(query(2)), line(5, "5") + "a partial line");
 }
 
+TEST_F(LogReaderTest, LeavesTheLinesOfTheKeeperOut) {
+  const auto mark = [](int second) { return format_rfc3339(noon + std::chrono::seconds(second)) + "\tstart\n"; };
+  append(mark(0) + line(1, "1") + mark(2), ".1");
+  append(line(3, "\t") + mark(4) + line(5, "5") + mark(6));
+  LogQuery wanted = query();
+  wanted.marks = false;
+  EXPECT_EQ(read(wanted), line(1, "1") + line(3, "\t") + line(5, "5"));
+  for (const std::size_t count : {1u, 2u, 3u}) {
+    wanted.lines = count;
+    EXPECT_EQ(std::ranges::count(read(wanted), '\n'), static_cast<std::ptrdiff_t>(count));
+    EXPECT_TRUE(read(wanted).ends_with(line(5, "5")));
+  }
+  EXPECT_EQ(read(query(2)), line(5, "5") + mark(6));
+  EXPECT_EQ(read(query({}, noon + 4s)), mark(4) + line(5, "5") + mark(6)) << "marks have times";
+}
+
+TEST_F(LogReaderTest, HoldsALineBackUntilItMayBeNoMark) {
+  LogQuery wanted = query();
+  wanted.marks = false;
+  auto reader = LogReader::open(wanted);
+  ASSERT_TRUE(reader);
+  const std::string its_line = line(1, "a line"), mark = format_rfc3339(noon) + "\tstart\n";
+  std::string found;
+  for (const char byte : mark + its_line + mark) {
+    append(std::string(1, byte));
+    found += read(*reader);
+  }
+  EXPECT_EQ(found, its_line);
+}
+
 TEST_F(LogReaderTest, LastLinesMayBeLongerThanABlock) {
   const std::string longest(70'000, 'x');
   for (int i = 0; i < 5; ++i) append(longest + std::to_string(i) + "\n");
   EXPECT_EQ(numbers(query(3)), "234");
   EXPECT_EQ(read(query(1)), longest + "4\n");
+}
+
+// A user may make a file of any size that takes no space.
+TEST_F(LogReaderTest, PassesOverAHole) {
+  append(line(0, "0"));
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);
+  append(line(1, "1"));
+  for (const std::size_t lines : {1, 2}) {
+    const std::string last = read(query(lines));
+    EXPECT_TRUE(last.ends_with(line(1, "1")) && last.size() < 1U << 17) << last.size();
+  }
+  const std::string all = read(query());
+  EXPECT_TRUE(all.starts_with(line(0, "0")) && all.ends_with(line(1, "1"))) << all.size();
+  EXPECT_LT(all.size(), 1U << 18);
+}
+
+// The loop goes on between two calls.
+TEST_F(LogReaderTest, ReadsOneBlockOfWrittenZerosInACall) {
+  append(std::string(1 << 20, '\0') + line(1, "1"));
+  auto reader = LogReader::open(query());
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->next(), std::string(65536, '\0'));
+  EXPECT_TRUE(read(*reader).ends_with(line(1, "1")));
+}
+
+TEST_F(LogReaderTest, SkipsOneHoleInACall) {
+  for (int i = 1; i <= 4; ++i) {
+    append(std::string(1 << 16, '\0'));
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(i) << 20);
+  }
+  auto reader = LogReader::open(query());
+  ASSERT_TRUE(reader);
+  int calls = 0;
+  while (!reader->next().empty()) ++calls;
+  EXPECT_GE(calls, 4);
+}
+
+TEST_F(LogReaderTest, LooksNoFurtherBackThanLinesCanBe) {
+  append(std::string(8 << 20, 'x') + "\n" + line(1, "1"));
+  EXPECT_LT(read(query(2)).size(), 2U << 20);
 }
 
 TEST_F(LogReaderTest, BeginsWithTheFirstLineSinceATime) {

@@ -118,6 +118,13 @@ Bytes Manifest::bytes(std::string_view field) const {
   return {found != request.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0};
 }
 
+Bytes Manifest::size() const {
+  std::size_t sum = directory.size() + command.size() + request.dump().size() + limits.dump().size();
+  for (const auto* words : {&arguments, &environment})
+    for (const std::string& word : *words) sum += word.size() + 3;  // with quotes and a comma
+  return Bytes{static_cast<std::int64_t>(sum)};
+}
+
 store::ProgramRow to_row(const Program& program) {
   const json data{{"user", program.user},
                   {"number", program.number},

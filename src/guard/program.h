@@ -41,6 +41,7 @@ struct Manifest {
   nlohmann::json request = nlohmann::json::object();  // body of POST /v1/leases, without owner and tag
   bool sized_by_ceiling = false;                      // its lease is as large as its ceiling
 
+  Bytes size() const;  // about its size in the store
   Bytes ceiling() const { return bytes("memory_bytes"); }  // 0: none
   Bytes soft_limit() const { return bytes("soft_bytes"); }
   Bytes vram() const { return bytes("vram_bytes"); }
@@ -76,6 +77,14 @@ struct Program {
   bool is_up() const {
     return progress.phase == Phase::starting || progress.phase == Phase::queued || progress.phase == Phase::running;
   }
+};
+
+// A start, as its keeper names it. A tag and its numbers of starts come again once a program was removed, the number of
+// the program never does.
+struct StartName {
+  std::string tag;
+  std::uint64_t number = 0;  // Program::number
+  std::uint64_t start = 0;   // Progress::start
 };
 
 store::ProgramRow to_row(const Program& program);

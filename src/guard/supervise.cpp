@@ -30,6 +30,12 @@ Duration backoff_after(std::size_t recent) {
 
 }  // namespace
 
+bool is_being_ended(const Progress& progress, const core::Lease* lease) {
+  if (progress.ending) return true;
+  if (lease == nullptr || lease->ended()) return false;
+  return lease->stop_requested || (lease->parking && lease->parking->then_stop);
+}
+
 void begin_start(Program& program, Time now) {
   Progress& progress = program.progress;
   ++progress.start;

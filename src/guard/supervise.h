@@ -2,8 +2,8 @@
 // The rules of supervision: what follows the end of a program. Pure functions on a Program.
 #pragma once
 
-#include "core/lease.h"
 #include "guard/program.h"
+#include "lease/lease.h"
 
 namespace sublet::guard {
 
@@ -21,6 +21,9 @@ struct Ended {
   bool on_request = false;      // its owner or an admin ended it
   std::string why{};            // one sentence
 };
+
+// Whether the program of this lease, its newest, is being ended. The end of a paused program waits for its resume.
+bool is_being_ended(const Progress& progress, const core::Lease* lease);
 
 // A new start is about to be ordered.
 void begin_start(Program& program, Time now);

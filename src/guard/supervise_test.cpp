@@ -139,5 +139,20 @@ TEST(Program, KeepsItsWishInItsRow) {
   EXPECT_EQ(from_row(row)->progress.wish, Wish::remove);
 }
 
+TEST(Supervise, TheEndOfAPausedProgramBeginsBeforeItsSignal) {
+  core::Lease lease;
+  lease.state = core::LeaseState::paused;
+  lease.parking = core::Parking();
+  Progress progress;
+  progress.phase = Phase::running;
+  EXPECT_FALSE(is_being_ended(progress, &lease));
+  lease.parking->then_stop = true;
+  EXPECT_TRUE(is_being_ended(progress, &lease));
+  lease.parking.reset();
+  lease.stop_requested = true;
+  EXPECT_TRUE(is_being_ended(progress, &lease));
+  EXPECT_FALSE(is_being_ended(progress, nullptr));
+}
+
 }  // namespace
 }  // namespace sublet::guard

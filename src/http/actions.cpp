@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Actions on a lease: claim, attach, renew, resize, touch, release, pause, resume.
+#include "base/log.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
+#include "engine/user_directory.h"
 #include "guard/guard.h"
 #include "http/body.h"
 #include "http/find_lease.h"
@@ -9,6 +11,7 @@
 #include "http/resources.h"
 #include "idle/idle.h"
 #include "sessions/sessions.h"
+#include "stacks/stacks.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +28,7 @@ std::uint64_t take_generation(Body& body) {
 // 202: what was asked for is still to come, or did not come.
 int status_after(const core::Fact& asked, const Lease& now) {
   const bool waits = (std::holds_alternative<core::Resize>(asked) && now.resize) ||
-                     (std::holds_alternative<core::Pause>(asked) && now.state != LeaseState::paused) ||
+                     (std::holds_alternative<core::Pause>(asked) && !now.parked() && !now.held_back_at) ||
                      (std::holds_alternative<core::Resume>(asked) && now.state != LeaseState::active);
   return waits ? 202 : 200;
 }
@@ -35,7 +38,7 @@ using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&
 // A call of the owner that counts as activity of the lease.
 void note_touch(const core::Fact& fact, const Request& request, const Lease& lease, engine::Engine& engine) {
   const bool counts = std::holds_alternative<core::Renew>(fact) || std::holds_alternative<core::Resize>(fact) ||
-                      std::holds_alternative<core::Attach>(fact);
+                      std::holds_alternative<core::Attach>(fact) || std::holds_alternative<core::Resume>(fact);
   if (counts && is_owner(request, lease)) engine.touch(lease.id);
 }
 
@@ -53,7 +56,7 @@ Reply act(Call& call, Ask ask, After after = {}) {
         auto asked = ask(body, lease, request, engine);
         if (!asked) return problem(asked.error());
         if (auto finished = body.finish(); !finished) return problem(finished.error());
-        if (engine.state().find(lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
+        if (core::find(engine.state(), lease.id) == nullptr) {  // ended and measured gone: nothing is left to decide
           if (!std::holds_alternative<core::Pause>(*asked) && !std::holds_alternative<core::Resume>(*asked) &&
               !std::holds_alternative<core::Claim>(*asked) && !std::holds_alternative<core::Attach>(*asked) &&
               !std::holds_alternative<core::Renew>(*asked) && !std::holds_alternative<core::Resize>(*asked))
@@ -109,6 +112,32 @@ std::optional<std::uint32_t> uid_to_check(const Request& request) {
   return request.peer.uid == 0 ? std::nullopt : std::optional(request.peer.uid);
 }
 
+// "…/sublet_7_0a1b2c3d.slice" of lease-7. Only the one who starts a container chooses the name of its group.
+bool names_lease(std::string_view directory, const Lease& lease) {
+  const auto name = directory.substr(directory.rfind('/') + 1);
+  return name.starts_with(fmt::format("sublet_{}_", lease.id.number)) && name.ends_with(".slice");
+}
+
+// An admin may book any group. A link to the group of others has a name, too: the group itself decides.
+Result<proc::CgroupRef> group_to_book(const std::string& directory, const Lease& lease, const Request& request,
+                                      const engine::Engine& engine) {
+  const auto refused = denied("only an admin may book a whole cgroup", "attach single processes by pid");
+  const bool admin = request.peer.role == engine::Role::admin;
+  if (!admin && !names_lease(directory, lease)) return refused;
+  auto group = engine.programs().check_cgroup(directory);
+  if (!group || admin) return group;
+  const bool own = group->uid == 0 || group->uid == lease.uid;
+  return own && names_lease(group->path, lease) ? group : refused;
+}
+
+// Where the keeper leaves the exit status. "": nowhere, so that an end without the daemon has none.
+std::string exit_record_of(const Lease& lease, std::int64_t pid, const std::string& exit_dir) {
+  const Status made = engine::make_user_directory(exit_dir, lease.uid);
+  if (made) return fmt::format("{}/{}-{}.json", engine::user_directory(exit_dir, lease.uid), to_string(lease.id), pid);
+  log::warn({.lease = lease.id}, "its program leaves no exit record: {}", made.error().detail);
+  return {};
+}
+
 Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lease, const Request& request,
                                   engine::Engine& engine) {
   const auto keeper_pid = body.integer("keeper_pid", 1, INT32_MAX);
@@ -133,7 +162,7 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
     auto keeper = engine.programs().identify(static_cast<std::int32_t>(*keeper_pid), uid_to_check(request));
     if (!keeper) return keeper.error();
     attach.owner.keeper = keeper->process;
-    attach.owner.exit_record = fmt::format("{}/{}-{}.json", engine.options().exit_dir, to_string(lease.id), pid);
+    attach.owner.exit_record = exit_record_of(lease, pid, engine.options().exit_dir);
   }
   return core::Fact(attach);
 }
@@ -158,10 +187,7 @@ Reply post_attach(Call& call) {
                if (lease.ended()) return Error{Code::Stale, to_string(lease.id) + " has ended", "ask for a new lease"};
                if (pid) return attach_process(body, *pid, lease, request, engine);
                if (auto here = may_name_processes(request.peer); !here) return here.error();
-               if (request.peer.role != engine::Role::admin) {
-                 return denied("only an admin may book a whole cgroup", "attach single processes by pid");
-               }
-               auto group = engine.programs().check_cgroup(*cgroup);
+               auto group = group_to_book(*cgroup, lease, request, engine);
                if (!group) return group.error();
                return core::Fact(core::Attach{.lease = lease.id,
                                               .generation = take_generation(body),
@@ -225,11 +251,30 @@ Status check_no_session(const sessions::Sessions* sessions, const Lease& lease) 
                fmt::format("close the session: sublet session close {}", session->id())};
 }
 
+// The containers of a stack would be brought down with its lease, and not run on without it.
+Status check_no_stack(const stacks::Stacks* stacks, const Lease& lease) {
+  const stacks::Entry* entry = stacks == nullptr ? nullptr : stacks->find(lease.id);
+  if (entry == nullptr || !entry->stack.is_up()) return {};
+  const std::string name = printable(entry->stack.name);
+  return Error{Code::InUse, fmt::format("{} belongs to stack {}, which is up", to_string(lease.id), name),
+               fmt::format("sublet stack release {0} gives the stack back, and sublet stack release {0} --down brings "
+                           "it down; --force ends the lease, and brings it down, too",
+                           name)};
+}
+
+// The session that is closed instead of a stop of its lease, so that its checkpoint command runs first. Another stop
+// ends its program at once.
+const sessions::Session* saves_first(const sessions::Sessions* sessions, const Lease& lease) {
+  const sessions::Session* session =
+      sessions == nullptr || lease.state != LeaseState::active ? nullptr : sessions->find(lease.id);
+  return session == nullptr || session->has_ended() || session->request.checkpoint.empty() ? nullptr : session;
+}
+
 }  // namespace
 
 Reply post_release(Call& call) {
   return act(call,
-             [guard = call.capabilities.guard, sessions = call.capabilities.sessions](
+             [guard = call.capabilities.guard, sessions = call.capabilities.sessions, all = call.capabilities](
                  Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
                const auto generation = take_generation(body);
                const bool force = body.boolean("force").value_or(false);
@@ -257,6 +302,7 @@ Reply post_release(Call& call) {
                  return core::Fact(core::ProgramEnded{lease.id, status, signal.has_value(), forwarded});
                }
                if (auto may = stop ? Status() : check_no_session(sessions, lease); !may) return may.error();
+               if (auto may = force ? Status() : check_no_stack(all.stacks, lease); !may) return may.error();
                if (stop && !lease.ended() && lease.owner.keeper && !lease.stop_requested &&
                    !engine.programs().can_signal(lease.id)) {
                  const std::string why = engine.programs().why_not_signalled(lease.id);
@@ -270,6 +316,14 @@ Reply post_release(Call& call) {
                }
                if (stop && lease.ended() && guard != nullptr) guard->stop_after_end(lease.id);
                const bool by_token = has_token(request, lease);
+               const sessions::Session* session = force || !stop ? nullptr : saves_first(sessions, lease);
+               if (session != nullptr && (generation == 0 || generation == lease.generation)) {
+                 if (auto finished = body.finish(); !finished) return finished.error();
+                 const std::uint32_t by = by_token ? lease.uid : request.peer.uid;
+                 if (auto closed = sessions->close(*session, {.park = false, .force = true, .by = by}); !closed)
+                   return closed.error();
+                 return core::Fact(core::Amend{.lease = lease.id});  // nothing more
+               }
                return core::Fact(core::Release{.lease = lease.id,
                                                .generation = generation,
                                                .force = force,

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::size_t head_size = 256;  // enough for most headers
 
+// A browser must not take the output of a program for a page.
+constexpr std::string_view no_store = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+
 void add_number(std::string& text, std::size_t number) {
   char digits[20];
   text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
@@ -36,7 +39,7 @@ AnswerParts answer_parts(Response response, const Framing& framing) {
   add_number(text, static_cast<std::size_t>(response.status));
   text.append(" ").append(reason.data(), reason.size()).append("\r\n");
   add_field(text, "Content-Type", response.type.empty() ? json_type : response.type);
-  text += "Cache-Control: no-store\r\n";
+  text += response.head.empty() ? no_store : response.head;
   if (response.status == 405) add_field(text, "Allow", response.allow);
   if (response.status == 401) text += "WWW-Authenticate: Bearer\r\n";
   if (!response.location.empty()) add_field(text, "Location", response.location);

@@ -9,7 +9,7 @@ namespace {
 TEST(AnswerText, IsAWholeAnswer) {
   EXPECT_EQ(answer_text(as_json(201, "{}", "/v1/leases/lease-7"), {}),
             "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n"
-            "Location: /v1/leases/lease-7\r\nContent-Length: 2\r\n\r\n{}");
+            "X-Content-Type-Options: nosniff\r\nLocation: /v1/leases/lease-7\r\nContent-Length: 2\r\n\r\n{}");
 }
 
 TEST(AnswerText, ARefusalSaysWhatWouldBeRight) {
@@ -28,7 +28,8 @@ TEST(AnswerText, NoBodyFollowsAHead) {
   EXPECT_TRUE(text.ends_with("\r\nContent-Length: 2\r\n\r\n")) << text;
   const Response stream{200, nullptr, {}, true, {}, "text/event-stream"};
   EXPECT_EQ(answer_text(stream, {.head_only = true}),
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n\r\n");
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+            "X-Content-Type-Options: nosniff\r\n\r\n");
 }
 
 TEST(AnswerText, NoProblemIsWithoutAHint) {

@@ -2,6 +2,7 @@
 // Requests for a lease: the common part of POST /v1/leases and POST /v1/free.
 #pragma once
 
+#include "guard/program.h"
 #include "http/body.h"
 #include "http/message.h"
 #include "http/secrets.h"
@@ -13,15 +14,16 @@ struct LeaseCall {
   core::Submit submit;
   Duration wait{};  // time that the answer may wait for the grant
   Secret token;
-  // Set if a supervised program's keeper asks: the tag, and the number of the start.
-  std::optional<std::pair<std::string, std::uint64_t>> program = {};
+  std::optional<guard::StartName> program = {};  // set if a supervised program's keeper asks
   // Set if the keeper of a session asks: the number of the session, and that of the start.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> session = {};
   idle::Rule idle = {};   // the lease's own idle rule
+  bool keep_running = false;  // its program runs on if its keeper is killed
   std::string more = {};  // a further field of the answer as JSON, `"name":value`; "" for none
 };
 
-// Reads `device`: gpu0, 0, a uuid or the start of one; nothing or "any" leaves the device open.
+// Reads `device`: gpu0, 0, a uuid or the start of one, or several of them joined by commas; nothing or "any" leaves the
+// device open.
 Status take_device(Body& body, const core::State& state, core::Lease& lease);
 
 // Reads the body of a later POST /v1/leases by the caller. The lease gets a new token.
@@ -29,6 +31,9 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body);
 
 // An error if the user has reached limits.leases.
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer);
+
+// An error if the caller runs inside a lease, and would wait for the end of that lease.
+Status check_nesting(const Call& call, const LeaseCall& asked);
 
 // Creates the lease and answers: 201 active, 202 queued.
 Reply submit(Call& call, LeaseCall asked);

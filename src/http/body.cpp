@@ -88,7 +88,7 @@ std::optional<std::string> Body::label(std::string_view field, bool may_be_empty
 }
 
 std::optional<std::string> Body::name(std::string_view field) {
-  return word(field, plain_name, "1 to 64 letters, digits and . _ - / : +");
+  return word(field, plain_name, "1 to 64 of the letters a-z and A-Z, digits and . _ - / : +");
 }
 
 std::optional<std::int64_t> Body::integer(std::string_view name, std::int64_t least, std::int64_t most) {

@@ -9,7 +9,7 @@
 
 namespace sublet::http {
 
-inline constexpr std::size_t most_arguments = 4096;
+inline constexpr std::size_t most_arguments = 65536;
 
 // Reads a list of texts. Nothing happens if there is no such field.
 Status take_texts(const json& body, const char* field, std::size_t most, std::vector<std::string>& into);

@@ -22,6 +22,19 @@ std::string lowered(std::string text) {
   return text;
 }
 
+// A number as Python reads it from a text: with blanks around it and a sign.
+std::optional<double> read_number(std::string_view text) {
+  constexpr std::string_view blank = " \t\n\r\f\v";
+  const auto first = text.find_first_not_of(blank);
+  if (first == text.npos) return {};
+  text = text.substr(first, text.find_last_not_of(blank) + 1 - first);
+  if (text[0] == '+' && text.size() > 1 && text[1] != '-') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return value;
+}
+
 // Collects the findings about a body, in the form that callers of the service know.
 class Fields {
  public:
@@ -46,6 +59,10 @@ class Fields {
     const json* found = field(name);
     if (found == nullptr) return fallback;
     if (found->is_boolean()) return found->get<bool>();
+    if (found->is_null() || found->is_structured()) {
+      add("bool_type", name, "Input should be a valid boolean", *found);
+      return fallback;
+    }
     if (found->is_number_integer() && (*found == 0 || *found == 1)) return *found == 1;
     if (found->is_string()) {
       const std::string word = lowered(found->get<std::string>());
@@ -81,8 +98,9 @@ class Fields {
     return {};
   }
 
-  // A number of seconds, a text with one, or null or "" for the default. A bad number is a 400 of its own.
-  Duration seconds(const char* name, Duration fallback) {
+  // A number of seconds, a text with one, or null or "" for the default. `wrong`: why it is none, in the words of the
+  // service.
+  Duration seconds(const char* name, Duration fallback, std::string& wrong) {
     const json* found = field(name);
     if (found == nullptr || found->is_null() || *found == "") return fallback;
     double value = 0;
@@ -90,25 +108,21 @@ class Fields {
       value = found->get<double>();
     } else if (found->is_string()) {
       const auto& text = found->get_ref<const std::string&>();
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc{} || end != text.data() + text.size()) {
-        bad_ = bad_.empty() ? fmt::format("could not convert string to float: '{}'", text) : bad_;
-        return fallback;
-      }
+      const auto number = read_number(text);
+      if (!number) wrong = fmt::format("could not convert string to float: '{}'", text);
+      value = number.value_or(1);
     } else {
       add("float_type", name, "Input should be a valid number", *found);
       return fallback;
     }
-    if (!(value > 0)) {
-      if (bad_.empty()) bad_ = fmt::format("{} must be > 0", name);
-      return fallback;
-    }
+    if (std::isnan(value)) wrong = "cannot convert float NaN to integer";
+    else if (wrong.empty() && value <= 0) wrong = fmt::format("{} must be > 0", name);
+    if (!wrong.empty()) return fallback;
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(value, longest_seconds)));
   }
 
   std::optional<Response> refusal() const {
     if (!findings_.empty()) return Response{422, {{"detail", findings_}}, {}, false};
-    if (!bad_.empty()) return detail(400, bad_);
     return {};
   }
 
@@ -117,26 +131,28 @@ class Fields {
     const auto found = body_.find(name);
     return found == body_.end() ? nullptr : &*found;
   }
-  // Only plain input is repeated.
   void add(const char* type, const char* name, const std::string& message, const json& input) {
-    findings_.push_back({{"type", type},
-                         {"loc", {"body", name}},
-                         {"msg", message},
-                         {"input", input.is_structured() ? json(nullptr) : input}});
+    findings_.push_back({{"type", type}, {"loc", {"body", name}}, {"msg", message}, {"input", input}});
   }
 
   const json& body_;
   json findings_ = json::array();
-  std::string bad_;
 };
 
 Response one_finding(json finding) { return {422, {{"detail", json::array({std::move(finding)})}}, {}, false}; }
+
+bool is_null(std::string_view body) {
+  constexpr std::string_view blank = " \t\r\n";
+  const auto first = std::min(body.find_first_not_of(blank), body.size());
+  const auto last = body.find_last_not_of(blank);
+  return last != body.npos && body.substr(first, last + 1 - first) == "null";
+}
 
 std::variant<json, Response> parse_object(const std::string& body) {
   if (body.empty())
     return one_finding({{"type", "missing"}, {"loc", {"body"}}, {"msg", "Field required"}, {"input", nullptr}});
   json parsed;
-  if (!parse_body(body, deepest, parsed))
+  if (!is_null(body) && !parse_body(body, deepest, parsed))
     return one_finding({{"type", "json_invalid"},
                         {"loc", {"body", 0}},
                         {"msg", "JSON decode error"},
@@ -146,7 +162,7 @@ std::variant<json, Response> parse_object(const std::string& body) {
     return one_finding({{"type", "model_attributes_type"},
                         {"loc", {"body"}},
                         {"msg", "Input should be a valid dictionary or object to extract fields from"},
-                        {"input", nullptr}});
+                        {"input", parsed}});
   return parsed;
 }
 
@@ -198,8 +214,8 @@ std::variant<AcquireCall, Response> parse_acquire(const std::string& body, const
   call.ask.target = fields.text("target", true);
   call.ask.owner = fields.text("owner");
   call.ask.token = fields.text("lease_token");
-  call.ask.ttl = fields.seconds("lease_ttl_s", defaults.ttl);
-  call.wait = fields.seconds("wait_s", defaults.wait);
+  call.ask.ttl = fields.seconds("lease_ttl_s", defaults.ttl, call.wrong_ttl);
+  call.wait = fields.seconds("wait_s", defaults.wait, call.wrong_wait);
   call.wait_ready = fields.boolean("wait_ready", true);
   call.wait_turn = fields.boolean("wait_turn", false);
   call.ask.priority = fields.integer("priority");
@@ -253,11 +269,27 @@ json queued_body(const View& view, const std::string& token) {
   return body;
 }
 
+namespace {
+
+// JSON with the blanks of Python.
+std::string spaced(const json& value) {
+  if (!value.is_structured()) return value.dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string out;
+  for (const auto& [key, each] : value.items()) {
+    if (!out.empty()) out += ", ";
+    if (value.is_object()) out += json(key).dump(-1, ' ', true, json::error_handler_t::replace) + ": ";
+    out += spaced(each);
+  }
+  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
+}
+
+}  // namespace
+
 Response not_ready(int status, const std::string& message, const std::string& logs_tail, const std::string& state) {
   json text{{"logs_tail", logs_tail}};
   if (!message.empty()) text["message"] = message;
   if (!state.empty()) text["state"] = json::parse(state, nullptr, false);
-  return detail(status, text.dump(-1, ' ', true, json::error_handler_t::replace));
+  return detail(status, spaced(text));
 }
 
 std::optional<Response> refuse_headers(const Headers& headers, const std::string& host, std::uint16_t port) {

@@ -22,8 +22,9 @@ struct Defaults {
 
 struct AcquireCall {
   stacks::Ask ask;
-  Duration wait{};         // until the stack is ready; with `wait_turn` also until the caller's turn
-  bool wait_ready = true;  // false: the answer does not wait for readiness
+  Duration wait{};                        // until the stack is ready; with `wait_turn` also until the caller's turn
+  std::string wrong_ttl{}, wrong_wait{};  // why a time is no time; "": it is one
+  bool wait_ready = true;                 // false: the answer does not wait for readiness
   bool wait_turn =
       false;  // an addition of ours: the answer waits for the caller's turn instead of a busy or queued one
 };

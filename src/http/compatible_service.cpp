@@ -3,6 +3,7 @@
 
 #include "store/secret.h"
 
+#include <fmt/format.h>
 #include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
@@ -18,6 +19,25 @@ namespace {
 constexpr int status_lines = 40, failure_lines = 80;
 constexpr auto log_time = std::chrono::seconds(2);  // an engine that hangs costs an answer its log lines, and no more
 constexpr std::size_t longest_log = 64 * 1024;
+constexpr auto first_look = std::chrono::minutes(1);  // at the Compose files, after a start of the daemon
+
+std::string trimmed(const std::string& text) {
+  const auto first = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  return text.substr(first, text.find_last_not_of(" \t\r\n") + 1 - first);
+}
+
+// The service's words for what its callers know; else our own.
+std::string message_of(const stacks::SlotAnswer& got, const stacks::Label& label) {
+  const std::string named = fmt::format("label {}={}", label.key, label.value);
+  switch (got.health.value_or(stacks::Health::starting)) {
+    case stacks::Health::no_label: return "compose project must define exactly one service with " + named;
+    case stacks::Health::many_labels: return "compose project has multiple services with " + named;
+    case stacks::Health::no_healthcheck: return "healthcheck master is missing a Docker healthcheck: " + named;
+    case stacks::Health::exited:
+    case stacks::Health::unhealthy: return "";  // its state tells
+    default: return got.detail;
+  }
+}
 
 }  // namespace
 
@@ -46,7 +66,8 @@ compatible::View CompatibleService::view(const std::string& target) const {
     if (entry.found && !entry.found->file.empty()) view.stacks.push_back(&*entry.found);
   if (const stacks::Entry* entry = stacks_.find(target); entry != nullptr) {
     if (entry->found) view.target = &*entry->found;
-    if (entry->seen && may_show(*entry)) view.containers = &*entry->seen;
+    const bool leaves = entry->stack.phase == stacks::Phase::stopping;  // the service removes them before it answers
+    if (entry->seen && !leaves && may_show(*entry)) view.containers = &*entry->seen;
   }
   view.label = stacks_.options().label.key;
   view.label_value = stacks_.options().label.value;
@@ -86,12 +107,25 @@ void CompatibleService::with_logs(const std::string& target, int lines, bool of_
   });
 }
 
+// The stacks are in the first answer, too.
 void CompatibleService::status(Done done) {
+  if (!stacks_.has_looked()) {
+    stacks_.when_known(first_look, [this, done = std::move(done)] { tell_status(done); });
+    return;
+  }
+  tell_status(std::move(done));
+}
+
+std::string CompatibleService::current_target() const {
   const auto& slot = one_slot_.slot();
-  const std::string target = slot.holder() ? slot.holder()->target : slot.last_target();
+  return slot.holder() ? slot.holder()->target : slot.last_target();
+}
+
+void CompatibleService::tell_status(Done done) {
+  const std::string target = current_target();
   with_logs(target, status_lines, true, [this, target, done](std::string logs) {
     compatible::View shown = view(target);
-    shown.logs_tail = std::move(logs);
+    shown.logs_tail = trimmed(logs);
     Response answer{200, compatible::status_body(shown), {}, false};
     done(std::move(answer));
   });
@@ -115,13 +149,18 @@ std::function<void()> CompatibleService::acquire(const std::string& body, Done d
   const auto left = std::make_shared<bool>(false);
   const auto ask = [this, call, target, done, number, left] {
     if (*left) return;
-    *number = one_slot_.acquire(
-        {.ask = call.ask, .wait = call.wait, .wait_ready = call.wait_ready, .wait_turn = call.wait_turn},
-        [this, target, done](const stacks::SlotAnswer& got) { answer(got, target, done); });
+    *number = one_slot_.acquire({.ask = call.ask,
+                                 .wait = call.wait,
+                                 .wait_ready = call.wait_ready,
+                                 .wait_turn = call.wait_turn,
+                                 .wrong_ttl = call.wrong_ttl,
+                                 .wrong_wait = call.wrong_wait},
+                                [this, target, done](const stacks::SlotAnswer& got) { answer(got, target, done); });
   };
   // A stack that is not known may be new.
   const stacks::Entry* entry = stacks_.find(target);
   if (entry != nullptr && entry->found) ask();
+  else if (!stacks_.has_looked()) stacks_.when_known(first_look, ask);
   else stacks_.refresh(std::chrono::seconds(5), ask);
   return [this, number, left] {
     *left = true;
@@ -132,7 +171,7 @@ std::function<void()> CompatibleService::acquire(const std::string& body, Done d
 // The decision is handed to the store first, so that the answer waits for it.
 void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string& target, Done done) {
   (void)engine_.store_rows("stack_changed", {}, {});
-  if (got.kind == Kind::unknown_target) return done(detail(400, got.detail));
+  if (got.kind == Kind::unknown_target || got.kind == Kind::invalid) return done(detail(400, got.detail));
   if (got.kind == Kind::unavailable) return done(detail(503, got.detail));
   if (got.kind == Kind::busy) {
     Response busy = detail(409, got.detail);
@@ -140,19 +179,22 @@ void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string&
     return done(std::move(busy));
   }
   const bool good = got.kind == Kind::granted || got.kind == Kind::queued;
-  with_logs(target, good ? status_lines : failure_lines, good, [this, got, target, done](std::string logs) {
-    compatible::View shown = view(target);
+  const std::string about = got.kind == Kind::queued ? current_target() : target;
+  with_logs(about, good ? status_lines : failure_lines, good, [this, got, target, about, done](std::string logs) {
+    compatible::View shown = view(about);
     const auto& holder = one_slot_.slot().holder();
     if (got.kind == Kind::failed || got.kind == Kind::late) {
-      const compose::Container* master = compatible::master_of(shown);
       const stacks::Entry* ended = stacks_.find(target);
-      if (ended != nullptr && !ended->last_lines.empty() && may_show(*ended)) logs = ended->last_lines;
-      Response failed = compatible::not_ready(got.kind == Kind::late ? 504 : 500, got.detail, logs,
-                                              master != nullptr ? master->state : "");
+      const bool may = ended != nullptr && may_show(*ended);
+      if (may && !ended->last_lines.empty()) logs = ended->last_lines;
+      const bool has_state = may && got.kind == Kind::failed && got.health;
+      Response failed =
+          compatible::not_ready(got.kind == Kind::late ? 504 : 500, message_of(got, stacks_.options().label),
+                                trimmed(logs), has_state ? ended->last_state : "");
       failed.of_leases = true;
       return done(std::move(failed));
     }
-    shown.logs_tail = std::move(logs);
+    shown.logs_tail = trimmed(logs);
     if (got.kind == Kind::queued) return done({200, compatible::queued_body(shown, got.token), {}});
     if (holder && holder->token == got.token) return done({200, compatible::granted_body(shown, *holder), {}});
     done(detail(409, "lease mismatch"));  // it was given back while its log was read

@@ -22,11 +22,13 @@ class CompatibleService {
  private:
   using Done = CompatibleServer::Done;
   void status(Done done);
+  void tell_status(Done done);
   std::function<void()> acquire(const std::string& body, Done done);
   void release(const std::string& body, Done done);
   void answer(const stacks::SlotAnswer& got, const std::string& target, Done done);
   compatible::View view(const std::string& target) const;
   bool may_show(const stacks::Entry& entry) const;
+  std::string current_target() const;  // the holder's stack, or the one that was started last; "": none was
   // Reads the last lines of the target's master container, or of all its containers.
   void with_logs(const std::string& target, int lines, bool of_master, std::function<void(std::string)> then);
 

@@ -37,7 +37,7 @@ json moves_of(const core::CostModel& costs, const core::Consumer& consumer, cons
 
 json pauses_of(const core::State& state, const core::Consumer& consumer) {
   json pauses = json::array();
-  const auto& records = state.records();
+  const auto& records = state.learned.records;
   for (auto entry = records.lower_bound({consumer, {}}); entry != records.end(); ++entry) {
     const auto& [key, record] = *entry;
     if (key.first != consumer) break;
@@ -53,22 +53,22 @@ json pauses_of(const core::State& state, const core::Consumer& consumer) {
 // The prediction for a new consumer on each device.
 json devices_of(const core::State& state) {
   std::set<std::string> uuids;
-  for (const auto& [key, entry] : state.costs().entries())
+  for (const auto& [key, entry] : state.learned.costs.entries())
     if (!key.device.empty()) uuids.insert(key.device);
   json rows = json::array();
   for (const std::string& uuid : uuids) {
-    const auto device = state.devices().find(uuid);
-    const bool there = device != state.devices().end() && device->second.read_at;
+    const auto device = state.devices.by_uuid.find(uuid);
+    const bool there = device != state.devices.by_uuid.end() && device->second.read_at;
     rows.push_back({{"uuid", uuid},
                     {"id", there ? json(fmt::format("gpu{}", device->second.reading.index)) : json(nullptr)},
-                    {"moves", moves_of(state.costs(), {}, uuid)}});
+                    {"moves", moves_of(state.learned.costs, {}, uuid)}});
   }
   return rows;
 }
 
 json row(const core::State& state, const core::Consumer& consumer, const engine::Peer& viewer) {
   static const core::ConsumerHistory none;
-  const core::ConsumerHistory* found = state.history(consumer);
+  const core::ConsumerHistory* found = core::history_of(state, consumer);
   const core::ConsumerHistory& history = found != nullptr ? *found : none;
   json runs = json::array();
   for (const Duration run : history.runs) runs.push_back(ms(run));
@@ -81,7 +81,7 @@ json row(const core::State& state, const core::Consumer& consumer, const engine:
           {"runs", history.runs.size()},
           {"run_ms", std::move(runs)},
           {"median_run_seconds", median},
-          {"moves", moves_of(state.costs(), consumer)},
+          {"moves", moves_of(state.learned.costs, consumer)},
           {"pauses", pauses_of(state, consumer)}};
 }
 
@@ -92,15 +92,15 @@ Reply get_consumers(Call& call) {
   json rows = json::array();
   // A consumer may have been paused, or its pause may have been undone, before it came to an end.
   std::set<std::pair<std::string, std::uint32_t>> all;
-  for (const auto& [consumer, entry] : state.histories()) all.emplace(consumer.name, consumer.uid);
-  for (const auto& [key, entry] : state.costs().entries())
+  for (const auto& [consumer, entry] : state.learned.history) all.emplace(consumer.name, consumer.uid);
+  for (const auto& [key, entry] : state.learned.costs.entries())
     if (!key.consumer.name.empty()) all.emplace(key.consumer.name, key.consumer.uid);
-  for (const auto& [key, record] : state.records()) all.emplace(key.first.name, key.first.uid);
+  for (const auto& [key, record] : state.learned.records) all.emplace(key.first.name, key.first.uid);
   for (const auto& [name, uid] : all) rows.push_back(row(state, {uid, name}, call.request.peer));
   return Response{200,
                   {{"consumers", std::move(rows)},
                    {"devices", devices_of(state)},
-                   {"moves", moves_of(state.costs(), {})},
+                   {"moves", moves_of(state.learned.costs, {})},
                    {"grants", render_grants(call.engine)}},
                   {}};
 }

@@ -5,7 +5,7 @@
 
 namespace sublet::http {
 
-// api/openapi.yaml as JSON, as of the build.
+// The files of api/ as one JSON document, as of the build.
 std::string_view contract();
 
 }  // namespace sublet::http

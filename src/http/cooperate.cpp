@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "engine/user_directory.h"
 #include "engine/webhook.h"
 #include "http/body.h"
 #include "http/find_lease.h"
@@ -53,7 +54,7 @@ std::string render(const Lease& lease, const engine::Engine& engine) {
                           {"url", text(how.address)},
                           {"pause_signal", text(name_of_signal(how.pause_signal))},
                           {"resume_signal", text(name_of_signal(how.resume_signal))},
-                          {"answer_file", by_signal ? json(engine.cooperation().answer_file(lease.id)) : json()}};
+                          {"answer_file", by_signal ? json(engine.cooperation().answer_file(lease)) : json()}};
   }
   return body.dump();
 }
@@ -144,6 +145,9 @@ Result<Cooperation> read_how(Body& body, const Request& request, const Lease& le
                        "give what the program keeps on each device while it is paused");
   if (!webhook) {
     if (auto taken = take_process(pid, request, lease, engine, how); !taken) return taken.error();
+    if (!by_signal) return how;
+    const Status made = engine::make_user_directory(engine.options().exit_dir, lease.uid);
+    if (!made) return unavailable("there is no place for the answers: " + made.error().detail, made.error().hint);
     return how;
   }
   if (pid) return bad_request("the way webhook takes no pid", "leave it out");

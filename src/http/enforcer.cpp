@@ -4,6 +4,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "engine/account.h"
 #include "http/body.h"
 #include "http/query.h"
 #include "http/resources.h"
@@ -31,6 +32,7 @@ json render_rule(const Rule& rule) {
              {"created_at", format_rfc3339(rule.at)}};
   if (rule.kind == Rule::Kind::policy) {
     shown["policy"] = enforcer::to_string(rule.policy);
+    shown["graphics"] = rule.graphics;
   } else {
     shown["until"] = rule.until ? json(format_rfc3339(*rule.until)) : json(nullptr);
     shown["reason"] = rule.reason.empty() ? json(nullptr) : json(rule.reason);
@@ -75,6 +77,13 @@ Reply stored(Call& call, int status, const json& shown) {
   return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
 }
 
+// A user may get an account later, so the rule is taken all the same.
+std::string warning_of(const Subject& subject) {
+  if (subject.kind != Subject::Kind::user || parse_number<std::uint32_t>(subject.value)) return {};
+  if (engine::account_exists(subject.value).value_or(true)) return {};
+  return fmt::format("there is no user '{}' on this machine now, so the rule is for nobody", printable(subject.value));
+}
+
 Reply store_rule(Call& call, Rule rule) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Enforcer& enforcer = *call.capabilities.enforcer;
@@ -84,7 +93,10 @@ Reply store_rule(Call& call, Rule rule) {
                          "remove some: sublet approve --ls, sublet enforce ls",
                          {{"limit", static_cast<std::int64_t>(most_rules)}}});
   rule.by = call.request.peer.user;
-  const json shown = render_rule(enforcer.add(std::move(rule)));
+  const Subject rule_subject = rule.subject;
+  json shown = render_rule(enforcer.add(std::move(rule)));
+  const std::string warning = warning_of(rule_subject);
+  shown["warning"] = warning.empty() ? json(nullptr) : json(warning);
   return stored(call, 201, shown);
 }
 
@@ -147,21 +159,26 @@ Reply get_enforcer(Call& call) {
 // Reads the records: nothing is decided and nothing is sent.
 Reply get_enforcer_preview(Call& call) {
   if (call.capabilities.enforcer == nullptr) return problem(switched_off());
-  const std::string text = query_value(call.request, "since");
-  const auto since = text.empty() ? Result<Duration>(std::chrono::hours(24 * 7)) : parse_duration(text);
-  if (!since)
-    return problem(bad_request(fmt::format("since={} is no duration", printable(text)), "for example since=7d"));
+  const auto since = query_moment(call.request, "since", call.engine.now());
+  if (!since) return problem(since.error());
   const auto subject = subject_in_query(call);
   if (!subject) return problem(subject.error());
-  const Time from = call.engine.now() - *since;
-  json rows = json::array();
+  const Time from = *since ? (*since)->at : call.engine.now() - std::chrono::hours(24 * 7);
+  json rows = json::array(), spared = json::array();
   for (const enforcer::Preview& each : call.capabilities.enforcer->preview(from, *subject)) {
     json row = render_short(*each.verdict);
+    if (!each.spared.empty()) {
+      row["spared_because"] = each.spared;
+      spared.push_back(std::move(row));
+      continue;
+    }
+    row["would_end_now"] = each.verdict->open();
     row["would_get_sigterm_at"] = format_rfc3339(each.term_at);
     row["would_get_sigkill_at"] = each.kill_at ? json(format_rfc3339(*each.kill_at)) : json(nullptr);
     rows.push_back(std::move(row));
   }
-  return Response{200, {{"since", format_rfc3339(from)}, {"would_end", std::move(rows)}}, {}};
+  return Response{
+      200, {{"since", format_rfc3339(from)}, {"would_end", std::move(rows)}, {"spared", std::move(spared)}}, {}};
 }
 
 Reply post_approval(Call& call) {
@@ -185,6 +202,7 @@ Reply post_policy(Call& call) {
   Body body(call.request.body);
   const auto text = body.text("subject", 1100);
   const auto word = body.text("policy");
+  const bool graphics = body.boolean("graphics").value_or(false);
   if (const Status read = body.finish(); !read) return problem(read.error());
   auto subject = enforcer::parse_subject(text.value_or(""));
   if (!subject) return problem(subject.error());
@@ -196,7 +214,8 @@ Reply post_policy(Call& call) {
   if (!policy)
     return problem(bad_request(fmt::format("'{}' is no policy", printable(word.value_or(""))),
                                "one of observe, warn, adopt, enforce"));
-  return store_rule(call, {.kind = Rule::Kind::policy, .subject = std::move(*subject), .policy = *policy});
+  return store_rule(
+      call, {.kind = Rule::Kind::policy, .subject = std::move(*subject), .policy = *policy, .graphics = graphics});
 }
 
 Reply delete_policy(Call& call) { return remove_rule(call, Rule::Kind::policy); }

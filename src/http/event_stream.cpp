@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/event_stream.h"
 
-#include "base/json_text.h"
-#include "engine/event_reader.h"
-
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include "base/json_text.h"
+#include "engine/event_reader.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -22,24 +21,33 @@ using Events = std::vector<engine::EventLog::Event>;
 
 constexpr std::size_t page = 256;  // events read, and sent, at a time
 
+// Least time between two events about readings, and the same if a decision was told meanwhile.
+constexpr auto reading_interval = std::chrono::seconds(1);
+constexpr auto soon_interval = std::chrono::milliseconds(250);
+
 // Send buffer in the kernel, which doubles it. It is small, so that a last message to a slow reader still fits.
 constexpr int send_buffer = 64 * 1024;
 
 constexpr std::string_view head =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+    "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n";
 
 class EventStream {
  public:
-  EventStream(Stream& stream, engine::Engine& engine, const Admission& admission, FollowEvents wanted,
-              Duration write_time)
+  EventStream(Stream& stream, engine::Engine& engine, Readings& readings, const Admission& admission,
+              FollowEvents wanted, Duration write_time)
       : stream_(stream),
         engine_(engine),
+        readings_(readings),
         admission_(admission),
         wanted_(std::move(wanted)),
         write_time_(write_time),
         life_(engine.log().life()),
         after_(wanted_.after),
-        known_(wanted_.after) {}
+        known_(wanted_.after) {
+    // It begins with the present figures: the reader asks for the tables after this.
+    if (wanted_.readings) (void)look();
+  }
 
   asio::awaitable<void> run() {
     boost::system::error_code ignored;
@@ -89,6 +97,7 @@ class EventStream {
     behind_ = true;
     for (const auto& event : events) add(*event);
     after_ = events.back()->number;
+    decided_ = true;
     ended_ = !co_await flush() || ended_;
     co_return true;
   }
@@ -105,15 +114,42 @@ class EventStream {
     using namespace asio::experimental::awaitable_operators;
     const auto sign_due = Clock::now() + std::chrono::duration_cast<Clock::duration>(wanted_.heartbeat);
     while (Clock::now() < sign_due) {
-      const auto look = std::min(sign_due, admission_.look_again());
+      auto look = std::min(sign_due, admission_.look_again());
+      if (wanted_.readings) look = std::min(look, reading_due());
       const auto result = co_await (engine_.new_events(look) || peer_gone(stream_));
       if (result.index() == 1) co_return false;
       if (after_ < engine_.log().last() || admission_.refusal()) co_return true;
+      if (add_reading()) {
+        const bool sent = co_await flush();
+        co_return sent;
+      }
     }
     // The number goes with it, so that a reader whose filter lets nothing through does not fall behind.
     out_ += fmt::format(": alive\nid: {}\n\n", name_of(after_));
     end_frame(after_);
     co_return co_await flush();
+  }
+
+  Clock::time_point reading_due() const {
+    return looked_at_ + (decided_ ? Clock::duration(soon_interval) : Clock::duration(reading_interval));
+  }
+
+  // Returns the version before. All readers look together, since the next look of each is due after the last of all.
+  Readings::Version look() {
+    readings_.look(engine_, looked_at_);
+    looked_at_ = readings_.looked_at();
+    return std::exchange(figures_, readings_.version());
+  }
+
+  // Whether a figure has changed since the last look.
+  bool add_reading() {
+    if (!wanted_.readings || Clock::now() < reading_due()) return false;
+    decided_ = false;
+    const auto changes = readings_.changes_after(look());
+    if (changes->empty()) return false;
+    out_ += fmt::format("event: reading\ndata: {}\n\n", *changes);
+    end_frame(known_);
+    return true;
   }
 
   std::string name_of(std::uint64_t number) const { return fmt::format("{}-{}", life_, number); }
@@ -209,6 +245,7 @@ class EventStream {
 
   Stream& stream_;
   engine::Engine& engine_;
+  Readings& readings_;
   const Admission& admission_;
   FollowEvents wanted_;
   Duration write_time_;
@@ -220,16 +257,19 @@ class EventStream {
   };
   std::string out_;
   std::vector<Frame> frames_;
-  std::uint64_t known_;  // the last event that was sent whole
-  bool behind_ = false;  // has been sent something: a gap from here on is its own doing
+  std::uint64_t known_;            // the last event that was sent whole
+  Readings::Version figures_ = 0;  // that the reader was told
+  Clock::time_point looked_at_{};  // of the last look at the readings
+  bool decided_ = false;           // events were sent since then
+  bool behind_ = false;            // has been sent something: a gap from here on is its own doing
   bool ended_ = false;
 };
 
 }  // namespace
 
-asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, const Admission& admission,
-                                    FollowEvents wanted, Duration write_time) {
-  EventStream events(stream, engine, admission, std::move(wanted), write_time);
+asio::awaitable<void> stream_events(Stream& stream, engine::Engine& engine, Readings& readings,
+                                    const Admission& admission, FollowEvents wanted, Duration write_time) {
+  EventStream events(stream, engine, readings, admission, std::move(wanted), write_time);
   co_await events.run();
 }
 

@@ -66,6 +66,9 @@ Reply get_events(Call& call) {
   const auto follow = query_flag(request, "follow");
   if (!follow) return problem(follow.error());
   wanted.follow = follow->value_or(true);
+  const auto readings = query_flag(request, "readings");
+  if (!readings) return problem(readings.error());
+  wanted.readings = readings->value_or(false);
   const auto lease = query_value(request, "lease");
   if (lease.empty()) return wanted;
   return with_lease(call, lease, [wanted](const core::Lease& found) mutable -> Reply {

@@ -15,7 +15,7 @@ namespace {
 
 // A tag is each user's own.
 Error no_such_lease(const Call& call, const std::string& name) {
-  for (const auto& [id, lease] : call.engine.state().leases())  // a look at another user's tag: rare
+  for (const auto& [id, lease] : call.engine.state().leases.by_id)  // a look at another user's tag: rare
     if (lease.tag == name && !name.empty() && !lease.ended())
       return not_found(
           fmt::format("you have no lease with the tag '{}'", printable(name)),
@@ -25,7 +25,7 @@ Error no_such_lease(const Call& call, const std::string& name) {
     return not_found(fmt::format("program '{}' has had no lease", printable(name)),
                      fmt::format("sublet status {} shows the program", printable(name)));
   std::vector<std::string_view> tags;
-  for (const auto& [id, lease] : call.engine.state().leases())
+  for (const auto& [id, lease] : call.engine.state().leases.by_id)
     if (lease.uid == call.request.peer.uid && !lease.ended() && !lease.tag.empty()) tags.push_back(lease.tag);
   if (guard != nullptr)
     for (const auto& [key, program] : guard->programs())
@@ -37,10 +37,10 @@ Error no_such_lease(const Call& call, const std::string& name) {
 // The caller's own lease of that tag; for an admin, anybody's, if it is the only one.
 Result<const core::Lease*> find_live_tag(const Call& call, const std::string& name) {
   const core::State& state = call.engine.state();
-  if (const core::Lease* own = state.find_tag(call.request.peer.uid, name)) return own;
+  if (const core::Lease* own = core::find_tag(state, call.request.peer.uid, name)) return own;
   if (call.request.peer.role != engine::Role::admin) return nullptr;
   std::vector<const core::Lease*> found;
-  for (const auto& [id, lease] : state.leases()) {  // an admin's look at another user's tag: rare
+  for (const auto& [id, lease] : state.leases.by_id) {  // an admin's look at another user's tag: rare
     if (lease.tag == name && !lease.ended()) found.push_back(&lease);
   }
   if (found.size() <= 1) return found.empty() ? nullptr : found[0];
@@ -97,6 +97,13 @@ Reply with_lease(Call& call, const std::string& name, std::function<Reply(const 
 Later ended_lease(engine::Engine& engine, LeaseId id, Error none, std::function<Reply(const core::Lease&)> next) {
   return from_store(
       engine, [id](store::Reader& reader) { return reader.lease(id); }, std::move(none), std::move(next));
+}
+
+const core::Lease* lease_around(const Call& call, bool owned) {
+  const engine::Peer& peer = call.request.peer;
+  if (peer.tcp || peer.pid <= 0 || !call.engine.programs().check_pid_namespace(peer.pid)) return nullptr;
+  const core::Lease* lease = core::find(call.engine.state(), call.engine.programs().lease_around(peer.pid, owned));
+  return lease != nullptr && !lease->ended() && lease->reserves() ? lease : nullptr;
 }
 
 }  // namespace sublet::http

@@ -21,4 +21,8 @@ bool is_owner(const Request& request, const core::Lease& lease);
 // Denied unless the caller is the lease's user, an admin, or has the lease's token.
 Status may_act(const Request& request, const core::Lease& lease);
 
+// The lease around the caller: its own, or that of the nearest process above it, if it reserves memory; null: none.
+// `owned`: also a lease that the caller has asked for itself.
+const core::Lease* lease_around(const Call& call, bool owned);
+
 }  // namespace sublet::http

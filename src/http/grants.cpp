@@ -28,7 +28,8 @@ Reply store(Call& call, bool given) {
 
 json render_grants(const engine::Engine& engine) {
   json rows = json::array();
-  for (const auto& [uid, name] : engine.state().grants()) rows.push_back(render(uid, engine::account_name(uid), name));
+  for (const auto& [uid, name] : engine.state().learned.grants)
+    rows.push_back(render(uid, engine::account_name(uid), name));
   return rows;
 }
 
@@ -38,7 +39,7 @@ Reply post_grant(Call& call) {
     return problem(bad_request(fmt::format("'{}' is not a consumer's name", printable(call.args[0])),
                                "use 1 to 64 printable characters without '/'"));
   }
-  const auto& grants = call.engine.state().grants();
+  const auto& grants = call.engine.state().learned.grants;
   const std::uint32_t uid = call.request.peer.uid;
   const auto own = std::count_if(grants.begin(), grants.end(), [uid](const auto& grant) { return grant.uid == uid; });
   if (own >= most_grants) {
@@ -51,7 +52,7 @@ Reply post_grant(Call& call) {
 }
 
 Reply delete_grant(Call& call) {
-  if (!call.engine.state().granted({call.request.peer.uid, call.args[0]})) {
+  if (!core::is_granted(call.engine.state(), {call.request.peer.uid, call.args[0]})) {
     return problem(
         not_found(fmt::format("user {} has no grant for '{}'", call.request.peer.user, printable(call.args[0])),
                   "list your grants: sublet pause --grants"));

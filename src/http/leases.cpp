@@ -2,7 +2,8 @@
 // Asking for a lease, reading leases, waiting for one.
 #include "base/size_bounds.h"
 #include "base/text.h"
-#include "core/rehearse.h"
+#include "explain/rehearse.h"
+#include "follow/follow.h"
 #include "guard/guard.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
@@ -71,7 +72,7 @@ Status take_names(Body& body, const engine::Peer& peer, const engine::TenantRule
 // TooLarge if no device has as much memory as this ceiling.
 Status check_ceiling(const engine::Engine& engine, Bytes ceiling) {
   Bytes most;
-  for (const auto& [uuid, device] : engine.state().devices()) {
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     if (!device.read_at) return {};  // not every device is known yet
     most = std::max(most, device.reading.total);
   }
@@ -105,10 +106,11 @@ Status take_program(Body& body, LeaseCall& asked) {
   if (given == nullptr) return {};
   Body program(*given, "program.");
   const auto tag = program.label("tag");
-  const auto start = program.integer("start", 1, INT64_MAX);
+  const auto number = program.integer("number", 1, INT64_MAX), start = program.integer("start", 1, INT64_MAX);
   if (auto finished = program.finish(); !finished) return finished;
-  if (!tag || !start) return bad_request("program has no tag or no start", "give both, or leave program out");
-  asked.program = {*tag, static_cast<std::uint64_t>(*start)};
+  if (!tag || !number || !start)
+    return bad_request("program has no tag, no number or no start", "give all three, or leave program out");
+  asked.program = {*tag, static_cast<std::uint64_t>(*number), static_cast<std::uint64_t>(*start)};
   return {};
 }
 
@@ -200,6 +202,8 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto taken = take_session(body, asked); !taken) return taken.error();
   if (auto taken = take_idle(body, call, asked.idle); !taken) return taken.error();
+  // The daemon itself looks after what it started.
+  asked.keep_running = body.boolean("keep_running").value_or(false) || asked.program || asked.session;
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
   lease.vram = {*vram};
@@ -242,14 +246,15 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
 // The answer to a dry run; creates nothing.
 Response rehearsed(const Call& call, const LeaseCall& asked) {
   const engine::Engine& engine = call.engine;
-  const auto found = core::rehearse(engine.state(), engine.rules(), asked.submit, engine.host_memory(), engine.now());
+  auto found = explain::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
   if (!found) return problem(found.error());
+  explain::limit_to_host(found->room, engine.state(), engine.rules(), call.request.peer.uid);
   JsonText out;
-  out.begin_object().field("would", core::to_string(found->would)).key("devices").begin_array();
-  const bool known = found->would == core::Would::preempt;
+  out.begin_object().field("would", explain::to_string(found->would)).key("devices").begin_array();
+  const bool known = found->would == explain::Would::preempt;
   for (const std::string& device : known ? found->room.devices : found->lease.devices) out.value(device);
   out.end_array().field("vram_bytes", found->lease.vram.count).key("queue");
-  if (found->queue.place > 0) write_queue_info(out, found->queue);
+  if (found->queue.place > 0) write_queue_info(out, found->queue, engine);
   else out.value(nullptr);
   out.key("preemption").begin_object();
   write_preview(out, found->room, engine.state());
@@ -277,8 +282,7 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
 Status check_lease_request(Call& call, const json& body) {
   const auto asked = read_lease_request(call, body);
   if (!asked) return asked.error();
-  const auto found = core::rehearse(call.engine.state(), call.engine.rules(), asked->submit, call.engine.host_memory(),
-                                    call.engine.now());
+  const auto found = explain::rehearse(call.engine.state(), call.engine.rules(), asked->submit, call.engine.now());
   if (!found && (found.error().code == Code::TooLarge || found.error().code == Code::BadRequest)) return found.error();
   return {};
 }
@@ -289,49 +293,6 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body) {
   Call again{request, call.engine, {}, {}, call.capabilities};
   bool dry_run = false;
   return read_request(again, dry_run);
-}
-
-Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
-  const int live = engine.counters().live(peer.uid);
-  if (live < engine.options().leases_per_user) return {};
-  return Error{Code::Quota,
-               fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
-               "release a lease, or raise limits.leases",
-               {{"live_leases", live}, {"limit", engine.options().leases_per_user}}};
-}
-
-Status take_device(Body& body, const core::State& state, core::Lease& lease) {
-  const auto wanted = body.text("device");
-  if (!wanted || wanted->empty() || *wanted == "any") return {};
-  std::vector<std::string> names;
-  std::vector<std::string> matches;
-  for (const auto& [uuid, device] : state.devices()) {
-    const std::string id = fmt::format("gpu{}", device.reading.index);
-    // A card that only a stored lease names has no number yet.
-    const bool numbered = device.read_at.has_value();
-    if (numbered) names.push_back(id);
-    const bool by_number = numbered && (*wanted == id || *wanted == std::to_string(device.reading.index));
-    if (by_number || *wanted == uuid) {
-      matches = {uuid};
-      break;
-    }
-    if (wanted->size() >= 8 && uuid.starts_with(*wanted)) matches.push_back(uuid);
-  }
-  if (matches.size() == 1) {
-    lease.wanted_device = matches[0];
-    return {};
-  }
-  if (matches.size() > 1) {
-    return bad_request(fmt::format("device '{}' matches {} devices", *wanted, matches.size()),
-                       fmt::format("write more of the uuid: {}", fmt::join(matches, ", ")));
-  }
-  if (names.empty() && plain_name(*wanted)) {  // no card was read yet: the first reading says which one that is
-    lease.wanted_device = *wanted;
-    return {};
-  }
-  return not_found(
-      fmt::format("device '{}' does not exist", printable(*wanted)),
-      names.empty() ? "the daemon has not read any GPU yet" : fmt::format("known devices: {}", fmt::join(names, ", ")));
 }
 
 Reply submit(Call& call, LeaseCall asked) {
@@ -345,6 +306,7 @@ Reply submit(Call& call, LeaseCall asked) {
   auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
     id = lease.id;
     starter.submitted(lease);
+    if (call.capabilities.follow != nullptr) call.capabilities.follow->submitted(lease, asked.keep_running);
     if (call.capabilities.idle != nullptr)
       call.capabilities.idle->submitted(lease, asked.idle, asked.session.has_value());
     const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
@@ -371,6 +333,7 @@ Reply post_lease(Call& call) {
   auto asked = read_request(call, dry_run);
   if (!asked) return problem(asked.error());
   if (auto more = check_lease_limit(call.engine, call.request.peer); !more) return problem(more.error());
+  if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
 }
 

@@ -2,11 +2,11 @@
 // Leases in pages, the queue in pages, and why a lease is where it is.
 #include "base/number.h"
 #include "base/text.h"
-#include "core/reason_json.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
+#include "lease/reason_json.h"
 
 #include <fmt/format.h>
 #include <set>
@@ -52,7 +52,7 @@ std::optional<std::uint64_t> number_behind(std::string_view text, std::string_vi
 // The live leases with an id above `after`, the first `limit` and one more if there are more, in order.
 std::vector<const Lease*> live_above(const core::State& state, LeaseId after, std::size_t limit) {
   std::vector<const Lease*> found;
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     if (!lease.ended() && id > after) found.push_back(&lease);
   }
   const auto by_id = [](const Lease* a, const Lease* b) { return a->id < b->id; };
@@ -68,10 +68,11 @@ bool write_live(JsonText& out, const engine::Engine& engine, const engine::Peer&
   const auto live = live_above(engine.state(), after, limit);
   const bool more = live.size() > limit;
   std::size_t detailed = 0;
-  core::Foretold foretold(engine.state(), engine.rules(), engine.now());
+  explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
   for (std::size_t i = 0; i < std::min(live.size(), limit); ++i) {
-    const bool queued = engine.state().queue().contains(live[i]->id);
-    write_lease(out, *live[i], engine, viewer, queued && detailed++ < detailed_limit, &foretold);
+    const bool queued = engine.state().queue.contains(live[i]->id);
+    const bool detail = live[i]->held_back_at || (queued && detailed++ < detailed_limit);
+    write_lease(out, *live[i], engine, viewer, detail, &foretold);
   }
   if (more) next = to_string(live[limit - 1]->id);
   return more;
@@ -129,6 +130,20 @@ Reply list_all(Call& call, const Page& page, LeaseId after_live, std::optional<s
   }};
 }
 
+// The first `limit` waiting leases in their order, and behind them those that are held back, in the order of the places
+// that are kept for them.
+std::vector<const Lease*> waiting(const core::State& state, std::size_t limit) {
+  std::vector<const Lease*> all;
+  for (const LeaseId id : state.queue.in_order(limit)) all.push_back(core::find(state, id));
+  if (all.size() == limit) return all;
+  std::vector<std::pair<std::size_t, const Lease*>> held_back;
+  for (const auto& [id, lease] : state.leases.by_id)
+    if (lease.held_back_at) held_back.emplace_back(state.queue.place_of(lease), &lease);
+  std::ranges::sort(held_back, {}, [](const auto& entry) { return std::pair(entry.first, entry.second->queued_at); });
+  for (const auto& [place, lease] : held_back) all.push_back(lease);
+  return all;
+}
+
 }  // namespace
 
 Reply get_leases(Call& call) {
@@ -152,7 +167,7 @@ Reply get_leases(Call& call) {
   return list("leases", std::move(rows), next);
 }
 
-// Pages are counted by places: a lease that moves up between two pages may be missed or seen twice.
+// Pages are counted by rows: a lease that moves up between two pages may be missed or seen twice.
 Reply get_queue(Call& call) {
   const auto page = read_page(call.request);
   if (!page) return problem(page.error());
@@ -162,14 +177,14 @@ Reply get_queue(Call& call) {
     if (!place) return problem(no_place(page->after));
     skipped = std::min<std::uint64_t>(*place, 100'000'000);
   }
-  const auto order = call.engine.state().queue().in_order(skipped + page->limit + 1);
+  const auto order = waiting(call.engine.state(), skipped + page->limit + 1);
   const std::size_t end = std::min(order.size(), skipped + page->limit);
   JsonText rows;
   rows.begin_array();
-  core::Foretold foretold(call.engine.state(), call.engine.rules(), call.engine.now());
+  explain::Foretold foretold(call.engine.state(), call.engine.rules(), call.engine.now());
   for (std::size_t place = skipped; place < end; ++place) {
-    write_lease(rows, *call.engine.find(order[place]), call.engine, call.request.peer, place < detailed_limit,
-                &foretold);
+    const bool detail = place < detailed_limit || order[place]->held_back_at;
+    write_lease(rows, *order[place], call.engine, call.request.peer, detail, &foretold);
   }
   return list("queue", std::move(rows), order.size() > end && end > skipped ? fmt::format("place-{}", end) : "");
 }
@@ -177,17 +192,13 @@ Reply get_queue(Call& call) {
 Reply get_why(Call& call) {
   return with_lease(call, call.args[0], [&engine = call.engine, peer = call.request.peer](const Lease& lease) -> Reply {
     JsonText body;
-    core::Foretold foretold(engine.state(), engine.rules(), engine.now());
+    explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
     body.begin_object().key("lease");
     write_lease(body, lease, engine, peer, true, &foretold);
     body.key("queue");
-    if (engine.state().queue().contains(lease.id)) {
-      write_queue_info(body, foretold.of(lease));
-    } else {
-      body.value(nullptr);
-    }
+    write_queue(body, lease, engine, foretold);
     body.key("helps").begin_array();
-    for (const std::string& help : core::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
+    for (const std::string& help : explain::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
       body.value(help);
     }
     body.end_array().key("reasons").begin_array();

@@ -30,6 +30,9 @@ class Sessions;
 namespace sublet::events {
 class Outlets;
 }
+namespace sublet::follow {
+class Follow;
+}
 namespace sublet::idle {
 class Idle;
 }
@@ -51,6 +54,7 @@ struct Capabilities {
   events::Outlets* events = nullptr;
   meter::Meter* meter = nullptr;
   idle::Idle* idle = nullptr;
+  follow::Follow* follow = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.
@@ -89,6 +93,7 @@ struct Response {
   std::string_view type = {};
   std::optional<std::uint64_t> after = {};  // commit to wait for; unset: all decisions made before the answer
   std::string allow = {};                   // header Allow of a 405
+  std::string_view head = {};               // further header lines, which replace Cache-Control; ends with a line end
 };
 
 // A problem document, sent at once, with the error's hint or a general hint for its code.
@@ -134,7 +139,8 @@ struct FollowEvents {
   LeaseId lease;                   // only events of this lease
   std::vector<std::string> types;  // only events of these types; empty: all
   Duration heartbeat = std::chrono::seconds(15);
-  bool follow = true;  // false: end after the stored events
+  bool follow = true;     // false: end after the stored events
+  bool readings = false;  // also tell what the last readings of the devices changed
 };
 
 // Answers once `news` is true, or at_most is over. `news` is asked at each new event of the event stream.

@@ -56,7 +56,7 @@ void gpus(Page& page, const engine::Engine& engine) {
   page.metric("sublet_gpu_memory_bytes", "gauge",
               "Memory of a card: leased; unleased (unleased processes); unaccounted (used, but by no listed process); "
               "driver (its own reserve); free (may still be promised)");
-  for (const auto& [uuid, device] : state.devices()) {
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
     const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {
       page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
     };
@@ -64,20 +64,31 @@ void gpus(Page& page, const engine::Engine& engine) {
     row("unleased", device.unleased);
     row("unaccounted", device.other - device.unleased);
     row("driver", device.reading.driver_reserved);
-    row("free", state.effective_free(device, engine.rules(), engine.now()));
+    row("free", core::free_on(state, device, engine.rules(), engine.now()));
   }
   page.metric("sublet_gpu_memory_total_bytes", "gauge", "Memory of a card as its driver reports it");
-  for (const auto& [uuid, device] : state.devices()) {
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
     page.sample(fmt::format("gpu=\"{}\",name=\"{}\"", escaped(uuid), escaped(device.reading.name)),
                 count(device.reading.total));
   }
+  page.metric("sublet_gpu_memory_used_bytes", "gauge", "Memory of a card in use, by the last reading");
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    if (device.read_at) page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), count(device.reading.used));
+  }
+  page.metric("sublet_gpu_utilization_ratio", "gauge",
+              "Part of the time in which the card computed, 0 to 1, by the last reading; no sample: not known");
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    if (device.reading.busy_percent)
+      page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), *device.reading.busy_percent / 100.0);
+  }
   page.metric("sublet_gpu_known", "gauge",
               "1 while the last reading of the card is good and recent; at 0 no lease is granted on the card");
-  for (const auto& [uuid, device] : state.devices()) {
-    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), state.known(device, engine.rules(), engine.now()) ? 1 : 0);
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)),
+                core::is_known(state, device, engine.rules(), engine.now()) ? 1 : 0);
   }
   page.metric("sublet_gpu_reading_age_seconds", "gauge", "Age of the last good reading of the card");
-  for (const auto& [uuid, device] : state.devices()) {
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
     if (!device.read_at) continue;
     page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)),
                 std::chrono::duration<double>(engine.now() - *device.read_at).count());
@@ -97,12 +108,12 @@ void leases(Page& page, const engine::Engine& engine) {
                                        {core::Tier::spot, 0}};
   std::map<core::Tier, double> longest = waiting;  // seconds
   double parked = 0;                               // seconds
-  std::map<std::string, double> held;              // by labels
-  for (const auto& [id, lease] : engine.state().leases()) {
+  std::map<std::string, double> held, used;        // by labels
+  for (const auto& [id, lease] : engine.state().leases.by_id) {
     if (lease.ended()) continue;
     ++by_state[lease.state];
     // Leases that wait to grow or to resume are counted too.
-    if (engine.state().queue().contains(id)) {
+    if (engine.state().queue.contains(id)) {
       ++waiting[lease.tier];
       longest[lease.tier] = std::max(longest[lease.tier], seconds(engine.now() - lease.waits_since()));
     }
@@ -115,6 +126,7 @@ void leases(Page& page, const engine::Engine& engine) {
         labels = R"(tenant="other",user="other",gpu="other")";
       }
       held[labels] += count(lease.reserved_each());
+      used[labels] += count(core::charge_on(engine.state(), id, device).used);
     }
   }
   page.metric("sublet_leases", "gauge", "Leases that have not ended, by state");
@@ -133,12 +145,14 @@ void leases(Page& page, const engine::Engine& engine) {
               parked);
   page.metric("sublet_tenant_memory_bytes", "gauge", "Memory reserved by leases; for a paused lease, its residue");
   for (const auto& [labels, bytes] : held) page.sample(labels, bytes);
+  page.metric("sublet_tenant_memory_used_bytes", "gauge", "Memory that the programs of these leases use");
+  for (const auto& [labels, bytes] : used) page.sample(labels, bytes);
 }
 
 // No series for a state that no lease of the tenant is in.
 void tenants(Page& page, const engine::Engine& engine) {
   std::map<std::string, std::map<LeaseState, double>> by_tenant;
-  for (const auto& [id, lease] : engine.state().leases()) {
+  for (const auto& [id, lease] : engine.state().leases.by_id) {
     if (lease.ended()) continue;
     const bool known = by_tenant.contains(lease.tenant) || by_tenant.size() < engine::Counters::who_limit;
     ++by_tenant[known ? lease.tenant : "other"][lease.state];
@@ -164,8 +178,8 @@ void ledger(Page& page, const engine::Engine& engine) {
               "device), limit");
   Bytes swapped;
   for (const auto& [lease, bytes] : engine.swapped()) swapped += bytes;
-  page.sample("state=\"parked\"", count(state.ledger_entries() - state.ledger_unsettled()));
-  page.sample("state=\"promised\"", count(state.ledger_unsettled()));
+  page.sample("state=\"parked\"", count(state.host.entries - state.host.unsettled));
+  page.sample("state=\"promised\"", count(state.host.unsettled));
   page.sample("state=\"swapped\"", count(swapped));
   page.sample("state=\"limit\"", count(engine.rules().ledger_limit));
 }
@@ -196,7 +210,7 @@ void counters(Page& page, const engine::Engine& engine) {
 void violations(Page& page, const engine::Engine& engine) {
   page.metric("sublet_limit_violations_total", "counter",
               "Number of times that a lease began to use more than its size");
-  for (const auto& [uuid, device] : engine.state().devices()) {
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), static_cast<double>(engine.counters().times_over(uuid)));
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preemption requests: for a waiting lease, and for a program without a lease.
 #include "base/size_bounds.h"
-#include "core/explain.h"
-#include "core/rehearse.h"
+#include "core/format.h"
+#include "explain/explain.h"
+#include "explain/rehearse.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/render.h"
@@ -55,7 +56,7 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
                   const Lease& lease) {
   if (auto allowed = may_act(request, lease); !allowed) return problem(allowed.error());
   const engine::Peer& peer = request.peer;
-  const bool waits = engine.state().queue().contains(lease.id);
+  const bool waits = engine.state().queue.contains(lease.id);
   const bool there = lease.state == LeaseState::active || lease.state == LeaseState::offered;
   if (!waits && !there) {
     return problem({Code::Stale,
@@ -69,16 +70,20 @@ Reply preempt_for(engine::Engine& engine, const Request& request, const engine::
   core::VictimPlan plan;
   plan.found = true;  // it has its memory already
   plan.devices = lease.devices;
-  if (waits) plan = core::victim_plan(engine.state(), engine.rules(), lease, by, engine.now());
+  if (waits) plan = explain::victim_plan(engine.state(), engine.rules(), lease, by, engine.now());
   if (wish.preview) {
-    core::weigh_host(plan, engine.state(), engine.rules(), lease.uid, engine.host_memory());
+    explain::limit_to_host(plan, engine.state(), engine.rules(), lease.uid);
     return as_json(200, preview_with_lease(plan, lease, engine, peer));
   }
   auto answered = engine.request(core::Preempt{lease.id, wish.generation, by}, remember, [&](const Lease& now) {
-    const int status = engine.state().queue().contains(now.id) ? 202 : 200;
+    const int status = engine.state().queue.contains(now.id) ? 202 : 200;
     return engine::Answered{status, preview_with_lease(plan, now, engine, peer)};
   });
-  if (!answered) return problem(answered.error());
+  if (!answered) {
+    Error error = answered.error();
+    if (error.code == Code::CannotPreempt && error.hint.empty()) error.hint = plan.hint;
+    return problem(error);
+  }
   return as_json(std::move(*answered));
 }
 
@@ -121,7 +126,7 @@ Result<FreeWish> read_free(Call& call) {
 Error cannot_free(const Lease& lease, const core::VictimPlan& plan, const core::State& state) {
   std::string text = fmt::format("{} cannot be freed: {}", format_size(lease.vram), plan.why_not);
   for (const core::Ineligible& ineligible : plan.ineligible) {
-    const Lease* other = state.find(ineligible.lease);
+    const Lease* other = core::find(state, ineligible.lease);
     text += fmt::format("; {} ({}, {}): {}", to_string(ineligible.lease), other->consumer, other->user, ineligible.why);
   }
   return {Code::CannotPreempt, std::move(text), plan.hint};
@@ -142,16 +147,15 @@ Reply post_free(Call& call) {
   if (!wish) return problem(wish.error());
   const engine::Engine& engine = call.engine;
   if (auto more = check_lease_limit(engine, call.request.peer); !more) return problem(more.error());
-  auto found = core::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
+  auto found = explain::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
   if (!found) return problem(found.error());
-  const std::uint32_t uid = call.request.peer.uid;
-  if (wish->preview) core::weigh_host(found->room, engine.state(), engine.rules(), uid, engine.host_memory());
+  if (wish->preview) explain::limit_to_host(found->room, engine.state(), engine.rules(), call.request.peer.uid);
   JsonText preview;
   preview.begin_object();
   write_preview(preview, found->room, engine.state());
   preview.end_object();
   if (wish->preview) return as_json(200, preview.take());
-  if (found->would == core::Would::wait && !found->room.found)
+  if (found->would == explain::Would::wait && !found->room.found)
     return problem(cannot_free(wish->asked.submit.lease, found->room, engine.state()));
   wish->asked.more = "\"preemption\":" + std::string(preview.text());
   return submit(call, std::move(wish->asked));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of a supervised program as a stream.
+// The logs of supervised programs and of sessions as streams.
 #include "base/number.h"
 #include "guard/guard.h"
 #include "guard/log_reader.h"
 #include "http/programs.h"
 #include "http/query.h"
 #include "http/resources.h"
+#include "http/sessions.h"
 
 #include <fmt/format.h>
 
@@ -24,15 +25,24 @@ Status take_lines(const Request& request, std::optional<std::size_t>& into) {
 }
 
 Status take_since(const Request& request, Time now, std::optional<Time>& into) {
-  const std::string text = query_value(request, "since");
-  if (text.empty()) return {};
-  if (into = parse_time(text); into) return {};
-  if (const auto ago = parse_duration(text)) {
-    into = now - *ago;
-    return {};
-  }
-  return bad_request(fmt::format("since={} is neither a time nor a duration", printable(text)),
-                     "for example since=10m, or since=2026-11-21T16:00:00Z");
+  const auto since = query_moment(request, "since", now);
+  if (!since) return since.error();
+  if (*since) into = (*since)->at;
+  return {};
+}
+
+// Reads the log as the call asks.
+Reply log_reply(const Call& call, guard::LogQuery query) {
+  if (auto taken = take_lines(call.request, query.lines); !taken) return problem(taken.error());
+  if (auto taken = take_since(call.request, call.engine.now(), query.since); !taken) return problem(taken.error());
+  const auto follow = query_flag(call.request, "follow"), marks = query_flag(call.request, "marks");
+  if (!follow) return problem(follow.error());
+  if (!marks) return problem(marks.error());
+  query.marks = marks->value_or(true);
+  auto reader = guard::LogReader::open(std::move(query));
+  if (!reader) return problem(reader.error());
+  auto shared = std::make_shared<guard::LogReader>(std::move(*reader));
+  return TextStream{.next = [shared] { return shared->next(); }, .follow = follow->value_or(false)};
 }
 
 }  // namespace
@@ -41,15 +51,18 @@ Reply get_program_log(Call& call) {
   const auto program = find_program(call, call.args[0], true);
   if (!program) return problem(program.error());
   const guard::Guard& guard = *call.capabilities.guard;
-  guard::LogQuery query{.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().log_keep};
-  if (auto taken = take_lines(call.request, query.lines); !taken) return problem(taken.error());
-  if (auto taken = take_since(call.request, call.engine.now(), query.since); !taken) return problem(taken.error());
-  const auto follow = query_flag(call.request, "follow");
-  if (!follow) return problem(follow.error());
-  auto reader = guard::LogReader::open(std::move(query));
-  if (!reader) return problem(reader.error());
-  auto shared = std::make_shared<guard::LogReader>(std::move(*reader));
-  return TextStream{.next = [shared] { return shared->next(); }, .follow = follow->value_or(false)};
+  return log_reply(call, {.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().log_keep});
+}
+
+Reply get_session_log(Call& call) {
+  const auto session = find_session(call, call.args[0]);
+  if (!session) return problem(session.error());
+  const sessions::Sessions& sessions = *call.capabilities.sessions;
+  if (!(*session)->has_command())
+    return problem(not_found(fmt::format("{} has no program of its own, and so no log", (*session)->id()),
+                             "processes that were attached write where they were started"));
+  return log_reply(call,
+                   {.path = sessions.log_path(**session), .uid = (*session)->uid, .keep = sessions.options().log_keep});
 }
 
 }  // namespace sublet::http

@@ -34,6 +34,7 @@ json render(const Program& program, const Call& call) {
   json out{{"tag", program.tag},
            {"user", program.user},
            {"uid", program.uid},
+           {"number", program.number},
            {"state", guard::to_string(progress.phase)},
            {"since", format_rfc3339(progress.since)},
            {"why", progress.why},
@@ -46,14 +47,14 @@ json render(const Program& program, const Call& call) {
            {"memory_bytes", or_null(manifest.ceiling())},
            {"soft_bytes", or_null(manifest.soft_limit())},
            {"vram_bytes", up ? lease->vram.count : manifest.vram().count},
-           {"used_bytes", up ? call.engine.state().use(lease->id).used.count : 0},
+           {"used_bytes", up ? core::use_of(call.engine.state(), lease->id).used.count : 0},
            {"tier", request.value("tier", "standard")},
            {"priority", request.value("priority", 0)},
            {"exit_status", progress.exit_status ? json(*progress.exit_status) : json(nullptr)},
            {"end_reason", progress.end_reason.empty() ? json(nullptr) : json(progress.end_reason)},
            {"next_start_at",
             progress.next_start == Time::never() ? json(nullptr) : json(format_rfc3339(progress.next_start))},
-           {"stopping", progress.ending || (up && lease->stop_requested)},
+           {"stopping", guard::is_being_ended(progress, up ? lease : nullptr)},
            {"log_path", call.capabilities.guard->log_path(program)},
            {"created_at", format_rfc3339(program.created_at)},
            {"warning", warning.empty() ? json(nullptr) : json(warning)}};
@@ -80,6 +81,15 @@ Status take_restart(const json& body, std::optional<guard::Restart>& into) {
   return bad_request(fmt::format("restart {} is unknown", printable(found->dump())), fmt::format("use {}", restarts));
 }
 
+Status take_replace(const json& body, bool& into) {
+  const json replace = body.is_object() ? body.value("replace", json(nullptr)) : json(nullptr);
+  if (!replace.is_null() && !replace.is_boolean())
+    return bad_request(fmt::format("replace {} is neither true nor false", printable(replace.dump())),
+                       "with true, a program of this tag is ended and starts again with the new fields");
+  into = replace.is_boolean() && replace.get<bool>();
+  return {};
+}
+
 // Reads the manifest. The fields of the lease stay in its request, and are checked as those of POST /v1/leases.
 Result<Program> read_program(Call& call) {
   const engine::Peer& peer = call.request.peer;
@@ -97,7 +107,7 @@ Result<Program> read_program(Call& call) {
   std::optional<guard::Restart> restart;
   if (auto taken = take_restart(body, restart); !taken) return taken.error();
   manifest.restart = restart.value_or(guard::Restart::never);
-  for (const char* field : {"arguments", "environment", "limits", "restart"}) body.erase(field);
+  for (const char* field : {"arguments", "environment", "limits", "restart", "replace"}) body.erase(field);
   Body own(body);
   manifest.directory = own.text("directory", 4096).value_or("");
   manifest.umask = static_cast<int>(own.integer("umask", 0, 0777).value_or(022));
@@ -142,6 +152,18 @@ Reply change_program(Call& call, const Change& change) {
   return stored(call, after ? "program_changed" : "program_removed", 200, after ? render(**after, call) : before);
 }
 
+// The program gets its signals though the store is away or slow. The stop is stored with its lease later.
+Reply stop_without_store(Call& call, bool force) {
+  const auto program = find_program(call, call.args[0]);
+  if (!program) return problem(program.error());
+  const core::Release stop{
+      .lease = (*program)->progress.lease, .force = force, .stop = true, .asked_by = call.request.peer.uid};
+  const auto done = call.engine.request(stop, call.remember, [&](const core::Lease&) {
+    return engine::Answered{200, render(**program, call).dump()};
+  });
+  return done ? as_json(*done) : Reply(problem(done.error()));
+}
+
 }  // namespace
 
 Result<const Program*> find_program(const Call& call, const std::string& name, bool to_read) {
@@ -184,9 +206,17 @@ Reply post_program(Call& call) {
   if (call.capabilities.guard == nullptr) return problem(switched_off());
   if (call.request.peer.tcp)
     return problem(denied("a program cannot be started over TCP", "use the daemon's Unix socket"));
+  bool replaces = false;
+  if (auto taken = take_replace(call.request.body, replaces); !taken) return problem(taken.error());
   auto program = read_program(call);
   if (!program) return problem(program.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
+  Guard& guard = *call.capabilities.guard;
+  if (const Program* old = replaces ? guard.find(program->uid, program->tag) : nullptr) {
+    if (auto done = guard.replace(*old, std::move(program->manifest), call.request.peer.uid); !done)
+      return problem(done.error());
+    return stored(call, "program_changed", 200, render(*old, call));
+  }
   const auto added = call.capabilities.guard->add(std::move(*program));
   if (!added) return problem(added.error());
   return stored(call, "program_added", 201, render(**added, call));
@@ -201,6 +231,7 @@ Reply post_program_stop(Call& call) {
   Body body(call.request.body);
   const bool force = body.boolean("force").value_or(false);
   if (auto finished = body.finish(); !finished) return problem(finished.error());
+  if (!call.engine.may_decide()) return stop_without_store(call, force);
   return change_program(
       call, [&](Guard& guard, const Program& program) { return guard.stop(program, force, call.request.peer.uid); });
 }
@@ -209,6 +240,11 @@ Reply post_program_restart(Call& call) {
   if (auto finished = Body(call.request.body).finish(); !finished) return problem(finished.error());
   return change_program(
       call, [&](Guard& guard, const Program& program) { return guard.restart(program, call.request.peer.uid); });
+}
+
+Reply post_program_start(Call& call) {
+  if (auto finished = Body(call.request.body).finish(); !finished) return problem(finished.error());
+  return change_program(call, [&](Guard& guard, const Program& program) { return guard.start(program); });
 }
 
 Reply post_program_remove(Call& call) {
@@ -226,11 +262,13 @@ Reply post_program_update(Call& call) {
   if (auto taken = take_restart(body, update.restart); !taken) return problem(taken.error());
   body.erase("restart");
   Body fields(body);
+  const auto vram = fields.integer("vram_bytes", 1, 1LL << 62);
   const auto memory = fields.integer("memory_bytes", 0, 1LL << 62), soft = fields.integer("soft_bytes", 0, 1LL << 62);
   core::Lease rank;
   const bool has_tier = body.contains("tier"), has_priority = body.contains("priority");
   if (auto taken = take_rank(fields, call.request.peer, rank); !taken) return problem(taken.error());
   if (auto finished = fields.finish(); !finished) return problem(finished.error());
+  if (vram) update.vram = Bytes{*vram};
   if (memory) update.ceiling = Bytes{*memory};
   if (soft) update.soft_limit = Bytes{*soft};
   if (has_tier) update.tier = rank.tier;
@@ -244,6 +282,7 @@ Reply post_program_update(Call& call) {
 Reply post_program_report(Call& call) {
   Body body(call.request.body);
   guard::Report report;
+  report.number = static_cast<std::uint64_t>(body.integer("number", 1, INT64_MAX).value_or(0));
   report.start = static_cast<std::uint64_t>(body.integer("start", 1, INT64_MAX).value_or(0));
   report.failed = body.text("failed", 4096).value_or("");
   if (const auto status = body.integer("exit_status", 0, 255)) report.exit_status = static_cast<int>(*status);

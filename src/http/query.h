@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the query of a request. Any thread.
+// Reading the query of a request.
 #pragma once
 
+#include "base/moment.h"
 #include "base/text.h"
 #include "http/message.h"
 
@@ -19,8 +20,14 @@ inline std::string query_value(const Request& request, const char* name) {
   return found == request.query.end() ? std::string() : found->second;
 }
 
-// Parses "2026-11-21T16:00:05Z", with up to nine digits of a second's fraction.
-std::optional<Time> parse_time(std::string_view text);
+// Reads a time (base/moment.h): times without a zone are UTC, and a duration is so long ago. Unset if it is missing.
+inline Result<std::optional<Moment>> query_moment(const Request& request, const char* name, Time now) {
+  const std::string text = query_value(request, name);
+  if (text.empty()) return std::optional<Moment>();
+  auto moment = parse_moment(text, now, Tense::past, Zone::utc);
+  if (!moment) return bad_request(fmt::format("{}: {}", name, moment.error().detail), moment.error().hint);
+  return std::optional(*moment);
+}
 
 // Reads the parameter "wait", a duration of at most an hour; zero if it is missing.
 inline Result<Duration> query_wait(const Request& request) {

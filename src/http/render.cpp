@@ -2,8 +2,9 @@
 #include "http/render.h"
 
 #include "core/blocked.h"
-#include "core/over_limit.h"
-#include "core/reason.h"
+#include "core/format.h"
+#include "explain/over_limit.h"
+#include "lease/reason.h"
 
 #include <fmt/format.h>
 
@@ -35,11 +36,29 @@ void maybe_pid(JsonText& out, std::string_view name, const ProcessRef& process) 
   else out.value(nullptr);
 }
 
-void write_owner(JsonText& out, const core::Owner& owner) {
+// Whether its keeper was killed while its program lives.
+bool is_without_keeper(const core::Lease& lease, const engine::Engine& engine) {
+  return !lease.ended() && lease.owner.keeper && lease.owner.process && !engine.programs().keeper_alive(lease.id);
+}
+
+void write_owner(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
+  const core::Owner& owner = lease.owner;
   out.key("owner").begin_object().field("kind", core::to_string(owner.kind));
   maybe_pid(out, "pid", owner.process);
   maybe_pid(out, "keeper_pid", owner.keeper);
+  out.field("keeper_killed", is_without_keeper(lease, engine));
   out.end_object();
+}
+
+// The memory of its processes on devices that it has not leased.
+void write_strays(JsonText& out, const core::Lease& lease, const core::State& state) {
+  out.key("stray").begin_array();
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    const Bytes used = lease.ended() ? Bytes{} : explain::stray_use(device, lease.id).used;
+    if (used <= explain::over_slack) continue;
+    out.begin_object().field("device", uuid).field("bytes", used.count).end_object();
+  }
+  out.end_array();
 }
 
 void write_resize(JsonText& out, const core::Lease& lease) {
@@ -60,11 +79,11 @@ std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
   if (lease.state == core::LeaseState::pausing)
     return core::unverified_text(engine.state(), engine.rules(), lease, engine.now());
   const bool moves = progress && progress->moved > Bytes{} && !progress->late;
-  return moves ? std::string() : engine.state().not_back(lease.id);
+  return moves ? std::string() : core::resume_failure(engine.state(), lease.id);
 }
 
 // The expected end of the pause, if known, while the lease waits to resume.
-std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
+std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
   if (!lease.waits_in_place()) return std::nullopt;
   const auto eta = foretold.of(lease).eta;
   return eta ? std::optional(engine.now() + *eta) : std::nullopt;
@@ -84,7 +103,7 @@ void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>
   out.field("under_way", progress->under_way).end_object();
 }
 
-void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, core::Foretold& foretold) {
+void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
   out.key("pause");
   if (!lease.parking || lease.ended()) {
     out.value(nullptr);
@@ -94,10 +113,11 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.begin_object().field("method", core::to_string(parking.method));
   out.field("since", format_rfc3339(parking.since));
   maybe_time(out, "until", parked_until(lease, engine, foretold));
-  out.field("reason", core::text_of(parking.cause)).field("cause", core::to_string(parking.cause.kind));
+  out.field("reason", core::text_of(explain::cause_now(engine.state(), parking.cause)));
+  out.field("cause", core::to_string(parking.cause.kind));
   maybe_text(out, "preemptor", parking.cause.preemptor ? to_string(parking.cause.preemptor) : std::string());
-  out.field("resume_requested", parking.resume_requested).field("stuck", engine.state().stuck(lease.id));
-  out.field("begun", engine.state().begun(lease.id));
+  out.field("resume_requested", parking.resume_requested).field("stuck", core::is_stuck(engine.state(), lease.id));
+  out.field("begun", core::has_begun(engine.state(), lease.id));
   out.field("residue_bytes", parking.residue.count);
   const auto progress = engine.progress(lease);
   maybe_text(out, "problem", problem_of(lease, engine, progress));
@@ -134,7 +154,7 @@ void write_activity(JsonText& out, const core::Lease& lease, const engine::Engin
   out.field("since", format_rfc3339(activity.last)).end_object();
 }
 
-void write_asked(JsonText& out, const core::Lease& lease) {
+void write_asked(JsonText& out, const core::Lease& lease, const core::State& state) {
   out.field("consumer", lease.consumer).field("remembered", !lease.nameless);
   maybe_text(out, "tag", lease.tag);
   out.field("tenant", lease.tenant).field("user", lease.user).field("uid", lease.uid);
@@ -142,7 +162,10 @@ void write_asked(JsonText& out, const core::Lease& lease) {
   out.field("pausable", core::to_string(lease.pausable)).key("devices").begin_array();
   for (const std::string& device : lease.devices) out.value(device);
   out.end_array().field("device_count", lease.device_count);
-  maybe_text(out, "wanted_device", lease.wanted_device);
+  maybe_text(out, "wanted_device", lease.wanted_devices.size() == 1 ? lease.wanted_devices.front() : std::string());
+  out.key("wanted_devices").begin_array();
+  for (const std::string& device : core::sort_by_index(state, lease.wanted_devices)) out.value(device);
+  out.end_array();
   out.field("vram_bytes", lease.vram.count).field("asked_vram_bytes", lease.asked_vram.count).key("min_vram_bytes");
   if (lease.min_vram > Bytes{}) out.value(lease.min_vram.count);
   else out.value(nullptr);
@@ -153,27 +176,34 @@ void write_asked(JsonText& out, const core::Lease& lease) {
   limit("soft_bytes", lease.soft_limit);
 }
 
-void write_times(JsonText& out, const core::Lease& lease) {
+void write_times(JsonText& out, const core::Lease& lease, Time now) {
   out.field("created_at", format_rfc3339(lease.created_at));
+  maybe_time(out, "held_back_at", lease.held_back_at);
   maybe_time(out, "granted_at", lease.granted_at);
   maybe_time(out, "resized_at", lease.sized ? std::optional(lease.sized->until) : std::nullopt);
   maybe_time(out, "ended_at", lease.ended_at);
   maybe_time(out, "offer_ends_at", lease.offer_ends_at);
-  maybe_time(out, "expires_at", lease.expires_at);
+  maybe_time(out, "expires_at", lease.parking ? std::nullopt : lease.expires_at);
   out.field("ttl_seconds", lease.ttl ? std::optional(seconds(*lease.ttl)) : std::nullopt);
+  const auto left = lease.time_left(now);
+  out.field("left_seconds", left && !lease.ended() ? std::optional(seconds(*left)) : std::nullopt);
 }
 
 }  // namespace
 
-void write_queue_info(JsonText& out, const core::QueueInfo& info) {
-  out.begin_object().field("place", info.place).field("short_bytes", info.short_bytes.count);
+void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engine::Engine& engine, bool held_back) {
+  out.begin_object().field("place", info.place).field("held_back", held_back);
+  out.field("short_bytes", info.short_bytes.count);
   maybe_text(out, "device", info.device);
   out.field("free_bytes", info.free.count).field("unleased_bytes", info.unleased.count);
   out.key("holders").begin_array();
   for (const core::Holder& holder : info.holders) {
     out.begin_object();
     maybe_text(out, "lease", holder.lease ? to_string(holder.lease) : std::string());
-    out.field("what", holder.what).field("bytes", holder.bytes.count).end_object();
+    const core::Lease* lease = core::find(engine.state(), holder.lease);
+    const bool alone = lease != nullptr && is_without_keeper(*lease, engine);
+    out.field("what", alone ? holder.what + ", whose keeper was killed," : holder.what);
+    out.field("bytes", holder.bytes.count).end_object();
   }
   out.end_array().key("reserved_devices").begin_array();
   for (const std::string& device : info.reserved_devices) out.value(device);
@@ -183,48 +213,61 @@ void write_queue_info(JsonText& out, const core::QueueInfo& info) {
   out.field("basis", info.basis).end_object();
 }
 
+void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
+  const core::Queue& queue = engine.state().queue;
+  if (lease.held_back_at) {
+    explain::QueueInfo kept;
+    kept.place = queue.place_of(lease);
+    write_queue_info(out, kept, engine, true);
+  } else if (queue.contains(lease.id)) {
+    write_queue_info(out, foretold.of(lease), engine);
+  } else {
+    out.value(nullptr);
+  }
+}
+
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed, core::Foretold* foretold) {
+                 bool detailed, explain::Foretold* foretold) {
   const core::State& state = engine.state();
-  core::Foretold alone(state, engine.rules(), engine.now());
+  explain::Foretold alone(state, engine.rules(), engine.now());
   if (foretold == nullptr) foretold = &alone;
   const bool own = viewer.may_act_for(lease.uid);
-  const bool live = state.find(lease.id) != nullptr;
+  const bool live = core::find(state, lease.id) != nullptr;
   out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");
   if (lease.ended()) out.value(core::to_string(lease.end_reason));
   else out.value(nullptr);
-  write_asked(out, lease);
+  write_asked(out, lease, state);
   out.field("reserved_bytes", lease.reserved().count);
-  out.field("used_bytes", live ? state.use(lease.id).used.count : 0)
+  out.field("used_bytes", live ? core::use_of(state, lease.id).used.count : 0)
       .field("parked_bytes", lease.parked() ? lease.parking->host_bytes.count : 0);
-  out.field("over_bytes", core::over_size(state, lease).count);
+  out.field("over_bytes", explain::over_size(state, lease).count);
+  write_strays(out, lease, state);
   out.field("peak_used_bytes", lease.peak_used.count).field("generation", lease.generation);
   out.field("exit_status", lease.exit_status);
-  write_times(out, lease);
+  write_times(out, lease, engine.now());
   out.field("paused_seconds", seconds(lease.parked_until(engine.now())));
   maybe_text(out, "command", own ? lease.command : std::string());
-  write_owner(out, lease.owner);
+  write_owner(out, lease, engine);
   const auto stopped = lease.ended() ? engine.stopped().end() : engine.stopped().find(lease.id);
   const bool stands = stopped != engine.stopped().end();
   maybe_time(out, "stopped_since", stands ? std::optional(stopped->second.since) : std::nullopt);
   maybe_text(out, "stopped_by", !stands ? "" : stopped->second.by_debugger ? "debugger" : "signal");
   out.field("lapsed_offers", lease.lapsed_offers);
   out.field("stopping", lease.stop_requested)
-      .field("stop_grace_seconds", whole_seconds(core::stop_grace(lease, engine.rules())));
+      .field("stop_grace_seconds", whole_seconds(core::stop_grace(lease, engine.rules())))
+      .field("signalled", engine.has_signalled(lease.id));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
-  out.field("settling", lease.ended() && live && state.use(lease.id).settling);
+  out.field("settling", lease.ended() && live && core::use_of(state, lease.id).settling);
   write_activity(out, lease, engine);
   out.key("idle").raw(engine.lease_field("idle", lease));
+  out.key("session").raw(engine.lease_field("session", lease));
   write_resize(out, lease);
   out.key("queue");
-  if (detailed && state.queue().contains(lease.id)) {
-    write_queue_info(out, foretold->of(lease));
-  } else {
-    out.value(nullptr);
-  }
+  if (detailed) write_queue(out, lease, engine, *foretold);
+  else out.value(nullptr);
   write_blocked(out, core::what_blocks(state, engine.rules(), lease, engine.now()));
   write_parking(out, lease, engine, *foretold);
-  const auto slice = core::leaves_in(state, lease.id, engine.now());
+  const auto slice = explain::leaves_in(state, lease.id, engine.now());
   out.field("next_slice_seconds", slice ? std::optional(whole_seconds(*slice)) : std::nullopt);
   out.end_object();
 }
@@ -239,7 +282,7 @@ std::string render_lease(const core::Lease& lease, const engine::Engine& engine,
 
 json render_device(const core::Device& device, const engine::Engine& engine, Time now) {
   const core::DeviceReading& reading = device.reading;
-  const bool known = engine.state().known(device, engine.rules(), now);
+  const bool known = core::is_known(engine.state(), device, engine.rules(), now);
   const auto age_ms = [&] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - *device.read_at).count();
   };
@@ -260,8 +303,8 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"residue_bytes", device.residues.count},
           {"other_bytes", device.other.count},
           {"other_lasting_bytes", std::min(device.lasting.bytes(), device.other).count},
-          {"capacity_bytes", std::max(core::State::capacity(device, engine.rules()), Bytes{}).count},
-          {"effective_free_bytes", engine.state().effective_free(device, engine.rules(), now).count},
+          {"capacity_bytes", std::max(core::capacity_of(device, engine.rules()), Bytes{}).count},
+          {"effective_free_bytes", core::free_on(engine.state(), device, engine.rules(), now).count},
           {"snapshot_age_ms", device.read_at ? json(age_ms()) : json(nullptr)},
           {"simulated", reading.simulated},
           {"state", device.lost ? "lost"

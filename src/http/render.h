@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes values as the JSON of api/openapi.yaml.
+// Writes values as the JSON of the contract in api/.
 #pragma once
 
 #include "base/json_text.h"
-#include "core/explain.h"
 #include "core/preemption_plan.h"
 #include "engine/engine.h"
+#include "explain/explain.h"
 #include "http/message.h"
 
 namespace sublet::http {
@@ -13,10 +13,13 @@ namespace sublet::http {
 // Writes a lease, for calls on a lease and for tables. `detailed`: with place, holders and estimate of a queued lease,
 // which walks the queue. `foretold`: one such walk shared by a list.
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed, core::Foretold* foretold = nullptr);
+                 bool detailed, explain::Foretold* foretold = nullptr);
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed);
-void write_queue_info(JsonText& out, const core::QueueInfo& info);
+void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engine::Engine& engine,
+                      bool held_back = false);
+// The place of a lease that waits, or the one that is kept for a lease that is held back; null for others.
+void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold);
 // Writes the fields of a preemption preview into an open object.
 void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);

@@ -7,7 +7,7 @@ namespace {
 std::int64_t ms(Duration duration) { return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count(); }
 
 void write_victim(JsonText& out, const core::Victim& victim, const core::State& state) {
-  const core::Lease* lease = state.find(victim.lease);
+  const core::Lease* lease = core::find(state, victim.lease);
   out.begin_object().field("lease", to_string(victim.lease));
   out.field("consumer", lease != nullptr ? lease->consumer : "").field("user", lease != nullptr ? lease->user : "");
   out.field("tier", core::to_string(lease != nullptr ? lease->tier : core::Tier::standard));
@@ -17,7 +17,7 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
   out.field("resume_ms", ms(victim.resume.likely)).field("cost_ms", ms(victim.cost));
   out.field("samples", victim.pause.samples);
   const bool failed = !victim.ends && lease != nullptr;
-  const core::MethodRecord* record = failed ? state.record(lease->whose(), victim.method) : nullptr;
+  const core::MethodRecord* record = failed ? core::record_of(state, lease->whose(), victim.method) : nullptr;
   out.field("penalty_ms", victim.ends ? 0 : ms(victim.cost - victim.pause.likely - victim.resume.likely));
   out.field("tried", record != nullptr ? record->tries : 0).field("failed", record != nullptr ? record->failed() : 0);
   out.end_object();

@@ -24,28 +24,24 @@ Result<By> parse_by(const Request& request) {
 
 meter::Ms ms_of(Time time) { return time.ns / 1'000'000; }
 
-// `until` is a time, or so long ago.
+// `until` is a time, or so long ago. `since` is a time, or the length of the period.
 Result<Meter::Period> parse_period(const Request& request, Time now) {
+  const auto since = query_moment(request, "since", now), until = query_moment(request, "until", now);
+  if (!since) return since.error();
+  if (!until) return until.error();
   Meter::Period period;
-  Duration since = std::chrono::hours(24);
-  if (const std::string text = query_value(request, "since"); !text.empty()) {
-    const auto parsed = parse_duration(text);
-    if (!parsed) return parsed.error();
-    since = *parsed;
-  }
-  if (since < shortest || since > longest)
-    return bad_request("since is not between 1s and 3650d", "for example since=24h");
-  period.length = since.count() / 1'000'000;
-  const std::string text = query_value(request, "until");
-  if (text.empty()) return period;
-  if (const auto time = parse_time(text)) period.to = ms_of(*time);
-  else if (const auto ago = parse_duration(text)) period.to = ms_of(now - *ago);
-  else
-    return bad_request(fmt::format("until={} is neither a time nor a duration", printable(text)),
-                       "for example until=7d, or until=2026-11-21T16:00:00Z");
+  const Time to = *until ? (*until)->at : now;
+  Duration length = std::chrono::hours(24);
+  if (*since) length = (*since)->distance.value_or(to - (*since)->at);
+  if (length < shortest || length > longest)
+    return bad_request("the period from since to until is not between 1s and 3650d", "for example since=24h");
+  period.length = length.count() / 1'000'000;
+  if (!*until) return period;
+  period.to = ms_of(to);
   if (*period.to < period.length || *period.to > ms_of(now + longest))
-    return bad_request(fmt::format("until={} is not between 1970 and ten years from now", printable(text)),
-                       "for example until=7d, or until=2026-11-21T16:00:00Z");
+    return bad_request(
+        fmt::format("until={} is not between 1970 and ten years from now", printable(query_value(request, "until"))),
+        "for example until=7d, or until=2026-11-21T16:00:00Z");
   return period;
 }
 

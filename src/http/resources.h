@@ -2,13 +2,16 @@
 // The resources, one file each: leases.cpp, actions.cpp (actions on a lease), tables.cpp, preempt.cpp (preempt and
 // free), cooperate.cpp (cooperative programs), consumers.cpp, grants.cpp, events.cpp, metrics.cpp, report.cpp,
 // tokens.cpp, programs.cpp and program_log.cpp (supervised programs), enforcer.cpp (processes without a lease),
-// stacks.cpp and stack_acquire.cpp (Docker Compose projects), sessions.cpp and session_open.cpp, event_targets.cpp.
+// stacks.cpp and stack_acquire.cpp (Docker Compose projects), sessions.cpp and session_open.cpp, event_targets.cpp,
+// page.cpp (the page for browsers).
 #pragma once
 
 #include "http/message.h"
 
 namespace sublet::http {
 
+Reply get_page(Call& call);
+Reply get_page_file(Call& call);
 Reply get_health(Call& call);
 Reply get_metrics(Call& call);
 Reply get_contract(Call& call);
@@ -52,6 +55,7 @@ Reply get_program(Call& call);
 Reply get_program_log(Call& call);
 Reply post_program_update(Call& call);
 Reply post_program_restart(Call& call);
+Reply post_program_start(Call& call);
 Reply post_program_stop(Call& call);
 Reply post_program_remove(Call& call);
 Reply post_program_report(Call& call);
@@ -59,17 +63,20 @@ Reply post_program_report(Call& call);
 Reply get_stacks(Call& call);
 Reply post_stack(Call& call);
 Reply get_stack(Call& call);
+Reply post_stack_pull(Call& call);
 Reply delete_stack(Call& call);
 Reply post_stack_set(Call& call);
 Reply post_stack_acquire(Call& call);
 Reply replay_stack(Call& call, const store::Remembered& answer);
 Reply post_stack_renew(Call& call);
 Reply post_stack_release(Call& call);
+Reply post_stack_restart(Call& call);
 Reply get_stack_logs(Call& call);
 
 Reply get_sessions(Call& call);
 Reply post_session(Call& call);
 Reply get_session(Call& call);
+Reply get_session_log(Call& call);
 Reply post_session_touch(Call& call);
 Reply post_session_checkpoint(Call& call);
 Reply post_session_close(Call& call);

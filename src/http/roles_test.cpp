@@ -2,6 +2,11 @@
 // The role check of every route, for every kind of caller.
 #include "http/roles_test.h"
 
+#include "proc/cgroup.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
 #include <set>
 
 namespace sublet::http {
@@ -30,6 +35,9 @@ struct Row {
 // 202 and 200: it was done. 409: it was allowed, and what was asked for does not go with the lease's state.
 const Row table[] = {
     // path                      body                    nobody own other admin | stranger read submit other admin
+    {Method::get, "/", "", {200, 200, 200, 200, 200, 200, 200, 200, 200}},
+    {Method::get, "/page/SET/FILE", "", {404, 404, 404, 404, 404, 404, 404, 404, 404}},
+    {Method::get, "/page/SET/FOLDER/FILE", "", {404, 404, 404, 404, 404, 404, 404, 404, 404}},
     {Method::get, "/healthz", "", {200, 200, 200, 200, 200, 200, 200, 200, 200}},
     {Method::get, "/metrics", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/openapi.json", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
@@ -56,7 +64,7 @@ const Row table[] = {
      R"({"vram_bytes":131072})",
      {403, 409, 403, 409, 401, 403, 409, 403, 409}},  // it waits: there is nothing to resize
     {Method::post, "/v1/leases/LEASE/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
-    {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
+    {Method::post, "/v1/leases/LEASE/pause", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},  // it is held back
     {Method::post, "/v1/leases/LEASE/resume", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
     {Method::post,
      "/v1/preempt",
@@ -89,9 +97,13 @@ const Row table[] = {
     {Method::get, "/v1/programs/PROGRAM/log", "", {403, 200, 404, 200, 401, 200, 200, 404, 200}},
     {Method::post, "/v1/programs/PROGRAM/update", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/restart", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post, "/v1/programs/PROGRAM/start", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/stop", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
     {Method::post, "/v1/programs/PROGRAM/remove", "{}", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
-    {Method::post, "/v1/programs/PROGRAM/report", R"({"start":1})", {403, 200, 404, 404, 401, 403, 200, 404, 404}},
+    {Method::post,
+     "/v1/programs/PROGRAM/report",
+     R"({"start":1})",
+     {403, 409, 404, 404, 401, 403, 409, 404, 404}},  // without the number of the program
     {Method::get, "/v1/sessions", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::post, "/v1/sessions", R"({"vram_bytes":65536})", {403, 201, 201, 201, 401, 403, 201, 201, 201}},
     {Method::post,
@@ -99,6 +111,7 @@ const Row table[] = {
      R"({"vram_bytes":65536,"arguments":["true"],"directory":"/"})",
      {403, 201, 201, 201, 401, 403, 403, 403, 403}},  // not over TCP
     {Method::get, "/v1/sessions/SESSION", "", {403, 200, 403, 200, 401, 200, 200, 403, 200}},
+    {Method::get, "/v1/sessions/SESSION/log", "", {403, 404, 403, 404, 401, 404, 404, 403, 404}},  // without a program
     {Method::post, "/v1/sessions/SESSION/touch", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::post,
      "/v1/sessions/SESSION/checkpoint",
@@ -126,6 +139,8 @@ const Row table[] = {
     {Method::post, "/v1/stacks/STACK/set", R"({"exclusive":true})", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
     {Method::post, "/v1/stacks/STACK/acquire", "{}", {403, 409, 409, 409, 401, 403, 409, 409, 409}},
     {Method::post, "/v1/stacks/STACK/renew", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
+    {Method::post, "/v1/stacks/STACK/restart", "{}", {403, 409, 403, 409, 401, 403, 409, 403, 409}},
+    {Method::post, "/v1/stacks/STACK/pull", "{}", {403, 403, 403, 200, 401, 403, 403, 403, 200}},
     {Method::post, "/v1/stacks/STACK/release", "{}", {403, 200, 403, 200, 401, 403, 200, 403, 200}},
     {Method::get, "/v1/stacks/STACK/logs", "", {403, 200, 403, 200, 401, 200, 200, 403, 200}},
 };
@@ -151,12 +166,59 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
     if (const auto at = path.find("PROGRAM"); at != std::string::npos) path.replace(at, 7, "{tag}");
     if (const auto at = path.find("STACK"); at != std::string::npos) path.replace(at, 5, "{name}");
     if (path.starts_with("/v1/events/targets/")) path = "/v1/events/targets/{name}/test";
+    if (path.starts_with("/page/"))
+      path = path == "/page/SET/FILE" ? "/page/{set}/{file}" : "/page/{set}/{folder}/{file}";
     if (path.ends_with("/grant")) path = "/v1/consumers/{name}/grant";
     asked.emplace(to_string(row.method), path);
   }
   for (const Route& route : routes()) {
     EXPECT_TRUE(asked.contains({std::string(to_string(route.method)), std::string(route.path)})) << route.path;
   }
+}
+
+// A control group of the test's own; removed at its end.
+struct OwnGroup {
+  explicit OwnGroup(const std::string& name, uid_t owner = 0) {
+    const auto found = proc::find_hierarchies(*proc::ProcRoot::open());
+    if (!found || found->mounts.empty()) return;
+    const std::string place = found->mounts.front().path + "/" + name;
+    if (::mkdir(place.c_str(), 0755) == 0 && ::chown(place.c_str(), owner, owner) == 0) path = place;
+  }
+  ~OwnGroup() {
+    if (!path.empty()) ::rmdir(path.c_str());
+  }
+  OwnGroup(const OwnGroup&) = delete;
+  OwnGroup& operator=(const OwnGroup&) = delete;
+  std::string path;  // "": control groups cannot be made here
+};
+
+// A user names a group by a path, which may be a link to the group of others.
+TEST_F(Roles, AUserBooksNoGroupOfOthers) {
+  const std::string attach = filled("/v1/leases/LEASE/attach");
+  const auto number = parse_lease_id(attach.substr(11, attach.find('/', 11) - 11))->number;
+  const auto name = fmt::format("sublet_{}_{}.slice", number, ::getpid());
+  const OwnGroup other("sublet-test-" + std::to_string(::getpid())), mine(name);
+  if (other.path.empty() || mine.path.empty()) GTEST_SKIP() << "no control group can be made here";
+  std::string link = "/tmp/sublet-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(link.data()), nullptr);
+  const std::string directory = link;
+  link += "/" + name;
+  ASSERT_EQ(::symlink(other.path.c_str(), link.c_str()), 0);
+  const auto booked = [&](const std::string& path, Role role) {
+    const std::uint32_t uid = role == Role::admin ? 0 : owner_uid;
+    return ask(Method::post, attach, json{{"cgroup", path}}.dump().c_str(), on_socket(uid, role));
+  };
+  constexpr int allowed = 409, refused = 403;  // the lease waits: it is only allowed
+  EXPECT_EQ(booked(other.path, Role::user), refused);
+  EXPECT_EQ(booked(link, Role::user), refused);
+  EXPECT_EQ(booked(link, Role::admin), allowed);
+  EXPECT_EQ(booked(mine.path, Role::user), allowed);
+  ASSERT_EQ(::chown(mine.path.c_str(), other_uid, other_uid), 0);
+  EXPECT_EQ(booked(mine.path, Role::user), refused) << "another user made it";
+  ASSERT_EQ(::chown(mine.path.c_str(), owner_uid, owner_uid), 0);
+  EXPECT_EQ(booked(mine.path, Role::user), allowed) << "a rootless engine made it";
+  ::unlink(link.c_str());
+  ::rmdir(directory.c_str());
 }
 
 TEST_F(Roles, AVerdictIsListedForItsUserAndForAdmins) {
@@ -285,8 +347,8 @@ TEST_F(Roles, TheQueryOfALogIsChecked) {
   }
   const std::vector<std::pair<const char*, const char*>> bad{{"lines", "-1"},      {"lines", "1000001"},
                                                              {"lines", "ten"},     {"since", "-10m"},
-                                                             {"since", "today"},   {"since", "2026-11-31T16:00:05Z"},
-                                                             {"follow", "always"}, {"since", "2026-11-21T16:00:05"}};
+                                                             {"since", "monday"},  {"since", "2026-11-31T16:00:05Z"},
+                                                             {"follow", "always"}, {"since", "2026-11-21T16"}};
   for (const auto& [name, value] : bad) {
     const Reply answer = reply(name, value);
     ASSERT_TRUE(std::holds_alternative<Response>(answer)) << name << "=" << value;

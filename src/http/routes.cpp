@@ -17,6 +17,9 @@ using engine::Role;
 using engine::Scope;
 
 constexpr std::array table{
+    Route{Method::get, "/", Role::nobody, get_page, false},
+    Route{Method::get, "/page/{set}/{file}", Role::nobody, get_page_file, false},
+    Route{Method::get, "/page/{set}/{folder}/{file}", Role::nobody, get_page_file, false},
     Route{Method::get, "/healthz", Role::nobody, get_health, false},
     Route{Method::get, "/metrics", Role::user, get_metrics, false},
     Route{Method::get, "/v1/openapi.json", Role::user, get_contract, false},
@@ -27,7 +30,8 @@ constexpr std::array table{
     Route{Method::get, "/v1/consumers", Role::user, get_consumers},
     Route{Method::post, "/v1/consumers/{name}/grant", Role::user, post_grant, true, nullptr, Scope::submit},
     Route{Method::del, "/v1/consumers/{name}/grant", Role::user, delete_grant, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/events", Role::user, get_events, true, nullptr, Scope::read, "lease,type,heartbeat,follow"},
+    Route{Method::get, "/v1/events", Role::user, get_events, true, nullptr, Scope::read,
+          "lease,type,heartbeat,follow,readings"},
     Route{Method::post, "/v1/events/targets/{name}/test", Role::admin, post_event_test, true, nullptr, Scope::admin},
     Route{Method::get, "/v1/report", Role::user, get_report, true, nullptr, Scope::read, "since,until,by,whole"},
     Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
@@ -60,15 +64,18 @@ constexpr std::array table{
     Route{Method::post, "/v1/programs", Role::user, post_program, true, nullptr, Scope::submit},
     Route{Method::get, "/v1/programs/{tag}", Role::user, get_program},
     Route{Method::get, "/v1/programs/{tag}/log", Role::user, get_program_log, true, nullptr, Scope::read,
-          "lines,since,follow"},
+          "lines,since,follow,marks"},
     Route{Method::post, "/v1/programs/{tag}/update", Role::user, post_program_update, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/restart", Role::user, post_program_restart, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/programs/{tag}/start", Role::user, post_program_start, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/stop", Role::user, post_program_stop, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/remove", Role::user, post_program_remove, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/programs/{tag}/report", Role::user, post_program_report, true, nullptr, Scope::submit},
     Route{Method::get, "/v1/sessions", Role::user, get_sessions, true, nullptr, Scope::read, "all"},
     Route{Method::post, "/v1/sessions", Role::user, post_session, true, nullptr, Scope::submit, "", Grants::requested},
     Route{Method::get, "/v1/sessions/{id}", Role::user, get_session, true, nullptr, Scope::read, "wait,since"},
+    Route{Method::get, "/v1/sessions/{id}/log", Role::user, get_session_log, true, nullptr, Scope::read,
+          "lines,since,follow,marks"},
     Route{Method::post, "/v1/sessions/{id}/touch", Role::user, post_session_touch, true, nullptr, Scope::submit},
     Route{Method::post, "/v1/sessions/{id}/checkpoint", Role::user, post_session_checkpoint, true, nullptr,
           Scope::submit},
@@ -82,6 +89,8 @@ constexpr std::array table{
     Route{Method::post, "/v1/stacks/{name}/set", Role::admin, post_stack_set, true, nullptr, Scope::admin},
     Route{Method::post, "/v1/stacks/{name}/acquire", Role::user, post_stack_acquire, true, replay_stack, Scope::submit},
     Route{Method::post, "/v1/stacks/{name}/renew", Role::user, post_stack_renew, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/stacks/{name}/restart", Role::user, post_stack_restart, true, nullptr, Scope::submit},
+    Route{Method::post, "/v1/stacks/{name}/pull", Role::admin, post_stack_pull, true, nullptr, Scope::admin},
     Route{Method::post, "/v1/stacks/{name}/release", Role::user, post_stack_release, true, nullptr, Scope::submit, "",
           Grants::to_waiters},
     Route{Method::get, "/v1/stacks/{name}/logs", Role::user, get_stack_logs, true, nullptr, Scope::read,
@@ -155,6 +164,8 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
                      .key = store::hash_secret(request.idempotency_key),
                      .fingerprint = fingerprint(request)};
   }
+  if (request.method == Method::get) return route.handler(made);
+  const engine::Engine::Transaction transaction(engine);
   return route.handler(made);
 }
 
@@ -241,8 +252,8 @@ bool has_requested(const Request& request, const engine::Engine& engine) {
   if (request.body.contains("program")) return true;  // its memory may be kept, and is free only for this request
   const std::int64_t least = bytes("min_vram_bytes") > 0 ? bytes("min_vram_bytes") : bytes("vram_bytes");
   const core::State& state = engine.state();
-  return std::ranges::any_of(state.devices(), [&](const auto& device) {
-    return state.effective_free(device.second, engine.rules(), engine.now()).count >= least;
+  return std::ranges::any_of(state.devices.by_uuid, [&](const auto& device) {
+    return core::free_on(state, device.second, engine.rules(), engine.now()).count >= least;
   });
 }
 
@@ -275,7 +286,7 @@ bool may_be_granted(const Request& request, const engine::Engine& engine) {
   switch (grants_of(request)) {
     case Grants::never: return false;
     case Grants::requested: return has_requested(request, engine);
-    case Grants::to_waiters: return engine.state().queue().size() > 0;
+    case Grants::to_waiters: return engine.state().queue.size() > 0;
     case Grants::always: return true;
   }
   return false;
@@ -287,7 +298,9 @@ Reply dispatch(const Request& request, engine::Engine& engine, Capabilities capa
     if (!args || route.method != request.method) continue;
     if (auto refusal = refuse(route, request)) return *refusal;
     if (auto known = known_words(route, request); !known) return problem(known.error());
-    if (route.of_leases && !engine.store_problem().empty()) {
+    // A stop signals its program without a store; the handlers refuse the rest.
+    const bool may_stop = route.handler == post_release || route.handler == post_program_stop;
+    if (route.of_leases && !may_stop && !engine.store_problem().empty()) {
       return problem(unavailable("the store is not usable: " + engine.store_problem(),
                                  "acknowledged changes are kept; 'sublet status' shows when the store is back"));
     }

@@ -158,8 +158,8 @@ class Server::Impl {
   }
 
   void start(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
-    SessionContext context{engine_, std::move(peer), ++last_session_, std::move(usage),     options_.limits,
-                           usages_, role_of_,        peer_of_,        options_.capabilities};
+    SessionContext context{engine_,         readings_, std::move(peer), ++last_session_, std::move(usage),
+                           options_.limits, usages_,   role_of_,        peer_of_,        options_.capabilities};
     asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
       if (!failure) return;
       try {
@@ -182,6 +182,7 @@ class Server::Impl {
   bool bound_ = false;
   engine::SessionId last_session_ = 0;
   Usages usages_;
+  Readings readings_;
   const std::function<engine::Role(std::uint32_t)> role_of_ = [this](std::uint32_t uid) {
     return role_of(uid, options_.own_uid, options_.own_daemon);
   };

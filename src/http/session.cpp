@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/web_origin.h"
 #include "http/admission.h"
 #include "http/answer_text.h"
 #include "http/event_stream.h"
@@ -38,14 +39,10 @@ constexpr std::uint32_t header_limit = 16 * 1024;
 constexpr auto drain_deadline = std::chrono::seconds(1);
 constexpr std::size_t drain_limit = std::size_t{4} << 20;
 
-std::string_view to_text(beast::string_view text) { return {text.data(), text.size()}; }
+// Arguments and environment of a program, which the kernel limits to about 2 MiB, as JSON.
+constexpr std::uint64_t body_of_program = std::uint64_t{4} << 20;
 
-// "127.0.0.1:4711", "localhost", "[::1]:80".
-bool is_this_machine(std::string_view host) {
-  const auto colon = host.rfind(':');
-  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) host = host.substr(0, colon);
-  return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
-}
+std::string_view to_text(beast::string_view text) { return {text.data(), text.size()}; }
 
 std::optional<Method> method_of(bhttp::verb method) {
   switch (method) {
@@ -118,7 +115,7 @@ class Session {
         co_await peer_->readable();
       }
       bhttp::request_parser<bhttp::string_body> parser;
-      parser.body_limit(context_.limits.body);
+      parser.body_limit(std::max(context_.limits.body, body_of_program));  // until the header tells the call
       parser.header_limit(header_limit);
       if (!co_await read(buffer, parser)) co_return;
       answering_ = true;
@@ -130,12 +127,23 @@ class Session {
  private:
   using Parser = bhttp::request_parser<bhttp::string_body>;
 
+  // Sets the limit of the call, and compares a length that is known already.
+  bool has_large_body(Parser& parser) {
+    const Target target = parse_target(to_text(parser.get().target()));
+    const bool of_program = !context_.peer.tcp && parser.get().method() == bhttp::verb::post &&
+                            (target.path == "/v1/programs" || target.path == "/v1/sessions");
+    body_limit_ = of_program ? std::max(context_.limits.body, body_of_program) : context_.limits.body;
+    parser.body_limit(body_limit_);
+    return parser.content_length() && *parser.content_length() > body_limit_;
+  }
+
   bool stranger() const { return context_.peer.tcp && !context_.peer.scope; }
 
   // The whole request; false if the connection is of no more use.
   asio::awaitable<bool> read(beast::flat_buffer& buffer, Parser& parser) {
     stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.header_time));
     auto [error, header_size] = co_await bhttp::async_read_header(stream_, buffer, parser, quiet);
+    if (!error && has_large_body(parser)) error = bhttp::error::body_limit;
     if (!error && !parser.is_done()) {
       // A caller with a token is admitted before its body arrives; a refused caller gets its refusal after the body.
       if (context_.peer.tcp) admit(parser.get());
@@ -211,10 +219,15 @@ class Session {
   // Over TCP, each request identifies its caller again: the token may have been revoked since.
   std::optional<Response> admit(const bhttp::request<bhttp::string_body>& message) {
     const Target target = parse_target(to_text(message.target()));
-    if (!is_this_machine(target.host.empty() ? to_text(message[bhttp::field::host]) : target.host)) {
+    const std::string_view host = target.host.empty() ? to_text(message[bhttp::field::host]) : target.host;
+    if (!is_this_machine(host)) {
       // A page that has its own name point here must not get through, whatever its browser sends along.
       return problem(
           denied("the Host header or the target names another host", "use 127.0.0.1, [::1] or localhost as the host"));
+    }
+    if (!is_own_origin(to_text(message[bhttp::field::origin]), host)) {
+      return problem(denied("the page of another server made the browser send this request",
+                            "open the page of this daemon: http://" + std::string(host)));
     }
     const store::AccessToken* token =
         context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
@@ -271,7 +284,8 @@ class Session {
   asio::awaitable<std::optional<Response>> follow(FollowEvents wanted) {
     if (context_.usage->waiters >= context_.limits.waiters) co_return too_many_waits();
     const Waiting waiting(context_.usage);
-    co_await stream_events(stream_, context_.engine, admission_, std::move(wanted), context_.limits.write_time);
+    co_await stream_events(stream_, context_.engine, context_.readings, admission_, std::move(wanted),
+                           context_.limits.write_time);
     co_return std::nullopt;
   }
 
@@ -381,7 +395,7 @@ class Session {
     Response response = problem(bad_request(fmt::format("the request cannot be read: {}", error.message()),
                                             "send HTTP/1.1; GET /v1/openapi.json lists the calls"));
     if (error == bhttp::error::body_limit)
-      response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", context_.limits.body),
+      response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", body_limit_),
                                           "send less, or raise limits.body; no call needs that much"));
     if (error == bhttp::error::header_limit)
       response = problem(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
@@ -411,6 +425,7 @@ class Session {
   std::list<Stream*>::iterator place_;  // in `context_.usage`
   std::shared_ptr<PeerWatch> peer_;
   bool answering_ = false, revoked_ = false;
+  std::uint64_t body_limit_ = 0;  // of the call that is being read
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "http/message.h"
+#include "http/readings.h"
 #include "http/stream.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -65,6 +66,7 @@ class Usages {
 
 struct SessionContext {
   engine::Engine& engine;
+  Readings& readings;  // of all sessions
   engine::Peer peer;
   engine::SessionId id = 0;
   std::shared_ptr<Usage> usage;

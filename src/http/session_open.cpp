@@ -69,12 +69,12 @@ Status take_command(json& body, sessions::Request& into) {
   return {};
 }
 
-// The device that the request names keeps its name, whatever number it has later.
+// The devices that the request names keep their names, whatever numbers they have later.
 Status take_whole_devices(Call& call, const sessions::Sessions& sessions, sessions::Request& request) {
   core::Lease named;
   Body body(request.lease);
   if (auto taken = take_device(body, call.engine.state(), named); !taken) return taken;
-  if (!named.wanted_device.empty()) request.lease["device"] = named.wanted_device;
+  if (!named.wanted_devices.empty()) request.lease["device"] = fmt::format("{}", fmt::join(named.wanted_devices, ","));
   request.lease.erase("min_vram_bytes");
   const auto whole = sessions.whole_devices(request);
   if (!whole) return whole.error();
@@ -109,7 +109,7 @@ Result<Session> read_session(Call& call, const sessions::Sessions& sessions) {
 }
 
 Status check_tag(const engine::Engine& engine, const Session& session) {
-  const core::Lease* holder = engine.state().find_tag(session.uid, session.tag());
+  const core::Lease* holder = core::find_tag(engine.state(), session.uid, session.tag());
   if (holder == nullptr) return {};
   return Error{Code::InUse,
                fmt::format("the tag '{}' belongs to {}, which is {}", printable(session.tag()), to_string(holder->id),
@@ -130,6 +130,7 @@ Reply submit_session(Call& call, Session session) {
   auto asked = read_lease_request(call, body);
   if (!asked) return problem(asked.error());
   if (auto more = check_lease_limit(engine, call.request.peer); !more) return problem(more.error());
+  if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   const std::uint64_t number = session.number;
   const bool is_new = sessions.find(number) == nullptr;
   LeaseId id;

@@ -27,7 +27,7 @@ json devices_of(const core::Lease* lease, const engine::Engine& engine) {
   json names = json::array();
   if (lease == nullptr) return names;
   for (const std::string& uuid : lease->devices) {
-    const core::Device* device = engine.state().find_device(uuid);
+    const core::Device* device = core::find_device(engine.state(), uuid);
     names.push_back(device != nullptr ? fmt::format("gpu{}", device->reading.index) : uuid);
   }
   return names;
@@ -56,6 +56,7 @@ json render_checkpoint(const Session& session, bool own) {
   const sessions::Checkpoint& checkpoint = session.progress.checkpoint;
   return {{"locator", own && checkpoint.at != Time{} ? json(checkpoint.locator) : json(nullptr)},
           {"at", time_or_null(checkpoint.at)},
+          {"bytes", checkpoint.bytes ? json(*checkpoint.bytes) : json(nullptr)},
           {"problem", text_or_null(checkpoint.problem)},
           {"running", checkpoint.running},
           {"every_seconds", session.request.checkpoint_every > Duration{}
@@ -82,6 +83,7 @@ Status take_checkpoint(Body& body, sessions::Report& report) {
   const auto number = checkpoint.integer("number", 1, INT64_MAX);
   report.locator = checkpoint.text("locator", longest_report).value_or("");
   report.problem = checkpoint.text("failed", longest_report);
+  report.bytes = checkpoint.integer("bytes", 0, INT64_MAX);
   if (auto finished = checkpoint.finish(); !finished) return finished;
   if (!number) return bad_request("checkpoint.number is missing", "give the number of the run");
   report.checkpoint = static_cast<std::uint64_t>(*number);
@@ -99,9 +101,11 @@ Result<const Session*> find_session(const Call& call, const std::string& id) {
   const auto sessions = sessions_of(call.capabilities);
   if (!sessions) return sessions.error();
   const auto number = sessions::parse_id(id);
-  const Session* session = number ? (*sessions)->find(*number) : nullptr;
+  const std::uint32_t uid = call.request.peer.uid;
+  const Session* session = number ? (*sessions)->find(*number) : (*sessions)->find_tag(uid, id);
   if (session == nullptr)
-    return not_found(fmt::format("session '{}' does not exist", printable(id)), "sublet session ls --all lists all");
+    return not_found(fmt::format("there is no session with the id or tag '{}'", printable(id)),
+                     "sublet session ls --all lists all");
   if (call.request.peer.may_act_for(session->uid)) return session;
   return denied(fmt::format("{} belongs to user {}", session->id(), session->user),
                 "only the owner or an admin can do this");
@@ -114,11 +118,15 @@ json render_session(const Session& session, const Sessions& sessions, const engi
   const bool up = lease != nullptr && !lease->ended();
   const bool own = viewer.may_act_for(session.uid);
   const sessions::Request& request = session.request;
-  const std::int64_t wanted = up ? lease->asked_vram.count : request.number("vram_bytes");
+  const Bytes given_back = progress.wanted;
+  const std::int64_t wanted = !up                    ? request.number("vram_bytes")
+                              : given_back > Bytes{} ? given_back.count
+                                                     : lease->asked_vram.count;
   return {{"id", session.id()},
           {"user", session.user},
           {"uid", session.uid},
           {"tenant", up ? lease->tenant : request.tenant},
+          {"tag", session.tag()},
           {"state", sessions::to_string(progress.state)},
           {"since", format_rfc3339(progress.since)},
           {"why", session.why()},
@@ -131,7 +139,7 @@ json render_session(const Session& session, const Sessions& sessions, const engi
           {"devices", devices_of(up ? lease : nullptr, engine)},
           {"tier", up ? core::to_string(lease->tier) : request.text("tier", "standard")},
           {"ttl_seconds", session.request.ttl / std::chrono::seconds(1)},
-          {"expires_at", up ? time_or_null(lease->expires_at) : json(nullptr)},
+          {"expires_at", up && !lease->parking ? time_or_null(lease->expires_at) : json(nullptr)},
           {"last_activity", time_or_null(up ? sessions.activity(session).last : progress.last_activity)},
           {"activity", render_activity(session, sessions, up)},
           {"idle", up ? render_idle(*lease, engine) : json(nullptr)},
@@ -171,7 +179,7 @@ Reply get_session(Call& call) {
   const std::string since = query_value(call.request, "since");
   if (!since.empty() && !sessions::parse_state(since))
     return problem(bad_request(fmt::format("since={} is not a session's state", printable(since)),
-                               "one of starting, queued, active, paused, ending, parked, closed"));
+                               "one of starting, queued, active, resting, paused, ending, parked, closed"));
   const auto session = find_session(call, call.args[0]);
   if (!session) return problem(session.error());
   Sessions* sessions = call.capabilities.sessions;
@@ -201,11 +209,11 @@ Reply post_session_checkpoint(Call& call) {
 
 Reply post_session_close(Call& call) {
   Body body(call.request.body);
-  const bool park = body.boolean("park").value_or(true);
+  sessions::Close how{.by = call.request.peer.uid};
+  how.park = body.boolean("park").value_or(true);
+  how.force = body.boolean("force").value_or(false);
   if (auto finished = body.finish(); !finished) return problem(finished.error());
-  return change_session(call, [&](Sessions& sessions, const Session& session) {
-    return sessions.close(session, park, call.request.peer.uid);
-  });
+  return change_session(call, [&](Sessions& sessions, const Session& session) { return sessions.close(session, how); });
 }
 
 Reply post_session_resume(Call& call) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acquiring, renewing and releasing stacks.
 #include "base/text.h"
-#include "core/rehearse.h"
+#include "explain/rehearse.h"
 #include "http/asking.h"
 #include "http/resources.h"
 #include "http/secrets.h"
@@ -21,6 +21,7 @@ using stacks::Stacks;
 
 constexpr Duration look_at_most = std::chrono::seconds(10);  // then the Compose file counts as it was last read
 constexpr std::int64_t longest_ttl = 100LL * 366 * 86400;    // seconds
+constexpr std::int64_t longest_wait = 3600;                  // seconds
 
 // A call that acquires a stack. It outlives the request.
 struct Asked {
@@ -47,6 +48,7 @@ struct Asked {
 using Shared = std::shared_ptr<Asked>;
 
 bool is_done(const Asked& asked, const Entry& entry) {
+  if (asked.stacks().is_away(entry)) return false;
   const Phase phase = entry.stack.phase;
   return phase == Phase::ready || (!asked.wait_ready && phase == Phase::starting);
 }
@@ -104,14 +106,17 @@ Reply wait_for_stack(const Shared& asked) {
       .news = news, .at_most = asked->left(), .hold = lease, .answer = [asked] { return after_wait(asked); }};
 }
 
-// Stores the change of an acquisition that needs no new lease.
+// Stores the change of an acquisition that needs no new lease, and waits until its stack can be used.
 Reply stored(const Shared& asked) {
   const Entry* entry = asked->mine();
   if (entry == nullptr) return over(*asked);
+  const bool usable = is_done(*asked, *entry);
+  const int status = usable ? 200 : 202;
   const json shown = render_stack(*entry, asked->stacks(), asked->engine, true);
-  auto done = asked->engine.store_rows("stack_changed", asked->remember, {200, sealed(shown.dump(), asked->token)});
+  auto done = asked->engine.store_rows("stack_changed", asked->remember, {status, sealed(shown.dump(), asked->token)});
   if (!done) return problem(done.error());
-  return as_json(200, with_field(shown.dump(), "token", asked->token.text));
+  if (!usable && asked->left() > Duration::zero()) return wait_for_stack(asked);
+  return as_json(status, with_field(shown.dump(), "token", asked->token.text));
 }
 
 Reply acquire(const Shared& asked);
@@ -131,9 +136,9 @@ Reply submit_stack(const Shared& asked) {
   submit->waiter = asked->peer.pid;
   if (!asked->queue) {  // it may still make room by itself: a released stack is brought down for it
     const engine::Engine& engine = asked->engine;
-    const auto found = core::rehearse(engine.state(), engine.rules(), *submit, engine.host_memory(), engine.now());
+    const auto found = explain::rehearse(engine.state(), engine.rules(), *submit, engine.now());
     submit->may_queue =
-        found && (found->would == core::Would::preempt || asked->stacks().makes_room_for(submit->lease));
+        found && (found->would == explain::Would::preempt || asked->stacks().makes_room_for(submit->lease));
   }
   LeaseId id;
   std::string made;
@@ -170,7 +175,7 @@ Reply go_on(const Shared& asked, const engine::Peer& peer) {
   if (const Status may = may_use_stack(peer, asked->token.text, **found); !may) return problem(may.error());
   if (const Status may = asked->engine.may_decide(); !may) return problem(may.error());
   if (const Status done = asked->stacks().claim(asked->name); !done) return problem(done.error());
-  if (!is_done(*asked, **found)) return wait_for_stack(asked);
+  if (!is_done(*asked, **found) && (*found)->stack.phase != Phase::ready) return wait_for_stack(asked);
   if (const Status done = asked->stacks().renew(asked->name, asked->wish.ttl); !done) return problem(done.error());
   return stored(asked);
 }
@@ -197,7 +202,7 @@ Result<Shared> read_acquire(const Call& call) {
                                              .token = {}});
   Body body(call.request.body);
   if (const auto ttl = body.integer("ttl_seconds", 1, longest_ttl)) asked->wish.ttl = std::chrono::seconds(*ttl);
-  asked->deadline = call.engine.now() + std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
+  asked->deadline = call.engine.now() + std::chrono::seconds(body.integer("wait_seconds", 0, longest_wait).value_or(0));
   asked->queue = body.boolean("queue").value_or(true);
   asked->wait_ready = body.boolean("wait_ready").value_or(true);
   asked->since = body.text("since").value_or("");
@@ -247,19 +252,89 @@ Reply replay_stack(Call& call, const store::Remembered& remembered) {
   return wait_for_stack(*asked);
 }
 
-Reply post_stack_renew(Call& call) {
+namespace {
+
+// A call that changes an acquired stack. It outlives the request.
+struct Change {
+  engine::Engine& engine;
+  Capabilities capabilities;
+  engine::Peer peer;
+  engine::Remember remember;
+  std::string name;
+  std::string token;
+  std::optional<Duration> ttl{};
+  Duration wait{};
+};
+
+// The stack, if the caller may change it now.
+Result<const Entry*> to_change(const Change& asked) {
+  const auto entry = find_stack(asked.capabilities, asked.name);
+  if (!entry) return entry.error();
+  if (const Status may = may_use_stack(asked.peer, asked.token, **entry); !may) return may.error();
+  if (const Status may = asked.engine.may_decide(); !may) return may.error();
+  return &**entry;
+}
+
+// The body may have `ttl_seconds`, if `takes_ttl`, and `wait_seconds`.
+Result<Change> read_change(Call& call, bool takes_ttl) {
   const auto entry = find_stack(call.capabilities, call.args[0]);
-  if (!entry) return problem(entry.error());
+  if (!entry) return entry.error();
+  Change asked{.engine = call.engine,
+               .capabilities = call.capabilities,
+               .peer = call.request.peer,
+               .remember = call.remember,
+               .name = call.args[0],
+               .token = call.request.lease_token};
   Body body(call.request.body);
-  std::optional<Duration> ttl;
-  if (const auto seconds = body.integer("ttl_seconds", 1, longest_ttl)) ttl = std::chrono::seconds(*seconds);
-  if (auto finished = body.finish(); !finished) return problem(finished.error());
-  if (const Status may = may_use_stack(call.request.peer, call.request.lease_token, **entry); !may)
-    return problem(may.error());
-  if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
-  Stacks& stacks = *call.capabilities.stacks;
-  if (const Status done = stacks.renew(call.args[0], ttl); !done) return problem(done.error());
-  return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
+  if (takes_ttl)
+    if (const auto seconds = body.integer("ttl_seconds", 1, longest_ttl)) asked.ttl = std::chrono::seconds(*seconds);
+  asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, longest_wait).value_or(0));
+  if (auto finished = body.finish(); !finished) return finished.error();
+  if (const auto may = to_change(asked); !may) return may.error();
+  return asked;
+}
+
+// Makes the change, and waits until the stack can be used.
+Reply change_and_wait(const Change& asked, const std::function<Status(Stacks&)>& change) {
+  const auto entry = to_change(asked);
+  if (!entry) return problem(entry.error());
+  Stacks& stacks = *asked.capabilities.stacks;
+  if (const Status done = change(stacks); !done) return problem(done.error());
+  const auto is_over = [&stacks](const Entry& now) {
+    return !now.stack.acquired() || (now.stack.phase == Phase::ready && !stacks.is_away(now));
+  };
+  Reply stored = store_stack(asked.engine, asked.remember, 200, render_stack(**entry, stacks, asked.engine, true));
+  if (asked.wait == Duration{} || is_over(**entry)) return stored;
+  const auto find = [capabilities = asked.capabilities, name = asked.name] { return find_stack(capabilities, name); };
+  const auto news = [find, is_over] {
+    const auto now = find();
+    return !now || is_over(**now);
+  };
+  const auto shown = [find, &stacks, &engine = asked.engine]() -> Reply {
+    const auto now = find();
+    if (!now) return problem(now.error());
+    return Response{200, render_stack(**now, stacks, engine, true), {}};
+  };
+  return WaitForNews{.news = news, .at_most = asked.wait, .hold = {}, .answer = shown};
+}
+
+}  // namespace
+
+Reply post_stack_renew(Call& call) {
+  const auto asked = read_change(call, true);
+  if (!asked) return problem(asked.error());
+  return change_and_wait(*asked, [&](Stacks& stacks) { return stacks.renew(asked->name, asked->ttl); });
+}
+
+// By the files as they are now.
+Reply post_stack_restart(Call& call) {
+  const auto asked = read_change(call, false);
+  if (!asked) return problem(asked.error());
+  return Later{[asked = *asked](const std::function<void(Reply)>& done) {
+    asked.capabilities.stacks->refresh(look_at_most, [asked, done] {
+      done(change_and_wait(asked, [&](Stacks& stacks) { return stacks.restart(asked.name); }));
+    });
+  }};
 }
 
 Reply post_stack_release(Call& call) {
@@ -273,7 +348,8 @@ Reply post_stack_release(Call& call) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Stacks& stacks = *call.capabilities.stacks;
   const bool revoke = call.request.lease_token.empty() && call.request.peer.uid != (*entry)->stack.use.uid;
-  if (const Status done = stacks.release(call.args[0], down, revoke); !done) return problem(done.error());
+  const auto after = down ? stacks::After::down : stacks::After::up_if_ready;
+  if (const Status done = stacks.release(call.args[0], after, revoke); !done) return problem(done.error());
   return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
 }
 

@@ -32,6 +32,7 @@ json render_settings(const Settings& set) {
   out["devices"] = set.devices ? json(*set.devices) : json(nullptr);
   out["tier"] = set.tier ? json(core::to_string(*set.tier)) : json(nullptr);
   out["exclusive"] = set.exclusive ? json(*set.exclusive) : json(nullptr);
+  out["pausable"] = set.pausable ? json(*set.pausable) : json(nullptr);
   return out;
 }
 
@@ -53,13 +54,14 @@ json render_error(const Error& error) { return {{"detail", error.detail}, {"hint
 // How the next lease of the stack would be, or why there can be none.
 void add_plan(json& shown, const Entry& entry, const Stacks& stacks) {
   const auto rule = stacks.rule(entry);
-  const auto size = stacks.size(entry);
+  const auto size = rule ? stacks.size(entry) : Result<stacks::Size>(rule.error());
   shown["rule"] = rule ? json(stacks::to_string(*rule)) : json(nullptr);
   shown["error"] = !rule ? render_error(rule.error()) : !size ? render_error(size.error()) : json(nullptr);
   shown["vram_bytes"] = size ? json(size->vram.count) : json(nullptr);
   shown["devices"] = size ? json(size->devices) : json(nullptr);
   shown["tier"] = size ? json(core::to_string(size->tier)) : json(nullptr);
   shown["exclusive"] = size ? json(size->exclusive) : json(nullptr);
+  shown["pausable"] = size ? json(size->pausable) : json(nullptr);
   shown["size_from"] = size ? json(stacks::to_string(size->source)) : json(nullptr);
 }
 
@@ -71,7 +73,7 @@ void add_lease(json& shown, const Entry& entry, const engine::Engine& engine) {
   json on = json::array();
   if (lease != nullptr)
     for (const std::string& uuid : lease->devices) {
-      const core::Device* device = engine.state().find_device(uuid);
+      const core::Device* device = core::find_device(engine.state(), uuid);
       on.push_back(device != nullptr ? fmt::format("gpu{}", device->reading.index) : uuid);
     }
   shown["on"] = std::move(on);
@@ -87,16 +89,26 @@ json render_containers(const Entry& entry) {
                     {"status", one.status},
                     {"health", text_or_null(one.health)},
                     {"exit_code", ended ? json(one.exit_code) : json(nullptr)},
+                    {"ports", one.ports},
                     {"pid", one.pid > 0 ? json(one.pid) : json(nullptr)}});
   }
   return rows;
+}
+
+json ports_of(const Entry& entry) {
+  json ports = json::array();
+  if (!entry.seen) return ports;
+  for (const compose::Container& one : entry.seen->containers)
+    for (const std::string& port : one.ports) ports.push_back(port);
+  return ports;
 }
 
 json queue_of(const Entry& entry, const engine::Engine& engine) {
   const core::Lease* lease = entry.stack.use.lease ? engine.find(entry.stack.use.lease) : nullptr;
   if (lease == nullptr || lease->state != core::LeaseState::queued) return nullptr;
   JsonText out;
-  write_queue_info(out, core::queue_info(engine.state(), engine.rules(), *lease, engine.now()));
+  explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
+  write_queue(out, *lease, engine, foretold);
   return json::parse(out.take(), nullptr, false);
 }
 
@@ -120,10 +132,12 @@ Status take_settings(const json& body, Settings& into) {
   if (removed("devices")) into.devices.reset();
   if (removed("tier")) into.tier.reset();
   if (removed("exclusive")) into.exclusive.reset();
+  if (removed("pausable")) into.pausable.reset();
   Body fields(given);
   if (const auto vram = fields.integer("vram_bytes", least_lease.count, 1LL << 62)) into.vram = Bytes{*vram};
   if (const auto devices = fields.integer("devices", 1, 1024)) into.devices = static_cast<int>(*devices);
   if (const auto exclusive = fields.boolean("exclusive")) into.exclusive = *exclusive;
+  if (const auto pausable = fields.boolean("pausable")) into.pausable = *pausable;
   const auto tier = fields.text("tier");
   if (auto finished = fields.finish(); !finished) return finished;
   if (!tier) return {};
@@ -196,6 +210,11 @@ Reply read_logs(Stacks& stacks, const compose::LogQuery& query) {
   }};
 }
 
+Error hinted(Error error) {
+  if (error.hint.empty()) error.hint = "correct the cause, and repeat the call";
+  return error;
+}
+
 }  // namespace
 
 Result<Stacks*> stacks_of(const Capabilities& capabilities) {
@@ -240,10 +259,11 @@ json render_stack(const Entry& entry, const Stacks& stacks, const engine::Engine
              {"user", acquired ? json(stack.use.user) : json(nullptr)},
              {"owner", acquired ? text_or_null(stack.use.owner) : json(nullptr)},
              {"ttl_seconds", acquired ? json(stack.use.ttl / std::chrono::seconds(1)) : json(nullptr)},
-             {"expires_at", time_or_null(stack.use.expires_at)},
+             {"expires_at", stacks.parked_since(stack) ? json(nullptr) : time_or_null(stack.use.expires_at)},
              {"origin", entry.found ? json(to_string(entry.found->origin)) : json(nullptr)},
              {"file", entry.found ? json(entry.found->file) : json(nullptr)},
-             {"project", entry.found ? json(entry.found->project) : json(nullptr)}};
+             {"project", entry.found ? json(entry.found->project) : json(nullptr)},
+             {"ports", ports_of(entry)}};
   add_plan(shown, entry, stacks);
   add_lease(shown, entry, engine);
   if (!detailed) return shown;
@@ -266,7 +286,8 @@ Reply get_stacks(Call& call) {
     stacks->refresh(look_at_most, [stacks, &engine, done = std::move(done)] {
       json rows = json::array();
       for (const auto& [name, entry] : stacks->entries()) rows.push_back(render_stack(entry, *stacks, engine, false));
-      const Status may = stacks->available();
+      Status may = stacks->available();
+      if (may) may = stacks->known();
       const auto& there = stacks->container_engine();
       const json container_engine{{"version", there ? text_or_null(there->version) : json(nullptr)},
                                   {"compose", there ? text_or_null(there->program) : json(nullptr)},
@@ -330,6 +351,24 @@ Reply post_stack_set(Call& call) {
   Stacks& stacks = *call.capabilities.stacks;
   if (const Status done = stacks.set(call.args[0], settings); !done) return problem(done.error());
   return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
+}
+
+// The images are as large as they are: the answer comes when they are there.
+Reply post_stack_pull(Call& call) {
+  Body body(call.request.body);
+  if (auto finished = body.finish(); !finished) return problem(finished.error());
+  const auto entry = find_stack(call.capabilities, call.args[0]);
+  if (!entry) return problem(entry.error());
+  if (const Status may = call.capabilities.stacks->available(); !may) return problem(may.error());
+  return Later{[stacks = call.capabilities.stacks, &engine = call.engine, capabilities = call.capabilities,
+                name = call.args[0]](std::function<void(Reply)> answer) {
+    const auto pulled = [=, &engine](const Status& done) {
+      const auto now = find_stack(capabilities, name);
+      if (!done || !now) return answer(problem(done ? now.error() : hinted(done.error())));
+      answer(Response{200, render_stack(**now, *stacks, engine, true), {}});
+    };
+    stacks->refresh(look_at_most, [stacks, name, pulled] { stacks->pull(name, pulled); });
+  }};
 }
 
 Reply delete_stack(Call& call) {

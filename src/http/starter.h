@@ -17,20 +17,20 @@ class Starter {
         sessions_(asked.session ? call.capabilities.sessions : nullptr) {}
 
   Status may_submit() const {
-    if (guard_ != nullptr) return guard_->may_submit(uid_, asked_.program->first, asked_.program->second);
+    if (guard_ != nullptr) return guard_->may_submit(uid_, *asked_.program);
     if (sessions_ != nullptr) return sessions_->may_submit(uid_, asked_.session->first, asked_.session->second);
     return {};
   }
   LeaseId predecessor() const {
-    return guard_ != nullptr ? guard_->predecessor(uid_, asked_.program->first) : asked_.submit.successor_of;
+    return guard_ != nullptr ? guard_->predecessor(uid_, asked_.program->tag) : asked_.submit.successor_of;
   }
   void submitted(const core::Lease& lease) const {
-    if (guard_ != nullptr) guard_->submitted(uid_, asked_.program->first, lease);
+    if (guard_ != nullptr) guard_->submitted(uid_, asked_.program->tag, lease);
     if (sessions_ != nullptr) sessions_->submitted(asked_.session->first, lease);
   }
   void refused(const Error& error) const {
     if (error.code == Code::Unavailable) return;
-    if (guard_ != nullptr) guard_->refused(uid_, asked_.program->first, error);
+    if (guard_ != nullptr) guard_->refused(uid_, asked_.program->tag, error);
     if (sessions_ != nullptr) sessions_->refused(asked_.session->first, error);
   }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables: devices, processes, the ledger; and the whole at a glance.
 #include "base/text.h"
+#include "core/format.h"
 #include "enforcer/enforcer.h"
 #include "engine/account.h"
+#include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/resources.h"
@@ -20,7 +22,7 @@ constexpr std::size_t groups_looked_at = 64;
 
 json all_devices(const engine::Engine& engine) {
   std::vector<json> devices;
-  for (const auto& [uuid, device] : engine.state().devices()) {
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     devices.push_back(render_device(device, engine, engine.now()));
   }
   std::sort(devices.begin(), devices.end(), [](const json& a, const json& b) { return a["index"] < b["index"]; });
@@ -29,7 +31,7 @@ json all_devices(const engine::Engine& engine) {
 
 // Processes of an ended lease may hold memory for long; the memory stays charged to the lease.
 bool lease_ended(const core::ProcessUse& use, const engine::Engine& engine) {
-  const core::Lease* lease = engine.state().find(use.lease);
+  const core::Lease* lease = core::find(engine.state(), use.lease);
   return use.lease && (lease == nullptr || lease->ended());
 }
 
@@ -73,7 +75,7 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
 json unleased_processes(const Call& call) {
   const engine::Engine& engine = call.engine;
   json rows = json::array();
-  for (const auto& [uuid, device] : engine.state().devices()) {
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     for (const core::ProcessUse& use : device.reading.processes) {
       // A leased program is an unleased process on a card that its lease is not on.
       if (!device.leases.contains(use.lease) || lease_ended(use, engine))
@@ -83,11 +85,17 @@ json unleased_processes(const Call& call) {
   return rows;
 }
 
+// The lease around the caller, which may be the caller's own.
+json inside(const Call& call) {
+  const core::Lease* outer = lease_around(call, true);
+  return outer == nullptr ? json(nullptr) : json(to_string(outer->id));
+}
+
 json counts(const core::State& state) {
   json by_state = json::object();
   for (const char* name : {"queued", "offered", "active", "pausing", "paused", "resuming", "poisoned"})
     by_state[name] = 0;
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     if (lease.ended()) continue;
     auto& count = by_state[std::string(core::to_string(lease.state))];
     count = count.get<int>() + 1;
@@ -95,10 +103,18 @@ json counts(const core::State& state) {
   return by_state;
 }
 
+// The user whose rights this call has, so that a client offers nothing that would be refused.
+json caller(const engine::Peer& peer) {
+  return {{"user", peer.user},
+          {"uid", peer.uid},
+          {"admin", peer.role == engine::Role::admin},
+          {"scope", peer.scope ? json(to_string(*peer.scope)) : json(nullptr)}};
+}
+
 // Active leases by what their programs do.
 json activities(const engine::Engine& engine) {
   std::array<int, 3> count{};
-  for (const auto& [id, lease] : engine.state().leases())
+  for (const auto& [id, lease] : engine.state().leases.by_id)
     if (lease.state == core::LeaseState::active) ++count.at(static_cast<std::size_t>(engine.activity(id).state));
   using State = engine::LeaseActivity::State;
   json by_state = json::object();
@@ -111,9 +127,9 @@ json activities(const engine::Engine& engine) {
 std::optional<Bytes> group_headroom(const engine::Engine& engine) {
   std::optional<Bytes> least;
   std::size_t looked_at = 0;
-  for (const auto& [uuid, device] : engine.state().devices()) {
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     for (const LeaseId id : device.leases) {
-      const core::Lease& lease = *engine.state().find(id);
+      const core::Lease& lease = *core::find(engine.state(), id);
       if (lease.state != core::LeaseState::active || !lease.owner.process || ++looked_at > groups_looked_at) continue;
       const auto headroom = engine.host_memory(&lease).headroom;
       if (headroom) least = std::min(least.value_or(*headroom), *headroom);
@@ -140,21 +156,21 @@ json ledger(const engine::Engine& engine) {
   host.headroom = group_headroom(engine);
   json entries = json::array();
   std::map<std::uint32_t, std::string> users;
-  for (const LeaseId id : state.away()) {
-    const core::Lease* lease = state.find(id);
+  for (const LeaseId id : state.pauses.away) {
+    const core::Lease* lease = core::find(state, id);
     if (lease == nullptr || !lease->parking || lease->ended()) continue;
     users.emplace(lease->uid, lease->user);
     entries.push_back(ledger_entry(*lease, engine));
   }
   json shares = json::array();
   for (const auto& [uid, user] : users)
-    shares.push_back({{"user", user}, {"uid", uid}, {"bytes", state.ledger_of(uid).count}});
+    shares.push_back({{"user", user}, {"uid", uid}, {"bytes", core::ledger_of(state, uid).count}});
   return {{"limit_bytes", rules.ledger_limit.count},
-          {"share_bytes", core::State::ledger_share(rules).count},
+          {"share_bytes", core::ledger_share(rules).count},
           {"host_bytes", std::max(host.available - rules.ledger_reserve, Bytes{}).count},
           {"cgroup_bytes", host.headroom ? json(host.headroom->count) : json(nullptr)},
-          {"free_bytes", state.ledger_free(rules, host).count},
-          {"parked_bytes", state.ledger_entries().count},
+          {"free_bytes", core::ledger_free(state, rules, host).count},
+          {"parked_bytes", state.host.entries.count},
           {"cache_bytes", 0},  // nothing is cached yet
           {"may_swap", host.may_swap},
           {"allow_swap", rules.allow_swap},
@@ -202,7 +218,7 @@ Reply get_processes(Call& call) {
     return problem(bad_request(fmt::format("lease={} is not a lease's id", printable(lease)),
                                "give an id such as lease-7, or leave lease out"));
   json rows = json::array();
-  for (const auto& [uuid, device] : call.engine.state().devices()) {
+  for (const auto& [uuid, device] : call.engine.state().devices.by_uuid) {
     for (const core::ProcessUse& use : device.reading.processes) {
       if (only && use.lease != *only) continue;
       rows.push_back(process_row(use, device, call));
@@ -244,9 +260,13 @@ Reply get_status(Call& call) {
                    {"activity", activities(engine)},
                    {"ledger", ledger(engine)},
                    {"unleased_processes", unleased_processes(call)},
-                   {"waiting_bytes", engine.state().queue().waiting_bytes().count},
+                   {"waiting_bytes", engine.state().queue.waiting_bytes().count},
                    {"warnings", std::move(warnings)},
-                   {"program_env", std::move(environment)}},
+                   {"program_env", std::move(environment)},
+                   {"gpu_names", options.gpu_names},
+                   {"inside", inside(call)},
+                   {"caller", caller(call.request.peer)},
+                   {"now", format_rfc3339(engine.now())}},
                   {},
                   false};
 }

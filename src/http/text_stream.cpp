@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view head =
     "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n"
-    "Connection: close\r\n\r\n";
+    "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n";
 
 // A followed text is looked at this often.
 constexpr auto look_every = std::chrono::milliseconds(200);

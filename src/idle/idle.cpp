@@ -14,7 +14,7 @@ namespace {
 
 using Activity = engine::LeaseActivity::State;
 
-// A lease whose pause was refused is not tried again before this time.
+// A lease whose pause was refused or undone is not tried again before this time.
 constexpr Duration try_again_after = std::chrono::minutes(1);
 // A rule that is due needs a new reading. Without one, it is asked for again after this time.
 constexpr Duration ask_again_after = std::chrono::seconds(1);
@@ -54,7 +54,7 @@ bool Idle::has_paused(const core::Lease& lease) {
 void Idle::loaded(const store::Loaded& rows, Time) {
   own_.clear();
   dirty_.clear();
-  for (auto* known : {&warned_, &ending_, &refused_}) known->clear();  // the orders may be lost with the store
+  for (auto* known : {&warned_, &ending_, &tried_}) known->clear();  // the orders may be lost with the store
   why_not_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
@@ -67,9 +67,10 @@ void Idle::loaded(const store::Loaded& rows, Time) {
 
 void Idle::decided(const core::Plan& plan, Time) {
   for (const core::Lease& lease : plan.changed) {
+    if (lease.state == core::LeaseState::paused) tried_.erase(lease.id);
     if (!lease.ended()) continue;
     if (own_.erase(lease.id) > 0) dirty_.insert(lease.id);
-    for (auto* known : {&warned_, &ending_, &refused_}) known->erase(lease.id);
+    for (auto* known : {&warned_, &ending_, &tried_}) known->erase(lease.id);
     why_not_.erase(lease.id);
   }
 }
@@ -90,6 +91,7 @@ std::optional<Idle::Quiet> Idle::quiet(const core::Lease& lease, Time now) const
   if (lease.state != core::LeaseState::active && !paused_by_rule) return std::nullopt;
   if (lease.stop_requested || (lease.parking && (lease.parking->then_stop || lease.parking->resume_requested)))
     return std::nullopt;
+  if (options_.is_resting && options_.is_resting(lease.id)) return std::nullopt;
   engine::LeaseActivity activity = engine_.activity(lease.id);
   // It was paused before the daemon began: the idle time begins again.
   if (paused_by_rule && activity.last == Time{})
@@ -120,10 +122,11 @@ void Idle::look(Time now) {
   const auto is_due = [](const Part& part, const Quiet& quiet) {
     return part.after > Duration{} && part.after <= quiet.idle;
   };
-  std::vector<LeaseId> to_end;
+  std::vector<LeaseId> to_end, to_bring_back;
   std::vector<LeaseId> to_warn;
   std::vector<engine::Candidate> candidates;
-  for (const auto& [id, lease] : engine_.state().leases()) {
+  for (const auto& [id, lease] : engine_.state().leases.by_id) {
+    if (cause_is_over(lease)) to_bring_back.push_back(id);
     const auto its = quiet(lease, now);
     if (!its) continue;
     note_next(*its);
@@ -131,21 +134,24 @@ void Idle::look(Time now) {
     if (is_due(its->rule.end, *its)) to_end.push_back(id);
     else if (is_due(its->rule.warn, *its) && (warned == warned_.end() || warned->second != its->last))
       to_warn.push_back(id);
-    const auto refused = refused_.find(id);
-    const bool may_try = refused == refused_.end() || now - refused->second >= try_again_after;
+    const auto tried = tried_.find(id);
+    const bool may_try = tried == tried_.end() || now - tried->second >= try_again_after;
     if (is_due(its->rule.pause, *its) && !is_due(its->rule.end, *its) && may_try &&
         lease.state == core::LeaseState::active && lease.pausable != core::Pausable::no)
       candidates.push_back({id, its->idle, engine::freed_by(engine_.state(), lease)});
   }
   // Each decision may change other leases, so that each lease is looked at again.
   const auto again = [&](LeaseId id) {
-    const core::Lease* lease = engine_.state().find(id);
+    const core::Lease* lease = core::find(engine_.state(), id);
     return lease == nullptr ? std::nullopt : quiet(*lease, now);
   };
   for (const LeaseId id : to_warn)
     if (const auto its = again(id)) warn(*its);
   for (const LeaseId id : to_end)
     if (const auto its = again(id)) end(*its);
+  for (const LeaseId id : to_bring_back)
+    if (const core::Lease* lease = core::find(engine_.state(), id); lease != nullptr && cause_is_over(*lease))
+      bring_back(id);
   if (candidates.empty()) return;
   const core::State& state = engine_.state();
   const auto moving = engine::moving_devices(state);
@@ -168,14 +174,15 @@ void Idle::warn(const Quiet& quiet) {
 void Idle::end(const Quiet& quiet) {
   const core::Lease& lease = quiet.lease;
   const LeaseId id = lease.id;
-  const auto known = ending_.find(id);
-  if (known != ending_.end() && known->second == quiet.last) return;
-  ending_[id] = quiet.last;
   const std::string rule = rule_text(quiet.rule.end.source, lease);
   const std::string why = fmt::format("its program has done nothing for {}, and its idle rule allows {} ({})",
                                       format_duration(quiet.idle), format_duration(quiet.rule.end.after), rule);
-  log::warn({.lease = id}, "{} is ended: {}", core::name_of(lease), why);
+  // A session logs what becomes of it, and may leave its end to the next reading.
   if (options_.end_session && options_.end_session(id, why)) return;
+  const auto known = ending_.find(id);
+  if (known != ending_.end() && known->second == quiet.last) return;
+  ending_[id] = quiet.last;
+  log::warn({.lease = id}, "{} is ended: {}", core::name_of(lease), why);
   if (lease.state == core::LeaseState::active) {
     core::End end{.lease = id, .why = core::EndReason::expired, .kind = core::ReasonKind::idle_ended};
     end.args = core::args("idle", quiet.idle, "limit", quiet.rule.end.after, "rule", rule);
@@ -194,20 +201,38 @@ void Idle::end(const Quiet& quiet) {
 void Idle::pause(const Quiet& quiet, LeaseId waiter, Time now) {
   const core::Lease& lease = quiet.lease;
   const LeaseId id = lease.id;
-  const core::Lease* waits = engine_.state().find(waiter);
+  const core::Lease* waits = core::find(engine_.state(), waiter);
+  const std::string why = fmt::format("its program has done nothing for {}", format_duration(quiet.idle));
+  if (options_.rest_session && options_.rest_session(id, why)) return;
   core::ReasonArgs args = core::args("idle", quiet.idle);
   if (waits != nullptr) args.add("preemptor", core::name_of(*waits));
-  const core::PauseCause cause{core::PauseCauseKind::idle, {}, std::move(args)};
+  const core::PauseCause cause{core::PauseCauseKind::idle, waiter, std::move(args)};
   const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)});
+  tried_[id] = now;
   if (done) {
-    refused_.erase(id);
     why_not_.erase(id);
     return;
   }
-  refused_[id] = now;
   why_not_[id] = done.error().detail;
   log::warn({.lease = id}, "it has done nothing for {} and cannot be paused: {}", format_duration(quiet.idle),
             done.error().detail);
+}
+
+void Idle::bring_back(LeaseId id) {
+  log::info({.lease = id}, "comes back: the lease for which it was paused has ended, and nobody waits");
+  if (const auto done = engine_.decide(core::Resume{id}); !done) log::error("{}", done.error().detail);
+}
+
+// The lease for which it was paused has ended, and nobody waits for its devices.
+bool Idle::cause_is_over(const core::Lease& lease) const {
+  if (options_.always || lease.state != core::LeaseState::paused || !has_paused(lease)) return false;
+  if (lease.parking->resume_requested || lease.parking->then_stop || !lease.parking->cause.preemptor) return false;
+  const core::Lease* preemptor = core::find(engine_.state(), lease.parking->cause.preemptor);
+  if (preemptor != nullptr && !preemptor->ended()) return false;
+  const auto wants = [&lease](const engine::Waiter& waiter) {
+    return std::ranges::any_of(lease.devices, [&](const auto& device) { return waiter.needs.contains(device); });
+  };
+  return std::ranges::none_of(engine::waiters(engine_.state(), most_waiters), wants);
 }
 
 // -------------------------------------------------------------------------------- shown

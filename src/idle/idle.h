@@ -20,6 +20,10 @@ struct Options {
   bool always = false;  // idle.when = "always": idle leases are paused although nobody waits
   // Ends the session of this lease, with the reason as a sentence. False: the lease is of no session.
   std::function<bool(LeaseId, std::string)> end_session = {};
+  // Gives the memory of this session back, instead of a pause. False: its program uses the memory.
+  std::function<bool(LeaseId, std::string)> rest_session = {};
+  // Whether the session of this lease rests, or waits for its memory again: its idle rule does nothing meanwhile.
+  std::function<bool(LeaseId)> is_resting = {};
 };
 
 class Idle final : public engine::Capability {
@@ -28,7 +32,12 @@ class Idle final : public engine::Capability {
   Idle(engine::Engine& engine, Options options) : engine_(engine), options_(std::move(options)) {}
 
   // The daemon connects the sessions, which are made later.
-  void set_end_session(std::function<bool(LeaseId, std::string)> end) { options_.end_session = std::move(end); }
+  using ForSession = std::function<bool(LeaseId, std::string)>;
+  void set_sessions(ForSession end, ForSession rest, std::function<bool(LeaseId)> is_resting) {
+    options_.end_session = std::move(end);
+    options_.rest_session = std::move(rest);
+    options_.is_resting = std::move(is_resting);
+  }
 
   // A new lease has this rule of its own. Call it before the lease is stored.
   void submitted(const core::Lease& lease, const Rule& own, bool session);
@@ -61,6 +70,8 @@ class Idle final : public engine::Capability {
   void warn(const Quiet& quiet);
   void end(const Quiet& quiet);
   void pause(const Quiet& quiet, LeaseId waiter, Time now);
+  bool cause_is_over(const core::Lease& lease) const;
+  void bring_back(LeaseId id);
 
   engine::Engine& engine_;
   Options options_;
@@ -68,7 +79,7 @@ class Idle final : public engine::Capability {
   std::set<LeaseId> dirty_;                 // own rules that are not stored yet
   std::map<LeaseId, Time> warned_;          // by lease: the last activity before the warning
   std::map<LeaseId, Time> ending_;          // by lease: the last activity before its end was ordered
-  std::map<LeaseId, Time> refused_;         // by lease: when its pause was last refused
+  std::map<LeaseId, Time> tried_;           // by lease: when its pause was last ordered, until it is paused
   std::map<LeaseId, std::string> why_not_;  // why its pause was refused
   bool fresh_ = false;                      // there is a reading that was not looked at
   Time next_ = Time::never();               // when the next part of a rule is due

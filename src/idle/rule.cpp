@@ -24,6 +24,13 @@ const Rule* find(const Rules& rules, NamedRule::Of of, std::string_view name) {
   return nullptr;
 }
 
+// Programs of one name are told apart by a hash of their file (serve.py~1a2b3c4d). A rule may name one of them, or all
+// by the part before the hash.
+const Rule* find_consumer(const Rules& rules, std::string_view consumer) {
+  const Rule* exact = find(rules, NamedRule::Of::consumer, consumer);
+  return exact != nullptr ? exact : find(rules, NamedRule::Of::consumer, consumer.substr(0, consumer.rfind('~')));
+}
+
 }  // namespace
 
 std::string_view to_string(Source source) {
@@ -40,7 +47,7 @@ bool InForce::is_nothing() const {
 InForce resolve(const Rules& rules, const core::Lease& lease, const OwnRule& own) {
   const std::pair<Source, const Rule*> sources[] = {
       {Source::lease, &own.rule},
-      {Source::consumer, find(rules, NamedRule::Of::consumer, lease.consumer)},
+      {Source::consumer, find_consumer(rules, lease.consumer)},
       {Source::tenant, find(rules, NamedRule::Of::tenant, lease.tenant)},
       {Source::tier, find(rules, NamedRule::Of::tier, core::to_string(lease.tier))},
       {Source::sessions, own.session ? &rules.sessions : nullptr},

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "core/lease.h"
+#include "lease/lease.h"
 #include "store/store.h"
 
 #include <optional>

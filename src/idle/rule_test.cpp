@@ -31,7 +31,8 @@ TEST(IdleRule, TheNearestSourceWinsForEachPart) {
   rules.sessions = {.pause = 10s, .end = 20s};
   rules.named = {{NamedRule::Of::tier, "batch", {.warn = 4s}},
                  {NamedRule::Of::tenant, "chem", {.warn = 5s, .pause = Duration{}}},
-                 {NamedRule::Of::consumer, "jupyter", {.end = 6s}}};
+                 {NamedRule::Of::consumer, "jupyter", {.end = 6s}},
+                 {NamedRule::Of::consumer, "jupyter~00000000", {.end = 9s}}};
   const auto standard = core::Tier::standard, batch = core::Tier::batch;
   struct Row {
     const char* what;
@@ -50,6 +51,17 @@ TEST(IdleRule, TheNearestSourceWinsForEachPart) {
        {},
        "5 tenant, 0 tenant, 3 default"},
       {"a consumer", rules, lease_of(batch, "chem", "jupyter"), {}, "5 tenant, 0 tenant, 6 consumer"},
+      {"a consumer with the hash of its file",
+       rules,
+       lease_of(batch, "chem", "jupyter~1a2b3c4d"),
+       {},
+       "5 tenant, 0 tenant, 6 consumer"},
+      {"one file of that name",
+       rules,
+       lease_of(batch, "chem", "jupyter~00000000"),
+       {},
+       "5 tenant, 0 tenant, 9 consumer"},
+      {"another consumer", rules, lease_of(batch, "chem", "jupyterlab~1a2b3c4d"), {}, "5 tenant, 0 tenant, 3 default"},
       {"the lease itself",
        rules,
        lease_of(batch, "chem", "jupyter"),

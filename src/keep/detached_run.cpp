@@ -2,6 +2,7 @@
 #include "keep/detached_run.h"
 
 #include "base/clock.h"
+#include "keep/container_follow.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
 
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -53,7 +55,7 @@ DetachedRun::DetachedRun(Document document, client::Endpoint endpoint)
     : document_(std::move(document)),
       client_(endpoint),
       reporter_(endpoint),
-      log_({document_.log_path, document_.log_max_size, document_.log_keep}) {
+      log_({document_.log_path, document_.log_max_size, document_.log_keep, document_.log_user_max}) {
   client_.set_interrupt(events_.interrupt());
 }
 
@@ -124,22 +126,39 @@ std::optional<client::Lease> DetachedRun::follow(client::Answer<client::Reply> a
 }
 
 void DetachedRun::keep(Granted granted) {
-  json program_env;
-  if (const auto status = client_.insist({"GET", "/v1/status", {}, {}, {}}, {})) {
-    const json told = json::parse(status->text, nullptr, false);
-    if (told.is_object() && told.contains("program_env")) program_env = told.at("program_env");
-  }
+  json status;
+  if (const auto told = client_.insist({"GET", "/v1/status", {}, {}, {}}, {}))
+    status = json::parse(told->text, nullptr, false);
+  // Its output is a pipe: Python would write it late.
+  const auto is_unbuffered = [](const std::string& entry) { return entry.starts_with("PYTHONUNBUFFERED="); };
+  if (std::ranges::none_of(document_.environment, is_unbuffered)) document_.environment.push_back("PYTHONUNBUFFERED=1");
   std::vector<const char*> variables;
   for (const std::string& entry : document_.environment) variables.push_back(entry.c_str());
   variables.push_back(nullptr);
   Launch launch{document_.arguments,
-                program_environment(variables.data(), client_.endpoint(), granted.lease, program_env),
+                program_environment(variables.data(), client_.endpoint(), granted.lease, status),
                 document_.limits};
   launch.output = to_child_.get();
   launch.umask = document_.umask;
   launch.supervised = true;
   Listener listener = silent();
-  listener.ended = [this] { drain_output(); };
+  listener.starting = [this, lease = granted.lease.id](pid_t pid) {
+    mark(fmt::format("start {}: pid {} under {}", document_.start, pid, lease));
+  };
+  listener.note = [this](const char* event, const json& fields) {
+    if (event != std::string_view("stopping")) return;
+    mark(fmt::format("start {} is being ended ({}): SIGTERM, after {} s SIGKILL", document_.start,
+                     fields.value("reason", ""), fields.value("grace_seconds", std::int64_t{0})));
+  };
+  listener.ended = [this](const std::string& how) {
+    drain_output();
+    mark(fmt::format("start {} has ended: {}", document_.start, how));
+  };
+  Listener of_container = listener;
+  of_container.say = of_container.fail = [this](const std::string& line) { mark(line); };
+  const auto container = follow_container(launch, of_container, client_.endpoint(), events_, granted.lease,
+                                          granted.token, status);
+  listener.ended = std::move(of_container.ended);
   events_.watch(output_.get(), [this] { read_output(); });
   Keeper keeper(client_, events_, signals_, std::move(listener), std::move(granted.lease), std::move(granted.token));
   (void)keeper.run(launch);
@@ -183,6 +202,11 @@ void DetachedRun::drain_output() {
   tell_warning();
 }
 
+// A program cannot write such a line. The log of a session has none.
+void DetachedRun::mark(const std::string& text) {
+  if (!document_.tag.empty()) log_.mark(text, SystemClock().now());
+}
+
 void DetachedRun::drain() {
   if (!lock_log()) return;
   for (const int fd : {1, 2}) {
@@ -201,6 +225,7 @@ void DetachedRun::drain() {
     else if (errno != EAGAIN && errno != EINTR) break;
   }
   log_.finish(SystemClock().now());
+  mark(fmt::format("start {} has ended: exit status unknown, since its keeper was killed", document_.start));
 }
 
 void DetachedRun::tell_warning() {
@@ -219,10 +244,13 @@ void DetachedRun::tell_warning() {
 
 client::Request DetachedRun::report(json body) const {
   body["start"] = document_.start;
+  if (document_.session.empty()) body["number"] = document_.number;
   return {"POST", report_path(document_), client::to_text(body), client::new_idempotency_key(), {}};
 }
 
 void DetachedRun::report_failure(const std::string& why, std::optional<int> status) {
+  (void)lock_log();  // the keeper of an earlier start may still end
+  mark(fmt::format("start {} failed: {}", document_.start, why));
   json body{{"failed", why}};
   if (status) body["exit_status"] = *status;
   client::Patience patience;

@@ -39,6 +39,7 @@ class DetachedRun {
   bool open_pipe();
   void read_output();
   void drain_output();
+  void mark(const std::string& text);
   void tell_warning();
   void report_failure(const std::string& why, std::optional<int> status = {});
   client::Request report(nlohmann::json body) const;

@@ -12,12 +12,13 @@ Document read(const json& from) {
   Document document;
   from.at("host").get_to(document.host);
   if (from.contains("session")) from.at("session").at("id").get_to(document.session);
-  else from.at("program").at("tag").get_to(document.tag);
+  else from.at("program").at("tag").get_to(document.tag), from.at("program").at("number").get_to(document.number);
   from.at(document.session.empty() ? "program" : "session").at("start").get_to(document.start);
   const json& log = from.at("log");
   log.at("path").get_to(document.log_path);
   log.at("max_bytes").get_to(document.log_max_size.count);
   log.at("keep").get_to(document.log_keep);
+  log.at("user_max_bytes").get_to(document.log_user_max.count);
   if (from.contains("drain")) {
     const json& process = from.at("drain");
     document.drain = ProcessRef{process.at("pid").get<std::int32_t>(), process.at("start_ticks").get<std::uint64_t>()};

@@ -18,13 +18,15 @@
 namespace sublet::keep {
 
 struct Document {
-  std::string host;         // URL of the daemon's socket
-  std::string tag;          // of the supervised program; "": a session
-  std::string session;      // id of the session; "": a supervised program
-  std::uint64_t start = 0;  // number of this start
+  std::string host;          // URL of the daemon's socket
+  std::string tag;           // of the supervised program; "": a session
+  std::uint64_t number = 0;  // of the supervised program
+  std::string session;       // id of the session; "": a supervised program
+  std::uint64_t start = 0;   // number of this start
   std::string log_path;
   Bytes log_max_size;
   int log_keep = 0;
+  Bytes log_user_max;  // of all logs of the user; 0: no limit
   // The process whose log is read until it is closed, because its keeper was killed. Set: nothing is started.
   std::optional<ProcessRef> drain{};
   // Set: `arguments` are a session's checkpoint command, which runs without a lease of its own.

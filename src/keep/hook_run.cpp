@@ -20,6 +20,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,9 @@ using namespace std::chrono_literals;
 constexpr Duration look_again = 100ms;      // at a command that has closed its output
 constexpr std::size_t most_kept = 16384;    // bytes of the end of an output
 constexpr std::size_t longest_words = 300;  // of an error output, in a message
+constexpr int most_files = 100'000;         // of a directory, whose sizes are added
 constexpr int most_reads = 16;              // of an output at a time: a command that always writes has a deadline too
+constexpr Duration clocks_differ = 2s;      // at most, between this machine and a file server
 constexpr Duration report_at_most = 5min;   // while the daemon is away
 
 struct Pipe {
@@ -133,6 +136,59 @@ void wait_for_output(const Output& out, const Output& err, Duration at_most) {
   ::poll(entries.data(), entries.size(), static_cast<int>(time / 1ms) + 1);
 }
 
+// A file, or a directory with all that it contains, as far as it can be read.
+struct Saved {
+  int errnum = 0;            // why it cannot be found; the other fields are valid only with 0
+  bool is_file = false;      // it is a file or a directory, and no pipe or device
+  std::int64_t bytes = 0;    // of all files
+  std::int64_t changed = 0;  // ns since 1970: the newest change of a file or directory (ctime, which a copy renews)
+  std::uint64_t inode = 0;
+  bool operator==(const Saved&) const = default;
+};
+
+// ns since 1970, by the clock of the machine, as files have it.
+std::int64_t realtime_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000'000L + now.tv_nsec;
+}
+
+std::int64_t changed_at(const struct stat& file) { return file.st_ctim.tv_sec * 1'000'000'000L + file.st_ctim.tv_nsec; }
+
+Saved look_at(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return {.errnum = errno};
+  Saved saved{.is_file = S_ISREG(file.st_mode) || S_ISDIR(file.st_mode),
+              .bytes = S_ISREG(file.st_mode) ? file.st_size : 0,
+              .changed = changed_at(file),
+              .inode = file.st_ino};
+  if (!S_ISDIR(file.st_mode)) return saved;
+  std::error_code failed;
+  std::filesystem::recursive_directory_iterator each(path, failed), end;
+  for (int i = 0; !failed && each != end && i < most_files; ++i, each.increment(failed)) {
+    if (::lstat(each->path().c_str(), &file) != 0) continue;
+    if (S_ISREG(file.st_mode)) saved.bytes += file.st_size;
+    saved.changed = std::max(saved.changed, changed_at(file));
+  }
+  return saved;
+}
+
+// A command may return before the program has saved anything. `before`: what was at the previous locator, if this run
+// names it again. `began`: ns since 1970.
+HookResult found_at(std::string locator, const std::optional<Saved>& before, std::int64_t began) {
+  if (!locator.starts_with('/')) return {std::move(locator), "", std::nullopt};
+  const Saved saved = look_at(locator);
+  std::string problem;
+  if (saved.errnum != 0) problem = fmt::format("cannot be found ({})", std::strerror(saved.errnum));
+  else if (!saved.is_file) problem = "is neither a file nor a directory";
+  else if (saved.bytes == 0) problem = "is empty";
+  else if (saved == before || saved.changed < began - Duration(clocks_differ).count())
+    problem = "was last changed before the command began";
+  if (problem.empty()) return {std::move(locator), "", saved.bytes};
+  return {"", fmt::format("its command ended, and {} {}: the command must end only when the work is saved", locator,
+                          problem)};
+}
+
 }  // namespace
 
 HookResult run_command(const Document& document) {
@@ -141,6 +197,9 @@ HookResult run_command(const Document& document) {
   const std::string path = variable(document, "PATH");
   ::setenv("PATH", path.empty() ? "/usr/local/bin:/usr/bin:/bin" : path.c_str(), 1);
   ::umask(static_cast<mode_t>(document.umask));
+  const std::string previous = variable(document, "SUBLET_CHECKPOINT");
+  const Saved before = previous.starts_with('/') ? look_at(previous) : Saved();
+  const std::int64_t began = realtime_ns();
   auto outputs = make_pipe(), errors = make_pipe();
   if (!outputs || !errors) return {"", (outputs ? errors : outputs).error().detail};
   const auto pid = spawn(document, outputs->write.get(), errors->write.get());
@@ -170,7 +229,7 @@ HookResult run_command(const Document& document) {
     return {"",
             fmt::format("the last line of its output has {} bytes; the most is {}", locator.size(), longest_locator)};
   if (locator != printable(locator)) return {"", "the last line of its output is not printable text"};
-  return {std::move(locator), ""};
+  return found_at(locator, locator == previous ? std::optional(before) : std::nullopt, began);
 }
 
 void run_hook(Document document, const client::Endpoint& endpoint) {
@@ -178,6 +237,7 @@ void run_hook(Document document, const client::Endpoint& endpoint) {
   nlohmann::json checkpoint{{"number", document.hook->number}};
   if (result.problem.empty()) checkpoint["locator"] = result.locator;
   else checkpoint["failed"] = result.problem;
+  if (result.bytes) checkpoint["bytes"] = *result.bytes;
   client::Client client(endpoint);
   client::Patience patience;
   patience.limit = report_at_most;

@@ -39,20 +39,22 @@ struct HookTest : ::testing::Test {
     document.session = "session-7";
     document.hook = {1, timeout};
     document.arguments = {"sh", "-c", line};
-    document.environment = {"PATH=/usr/bin:/bin", "SUBLET_CHECKPOINT=/data/old"};
+    document.environment = {"PATH=/usr/bin:/bin", "SUBLET_CHECKPOINT=" + previous};
     document.directory = dir.path();
     return run_command(document);
   }
+
+  std::string previous = "/data/old";  // the locator of the run before
 };
 
 TEST_F(HookTest, TheLastLineOfItsOutputIsTheLocator) {
   const struct {
     const char* line;
     const char* locator;
-  } cases[] = {{"echo one; echo '  /data/two  '; echo", "/data/two"},
+  } cases[] = {{"echo one; echo '  data/two  '; echo", "data/two"},
                {"true", ""},
-               {"printf /data/x", "/data/x"},
-               {"echo \"$SUBLET_CHECKPOINT.new\"", "/data/old.new"},
+               {"printf data/x", "data/x"},
+               {"echo \"x$SUBLET_CHECKPOINT.new\"", "x/data/old.new"},
                {"pwd -P | sed 's|.*/||'; cat; echo said >&2; echo end", "end"}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.line);
@@ -75,6 +77,42 @@ TEST_F(HookTest, AFailureNamesTheStatusAndTheLastErrorLine) {
     const HookResult result = run(one.line);
     EXPECT_EQ(result.problem, one.problem);
     EXPECT_EQ(result.locator, "");
+  }
+}
+
+TEST_F(HookTest, AnAbsoluteLocatorMustNameWhatWasSaved) {
+  const struct {
+    const char* line;
+    std::optional<std::int64_t> bytes;
+    const char* problem;  // "": none
+  } cases[] = {{"printf abc > state; echo $PWD/state", 3, ""},
+               {"mkdir -p d/e; printf abc > d/x; printf de > d/e/y; ln -s x d/z; echo $PWD/d", 5, ""},
+               {"echo state.pt", std::nullopt, ""},
+               {"echo $PWD/nothing", std::nullopt, "cannot be found"},
+               {": > empty; echo $PWD/empty", std::nullopt, "is empty"},
+               {"mkdir -p none/deep; echo $PWD/none", std::nullopt, "is empty"},
+               {"echo /bin/sh", std::nullopt, "was last changed before"},
+               {"echo /dev/null", std::nullopt, "is neither a file nor a directory"},
+               {"mkfifo pipe; echo $PWD/pipe", std::nullopt, "is neither a file nor a directory"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.line);
+    const HookResult result = run(one.line);
+    EXPECT_EQ(result.bytes, one.bytes);
+    EXPECT_NE(result.problem.find(one.problem), std::string::npos) << result.problem;
+    EXPECT_EQ(result.problem.empty(), std::string_view(one.problem).empty()) << result.problem;
+    EXPECT_EQ(result.locator.empty(), !result.problem.empty());
+  }
+}
+
+TEST_F(HookTest, TheWorkOfAnEarlierRunIsNotThatOfThisOne) {
+  for (const auto& [what, saves] : {std::pair{"state", "echo $$ > new; mv new state"},
+                                    {"dir", "mkdir -p dir; rm -f dir/x; echo more >> dir/y; echo $$ > dir/x"}}) {
+    SCOPED_TRACE(what);
+    const std::string names = std::string("echo $PWD/") + what;
+    previous = run(std::string(saves) + "; " + names).locator;
+    ASSERT_FALSE(previous.empty());
+    EXPECT_NE(run(names).problem.find("was last changed before"), std::string::npos) << run(names).problem;
+    EXPECT_EQ(run(std::string(saves) + "; " + names).locator, previous);
   }
 }
 

@@ -57,9 +57,21 @@ int executable(const std::string& path) {
 
 ExecFailure failed(int errnum, std::string why) { return {errnum, std::move(why), {}}; }
 
+bool is_directory(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+// Why executable() returned `errnum` for this path.
+ExecFailure not_executable(const std::string& path, int errnum) {
+  if (is_directory(path)) return failed(errnum, "it is a directory");
+  struct stat status {};
+  const bool lacks_mode = ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && (status.st_mode & 0111) == 0;
+  return {errnum, {}, lacks_mode ? fmt::format("if it is a program: chmod +x {}", printable(path)) : ""};
+}
+
 ExecFailure crlf(const std::string& path, std::string_view wanted) {
-  return {ENOENT,
-          fmt::format("its first line ends in CRLF, so that its interpreter is '{}'", printable(wanted)),
+  return {ENOENT, fmt::format("its first line ends in CRLF, so that its interpreter is '{}'", printable(wanted)),
           fmt::format("write its lines with LF ends: sed -i 's/\\r$//' {}", printable(path))};
 }
 
@@ -98,7 +110,8 @@ std::optional<ExecFailure> failure_at(const std::string& path, int depth) {
   if (returns && interpreter.ends_with("/env")) return crlf(path, line);
   if (const int errnum = executable(interpreter)) {
     if (returns && interpreter.ends_with('\r')) return crlf(path, interpreter);
-    return failed(errnum, fmt::format("its interpreter '{}': {}", printable(interpreter), std::strerror(errnum)));
+    const std::string why = is_directory(interpreter) ? "it is a directory" : std::strerror(errnum);
+    return failed(errnum, fmt::format("its interpreter '{}': {}", printable(interpreter), why));
   }
   if (depth == deepest) return std::nullopt;
   if (auto broken = failure_at(interpreter, depth + 1)) return broken;
@@ -106,11 +119,10 @@ std::optional<ExecFailure> failure_at(const std::string& path, int depth) {
 }
 
 std::optional<ExecFailure> find_at(const std::string& program, int depth) {
-  const auto failure = [](int errnum) { return errnum == 0 ? std::nullopt : std::optional(ExecFailure{errnum}); };
   if (program.empty()) return ExecFailure{ENOENT};
   if (program.find('/') != std::string::npos) {
     const int errnum = executable(program);
-    return errnum == 0 ? failure_at(program, depth) : failure(errnum);
+    return errnum == 0 ? failure_at(program, depth) : not_executable(program, errnum);
   }
   const char* variable = std::getenv("PATH");
   std::string_view path = variable != nullptr ? variable : "/bin:/usr/bin";
@@ -128,7 +140,7 @@ std::optional<ExecFailure> find_at(const std::string& program, int depth) {
       if (!failed) return std::nullopt;
       if (!broken) broken = std::move(failed);
     }
-    if (colon == std::string_view::npos) return broken ? broken : failure(found);
+    if (colon == std::string_view::npos) return broken ? broken : ExecFailure{found};
     path.remove_prefix(colon + 1);
   }
 }

@@ -313,7 +313,8 @@ TEST(Environment, HoldsTheLeaseAndWhatTheDaemonAsksFor) {
                         "SUBLET_LEASE=lease-1",
                         "SUBLET_LEASE_TOKEN_FILE=/secret",
                         nullptr};
-  const nlohmann::json wanted{{"LD_LIBRARY_PATH", "/sim"}, {"SIMGPU_DIR", "/cards"}, {"bad=name", "x"}, {"n", 1}};
+  const nlohmann::json wanted{
+      {"program_env", {{"LD_LIBRARY_PATH", "/sim"}, {"SIMGPU_DIR", "/cards"}, {"bad=name", "x"}, {"n", 1}}}};
   auto out = program_environment(ours, client::Endpoint{"/s.sock"}, lease, wanted);
   std::sort(out.begin(), out.end());
   const std::vector<std::string> expected{"CUDA_DEVICE_ORDER=PCI_BUS_ID",
@@ -329,6 +330,36 @@ TEST(Environment, HoldsTheLeaseAndWhatTheDaemonAsksFor) {
   const char* again[] = {"LD_LIBRARY_PATH=/sim:/mine", nullptr};
   out = program_environment(again, client::Endpoint{"/s.sock"}, lease, wanted);
   EXPECT_NE(std::find(out.begin(), out.end(), "LD_LIBRARY_PATH=/sim:/mine"), out.end());
+}
+
+TEST(Environment, NamesTheDevicesInTheOrderOfTheCaller) {
+  const nlohmann::json status{{"devices",
+                               {{{"uuid", "GPU-aaaa"}, {"index", 0}},
+                                {{"uuid", "GPU-bbbb"}, {"index", 1}},
+                                {{"uuid", "GPU-cccc"}, {"index", 2}}}}};
+  struct Row {
+    std::vector<std::string> lease;
+    const char* visible;
+    const char* uuids;
+    const char* indices;
+  };
+  const Row rows[] = {
+      {{"GPU-aaaa", "GPU-bbbb"}, "", "GPU-aaaa,GPU-bbbb", "0,1"},
+      {{"GPU-aaaa", "GPU-bbbb"}, "1,0", "GPU-bbbb,GPU-aaaa", "1,0"},
+      {{"GPU-aaaa", "GPU-cccc"}, "GPU-c, GPU-bbbb,0", "GPU-cccc,GPU-aaaa", "2,0"},
+      {{"GPU-aaaa", "GPU-bbbb"}, "gpu1,gpu2, gpu0", "GPU-bbbb,GPU-aaaa", "1,0"},
+      {{"GPU-aaaa", "GPU-bbbb"}, "2", "GPU-aaaa,GPU-bbbb", "0,1"},
+      {{"GPU-dddd"}, "3", "GPU-dddd", "GPU-dddd"},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(visible_devices(row.lease, row.visible, false, status), row.uuids) << row.visible;
+    EXPECT_EQ(visible_devices(row.lease, row.visible, true, status), row.indices) << row.visible;
+  }
+  client::Lease lease;
+  lease.devices = {"GPU-aaaa", "GPU-bbbb"};
+  const char* ours[] = {"CUDA_VISIBLE_DEVICES=1,0", "SUBLET_GPU_NAMES=index", nullptr};
+  const auto out = program_environment(ours, client::Endpoint{"/s.sock"}, lease, status);
+  EXPECT_NE(std::find(out.begin(), out.end(), "CUDA_VISIBLE_DEVICES=1,0"), out.end());
 }
 
 }  // namespace

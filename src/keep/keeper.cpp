@@ -93,7 +93,7 @@ Outcome Keeper::run(const Launch& launch) {
   start();
   watch_lease();
   events_.resume();
-  if (listener_.ended) listener_.ended();
+  if (listener_.ended) listener_.ended(exec_failure_ ? exec_failure_->detail(program_) : describe_end(main_status_));
   report();
   events_.forget(signals_.fd());
   return outcome();
@@ -114,7 +114,7 @@ Outcome Keeper::give_up(const std::string& why, int code) {
 
 // Books the held child to the lease. False if the child must not start.
 bool Keeper::book() {
-  const json body{{"pid", child_->pid()}, {"keeper_pid", ::getpid()}};
+  const json body{{"pid", child_->pid()}, {"keeper_pid", ::getpid()}, {"owner", true}};
   const auto answer = client_.insist(request("POST", "/attach", body), patience(listener_));
   if (answer && phase_ == Phase::held && leave_by_ == 0) {
     const auto lease = client::parse_lease(answer->text);
@@ -132,6 +132,7 @@ void Keeper::start() {
   phase_ = Phase::running;
   events_.watch(child_->exec_fd(), [this] { on_exec(); });
   if (grouping_ == Grouping::own && terminal_.foreground() == ::getpgrp()) terminal_.set_foreground(child_->pid());
+  if (listener_.starting) listener_.starting(child_->pid());
   child_->let_go();
 }
 

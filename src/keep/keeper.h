@@ -2,7 +2,7 @@
 // The keeper: the parent of a program under a lease. It holds the program until the lease is booked, and passes signals
 // on. It supports the terminal's job control. It ends the program's whole tree when the lease demands it, and waits for
 // the whole tree. It stores the exit status in a durable record, and reports it to the daemon. It survives restarts of
-// the daemon, and its own death ends nothing. Single thread; one per process.
+// the daemon. If it is killed, the daemon ends a program in the foreground. Single thread; one per process.
 #pragma once
 
 #include "client/client.h"
@@ -26,7 +26,8 @@ struct Listener {
   std::function<void(const std::string& line)> say;
   std::function<void(const char* event, const nlohmann::json& fields)> note;
   std::function<void(const std::string& line)> fail = say;
-  std::function<void()> ended = {};  // the whole tree has ended, and its end is not reported yet
+  std::function<void(pid_t pid)> starting = {};             // the program is let go now
+  std::function<void(const std::string& how)> ended = {};  // its whole tree has ended, and that is not reported yet
 };
 
 // Returns the waiting rules of clients, with messages while the daemon is away.

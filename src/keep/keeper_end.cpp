@@ -81,7 +81,7 @@ void Keeper::begin_stop(const std::string& why, Duration grace) {
   (why == "stopped" ? listener_.say : listener_.fail)(fmt::format(
       "{} is {}: ending the program (SIGTERM, after {} SIGKILL)", lease_.id, why, format_duration(grace)));
   listener_.note("stopping", {{"reason", why}, {"grace_seconds", grace / 1s}});
-  (void)tree_->signal(SIGTERM);
+  if (!lease_.signalled) (void)tree_->signal(SIGTERM);
   (void)tree_->signal(SIGCONT);  // a stopped process could not react to SIGTERM
   stop_timer_.set(grace, [this] { kill_tree(); });
 }

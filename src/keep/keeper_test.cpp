@@ -133,6 +133,15 @@ TEST_F(KeeperTest, EndsTheTreeWhenTheLeaseIsStopped) {
   EXPECT_NE(std::find(noted.begin(), noted.end(), "stopping"), noted.end());
 }
 
+TEST_F(KeeperTest, SendsNoSecondSignalAfterTheDaemon) {
+  FakeServer server(path, [this](const FakeRequest& r) {
+    if (!r.line().starts_with("GET")) return usual(r);
+    wait_until_ready();
+    return reply(lease("active", {{"stopping", true}, {"signalled", true}}));
+  });
+  EXPECT_EQ(keep("touch '" + ready + "'; exec sleep 1000").code, 128 + SIGKILL) << "only the grace ends it";
+}
+
 TEST_F(KeeperTest, TellsThatItsProgramIsPausedAndRunsAgain) {
   const std::vector<const char*> states{"pausing", "paused", "resuming", "active"};
   std::size_t next = 0;

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "keep/log_file.h"
 
+#include "base/directory.h"
+#include "base/text.h"
+
 #include <fmt/format.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace sublet::keep {
 namespace {
@@ -18,6 +23,39 @@ namespace {
 constexpr std::size_t most_of_line = 16384;
 constexpr std::size_t time_and_newline = 26;
 constexpr auto retry_after = std::chrono::seconds(1);
+constexpr std::int64_t measure_after = 1 << 20;  // bytes written until the directory is measured again
+constexpr Bytes most_left_free = 128 * MiB;
+constexpr std::int64_t part_left_free = 10;
+
+struct RotatedFile {
+  Time written;  // its last line
+  std::string path;
+  Bytes size;
+};
+
+// Whether it is a name like "program-7.log.1", of any program or session.
+bool is_rotated_name(std::string_view name) {
+  const auto dot = name.rfind('.');
+  const bool is_ours = name.starts_with("program-") || name.starts_with("session-");
+  if (!is_ours || dot == std::string_view::npos || dot + 1 == name.size()) return false;
+  return name.substr(0, dot).ends_with(".log") &&
+         name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
+}
+
+// The files of all programs and sessions of the user, the oldest first.
+std::vector<RotatedFile> rotated_files(const std::string& path) {
+  std::vector<RotatedFile> files;
+  const Directory directory = read_directory(Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
+  while (const dirent* entry = directory ? ::readdir(directory.get()) : nullptr) {
+    struct stat info {};
+    if (!is_rotated_name(entry->d_name)) continue;
+    if (::fstatat(::dirfd(directory.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    const Time written{info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec};
+    if (S_ISREG(info.st_mode)) files.push_back({written, path + "/" + entry->d_name, Bytes{info.st_blocks * 512}});
+  }
+  std::ranges::sort(files, {}, &RotatedFile::written);
+  return files;
+}
 
 }  // namespace
 
@@ -41,6 +79,15 @@ void LogFile::write(std::string_view bytes, Time now) {
   else lost_ += bytes.size();
 }
 
+void LogFile::mark(std::string_view text, Time now) {
+  if (!prepare(now, true)) return;
+  if (in_line_) end_line();
+  const std::string line = printable(text.substr(0, longest_line_ - 1)) + "\n";
+  if (!add(line, now, '\t')) return;
+  pieces_.back().bytes = 0;  // no output of the program
+  (void)flush();
+}
+
 void LogFile::finish(Time now) {
   if ((!in_line_ && lost_ == 0) || !prepare(now, true)) return;
   if (in_line_) end_line();
@@ -54,6 +101,7 @@ bool LogFile::prepare(Time now, bool at_once) {
   struct stat info {};
   if (file_ && (::fstat(file_.get(), &info) != 0 || info.st_nlink == 0)) file_.reset();  // somebody removed the file
   if (!file_ && !open()) return false;
+  if (!has_room()) return false;
   if (lost_ > 0) {
     // The report is no output, so its bytes are not counted if it is lost.
     const std::string report = fmt::format("sublet: {} bytes of output were lost\n", lost_);
@@ -84,8 +132,37 @@ bool LogFile::open() {
   return true;
 }
 
+bool LogFile::has_room() {
+  struct statvfs disk {};
+  if (::fstatvfs(file_.get(), &disk) == 0) {
+    const auto bytes = [&disk](fsblkcnt_t blocks) {
+      return Bytes{static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(disk.f_frsize)};
+    };
+    const Bytes usual = std::min(most_left_free, Bytes{bytes(disk.f_blocks).count / part_left_free});
+    const Bytes least = limits_.leave_free.value_or(usual);
+    if (bytes(disk.f_bavail) < least) return fail(fmt::format("less than {} are free on its disk", format_size(least)));
+  }
+  return is_below_user_max();
+}
+
+bool LogFile::is_below_user_max() {
+  const bool was_below = problem_.empty();
+  if (limits_.user_max <= Bytes{} || (was_below && unchecked_ > 0 && unchecked_ < measure_after)) return true;
+  unchecked_ = 1;
+  const std::string directory = limits_.path.substr(0, limits_.path.rfind('/'));
+  Bytes taken = disk_use(directory);
+  if (taken > limits_.user_max) {
+    for (const RotatedFile& file : rotated_files(directory)) {
+      if (taken <= limits_.user_max) break;
+      if (::unlink(file.path.c_str()) == 0) taken -= file.size;
+    }
+  }
+  return taken <= limits_.user_max || fail(fmt::format("the logs of its user take {}, and guard.log_user_max is {}",
+                                                       format_size(taken), format_size(limits_.user_max)));
+}
+
 // Adds text that has no newline, or one at its end.
-bool LogFile::add(std::string_view piece, Time now) {
+bool LogFile::add(std::string_view piece, Time now, char separator) {
   const bool ends = piece.back() == '\n';
   const std::size_t size = piece.size() + (ends ? 0 : 1);
   const auto exceeds = [&](std::size_t more) {
@@ -95,7 +172,7 @@ bool LogFile::add(std::string_view piece, Time now) {
   if (!in_line_ && size_ > 0 && exceeds(time_and_newline - 1) && !rotate()) return false;
   const std::size_t before = pending_.size();
   if (!in_line_) {
-    pending_ += format_rfc3339(now) + ' ';
+    pending_ += format_rfc3339(now) + separator;
     line_ = 0;
   }
   pending_ += piece;
@@ -122,6 +199,7 @@ bool LogFile::flush() {
     if (size <= 0) break;
     done += static_cast<std::size_t>(size);
   }
+  unchecked_ += static_cast<std::int64_t>(done);
   const int error = size < 0 ? errno : ENOSPC;
   const bool works = done == pending_.size();
   for (const Piece& piece : pieces_) lost_ += std::min(piece.bytes, piece.end - std::min(done, piece.end));

@@ -53,6 +53,17 @@ TEST_F(LogFileTest, ContinuesAFileAndEndsTheLineOfAKilledKeeper) {
   EXPECT_EQ(stored(path), at_noon + "unfinished\n" + at_noon_and_1s + "next\n");
 }
 
+// A program writes neither this separator nor a line without time, whatever it prints.
+TEST_F(LogFileTest, TellsLinesOfTheKeeperFromThoseOfTheProgram) {
+  LogFile file = log();
+  const std::string mark = "2025-11-26T12:00:00.123Z\tstart 1: pid 7\n";
+  file.mark("start 1: pid 7", noon);
+  file.write(mark + mark + "no end", noon);
+  file.mark("start 1 has ended:\nexit status 3", noon + 1s);
+  EXPECT_EQ(stored(path), mark + at_noon + mark + at_noon + mark + at_noon + "no end\n" +
+                              "2025-11-26T12:00:01.123Z\tstart 1 has ended:\\x0aexit status 3\n");
+}
+
 TEST_F(LogFileTest, SplitsALineWithoutNewlineAt16KiB) {
   LogFile file = log();
   const std::string full(16384, 'x');
@@ -165,6 +176,45 @@ TEST_F(LogFileTest, RefusesAPipe) {
   LogFile file = log();
   file.write("text\n", noon);
   EXPECT_EQ(file.problem(), "cannot write " + path + ": it is not a regular file");
+}
+
+TEST_F(LogFileTest, LeavesTheRestOfTheDiskToOthers) {
+  LogFile file({.path = path, .max_size = MiB, .keep = 3, .leave_free = Bytes{1LL << 60}});
+  file.write("one\n", noon);
+  EXPECT_EQ(stored(path), "");
+  EXPECT_EQ(file.problem(), "cannot write " + path + ": less than 1048576 TiB are free on its disk");
+}
+
+TEST_F(LogFileTest, AUserHasOneLimitForAllLogs) {
+  const std::string line(16000, 'x');
+  LogFile file({.path = path, .max_size = 256 * KiB, .keep = 3, .user_max = 3 * MiB});
+  const auto write_mib = [&] {
+    for (int i = 0; i < 66; ++i) file.write(line + "\n", noon);
+  };
+  std::ofstream(dir.path() + "/other") << std::string(2 << 20, 'x');
+  write_mib();
+  EXPECT_EQ(file.problem(), "") << "the oldest of its own files were removed instead";
+  std::ofstream(dir.path() + "/more") << std::string(2 << 20, 'x');
+  write_mib(), write_mib();
+  EXPECT_NE(file.problem().find("and guard.log_user_max is 3.0 MiB"), std::string::npos) << file.problem();
+  std::filesystem::remove(dir.path() + "/more");
+  file.write("again\n", noon + 2s);
+  EXPECT_EQ(file.problem(), "");
+  EXPECT_NE(stored(path).find("bytes of output were lost"), std::string::npos);
+}
+
+TEST_F(LogFileTest, TheOldestFilesOfAllProgramsOfTheUserAreRemoved) {
+  const std::string old = dir.path() + "/program-3.log.2", newer = dir.path() + "/program-3.log.1";
+  const std::string live = dir.path() + "/program-3.log", own = dir.path() + "/mine.log.1";
+  for (const std::string& one : {old, newer, live, own}) std::ofstream(one) << std::string(1 << 20, 'x');
+  const auto now = std::filesystem::last_write_time(newer);
+  std::filesystem::last_write_time(old, now - 1h);
+  LogFile file({.path = path, .max_size = 256 * KiB, .keep = 3, .user_max = 4 * MiB - 256 * KiB});
+  file.write("one\n", noon);
+  EXPECT_EQ(file.problem(), "");
+  EXPECT_FALSE(std::filesystem::exists(old));
+  for (const std::string& one : {newer, live, own}) EXPECT_TRUE(std::filesystem::exists(one)) << one;
+  EXPECT_EQ(stored(path), at_noon + "one\n");
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace sublet::meter {
 
 void Cell::add(const Cell& other) {
   for (const auto field : {&Cell::leased, &Cell::paused, &Cell::used, &Cell::used_ms, &Cell::busy, &Cell::busy_ms,
-                           &Cell::idle, &Cell::idle_waited, &Cell::waited_ms, &Cell::parked, &Cell::moved,
-                           &Cell::pauses_caused, &Cell::pauses_suffered})
+                           &Cell::judged, &Cell::idle, &Cell::idle_waited, &Cell::waited_ms, &Cell::parked,
+                           &Cell::moved, &Cell::pauses_caused, &Cell::pauses_suffered})
     this->*field += other.*field;
   peak = std::max(peak, other.peak);
 }
@@ -24,6 +24,7 @@ void DeviceCell::add(const DeviceCell& other) {
 void Deltas::add(Deltas later) {
   for (const auto& [key, cell] : later.cells) cells[key].add(cell);
   for (const auto& [key, cell] : later.devices) devices[key].add(cell);
+  for (const auto& [key, bytes] : later.checkpoints) checkpoints[key] += bytes;
   for (const auto& [slot, ms] : later.waiting) waiting[slot] += ms;
   for (const auto& [key, ms] : later.pairs) pairs[key] += ms;
   const auto append = [](auto& to, auto& from) {
@@ -35,7 +36,8 @@ void Deltas::add(Deltas later) {
 }
 
 std::size_t Deltas::size() const {
-  return cells.size() + devices.size() + waiting.size() + pairs.size() + waits.size() + leases.size() + gaps.size();
+  return cells.size() + devices.size() + checkpoints.size() + waiting.size() + pairs.size() + waits.size() +
+         leases.size() + gaps.size();
 }
 
 }  // namespace sublet::meter

@@ -18,7 +18,8 @@ struct Cell {
   std::int64_t used_ms = 0;      // time for which `used` is known
   std::int64_t busy = 0;         // percent × ms of GPU work
   std::int64_t busy_ms = 0;      // time for which `busy` is known
-  std::int64_t idle = 0;         // the part of `leased` without GPU work
+  std::int64_t judged = 0;       // the part of `leased` for which `busy` is known
+  std::int64_t idle = 0;         // the part of `judged` without GPU work
   std::int64_t idle_waited = 0;  // the part of `idle` while other leases waited
   std::int64_t peak = 0;         // most bytes used; not added, the greatest counts
   // without a device:
@@ -80,6 +81,7 @@ struct Gap {
 struct Deltas {
   std::map<std::tuple<Ms, std::uint64_t, std::string>, Cell> cells{};  // by minute, lease and device
   std::map<std::pair<Ms, std::string>, DeviceCell> devices{};          // by minute and device
+  std::map<std::pair<Ms, std::uint64_t>, std::int64_t> checkpoints{};  // by minute and lease: bytes saved
   std::map<Ms, Ms> waiting{};                                          // by minute: leases × ms that waited
   std::map<std::tuple<Ms, Account, Account>, double> pairs{};          // by minute, waiter and holder: ms
   std::vector<Wait> waits{};

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/ids.h"
-#include "core/lease.h"
+#include "lease/lease.h"
 
 #include <cstdint>
 #include <map>
@@ -37,6 +37,7 @@ struct LeaseFact {
   std::vector<std::string> devices{};          // uuids
   LeaseId preemptor{};                         // a pause that begins: the waiting lease for which it is paused
   std::optional<std::int64_t> parked_bytes{};  // a pause that is complete: bytes in host memory
+  bool held_back = false;                      // queued, and outside of the queue
 };
 
 // A lease that lives, as the engine knows it. It stands for events that are missing.
@@ -51,6 +52,7 @@ struct SessionFact {
   Ms at = 0;
   LeaseId lease;
   std::string session;
+  std::optional<std::int64_t> checkpoint_bytes = {};  // it has just made a checkpoint of this size
 };
 
 // The use of one device by a lease, as a snapshot tells it.
@@ -63,6 +65,8 @@ struct Use {
 struct Reading {
   Ms at = 0;
   std::map<std::pair<std::string, std::uint64_t>, Use> uses{};  // by device and lease
+  // Bytes of leases on devices that they have not leased, by device and lease.
+  std::map<std::string, std::map<std::uint64_t, std::int64_t>> strays{};
   struct Device {
     std::int64_t total = 0, used = 0;      // bytes
     std::optional<int> busy_percent = {};  // unset: not known

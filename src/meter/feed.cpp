@@ -27,7 +27,8 @@ Result<Feed> Feed::resume(const Mark& mark, Ms patience) {
   auto meter = Integrator::read(state);
   if (!meter) return meter.error();
   feed.meter_ = std::move(*meter);
-  feed.lose_readings(feed.meter_->now(), "the daemon did not run");
+  const bool stopped = state.value("stopped", true);  // unset by an earlier program, which may have been stopped
+  feed.lose_readings(feed.meter_->now(), stopped ? "the daemon did not run" : "the daemon was killed, and did not run");
   return feed;
 }
 
@@ -133,12 +134,14 @@ void Feed::mark_open_gaps(Ms at) {
     if (since < at) meter_->add_gap({std::exchange(since, at), at, used, name + " was not read"});
 }
 
-Feed::Flushed Feed::flush() {
+Feed::Flushed Feed::flush(bool last) {
   if (!meter_) return {{}, {life_, after_, "null", 0}};
   const Ms at = meter_->now();
   mark_open_gaps(at);
   Deltas deltas = meter_->flush(at);
-  return {std::move(deltas), {life_, after_, meter_->write().dump(), at}};
+  json state = meter_->write();
+  state["stopped"] = last;
+  return {std::move(deltas), {life_, after_, state.dump(), at}};
 }
 
 }  // namespace sublet::meter

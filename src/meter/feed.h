@@ -23,7 +23,8 @@ class Feed {
   static Result<Feed> resume(const Mark& mark, Ms patience);
 
   const std::string& life() const { return life_; }
-  std::uint64_t after() const { return after_; }  // number of the last event
+  std::uint64_t after() const { return after_; }                    // number of the last event
+  std::size_t live() const { return meter_ ? meter_->live() : 0; }  // leases that have not ended
   std::size_t unflushed() const { return meter_ ? meter_->unflushed() : 0; }
   Ms now() const { return meter_ ? meter_->now() : 0; }  // time up to which all is counted
   bool has_readings() const { return !readings_.empty(); }
@@ -46,8 +47,8 @@ class Feed {
     Mark mark;
   };
   // All that was added since the last flush: up to the last caught_up() if no event came later, else up to the last
-  // event.
-  Flushed flush();
+  // event. `last`: the daemon stops now.
+  Flushed flush(bool last = false);
 
  private:
   struct Lost {

@@ -115,7 +115,22 @@ TEST(Feed, ARestartGoesOnFromTheMark) {
   again->caught_up(begin + 8'000);
   totals.add(again->flush());
   EXPECT_EQ(totals.leased, gib * 6'000);
-  EXPECT_EQ(totals.gaps, (std::vector<Gap>{{begin + 5'000, begin + 7'000, "used", "the daemon did not run"}}));
+  EXPECT_EQ(totals.gaps,
+            (std::vector<Gap>{{begin + 5'000, begin + 7'000, "used", "the daemon was killed, and did not run"}}));
+}
+
+TEST(Feed, AStopIsNoKill) {
+  Feed feed("life", patience);
+  feed.reading(reading_of(0));
+  feed.caught_up(begin + 3'000);
+  const Feed::Flushed flushed = feed.flush(true);
+  auto again = Feed::resume(flushed.mark, patience);
+  ASSERT_TRUE(again);
+  again->reading(reading_of(7'000));
+  again->caught_up(begin + 7'000);
+  Totals totals;
+  totals.add(again->flush());
+  EXPECT_EQ(totals.gaps, (std::vector<Gap>{{begin + 3'000, begin + 7'000, "used", "the daemon did not run"}}));
 }
 
 TEST(Feed, MissingEventsAreAGapAndTheLivingAreTaken) {

@@ -35,17 +35,17 @@ CREATE TABLE minutes (slot INTEGER, lease INTEGER, device INTEGER, leased INTEGE
   used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
   idle INTEGER NOT NULL, idle_waited INTEGER NOT NULL, peak INTEGER NOT NULL, waited_ms INTEGER NOT NULL,
   parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
-  PRIMARY KEY (slot, lease, device)) WITHOUT ROWID;
+  judged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (slot, lease, device)) WITHOUT ROWID;
 CREATE TABLE hours (slot INTEGER, account INTEGER, device INTEGER, leased INTEGER NOT NULL, paused INTEGER NOT NULL,
   used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
   idle INTEGER NOT NULL, idle_waited INTEGER NOT NULL, peak INTEGER NOT NULL, waited_ms INTEGER NOT NULL,
   parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
-  PRIMARY KEY (slot, account, device)) WITHOUT ROWID;
+  judged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (slot, account, device)) WITHOUT ROWID;
 CREATE TABLE days (slot INTEGER, account INTEGER, device INTEGER, leased INTEGER NOT NULL, paused INTEGER NOT NULL,
   used INTEGER NOT NULL, used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL,
   idle INTEGER NOT NULL, idle_waited INTEGER NOT NULL, peak INTEGER NOT NULL, waited_ms INTEGER NOT NULL,
   parked INTEGER NOT NULL, moved INTEGER NOT NULL, pauses_caused INTEGER NOT NULL, pauses_suffered INTEGER NOT NULL,
-  PRIMARY KEY (slot, account, device)) WITHOUT ROWID;
+  judged INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (slot, account, device)) WITHOUT ROWID;
 CREATE TABLE device_minutes (slot INTEGER, device INTEGER, leased INTEGER NOT NULL, used INTEGER NOT NULL,
   used_ms INTEGER NOT NULL, busy INTEGER NOT NULL, busy_ms INTEGER NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (slot, device)) WITHOUT ROWID;
@@ -61,6 +61,12 @@ CREATE TABLE pair_minutes (slot INTEGER, waiter INTEGER, holder INTEGER, us INTE
 CREATE TABLE pair_hours (slot INTEGER, waiter INTEGER, holder INTEGER, us INTEGER NOT NULL,
   PRIMARY KEY (slot, waiter, holder)) WITHOUT ROWID;
 CREATE TABLE gaps (from_at INTEGER NOT NULL, to_at INTEGER NOT NULL, what TEXT NOT NULL, why TEXT NOT NULL);
+)sql";
+
+// Tables and columns that an earlier program does not have, and does not need.
+constexpr const char* added = R"sql(
+CREATE TABLE IF NOT EXISTS checkpoints (slot INTEGER, lease INTEGER, bytes INTEGER NOT NULL,
+  PRIMARY KEY (slot, lease)) WITHOUT ROWID;
 )sql";
 
 // "INSERT INTO minutes VALUES (…) ON CONFLICT DO UPDATE SET leased = leased + excluded.leased, …"
@@ -95,14 +101,30 @@ std::string adding(std::string_view table, std::string_view keys, std::string_vi
 }
 
 constexpr std::string_view cell_sums =
-    "leased paused used used_ms busy busy_ms idle idle_waited waited_ms parked moved pauses_caused pauses_suffered";
+    "leased paused used used_ms busy busy_ms judged idle idle_waited waited_ms parked moved pauses_caused "
+    "pauses_suffered";
 constexpr std::string_view device_sums = "leased used used_ms busy busy_ms";
 
 Status make(Database& database) {
   const std::string script =
-      fmt::format("PRAGMA application_id = {};\nBEGIN EXCLUSIVE;\n{}\nPRAGMA user_version = {};\nCOMMIT;",
-                  application_id, schema, schema_version);
+      fmt::format("PRAGMA application_id = {};\nBEGIN EXCLUSIVE;\n{}{}\nPRAGMA user_version = {};\nCOMMIT;",
+                  application_id, schema, added, schema_version);
   return database.run(script.c_str());
+}
+
+Status add_missing(Database& database) {
+  if (auto done = database.run(added); !done) return done;
+  const auto has = database.integer("SELECT count(*) FROM pragma_table_info('minutes') WHERE name = 'judged'");
+  if (!has) return has.error();
+  if (*has > 0) return {};
+  // The earlier program judged all of a time, or nothing.
+  std::string script = "BEGIN EXCLUSIVE;";
+  for (const char* table : {"minutes", "hours", "days"})
+    script += fmt::format(
+        "ALTER TABLE {0} ADD COLUMN judged INTEGER NOT NULL DEFAULT 0;"
+        "UPDATE {0} SET judged = leased WHERE busy_ms > 0;",
+        table);
+  return database.run((script + "COMMIT;").c_str());
 }
 
 // "": the file is a database of this version, and whole.
@@ -125,7 +147,7 @@ Status prepare(Database& database, bool exists) {
   if (!exists) return make(database);
   const auto problem = problem_of(database);
   if (!problem) return problem.error();
-  return problem->empty() ? Status() : Status(database.fail_undecodable(*problem));
+  return problem->empty() ? add_missing(database) : Status(database.fail_undecodable(*problem));
 }
 
 Result<std::int64_t> id_of(Statement& find, Statement& add) {
@@ -175,6 +197,7 @@ File::File(std::unique_ptr<Database> database)
       put_day_(*database_, adding("days", "slot account device", cell_sums, "peak")),
       put_device_minute_(*database_, adding("device_minutes", "slot device", device_sums, "total")),
       put_device_hour_(*database_, adding("device_hours", "slot device", device_sums, "total")),
+      put_checkpoint_(*database_, adding("checkpoints", "slot lease", "bytes", "")),
       put_waiting_(*database_, adding("waiting_minutes", "slot", "ms", "")),
       put_wait_(*database_, "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)"),
       put_pair_minute_(*database_, adding("pair_minutes", "slot waiter holder", "us", "")),
@@ -260,7 +283,7 @@ Status File::renumber() {
   if (auto done = database_->run("CREATE TEMP TABLE step AS SELECT max(lease) - min(lease) + 1 AS size FROM leases");
       !done)
     return done;
-  for (const char* table : {"leases", "minutes", "waits"}) {
+  for (const char* table : {"leases", "minutes", "waits", "checkpoints"}) {
     const std::string sql = fmt::format(
         "UPDATE {} SET lease = lease - (SELECT size FROM step) WHERE "
         "(SELECT size FROM step) IS NOT NULL",
@@ -282,6 +305,7 @@ Status File::put_all(const Deltas& deltas, const Mark& mark) {
   if (auto done = put_waits(deltas); !done) return done;
   if (auto done = put_pairs(deltas); !done) return done;
   if (auto done = put_gaps(deltas); !done) return done;
+  if (auto done = put_checkpoints(deltas); !done) return done;
   const std::string event = fmt::format("{}", mark.event);
   for (const auto& [key, value] : {std::pair{"life", &mark.life}, {"event", &event}, {"state", &mark.state}}) {
     put_meta_ << std::string_view(key) << *value;
@@ -303,8 +327,8 @@ Status File::put_lease(const LeaseRow& row) {
 
 Status File::put_cell(Statement& into, Ms slot, std::int64_t who, std::int64_t device, const Cell& cell) {
   into << slot << who << device << cell.leased << cell.paused << cell.used << cell.used_ms << cell.busy << cell.busy_ms
-       << cell.idle << cell.idle_waited << cell.waited_ms << cell.parked << cell.moved << cell.pauses_caused
-       << cell.pauses_suffered << cell.peak;
+       << cell.judged << cell.idle << cell.idle_waited << cell.waited_ms << cell.parked << cell.moved
+       << cell.pauses_caused << cell.pauses_suffered << cell.peak;
   return into.run();
 }
 
@@ -377,6 +401,14 @@ Status File::put_gaps(const Deltas& deltas) {
   return {};
 }
 
+Status File::put_checkpoints(const Deltas& deltas) {
+  for (const auto& [key, bytes] : deltas.checkpoints) {
+    put_checkpoint_ << key.first / minute << static_cast<std::int64_t>(key.second) << bytes;
+    if (auto done = put_checkpoint_.run(); !done) return done;
+  }
+  return {};
+}
+
 Result<bool> File::prune(Ms now, Ms minutes_before, Ms hours_before, int slice) {
   const std::string by_minute = fmt::format("{}", minutes_before / minute),
                     by_hour = fmt::format("{}", hours_before / hour);
@@ -392,6 +424,7 @@ Result<bool> File::prune(Ms now, Ms minutes_before, Ms hours_before, int slice) 
   const std::tuple<const char*, const char*, std::string> all[] = {
       {"minutes", "slot, lease, device", "slot < " + by_minute},
       {"device_minutes", "slot, device", "slot < " + by_minute},
+      {"checkpoints", "slot, lease", "slot < " + by_minute},
       {"waiting_minutes", "slot", "slot < " + by_minute},
       {"pair_minutes", "slot, waiter, holder", fmt::format("slot < {}", (now - pairs_kept) / minute)},
       {"waits", "rowid", "at < " + by_time},

@@ -94,6 +94,43 @@ TEST_F(MeterFile, DaysHoursAndMinutesMakeAnyPeriod) {
           << from << " " << length;
 }
 
+TEST_F(MeterFile, AFileOfAnEarlierProgramGetsWhatIsMissing) {
+  Integrator before(monday - day);
+  before.take(fact(2, monday - day, LeaseState::active, "ben"));
+  Reading work{monday - day};
+  work.uses[{"g0", 2}] = {gib, 50};
+  before.take(work);
+  put(before, monday - day + 10'000);
+  for (const char* table : {"minutes", "hours", "days"}) {
+    const std::string sql = std::string("ALTER TABLE ") + table + " DROP COLUMN judged";
+    ASSERT_TRUE(file_->database().run(sql.c_str()));
+  }
+  ASSERT_TRUE(file_->database().run("DROP TABLE checkpoints"));
+  open();
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  Reading reading{monday};
+  reading.uses[{"g0", 1}] = {gib, 0};
+  meter.take(reading);
+  meter.take(SessionFact{monday + 1'000, LeaseId{1}, "session-1", 700});
+  put(meter, monday + 10'000);
+  const json ana = row(report(By::user, monday, monday + minute), "ana");
+  EXPECT_EQ(ana["judged_mib_seconds"], 1024 * 10);
+  const json ben = row(report(By::user, monday - day, monday - day + minute), "ben");
+  EXPECT_EQ(ben["judged_mib_seconds"], 1024 * 10) << "as the earlier program would have told";
+  EXPECT_EQ(ana["checkpoint_bytes"], 700);
+}
+
+TEST_F(MeterFile, PlotsBeginWithTheFirstAmount) {
+  Integrator meter(monday + 5 * hour + 7 * minute);
+  meter.take(fact(1, monday + 5 * hour + 7 * minute, LeaseState::active, "ana"));
+  put(meter, monday + 5 * hour + 17 * minute);
+  const json whole = report(By::user, monday, monday + 5 * hour + 17 * minute, true);
+  const json& points = whole["series"]["devices"][0]["points"];
+  EXPECT_EQ(points.size(), 10U);
+  EXPECT_EQ(points[0]["at"], "2025-11-24T05:07:00.000Z");
+}
+
 TEST_F(MeterFile, RowsByEachName) {
   Integrator meter(monday);
   meter.take(fact(1, monday, LeaseState::active, "ana", 4 * gib));

@@ -2,6 +2,7 @@
 #include "meter/integrator.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace sublet::meter {
@@ -14,6 +15,8 @@ namespace {
 constexpr std::size_t most_pairs = 200;  // of waiters and holders in a minute
 
 constexpr Ms long_break = 24 * hour;
+constexpr Ms most_slots = 100'000;  // of all leases, in a long break
+constexpr std::array<Ms, 5> steps{minute, 5 * minute, 15 * minute, 30 * minute, hour};
 constexpr Ms longest_break = 60 * 24 * hour;
 
 Ms slot_of(Ms at) { return at - at % minute; }
@@ -56,11 +59,20 @@ void Integrator::pass(Ms at) {
   now_ = at;
 }
 
-// At the end of each minute, all leases are integrated, so that no interval spans two minutes. After a break of more
-// than a day this is done for each hour, and its first minute gets the amounts. A longer break is a jump of the clock.
+// Time between two integrations of all leases. After a break of more than a day with many leases it is longer than a
+// minute, and the first minute of each step gets the amounts.
+Ms Integrator::step_to(Ms at) const {
+  const Ms passed = at - now_;
+  if (passed <= long_break) return minute;
+  const auto leases = static_cast<Ms>(live_.size()) + 1;
+  return *std::ranges::find_if(steps, [&](Ms step) { return passed / step * leases <= most_slots || step == hour; });
+}
+
+// At the end of each minute, all leases are integrated, so that no interval spans two minutes. A very long break is a
+// jump of the clock.
 void Integrator::advance(Ms at) {
   if (at - now_ > longest_break) skip(at);
-  const Ms step = at - now_ > long_break ? hour : minute;
+  const Ms step = step_to(at);
   for (Ms end = now_ - now_ % step + step; end <= at; end += step) {
     pass(end);
     settle_all(end);
@@ -105,9 +117,26 @@ void Integrator::settle_lease_devices(Live& live, Ms passed, Ms waited, Ms slot)
     if (!use->second.busy_percent) continue;
     its.busy += *use->second.busy_percent * passed;
     its.busy_ms += passed;
+    its.judged += live.vram * passed;
     if (*use->second.busy_percent > 0) continue;
     its.idle += live.vram * passed;
     its.idle_waited += live.vram * waited;
+  }
+  settle_strays(live, passed, slot);
+}
+
+// Memory on devices that it has not leased is held as much as leased memory: nobody else can have it.
+void Integrator::settle_strays(Live& live, Ms passed, Ms slot) {
+  if (!has_reading_) return;
+  for (const auto& [device, used] : reading_.strays) {
+    const auto its = used.find(live.row.lease.number);
+    if (its == used.end()) continue;
+    Cell& there = cell(live.row.lease, device, slot);
+    there.leased += its->second * passed;
+    live.row.leased += static_cast<double>(its->second) * static_cast<double>(passed);
+    there.used += its->second * passed;
+    there.used_ms += passed;
+    there.peak = std::max(there.peak, its->second);
   }
 }
 
@@ -123,7 +152,9 @@ void Integrator::settle(Live& live, Ms at) {
     live.row.paused +=
         static_cast<double>(live.vram) * static_cast<double>(live.devices.size()) * static_cast<double>(passed);
     if (live.parked_bytes > 0) cell(live.row.lease, {}, slot).parked += live.parked_bytes * passed;
-  } else if (live.row.state == LeaseState::queued) {
+  } else if (live.held_back) {
+    live.held_back_ms += passed;
+  } else if (live.waits()) {
     cell(live.row.lease, {}, slot).waited_ms += passed;
   }
 }
@@ -132,7 +163,7 @@ void Integrator::settle(Live& live, Ms at) {
 
 // Counts what the lease holds or waits for (+1), or no longer does (-1).
 void Integrator::count(const Live& live, int sign, Ms at) {
-  if (live.row.state == LeaseState::queued) {
+  if (live.waits()) {
     waiting_ += sign;
     blame_.wait(live.row.account, sign, at);
   } else if (live.holds()) {
@@ -143,8 +174,8 @@ void Integrator::count(const Live& live, int sign, Ms at) {
 
 void Integrator::end_wait(const Live& live, bool granted, Ms at) {
   const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(live.devices.size(), 1));
-  deltas_.waits.push_back(
-      {at, live.row.lease, live.row.account, live.row.wanted * devices, at - live.row.created, granted});
+  const Ms waited = at - live.row.created - live.held_back_ms;
+  deltas_.waits.push_back({at, live.row.lease, live.row.account, live.row.wanted * devices, waited, granted});
 }
 
 void Integrator::begin_pause(Live& live, const LeaseFact& fact) {
@@ -193,6 +224,7 @@ void Integrator::change(Live& live, const LeaseFact& fact) {
   live.row.account = fact.account;
   if (live.row.account.session.empty()) live.row.account.session = session;
   live.row.state = fact.state;
+  live.held_back = fact.held_back && fact.state == LeaseState::queued;
   live.vram = fact.vram;
   live.devices = fact.devices;
   const bool granted = fact.state != LeaseState::queued && fact.state != LeaseState::ended;
@@ -223,6 +255,7 @@ void Integrator::leave(std::map<LeaseId, Live>::iterator lease) {
 
 void Integrator::take(const SessionFact& fact) {
   advance(std::max(fact.at, now_));
+  if (fact.checkpoint_bytes) deltas_.checkpoints[{slot_of(now_), fact.lease.number}] += *fact.checkpoint_bytes;
   const auto found = live_.find(fact.lease);
   if (found == live_.end() || found->second.row.account.session == fact.session) return;
   Live& live = found->second;

@@ -53,16 +53,22 @@ class Integrator {
     Ms since = 0;      // integrated up to here
     Ms waited_at = 0;  // waited_ms_ at `since`
 
+    bool held_back = false;  // queued, and outside of the queue
+    Ms held_back_ms = 0;     // for which it was held back, as far as this life of the daemon knows
+
     bool holds() const;  // it reserves its size
+    bool waits() const { return row.state == core::LeaseState::queued && !held_back; }
   };
 
   void advance(Ms at);
+  Ms step_to(Ms at) const;
   void skip(Ms at);
   void settle(Live& live, Ms at);
   void pass(Ms at);
   void settle_all(Ms at);
   void add_pairs(Ms slot, const Blame::Pairs& pairs);
   void settle_lease_devices(Live& live, Ms passed, Ms waited, Ms slot);
+  void settle_strays(Live& live, Ms passed, Ms slot);
   void enter(const LeaseFact& fact);
   void leave(std::map<LeaseId, Live>::iterator lease);
   void count(const Live& live, int sign, Ms at);

@@ -41,8 +41,8 @@ struct Sums {
       Cell& sum = leases[std::get<1>(key)];
       EXPECT_LE(cell.waited_ms, minute);
       for (const auto field : {&Cell::leased, &Cell::paused, &Cell::used, &Cell::used_ms, &Cell::busy, &Cell::busy_ms,
-                               &Cell::idle, &Cell::idle_waited, &Cell::waited_ms, &Cell::parked, &Cell::moved,
-                               &Cell::pauses_caused, &Cell::pauses_suffered})
+                               &Cell::judged, &Cell::idle, &Cell::idle_waited, &Cell::waited_ms, &Cell::parked,
+                               &Cell::moved, &Cell::pauses_caused, &Cell::pauses_suffered})
         sum.*field += cell.*field;
       sum.peak = std::max(sum.peak, cell.peak);
     }
@@ -53,6 +53,25 @@ struct Sums {
     gaps.insert(gaps.end(), deltas.gaps.begin(), deltas.gaps.end());
   }
 };
+
+TEST(Integrator, MemoryOnADeviceThatWasNotLeasedIsHeldAndUsed) {
+  Integrator meter(start);
+  meter.take(fact(1, 0, LeaseState::active, 2 * gib));
+  Reading reading;
+  reading.at = start;
+  reading.uses[{"g0", 1}] = {gib, {}};
+  reading.strays["g1"][1] = 3 * gib;
+  reading.devices = {{"g0", {8 * gib, gib, {}}}, {"g1", {8 * gib, 3 * gib, {}}}};
+  meter.take(reading);
+  meter.take(fact(1, 10'000, LeaseState::ended, 2 * gib));
+  Sums sums;
+  const Deltas deltas = meter.flush(start + 20'000);
+  sums.add(deltas);
+  EXPECT_EQ(sums.leases[1].leased, (2 + 3) * gib * 10'000);
+  EXPECT_EQ(sums.leases[1].used, (1 + 3) * gib * 10'000);
+  EXPECT_EQ(sums.leases[1].peak, 3 * gib);
+  EXPECT_DOUBLE_EQ(sums.rows[1].leased, 5.0 * gib * 10'000);
+}
 
 TEST(Integrator, ALeaseHoldsWaitsAndIsPaused) {
   Integrator meter(start);
@@ -90,6 +109,23 @@ TEST(Integrator, ALeaseHoldsWaitsAndIsPaused) {
   EXPECT_EQ(sums.rows[1].end_reason, "released");
   EXPECT_DOUBLE_EQ(sums.rows[1].leased, static_cast<double>(one.leased));
   EXPECT_EQ(sums.rows[1].held, 66'000 + 9'000);
+}
+
+TEST(Integrator, ALeaseThatIsHeldBackDoesNotWait) {
+  Integrator meter(start);
+  meter.take(fact(1, 0, LeaseState::active, gib));
+  meter.take(fact(2, 0, LeaseState::queued, gib, {}, "ben"));
+  LeaseFact held_back = fact(2, 5'000, LeaseState::queued, gib, {}, "ben");
+  held_back.held_back = true;
+  meter.take(held_back);
+  meter.take(fact(2, 35'000, LeaseState::queued, gib, {}, "ben"));
+  meter.take(fact(2, 36'000, LeaseState::active, gib, {"g0"}, "ben"));
+  Sums sums;
+  sums.add(meter.flush(start + 100'000));
+  EXPECT_EQ(sums.leases[2].waited_ms, 6'000);
+  EXPECT_EQ(sums.waiting, 6'000);
+  ASSERT_EQ(sums.waits.size(), 2U);
+  EXPECT_EQ(sums.waits[1].waited, 6'000);
 }
 
 TEST(Integrator, AWaitIsSharedAmongTheHoldersByTheirBytes) {
@@ -181,7 +217,7 @@ TEST(Integrator, ABreakOfMonthsIsBoundedAndALongerOneIsAGap) {
   Integrator meter(start);
   meter.take(fact(1, 0, LeaseState::active, 80 * gib));
   Deltas deltas = meter.flush(start + 30 * 24 * hour);
-  EXPECT_LT(deltas.size(), 3000U);
+  EXPECT_LT(deltas.size(), 110'000U);
   Sums sums;
   sums.add(deltas);
   EXPECT_DOUBLE_EQ(sums.rows[1].leased, 80.0 * gib * 30 * 24 * static_cast<double>(hour));
@@ -189,6 +225,43 @@ TEST(Integrator, ABreakOfMonthsIsBoundedAndALongerOneIsAGap) {
   EXPECT_LT(deltas.size(), 100U);
   ASSERT_EQ(deltas.gaps.size(), 1U);
   EXPECT_EQ(deltas.gaps[0].to, start + 20'000 * 24 * hour);
+}
+
+TEST(Integrator, AfterABreakOfDaysAnyMinuteHasItsPart) {
+  Integrator meter(start);
+  meter.take(fact(1, 0, LeaseState::active));
+  const Deltas deltas = meter.flush(start + 50 * hour);
+  std::int64_t last = 0;
+  for (const auto& [key, cell] : deltas.cells) last += std::get<0>(key) >= start + 27 * hour + minute ? cell.leased : 0;
+  EXPECT_EQ(last, gib * (23 * hour - minute)) << "a period that begins inside the break";
+}
+
+TEST(Integrator, ABreakOfDaysIsBoundedWithManyLeases) {
+  Integrator meter(start);
+  for (std::uint64_t lease = 1; lease <= 1000; ++lease) meter.take(fact(lease, 0, LeaseState::active));
+  Sums sums;
+  const Deltas deltas = meter.flush(start + 50 * hour);
+  EXPECT_LT(deltas.size(), 110'000U);
+  sums.add(deltas);
+  EXPECT_EQ(sums.leases[7].leased, gib * 50 * hour);
+}
+
+TEST(Integrator, WorkAndCheckpointsAreThatOfTheTimeForWhichTheyAreKnown) {
+  Integrator meter(start);
+  meter.take(fact(1, 0, LeaseState::active));
+  Reading reading{start + 10'000};
+  reading.uses[{"g0", 1}] = {gib, 0};
+  meter.take(reading);
+  meter.take(SessionFact{start + 15'000, LeaseId{1}, "session-1", 700});
+  meter.forget_reading(start + 20'000);
+  meter.take(SessionFact{start + 25'000, LeaseId{1}, "session-1", 300});
+  const Deltas deltas = meter.flush(start + 40'000);
+  Sums sums;
+  sums.add(deltas);
+  EXPECT_EQ(sums.leases[1].leased, gib * 40'000);
+  EXPECT_EQ(sums.leases[1].judged, gib * 10'000);
+  EXPECT_EQ(sums.leases[1].idle, gib * 10'000);
+  EXPECT_EQ(deltas.checkpoints, (decltype(deltas.checkpoints){{{start, 1}, 1000}}));
 }
 
 TEST(Blame, ManyAccountsAreToldApartByUser) {
@@ -353,6 +426,13 @@ TEST(ParseEvent, LeasesAndSessions) {
   EXPECT_EQ(lease->account, (Account{"ana", "lab", "train"}));
   EXPECT_EQ(lease->parked_bytes, 5);
   EXPECT_EQ(lease->preemptor, LeaseId{9});
+  EXPECT_FALSE(lease->held_back);
+  const auto held_back = parse_event(
+      "lease",
+      R"({"type":"lease","at":"2025-11-24T16:00:00.123Z","lease":"lease-7","state":"queued","end_reason":null,)"
+      R"("user":"ana","tenant":"lab","consumer":"train","vram_bytes":9,"devices":[],"held_back":true})");
+  ASSERT_TRUE(std::holds_alternative<LeaseFact>(held_back));
+  EXPECT_TRUE(std::get<LeaseFact>(held_back).held_back);
   const auto session = parse_event(
       "session", R"({"type":"session","at":"2025-11-24T16:00:00.000Z","session":"session-1","lease":"lease-7"})");
   ASSERT_TRUE(std::holds_alternative<SessionFact>(session));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "engine/activity.h"
 #include "engine/event_reader.h"
+#include "explain/over_limit.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -27,6 +28,8 @@ constexpr std::size_t page = 256;              // events of one step
 constexpr std::size_t much = 20'000;           // entries that are written before more events are read
 constexpr std::size_t most_pending = 400'000;  // entries that wait for a disk
 constexpr int prune_slice = 2000;              // rows
+constexpr Ms flush_every = 5'000;              // readings of this time are lost if the daemon is killed
+constexpr Ms flush_each = 5;                   // more, for each lease beyond a thousand: it is written whole each time
 constexpr std::size_t most_reports = 16;       // that wait or are being read
 
 Ms ms_of(Time time) { return time.ns / 1'000'000; }
@@ -138,27 +141,34 @@ Time Meter::due(Time now) {
   return time_of(std::max(feed_ ? next_flush_ : next_open_, at + 1000));
 }
 
+Ms Meter::flush_after(Ms now) const {
+  const Ms leases = feed_ ? static_cast<Ms>(feed_->live()) : 0;
+  return now + std::clamp(flush_each * leases, flush_every, minute);
+}
+
 Reading Meter::reading_now(Time now) const {
   Reading reading;
   reading.at = ms_of(now);
-  for (const auto& [uuid, device] : engine_.state().devices()) {
-    if (!engine_.state().known(device, engine_.rules(), now)) {
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
+    if (!core::is_known(engine_.state(), device, engine_.rules(), now)) {
       if (device.read_at && !device.lost) reading.unread.insert(fmt::format("gpu{}", device.reading.index));
       continue;
     }
     const core::DeviceReading& read = device.reading;
     reading.devices[uuid] = {read.total.count, read.used.count, read.busy_percent};
     for (const LeaseId lease : device.leases) {
-      const core::Charge& charge = engine_.state().charge(lease, uuid);
+      const core::Charge& charge = core::charge_on(engine_.state(), lease, uuid);
       if (!charge.untold) reading.uses[{uuid, lease.number}] = {charge.used.count, busy_percent(read, lease, charge)};
     }
   }
+  for (const explain::Stray& stray : explain::stray_uses(engine_.state()))
+    if (reading.devices.contains(stray.device)) reading.strays[stray.device][stray.lease.number] = stray.used.count;
   return reading;
 }
 
 std::vector<Living> Meter::living(Ms now) const {
   std::vector<Living> all;
-  for (const auto& [id, lease] : engine_.state().leases()) {
+  for (const auto& [id, lease] : engine_.state().leases.by_id) {
     if (lease.ended()) continue;
     Living one;
     one.fact.lease = id;
@@ -167,6 +177,7 @@ std::vector<Living> Meter::living(Ms now) const {
     one.fact.account = {lease.user, lease.tenant, lease.consumer};
     one.fact.vram = lease.vram.count;
     one.fact.devices = lease.devices;
+    one.fact.held_back = lease.held_back_at.has_value();
     one.created = ms_of(lease.created_at);
     if (lease.granted_at) one.granted = ms_of(*lease.granted_at);
     all.push_back(std::move(one));
@@ -200,7 +211,7 @@ void Meter::opened(Result<Writer::Opened> opened) {
     log::warn("the file of the meter was damaged: it is now {}", set_aside_);
     feed_->lose_readings(0, "the file with earlier amounts was damaged");
   }
-  next_flush_ = ms_of(now) / minute * minute + minute;
+  next_flush_ = flush_after(ms_of(now));
   wake();
 }
 
@@ -209,7 +220,7 @@ void Meter::flush() {
   pending_.add(std::move(flushed.deltas));
   mark_ = std::move(flushed.mark);
   const Ms now = ms_of(engine_.now());
-  next_flush_ = now / minute * minute + minute;
+  next_flush_ = flush_after(now);
   write();
 }
 
@@ -293,7 +304,7 @@ void Meter::answer() {
   const Ms now = ms_of(engine_.now());
   if (asked_.empty()) return;
   std::vector<std::uint64_t> waiting_in_place;
-  for (const auto& [id, lease] : engine_.state().leases())
+  for (const auto& [id, lease] : engine_.state().leases.by_id)
     if (lease.waits_in_place()) waiting_in_place.push_back(id.number);
   for (Asked& asked : std::exchange(asked_, {})) {
     Query query;
@@ -303,7 +314,7 @@ void Meter::answer() {
     query.by = asked.by;
     query.whole = asked.whole;
     query.waiting_in_place = waiting_in_place;
-    for (const auto& [uuid, device] : engine_.state().devices())
+    for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
       query.names[uuid] = fmt::format("gpu{}", device.reading.index);
     ++reading_;
     writer_.report(std::move(query), [this, done = std::move(asked.done)](Result<nlohmann::json> read) {
@@ -319,7 +330,7 @@ void Meter::stop() {
     const Ms now = ms_of(engine_.now());
     if (feed_->after() == engine_.log().last() && engine_.is_durable(engine_.intended()))
       feed_->caught_up(now, feed_->needs_living() ? living(now) : std::vector<Living>());
-    Feed::Flushed flushed = feed_->flush();
+    Feed::Flushed flushed = feed_->flush(true);
     pending_.add(std::move(flushed.deltas));
     writer_.put(std::make_shared<Deltas>(std::move(pending_)), std::move(flushed.mark), in_flight_ != nullptr,
                 [](const Writer::Put&) {});

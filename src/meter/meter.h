@@ -74,6 +74,7 @@ class Meter final : public engine::Capability {
   void prune(Ms now);
   void answer();
   void note(std::string problem);
+  Ms flush_after(Ms now) const;
   Reading reading_now(Time now) const;
   std::vector<Living> living(Ms now) const;
 

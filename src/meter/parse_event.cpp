@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter/facts.h"
 
-#include "core/lease.h"
+#include "lease/lease.h"
 
 #include <nlohmann/json.hpp>
 
@@ -53,6 +53,7 @@ std::variant<std::monostate, LeaseFact, SessionFact> read_lease(const json& even
   fact.preemptor = first_lease(text_of(args, "preemptor"));
   if (text_of(event, "kind") == "paused" && args.contains("parked_bytes"))
     fact.parked_bytes = args.at("parked_bytes").get<std::int64_t>();
+  fact.held_back = event.value("held_back", false);
   return fact;
 }
 
@@ -67,7 +68,9 @@ std::variant<std::monostate, LeaseFact, SessionFact> parse_event(std::string_vie
     if (type == "lease") return read_lease(event, *at);
     const auto lease = parse_lease_id(text_of(event, "lease"));
     if (!lease) return {};
-    return SessionFact{*at, *lease, text_of(event, "session")};
+    SessionFact fact{*at, *lease, text_of(event, "session")};
+    if (event.contains("checkpoint_bytes")) fact.checkpoint_bytes = event.at("checkpoint_bytes").get<std::int64_t>();
+    return fact;
   } catch (const json::exception&) {
     return {};
   }

@@ -42,6 +42,7 @@ json row_json(const std::string& name, Row& row, bool has_leases) {
            {"ended", row.ended},
            {"used_mib_seconds", known(row.used_ms > 0, row.used / 1000)},
            {"busy_seconds", known(row.busy_ms > 0, static_cast<double>(row.busy) / 100'000)},
+           {"judged_mib_seconds", known(row.busy_ms > 0, row.judged / 1000)},
            {"idle_mib_seconds", known(row.busy_ms > 0, row.idle / 1000)},
            {"idle_waited_mib_seconds", known(row.busy_ms > 0, row.idle_waited / 1000)},
            {"parked_mib_seconds", row.parked / 1000},
@@ -52,7 +53,7 @@ json row_json(const std::string& name, Row& row, bool has_leases) {
            {"wait_caused_seconds", known(has_leases, row.caused_ms / 1000)},
            {"launches", nullptr},
            {"errors", nullptr},
-           {"checkpoint_bytes", nullptr}};
+           {"checkpoint_bytes", known(has_leases, row.checkpoints)}};
   if (!has_leases) out["wait"] = nullptr;
   return out;
 }

@@ -26,7 +26,7 @@ struct Query {
   std::vector<Gap> missing{};                     // gaps that are not in the file
 };
 
-// The reply of /v1/report, as openapi.yaml describes it. Amounts are counted by whole minutes.
+// The reply of /v1/report, as api/reports.yaml describes it. Amounts are counted by whole minutes.
 Result<nlohmann::json> read_report(File& file, const Query& query);
 
 }  // namespace sublet::meter

@@ -21,7 +21,8 @@ constexpr Ms most_points = 240;
 // The sums of the cells, with bytes as MiB, so that a sum over years is a number of SQLite.
 constexpr std::string_view cell_columns =
     "CAST(total(leased) / 1048576 AS INTEGER), CAST(total(paused) / 1048576 AS INTEGER), "
-    "CAST(total(used) / 1048576 AS INTEGER), CAST(total(idle) / 1048576 AS INTEGER), "
+    "CAST(total(used) / 1048576 AS INTEGER), CAST(total(judged) / 1048576 AS INTEGER), "
+    "CAST(total(idle) / 1048576 AS INTEGER), "
     "CAST(total(idle_waited) / 1048576 AS INTEGER), CAST(total(parked) / 1048576 AS INTEGER), sum(used_ms), "
     "sum(busy), sum(busy_ms), sum(waited_ms), max(peak), sum(moved), sum(pauses_caused), sum(pauses_suffered)";
 
@@ -40,9 +41,10 @@ Status each(store::Database& database, const std::string& sql, const Read& read)
 }  // namespace
 
 void Row::add(const Row& other) {
-  for (const auto field : {&Row::leases, &Row::active, &Row::waiting, &Row::leased, &Row::paused, &Row::never_used,
-                           &Row::used, &Row::idle, &Row::idle_waited, &Row::parked, &Row::used_ms, &Row::busy,
-                           &Row::busy_ms, &Row::waited_ms, &Row::moved, &Row::pauses_caused, &Row::pauses_suffered})
+  for (const auto field :
+       {&Row::leases, &Row::active, &Row::waiting, &Row::leased, &Row::paused, &Row::never_used, &Row::used,
+        &Row::judged, &Row::idle, &Row::idle_waited, &Row::parked, &Row::used_ms, &Row::busy, &Row::busy_ms,
+        &Row::waited_ms, &Row::moved, &Row::checkpoints, &Row::pauses_caused, &Row::pauses_suffered})
     this->*field += other.*field;
   peak = std::max(peak, other.peak);
   caused_ms += other.caused_ms;
@@ -98,8 +100,9 @@ Row& ReportReader::row_of(std::int64_t account, std::int64_t device) {
 }
 
 Status ReportReader::read() {
-  for (const auto part : {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_leases,
-                          &ReportReader::read_own_waits, &ReportReader::read_pairs, &ReportReader::read_gaps})
+  for (const auto part :
+       {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_checkpoints,
+        &ReportReader::read_leases, &ReportReader::read_own_waits, &ReportReader::read_pairs, &ReportReader::read_gaps})
     if (auto done = (this->*part)(); !done) return done;
   return {};
 }
@@ -130,9 +133,9 @@ Status ReportReader::read_cells() {
   const auto take = [&](Statement& row) {
     const std::int64_t account = row.integer(), device = row.integer();
     Row sum;
-    for (const auto field : {&Row::leased, &Row::paused, &Row::used, &Row::idle, &Row::idle_waited, &Row::parked,
-                             &Row::used_ms, &Row::busy, &Row::busy_ms, &Row::waited_ms, &Row::peak, &Row::moved,
-                             &Row::pauses_caused, &Row::pauses_suffered})
+    for (const auto field : {&Row::leased, &Row::paused, &Row::used, &Row::judged, &Row::idle, &Row::idle_waited,
+                             &Row::parked, &Row::used_ms, &Row::busy, &Row::busy_ms, &Row::waited_ms, &Row::peak,
+                             &Row::moved, &Row::pauses_caused, &Row::pauses_suffered})
       sum.*field = row.integer();
     row_of(account, device).add(sum);
   };
@@ -148,6 +151,18 @@ Status ReportReader::read_cells() {
     if (auto done = each(database_, sql, take); !done) return done;
   }
   return {};
+}
+
+Status ReportReader::read_checkpoints() {
+  if (query_.by == By::device) return {};
+  return each(database_,
+              fmt::format("SELECT account, sum(bytes) FROM checkpoints JOIN leases USING (lease) WHERE slot >= {} AND "
+                          "slot < {} GROUP BY account",
+                          query_.from / minute, (query_.to + minute - 1) / minute),
+              [&](Statement& from) {
+                Row& row = row_of(from.integer(), 0);
+                row.checkpoints += from.integer();
+              });
 }
 
 // `never_used` is the part of a lease above its own peak, as if spread evenly over its life.
@@ -298,13 +313,27 @@ Result<Ms> ReportReader::read_known_since() {
   return std::max(*first * hour, *gap);
 }
 
+// The time of the first amount of a device; 0: there is none.
+Result<Ms> ReportReader::read_first() {
+  const auto in_hours = database_.integer("SELECT coalesce(min(slot), 0) FROM device_hours");
+  if (!in_hours) return in_hours.error();
+  const auto in_minutes = database_.integer("SELECT coalesce(min(slot), 0) FROM device_minutes");
+  if (!in_minutes) return in_minutes.error();
+  const Ms first_hour = *in_hours * hour, first_minute = *in_minutes * minute;
+  return first_minute < first_hour + hour ? std::max(first_hour, first_minute) : first_hour;
+}
+
+// Begins with the first amount, since a plot of a day of nothing hides the rest.
 Result<Series> ReportReader::read_series() {
+  const auto first = read_first();
+  if (!first) return first.error();
+  const Ms from = *first < query_.to ? std::max(query_.from, *first) : query_.from;
   Series series;
-  series.step = *std::find_if(steps.begin(), steps.end() - 1,
-                              [&](Ms step) { return (query_.to - query_.from) / step < most_points; });
+  series.step =
+      *std::find_if(steps.begin(), steps.end() - 1, [&](Ms step) { return (query_.to - from) / step < most_points; });
   const bool by_hour = series.step >= hour;
   const Ms unit = by_hour ? hour : minute;
-  series.from = query_.from - query_.from % series.step;
+  series.from = from - from % series.step;
   const auto count = static_cast<std::size_t>((query_.to - series.from + series.step - 1) / series.step);
   for (std::size_t i = 0; i < count; ++i) {
     const Ms begin = series.from + static_cast<Ms>(i) * series.step;

@@ -16,9 +16,9 @@ namespace sublet::meter {
 // The amounts of a row. Byte amounts are MiB × ms.
 struct Row {
   std::int64_t leases = 0, active = 0, waiting = 0;
-  std::int64_t leased = 0, paused = 0, never_used = 0, used = 0, idle = 0, idle_waited = 0, parked = 0;
+  std::int64_t leased = 0, paused = 0, never_used = 0, used = 0, judged = 0, idle = 0, idle_waited = 0, parked = 0;
   std::int64_t used_ms = 0, busy = 0, busy_ms = 0, waited_ms = 0;  // busy: percent × ms
-  std::int64_t peak = 0, moved = 0;                                // bytes
+  std::int64_t peak = 0, moved = 0, checkpoints = 0;               // bytes
   std::int64_t pauses_caused = 0, pauses_suffered = 0;
   double caused_ms = 0;  // time that others waited for it
   std::vector<Ms> waits{};
@@ -41,6 +41,7 @@ class ReportReader {
 
   Status read();
   Result<Series> read_series();
+  Result<Ms> read_first();
   Result<std::vector<WaitSample>> read_waits(Ms since);
   // The end of the last long gap before the end of the period, or the time of the first amount.
   Result<Ms> read_known_since();
@@ -53,6 +54,7 @@ class ReportReader {
  private:
   Status read_names();
   Status read_cells();
+  Status read_checkpoints();
   Status read_leases();
   Status read_own_waits();
   Status read_pairs();

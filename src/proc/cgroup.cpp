@@ -271,6 +271,7 @@ Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string
   group.v2 = fs.f_type == v2_magic;
   group.device = file.st_dev;
   group.inode = file.st_ino;
+  group.uid = file.st_uid;
   for (const CgroupMount& mount : hierarchies.mounts) {
     if (mount.v2 != group.v2 || !below(group.path, mount.path)) continue;
     if (group.path != mount.path) return group;

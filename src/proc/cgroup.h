@@ -61,6 +61,7 @@ struct CgroupRef {
   std::string path;  // absolute, without symbolic links
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
+  std::uint32_t uid = 0;  // owner of the directory
   bool v2 = false;
   bool operator==(const CgroupRef&) const = default;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sessions/rules.h"
 
+#include "base/size_bounds.h"
+
 #include <algorithm>
 
 namespace sublet::sessions {
@@ -82,15 +84,27 @@ std::int32_t main_pid(const core::Lease& lease) {
   return 0;
 }
 
+bool has_given_back(const Session& session, const core::Lease& lease) {
+  return session.progress.wanted > Bytes{} && lease.vram <= least_lease;
+}
+
 void begin_end(Session& session, End end, bool park, bool runs, std::string why, Time now) {
   Progress& progress = session.progress;
   enter(session, State::ending, std::move(why), now);
   progress.end = end;
   progress.park = park;
   progress.parking_tried = progress.checkpoint_tried = false;
+  progress.saves_or_stays = false;
   progress.failures = 0;
   progress.preemptor = {};
   progress.step = park ? Step::parking : next_step(session, runs);
+}
+
+bool must_stay(const Session& session, const core::Lease& lease) {
+  const Progress& progress = session.progress;
+  const bool is_unsaved = progress.checkpoint_tried && progress.failures > 0;
+  return progress.saves_or_stays && is_unsaved && lease.owner.keeper && lease.state == core::LeaseState::active &&
+         !lease.stop_requested;
 }
 
 Step next_step(const Session& session, bool runs) {

@@ -2,7 +2,7 @@
 // The rules of sessions: when a lease is renewed, and what its end means. Pure functions.
 #pragma once
 
-#include "core/lease.h"
+#include "lease/lease.h"
 #include "sessions/session.h"
 
 #include <optional>
@@ -42,11 +42,16 @@ Code code_of(End end);
 // The process that stands for the program of a lease; 0: none.
 std::int32_t main_pid(const core::Lease& lease);
 
+// The session rests, or waits for its memory again: its lease has the least size until then.
+bool has_given_back(const Session& session, const core::Lease& lease);
+
 // Begins the end of a session. `runs`: as in next_step.
 void begin_end(Session& session, End end, bool park, bool runs, std::string why, Time now);
 // The step that follows a step that did not come through, or that needs nothing. `runs`: its program runs, or can run
 // again.
 Step next_step(const Session& session, bool runs);
+// Its checkpoint has failed, its program was not parked, and its user wants it ended only with its work saved.
+bool must_stay(const Session& session, const core::Lease& lease);
 void enter(Session& session, State state, std::string why, Time now);
 
 }  // namespace sublet::sessions

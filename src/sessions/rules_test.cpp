@@ -157,7 +157,7 @@ TEST(SessionRow, KeepsEverything) {
   session.progress.start = 3;
   session.progress.lease = LeaseId{9};
   session.progress.kept_until = start + 1h;
-  session.progress.checkpoint = {"/data/1.pt", start, "no", 4, true, start + 1s};
+  session.progress.checkpoint = {"/data/1.pt", start, "no", 4, true, start + 1s, 700};
   session.progress.exit_status = 3;
   session.progress.end = End::over_limit;
   session.progress.step = Step::checkpoint;

@@ -16,9 +16,9 @@ using nlohmann::json;
 constexpr std::string_view id_prefix = "session-";
 
 constexpr std::array states{std::pair{State::starting, "starting"}, std::pair{State::queued, "queued"},
-                            std::pair{State::active, "active"},     std::pair{State::paused, "paused"},
-                            std::pair{State::ending, "ending"},     std::pair{State::parked, "parked"},
-                            std::pair{State::closed, "closed"}};
+                            std::pair{State::active, "active"},     std::pair{State::resting, "resting"},
+                            std::pair{State::paused, "paused"},     std::pair{State::ending, "ending"},
+                            std::pair{State::parked, "parked"},     std::pair{State::closed, "closed"}};
 constexpr std::array ends{
     std::pair{End::none, ""},         std::pair{End::idle, "idle"},       std::pair{End::expired, "expired"},
     std::pair{End::closed, "closed"}, std::pair{End::revoked, "revoked"}, std::pair{End::exited, "exited"},
@@ -80,14 +80,17 @@ Request read_request(const json& from) {
 }
 
 json write(const Checkpoint& checkpoint) {
-  return {{"locator", checkpoint.locator}, {"at", checkpoint.at.ns},        {"problem", checkpoint.problem},
-          {"number", checkpoint.number},   {"running", checkpoint.running}, {"started", checkpoint.started.ns}};
+  json out{{"locator", checkpoint.locator}, {"at", checkpoint.at.ns},        {"problem", checkpoint.problem},
+           {"number", checkpoint.number},   {"running", checkpoint.running}, {"started", checkpoint.started.ns}};
+  if (checkpoint.bytes) out["bytes"] = *checkpoint.bytes;
+  return out;
 }
 
 Checkpoint read_checkpoint(const json& from) {
   Checkpoint checkpoint;
   from.at("locator").get_to(checkpoint.locator);
   from.at("at").get_to(checkpoint.at.ns);
+  if (from.contains("bytes")) checkpoint.bytes = from.at("bytes").get<std::int64_t>();
   from.at("problem").get_to(checkpoint.problem);
   from.at("number").get_to(checkpoint.number);
   from.at("running").get_to(checkpoint.running);
@@ -107,6 +110,7 @@ json write(const Progress& progress) {
            {"continuous_since", progress.continuous_since.ns},
            {"preemptor", progress.preemptor.number},
            {"preempted_at", progress.preempted_at.ns},
+           {"wanted", progress.wanted.count},
            {"checkpoint", write(progress.checkpoint)},
            {"end", to_string(progress.end)},
            {"step", to_string(progress.step)},
@@ -115,7 +119,8 @@ json write(const Progress& progress) {
            {"checkpoint_tried", progress.checkpoint_tried},
            {"failures", progress.failures},
            {"ended_by", progress.ended_by},
-           {"on_request", progress.on_request}};
+           {"on_request", progress.on_request},
+           {"saves_or_stays", progress.saves_or_stays}};
   if (progress.kept_until) out["kept_until"] = progress.kept_until->ns;
   if (progress.exit_status) out["exit_status"] = *progress.exit_status;
   return out;
@@ -130,6 +135,7 @@ void read_end(const json& from, Progress& progress) {
   from.at("failures").get_to(progress.failures);
   from.at("ended_by").get_to(progress.ended_by);
   from.at("on_request").get_to(progress.on_request);
+  progress.saves_or_stays = from.value("saves_or_stays", false);
 }
 
 Progress read_progress(const json& from) {
@@ -145,6 +151,7 @@ Progress read_progress(const json& from) {
   from.at("continuous_since").get_to(progress.continuous_since.ns);
   from.at("preemptor").get_to(progress.preemptor.number);
   from.at("preempted_at").get_to(progress.preempted_at.ns);
+  progress.wanted = Bytes{from.value("wanted", std::int64_t{0})};
   if (from.contains("kept_until")) progress.kept_until = Time{from.at("kept_until").get<std::int64_t>()};
   progress.checkpoint = read_checkpoint(from.at("checkpoint"));
   if (from.contains("exit_status")) progress.exit_status = from.at("exit_status").get<int>();

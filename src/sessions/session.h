@@ -18,9 +18,10 @@
 namespace sublet::sessions {
 
 // starting: a keeper was ordered and has not asked for its lease yet. queued: its lease waits for memory. active: it
-// has its memory. paused: its lease is paused, and comes back. ending: its end is in progress. parked: it has ended,
-// and its program is kept in host memory. closed: nothing of it is left but its record.
-enum class State { starting, queued, active, paused, ending, parked, closed };
+// has its memory. resting: its program uses no GPU and runs on, and its memory is given back. paused: its lease is
+// paused, and comes back. ending: its end is in progress. parked: it has ended, and its program is kept in host memory.
+// closed: nothing of it is left but its record.
+enum class State { starting, queued, active, resting, paused, ending, parked, closed };
 
 // Why a session has ended. exited: its program did. failed: its program or its lease did not start. lost: its program
 // or its lease is gone, and nobody knows why.
@@ -68,7 +69,8 @@ struct Checkpoint {
   std::string problem{};     // why the newest run failed; "": it did not
   std::uint64_t number = 0;  // of the newest run
   bool running = false;
-  Time started{};  // of the newest run
+  Time started{};                       // of the newest run
+  std::optional<std::int64_t> bytes{};  // of the file or directory that the locator names; unset: not known
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -84,6 +86,7 @@ struct Progress {
   Time continuous_since{};  // active without a break since then
   LeaseId preemptor{};      // the waiter for which it was paused by sessions.max_continuous; its resume waits for it
   Time preempted_at{};      // when that was; valid with `preemptor`
+  Bytes wanted{};           // size of its lease on each device before it rested; 0: it has not given it back
   std::optional<Time> kept_until{};  // parked: when it is closed
   Checkpoint checkpoint{};
   std::optional<int> exit_status{};
@@ -97,6 +100,7 @@ struct Progress {
   int failures = 0;               // failed checkpoints at its end
   std::uint32_t ended_by = 0;     // user who requested the end; valid if `on_request`
   bool on_request = false;
+  bool saves_or_stays = false;  // its program is not ended before its work is saved: the end is cancelled instead
 };
 
 struct Session {

@@ -2,6 +2,7 @@
 // The requests of users, and the stored rows.
 #include "sessions/sessions.h"
 
+#include "base/device_name.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "sessions/rules.h"
@@ -52,6 +53,16 @@ const Session* Sessions::find(LeaseId lease) const {
   return found == by_lease_.end() ? nullptr : find(found->second);
 }
 
+const Session* Sessions::find_tag(std::uint32_t uid, std::string_view tag) const {
+  const Session* found = nullptr;
+  for (const auto& [number, entry] : entries_) {
+    const Session& session = entry.session;
+    const bool better = found == nullptr || found->is_closed() || !session.is_closed();
+    if (session.uid == uid && session.tag() == tag && better) found = &session;
+  }
+  return found;
+}
+
 std::vector<const Session*> Sessions::all() const {
   std::vector<const Session*> found;
   for (const auto& [number, entry] : entries_) found.push_back(&entry.session);
@@ -79,11 +90,12 @@ Activity Sessions::activity(const Session& session) const {
 }
 
 Result<Bytes> Sessions::whole_devices(const Request& request) const {
-  const std::string device_name = request.text("device", "any");
+  std::vector<std::string> named = device_list(request.text("device", "any"));
+  if (named == std::vector<std::string>{"any"}) named.clear();
   std::vector<std::pair<Bytes, Bytes>> sizes;  // capacity, and what a lease can have of it
-  for (const auto& [uuid, device] : engine_.state().devices()) {
-    if (!device.read_at || (device_name != "any" && !device_name.empty() && device_name != uuid)) continue;
-    const Bytes capacity = core::State::capacity(device, engine_.rules());
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
+    if (!device.read_at || (!named.empty() && std::ranges::find(named, uuid) == named.end())) continue;
+    const Bytes capacity = core::capacity_of(device, engine_.rules());
     sizes.emplace_back(capacity, capacity - device.unleased);
   }
   if (sizes.empty())
@@ -97,6 +109,11 @@ Result<Bytes> Sessions::whole_devices(const Request& request) const {
                                    sizes.size(), format_size(sizes.front().first), format_size(sizes.back().first)),
                        "take fewer devices, or name one: --gpu");
   return sizes.back().second;
+}
+
+std::string Sessions::lease_field(std::string_view name, const core::Lease& lease) const {
+  const Session* session = name == "session" ? find(lease.id) : nullptr;
+  return session == nullptr ? std::string() : json(session->id()).dump();
 }
 
 // -------------------------------------------------------------------------------- changes
@@ -116,16 +133,20 @@ void Sessions::changed(Entry& entry) {
   engine_.wake_capabilities();
   if (entry.told == std::pair(session.progress.state, session.progress.why)) return;
   entry.told = {session.progress.state, session.progress.why};
-  const json data{{"type", "session"},
-                  {"at", format_rfc3339(engine_.now())},
-                  {"session", session.id()},
-                  {"user", session.user},
-                  {"state", to_string(session.progress.state)},
-                  {"why", session.progress.why},
-                  {"lease", session.progress.lease ? to_string(session.progress.lease) : ""}};
-  events_.push_back({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
+  tell(entry);
   log::info({.lease = session.progress.lease, .program = {}}, "{}: {}{}{}", session.id(),
             to_string(session.progress.state), session.progress.why.empty() ? "" : ": ", printable(session.why()));
+}
+
+// An event for everybody.
+void Sessions::tell(const Entry& entry, std::optional<std::int64_t> checkpoint_bytes) {
+  const Session& session = entry.session;
+  json data{{"type", "session"},           {"at", format_rfc3339(engine_.now())},
+            {"session", session.id()},     {"user", session.user},
+            {"tag", session.tag()},        {"state", to_string(session.progress.state)},
+            {"why", session.progress.why}, {"lease", session.progress.lease ? to_string(session.progress.lease) : ""}};
+  if (checkpoint_bytes) data["code"] = "checkpoint", data["checkpoint_bytes"] = *checkpoint_bytes;
+  events_.push_back({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
 
 void Sessions::move(Entry& entry, State state, std::string why, Time now) {
@@ -156,7 +177,7 @@ Result<std::uint64_t> Sessions::next_number(std::uint32_t uid, const std::string
                  "close one (sublet session ls lists them), or raise limits.sessions",
                  {{"limit", static_cast<std::int64_t>(options_.most_sessions)}}};
   std::uint64_t number = entries_.empty() ? 1 : entries_.rbegin()->first + 1;
-  while (engine_.state().find_tag(uid, Session{.number = number}.id()) != nullptr) ++number;
+  while (core::find_tag(engine_.state(), uid, Session{.number = number}.id()) != nullptr) ++number;
   return number;
 }
 
@@ -180,6 +201,7 @@ Status Sessions::touch(const Session& session) {
   entry.session.progress.last_activity = engine_.now();
   const core::Lease* lease = lease_of(session);
   if (lease != nullptr) engine_.touch(lease->id);
+  if (progress.state == State::resting) want_back(entry, "its user wants its memory", engine_.now());
   const bool idle = lease != nullptr && lease->state == core::LeaseState::paused && !lease->parking->resume_requested &&
                     lease->parking->cause.kind == core::PauseCauseKind::idle;
   if (idle && engine_.decide(core::Resume{lease->id}) && progress.state == State::paused)
@@ -204,27 +226,30 @@ Status Sessions::checkpoint(const Session& session) {
   return {};
 }
 
-Status Sessions::close(const Session& session, bool park, std::uint32_t by) {
+Status Sessions::close(const Session& session, const Close& how) {
   Entry& entry = entry_of(session);
   Progress& progress = entry.session.progress;
   if (progress.state == State::closed) return {};
   const Time now = engine_.now();
+  const bool own = how.by == session.uid;
   if (progress.state == State::parked) {
-    if (park) return {};
+    if (how.park) return {};
     progress.on_request = true;
-    progress.ended_by = by;
+    progress.ended_by = how.by;
     unpark(entry);
+    progress.saves_or_stays = own && !how.force;
     return {};
   }
   if (progress.state == State::ending) {
-    progress.park = progress.park && park;
+    progress.park = progress.park && how.park;
+    progress.saves_or_stays = progress.saves_or_stays && !how.force;
     changed(entry);
     return {};
   }
-  const bool own = by == session.uid;
   progress.on_request = true;
-  progress.ended_by = by;
-  end(entry, own ? End::closed : End::revoked, park, own ? "closed by its user" : "closed by an admin", now);
+  progress.ended_by = how.by;
+  end(entry, own ? End::closed : End::revoked, how.park, own ? "closed by its user" : "closed by an admin", now);
+  progress.saves_or_stays = own && !how.force;
   return {};
 }
 
@@ -272,10 +297,12 @@ Status Sessions::call_back(Entry& entry) {
 void Sessions::cancel_end(Entry& entry, const core::Lease& lease, Time now) {
   Progress& progress = entry.session.progress;
   progress.last_activity = now;
-  if (lease.state == core::LeaseState::active) return became_active(entry, lease, now);
+  const bool is_active = lease.state == core::LeaseState::active, rests = has_given_back(entry.session, lease);
+  if (is_active && !rests) return became_active(entry, lease, now);
   progress.end = End::none;
   progress.on_request = false;
   entry.pause_ordered = false;
+  if (is_active) return move(entry, State::resting, "", now);
   move(entry, State::queued, "its end was cancelled: its program is wanted again", now);
 }
 
@@ -308,8 +335,19 @@ bool Sessions::end_idle(LeaseId lease, const std::string& why) {
   const auto found = by_lease_.find(lease);
   if (found == by_lease_.end()) return false;
   Entry& entry = entries_.at(found->second);
-  if (!entry.session.has_ended()) end(entry, End::idle, true, why, engine_.now());
+  const Time now = engine_.now();
+  if (!entry.session.has_ended() && rest(entry, why, now) == Rest::no) end(entry, End::idle, true, why, now);
   return true;
+}
+
+bool Sessions::rests(LeaseId lease) const {
+  const Session* session = find(lease);
+  return session != nullptr && rests(*session);
+}
+
+bool Sessions::rest_idle(LeaseId lease, const std::string& why) {
+  const auto found = by_lease_.find(lease);
+  return found != by_lease_.end() && rest(entries_.at(found->second), why, engine_.now()) != Rest::no;
 }
 
 // -------------------------------------------------------------------------------- the lease of a start
@@ -327,11 +365,13 @@ void Sessions::submitted(std::uint64_t number, const core::Lease& lease) {
   Progress& progress = entry.session.progress;
   if (!entry.session.has_command()) ++progress.start;
   progress.lease = lease.id;
+  progress.wanted = {};
   entry.session.request.tenant = lease.tenant;
   progress.end = End::none;
   progress.exit_status.reset();
   by_lease_[lease.id] = number;
-  entry.pause_ordered = entry.release_ordered = false;
+  entry.pause_ordered = entry.release_ordered = entry.noticed = false;
+  entry.ask_notice_at = {};
   if (lease.state == core::LeaseState::active) became_active(entry, lease, engine_.now());
   else move(entry, State::queued, "", engine_.now());
 }

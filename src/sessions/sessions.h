@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,12 +27,20 @@ struct Options {
   std::string log_dir;                                    // directory with one directory for each uid
   Bytes log_max_size = 10 * MiB;                          // of one log file
   int log_keep = 3;                                       // rotated files beside the live one
+  Bytes log_user_max = GiB;                               // of all logs of one user
   std::size_t most_sessions = 100;                        // of one user, that are not closed
   Duration ttl = std::chrono::hours(1);                   // of a session that names none
   Duration max_continuous = std::chrono::minutes(30);     // 0: no limit
   Duration keep_parked = std::chrono::hours(1);           // 0: nothing is parked at an end
   Duration checkpoint_timeout = std::chrono::minutes(5);  // of a session that names none
   std::function<Activity(LeaseId)> activity = {};         // unset: as the engine knows it; tests give another
+};
+
+// A request to close a session.
+struct Close {
+  bool park = true;      // its program may be parked
+  bool force = false;    // its program is ended although its checkpoint fails
+  std::uint32_t by = 0;  // uid of the caller
 };
 
 // The report of a keeper: about a start without a lease, about its log, or about a run of the checkpoint command.
@@ -42,6 +51,7 @@ struct Report {
   std::optional<std::string> warning{};       // "": the warning is over
   std::optional<std::uint64_t> checkpoint{};  // number of the run
   std::string locator{};                      // last line of its output
+  std::optional<std::int64_t> bytes{};        // of the file or directory that the locator names; unset: not known
   std::optional<std::string> problem{};       // why the run failed; unset: it did not
 };
 
@@ -53,6 +63,8 @@ class Sessions final : public engine::Capability {
   // --- reading ---
   const Session* find(std::uint64_t number) const;
   const Session* find(LeaseId lease) const;  // the session with this lease; null: none
+  // The user's newest session with this tag, one that is not closed first; nullptr: there is none.
+  const Session* find_tag(std::uint32_t uid, std::string_view tag) const;
   std::vector<const Session*> all() const;   // by number
   const Options& options() const { return options_; }
   std::string log_path(const Session& session) const;
@@ -70,15 +82,20 @@ class Sessions final : public engine::Capability {
   const Session& add(Session session);
   Status touch(const Session& session);
   Status checkpoint(const Session& session);  // runs the checkpoint command
-  // Ends the session. `by`: the user who requests it.
-  Status close(const Session& session, bool park, std::uint32_t by);
+  // Ends the session.
+  Status close(const Session& session, const Close& how);
   // Whether a session that is closed can be resumed by a lease that the caller submits. Good: it can.
   Status may_submit_again(const Session& session) const;
   // Resumes a session: its paused lease, or its command from its checkpoint.
   Status resume(const Session& session);
   Status report(const Session& session, const Report& report);
-  // The idle rule ends the lease. False: the lease is no session's.
+  // True: the session of this lease rests, or waits for its memory again. No idle rule ends or pauses it.
+  bool rests(LeaseId lease) const;
+  // The idle rule ends the lease. False: the lease is no session's. The end may be left to the next call.
   bool end_idle(LeaseId lease, const std::string& why);
+  // The idle rule would pause the lease. True: its program uses no GPU, and its memory is given back instead, now or by
+  // the next call.
+  bool rest_idle(LeaseId lease, const std::string& why);
 
   // --- the lease of a start ---
   // Whether this start may ask for its lease now. Stale: there is a newer start, or it has its lease.
@@ -95,6 +112,8 @@ class Sessions final : public engine::Capability {
   void committed(std::uint64_t sequence) override;
   void measured(Time) override {}
   Time due(Time now) override;
+  // "session": its id, if the lease is of a session.
+  std::string lease_field(std::string_view name, const core::Lease& lease) const override;
 
  private:
   struct Entry {
@@ -106,7 +125,12 @@ class Sessions final : public engine::Capability {
     bool pause_ordered = false;            // by the present step
     bool release_ordered = false;          // by the present step
     Time grow_at{};                        // when its lease may ask for its wanted size again
+    bool rest_is_due = false;              // its time is over, and it could not rest yet
     Time preempt_at{};                     // when it may be paused by max_continuous again
+    Time ask_notice_at{};                  // spot: when the core is asked for time to save the work
+    bool noticed = false;                  // spot: this time has begun
+    std::uint64_t notice_run = 0;          // number of the run of the checkpoint command in it; 0: none yet
+    std::string pause_problem{};           // why its last pause failed
     LeaseId drained{};                     // lease whose keeper is gone, and whose output another keeper reads
     std::string warning{};                 // of its keeper
     std::pair<State, std::string> told{};  // state and text of its last event
@@ -114,6 +138,7 @@ class Sessions final : public engine::Capability {
 
   Entry& entry_of(const Session& session) { return entries_.at(session.number); }
   void changed(Entry& entry);
+  void tell(const Entry& entry, std::optional<std::int64_t> checkpoint_bytes = {});
   void wake(Entry& entry, Time at);
   void move(Entry& entry, State state, std::string why, Time now);
   void begin_start(Entry& entry, Time now);
@@ -128,6 +153,7 @@ class Sessions final : public engine::Capability {
   Time check_waiting(Entry& entry, Time now);
   Time look(Entry& entry, Time now);
   Time renew(Entry& entry, const core::Lease& lease, Time now);
+  Time keep_alive(const Session& session, const core::Lease& lease, Time now);
   Time grow(Entry& entry, const core::Lease& lease, Time now);
 
   // The limit of continuous activity.
@@ -136,6 +162,16 @@ class Sessions final : public engine::Capability {
   LeaseId preemptor_for(LeaseId lease, Time now);
   Time cap(Entry& entry, const core::Lease& lease, const Activity& seen, Time now);
   Time come_back(Entry& entry, const core::Lease& lease, Time now);
+  Time heed_notice(Entry& entry, const core::Lease& lease, Time now);
+
+  // Programs that use no GPU.
+  bool uses_gpu(const core::Lease& lease) const;
+  bool rests(const Session& session) const;
+  enum class Rest { no, yes, later };
+  Rest rest(Entry& entry, const std::string& why, Time now);
+  void want_back(Entry& entry, std::string why, Time now);
+  Time look_at_resting(Entry& entry, Time now);
+  Time wait_for_size(Entry& entry, const core::Lease& lease, Time now);
 
   // The end.
   void forgive(Duration gap, Time now);
@@ -149,6 +185,7 @@ class Sessions final : public engine::Capability {
   Time park(Entry& entry, const core::Lease& lease, Time now);
   Time bring_back(Entry& entry, const core::Lease& lease, Time now);
   Time save(Entry& entry, const core::Lease& lease, Time now);
+  bool hangs(const core::Lease& lease, Time now) const;
   Time release(Entry& entry, const core::Lease& lease, Time now);
   Time keep(Entry& entry, Time now);
   void close_now(Entry& entry, Time now);

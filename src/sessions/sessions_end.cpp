@@ -39,12 +39,30 @@ bool can_run(const Lease* lease) {
 
 void add_sentence(std::string& text, const std::string& more) { text += (text.empty() ? "" : "; ") + more; }
 
+// The end of the lease has the word of the session's end, so that all reports tell the same.
+core::End lease_end(const Session& session, const Lease& lease, Time now) {
+  using core::EndReason, core::ReasonKind;
+  const Progress& progress = session.progress;
+  core::End end{.lease = lease.id, .why = EndReason::expired, .kind = ReasonKind::idle_ended};
+  if (progress.end == End::revoked) {
+    end.why = EndReason::revoked;
+    end.kind = ReasonKind::revoked_by_admin;
+  } else if (progress.end == End::expired) {
+    end.kind = ReasonKind::time_over;
+    end.args = core::args("ttl", session.request.ttl);
+  } else {
+    end.args = core::args("idle", now - progress.last_activity);
+  }
+  return end;
+}
+
 }  // namespace
 
 void Sessions::end(Entry& entry, End why, bool park, std::string text, Time now) {
   Session& session = entry.session;
   const Lease* lease = lease_of(session);
-  begin_end(session, why, park && options_.keep_parked > Duration{}, can_run(lease), std::move(text), now);
+  const bool holds = lease == nullptr || !has_given_back(session, *lease);
+  begin_end(session, why, park && holds && options_.keep_parked > Duration{}, can_run(lease), std::move(text), now);
   entry.pause_ordered = entry.release_ordered = false;
   // Without a lease, there is nothing to end: a keeper that has not asked for its lease is refused from now on.
   if (lease == nullptr || lease->ended()) ++session.progress.start;
@@ -68,7 +86,7 @@ void Sessions::go_on(Entry& entry, Step step) {
 
 Time Sessions::drive_end(Entry& entry, Time now) {
   Progress& progress = entry.session.progress;
-  const Lease* lease = progress.lease ? engine_.state().find(progress.lease) : nullptr;
+  const Lease* lease = progress.lease ? core::find(engine_.state(), progress.lease) : nullptr;
   const bool over = lease == nullptr || (lease->ended() && lease->devices.empty());
   if (over && progress.checkpoint.running) return now + look_again;  // its last run has time until its deadline
   if (over || goes_on_without(entry, *lease)) {
@@ -76,12 +94,7 @@ Time Sessions::drive_end(Entry& entry, Time now) {
     return now;
   }
   if (lease->ended()) {  // closed once its bytes are measured gone
-    const bool last_words = !progress.checkpoint_tried && !entry.session.request.checkpoint.empty();
     progress.step = Step::releasing;
-    if (last_words && engine_.programs().inhabited(lease->id)) {
-      progress.checkpoint_tried = true;
-      begin_checkpoint(entry, now);
-    }
     return now + look_again;
   }
   switch (progress.step) {
@@ -137,16 +150,22 @@ Time Sessions::park(Entry& entry, const Lease& lease, Time now) {
   std::string problem;
   if (has_memory && !entry.pause_ordered) {
     entry.pause_ordered = true;
+    entry.pause_problem.clear();
     const auto asked = engine_.decide(core::Pause{lease.id, 0, cause_of(progress, now), engine_.host_memory(&lease)});
     if (asked) return now + look_again;
     problem = asked.error().detail;
   } else if (has_memory) {
-    problem = "its pause did not come through";
+    problem = entry.pause_problem.empty() ? "its pause did not come through" : entry.pause_problem;
   }
   progress.parking_tried = true;
   if (!problem.empty() && lease.had_process) add_sentence(progress.why, "it was not parked: " + problem);
   go_on(entry, next_step(entry.session, can_run(&lease)));
   return now;
+}
+
+// Its program was told to run again, and has not answered for the time of a grace.
+bool Sessions::hangs(const Lease& lease, Time now) const {
+  return core::unanswered_for(engine_.state(), lease, now) >= engine_.rules().grace;
 }
 
 // Its kept program runs again, for its checkpoint.
@@ -155,7 +174,7 @@ Time Sessions::bring_back(Entry& entry, const Lease& lease, Time now) {
     go_on(entry, Step::checkpoint);
     return now;
   }
-  if (lease.state == LeaseState::poisoned) {
+  if (lease.state == LeaseState::poisoned || hangs(lease, now)) {
     go_on(entry, Step::releasing);
     return now;
   }
@@ -171,7 +190,7 @@ Time Sessions::save(Entry& entry, const Lease& lease, Time now) {
   if (lease.state != LeaseState::active && !progress.checkpoint.running) {
     if (lease.state == LeaseState::paused && !lease.parking->resume_requested)
       (void)engine_.decide(core::Resume{lease.id});
-    if (can_run(&lease)) return now + look_again;
+    if (can_run(&lease) && !hangs(lease, now)) return now + look_again;
     progress.checkpoint_tried = true;
     ++progress.failures;
     go_on(entry, next_step(session, false));
@@ -181,24 +200,30 @@ Time Sessions::save(Entry& entry, const Lease& lease, Time now) {
     progress.checkpoint_tried = true;
     begin_checkpoint(entry, now);
   }
-  const Duration ttl = lease.ttl.value_or(session.request.ttl);
-  if (!lease.expires_at) return now + look_again;
-  if (*lease.expires_at - now <= ttl / 2) (void)engine_.decide(core::Renew{lease.id});
-  return std::min(now + look_again, now + ttl / 4);
+  return keep_alive(session, lease, now);
 }
 
 // A program that Sublet started is ended with its tree. Other processes go on without the lease.
 Time Sessions::release(Entry& entry, const Lease& lease, Time now) {
   const Progress& progress = entry.session.progress;
   if (entry.release_ordered) return now + look_again;
+  if (must_stay(entry.session, lease)) {
+    cancel_end(entry, lease, now);
+    return now;
+  }
+  const bool has_word = progress.end == End::expired || progress.end == End::idle || progress.end == End::revoked;
+  // A parked program runs again first, so that it can save its work. The core ends one that does not answer.
+  if (has_word && can_run(&lease) && lease.state != LeaseState::active && !hangs(lease, now))
+    return bring_back(entry, lease, now);
   entry.release_ordered = true;
   const bool started_here = static_cast<bool>(lease.owner.keeper);
-  const auto done =
-      engine_.decide(core::Release{.lease = lease.id,
-                                   .force = !started_here,
-                                   .stop = true,
-                                   .revoke = lease.state == LeaseState::poisoned,
-                                   .asked_by = progress.on_request ? std::optional(progress.ended_by) : std::nullopt});
+  const core::Release released{.lease = lease.id,
+                               .force = !started_here,
+                               .stop = true,
+                               .revoke = lease.state == LeaseState::poisoned,
+                               .asked_by = progress.on_request ? std::optional(progress.ended_by) : std::nullopt};
+  const bool ends = has_word && lease.state == LeaseState::active;
+  const auto done = ends ? engine_.decide(lease_end(entry.session, lease, now)) : engine_.decide(released);
   if (done) return now + look_again;
   entry.release_ordered = false;
   if (entry.warning == done.error().detail) return now + look_again;
@@ -266,7 +291,9 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
   Session& session = entry.session;
   Checkpoint& checkpoint = session.progress.checkpoint;
   if (!checkpoint.running) {
-    if (session.progress.state == State::active && now >= next_checkpoint(session)) begin_checkpoint(entry, now);
+    const Lease* its = lease_of(session);
+    const bool runs = !session.has_ended() && its != nullptr && its->state == LeaseState::active;
+    if (runs && now >= next_checkpoint(session)) begin_checkpoint(entry, now);
     return Time::never();
   }
   const Time deadline = checkpoint_deadline(session);
@@ -317,6 +344,8 @@ void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
   if (!report.problem) {
     checkpoint.locator = report.locator;
     checkpoint.at = now;
+    checkpoint.bytes = report.bytes;
+    if (report.bytes) tell(entry, report.bytes);
   } else {
     log::warn({.lease = progress.lease, .program = {}}, "the checkpoint of {} failed: {}", session.id(),
               printable(*report.problem));
@@ -325,8 +354,7 @@ void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
   if (progress.state != State::ending || progress.step != Step::checkpoint) return;
   if (!progress.checkpoint_tried) return;  // it began before the end, for which another run follows
   if (report.problem) {
-    ++progress.failures;
-    add_sentence(progress.why, "its checkpoint failed");
+    if (++progress.failures == 1) add_sentence(progress.why, "its checkpoint failed");
     progress.detail = *report.problem;
   }
   go_on(entry, next_step(session, can_run(lease_of(session)) && options_.keep_parked > Duration{}));

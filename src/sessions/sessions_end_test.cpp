@@ -34,6 +34,31 @@ TEST_F(SessionsTest, ACheckpointIsARunWithANumber) {
   EXPECT_EQ(at(number).progress.checkpoint.problem, "no space left");
 }
 
+TEST_F(SessionsTest, ASpotSessionIsSavedBeforeItIsEnded) {
+  Session session = fresh(1000s);
+  session.request.checkpoint = {"save"};
+  const std::uint64_t number = session.number;
+  core::Submit submit = submit_of(session, 20 * GiB);
+  submit.lease.tier = core::Tier::spot;
+  submit.lease.pausable = core::Pausable::no;
+  ASSERT_TRUE(engine_->request(submit, {}, [&](const core::Lease& lease) {
+    sessions_->add(session);
+    sessions_->submitted(number, lease);
+    return engine::Answered{};
+  }));
+  settle();
+  const LeaseId above = plain_lease(20 * GiB, core::Tier::interactive);
+  pass(2s, 1s);
+  ASSERT_EQ(keepers_.orders.size(), 1u) << "its checkpoint command";
+  EXPECT_EQ(lease(number).state, core::LeaseState::active) << "its program was not told to end";
+  EXPECT_NE(at(number).progress.why.find("being saved"), std::string::npos) << at(number).progress.why;
+  ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1, .locator = "state"}));
+  pass(2s, 1s);
+  EXPECT_EQ(at(number).progress.end, End::revoked);
+  EXPECT_EQ(engine_->find(above)->state, core::LeaseState::offered) << "it has the memory";
+  EXPECT_EQ(keepers_.orders.size(), 1u);
+}
+
 TEST_F(SessionsTest, ARunThatNeverReportsHasFailed) {
   const std::uint64_t number = open(1000s, GiB, {"save"});
   ASSERT_TRUE(close(number));
@@ -175,8 +200,32 @@ TEST_F(SessionsTest, ACloseWithoutParkingEndsAParkedProgramAtOnce) {
   ASSERT_TRUE(close(number));
   parks(number);
   ASSERT_EQ(state(number), State::parked);
-  ASSERT_TRUE(sessions_->close(at(number), false, 1000));
+  ASSERT_TRUE(sessions_->close(at(number), {.park = false, .by = 1000}));
   EXPECT_EQ(state(number), State::ending) << "the answer says so already";
+}
+
+TEST_F(SessionsTest, AParkedProgramThatDoesNotAnswerIsEnded) {
+  for (const bool saves : {false, true}) {
+    SCOPED_TRACE(saves);
+    const std::uint64_t number = open(1000s, 256 * MiB, std::vector<std::string>(saves ? 1 : 0, "save"));
+    cooperates(number);
+    ASSERT_TRUE(close(number, true, 0));  // an admin's
+    parks(number);
+    ASSERT_EQ(state(number), State::parked);
+    ASSERT_TRUE(close(number, false, 0));
+    const auto is_silent = [&] { return state(number) == State::ending && !lease(number).ended(); };
+    for (int i = 0; i < 100 && is_silent(); ++i) {
+      if (lease(number).state == core::LeaseState::resuming)
+        decide(core::Unparked{.lease = lease(number).id,
+                              .how = core::Unparked::How::not_yet,
+                              .detail = "it did not answer",
+                              .code = "late"});
+      if (is_silent()) pass(5s);
+    }
+    pass(5s);
+    EXPECT_EQ(state(number), State::closed);
+    EXPECT_EQ(at(number).progress.end, End::revoked);
+  }
 }
 
 TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {

@@ -34,6 +34,15 @@ void Sessions::decided(const core::Plan& plan, Time now) {
     const auto found = by_lease_.find(lease.id);
     if (found != by_lease_.end()) follow(entries_.at(found->second), lease, plan, now);
   }
+  for (const core::Reason& reason : plan.reasons) {
+    const auto found = by_lease_.find(reason.lease);
+    if (found == by_lease_.end()) continue;
+    Entry& entry = entries_.at(found->second);
+    if (reason.kind == core::ReasonKind::spot_noticed) entry.noticed = true;
+    if (core::subject_of(reason.kind) != "undone") continue;
+    const bool is_told = reason.kind == core::ReasonKind::pause_failed;
+    entry.pause_problem = is_told ? reason.args.text("detail") : core::text_of(reason);
+  }
   for (const LeaseId id : plan.settled)
     if (const auto found = by_lease_.find(id); found != by_lease_.end()) wake(entries_.at(found->second), now);
 }
@@ -52,7 +61,8 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
   const bool returns = lease.state == LeaseState::resuming || (lease.parking && lease.parking->resume_requested);
   switch (lease.state) {
     case LeaseState::active:
-      if (state != State::active) became_active(entry, lease, now);
+      if (!has_given_back(session, lease) && state != State::active) became_active(entry, lease, now);
+      if (has_given_back(session, lease) && state == State::paused) move(entry, State::resting, "", now);
       break;
     case LeaseState::queued:
     case LeaseState::offered:
@@ -62,7 +72,7 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
     case LeaseState::paused:
     case LeaseState::resuming:
       // cap() tells of its own pause.
-      if (state == State::active && !session.progress.preemptor)
+      if ((state == State::active && !session.progress.preemptor) || state == State::resting)
         move(entry, State::paused, core::text_of(lease.parking->cause), now);
       else if (state == State::parked && returns) move(entry, State::queued, "", now);
       else if (state == State::queued && !returns) move(entry, State::paused, core::text_of(lease.parking->cause), now);
@@ -72,14 +82,17 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
   }
 }
 
-void Sessions::became_active(Entry& entry, const Lease&, Time now) {
+// A return is no activity, and its time to live goes on where its pause began.
+void Sessions::became_active(Entry& entry, const Lease& lease, Time now) {
   Progress& progress = entry.session.progress;
-  progress.renewed_at = progress.continuous_since = now;
-  progress.last_activity = std::max(progress.last_activity, now);
+  progress.continuous_since = now;
+  progress.renewed_at = lease.expires_at && lease.ttl ? *lease.expires_at - *lease.ttl : now;
+  progress.last_activity = std::max(progress.last_activity, progress.renewed_at);
   progress.preemptor = {};
+  progress.wanted = {};
   progress.end = End::none;
   progress.on_request = false;
-  entry.pause_ordered = entry.release_ordered = false;
+  entry.pause_ordered = entry.release_ordered = entry.rest_is_due = false;
   move(entry, State::active, "", now);
 }
 
@@ -95,10 +108,7 @@ void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& pl
   const bool program_ends = progress.state != State::parked;
   begin_end(entry.session, program_ends || progress.end == End::none ? end : progress.end, false, false,
             engine::why_ended(lease, plan), now);
-  // A spot lease was ended for others: its grace is the time for a last checkpoint.
-  const bool notice = lease.tier == core::Tier::spot && lease.end_reason == core::EndReason::revoked &&
-                      !progress.on_request && !entry.session.request.checkpoint.empty() && program_ends;
-  progress.checkpoint_tried = !notice;
+  progress.checkpoint_tried = true;  // its program is gone, or was told to end
   progress.step = Step::releasing;
   changed(entry);
 }
@@ -134,7 +144,7 @@ Time Sessions::due(Time now) {
   return wakes_.empty() ? Time::never() : wakes_.begin()->first;
 }
 
-// The machine or the daemon stood still: this time counts for nobody.
+// The time of a clock gap counts for nobody.
 void Sessions::forgive(Duration gap, Time now) {
   forgiven_ = forgiven_ + gap;
   for (auto& [number, entry] : entries_) {
@@ -158,8 +168,12 @@ Time Sessions::drive(Entry& entry, Time now) {
   switch (entry.session.progress.state) {
     case State::starting: return start_keeper(entry, now);
     case State::queued:
-    case State::paused: return check_waiting(entry, now);
+    case State::paused: {
+      const Time next = check_waiting(entry, now);
+      return rests(entry.session) ? std::min(next, drive_checkpoint(entry, now)) : next;
+    }
     case State::active: return std::min(look(entry, now), drive_checkpoint(entry, now));
+    case State::resting: return std::min(look_at_resting(entry, now), drive_checkpoint(entry, now));
     case State::ending: return std::min(drive_end(entry, now), drive_checkpoint(entry, now));
     case State::parked: return keep(entry, now);
     case State::closed: break;
@@ -176,6 +190,7 @@ Time Sessions::check_waiting(Entry& entry, Time now) {
     return now;
   }
   if (lease->state == LeaseState::active) {
+    if (has_given_back(entry.session, *lease)) return wait_for_size(entry, *lease, now);
     became_active(entry, *lease, now);
     return now;
   }
@@ -201,7 +216,8 @@ Time Sessions::look(Entry& entry, Time now) {
   if (entry.session.progress.state != State::active || entry.session.progress.preemptor) return next;
   next = std::min(next, renew(entry, *lease, now));
   if (entry.session.progress.state != State::active) return now;
-  return std::min({next, grow(entry, *lease, now), next_checkpoint(entry.session)});
+  next = std::min({next, grow(entry, *lease, now), next_checkpoint(entry.session)});
+  return std::min(next, heed_notice(entry, *lease, now));  // the lease may end by it
 }
 
 Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
@@ -209,7 +225,8 @@ Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
   Progress& progress = session.progress;
   if (!lease.expires_at) return Time::never();
   const Life life{now, *lease.expires_at, session.request.ttl, progress.renewed_at, progress.last_activity};
-  const Verdict verdict = judge(life, renewal_part(session.number));
+  entry.rest_is_due = entry.rest_is_due && progress.last_activity <= progress.renewed_at;
+  const Verdict verdict = entry.rest_is_due ? Verdict{Verdict::Act::expire} : judge(life, renewal_part(session.number));
   switch (verdict.act) {
     case Verdict::Act::wait: return verdict.look_at;
     case Verdict::Act::renew:
@@ -218,12 +235,24 @@ Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
       if (auto done = engine_.decide(core::Renew{lease.id}); !done)
         log::warn({.lease = lease.id, .program = {}}, "{} is not renewed: {}", session.id(), done.error().detail);
       return now;
-    case Verdict::Act::expire:
-      end(entry, End::expired, true,
-          fmt::format("its time of {} is over without activity", format_duration(session.request.ttl)), now);
+    case Verdict::Act::expire: {
+      const std::string why =
+          fmt::format("its time of {} is over without activity", format_duration(session.request.ttl));
+      const Rest rested = rest(entry, why, now);
+      entry.rest_is_due = rested == Rest::later;
+      if (rested == Rest::later) return keep_alive(session, lease, now);
+      if (rested == Rest::no) end(entry, End::expired, true, why, now);
       return now;
+    }
   }
   return Time::never();
+}
+
+// Without activity too.
+Time Sessions::keep_alive(const Session& session, const Lease& lease, Time now) {
+  const Duration ttl = lease.ttl.value_or(session.request.ttl);
+  if (lease.expires_at && *lease.time_left(now) <= ttl / 2) (void)engine_.decide(core::Renew{lease.id});
+  return std::min<Time>(now + 1s, now + ttl / 4);
 }
 
 // A lease that began smaller than its user wanted grows when there is memory.
@@ -280,7 +309,10 @@ engine::KeeperOrder Sessions::order(const Session& session, std::string document
 }
 
 nlohmann::json Sessions::log_limits(const Session& session) const {
-  return {{"path", log_path(session)}, {"max_bytes", options_.log_max_size.count}, {"keep", options_.log_keep}};
+  return {{"path", log_path(session)},
+          {"max_bytes", options_.log_max_size.count},
+          {"keep", options_.log_keep},
+          {"user_max_bytes", options_.log_user_max.count}};
 }
 
 std::string Sessions::start_document(const Session& session) const {

@@ -40,7 +40,9 @@ TEST_F(SessionsTest, EndsBeforeItsLeaseWould) {
   const std::uint64_t number = open();
   pass(96s, 1s);
   EXPECT_NE(state(number), State::active);
-  EXPECT_EQ(lease(number).end_reason, core::EndReason::released) << "the session ended it, not the core";
+  EXPECT_NE(at(number).progress.why.find("without activity"), std::string::npos)
+      << "the session ended it, not the core";
+  EXPECT_EQ(lease(number).end_reason, core::EndReason::expired) << "the same word";
 }
 
 TEST_F(SessionsTest, NobodyExpiresInAClockGap) {
@@ -54,6 +56,24 @@ TEST_F(SessionsTest, NobodyExpiresInAClockGap) {
   EXPECT_EQ(state(number), State::active);
   pass(200s);
   EXPECT_EQ(state(number), State::closed) << "time counts again";
+}
+
+TEST_F(SessionsTest, ItsTimeStandsStillWhileItsProgramIsParked) {
+  const std::uint64_t number = open();
+  pass(40s);
+  cooperates(number);
+  decide(core::Pause{at(number).progress.lease, 0, {}, core::HostMemory{64 * GiB, {}}});
+  const auto left = lease(number).time_left(clock_->now());
+  parks(number);
+  pass(400s);
+  decide(core::Resume{at(number).progress.lease});
+  pass(6s, 1s);
+  decide(core::Unparked{at(number).progress.lease, core::Unparked::How::runs});
+  EXPECT_EQ(lease(number).time_left(clock_->now()), left);
+  pass(*left - 20s);
+  EXPECT_EQ(state(number), State::active);
+  pass(30s, 1s);
+  EXPECT_EQ(at(number).progress.end, End::expired) << "a return is no activity";
 }
 
 TEST_F(SessionsTest, AnEndWithoutAProgramClosesIt) {
@@ -215,13 +235,25 @@ TEST_F(CapTest, ARefusalForNowEndsNothing) {
 
 TEST_F(CapTest, AProgramWithAPauseMethodIsPaused) {
   sizes_ = {GiB};
+  rules_.automatic = false;  // neither tiers nor time slices pause it
   restart();
   const std::uint64_t number = open(1000s, 768 * MiB);
   cooperates(number);
-  plain_lease(768 * MiB, core::Tier::batch);  // the limit holds against any waiter
+  const LeaseId below = plain_lease(768 * MiB, core::Tier::batch);
+  pass(100s);
+  EXPECT_EQ(state(number), State::active) << "it would preempt a waiter of a lower tier at once";
+  decide(core::Release{.lease = below});
+  plain_lease(768 * MiB);
   pass(100s);
   EXPECT_EQ(state(number), State::paused);
-  EXPECT_NE(at(number).progress.why.find("preempted for lease-2"), std::string::npos) << at(number).progress.why;
+  EXPECT_NE(at(number).progress.why.find("preempted for lease-3"), std::string::npos) << at(number).progress.why;
+}
+
+TEST_F(CapTest, AnotherSessionOfALowerTierEndsNone) {
+  const std::uint64_t number = open(1000s, 20 * GiB);  // without a pause method
+  plain_lease(20 * GiB, core::Tier::spot);
+  pass(200s);
+  EXPECT_EQ(state(number), State::active);
 }
 
 TEST_F(CapTest, AWaiterThatItCannotHelpIsNoReason) {
@@ -278,6 +310,8 @@ TEST_F(SessionsTest, WholeDevicesHaveTheSizeOfTheirDevice) {
       {"two alike", {24 * GiB, 24 * GiB}, {{"devices", 2}}, 24 * GiB},
       {"the largest of several", {16 * GiB, 24 * GiB}, {}, 24 * GiB},
       {"the named one", {16 * GiB, 24 * GiB}, {{"device", "GPU-1"}}, 16 * GiB},
+      {"one of the named ones", {24 * GiB, 16 * GiB, 16 * GiB}, {{"device", "GPU-2,GPU-3"}}, 16 * GiB},
+      {"all of the named ones", {24 * GiB, 16 * GiB, 16 * GiB}, {{"device", "GPU-2,GPU-3"}, {"devices", 2}}, 16 * GiB},
       {"any", {16 * GiB, 24 * GiB}, {{"device", "any"}}, 24 * GiB},
       {"two that differ", {16 * GiB, 24 * GiB}, {{"devices", 2}}, {}},
       {"the two largest are alike", {24 * GiB, 16 * GiB, 24 * GiB}, {{"devices", 2}}, 24 * GiB},

@@ -2,6 +2,7 @@
 // The capability with an engine, one card of 24 GiB and a clock of the test.
 #pragma once
 
+#include "proc/process_table.h"
 #include "sessions/sessions.h"
 
 #include "store/memory_store.h"
@@ -185,10 +186,18 @@ class SessionsTest : public testing::Test {
     settle();
     return at(number).progress.lease;
   }
+  // This test is a process of its lease.
+  void has_process(std::uint64_t number) {
+    core::Attach attach{.lease = at(number).progress.lease, .owner = {}, .as_owner = false, .booked = {}};
+    attach.booked.process = proc::ProcRoot::open()->read(::getpid())->ref;
+    decide(attach);
+    advance(1s);
+    EXPECT_TRUE(engine_->programs().inhabited(attach.lease));
+  }
   // Its lease has a program that parks itself on request; its answers are those of the test.
   void cooperates(std::uint64_t number) {
     core::Cooperation how;
-    how.process = {::getpid(), 1};
+    how.process = proc::ProcRoot::open()->read(::getpid())->ref;
     decide(core::Cooperate{at(number).progress.lease, 0, how});
   }
   void decide(const core::Fact& fact) {
@@ -206,7 +215,7 @@ class SessionsTest : public testing::Test {
   State state(std::uint64_t number) const { return at(number).progress.state; }
   const core::Lease& lease(std::uint64_t number) const { return *engine_->find(at(number).progress.lease); }
   Status close(std::uint64_t number, bool park = true, std::uint32_t by = 1000) {
-    const Status done = sessions_->close(at(number), park, by);
+    const Status done = sessions_->close(at(number), {.park = park, .by = by});
     settle();
     return done;
   }

@@ -98,8 +98,9 @@ Result<std::string> find_real_program(const std::string& shim, const Settings& s
   if (!found.path.empty()) return found.path;
   if (!found.blocked.empty())
     return denied(fmt::format("'{}' cannot be executed: {}", printable(found.blocked), std::strerror(EACCES)));
-  return not_found(fmt::format("PATH has no program '{}' besides its shim", printable(name)),
-                   fmt::format("install it, or remove the shim: sublet shim rm {}", printable(name)));
+  return not_found(
+      fmt::format("PATH has no program '{}' besides its shim", printable(name)),
+      fmt::format("install it, or name its file: sublet shim add {} --vram SIZE --real PATH", printable(name)));
 }
 
 std::string path_variable() {

@@ -28,10 +28,17 @@ std::optional<Time> time_of(const json& object, const char* name) {
 
 std::int64_t unix_second(Time time) { return (time.ns + 999'999'999) / 1'000'000'000; }
 
+namespace {
+
+// The service has no empty owner.
+json owner_of(const std::string& owner) { return owner.empty() ? json(nullptr) : json(owner); }
+
+}  // namespace
+
 json service_state(const Slot& slot, Time now) {
   json state{{"queue", json::array()}};
   for (const Waiter& each : slot.queue())
-    state["queue"].push_back({{"owner", each.owner},
+    state["queue"].push_back({{"owner", owner_of(each.owner)},
                               {"priority", each.priority},
                               {"target", each.target},
                               {"claim_expires_at", each.claim_ends ? json(unix_second(*each.claim_ends)) : json()}});
@@ -41,13 +48,21 @@ json service_state(const Slot& slot, Time now) {
   state["target"] = holder ? holder->target : slot.last_target();
   state["at"] = unix_second(slot.last_start());
   if (holder)
-    state["lease"] = {{"owner", holder->owner},
+    state["lease"] = {{"owner", owner_of(holder->owner)},
                       {"expires_at", unix_second(holder->expires_at.value_or(now + holder->ttl))}};
   return state;
 }
 
-std::string mirror_text(const Slot& slot, Time now) {
-  return service_state(slot, now).dump(2, ' ', true, json::error_handler_t::replace) + "\n";
+std::string mirror_text(const Slot& slot, bool with_tokens, Time now) {
+  json state = service_state(slot, now);
+  if (with_tokens) {
+    for (std::size_t i = 0; i < slot.queue().size(); ++i) {
+      state["queue"][i]["token"] = slot.queue()[i].token;
+      state["queue"][i]["enqueued_at"] = unix_second(slot.queue()[i].entered_at);
+    }
+    if (slot.holder()) state["lease"]["token"] = slot.holder()->token;
+  }
+  return state.dump(2, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
 Result<Slot> read_service_state(const std::string& path, const std::string& text, Time now) {

@@ -17,8 +17,8 @@ std::int64_t unix_second(Time time);
 
 // The state that callers of the service know, without the tokens, which are secrets.
 nlohmann::json service_state(const Slot& slot, Time now);
-// The same as the text of state.json.
-std::string mirror_text(const Slot& slot, Time now);
+// The text of state.json. `with_tokens`: as the service itself writes it, so that the service can go on from it.
+std::string mirror_text(const Slot& slot, bool with_tokens, Time now);
 
 // The slot that a state.json of the service describes. The holder's time begins again when its stack is ready. An error
 // names the file.

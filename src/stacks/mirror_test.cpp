@@ -20,16 +20,33 @@ constexpr Time now{1'700'000'000'000'000'000};
 
 TEST(Mirror, TellsWhatTheServiceToldWithoutTokens) {
   Slot slot;
-  EXPECT_EQ(json::parse(mirror_text(slot, now)), json({{"queue", json::array()}}));
+  EXPECT_EQ(json::parse(mirror_text(slot, false, now)), json({{"queue", json::array()}}));
   slot.acquire({"a", "ana", "", 60s, {}}, "secret-1", 10s, now);
   slot.started("secret-1", now);
   slot.ready("secret-1", now);
   slot.acquire({"b", "bob", "", 60s, 5}, "secret-2", 10s, now);
-  const std::string text = mirror_text(slot, now);
+  const std::string text = mirror_text(slot, false, now);
   EXPECT_EQ(text.find("secret"), std::string::npos);
   EXPECT_EQ(json::parse(text), json::parse(R"({"mode":"service","target":"a","at":1700000000,
       "lease":{"owner":"ana","expires_at":1700000060},
       "queue":[{"owner":"bob","priority":5,"target":"b","claim_expires_at":null}]})"));
+}
+
+TEST(Mirror, TheWayBackHasAllThatTheServiceReads) {
+  Slot slot;
+  slot.acquire({"a", "", "", 60s, {}}, "secret-1", 10s, now);
+  slot.started("secret-1", now);
+  slot.ready("secret-1", now);
+  slot.acquire({"b", "bob", "", 60s, 5}, "secret-2", 10s, now);
+  const std::string text = mirror_text(slot, true, now);
+  EXPECT_EQ(json::parse(text), json::parse(R"({"mode":"service","target":"a","at":1700000000,
+      "lease":{"token":"secret-1","owner":null,"expires_at":1700000060},
+      "queue":[{"token":"secret-2","owner":"bob","priority":5,"target":"b","enqueued_at":1700000000,
+                "claim_expires_at":null}]})"));
+  const auto again = read_service_state("/f", text, now);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->holder()->token, "secret-1");
+  EXPECT_EQ(again->place("secret-2"), 0U);
 }
 
 TEST(Mirror, TakesAServicesStateOver) {

@@ -37,13 +37,19 @@ std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
     done({SlotAnswer::Kind::unknown_target, {}, fmt::format("unknown target: {}", printable(call.ask.target))});
     return 0;
   }
+  if (!call.wrong_ttl.empty()) {
+    done({SlotAnswer::Kind::invalid, {}, call.wrong_ttl});
+    return 0;
+  }
   const Time now = engine_.now();
   const Time until = now + call.wait;
   open_.push_back({std::move(call), {}, until, std::move(done), ++last_number_});
   Open& open = open_.back();
   open.token = open.call.ask.token;
   if (open.call.wait_turn && !open.call.ask.priority && open.token.empty()) open.call.ask.priority = 0;
+  open.call.ask.unnamed = open.call.wait_turn && open.token.empty();
   const std::uint64_t number = open.number;
+  follow_clock();
   const bool answered = answer(open, now);
   if (answered) open_.pop_back();
   engine_.wake_capabilities();
@@ -51,12 +57,19 @@ std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
 }
 
 void OneSlot::cancel(std::uint64_t number) {
-  std::erase_if(open_, [&](const Open& open) { return open.number == number; });
+  const auto found = std::ranges::find(open_, number, &Open::number);
+  if (found == open_.end()) return;
+  const std::string starts = found->starter ? found->token : "";
+  if (found->call.ask.unnamed) slot_.leave(found->token, options_.claim_window, engine_.now());
+  open_.erase(found);
+  if (!starts.empty() && slot_.holder() && slot_.holder()->token == starts && !is_granted())
+    give_up(After::down, engine_.now());
   engine_.wake_capabilities();
 }
 
 Status OneSlot::release(const std::string& token, bool force) {
   if (unreadable_) return unavailable(std::string(unreadable_text));
+  follow_clock();
   const std::optional<Holder> before = slot_.holder();
   if (const Status done = slot_.release(token, force, options_.claim_window, engine_.now()); !done) return done;
   if (before) give_back(*before);
@@ -73,6 +86,7 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
   mirrored_changes_.reset();
   unreadable_ = false;
   start_by_ = now + stacks_.options().ready_timeout;
+  wish_ends_ = now + engine_.rules().reconnect;
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
     auto slot = Slot::from_json(row.data);
@@ -85,7 +99,10 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
     has_row_ = true;
     mirror_after_ = 0;
   }
+  forgiven_ = engine_.time_asleep();
+  follow_clock();
   slot_.forgive(engine_.rules().reconnect, now);
+  slot_.leave_unnamed(options_.claim_window, now);
   if (!has_row_ && !unreadable_) take_over_service(now);
 }
 
@@ -101,6 +118,7 @@ void OneSlot::take_over_service(Time now) {
     return;
   }
   slot_ = std::move(*slot);
+  wish_ends_ = start_by_;
   imported_ = true;
   log::info("{} is taken over: {} callers wait", options_.mirror, slot_.queue().size());
 }
@@ -120,7 +138,8 @@ void OneSlot::committed(std::uint64_t sequence) {
   mirrored_changes_ = slot_.changes();
   // The old service's file has the tokens: it is kept beside the mirror.
   if (std::exchange(imported_, false)) std::rename(options_.mirror.c_str(), (options_.mirror + ".imported").c_str());
-  const Status written = compose::replace_file(options_.mirror, mirror_text(slot_, engine_.now()), 0644);
+  const Status written = compose::replace_file(
+      options_.mirror, mirror_text(slot_, options_.mirror_tokens, engine_.now()), options_.mirror_tokens ? 0600 : 0644);
   const std::string problem = written ? "" : written.error().detail;
   if (problem == mirror_problem_) return;
   if (!problem.empty()) log::warn("{}", problem);
@@ -137,7 +156,25 @@ std::vector<engine::Warning> OneSlot::warnings(Time now) const {
 
 // -------------------------------------------------------------------------------- the holder
 
+// The holder's time to live stands still with the lease of its stack.
+void OneSlot::follow_clock() {
+  const Entry* entry = slot_.holder() && holds_stack(*slot_.holder()) ? stacks_.find(slot_.holder()->target) : nullptr;
+  slot_.stand_since(entry != nullptr ? stacks_.parked_since(entry->stack) : std::nullopt);
+}
+
+void OneSlot::decided(const core::Plan& plan, Time) {
+  if (plan.resumed.empty() || !slot_.holder() || !holds_stack(*slot_.holder())) return;
+  const LeaseId its = stacks_.find(slot_.holder()->target)->stack.use.lease;
+  for (const core::Resumed& lease : plan.resumed)
+    if (lease.lease == its) slot_.stand_still(lease.stood_still);
+}
+
 Time OneSlot::due(Time now) {
+  follow_clock();
+  if (const Duration asleep = engine_.time_asleep() - forgiven_; asleep > Duration{}) {
+    forgiven_ = forgiven_ + asleep;
+    if (!slot_.stands_still()) slot_.stand_still(asleep);
+  }
   const std::optional<Holder> before = slot_.holder();
   Time next = slot_.tick(options_.claim_window, now);
   if (before && !slot_.holder()) give_back(*before);  // its time to live is over
@@ -151,8 +188,22 @@ bool OneSlot::holds_stack(const Holder& holder) const {
   return entry != nullptr && entry->stack.acquired() && entry->stack.use.token_hash == store::hash_secret(holder.token);
 }
 
+// A stack whose release is refused is released by its own time to live.
 void OneSlot::give_back(const Holder& holder) {
-  if (holds_stack(holder)) (void)stacks_.release(holder.target, false);
+  if (holds_stack(holder)) (void)stacks_.release(holder.target, After::up);
+}
+
+bool OneSlot::is_granted() const {
+  return holds_stack(*slot_.holder()) && stacks_.find(slot_.holder()->target)->stack.phase != Phase::queued;
+}
+
+// Frees the slot, and gives the holder's stack back.
+void OneSlot::give_up(After after, Time now) {
+  const Holder holder = *slot_.holder();
+  const bool has_stack = holds_stack(holder);
+  slot_.failed(holder.token, options_.claim_window, now);
+  if (has_stack) (void)stacks_.release(holder.target, after);
+  engine_.wake_capabilities();
 }
 
 // Keeps the holder and its stack in agreement.
@@ -164,17 +215,17 @@ Time OneSlot::follow_holder(Time now) {
   if (!has_stack && slot_.is_begun()) {
     if (entry != nullptr && entry->reads_lines()) return now + std::chrono::seconds(1);  // for the caller's answer
     std::string why = entry == nullptr ? "the stack is gone" : entry->stack.why;
-    end_holder(SlotAnswer::Kind::failed, why.empty() ? "the stack was brought down" : why, now);
+    end_holder(SlotAnswer::Kind::failed, why.empty() ? "the stack was brought down" : why,
+               entry == nullptr ? std::nullopt : entry->last_health, now);
     return Time::never();
   }
-  if (!holder.expires_at && now >= start_by_ &&
-      starter(holder.token) == nullptr) {  // the daemon was restarted, and nobody asks any more
-    if (has_stack) (void)stacks_.release(holder.target, true);
-    slot_.failed(holder.token, options_.claim_window, now);
-    engine_.wake_capabilities();
+  const bool asks = starter(holder.token) != nullptr;  // not after a restart of the daemon
+  const Time gives_up = is_granted() ? start_by_ : std::min(start_by_, wish_ends_);
+  if (!holder.expires_at && !asks && now >= gives_up) {
+    give_up(After::down, now);
     return Time::never();
   }
-  if (!has_stack && !begin(holder, now)) return slot_.holder() ? start_by_ : Time::never();
+  if (!has_stack && !begin(holder, now)) return slot_.holder() ? (asks ? start_by_ : gives_up) : Time::never();
   entry = stacks_.find(holder.target);
   const Stack& stack = entry->stack;
   if (stack.phase == Phase::queued) (void)stacks_.claim(holder.target);
@@ -184,7 +235,9 @@ Time OneSlot::follow_holder(Time now) {
     slot_.ready(holder.token, now);
     engine_.wake_capabilities();
   }
-  return slot_.holder()->expires_at.value_or(start_by_ > now ? start_by_ : Time::never());
+  if (slot_.stands_still()) return Time::never();
+  const Time next = asks ? start_by_ : gives_up;
+  return slot_.holder()->expires_at.value_or(next > now ? next : Time::never());
 }
 
 // Acquires the holder's stack. False: it is not to be had yet, or never.
@@ -203,7 +256,7 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     // One commit has the slot and the lease. Nothing is started, so `at` stays.
     const Slot before = slot_;
     slot_.begin();
-    slot_.ready(holder.token, now);
+    if (stacks_.is_usable(*entry)) slot_.ready(holder.token, now);
     if (stacks_.take_over(holder.target, wish)) return true;
     slot_.take_back(before);
     return false;
@@ -215,7 +268,8 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     if (asked.error().code == Code::InUse && is_taken) return false;
     const bool passing = asked.error().code == Code::Unavailable;
     if (passing && starter(holder.token) == nullptr) return false;  // taken over or restored: the engine may come back
-    end_holder(passing ? SlotAnswer::Kind::unavailable : SlotAnswer::Kind::failed, asked.error().detail, now);
+    end_holder(passing ? SlotAnswer::Kind::unavailable : SlotAnswer::Kind::failed, asked.error().detail,
+               entry == nullptr ? std::nullopt : stacks_.label_fault(*entry), now);
     return false;
   }
   const auto made = engine_.request(*asked, {}, [&](const core::Lease& lease) {
@@ -224,7 +278,7 @@ bool OneSlot::begin(const Holder& holder, Time now) {
     return engine::Answered{};
   });
   if (made) return true;
-  end_holder(SlotAnswer::Kind::failed, made.error().detail, now);
+  end_holder(SlotAnswer::Kind::failed, made.error().detail, std::nullopt, now);
   return false;
 }
 
@@ -234,98 +288,11 @@ OneSlot::Open* OneSlot::starter(const std::string& token) {
 }
 
 // Frees the slot. The call that started the stack gets this answer.
-void OneSlot::end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now) {
+void OneSlot::end_holder(SlotAnswer::Kind kind, const std::string& detail, std::optional<Health> health, Time now) {
   const std::string token = slot_.holder()->token;
   slot_.failed(token, options_.claim_window, now);
-  if (Open* open = starter(token)) open->ended = {kind, {}, detail};
+  if (Open* open = starter(token)) open->ended = {kind, {}, detail, health};
   engine_.wake_capabilities();
-}
-
-// -------------------------------------------------------------------------------- calls
-
-Time OneSlot::answer_calls(Time now) {
-  Time next = Time::never();
-  for (auto open = open_.begin(); open != open_.end();) {
-    if (answer(*open, now)) {
-      open = open_.erase(open);
-      continue;
-    }
-    next = std::min(next, open->until);
-    ++open;
-  }
-  return next;
-}
-
-// Returns whether the call is answered.
-bool OneSlot::answer(Open& open, Time now) {
-  if (open.ended) {
-    open.done(*open.ended);
-    return true;
-  }
-  const auto& holder = slot_.holder();
-  if (open.starter && holder && holder->token == open.token) return answer_holder(open, now);
-  const bool waits = slot_.place(open.token).has_value() && now < open.until && open.call.wait_turn;
-  const bool is_turn = !holder && slot_.place(open.token) == 0U;
-  if (waits && !is_turn) return false;
-  const Answer got =
-      slot_.acquire({open.call.ask.target, open.call.ask.owner, open.token, open.call.ask.ttl,
-                     open.token.empty() || !slot_.place(open.token) ? open.call.ask.priority : std::nullopt},
-                    store::random_hex(16), options_.claim_window, now);
-  switch (got.kind) {
-    case Answer::Kind::refreshed:
-      (void)stacks_.renew(open.call.ask.target, open.call.ask.ttl);
-      open.done({SlotAnswer::Kind::granted, got.token, {}});
-      return true;
-    case Answer::Kind::queued:
-      open.token = got.token;
-      if (open.call.wait_turn) return false;
-      open.done({SlotAnswer::Kind::queued, got.token, {}});
-      return true;
-    case Answer::Kind::start:
-      open.token = got.token;
-      open.starter = true;
-      open.until = now + open.call.wait;  // the wait for the turn is over
-      start_by_ = open.until;
-      priority_ = static_cast<int>(std::clamp<std::int64_t>(open.call.ask.priority.value_or(0), -100, 100));
-      (void)follow_holder(now);
-      if (open.ended) return answer(open, now);
-      return answer_holder(open, now);
-    case Answer::Kind::refused: break;
-  }
-  const bool still_queued = open.call.wait_turn && slot_.place(open.token).has_value();
-  open.done({still_queued ? SlotAnswer::Kind::queued : SlotAnswer::Kind::busy, open.token, got.detail});
-  return true;
-}
-
-// The caller holds the slot, and its stack is on the way.
-bool OneSlot::answer_holder(const Open& open, Time now) {
-  const Entry* entry = stacks_.find(slot_.holder()->target);
-  const bool has_stack = entry != nullptr && slot_.is_begun();
-  const bool created = has_stack && (entry->stack.phase == Phase::starting || entry->stack.phase == Phase::ready);
-  const bool ready = has_stack && slot_.holder()->expires_at.has_value();
-  if (ready || (created && !open.call.wait_ready)) {
-    start_by_ = now + stacks_.options().ready_timeout;
-    open.done({SlotAnswer::Kind::granted, open.token, {}});
-    return true;
-  }
-  if (now < open.until) return false;
-  say_late(open, now);
-  return true;
-}
-
-void OneSlot::say_late(const Open& open, Time now) {
-  const std::string target = slot_.holder()->target;
-  const Entry* entry = stacks_.find(target);
-  const bool begun = slot_.is_begun() && holds_stack(*slot_.holder());
-  std::string why = entry == nullptr ? "" : entry->stack.why;
-  if (begun && entry->stack.phase == Phase::queued)
-    why = fmt::format("the stack still waits for its memory: sublet why {} names the holders",
-                      to_string(entry->stack.use.lease));
-  slot_.failed(open.token, options_.claim_window, now);
-  if (begun) (void)stacks_.release(target, true);
-  engine_.wake_capabilities();
-  if (!begun) open.done({SlotAnswer::Kind::busy, {}, "gpu busy: service:" + target});
-  else open.done({SlotAnswer::Kind::late, {}, why.empty() ? "the stack was not ready in time" : why});
 }
 
 }  // namespace sublet::stacks

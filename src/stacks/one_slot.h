@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compatible service on top of the stacks: one slot, whose holder has one acquired stack. Only the holder asks for
+// The compatible service above the stacks: one slot, whose holder has one acquired stack. Only the holder asks for
 // a lease. Belongs to the loop thread.
 #pragma once
 
@@ -21,6 +21,7 @@ struct OneSlotOptions {
   Duration claim_window = std::chrono::seconds(10);
   // state.json of the service that is replaced: written at each change, and read at the first start. "": none.
   std::string mirror{};
+  bool mirror_tokens = false;  // stacks.http_role is "admin": the mirror has the tokens, and is for its owner alone
 };
 
 // An acquire of the service.
@@ -29,6 +30,8 @@ struct SlotCall {
   Duration wait{};         // until the answer, at the latest
   bool wait_ready = true;  // false: the answer comes when the containers are created
   bool wait_turn = false;  // the answer waits for the caller's turn
+  // Why a time is no time; "": it is one. The service notices this late.
+  std::string wrong_ttl{}, wrong_wait{};
 };
 
 // The answer to it.
@@ -38,6 +41,7 @@ struct SlotAnswer {
     queued,
     busy,            // 409
     unknown_target,  // 400
+    invalid,         // 400
     failed,          // 500: the stack was started and did not become ready
     late,            // 504: the same, in time
     unavailable,     // 503: no stack can be started now
@@ -45,6 +49,7 @@ struct SlotAnswer {
   Kind kind = Kind::busy;
   std::string token{};
   std::string detail{};
+  std::optional<Health> health{};  // failed, late: what the containers showed
 };
 
 class OneSlot final : public engine::Capability {
@@ -60,14 +65,15 @@ class OneSlot final : public engine::Capability {
   // decisions are durable.
   // Returns a number for cancel(); 0: `done` was called already.
   std::uint64_t acquire(SlotCall call, Done done);
-  // The caller has left: `done` is not called. A waiter keeps its place until its claim window is over. A stack that is
-  // starting goes on, and its holder keeps it until the time to live is over.
+  // The caller has left: `done` is not called. A waiter keeps its place until its claim window is over. A wish whose
+  // memory is not granted yet ends. A stack that is starting goes on, and its holder keeps it until the time to live is
+  // over.
   void cancel(std::uint64_t number);
   Status release(const std::string& token, bool force);
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan&, Time) override {}
+  void decided(const core::Plan& plan, Time now) override;
   engine::Rows take_rows() override;
   void committed(std::uint64_t) override;
   std::vector<engine::Warning> warnings(Time now) const override;
@@ -82,20 +88,26 @@ class OneSlot final : public engine::Capability {
     Done done;
     std::uint64_t number = 0;
     bool starter = false;               // this call has started the stack: its answer waits for the stack
+    bool renewed = false;               // it has renewed the holder: its answer waits until the stack runs
     std::optional<SlotAnswer> ended{};  // the start has failed: the answer
   };
 
   void take_over_service(Time now);
   bool is_unused() const { return !slot_.holder() && slot_.queue().empty() && slot_.last_target().empty(); }
+  void follow_clock();
   Time follow_holder(Time now);
   bool begin(const Holder& holder, Time now);
   bool holds_stack(const Holder& holder) const;
   void give_back(const Holder& holder);
+  bool is_granted() const;  // the holder's stack has its memory; there is a holder
+  void give_up(After after, Time now);
   Open* starter(const std::string& token);  // the open call that holds the slot with this token; null: none
-  void end_holder(SlotAnswer::Kind kind, const std::string& detail, Time now);
+  void end_holder(SlotAnswer::Kind kind, const std::string& detail, std::optional<Health> health, Time now);
   Time answer_calls(Time now);
   bool answer(Open& open, Time now);
   bool answer_holder(const Open& open, Time now);
+  bool renew(Open& open, const Slot& before, const std::string& token, Time now);
+  bool answer_renewed(const Open& open, Time now);
   void say_late(const Open& open, Time now);
 
   engine::Engine& engine_;
@@ -103,8 +115,10 @@ class OneSlot final : public engine::Capability {
   OneSlotOptions options_;
   Slot slot_;
   std::list<Open> open_;
-  Time start_by_{};                                // the holder's stack is given up then
-  int priority_ = 0;                               // of the holder's lease
+  Duration forgiven_{};  // of the time that the machine slept
+  Time start_by_{};   // the holder's stack is given up then
+  Time wish_ends_{};  // a wish that is not granted is given up then, if no caller asks any more
+  int priority_ = 0;  // of the holder's lease
   std::optional<std::uint64_t> mirrored_changes_;  // Slot::changes() of the mirror; unset: it was not written yet
   std::string mirror_problem_;                     // why the mirror is not written; "": it is
   Time mirror_problem_since_{};

@@ -2,6 +2,8 @@
 #include "stacks/one_slot.h"
 #include "stacks/test_support.h"
 
+#include <unistd.h>
+
 namespace sublet::stacks {
 namespace {
 
@@ -48,6 +50,26 @@ TEST_F(OneSlotTest, AGrantedCallHasItsStackReady) {
   EXPECT_EQ((*ask("chat", (*got)->token))->kind, Kind::granted);
   EXPECT_EQ((*ask("image"))->detail, "gpu busy: service:chat");
   EXPECT_EQ((*ask("nosuch"))->detail, "unknown target: nosuch");
+}
+
+TEST_F(OneSlotTest, ARenewalOfAPausedStackIsAnsweredWhenItRuns) {
+  const std::string token = (*ask("chat"))->token;
+  const LeaseId id = lease("chat")->id;
+  core::Cooperation how;
+  how.way = core::CooperationWay::poll;
+  how.process = proc::ProcRoot::open()->read(::getpid())->ref;
+  ASSERT_TRUE(engine_->decide(core::Cooperate{id, 0, how}));
+  ASSERT_TRUE(engine_->decide(
+      core::Pause{id, 0, {core::PauseCauseKind::owner_request}, {.available = 64 * GiB, .headroom = {}}}));
+  ASSERT_TRUE(engine_->decide(core::Parked{.lease = id, .done = true}));
+  for (int reading = 0; reading < 5 && lease("chat")->state != core::LeaseState::paused; ++reading) pass(100ms);
+  const auto renewed = ask("chat", token);
+  EXPECT_FALSE(*renewed) << "its processes stand still";
+  ASSERT_EQ(lease("chat")->state, core::LeaseState::resuming);
+  ASSERT_TRUE(engine_->decide(core::Unparked{id, core::Unparked::How::runs}));
+  settle();
+  ASSERT_TRUE(*renewed);
+  EXPECT_EQ((*renewed)->kind, Kind::granted);
 }
 
 TEST_F(OneSlotTest, TheHeadOfTheQueueClaimsAfterARelease) {
@@ -134,12 +156,83 @@ TEST_F(OneSlotTest, AStackOfAnotherUserIsWaitedForAndThenBusy) {
   EXPECT_FALSE(slot_->slot().holder());
 }
 
+TEST_F(OneSlotTest, ACallerThatLeavesBeforeTheGrantGetsNothing) {
+  ASSERT_TRUE(acquire("image", 1001));
+  SlotCall call;
+  call.ask = {"chat", "gone", "", 60s, {}};
+  call.wait = 100s;
+  const auto none = [](const SlotAnswer&) { FAIL() << "it has left"; };
+  std::uint64_t number = slot_->acquire(call, none);
+  settle();
+  ASSERT_EQ(states(), "queued ready down");
+  slot_->cancel(number);
+  settle();
+  EXPECT_EQ(states(), "down ready down");
+  EXPECT_FALSE(slot_->slot().holder()) << "the next caller need not wait for it";
+  ASSERT_TRUE(release("image", true));
+  EXPECT_EQ(states(), "down down down") << "nothing is started for nobody";
+
+  worker_.health = "starting";
+  number = slot_->acquire(call, none);
+  settle();
+  slot_->cancel(number);
+  settle();
+  EXPECT_EQ(state("chat"), "starting") << "its memory was granted";
+}
+
+TEST_F(OneSlotTest, AStackThatIsReleasedWhileItStartsStaysUp) {
+  worker_.health = "starting";
+  const std::string token = (*ask("chat", "", {}, false, false))->token;
+  ASSERT_TRUE(slot_->release(token, false));
+  settle();
+  EXPECT_EQ(state("chat"), "released");
+  const auto again = ask("chat");
+  EXPECT_FALSE(*again) << "it is not ready yet";
+  worker_.containers["chat"][0].health = "healthy";
+  worker_.tell("chat");
+  settle();
+  ASSERT_TRUE(*again);
+  EXPECT_EQ((*again)->kind, Kind::granted);
+  EXPECT_EQ(worker_.ups.size(), 1U);
+  EXPECT_EQ(slot_->slot().holder()->expires_at, clock_->now() + 60s);
+}
+
+TEST_F(OneSlotTest, AHeldWaitLeavesTheQueueWithItsCaller) {
+  ASSERT_EQ((*ask("chat"))->kind, Kind::granted);
+  SlotCall call;
+  call.ask = {"voice", "gone", "", 60s, {}};
+  call.wait = 100s;
+  call.wait_turn = true;
+  const std::uint64_t number = slot_->acquire(call, [](const SlotAnswer&) {});
+  settle();
+  ASSERT_EQ(slot_->slot().queue().size(), 1U);
+  slot_->cancel(number);
+  EXPECT_TRUE(slot_->slot().queue().empty());
+  call.ask.token = "mine";
+  slot_->cancel(slot_->acquire(call, [](const SlotAnswer&) {}));
+}
+
+TEST_F(OneSlotTest, AFailedStartTellsWhatTheContainersShowed) {
+  worker_.health = "unhealthy";
+  const auto failed = ask("chat");
+  pass(2s);
+  ASSERT_TRUE(*failed);
+  EXPECT_EQ((*failed)->kind, Kind::failed);
+  EXPECT_EQ((*failed)->health, Health::unhealthy);
+  worker_.descriptions[2].services[0].labels.clear();
+  stacks_->refresh(1s, [] {});
+  settle();
+  EXPECT_EQ((*ask("voice"))->health, Health::no_label);
+}
+
 TEST_F(OneSlotTest, ADyingContainerEndsTheUse) {
   ASSERT_EQ((*ask("chat"))->kind, Kind::granted);
   worker_.containers["chat"][0].status = "exited";
   worker_.containers["chat"][0].exit_code = 1;
   worker_.tell("chat");
   settle();
+  EXPECT_TRUE(slot_->slot().holder()) << "it may come back";
+  pass(return_time);
   EXPECT_FALSE(slot_->slot().holder());
 }
 

@@ -19,8 +19,9 @@ struct Grant {
   bool gpu_runtime = false;                        // device requests can be given to containers
 };
 
-// A Compose file as JSON, which is YAML. Each service gets CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SUBLET_LEASE and
-// the labels sublet.lease and sublet.stack; with a GPU runtime, also a request for exactly the lease's devices.
+// A Compose file as JSON, which is YAML. Each service gets CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES,
+// CUDA_DEVICE_ORDER, SUBLET_LEASE and the labels sublet.lease, sublet.stack and sublet.file. With a GPU runtime, and if
+// its file asks for GPUs, it also gets a request for exactly the lease's devices.
 std::string make_overlay(const compose::Description& stack, const Grant& grant);
 
 }  // namespace sublet::stacks

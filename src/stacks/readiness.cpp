@@ -53,7 +53,10 @@ Readiness judge_label(const compose::Observation& seen, const Label& label) {
   Readiness found = judge_one(master);
   if (found.health == Health::ready && master.health.empty())
     return {Health::no_healthcheck, name_of(master) + " has the label and no healthcheck"};
-  if (found.health == Health::ready) found.text = name_of(master) + " is healthy";
+  if (found.health != Health::ready) return found;
+  found.text = name_of(master) + " is healthy";
+  for (const Container& other : seen.containers)
+    if (found.beside.empty() && has_ended(other) && other.exit_code != 0) found.beside = ended(other).text;
   return found;
 }
 
@@ -105,7 +108,8 @@ Result<Rule> rule_of(const compose::Description& stack, const Label& label) {
   if (labelled.empty()) {
     if (stack.origin != compose::Origin::directory) return Rule::containers;
     return bad_request(fmt::format("stack {} has no service with the label {}", name, text_of(label)),
-                       "add the label to one service that has a healthcheck, or adopt the stack (sublet stack adopt)");
+                       "add the label to one service that has a healthcheck, or let all its containers count: sublet "
+                       "stack adopt DIRECTORY");
   }
   if (labelled.size() > 1) {
     return bad_request(fmt::format("stack {} has {} services with the label {}: {}", name, labelled.size(),

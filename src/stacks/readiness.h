@@ -36,7 +36,8 @@ std::string_view to_string(Health health);
 
 struct Readiness {
   Health health = Health::absent;
-  std::string text;  // one sentence about the containers
+  std::string text;      // one sentence about the containers
+  std::string beside{};  // ready: one sentence about another container that has died; "": none has
   bool operator==(const Readiness&) const = default;
 };
 

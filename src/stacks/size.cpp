@@ -46,10 +46,13 @@ Status take(std::string_view name, const std::string& field, const json& value, 
   } else if (field == "exclusive") {
     if (!value.is_boolean()) return wrong(name, field, value, "true or false");
     into.exclusive = value.get<bool>();
+  } else if (field == "pausable") {
+    if (!value.is_boolean()) return wrong(name, field, value, "true or false");
+    into.pausable = value.get<bool>();
   } else {
     return bad_request(
         fmt::format("x-sublet of stack {} has the unknown field '{}'", printable(name), printable(field)),
-        "its fields are vram, gpus, tier and exclusive");
+        "its fields are vram, gpus, tier, exclusive and pausable");
   }
   return {};
 }
@@ -91,6 +94,7 @@ Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vec
   Size size;
   size.devices = set.devices ? *set.devices : file.devices.value_or(1);
   size.tier = set.tier ? *set.tier : file.tier.value_or(core::Tier::standard);
+  size.pausable = set.pausable ? *set.pausable : file.pausable.value_or(true);
   size.exclusive = set.exclusive ? *set.exclusive : file.exclusive.value_or(false);
   const Bytes all = whole(std::move(capacities), size.devices);
   if (size.exclusive) {

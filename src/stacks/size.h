@@ -8,8 +8,8 @@
 
 namespace sublet::stacks {
 
-// Reads x-sublet of a Compose file, as JSON: {"vram": "16GiB", "gpus": 1, "tier": "batch", "exclusive": true}. "": it
-// has none. An error names the stack and the field.
+// Reads x-sublet of a Compose file, as JSON: {"vram": "16GiB", "gpus": 1, "tier": "batch", "exclusive": true,
+// "pausable": true}. "": it has none. An error names the stack and the field.
 Result<Settings> parse_extension(std::string_view name, const std::string& text);
 
 enum class Source { exclusive, set, file, peak, device };  // where the size comes from
@@ -20,6 +20,7 @@ struct Size {
   int devices = 1;
   core::Tier tier = core::Tier::standard;
   bool exclusive = false;
+  bool pausable = true;
   Source source = Source::device;
 };
 

@@ -39,10 +39,10 @@ Answer Slot::acquire(const Ask& ask, std::string fresh, Duration claim_window, T
   const auto index = place(ask.token);
   if (!index) {
     if (!queue_.empty())
-      return ask.priority ? enqueue(ask, std::move(fresh)) : refuse("gpu busy: queued claimant pending");
-    if (!ask.token.empty())
+      return ask.priority ? enqueue(ask, std::move(fresh), now) : refuse("gpu busy: queued claimant pending");
+    if (!ask.token.empty() && !ask.priority)
       return refuse("the lease_token is unknown or expired; acquire without lease_token for a new one");
-    return hold(ask, std::move(fresh), ask.owner);
+    return hold(ask, ask.token.empty() ? std::move(fresh) : ask.token, ask.owner);
   }
   const Waiter waiter = queue_[*index];
   if (waiter.target != ask.target)
@@ -59,20 +59,27 @@ Answer Slot::while_held(const Ask& ask, std::string fresh, Time now) {
       return refuse(fmt::format("target mismatch: active:{}; requested:{}", holder.target, ask.target));
     ++changes_;
     holder.ttl = ask.ttl;
-    if (holder.expires_at) holder.expires_at = now + ask.ttl;
+    if (holder.expires_at) holder.expires_at = stands_since_.value_or(now) + ask.ttl;
     return {Answer::Kind::refreshed, {}, holder.token};
   }
   if (const auto index = place(ask.token))
     return refuse(fmt::format("gpu busy: service:{}; queue_index:{}", holder.target, *index));
   if (!ask.priority) return refuse("gpu busy: service:" + holder.target);
-  return enqueue(ask, std::move(fresh));
+  return enqueue(ask, std::move(fresh), now);
 }
 
-Answer Slot::enqueue(const Ask& ask, std::string fresh) {
+Answer Slot::enqueue(const Ask& ask, std::string fresh, Time now) {
   if (queue_.size() >= most_waiters)
     return refuse(fmt::format("gpu busy: the queue is full ({} callers)", most_waiters));
   ++changes_;
-  Waiter waiter{ask.token.empty() ? std::move(fresh) : ask.token, ask.owner, ask.target, *ask.priority, ++entered_, {}};
+  Waiter waiter{ask.token.empty() ? std::move(fresh) : ask.token,
+                ask.owner,
+                ask.target,
+                *ask.priority,
+                ++entered_,
+                {},
+                ask.unnamed,
+                now};
   const std::string token = waiter.token;
   // A head inside its claim window keeps its place.
   const auto first = queue_.begin() + (!queue_.empty() && queue_.front().claim_ends ? 1 : 0);
@@ -102,8 +109,14 @@ void Slot::forgive(Duration least, Time now) {
     end = now + least;
     ++changes_;
   };
-  if (holder_) extend(holder_->expires_at);
+  if (holder_ && !stands_since_) extend(holder_->expires_at);
   for (Waiter& each : queue_) extend(each.claim_ends);
+}
+
+void Slot::stand_still(Duration stood_still) {
+  if (!holder_ || !holder_->expires_at) return;
+  ++changes_;
+  holder_->expires_at = after(*holder_->expires_at, stood_still);
 }
 
 void Slot::started(const std::string& token, Time now) {
@@ -138,6 +151,23 @@ Status Slot::release(const std::string& token, bool force, Duration claim_window
   return {};
 }
 
+void Slot::name(const std::string& token) {
+  const auto found = std::ranges::find(queue_, token, &Waiter::token);
+  if (found != queue_.end() && std::exchange(found->unnamed, false)) ++changes_;
+}
+
+void Slot::leave(const std::string& token, Duration claim_window, Time now) {
+  if (std::erase_if(queue_, [&](const Waiter& each) { return each.token == token; }) == 0) return;
+  ++changes_;
+  open_window(claim_window, now);
+}
+
+void Slot::leave_unnamed(Duration claim_window, Time now) {
+  if (std::erase_if(queue_, [](const Waiter& each) { return each.unnamed; }) == 0) return;
+  ++changes_;
+  open_window(claim_window, now);
+}
+
 void Slot::open_window(Duration claim_window, Time now) {
   if (holder_ || queue_.empty() || queue_.front().claim_ends) return;
   ++changes_;
@@ -145,7 +175,7 @@ void Slot::open_window(Duration claim_window, Time now) {
 }
 
 Time Slot::tick(Duration claim_window, Time now) {
-  if (holder_ && holder_->expires_at && *holder_->expires_at <= now) {
+  if (holder_ && holder_->expires_at && *holder_->expires_at <= stands_since_.value_or(now)) {
     ++changes_;
     holder_.reset();
   }
@@ -155,7 +185,7 @@ Time Slot::tick(Duration claim_window, Time now) {
     queue_.erase(queue_.begin());
     open_window(claim_window, now);
   }
-  if (holder_) return holder_->expires_at.value_or(Time::never());
+  if (holder_) return stands_since_ ? Time::never() : holder_->expires_at.value_or(Time::never());
   return queue_.empty() ? Time::never() : *queue_.front().claim_ends;
 }
 
@@ -181,7 +211,9 @@ std::string Slot::to_json() const {
                                  {"target", each.target},
                                  {"priority", each.priority},
                                  {"number", each.number},
-                                 {"claim_ends", time_or_null(each.claim_ends)}});
+                                 {"claim_ends", time_or_null(each.claim_ends)},
+                                 {"unnamed", each.unnamed},
+                                 {"entered_at", each.entered_at.ns}});
   if (holder_)
     document["holder"] = {{"token", holder_->token},
                           {"owner", holder_->owner},
@@ -202,7 +234,8 @@ Result<Slot> Slot::from_json(const std::string& text) try {
   for (const json& each : document.at("queue"))
     slot.queue_.push_back({each.at("token").get<std::string>(), each.at("owner").get<std::string>(),
                            each.at("target").get<std::string>(), each.at("priority").get<std::int64_t>(),
-                           each.at("number").get<std::uint64_t>(), read_time(each.at("claim_ends"))});
+                           each.at("number").get<std::uint64_t>(), read_time(each.at("claim_ends")),
+                           each.value("unnamed", false), Time{each.value("entered_at", std::int64_t{0})}});
   if (const auto found = document.find("holder"); found != document.end())
     slot.holder_ = Holder{found->at("token").get<std::string>(),  found->at("owner").get<std::string>(),
                           found->at("target").get<std::string>(), Duration(found->at("ttl_ns").get<std::int64_t>()),

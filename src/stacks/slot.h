@@ -22,6 +22,8 @@ struct Waiter {
   std::int64_t priority = 0;
   std::uint64_t number = 0;        // order of entry
   std::optional<Time> claim_ends;  // set for the head while the slot is free
+  bool unnamed = false;            // only the open call of the caller knows the token: it ends with the call
+  Time entered_at{};
   bool operator==(const Waiter&) const = default;
 };
 
@@ -43,6 +45,7 @@ struct Ask {
   std::string token;  // "": none
   Duration ttl{};
   std::optional<std::int64_t> priority;
+  bool unnamed = false;  // see Waiter
 };
 
 // The answer to an acquire.
@@ -86,6 +89,12 @@ class Slot {
   // Gives the slot back. With `force`, the token does not matter, and an empty slot is no error. An error has the code
   // Stale and the words of the service.
   Status release(const std::string& token, bool force, Duration claim_window, Time now);
+  // The caller of a waiter was told its token.
+  void name(const std::string& token);
+  // A waiter leaves the queue. Nothing happens for another token.
+  void leave(const std::string& token, Duration claim_window, Time now);
+  // Waiters leave whose calls ended with the daemon.
+  void leave_unnamed(Duration claim_window, Time now);
   // Ends what is over: the holder's time to live, and claim windows. Returns when to be called next.
   Time tick(Duration claim_window, Time now);
 
@@ -93,6 +102,12 @@ class Slot {
   void take_back(const Slot& before);
   // The daemon did not run: times to live and windows last at least this long.
   void forgive(Duration least, Time now);
+
+  // The holder's time to live stands still since this time, while its stack is parked. Not stored.
+  void stand_since(std::optional<Time> since) { stands_since_ = since; }
+  bool stands_still() const { return stands_since_.has_value(); }
+  // Its time to live did not count for this long.
+  void stand_still(Duration stood_still);
 
   // A slot with what another service had; the queue in its order.
   static Slot taken_over(std::optional<Holder> holder, std::vector<Waiter> queue, std::string last_target,
@@ -106,7 +121,7 @@ class Slot {
  private:
   void open_window(Duration claim_window, Time now);
   Answer while_held(const Ask& ask, std::string fresh, Time now);
-  Answer enqueue(const Ask& ask, std::string fresh);
+  Answer enqueue(const Ask& ask, std::string fresh, Time now);
   Answer hold(const Ask& ask, std::string token, std::string owner);
 
   std::optional<Holder> holder_;
@@ -115,6 +130,7 @@ class Slot {
   std::uint64_t changes_ = 0;
   std::string last_target_;
   Time last_start_{};
+  std::optional<Time> stands_since_;
 };
 
 }  // namespace sublet::stacks

@@ -53,6 +53,7 @@ TEST(Slot, AnswersAsTheService) {
       {"a waiter further back", held(2), ask("b", "w1"), Kind::refused, "gpu busy: service:a; queue_index:1"},
       {"held, no priority", held(), ask("b"), Kind::refused, "gpu busy: service:a"},
       {"held, with priority", held(), ask("b", "", 0), Kind::queued, ""},
+      {"an own token, with a priority", Slot{}, ask("a", "mine", 0), Kind::start, ""},
       {"held, with priority and an own token", held(), ask("b", "mine", 0), Kind::queued, ""},
       {"the head in its window", offered(2), ask("b", "w0"), Kind::start, ""},
       {"the head, another stack", offered(2), ask("a", "w0"), Kind::refused, "target mismatch: queued:b; requested:a"},
@@ -104,6 +105,20 @@ TEST(Slot, TheTimeToLiveCountsFromReadyAndWindowsRunOneAfterTheOther) {
   EXPECT_FALSE(slot.place("w0"));
   EXPECT_EQ(slot.tick(window, start + 130s), Time::never());
   EXPECT_TRUE(slot.queue().empty());
+}
+
+TEST(Slot, TheTimeToLiveStandsStillWhileItsStackIsParked) {
+  Slot slot = held(1);
+  slot.stand_since(start + 20s);
+  EXPECT_EQ(slot.tick(window, start + 2h), Time::never());
+  slot.forgive(30s, start + 2h);
+  ASSERT_TRUE(slot.holder());
+  slot.stand_still(2h);
+  slot.stand_since({});
+  EXPECT_EQ(slot.tick(window, start + 2h), start + 2h + 60s);
+  slot.stand_since(start + 2h + 10s);
+  EXPECT_EQ(slot.acquire(ask("a", "h"), "", window, start + 5h).kind, Kind::refreshed);
+  EXPECT_EQ(slot.holder()->expires_at, start + 2h + 70s) << "whole again, and it still stands";
 }
 
 TEST(Slot, AFailedStartFreesTheSlotForTheNext) {

@@ -28,6 +28,7 @@ json write(const Settings& set) {
   if (set.devices) out["devices"] = *set.devices;
   if (set.tier) out["tier"] = core::to_string(*set.tier);
   if (set.exclusive) out["exclusive"] = *set.exclusive;
+  if (set.pausable) out["pausable"] = *set.pausable;
   return out;
 }
 
@@ -37,6 +38,7 @@ Settings read_settings(const json& from) {
   if (from.contains("devices")) set.devices = from.at("devices").get<int>();
   if (from.contains("tier")) set.tier = core::parse_tier(from.at("tier").get<std::string>());
   if (from.contains("exclusive")) set.exclusive = from.at("exclusive").get<bool>();
+  if (from.contains("pausable")) set.pausable = from.at("pausable").get<bool>();
   return set;
 }
 
@@ -89,7 +91,7 @@ store::CapabilityRow to_row(const Stack& stack) {
   const json data{{"adopted", stack.adopted},        {"set", write(stack.set)},      {"peak", stack.peak.count},
                   {"phase", to_string(stack.phase)}, {"since", stack.since.ns},      {"why", stack.why},
                   {"use", write(stack.use)},         {"will_fail", stack.will_fail}, {"project", stack.project},
-                  {"directory", stack.directory},    {"by_label", stack.by_label}};
+                  {"directory", stack.directory},    {"by_label", stack.by_label},   {"recreate", stack.recreate}};
   return {"stack", stack.name, data.dump(-1, ' ', false, json::error_handler_t::replace)};
 }
 
@@ -109,6 +111,7 @@ Result<Stack> from_row(const store::CapabilityRow& row) {
     data.at("project").get_to(stack.project);
     data.at("directory").get_to(stack.directory);
     data.at("by_label").get_to(stack.by_label);
+    stack.recreate = data.value("recreate", false);
     return stack;
   } catch (const json::exception& wrong) {
     return unavailable("the stored stack '" + row.key + "' cannot be read: " + wrong.what());

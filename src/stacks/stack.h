@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/units.h"
-#include "core/lease.h"
+#include "lease/lease.h"
 #include "store/store.h"
 
 #include <cstdint>
@@ -28,6 +28,7 @@ struct Settings {
   std::optional<int> devices{};
   std::optional<core::Tier> tier{};
   std::optional<bool> exclusive{};  // the lease takes whole devices
+  std::optional<bool> pausable{};   // unset: it may be paused for others
   bool operator==(const Settings&) const = default;
 };
 
@@ -58,6 +59,9 @@ struct Stack {
   std::string project{};   // Compose's names of what was started; "": nothing was
   std::string directory{};
   bool by_label = false;  // of what was started: the container with the label decides
+  bool recreate = false;  // creating: containers that run already are replaced
+  // Ready or released: since when containers that should run are gone. Not stored.
+  std::optional<Time> gone_since{};
 
   // Somebody has acquired it, and nobody else may.
   bool acquired() const {

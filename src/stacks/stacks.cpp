@@ -14,7 +14,10 @@
 namespace sublet::stacks {
 namespace {
 
-Error in_use(const Stack& stack) {
+constexpr Duration pull_timeout = std::chrono::hours(6);  // images with models are large
+
+// `uid`: of the caller.
+Error in_use(const Stack& stack, std::uint32_t uid) {
   const std::string name = printable(stack.name);
   if (stack.phase == Phase::stopping)
     return {Code::InUse, fmt::format("stack {} is being brought down", name),
@@ -24,7 +27,9 @@ Error in_use(const Stack& stack) {
   return {Code::InUse,
           fmt::format("stack {} is {}: user {}{} has acquired it{}", name, to_string(stack.phase), use.user,
                       use.owner.empty() ? "" : fmt::format(" ({})", printable(use.owner)), until),
-          "wait until it is released: sublet stack acquire --wait"};
+          use.uid == uid
+              ? fmt::format("sublet stack renew {0} keeps it, and sublet stack release {0} gives it back", name)
+              : "wait until it is released: sublet stack acquire --wait"};
 }
 
 }  // namespace
@@ -68,12 +73,21 @@ Result<Rule> Stacks::rule(const Entry& entry) const {
   return rule_of(*entry.found, options_.label);
 }
 
+std::optional<Health> Stacks::label_fault(const Entry& entry) const {
+  if (!entry.found || entry.found->error || rule_of(*entry.found, options_.label)) return {};
+  const bool any = std::ranges::any_of(entry.found->services, [&](const compose::Service& each) {
+    const auto label = each.labels.find(options_.label.key);
+    return label != each.labels.end() && label->second == options_.label.value;
+  });
+  return any ? Health::many_labels : Health::no_label;
+}
+
 Result<Size> Stacks::size(const Entry& entry) const {
   const auto file = parse_extension(entry.stack.name, entry.found ? entry.found->extension : "");
   if (!file) return file.error();
   std::vector<Bytes> capacities;
-  for (const auto& [uuid, device] : engine_.state().devices())
-    if (device.read_at) capacities.push_back(core::State::capacity(device, engine_.rules()) - device.unleased);
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
+    if (device.read_at) capacities.push_back(core::capacity_of(device, engine_.rules()) - device.unleased);
   const Size size = choose_size(entry.stack.set, *file, entry.stack.peak, std::move(capacities));
   if (size.vram > Bytes{}) return size;
   return unavailable(fmt::format("the size of stack {} is not known: the daemon has not read any GPU yet",
@@ -84,7 +98,7 @@ Result<Size> Stacks::size(const Entry& entry) const {
 Status Stacks::known() const {
   if (looked_) return {};
   return unavailable(
-      "the daemon has not found its stacks yet" + (worker_problem_.empty() ? "" : ": " + worker_problem_),
+      "the Compose files of the stacks are being read" + (worker_problem_.empty() ? "" : ": " + worker_problem_),
       "try again in a moment");
 }
 
@@ -138,12 +152,13 @@ Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) co
   if (const Status may = available(); !may) return may.error();
   if (const auto good = rule(*entry); !good) return good.error();
   const Stack& stack = entry->stack;
-  if (stack.acquired() || stack.phase == Phase::stopping) return in_use(stack);
+  if (stack.acquired() || stack.phase == Phase::stopping) return in_use(stack, wish.uid);
   if (const Status own = check_containers(*entry, entry->found->directory); !own) return own.error();
   const auto size = this->size(*entry);
   if (!size) return size.error();
   core::Submit submit;
   core::Lease& lease = submit.lease;
+  lease.pausable = size->pausable ? core::Pausable::automatic : core::Pausable::no;
   lease.uid = wish.uid;
   lease.user = wish.user;
   lease.tenant = wish.tenant;
@@ -172,6 +187,8 @@ void Stacks::submitted(std::string_view name, const Wish& wish, const core::Leas
   by_lease_[lease.id] = entry.stack.name;
   entry.booked.clear();
   entry.last_lines.clear();
+  entry.last_health.reset();
+  entry.last_state.clear();
   entry.lines_done = false;
   entry.lines_by = {};
   if (lease.state == core::LeaseState::active) granted(entry.stack, engine_.now());
@@ -191,12 +208,13 @@ Status Stacks::take_over(std::string_view name, const Wish& wish) {
   Entry* entry = mutable_find(name);
   if (entry == nullptr || entry->stack.phase != Phase::released)
     return Error{Code::Stale, fmt::format("stack {} is not released any more", printable(name)), "acquire it again"};
-  if (entry->seen && is_final(entry->readiness.health)) {
-    fail(entry->stack, "it was not ready any more: " + entry->readiness.text, engine_.now());
+  if (const std::string why = why_of_no_use(*entry); !why.empty()) {
+    fail(entry->stack, "it was not ready any more: " + why, engine_.now());
     changed(*entry);
-    return in_use(entry->stack);
+    return in_use(entry->stack, wish.uid);
   }
   const auto size = this->size(*entry);
+  const bool may_pause = !size || size->pausable;
   const Stack before = entry->stack;
   stacks::take_over(entry->stack,
                     {.uid = wish.uid,
@@ -205,17 +223,44 @@ Status Stacks::take_over(std::string_view name, const Wish& wish) {
                      .token_hash = wish.token_hash,
                      .ttl = wish.ttl.value_or(options_.ttl),
                      .tier = size ? size->tier : before.use.tier},
-                    engine_.now());
+                    is_usable(*entry), is_away(*entry) ? "its lease is paused, and waits for its memory" : "",
+                    options_.ready_timeout, engine_.now());
   changed(*entry);
   const auto done = engine_.decide(core::Amend{.lease = entry->stack.use.lease,
                                                .tier = entry->stack.use.tier,
                                                .priority = wish.priority,
-                                               .pausable = core::Pausable::automatic,
+                                               .pausable = may_pause ? core::Pausable::automatic : core::Pausable::no,
                                                .charged = core::Charged{wish.uid, wish.user, wish.tenant}});
-  if (done) return {};
+  const Status resumed = done ? resume(*entry) : Status(done.error());
+  if (resumed) return {};
   entry->stack = before;
   changed(*entry);
-  return done.error();
+  return resumed.error();
+}
+
+bool Stacks::is_away(const Entry& entry) const {
+  const core::Lease* lease = engine_.find(entry.stack.use.lease);
+  return lease != nullptr && lease->parking.has_value();
+}
+
+// Why a released stack is of no use to anybody; "": it is, or will be.
+std::string Stacks::why_of_no_use(const Entry& entry) const {
+  const core::Lease* lease = engine_.find(entry.stack.use.lease);
+  if (lease != nullptr && lease->state == core::LeaseState::poisoned) return "its program can never run again";
+  if (!entry.seen || !is_final(entry.readiness.health)) return {};
+  return is_away(entry) && entry.readiness.health == Health::unhealthy ? "" : entry.readiness.text;
+}
+
+bool Stacks::is_usable(const Entry& entry) const {
+  return !is_away(entry) && (!entry.seen || entry.readiness.health == Health::ready);
+}
+
+Status Stacks::resume(const Entry& entry) {
+  const LeaseId id = entry.stack.use.lease;
+  engine_.touch(id);
+  if (!is_away(entry)) return {};
+  const auto done = engine_.decide(core::Resume{id});
+  return done ? Status() : Status(done.error());
 }
 
 Result<Entry*> Stacks::of_use(std::string_view name) {
@@ -229,45 +274,87 @@ Result<Entry*> Stacks::of_use(std::string_view name) {
 Status Stacks::renew(std::string_view name, std::optional<Duration> ttl) {
   const auto found = of_use(name);
   if (!found) return found.error();
+  if (const Status back = resume(**found); !back) return back;
   Use& use = (*found)->stack.use;
   use.ttl = ttl.value_or(use.ttl);
-  if (use.expires_at) use.expires_at = engine_.now() + use.ttl;
+  if (use.expires_at) use.expires_at = parked_since((*found)->stack).value_or(engine_.now()) + use.ttl;
   changed(**found);
   return {};
 }
 
-Status Stacks::release(std::string_view name, bool down, bool revoke) {
+Status Stacks::restart(std::string_view name) {
+  const auto found = of_use(name);
+  if (!found) return found.error();
+  Entry& entry = **found;
+  const Phase phase = entry.stack.phase;
+  if (phase != Phase::ready && phase != Phase::starting)
+    return Error{Code::InUse, fmt::format("stack {} is {}", printable(name), to_string(phase)),
+                 "wait until it is ready: sublet stack status shows its state"};
+  if (is_away(entry))
+    return Error{Code::InUse, fmt::format("the lease of stack {} is paused", printable(name)),
+                 fmt::format("resume it first: sublet stack renew {}", printable(name))};
+  if (const auto good = rule(entry); !good) return good.error();
+  if (const Status may = available(); !may) return may;
+  stacks::restart(entry.stack, engine_.now());
+  entry.booked.clear();
+  changed(entry);
+  return {};
+}
+
+void Stacks::pull(std::string_view name, std::function<void(Status)> done) {
+  const Entry* entry = find(name);
+  if (entry == nullptr) return done(not_found(fmt::format("there is no stack '{}'", printable(name))));
+  if (const auto good = rule(*entry); !good) return done(good.error());
+  worker_.pull({.name = entry->stack.name,
+                .project = entry->found->project,
+                .directory = entry->found->directory,
+                .resolved = entry->found->resolved,
+                .overlay = {},
+                .timeout = pull_timeout},
+               std::move(done));
+}
+
+Status Stacks::release(std::string_view name, After after, bool revoke) {
   Entry* entry = mutable_find(name);
-  const bool idle = entry != nullptr && down && entry->stack.phase == Phase::released;
+  const bool idle = entry != nullptr && after == After::down && entry->stack.phase == Phase::released;
   if (!idle) {
     const auto found = of_use(name);
     if (!found) return found.error();
   }
   Stack& stack = entry->stack;
-  const Phase before = stack.phase;
-  const LeaseId lease = stack.use.lease;
-  if (down) stop(stack, "", engine_.now());
-  else stacks::release(stack, "", engine_.now());
+  const Stack before = stack;
+  stacks::release(stack, after, "", engine_.now());
   changed(*entry);
-  if (before == Phase::queued) {
-    by_lease_.erase(lease);
-    (void)engine_.decide(core::Release{.lease = lease, .force = true, .revoke = revoke});
+  if (before.phase == Phase::queued) {
+    by_lease_.erase(before.use.lease);
+    const auto done = engine_.decide(core::Release{.lease = before.use.lease, .force = true, .revoke = revoke});
+    if (!done && engine_.find(before.use.lease) != nullptr) {
+      by_lease_[before.use.lease] = stack.name;
+      stack = before;
+      changed(*entry);
+      return done.error();
+    }
   } else if (stack.phase == Phase::released) {
     make_spot(*entry);
   }
   return {};
 }
 
-// From here on, the core ends the lease when a lease of a higher tier needs its memory.
+// From here on, the core ends the lease when a lease of a higher tier needs its memory. drive() repeats what failed.
 void Stacks::make_spot(Entry& entry) {
-  (void)engine_.decide(core::Amend{
-      .lease = entry.stack.use.lease, .tier = core::Tier::spot, .priority = 0, .pausable = core::Pausable::no});
+  const core::Lease* lease = engine_.find(entry.stack.use.lease);
+  if (lease == nullptr || lease->ended()) return;
+  if (lease->tier == core::Tier::spot && lease->pausable == core::Pausable::no) return entry.trouble.clear();
+  const auto done = engine_.decide(
+      core::Amend{.lease = lease->id, .tier = core::Tier::spot, .priority = 0, .pausable = core::Pausable::no});
+  if (!done) try_again(entry, "its lease could not become a spot lease: " + done.error().detail);
 }
 
 // -------------------------------------------------------------------------------- rows
 
 void Stacks::loaded(const store::Loaded& rows, Time now) {
   by_lease_.clear(), dirty_.clear(), removed_.clear(), events_.clear();
+  forgiven_ = engine_.time_asleep();
   for (auto& [name, entry] : entries_) {
     Entry fresh;
     fresh.stack.name = name;
@@ -286,7 +373,7 @@ void Stacks::loaded(const store::Loaded& rows, Time now) {
     Entry& entry = entries_[row.key];
     entry.stack = std::move(*stack);
     entry.told = {entry.stack.phase, entry.stack.why};
-    forgive(entry.stack, engine_.rules().reconnect, now);
+    if (!parked_since(entry.stack)) forgive(entry.stack, engine_.rules().reconnect, now);
     if (entry.stack.use.lease) by_lease_[entry.stack.use.lease] = row.key;
   }
   describe_at_ = now;
@@ -309,7 +396,8 @@ void Stacks::changed(Entry& entry) {
                             {"text", stack.why}};
   events_.push_back({"stack", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
   log::info({.lease = stack.use.lease, .program = {}}, "stack {}: {}{}{}", printable(stack.name),
-            to_string(stack.phase), stack.why.empty() ? "" : ": ", printable(stack.why));
+            to_string(stack.phase), stack.why.empty() ? "" : ": ",
+            printable(stack.why.substr(0, stack.why.find('\n'))));
 }
 
 engine::Rows Stacks::take_rows() {

@@ -10,6 +10,7 @@
 #include "stacks/room.h"
 #include "stacks/size.h"
 #include "stacks/stack.h"
+#include "stacks/steps.h"
 
 #include <functional>
 #include <map>
@@ -49,8 +50,10 @@ struct Entry {
   Readiness readiness{};                        // by `seen`
   std::string trouble{};                        // why the last call of the worker did nothing; "": none
 
-  std::string last_lines{};    // of its containers, read before it was brought down after a failure
-  std::uint32_t last_uid = 0;  // the user whose use failed; valid with `last_lines`
+  std::string last_lines{};             // of its containers, read before it was brought down after a failure
+  std::uint32_t last_uid = 0;           // the user whose use failed; valid with `last_lines`
+  std::optional<Health> last_health{};  // what its containers showed when its use failed by that
+  std::string last_state{};             // the engine's State of the container with the label then; "": unknown
 
   // Whether a container runs.
   bool runs() const;
@@ -81,6 +84,8 @@ class Stacks final : public engine::Capability {
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
   const Entry* find(std::string_view name) const;
   const Entry* find(LeaseId lease) const;
+  // Since when its lease stands still; unset: it does not.
+  std::optional<Time> parked_since(const Stack& stack) const;
   const Options& options() const { return options_; }
   const std::optional<compose::Engine>& container_engine() const { return container_engine_; }
   compose::Worker& worker() { return worker_; }
@@ -89,6 +94,8 @@ class Stacks final : public engine::Capability {
   std::weak_ptr<const bool> lives() const { return lives_; }
   // The rule of its readiness. An error: the stack must not be started.
   Result<Rule> rule(const Entry& entry) const;
+  // Whether the label is on no container of the file, or on several; unset: on one.
+  std::optional<Health> label_fault(const Entry& entry) const;
   // The size of its next lease.
   Result<Size> size(const Entry& entry) const;
   // Good once stacks were looked for; until then, none is known.
@@ -98,6 +105,9 @@ class Stacks final : public engine::Capability {
   // Looks for stacks again. `done` is called when that is done, and after `at_most` at the latest.
   // `reading`: after a new reading of the devices, too, or a second.
   void refresh(Duration at_most, std::function<void()> done, bool reading = false);
+
+  // `done` is called once stacks were looked for at least once, and after `at_most` at the latest.
+  void when_known(Duration at_most, std::function<void()> done);
 
   // --- requests; the caller stores the rows (Engine::store_rows) ---
   // Adds a stack that an administrator names. `done` gets an error for a stack that cannot be used.
@@ -113,11 +123,21 @@ class Stacks final : public engine::Capability {
   void submitted(std::string_view name, const Wish& wish, const core::Lease& lease);
   // Takes the offer of its lease, for the acquirer who has come back. Nothing happens if there is no offer.
   Status claim(std::string_view name);
-  // Acquires a released stack, which stays up. InUse: it was not ready any more, and is being brought down.
+  // Acquires a released stack, which stays up. It is ready at once, or once its lease is resumed and it is healthy.
+  // InUse: it was not ready any more, and is being brought down.
   Status take_over(std::string_view name, const Wish& wish);
+  // Starts its time to live again, and resumes its lease if it is paused.
   Status renew(std::string_view name, std::optional<Duration> ttl);
-  // Gives the stack back. A ready one stays up under a spot lease, unless `down`. `revoke`: an admin takes it.
-  Status release(std::string_view name, bool down, bool revoke = false);
+  // Replaces the containers of an acquired stack, by its Compose file as it is now.
+  Status restart(std::string_view name);
+  // Pulls the images of a stack. Nothing is started.
+  void pull(std::string_view name, std::function<void(Status)> done);
+  // Gives the stack back. One that stays up has a spot lease. `revoke`: an admin takes it.
+  Status release(std::string_view name, After after, bool revoke = false);
+  // Whether the program of its lease is paused, or on its way there or back.
+  bool is_away(const Entry& entry) const;
+  // Whether a released stack would be ready at once for its next user.
+  bool is_usable(const Entry& entry) const;
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
@@ -134,6 +154,7 @@ class Stacks final : public engine::Capability {
     std::function<void()> done;
     std::optional<Time> read_by{};  // set while a new reading of the devices is waited for: until then at the latest
     bool looked = false;            // stacks were looked for
+    bool until_known = false;       // it waits for the first look that comes to an end
   };
 
   Entry* mutable_find(std::string_view name);
@@ -144,26 +165,31 @@ class Stacks final : public engine::Capability {
   void described(Result<std::vector<compose::Description>> result);
   compose::Sources sources() const;
   void watch(bool again);
+  void sleep_through(Duration asleep);
   void observed(const compose::Observation& seen);
   void engine_changed(const compose::Engine& now);
   Status check_containers(const Entry& entry, const std::string& directory) const;
   bool stands_still(const Entry& entry, Time now) const;
   void judge(Entry& entry, Time now);
-  core::Amend acquired_amend(const Entry& entry) const;
+  void note_last(Entry& entry);
   void make_spot(Entry& entry);
+  std::string why_of_no_use(const Entry& entry) const;
+  Status resume(const Entry& entry);
   std::vector<Idle> idle() const;
   std::optional<std::vector<std::string>> choose_for(const core::Lease& lease) const;
   void make_room(Time now);
+  void forget_waiter(LeaseId lease);
   Time drive(Entry& entry, Time now);
   Time create(Entry& entry, Time now);
   Time bring_down(Entry& entry, Time now);
   bool read_last_lines(Entry& entry, Time now);
+  static Time next_try(const Entry& entry, Time now);
   bool may_call(Entry& entry, Time now);
   bool others_leave(const Entry& entry) const;
   compose::Start start_of(const Entry& entry) const;
   void up_done(const std::string& name, std::uint64_t call, const Status& done);
   void down_done(const std::string& name, std::uint64_t call, const Status& done);
-  void not_down(Entry& entry, const std::string& why);
+  void try_again(Entry& entry, std::string why);
   void finish(Entry& entry, Time now);
   void book(Entry& entry);
   bool book(Entry& entry, const compose::Container& container);
@@ -175,6 +201,7 @@ class Stacks final : public engine::Capability {
   std::map<LeaseId, std::string> by_lease_;
   std::optional<compose::Engine> container_engine_;  // unset: nothing was heard yet
   std::string worker_problem_;                       // why the last look for stacks failed; "": it did not
+  Duration forgiven_{};                              // of the time that the machine slept
   bool looked_ = false;                              // stacks were looked for at least once
   bool describing_ = false;
   Time describe_at_{};                     // the next try after a failure
@@ -188,5 +215,6 @@ class Stacks final : public engine::Capability {
 };
 
 std::string tag_of(std::string_view stack);  // of its lease: "stack-NAME"
+std::string memory_is_for(LeaseId waiter);   // the beginning of a stack's `why`
 
 }  // namespace sublet::stacks

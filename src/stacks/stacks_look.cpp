@@ -34,12 +34,18 @@ compose::Sources Stacks::sources() const {
 void Stacks::refresh(Duration at_most, std::function<void()> done, bool reading) {
   const Time now = engine_.now();
   Asked asked{now + at_most, std::move(done)};
-  if (reading && !engine_.state().devices().empty() && engine_.state().snapshot_problem().empty()) {
+  if (reading && !engine_.state().devices.by_uuid.empty() && engine_.state().devices.snapshot_problem.empty()) {
     asked.read_by = now + reading_at_most;
     engine_.take_snapshot();
   }
   (describing_ ? asked_next_ : asked_).push_back(std::move(asked));
   if (!describing_) describe();
+  engine_.wake_capabilities();
+}
+
+void Stacks::when_known(Duration at_most, std::function<void()> done) {
+  if (looked_) return done();
+  asked_.push_back({.until = engine_.now() + at_most, .done = std::move(done), .until_known = true});
   engine_.wake_capabilities();
 }
 
@@ -87,6 +93,7 @@ Time Stacks::answer_asked(Time now) {
   for (std::vector<Asked>* list : {&asked_, &asked_next_}) {
     const auto waits = [&](Asked& asked) {
       if (asked.read_by && now >= *asked.read_by) asked.read_by.reset();
+      if (asked.until_known) return now < asked.until && !looked_;
       return now < asked.until && (asked.read_by || !asked.looked);
     };
     const auto rest = std::stable_partition(list->begin(), list->end(), waits);
@@ -120,7 +127,7 @@ Status Stacks::check_containers(const Entry& entry, const std::string& directory
                  fmt::format("container {} was started from {}, in the same Compose project '{}' as stack {}",
                              printable(one.name), printable(place->second), printable(entry.seen->project),
                              printable(entry.stack.name)),
-                 "set another project by `name:` in one of the Compose files, or bring these containers down"};
+                 "bring these containers down, rename the directory, or set `name:` in its Compose file (Compose 2)"};
   }
   return {};
 }
@@ -128,7 +135,10 @@ Status Stacks::check_containers(const Entry& entry, const std::string& directory
 void Stacks::adopt(const compose::Adopted& wanted, std::function<void(Status)> done) {
   if (const Status good = check_name(wanted.name); !good) return done(good);
   const Entry* old = find(wanted.name);
-  if (old != nullptr && old->found) {
+  const std::string place = normal(wanted.path);
+  const bool same = old != nullptr && old->found && old->stack.adopted.empty() &&
+                    (place == old->found->file || place == old->found->directory);
+  if (old != nullptr && old->found && !same) {
     return done(Error{Code::InUse, fmt::format("there is a stack {} already, in {}", wanted.name, old->found->file),
                       "choose another name: sublet stack adopt --name NAME"});
   }

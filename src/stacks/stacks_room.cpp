@@ -15,12 +15,14 @@ Need need_of(const core::Lease& lease, const core::State& state) {
   if (lease.waits_in_place())
     return {lease.wanted_vram() - lease.reserved_each(), static_cast<int>(lease.devices.size()), lease.devices};
   Need need{lease.least(), lease.device_count, {}};
-  for (const auto& [uuid, device] : state.devices())
-    if (lease.wanted_device.empty() || lease.wanted_device == uuid) need.devices.push_back(uuid);
+  for (const auto& [uuid, device] : state.devices.by_uuid)
+    if (core::may_use(lease, uuid)) need.devices.push_back(uuid);
   return need;
 }
 
 }  // namespace
+
+std::string memory_is_for(LeaseId waiter) { return fmt::format("its memory is for {} ", to_string(waiter)); }
 
 std::vector<Idle> Stacks::idle() const {
   std::vector<Idle> found;
@@ -30,7 +32,7 @@ std::vector<Idle> Stacks::idle() const {
     if (lease == nullptr || lease->ended() || (!leaves && entry.stack.phase != Phase::released)) continue;
     found.push_back({name, lease->devices, lease->reserved_each(), entry.stack.since, leaves});
   }
-  for (const auto& [id, lease] : engine_.state().leases())  // its bytes are free once they are measured gone
+  for (const auto& [id, lease] : engine_.state().leases.by_id)  // its bytes are free once they are measured gone
     if (lease.ended()) found.push_back({to_string(id), lease.devices, lease.vram, {}, true});
   return found;
 }
@@ -38,9 +40,9 @@ std::vector<Idle> Stacks::idle() const {
 std::optional<std::vector<std::string>> Stacks::choose_for(const core::Lease& lease) const {
   const core::State& state = engine_.state();
   std::map<std::string, Bytes> free;
-  for (const auto& [uuid, device] : state.devices())
-    if (state.known(device, engine_.rules(), engine_.now()))
-      free[uuid] = core::State::unclaimed(device, engine_.rules());
+  for (const auto& [uuid, device] : state.devices.by_uuid)
+    if (core::is_known(state, device, engine_.rules(), engine_.now()))
+      free[uuid] = core::unclaimed_on(device, engine_.rules());
   return choose_idle(need_of(lease, state), free, idle());
 }
 
@@ -52,15 +54,15 @@ bool Stacks::makes_room_for(const core::Lease& lease) const {
 void Stacks::make_room(Time now) {
   const core::State& state = engine_.state();
   const auto is_released = [](const auto& each) { return each.second.stack.phase == Phase::released; };
-  if (state.queue().empty() || std::ranges::none_of(entries_, is_released)) return;
-  for (const LeaseId id : state.queue().in_order(most_waiters)) {
-    const core::Lease& waiter = *state.find(id);
+  if (state.queue.size() == 0 || std::ranges::none_of(entries_, is_released)) return;
+  for (const LeaseId id : state.queue.in_order(most_waiters)) {
+    const core::Lease& waiter = *core::find(state, id);
     if (waiter.tier <= core::Tier::spot) continue;
     const auto chosen = choose_for(waiter);
     if (!chosen || chosen->empty()) continue;
     for (const std::string& name : *chosen) {
       Entry& entry = *mutable_find(name);
-      stop(entry.stack, fmt::format("its memory is for {} ({}, {})", to_string(id), waiter.consumer, waiter.user), now);
+      stop(entry.stack, fmt::format("{}({}, {})", memory_is_for(id), waiter.consumer, waiter.user), now);
       changed(entry);
     }
     return;

@@ -52,8 +52,8 @@ std::string group_of(const proc::ProcRoot& root, const compose::Container& conta
 // -------------------------------------------------------------------------------- leases
 
 void Stacks::decided(const core::Plan& plan, Time now) {
-  if (by_lease_.empty()) return;
   for (const core::Lease& lease : plan.changed) {
+    if (lease.ended()) forget_waiter(lease.id);
     const auto found = by_lease_.find(lease.id);
     if (found == by_lease_.end()) continue;
     Entry& entry = entries_.at(found->second);
@@ -68,6 +68,38 @@ void Stacks::decided(const core::Plan& plan, Time now) {
       granted(stack, now);
     }
     if (before != std::pair(stack.phase, stack.why)) changed(entry);
+  }
+  for (const core::Resumed& lease : plan.resumed) {
+    const auto found = by_lease_.find(lease.lease);
+    if (found == by_lease_.end()) continue;
+    Entry& entry = entries_.at(found->second);
+    stand_still(entry.stack, lease.stood_still);
+    changed(entry);
+  }
+}
+
+std::optional<Time> Stacks::parked_since(const Stack& stack) const {
+  const core::Lease* lease = engine_.find(stack.use.lease);
+  return lease != nullptr && lease->parking ? std::optional(lease->parking->since) : std::nullopt;
+}
+
+// The machine slept: this time counts for nobody. A parked stack stands still anyhow.
+void Stacks::sleep_through(Duration asleep) {
+  forgiven_ = forgiven_ + asleep;
+  for (auto& [name, entry] : entries_) {
+    const Use& use = entry.stack.use;
+    if ((!use.expires_at && !use.ready_by) || parked_since(entry.stack)) continue;
+    stand_still(entry.stack, asleep);
+    changed(entry);
+  }
+}
+
+// A stack that was brought down for a lease need not tell this any more.
+void Stacks::forget_waiter(LeaseId lease) {
+  for (auto& [name, entry] : entries_) {
+    if (entry.stack.phase != Phase::down || !entry.stack.why.starts_with(memory_is_for(lease))) continue;
+    entry.stack.why.clear();
+    changed(entry);
   }
 }
 
@@ -95,7 +127,11 @@ void Stacks::engine_changed(const compose::Engine& now) {
   const bool is_back = now.reachable && container_engine_ && !container_engine_->reachable;
   container_engine_ = now;
   if (is_back)
-    for (auto& [name, entry] : entries_) entry.retry_at = {};
+    for (auto& [name, entry] : entries_) {
+      entry.retry_at = {};
+      entry.stack.gone_since.reset();  // what the engine showed before may be long ago
+    }
+  if (!now.version.empty() || !now.program.empty()) worker_problem_.clear();  // the worker is there
   describe_at_ = engine_.now();
   engine_.wake_capabilities();
 }
@@ -112,13 +148,30 @@ void Stacks::judge(Entry& entry, Time now) {
   if (!entry.seen) return;
   const Rule rule = entry.stack.by_label ? Rule::label : Rule::containers;
   entry.readiness = stacks::judge(rule, *entry.seen, options_.label);
+  // Nothing that its containers seem to be counts before its processes run.
+  const bool starts_away = entry.stack.phase == Phase::starting && is_away(entry);
+  if (starts_away && entry.readiness.health == Health::ready) return;
   if (stands_still(entry, now) && entry.readiness.health == Health::unhealthy) return;
-  if (looked_ && observe(entry.stack, entry.readiness, entry.fresh, now)) changed(entry);
+  const bool is_blind = container_engine_ && !container_engine_->reachable;
+  if (is_blind && entry.stack.gone_since) return;
+  if (!looked_ || !observe(entry.stack, entry.readiness, entry.fresh, now, is_away(entry))) return;
+  if (entry.stack.phase == Phase::stopping) note_last(entry);
+  changed(entry);
+}
+
+// Callers are told why the use ended, when its containers are gone.
+void Stacks::note_last(Entry& entry) {
+  entry.last_health = entry.readiness.health;
+  for (const compose::Container& one : entry.seen->containers) {
+    const auto label = one.labels.find(options_.label.key);
+    if (label != one.labels.end() && label->second == options_.label.value) entry.last_state = one.state;
+  }
 }
 
 // -------------------------------------------------------------------------------- moving on
 
 Time Stacks::due(Time now) {
+  if (const Duration asleep = engine_.time_asleep() - forgiven_; asleep > Duration{}) sleep_through(asleep);
   Time next = Time::never();
   if (!describing_ && (!looked_ || !worker_problem_.empty())) {
     if (now >= describe_at_) describe();
@@ -147,21 +200,26 @@ Time Stacks::drive(Entry& entry, Time now) {
       changed(entry);
     }
   }
-  if (stands_still(entry, now)) forgive(stack, wakes_up, now);
-  if (pass_time(stack, now)) {
-    changed(entry);
-    if (stack.phase == Phase::released) make_spot(entry);
-  }
+  const auto parked = parked_since(stack);  // then its limits stand still, and its resume moves them
+  if (!parked && stands_still(entry, now)) forgive(stack, wakes_up, now);
+  if (pass_time(stack, parked.value_or(now))) changed(entry);
   judge(entry, now);
   switch (stack.phase) {
     case Phase::creating: return create(entry, now);
     case Phase::stopping: return bring_down(entry, now);
+    case Phase::released:
+      if (now >= entry.retry_at) make_spot(entry);
+      [[fallthrough]];
     case Phase::starting:
     case Phase::ready:
-    case Phase::released: book(entry); return next_step(stack, now);
+      book(entry);
+      return std::min(parked ? Time::never() : next_step(stack, now), next_try(entry, now));
     default: return Time::never();
   }
 }
+
+// When a decision that was refused is tried again.
+Time Stacks::next_try(const Entry& entry, Time now) { return entry.retry_at > now ? entry.retry_at : Time::never(); }
 
 // Whether a call of the worker may be made now: the decision for it must be durable.
 bool Stacks::may_call(Entry& entry, Time now) {
@@ -198,7 +256,8 @@ compose::Start Stacks::start_of(const Entry& entry) const {
           .directory = stack.directory,
           .resolved = entry.resolved,
           .overlay = make_overlay(*entry.found, grant),
-          .timeout = options_.command_timeout};
+          .timeout = options_.command_timeout,
+          .recreate = stack.recreate};
 }
 
 Time Stacks::create(Entry& entry, Time now) {
@@ -206,7 +265,12 @@ Time Stacks::create(Entry& entry, Time now) {
   if (!looked_ || entry.call != 0) return Time::never();
   const auto rule = this->rule(entry);
   if (rule && !entry.seen && now < stack.since + seen_patience) return stack.since + seen_patience;
-  const Status good = rule ? check_containers(entry, entry.found->directory) : Status(rule.error());
+  Status good = rule ? check_containers(entry, entry.found->directory) : Status(rule.error());
+  if (good && !stack.project.empty() && stack.project != entry.found->project)  // its containers may still run
+    good = Error{
+        .code = Code::Stale,
+        .detail = fmt::format("its Compose project is '{}' now, and was '{}'", entry.found->project, stack.project),
+        .hint = {}};
   if (!good) {
     fail(stack, "it cannot be started: " + good.error().detail, now);
     changed(entry);
@@ -279,12 +343,13 @@ bool Stacks::read_last_lines(Entry& entry, Time now) {
 Time Stacks::bring_down(Entry& entry, Time now) {
   Stack& stack = entry.stack;
   if (stack.project.empty()) {  // `up` was never called
+    if (now < entry.retry_at) return entry.retry_at;
     finish(entry, now);
-    return Time::never();
+    return stack.phase == Phase::stopping ? entry.retry_at : Time::never();
   }
   if (!may_call(entry, now)) return entry.call == 0 && now < entry.retry_at ? entry.retry_at : Time::never();
   if (const Status own = check_containers(entry, stack.directory); !own) {
-    not_down(entry, own.error().detail);
+    try_again(entry, "it could not be brought down: " + own.error().detail);
     return entry.retry_at;
   }
   if (entry.reads_lines() && !read_last_lines(entry, now)) return entry.lines_by;
@@ -304,32 +369,45 @@ void Stacks::down_done(const std::string& name, std::uint64_t call, const Status
   entry->call = 0;
   engine_.wake_capabilities();
   if (done) return finish(*entry, engine_.now());
-  not_down(*entry, done.error().detail);
+  try_again(*entry, "it could not be brought down: " + done.error().detail);
 }
 
-// It stays up for now, and its lease with it.
-void Stacks::not_down(Entry& entry, const std::string& why) {
+// It stays as it is for now, and its lease with it.
+void Stacks::try_again(Entry& entry, std::string why) {
   entry.retry_at = engine_.now() + retry_after;
-  const std::string before = std::exchange(entry.trouble, "it could not be brought down: " + why);
+  const std::string before = std::exchange(entry.trouble, std::move(why));
   if (entry.trouble == before) return;
   log::warn({.lease = entry.stack.use.lease, .program = {}}, "stack {}: {}", printable(entry.stack.name),
             printable(entry.trouble));
 }
 
-// It is down: its lease ends now, and not earlier, because its containers might have held the memory.
+// It is down: its lease ends now, and not earlier, because its containers might have held the memory. With its
+// containers all processes are gone: the core ends a paused lease only if it knows this. One commit has both ends.
 void Stacks::finish(Entry& entry, Time now) {
+  if (const Status may = engine_.may_decide(); !may)
+    return try_again(entry, "its lease could not be ended: " + may.error().detail);
   Stack& stack = entry.stack;
+  const Stack before = stack;
   const LeaseId id = stack.use.lease;
+  if (is_away(entry)) (void)engine_.decide(core::LivenessReport{id, false});
   const core::Lease* lease = id ? engine_.find(id) : nullptr;
   if (lease != nullptr) stack.peak = std::max(stack.peak, lease->peak_used);
   stopped(stack, now);
+  by_lease_.erase(id);
+  changed(entry);
+  if (lease != nullptr && !lease->ended()) {
+    const auto done = engine_.decide(core::Release{.lease = id, .force = true});
+    if (!done) {
+      stack = before;
+      by_lease_[id] = stack.name;
+      changed(entry);
+      return try_again(entry, "its lease could not be ended: " + done.error().detail);
+    }
+  }
   entry.booked.clear();
   entry.devices.clear();
   entry.resolved.clear();
-  by_lease_.erase(id);
-  changed(entry);
   watch(false);
-  if (lease != nullptr && !lease->ended()) (void)engine_.decide(core::Release{.lease = id, .force = true});
   engine_.take_snapshot();
 }
 

@@ -9,10 +9,13 @@
 namespace sublet::stacks {
 namespace {
 
+constexpr const char* time_is_over = "its time to live is over";
+
 void enter(Stack& stack, Phase phase, std::string why, Time now) {
   stack.phase = phase;
   stack.why = std::move(why);
   stack.since = now;
+  stack.gone_since.reset();
   if (phase != Phase::starting) stack.use.ready_by.reset();
   if (phase != Phase::ready) stack.use.expires_at.reset();
 }
@@ -21,6 +24,28 @@ void enter(Stack& stack, Phase phase, std::string why, Time now) {
 void forget_token(Stack& stack) {
   stack.use.token_hash.clear();
   stack.use.owner.clear();
+}
+
+bool is_gone(Health health) {
+  return health == Health::absent || health == Health::exited || health == Health::no_label;
+}
+
+// Containers that should run are gone. Returns whether the stack has changed.
+bool miss(Stack& stack, const Readiness& seen, Time now, bool is_away) {
+  if (!stack.gone_since) stack.gone_since = now;
+  const std::string before = stack.why;
+  if (!is_away && now < *stack.gone_since + return_time) {
+    stack.why = fmt::format("{}; it has {} to come back", seen.text, format_duration(return_time));
+    return stack.why != before;
+  }
+  if (seen.health == Health::absent) stop(stack, "its containers were removed", now);
+  else if (is_away) fail(stack, seen.text + ", while its lease was paused", now);
+  else
+    fail(stack,
+         fmt::format("{}, and was not back within {}; to replace containers, use sublet stack restart {}", seen.text,
+                     format_duration(return_time), stack.name),
+         now);
+  return true;
 }
 
 }  // namespace
@@ -38,15 +63,16 @@ void granted(Stack& stack, Time now) {
 void created(Stack& stack, Duration ready_timeout, Time now) {
   if (stack.phase != Phase::creating) return;
   enter(stack, Phase::starting, "", now);
+  stack.recreate = false;
   stack.use.ready_by = now + ready_timeout;
 }
 
-bool observe(Stack& stack, const Readiness& seen, bool fresh, Time now) {
+bool observe(Stack& stack, const Readiness& seen, bool fresh, Time now, bool is_away) {
   const std::string before = stack.why;
   if (stack.phase == Phase::starting) {
     if (!fresh) return false;
     if (seen.health == Health::ready) {
-      enter(stack, Phase::ready, "", now);
+      enter(stack, Phase::ready, seen.beside, now);
       stack.use.expires_at = now + stack.use.ttl;
       return true;
     }
@@ -58,17 +84,12 @@ bool observe(Stack& stack, const Readiness& seen, bool fresh, Time now) {
     return stack.why != before;
   }
   if (stack.phase != Phase::ready && stack.phase != Phase::released) return false;
-  if (seen.health == Health::absent) {
-    stop(stack, "its containers were removed", now);
-    return true;
-  }
-  if (seen.health == Health::exited) {
-    fail(stack, seen.text, now);
-    return true;
-  }
+  if (is_gone(seen.health)) return miss(stack, seen, now, is_away);
+  stack.gone_since.reset();
   // A container that restarts or is unhealthy for a while does not end the use.
   if (seen.health != Health::ready) stack.why = seen.text;
-  else if (stack.phase == Phase::ready) stack.why.clear();
+  else if (stack.phase == Phase::ready) stack.why = seen.beside;
+  else if (stack.why != time_is_over) stack.why.clear();
   return stack.why != before;
 }
 
@@ -81,29 +102,38 @@ bool pass_time(Stack& stack, Time now) {
     return true;
   }
   if (stack.phase != Phase::ready || !stack.use.expires_at || now < *stack.use.expires_at) return false;
-  release(stack, "its time to live is over", now);
+  release(stack, After::up_if_ready, time_is_over, now);
   return true;
 }
 
 Time next_step(const Stack& stack, Time now) {
-  const Time next = std::min(stack.use.ready_by.value_or(Time::never()), stack.use.expires_at.value_or(Time::never()));
+  Time next = std::min(stack.use.ready_by.value_or(Time::never()), stack.use.expires_at.value_or(Time::never()));
+  if (stack.gone_since && now < *stack.gone_since + return_time) next = std::min(next, *stack.gone_since + return_time);
   const Time settled = stack.since + settle_time;
   return stack.phase == Phase::starting && now < settled ? std::min(next, settled) : next;
 }
 
-void release(Stack& stack, std::string why, Time now) {
-  if (stack.phase != Phase::ready) return stop(stack, std::move(why), now);
+void release(Stack& stack, After after, std::string why, Time now) {
+  const bool is_up = stack.phase == Phase::ready || (stack.phase == Phase::starting && after == After::up);
+  if (!is_up || after == After::down) return stop(stack, std::move(why), now);
   enter(stack, Phase::released, std::move(why), now);
   forget_token(stack);
 }
 
-void take_over(Stack& stack, Use use, Time now) {
+void take_over(Stack& stack, Use use, bool usable, std::string why, Duration ready_timeout, Time now) {
   if (stack.phase != Phase::released) return;
   const LeaseId lease = stack.use.lease;
   stack.use = std::move(use);
   stack.use.lease = lease;
-  enter(stack, Phase::ready, "", now);
-  stack.use.expires_at = now + stack.use.ttl;
+  enter(stack, usable ? Phase::ready : Phase::starting, std::move(why), now);
+  if (usable) stack.use.expires_at = now + stack.use.ttl;
+  else stack.use.ready_by = now + ready_timeout;
+}
+
+void restart(Stack& stack, Time now) {
+  if (stack.phase != Phase::ready && stack.phase != Phase::starting) return;
+  enter(stack, Phase::creating, "its containers are replaced", now);
+  stack.recreate = true;
 }
 
 void stop(Stack& stack, std::string why, Time now) {
@@ -128,7 +158,12 @@ void stopped(Stack& stack, Time now) {
   stack.use = {};
   stack.project.clear();
   stack.directory.clear();
-  stack.by_label = false;
+  stack.by_label = stack.recreate = false;
+}
+
+void stand_still(Stack& stack, Duration stood_still) {
+  if (stack.use.expires_at) stack.use.expires_at = after(*stack.use.expires_at, stood_still);
+  if (stack.use.ready_by) stack.use.ready_by = after(*stack.use.ready_by, stood_still);
 }
 
 void forgive(Stack& stack, Duration least, Time now) {

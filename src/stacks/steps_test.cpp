@@ -34,7 +34,7 @@ Stack in(Phase phase) {
   if (phase == Phase::starting) return stack;
   observe(stack, {Health::ready, ""}, true, noon);
   if (phase == Phase::ready) return stack;
-  release(stack, "", noon);
+  release(stack, After::up_if_ready, "", noon);
   if (phase == Phase::released) return stack;
   stop(stack, "", noon);
   return stack;
@@ -71,15 +71,27 @@ TEST(Steps, EveryEventInEveryPhase) {
        [](Stack& s) {
          observe(s, {Health::exited, "it exited"}, true, noon + 1s);
        },
+       {"", "", "", "stopping", "", "", "", ""}},
+      {"exited for long",
+       [](Stack& s) {
+         observe(s, {Health::exited, "it exited"}, true, noon);
+         observe(s, {Health::exited, "it exited"}, true, noon + return_time);
+       },
+       {"", "", "", "stopping", "stopping", "stopping", "", ""}},
+      {"exited while parked",
+       [](Stack& s) {
+         observe(s, {Health::exited, "it exited"}, true, noon + 1s, true);
+       },
        {"", "", "", "stopping", "stopping", "stopping", "", ""}},
       {"exited in a moment",
        [](Stack& s) {
          observe(s, {Health::exited, "it exited"}, true, noon + 999ms);
        },
-       {"", "", "", "", "stopping", "stopping", "", ""}},
+       {"", "", "", "", "", "", "", ""}},
       {"removed",
        [](Stack& s) {
-         observe(s, {Health::absent, "none"}, true, noon + 1s);
+         observe(s, {Health::absent, "none"}, true, noon);
+         observe(s, {Health::absent, "none"}, true, noon + return_time);
        },
        {"", "", "", "stopping", "stopping", "stopping", "", ""}},
       {"unhealthy",
@@ -95,9 +107,27 @@ TEST(Steps, EveryEventInEveryPhase) {
       {"16 minutes", [](Stack& s) { pass_time(s, noon + 16min); }, {"", "", "", "stopping", "", "", "", ""}},
       {"31 minutes", [](Stack& s) { pass_time(s, noon + 31min); }, {"", "", "", "stopping", "released", "", "", ""}},
       {"release",
-       [](Stack& s) { release(s, "", noon); },
+       [](Stack& s) { release(s, After::up_if_ready, "", noon); },
        {"", "down", "stopping", "stopping", "released", "stopping", "", ""}},
-      {"take over", [](Stack& s) { take_over(s, ana(), noon); }, {"", "", "", "", "", "ready", "", ""}},
+      {"release, up",
+       [](Stack& s) { release(s, After::up, "", noon); },
+       {"", "down", "stopping", "released", "released", "stopping", "", ""}},
+      {"release, down",
+       [](Stack& s) { release(s, After::down, "", noon); },
+       {"", "down", "stopping", "stopping", "stopping", "stopping", "", ""}},
+      {"take over",
+       [](Stack& s) { take_over(s, ana(), true, "", ready_timeout, noon); },
+       {"", "", "", "", "", "ready", "", ""}},
+      {"take over, paused",
+       [](Stack& s) { take_over(s, ana(), false, "paused", ready_timeout, noon); },
+       {"", "", "", "", "", "starting", "", ""}},
+      {"restart", [](Stack& s) { restart(s, noon); }, {"", "", "", "creating", "creating", "", "", ""}},
+      {"without its master",
+       [](Stack& s) {
+         observe(s, {Health::no_label, "no container has the label"}, true, noon);
+         observe(s, {Health::no_label, "no container has the label"}, true, noon + return_time);
+       },
+       {"", "", "", "stopping", "stopping", "stopping", "", ""}},
       {"stop",
        [](Stack& s) { stop(s, "", noon); },
        {"", "down", "stopping", "stopping", "stopping", "stopping", "", ""}},
@@ -162,6 +192,34 @@ TEST(Steps, AnUnhealthyStackKeepsItsUse) {
   EXPECT_EQ(stack.why, "ill");
   EXPECT_FALSE(observe(stack, {Health::unhealthy, "ill"}, true, noon)) << "told once";
   EXPECT_TRUE(observe(stack, {Health::ready, "fine"}, true, noon));
+  EXPECT_EQ(stack.why, "");
+}
+
+TEST(Steps, AContainerThatIsRestartedByHandKeepsTheUse) {
+  const Readiness exited{Health::exited, "container chat-api-1 is exited with exit code 143"};
+  for (const Health gone : {Health::exited, Health::no_label, Health::absent}) {
+    Stack stack = in(Phase::ready);
+    observe(stack, {gone, "it is gone"}, true, noon + 1s);
+    EXPECT_EQ(stack.why, "it is gone; it has 10 s to come back");
+    EXPECT_EQ(next_step(stack, noon + 1s), noon + 1s + return_time);
+    observe(stack, {Health::starting, "its health is starting"}, true, noon + 3s);
+    observe(stack, exited, true, noon + 1s + return_time);
+    EXPECT_EQ(stack.phase, Phase::ready) << "each restart has its own time";
+    observe(stack, {Health::ready, "fine"}, true, noon + 15s);
+    EXPECT_EQ(stack.why, "");
+    EXPECT_EQ(next_step(stack, noon + 15s), noon + 30min);
+    observe(stack, exited, true, noon + 20s);
+    EXPECT_FALSE(observe(stack, exited, true, noon + 29s)) << "told once";
+    EXPECT_TRUE(observe(stack, exited, true, noon + 30s));
+    EXPECT_EQ(stack.phase, Phase::stopping);
+    EXPECT_EQ(stack.why,
+              "container chat-api-1 is exited with exit code 143, and was not back within 10 s; to replace containers, "
+              "use sublet stack restart chat");
+  }
+  Stack stack = in(Phase::released);
+  observe(stack, exited, true, noon + 1s);
+  observe(stack, {Health::ready, "fine"}, true, noon + 2s);
+  EXPECT_EQ(stack.phase, Phase::released);
   EXPECT_EQ(stack.why, "");
 }
 

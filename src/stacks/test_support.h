@@ -22,7 +22,7 @@ class RecordingWorker final : public compose::Worker {
   // --- the test ---
   std::vector<compose::Description> descriptions;
   std::vector<compose::Sources> described;
-  std::vector<compose::Start> ups;
+  std::vector<compose::Start> ups, pulls;
   std::vector<compose::Stop> downs;
   std::string away;                       // why the worker is away; "": it is there
   std::map<std::string, Error> up_fails;  // by project; half of the containers are created
@@ -92,6 +92,10 @@ class RecordingWorker final : public compose::Worker {
       const auto fails = up_fails.find(start.project);
       done(fails == up_fails.end() ? Status() : Status(fails->second));
     });
+  }
+  void pull(const compose::Start& start, Done done) override {
+    pulls.push_back(start);
+    post([done] { done({}); });
   }
   void down(const compose::Stop& stop, Done done) override {
     downs.push_back(stop);
@@ -229,7 +233,7 @@ class StacksTest : public testing::Test {
     return done ? Status() : Status(done.error());
   }
   Status release(const std::string& name, bool down = false) {
-    const Status done = stacks_->release(name, down);
+    const Status done = stacks_->release(name, down ? After::down : After::up_if_ready);
     settle();
     return done;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schema as numbered steps: migrations/NNNN_name.sql, which CMake embeds in the order of their numbers.
+// The schema as numbered steps: migrations/NNNN_name.sql, which CMake embeds in the order of their numbers. The first
+// makes the whole schema. Stores of earlier versions are refused.
 #pragma once
 
 #include <span>
@@ -7,7 +8,7 @@
 namespace sublet::store {
 
 struct Migration {
-  int version;  // PRAGMA user_version after the step; 1, 2, 3 … without a gap
+  int version;  // PRAGMA user_version after the step; without a gap
   const char* name;
   const char* sql;
 };

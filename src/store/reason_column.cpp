@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/reason_column.h"
 
-#include "core/reason_json.h"
+#include "lease/reason_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -2,8 +2,8 @@
 // Reasons and pause causes as the text of a column: their word and their arguments as JSON.
 #pragma once
 
-#include "core/pause_cause.h"
-#include "core/reason.h"
+#include "lease/pause_cause.h"
+#include "lease/reason.h"
 
 #include <optional>
 #include <string>

@@ -20,6 +20,7 @@ constexpr std::int64_t application_id = 0x53424c54;  // "SBLT" in the file's hea
 // memory that is taken. Damage elsewhere is found when it is read, and the store is set aside then.
 constexpr std::int64_t fully_checked_bytes = 64LL << 20;
 
+int oldest_version() { return migrations().front().version; }
 int newest_version() { return migrations().back().version; }
 
 Status migrate(Database& database, int version) {
@@ -75,6 +76,12 @@ Result<int> recognise(Database& database) {
                        "start the newer program again; the file was not touched");
   }
   if (*version < 1) return database.fail_undecodable("the file has no version");
+  if (*version < oldest_version()) {
+    return unavailable(fmt::format("the store {} has version {}, and this program reads versions from {} only",
+                                   database.path(), *version, oldest_version()),
+                       "start the program that wrote it, or move the file away: then Sublet begins with a new store; "
+                       "the file was not touched");
+  }
   return static_cast<int>(*version);
 }
 

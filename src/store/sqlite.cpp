@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/sqlite.h"
 
-#include "store/secret.h"
 
+#include "base/fd.h"
+
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <utility>
 
@@ -39,6 +42,15 @@ const char* doing(int code) {
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode mode) {
   std::unique_ptr<Database> database(new Database(path));
+  // SQLite gives its log the mode of the database. Other users read neither, whatever the umask is.
+  const bool is_file = path != ":memory:";
+  const int flags_of_file = (mode == Mode::create ? O_CREAT : 0) | O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  const Fd file(is_file ? ::open(path.c_str(), flags_of_file, 0600) : -1);
+  struct stat info {};
+  if (file && ::fstat(file.get(), &info) == 0 && (info.st_mode & 0077) != 0) {
+    ::fchmod(file.get(), 0600);
+    ::chmod((path + "-wal").c_str(), 0600);
+  }
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   if (mode == Mode::create) flags |= SQLITE_OPEN_CREATE;
   if (sqlite3_open_v2(path.c_str(), &database->handle_, flags, nullptr) != SQLITE_OK) return database->fail("open");
@@ -58,17 +70,6 @@ Status Database::configure() {
         return SQLITE_OK;
       },
       this);
-  // For migrations: older versions stored secrets in plain text.
-  const auto secret_hash = [](sqlite3_context* context, int, sqlite3_value** values) {
-    const auto* text = reinterpret_cast<const char*>(sqlite3_value_text(values[0]));
-    const int size = sqlite3_value_bytes(values[0]);
-    const std::string hash = hash_secret({text == nullptr ? "" : text, static_cast<std::size_t>(size)});
-    sqlite3_result_text(context, hash.data(), static_cast<int>(hash.size()), SQLITE_TRANSIENT);
-  };
-  if (sqlite3_create_function_v2(handle_, "secret_hash", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr, +secret_hash,
-                                 nullptr, nullptr, nullptr) != SQLITE_OK) {
-    return fail("secret_hash");
-  }
   return {};
 }
 

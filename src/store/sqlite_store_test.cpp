@@ -184,13 +184,13 @@ TEST_F(SqliteFiles, ADamagedPageIsSetAside) {
 
 TEST_F(SqliteFiles, AWordThatIsNoneOfOursIsSetAside) {
   make_store();
-  change("UPDATE leases SET state = 'dreaming' WHERE id = 1002");
+  change("UPDATE leases SET document = json_set(document, '$.state', 'dreaming') WHERE id = 1002");
   expect_set_aside();
 }
 
 TEST_F(SqliteFiles, ANumberOutOfRangeIsSetAside) {
   make_store();
-  change("UPDATE leases SET vram_bytes = -1 WHERE id = 1002");
+  change("UPDATE leases SET document = json_set(document, '$.vram_bytes', -1) WHERE id = 1002");
   expect_set_aside();
 }
 
@@ -257,7 +257,7 @@ TEST_F(SqliteFiles, DamageMetWhileRunningSetsTheStoreAside) {
   // An ended lease is not loaded at the start, so only the read meets the damage.
   store.intend({.changed = {ended_lease(500, {5})}, .now = {5}});
   store.close();
-  change("UPDATE leases SET tier = 'golden' WHERE id = 500");
+  change("UPDATE leases SET document = json_set(document, '$.tier', 'golden') WHERE id = 500");
   ASSERT_TRUE(store.open(news.events()));
   const auto read = ask(store, [](Reader& reader) { return reader.lease(LeaseId{500}); });
   EXPECT_FALSE(read);

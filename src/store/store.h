@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/units.h"
-#include "core/cost.h"
-#include "core/facts.h"
-#include "core/lease.h"
-#include "core/reason.h"
+#include "lease/cost.h"
+#include "lease/facts.h"
+#include "lease/lease.h"
+#include "lease/reason.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // batches. The numbered batches show afterwards which were kept and whether one is incomplete.
 #pragma once
 
-#include "core/describe.h"
+#include "lease/describe.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -137,7 +137,7 @@ inline core::Lease full_lease() {
   lease.priority = -1000;
   lease.pausable = core::Pausable::interposer;
   lease.vram = {1LL << 62};
-  lease.wanted_device = "GPU-1";
+  lease.wanted_devices = {"GPU-1", "GPU-3"};
   lease.ttl = std::chrono::hours(1);
   lease.owner = {core::OwnerKind::process, {4321, UINT64_MAX}, {1234, 99}, "/run/exit/7"};
   lease.devices = {"GPU-1", "GPU-2"};
@@ -159,10 +159,8 @@ inline core::Lease full_lease() {
                                 true,
                                 true};
   lease.parking->locked_processes = {{{4711, UINT64_MAX}, {4712, 5}}};
-  lease.parking->held_when_paused = {
-      {{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}, {18}, {19}},
-      {{20}, {}, {21}, {22}, {23}, {24}}};
-  lease.parking->before_top = core::Entered{core::PauseMethod::cooperative, {25}, true};
+  lease.parking->held_when_paused = {{{14}, {{{4711, UINT64_MAX}, {(1LL << 62) - 4}}, {{4712, 5}, {15}}}, {16}, {17}},
+                                     {{20}, {}, {21}, {22}}};
   lease.parking->orphaned_since = Time{31};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
@@ -172,6 +170,7 @@ inline core::Lease full_lease() {
   lease.parked_for = Duration(27);
   lease.parked_at = Time{28};
   lease.had_process = true;
+  lease.held_back_at = Time{31};
   lease.lapsed_offers = 1;
   lease.exit_status = 137;
   lease.stop_requested = true;

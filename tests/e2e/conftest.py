@@ -6,7 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support.sublet import Daemon  # noqa: E402
+from tests.support.sublet import Daemon, lent  # noqa: E402
 
 # A shell that starts the tests in the background makes them ignore these signals, and nohup does so with the last.
 # Programs that the tests start would inherit that. (A signal with a handler is not ignored in them; this handler lets
@@ -37,3 +37,20 @@ def start_daemon():
 @pytest.fixture
 def daemon(start_daemon):
     return start_daemon("1x4GiB")
+
+
+@pytest.fixture(scope="module")
+def one_daemon():
+    """The daemon behind `shared_daemon`."""
+    daemon = Daemon("1x4GiB", config='[lease]\ngrace = "1s"\nlinger = "1s"\n[gpu]\ninterval_idle = "1s"\n')
+    try:
+        yield daemon.start()
+    finally:
+        daemon.close()
+
+
+@pytest.fixture
+def shared_daemon(one_daemon):
+    """A daemon that tests of a file share, for tests that only look at it, or leave nothing but ended leases behind."""
+    with lent(one_daemon):
+        yield one_daemon

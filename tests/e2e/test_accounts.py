@@ -132,7 +132,7 @@ def test_a_hanging_account_database_does_not_stop_the_actor(system):
     system.start()
     pids = {}
     for tag in ("first", "second"):
-        keeper = system.load(ANA, tag, alloc="256MiB", vram="1GiB")
+        keeper = system.load(ANA, tag, alloc="256MiB", vram="1GiB", more=("--keep-running",))
         pids[tag] = system.lease(tag)["owner"]["pid"]
         keeper.kill()
         keeper.wait()

@@ -38,7 +38,7 @@ USER = 1  # "daemon", an account of every Debian
 
 
 def run_and_wait(daemon, *command, **options):
-    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--", *command, **options)
+    keeper = daemon.spawn("sublet", "run", "--vram", "1GiB", "--keep-running", "--", *command, **options)
     return keeper, wait_until(lambda: next((now for now in daemon.leases() if now["owner"]["pid"] and
                                              name_of(now["owner"]["pid"]) != "sublet"), None), "it runs")
 
@@ -117,7 +117,8 @@ def test_doctor_says_what_the_actor_can_do(start_daemon):
 
 
 def test_forked_processes_are_found_by_their_group_alone(start_daemon, groups, tmp_path):
-    daemon = start_daemon(config=QUICK)
+    # The lease outlives the restart until its program is found, or this time is over.
+    daemon = start_daemon(config=QUICK.replace('reconnect = "1s"', 'reconnect = "60s"'))
     note = tmp_path / "pid"
     load = "simgpu-load --alloc 256MiB --seconds 600"
     keeper, lease = run_and_wait(daemon, "sh", "-c", LEAVES_AN_ORPHAN, note, env=daemon.env(LOAD=load))

@@ -51,7 +51,7 @@ def test_the_actor_believes_the_accounts_and_not_the_daemon(system):
     """A caller with the group's number but no account in the group is an admin for the daemon alone: no program is
     signalled.
     """
-    program = system.load(ANA, "hers")
+    program = system.load(ANA, "hers", more=["--keep-running"])
     pid = system.lease("hers")["owner"]["pid"]
     program.kill()
     program.wait()

@@ -157,7 +157,9 @@ def test_requests_made_by_chance(start_daemon, seed):
         answers[reply.status] = answers.get(reply.status, 0) + 1
         if path == "/v1/events":
             of_events.add(reply.status)
-        off = reply.status == 503 and reply["detail"] == "stacks are switched off"
+        # A slow machine may have no reading of its cards that is new enough.
+        off = reply.status == 503 and (reply["detail"] == "stacks are switched off" or
+                                       "the daemon has not read the GPU yet" in reply["detail"])
         assert reply.status < 500 or off, f"seed {seed}, request {count}: {method} {target} {body!r}: {reply}"
         if path == "/v1/leases" and method == "post" and reply.status in (201, 202):
             maker.leases = (maker.leases + [reply["id"]])[-20:]

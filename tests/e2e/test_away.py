@@ -145,7 +145,9 @@ def test_one_user_does_not_fill_the_ledger_for_all(start_daemon):
     run(daemon, "large", "2GiB", "1GiB")
     daemon.kill()
     with daemon.store() as store:
-        store.execute("UPDATE leases SET uid = 65534, user = 'nobody' WHERE id = ?", (int(other["id"].split("-")[1]),))
+        store.execute("UPDATE leases SET uid = 65534, document = "
+                      "json_set(document, '$.uid', 65534, '$.user', 'nobody') WHERE id = ?",
+                      (int(other["id"].split("-")[1]),))
     daemon.start()
     until(daemon, "large", "active")
     wait_until(lambda: lease_of(daemon, "large")["used_bytes"] > GIB, "it is seen again")
@@ -265,7 +267,8 @@ def test_results_of_pauses_are_not_forgotten(daemon):
     daemon.kill()
     with daemon.store() as store:
         rows = store.execute("SELECT consumer, method, outcomes, tries FROM pause_records").fetchall()
-        resumed_at, = store.execute("SELECT resumed_at FROM leases WHERE tag = 'first'").fetchone()
+        found = store.execute("SELECT json_extract(document, '$.resumed_at') FROM leases WHERE tag = 'first'")
+        resumed_at, = found.fetchone()
     assert [tuple(row) for row in rows] == [("unlucky", "driver", 0, 1)]
     assert resumed_at is not None, "since then it has its room"
     daemon.start()

@@ -10,15 +10,27 @@ import time
 
 import pytest
 
+from tests.support.sublet import Daemon, lent
+
+
+@pytest.fixture(scope="module")
+def tagged_daemon():
+    """A daemon with two leases with tags."""
+    daemon = Daemon("1x4GiB")
+    try:
+        daemon.start()
+        for tag in ("mine", "other"):
+            child = daemon.spawn("sublet", "hold", "--vram", "64MiB", "--tag", tag)
+            assert child.stdout.readline().startswith("lease-")
+        yield daemon
+    finally:
+        daemon.close()
 
 
 @pytest.fixture
-def tagged(daemon):
-    """Two leases with tags."""
-    for tag in ("mine", "other"):
-        child = daemon.spawn("sublet", "hold", "--vram", "64MiB", "--tag", tag)
-        assert child.stdout.readline().startswith("lease-")
-    return daemon
+def tagged(tagged_daemon):
+    with lent(tagged_daemon):
+        yield tagged_daemon
 
 
 def shell(name):
@@ -49,13 +61,13 @@ def test_fish(tagged, tmp_path, line, found):
     assert sorted(fish(tagged, line, tmp_path)) == found
 
 
-def test_fish_completes_the_program_behind_the_marks(daemon, tmp_path):
-    assert "true" in fish(daemon, "sublet run --vram 1GiB -- tru", tmp_path)
+def test_fish_completes_the_program_behind_the_marks(tagged, tmp_path):
+    assert "true" in fish(tagged, "sublet run --vram 1GiB -- tru", tmp_path)
 
 
-def test_fish_completes_files(daemon, tmp_path):
+def test_fish_completes_files(tagged, tmp_path):
     (tmp_path / "settings.toml").touch()
-    assert f"{tmp_path}/settings.toml" in fish(daemon, f"sublet config check --file {tmp_path}/sett", tmp_path)
+    assert f"{tmp_path}/settings.toml" in fish(tagged, f"sublet config check --file {tmp_path}/sett", tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------- bash and zsh: Tab

@@ -2,6 +2,7 @@
 """Every status that the contract lists for a call is seen here, and every code."""
 import os
 import pathlib
+import re
 import socket
 
 import pytest
@@ -10,6 +11,7 @@ from tests.e2e.test_reconcile import FailingStore
 from tests.support import contract
 from tests.support.parking import quick_checkpoints
 from tests.support.sessions import call_sessions
+from tests.support.stack_scenarios import stack_answers
 from tests.support.stacks import Stacks
 from tests.support.sublet import GIB, wait_until
 from tests.support.receiver import NOBODY
@@ -44,6 +46,7 @@ CONFLICTS = {
     "POST /v1/stacks": {"InUse": None},
     "DELETE /v1/stacks/{name}": {"InUse": None},
     "POST /v1/stacks/{name}/acquire": {"InUse": None, "Memory": None},
+    "POST /v1/stacks/{name}/restart": {"InUse": None},
     "POST /v1/approvals": {"Quota": None},
     "POST /v1/policies": {"Quota": None},
     "POST /v1/leases/{id}/resize": {"Memory": None, "InUse": None},
@@ -76,6 +79,10 @@ def good_calls(daemon, place, api):
                  "/v1/leases", "/v1/leases?all=true", "/v1/tokens"):
         assert api.get(path).status == 200
     contract.seen.add(("get", "/v1/events", _events_status(daemon), None))
+    page_set = re.search("page/[0-9a-f]{16}", api.get("/").body)[0]
+    for name, kind in (("page.js", "javascript"), ("page.css", "css"), ("icon.svg", "svg"),
+                       ("views/cards.js", "javascript")):
+        assert kind in api.get(f"/{page_set}/{name}").headers.get_content_type()
     first = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     second = api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB))
     assert (first.status, second.status) == (201, 202)
@@ -98,7 +105,7 @@ def good_calls(daemon, place, api):
     assert api.post(waiting + "/claim", {}).status == 200
     programs(daemon, api)
     call_sessions(api)
-    stacks(place, api)
+    stack_answers(place, api)
     enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
@@ -114,45 +121,12 @@ def programs(daemon, api):
     assert api.get("/v1/programs").status == api.get(job).status == api.get(job + "/log").status == 200
     assert api.post(job + "/update", {"priority": 5}).status == 200
     assert api.post(job + "/update", {"memory_bytes": GIB << 10}).status == 422
-    start = api.get(job)["starts"]
-    assert api.post(job + "/report", {"start": start, "warning": "x"}).status == 200
-    assert api.post(job + "/report", {"start": start + 1}).status == 409
-    assert api.post(job + "/stop", {}).status == api.post(job + "/restart", {}).status == 200
-    assert api.post(job + "/remove", {}).status == 200
+    this = {"number": api.get(job)["number"], "start": 1}
+    assert api.post(job + "/report", dict(this, warning="x")).status == 200
+    assert api.post(job + "/report", dict(this, start=9)).status == 409
+    assert api.post("/v1/programs", dict(body, replace=True)).status == 200
+    assert [api.post(f"{job}/{verb}", {}).status for verb in ("stop", "start", "restart", "remove")] == [200] * 4
     wait_until(lambda: api.get("/v1/programs")["programs"] == [], "it is removed")
-
-
-def stacks(place, api):
-    chat = "/v1/stacks/chat"
-    adopted = {"path": str(place.dir / "extra")}
-    assert api.post("/v1/stacks", adopted).status == 201 and api.post("/v1/stacks", adopted)["code"] == "InUse"
-    assert api.post("/v1/stacks", {"path": str(place.dir / "nothing")}).status == 404
-    assert api.post("/v1/stacks", {"path": "relative"}).status == 400
-    assert api.get("/v1/stacks").status == api.get(chat).status == 200
-    assert api.post(chat + "/release", {})["code"] == api.post(chat + "/renew", {})["code"] == "Stale"
-    got = api.post(chat + "/acquire", {"wait_seconds": 60})
-    assert got.status == 200 and api.get(chat + "/logs").status == 200
-    assert api.post(chat + "/acquire", {})["code"] == "InUse" and api.post(chat + "/renew", {}).status == 200
-    for verb in ("acquire", "renew", "release"):
-        assert api.post(f"{chat}/{verb}", {}, Sublet_Lease_Token="x").status == 403
-    assert api.post(chat + "/release", {"down": True}).status == 200
-    wait_until(lambda: api.get(chat)["state"] == "down", "it is down")
-    waits = api.post("/v1/stacks/extra/acquire", {})
-    assert waits.status == 202, "the card is not empty"
-    assert api.call("DELETE", "/v1/stacks/extra")["code"] == "InUse"
-    assert api.post("/v1/stacks/extra/release", {}).status == 200
-    assert api.post("/v1/stacks/extra/acquire", {"queue": False})["code"] == "Memory"
-    assert api.call("DELETE", "/v1/stacks/extra").status == 200
-    assert api.post(chat + "/set", {"vram_bytes": 1 << 60}).status == 200
-    assert api.post(chat + "/acquire", {}).status == 422
-    assert api.post(chat + "/set", {"tier": "x"}).status == api.post(chat + "/set", {"vram_bytes": 1}).status == 400
-    for path in ("", "/logs"):
-        assert api.get("/v1/stacks/none" + path).status == 404
-    assert api.get(chat + "?wait=x").status == api.get(chat + "/logs?lines=x").status == 400
-    for verb in ("set", "acquire", "renew", "release"):
-        assert api.post(f"/v1/stacks/none/{verb}", {}).status == 404
-        assert api.post(f"{chat}/{verb}", {"no such field": 1}).status == 400
-    assert api.call("DELETE", "/v1/stacks/none").status == 404 and api.call("DELETE", chat).status == 400
 
 
 def enforcement(api):
@@ -191,7 +165,7 @@ def pause_and_resume(daemon, api):
     daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "program", "--", "simgpu-load", "--alloc", "64MiB",
                  "--seconds", "600")
     wait_until(lambda: api.get("/v1/leases/program").body.get("used_bytes"), "it runs")
-    # It makes room for the second lease, and for a process without a lease.
+    # It frees memory for the second lease, and for a process without a lease.
     assert api.post("/v1/leases", dict(ASK, vram_bytes=3 * GIB, tag="other")).status == 202
     assert api.post("/v1/preempt", {"lease": "other"}).status == 202
     wait_until(lambda: api.get("/v1/leases/other")["state"] == "offered", "it has the room")
@@ -269,7 +243,8 @@ def bad_calls(api, ended, active):
     assert api.get("/v1/leases/lease-99").status == api.get("/v1/leases/lease-99/why").status == 404
     for path in ("/v1/programs/none", "/v1/programs/none/log"):
         assert api.get(path).status == 404
-    for verb, body in (("update", {}), ("restart", {}), ("stop", {}), ("remove", {}), ("report", {"start": 1})):
+    for verb, body in (("update", {}), ("restart", {}), ("start", {}), ("stop", {}), ("remove", {}),
+                       ("report", {"start": 1})):
         assert api.post(f"/v1/programs/none/{verb}", body).status == 404
     assert api.post("/v1/sessions", {"vram_bytes": 1}).status == 400 and api.get("/v1/sessions/none").status == 404
     for verb, body in (("touch", {}), ("checkpoint", {}), ("close", {}), ("resume", {}), ("report", {"start": 1})):
@@ -310,16 +285,16 @@ def bad_calls(api, ended, active):
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "DELETE"])
-def test_a_method_that_a_path_does_not_take_is_named(daemon, method):
-    api = daemon.api()
+def test_a_method_that_a_path_does_not_take_is_named(shared_daemon, method):
+    api = shared_daemon.api()
     refused = api.call(method, "/v1/leases")
     assert refused.status == 405 and refused.headers["Allow"] == "GET, HEAD, POST" and method in refused["detail"]
     assert api.call(method, "/v1/nowhere").status == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/leases?all=yes", "/v1/leases/lease-1?stopping=1", "/v1/events?follow="])
-def test_a_flag_is_true_or_false(daemon, path):
-    refused = daemon.api().get(path)
+def test_a_flag_is_true_or_false(shared_daemon, path):
+    refused = shared_daemon.api().get(path)
     assert refused.status == 400 and "true nor false" in refused["detail"]
 
 
@@ -329,7 +304,7 @@ def refused_calls(daemon, api):
     for method, path, _ in contract.operations():
         body = {} if method == "POST" else None
         assert submit.call(method, path, body, Host="evil.example").status == 403
-        if path != "/healthz":
+        if path not in ("/healthz", "/") and not path.startswith("/page/"):
             assert stranger.call(method, path, body).status == 401
 
 
@@ -348,7 +323,7 @@ def whatever_is_asked(daemon, start_daemon, api):
     for close in (first, one_too_many):
         close.close()
     for method, path, _ in contract.operations():  # the connection ends with either
-        for status, large in ((413, {"body": b"x" * 70000}), (431, {"X_Large": "x" * 17000})):
+        for status, large in ((413, {"body": b"x", "Content_Length": f"{5 << 20}"}), (431, {"X_Large": "x" * 17000})):
             asks = daemon.api()
             assert asks.call(method, path, **large).status == status
             asks.close()
@@ -460,21 +435,21 @@ LAST = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close"
 
 @pytest.mark.parametrize("path,status", [("/healthz", 200), ("/v1/leases", 200), ("/v1/events", 200),
                                          ("/v1/preempt", 405), ("/v1/nowhere", 404)])
-def test_a_head_is_answered_as_a_get_without_its_body(daemon, path, status):
-    head, after = said_to(daemon, f"HEAD {path} HTTP/1.1\r\nHost: x", LAST).split("\r\n\r\n", 1)
+def test_a_head_is_answered_as_a_get_without_its_body(shared_daemon, path, status):
+    head, after = said_to(shared_daemon, f"HEAD {path} HTTP/1.1\r\nHost: x", LAST).split("\r\n\r\n", 1)
     assert head.startswith(f"HTTP/1.1 {status} "), head
     assert after.startswith("HTTP/1.1 200"), after  # the next answer on the same connection
     assert ("Content-Length: " in head) == (path != "/v1/events")
     if path == "/healthz":
-        asked = said_to(daemon, LAST).split("\r\n\r\n", 1)
+        asked = said_to(shared_daemon, LAST).split("\r\n\r\n", 1)
         assert f"Content-Length: {len(asked[1])}" in head
 
 
-def test_a_target_may_name_the_host(daemon):
+def test_a_target_may_name_the_host(shared_daemon):
     close = "HTTP/1.1\r\nHost: x\r\nConnection: close"
-    assert said_to(daemon, f"GET http://x/healthz {close}").startswith("HTTP/1.1 200")
-    assert said_to(daemon, f"GET http://x:80/v1/leases?all=maybe {close}").startswith("HTTP/1.1 400")
-    assert said_to(daemon, f"GET ftp://x/healthz {close}").startswith("HTTP/1.1 404")
+    assert said_to(shared_daemon, f"GET http://x/healthz {close}").startswith("HTTP/1.1 200")
+    assert said_to(shared_daemon, f"GET http://x:80/v1/leases?all=maybe {close}").startswith("HTTP/1.1 400")
+    assert said_to(shared_daemon, f"GET ftp://x/healthz {close}").startswith("HTTP/1.1 404")
 
 
 def test_repeated_parameters_are_refused(daemon):

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.test_cooperation import CONFIG, cooperation, lease_of, ledger_is_empty, reasons, until, used_on_card, why
 from tests.support.parking import quick_checkpoints
 from tests.support.sublet import BIN, BUILD, MIB, ROOT, wait_until
+from tests.support.system import CAROL, DAVE, System
 
 PAGE = (ROOT / "docs" / "cooperative.md").read_text()
 
@@ -248,6 +249,30 @@ def test_the_script_of_the_example(daemon, tmp_path):
     wait_until(lambda: lease_of(daemon, "it")["used_bytes"] >= 64 * MIB, "its server is there again")
     assert program.poll() is None
     assert daemon.cli("stop", "it").returncode == 0
+
+
+def test_no_other_user_can_stand_in_the_way_of_an_answer():
+    system = System()
+    try:
+        system.start()
+        answers = "".join(f"trap 'echo {word} > \"$answer\"' {name}; "
+                          for word, name in (("yielded", "USR1"), ("resumed", "USR2")))
+        script = f"umask 077; {answers} answer=$(sublet cooperate --signal --pid $$); while :; do sleep 0.1; done"
+        system.run(CAROL, "it", "bash", "-c", script, more=("--pausable", "cooperative"))
+        lease = system.until("it", "active")["id"]
+        how = wait_until(lambda: system.get(f"/v1/leases/{lease}/cooperate")["registered"], "it has registered")
+        file = how["answer_file"]
+        assert file == f"/var/lib/sublet/exits/{CAROL}/{lease}-yield"
+        for words in (("mkdir", file), ("ln", "-s", "/etc/passwd", file), ("touch", file),
+                      ("ls", os.path.dirname(file)),
+                      ("mkdir", "/var/lib/sublet/exits/lease-2-yield"), ("ls", "/var/lib/sublet/exits")):
+            done = subprocess.run(system.inside(DAVE, *words), capture_output=True, text=True)
+            assert "Permission denied" in done.stderr, (words, done)
+        for verb, state in (("pause", "paused"), ("resume", "active")):
+            system.cli(CAROL, verb, "it", check=0)
+            system.until("it", state)
+    finally:
+        system.close()
 
 
 def test_a_signal_that_would_end_it_is_not_sent(daemon):

@@ -102,6 +102,7 @@ def assert_all_well(name, futures):
     assert sum(other.killed for other in others) > 0.7 * len(others)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", DRILLS)
 def test_killed_on_the_way(played, name):
     assert_all_well(name, played[False, name])

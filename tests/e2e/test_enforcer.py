@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.sublet import BIN, GIB, MIB, living, wait_until
 
-CONFIG = '[enforcer]\ninterval = "1s"\ngrace = "{grace}"\n[gpu]\ninterval_idle = "1s"\n'
+CONFIG = '[enforcer]\ninterval = "1s"\nstart_grace = "3s"\ngrace = "{grace}"\n[gpu]\ninterval_idle = "1s"\n'
 LOAD = ("simgpu-load", "--alloc", "512MiB", "--seconds", "600", "--verify")
 
 
@@ -72,7 +72,7 @@ def test_a_leased_program_has_no_verdict(daemon):
 
 def test_an_unleased_program_is_ended_beside_a_leased_one(daemon):
     leased = daemon.spawn("sublet", "run", "--vram", "1GiB", "--tag", "train", "--", "simgpu-load", "--alloc", "512MiB",
-                          "--seconds", "45", "--verify")
+                          "--seconds", "20", "--verify")
     outsider = daemon.spawn(*LOAD)
     found(daemon, outsider.pid)
     daemon.cli("enforce", "set", "user:root", "enforce", check=0)
@@ -128,12 +128,33 @@ def test_a_policy_switched_in_the_grace_spares_the_process(start_daemon):
 
 def test_a_preview_names_whom_it_would_end(daemon):
     outsider = daemon.spawn(*LOAD)
-    wait_until(lambda: (found(daemon, outsider.pid))["sightings"] >= 3, "it was seen three times")
-    body = daemon.get("/v1/enforcer/preview?since=1h&subject=user:root")
-    assert [row["pid"] for row in body["would_end"]] == [outsider.pid]
+    preview = "/v1/enforcer/preview?since=1h&subject=user:root"
+    [row] = wait_until(lambda: daemon.get(preview)["would_end"], "it would be ended", 60)
+    assert row["pid"] == outsider.pid
     assert daemon.get("/v1/enforcer/preview?subject=user:nobody")["would_end"] == []
     assert str(outsider.pid) in daemon.cli("enforce", "--preview", "--since", "7d", check=0).stdout
     assert living(outsider.pid) and verdict_of(daemon, outsider.pid)["stage"] == "seen"
+
+
+def test_a_program_that_only_draws_is_spared_unless_a_policy_includes_it(daemon):
+    window = daemon.spawn("env", "SIMGPU_DRAWS=1", *LOAD)
+    outsider = daemon.spawn(*LOAD)
+    def previewed():
+        body = daemon.get("/v1/enforcer/preview?since=1h")
+        return body if body["would_end"] and body["spared"] else None
+    body = wait_until(previewed, "both were seen three times, and could be ended", 60)
+    assert [(row["pid"], row["would_end_now"]) for row in body["would_end"]] == [(outsider.pid, True)]
+    assert [(row["pid"], row["spared_because"]) for row in body["spared"]] == [(window.pid, "it only draws")]
+    shown = daemon.cli("enforce", "--preview", "-o", "pid,name,now", "--no-header", check=0).stdout.splitlines()
+    assert [line.split(maxsplit=2) for line in shown] == [
+        [str(outsider.pid), "simgpu-load", "ends"], [str(window.pid), "simgpu-load", "spared: it only draws"]]
+    daemon.cli("enforce", "set", "user:root", "enforce", check=0)
+    assert reaches(daemon, outsider.pid, "closed", timeout=90)["outcome"] == "ended"
+    row = verdict_of(daemon, window.pid)
+    assert living(window.pid) and (row["policy"], row["graphics_only"]) == ("observe", True)
+    done = daemon.cli("enforce", "set", "user:root", "enforce", "--graphics", check=0)
+    assert "processes that only draw" in done.stderr
+    assert reaches(daemon, window.pid, "closed", timeout=90)["outcome"] == "ended"
 
 
 def test_a_hostile_name_is_only_text(daemon, tmp_path):
@@ -164,6 +185,11 @@ def test_a_process_gets_a_lease_by_hold(daemon):
     assert living(outsider.pid)
 
 
+def test_a_rule_for_nobody_is_told(daemon):
+    assert "there is no user 'nosuchuser'" in daemon.cli("enforce", "set", "user:nosuchuser", "warn", check=0).stderr
+    assert "there is no user" not in daemon.cli("approve", "user:root", check=0).stderr
+
+
 @pytest.mark.parametrize("arguments, says", [
     (("approve", "path:/usr/bin/python3"), "write user:NAME, cgroup:PATH, unit:NAME or container:ID"),
     (("approve", "cgroup:system.slice"), "give its path in the hierarchy"),
@@ -173,8 +199,8 @@ def test_a_process_gets_a_lease_by_hold(daemon):
     (("verdicts", "7"), "there is no verdict '7'"),
     (("why", "pid:1"), "holds no GPU memory that the daemon has seen"),
 ])
-def test_bad_input_says_what_to_do(daemon, arguments, says):
-    done = daemon.cli(*arguments)
+def test_bad_input_says_what_to_do(shared_daemon, arguments, says):
+    done = shared_daemon.cli(*arguments)
     assert done.returncode != 0 and says in done.stderr and "hint" in done.stderr, done.stderr
 
 

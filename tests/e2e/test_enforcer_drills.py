@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drills of the enforcer: bad lists of the driver, leases below offenders, detached processes, used pids, dead parents.
 
-Each daemon ends processes from its start on. Nothing is ended in its first 30 seconds.
+Each daemon ends processes from its start on. Nothing is ended in its first seconds.
 """
 import ctypes
 import datetime
@@ -16,15 +16,15 @@ import pytest
 from tests.support.sublet import MIB, living, wait_until
 from tests.support.system import CAPABILITIES, System
 
-CONFIG = ('[enforcer]\ninterval = "1s"\ngrace = "{grace}"\npolicy = "enforce"\n'
+CONFIG = ('[enforcer]\ninterval = "1s"\nstart_grace = "{start_grace}"\ngrace = "{grace}"\npolicy = "enforce"\n'
           '[gpu]\ninterval_idle = "1s"\n[lease]\nlinger = "1s"\n')
 LOAD = ("simgpu-load", "--alloc", "256MiB", "--seconds", "600", "--verify")
-QUIET = 30  # seconds
+QUIET = 15  # seconds
 
 
 @pytest.fixture
 def daemon(start_daemon):
-    return start_daemon("1x4GiB", config=CONFIG.format(grace="2s"))
+    return start_daemon("1x4GiB", config=CONFIG.format(grace="2s", start_grace="3s"))
 
 
 def verdicts(daemon):
@@ -68,15 +68,17 @@ assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(256 << 20)) == 
 """
 
 
-def test_a_wrong_list_of_the_driver_ends_nobody(daemon):
+def test_a_wrong_list_of_the_driver_ends_nobody(start_daemon):
+    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="2s", start_grace=f"{QUIET}s"))
+
     def is_refused(fault):
         reply = daemon.api().post("/v1/leases", {"vram_bytes": 3600 * MIB, "ttl_seconds": 600, "queue": False})
         assert reply.status in (409, 503), f"granted during {fault}: {reply}"
 
-    # A list that is empty for thirty seconds, past the quiet time, begins the sightings anew.
+    # A list that is empty past the quiet time begins the sightings anew.
     outsider = daemon.spawn(*LOAD)
     wait_until(lambda: (now := verdict_of(daemon, outsider.pid)) and now["sightings"] >= 3, "it was seen three times")
-    daemon.ctl("fault", "nvml-empty", "--duration", "30s")
+    daemon.ctl("fault", "nvml-empty", "--duration", f"{QUIET}s")
     passes(daemon, 2)
     is_refused("nvml-empty")
     after_the_quiet_time(daemon)
@@ -173,7 +175,7 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HO
 
 
 def test_a_pid_that_is_used_again_while_the_daemon_is_dead(start_daemon):
-    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="5s"))
+    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="5s", start_grace="3s"))
     stubborn = daemon.spawn(sys.executable, "-c", STUBBORN)
     wait_until(lambda: "SIGTERM" in steps_of(daemon, stubborn.pid), "SIGTERM was sent", 90)
     daemon.kill()
@@ -192,7 +194,8 @@ def test_a_pid_that_is_used_again_while_the_daemon_is_dead(start_daemon):
 
 
 def test_a_verdict_shows_parents_that_have_ended(start_daemon, tmp_path):
-    daemon = start_daemon("1x4GiB", config=CONFIG.format(grace="2s").replace('"enforce"', '"observe"'))
+    config = CONFIG.format(grace="2s", start_grace="3s")
+    daemon = start_daemon("1x4GiB", config=config.replace('"enforce"', '"observe"'))
     def connector():
         return next(row for row in daemon.get("/v1/enforcer")["sources"] if row["name"] == "connector")
     wait_until(lambda: connector()["text"] != "not asked yet", "the actor has answered")

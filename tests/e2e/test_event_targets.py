@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import socket
 import ssl
 import subprocess
 
@@ -94,11 +95,12 @@ def test_people_read_a_sentence(start, receiver, form):
     _, headers, body = receiver.calls[0]
     text = {"slack": lambda: json.loads(body)["text"], "discord": lambda: json.loads(body)["content"],
             "ntfy": lambda: body}[form]()
-    assert text.startswith(f"{lease['id']} granted: ")
+    assert text.startswith(f"{socket.gethostname()}: {lease['id']} granted: ")
     shown = hostile.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") if form == "slack" else hostile
     assert shown in text
     if form == "ntfy":
-        assert headers["Title"] == f"Sublet: {lease['id']} granted" and headers["Priority"] == "default"
+        assert headers["Title"] == f"Sublet on {socket.gethostname()}: {lease['id']} granted"
+        assert headers["Priority"] == "default"
 
 
 def test_a_target_that_fails_gets_its_events_later_in_order(start, receiver):

@@ -243,7 +243,7 @@ def test_rights_of_users(start_daemon):
     scene.run("token", "create", "--scope", "write")
     daemon.kill()
     with daemon.store() as store:  # another user's, as the daemon of a machine has them
-        store.execute("UPDATE leases SET uid = 4711, user = 'ana'")
+        store.execute("UPDATE leases SET uid = 4711, document = json_set(document, '$.uid', 4711, '$.user', 'ana')")
     daemon.start()
     scene.hide_pid(daemon.process.pid)
 

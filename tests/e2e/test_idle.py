@@ -120,6 +120,25 @@ def test_an_idle_lease_is_paused_only_for_one_that_waits(start_daemon):
     assert lease_of(daemon, busy)["state"] == "active" and not reasons(daemon, busy, "pausing")
 
 
+def test_an_idle_pause_ends_with_its_cause(start_daemon):
+    daemon = start(start_daemon)
+    idle = run(daemon, 0, "--idle-pause", "1s", vram="2GiB")
+    first, second = waiter(daemon, 2 * GIB), waiter(daemon, 2 * GIB)
+    reaches(daemon, idle, "paused")
+    assert f"{first} (unnamed, " in lease_of(daemon, idle)["pause"]["reason"]
+    wait_until(lambda: lease_of(daemon, first)["state"] == "offered", "it has the memory")
+    daemon.api().post(f"/v1/leases/{first}/claim", {})
+    assert "has its memory" in lease_of(daemon, idle)["pause"]["reason"]
+    daemon.api().post(f"/v1/leases/{first}/release", {})
+    wait_until(lambda: lease_of(daemon, second)["state"] == "offered", "another lease waited for the memory")
+    daemon.api().post(f"/v1/leases/{second}/claim", {})
+    pause = lease_of(daemon, idle)["pause"]
+    assert not pause["resume_requested"] and "has its memory" not in pause["reason"], pause
+    daemon.restart()
+    daemon.api().post(f"/v1/leases/{second}/release", {})
+    reaches(daemon, idle, "active")
+
+
 @pytest.mark.parametrize("verb", ["touch", "resume"])
 def test_touch_and_resume_bring_it_back(start_daemon, verb):
     daemon = start(start_daemon)
@@ -263,8 +282,8 @@ def test_by_default_there_is_no_rule(daemon):
 
 @pytest.mark.parametrize("idle", [{"pause_seconds": -1}, {"pause_seconds": "10m"}, {"paws_seconds": 1}, [],
                                   {"end_seconds": 1 << 40}])
-def test_a_wrong_rule_is_refused(daemon, idle):
-    assert daemon.api().post("/v1/leases", dict(HOLD, idle=idle)).status == 400
+def test_a_wrong_rule_is_refused(shared_daemon, idle):
+    assert shared_daemon.api().post("/v1/leases", dict(HOLD, idle=idle)).status == 400
 
 
 @pytest.mark.parametrize("config, named", [
@@ -355,3 +374,14 @@ def test_the_document(start_daemon):
     assert "warn after 30 min (default), pause after 10 min (lease), end after 8 h (lease)" in said["why"]
     assert "pause after 10 min (lease)" in said["ps"] and "BUSY" in said["gpus"]
     reaches(daemon, "notebook", "active")
+
+
+def test_a_pause_that_is_undone_is_not_repeated_at_once(start_daemon):
+    daemon = start(start_daemon)
+    daemon.spawn("sublet", "run", "--vram", "3GiB", "--idle-pause", "1s", "--tag", "quiet", "--", "sleep", "600")
+    quiet = wait_until(lambda: next(iter(daemon.leases()), None), "it runs")["id"]
+    daemon.spawn("sublet", "run", "--vram", "2GiB", "--", "sleep", "600")
+    wait_until(lambda: reasons(daemon, quiet, "pausing"), "its rule is due")
+    reaches(daemon, quiet, "active")
+    wait_until(lambda: idle_for(daemon, quiet) >= 4, "it goes on doing nothing")
+    assert len(reasons(daemon, quiet, "pausing")) == 1, "a program without CUDA cannot be parked now either"

@@ -48,7 +48,7 @@ def test_commands_that_cannot_be_executed(daemon, tmp_path):
     unfound.write_text("#!/usr/bin/env no-such-interpreter\n")
     unfound.chmod(0o755)
     for program, status, word in [("no-such-program-here", 127, "PATH"), (str(plain), 126, "Permission denied"),
-                                  (str(tmp_path), 126, "Permission denied"),
+                                  (str(tmp_path), 126, "it is a directory"),
                                   (str(broken), 127, "'/no/such/interpreter'"), (str(windows), 127, "CRLF"),
                                   (str(unfound), 127, "'no-such-interpreter' was not found in PATH")]:
         done = daemon.cli("run", "-q", "--vram", "64MiB", "--", program)
@@ -205,7 +205,7 @@ def test_a_forwarded_signal_is_named(daemon, tmp_path, name):
     run.send_signal(number)
     assert run.wait(timeout=60) == 128 + number
     assert lease(daemon, "told")["exit_status"] == 128 + number
-    assert f"ended by the SIG{name} that `sublet run` got and forwarded" in daemon.cli("why", "told").stdout
+    assert f"ended by the SIG{name} that its keeper got and forwarded" in daemon.cli("why", "told").stdout
 
 
 def test_ignored_signals_stay_ignored(daemon, tmp_path):
@@ -283,7 +283,7 @@ def test_wait_for_several_leases(daemon, tmp_path):
     runs = [start("first", 0), start("second", 5), start("third", 6)]
     for tag in ("first", "second", "third"):
         wait_until(lambda tag=tag: any(x["tag"] == tag and x["state"] == "active" for x in daemon.leases()), tag)
-    assert daemon.cli("wait", "first", "no-such-lease").returncode == 4
+    assert daemon.cli("wait", "first", "no-such-lease").returncode == 125
     both = daemon.spawn("sublet", "wait", "--json", "first", "third", "second")
     one = daemon.spawn("sublet", "wait", "--any", "first", "second", "third")
     (tmp_path / "second").touch()
@@ -299,11 +299,14 @@ def test_wait_for_several_leases(daemon, tmp_path):
 
 
 def test_an_unknown_lease_has_its_own_status(daemon):
-    for words in (["wait"], ["wait", "--any"], ["why"], ["stop"], ["release"], ["renew"], ["pause"], ["resume"],
+    for words in (["why"], ["stop"], ["release"], ["renew"], ["pause"], ["resume"],
                   ["preempt"], ["resize"], ["events"], ["claim"]):
         done = daemon.cli(*words, "no-such-lease", *(["1GiB"] if words == ["resize"] else []))
-        assert done.returncode == 4, (words, done.stderr)
+        assert done.returncode == (125 if words[0] == "wait" else 4), (words, done.stderr)
         assert "no-such-lease" in done.stderr
+    for words in (["wait"], ["wait", "--any"]):  # 4 may be the status of a program
+        done = daemon.cli(*words, "no-such-lease")
+        assert done.returncode == 125 and "no-such-lease" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------- restarts
@@ -357,7 +360,7 @@ def test_program_ends_without_daemon_and_record(daemon, tmp_path):
 
 def test_keeper_killed(daemon, tmp_path):
     ready, go = tmp_path / "ready", tmp_path / "go"
-    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "orphan", "--", "sh", "-c",
+    run = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "orphan", "--keep-running", "--", "sh", "-c",
                        f"echo $$ > {ready}; while [ ! -e {go} ]; do sleep 0.05; done; exit 7")
     pid = int(wait_file(ready, "\n"))
     run.kill()

@@ -74,6 +74,7 @@ def test_leaving_a_preempt(daemon, program):
     daemon.ctl("fault", "checkpoint-hang")
     asking = daemon.spawn("sublet", "preempt", "next")
     until(daemon, "train", "pausing")
+    wait_until(lambda: any(fault["hits"] for fault in daemon.cards()["faults"]), "the driver is at it")
     leaves(asking, "sublet why lease-2")
     daemon.ctl("clear")
     assert waiting.wait(60) == 0, waiting.communicate()

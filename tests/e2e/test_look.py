@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.support.sublet import BIN, GIB, MIB, ROOT, unified_mounts, wait_until
+from tests.support.sublet import BIN, GIB, MIB, ROOT, Daemon, lent, unified_mounts, wait_until
 
 SUBLET = BIN / "sublet"
 LOOKING = ("ps", "status", "queue", "gpus", "proclist")
@@ -31,13 +31,24 @@ def ask(daemon, name, vram, **more):
     return api, api.post("/v1/leases", body)
 
 
+@pytest.fixture(scope="module")
+def busy_daemon():
+    """A daemon with a granted lease, and one that waits for it. Tests look at them and change nothing."""
+    daemon = Daemon("1x4GiB")
+    try:
+        daemon.start()
+        holder, first = ask(daemon, "first", 3 * GIB, wait_seconds=60)
+        waiter, second = ask(daemon, "second", 2 * GIB, tag="mine")
+        assert first.status == 201 and second.status == 202
+        yield daemon, first.body, second.body
+    finally:
+        daemon.close()
+
+
 @pytest.fixture
-def busy(daemon):
-    """One granted lease, and one that waits for it; the test keeps both alive."""
-    holder, first = ask(daemon, "first", 3 * GIB, wait_seconds=60)
-    waiter, second = ask(daemon, "second", 2 * GIB, tag="mine")
-    assert first.status == 201 and second.status == 202
-    return daemon, first.body, second.body
+def busy(busy_daemon):
+    with lent(busy_daemon[0]):
+        yield busy_daemon
 
 
 # ---------------------------------------------------------------------------------------------- with a daemon
@@ -89,8 +100,8 @@ def test_columns_are_chosen_and_wrong_ones_refused(busy):
 
 
 @pytest.mark.parametrize("verb", ["why", "stop", "events", "resize"])
-def test_an_empty_lease_is_a_usage_error(daemon, verb):
-    done = daemon.cli(verb, "", *(["1GiB"] if verb == "resize" else []), check=2)
+def test_an_empty_lease_is_a_usage_error(shared_daemon, verb):
+    done = shared_daemon.cli(verb, "", *(["1GiB"] if verb == "resize" else []), check=2)
     assert "LEASE: the value is empty" in done.stderr and not done.stdout
 
 
@@ -131,21 +142,21 @@ def test_gpu_problems_are_loud(daemon):
     daemon.ctl("clear")
 
 
-def test_doctor_finds_a_healthy_daemon_healthy(daemon):
-    report = json.loads(daemon.cli("doctor", "--json", check=0).stdout)
+def test_doctor_finds_a_healthy_daemon_healthy(shared_daemon):
+    report = json.loads(shared_daemon.cli("doctor", "--json", check=0).stdout)
     assert report["failures"] == 0
     found = {check["name"]: check for check in report["checks"]}
     assert {"daemon", "version", "store", "device", "nvml", "config", "identity", "cgroups", "user"} <= found.keys()
     assert "SIMULATED" in found["nvml"]["text"] and found["nvml"]["level"] == "note"
-    assert str(daemon.dir / "sublet.toml") in found["config"]["text"]
+    assert str(shared_daemon.dir / "sublet.toml") in found["config"]["text"]
 
 
-def test_others_data_cannot_steer_the_terminal(daemon):
-    holder, lease = ask(daemon, "a\x1b[2Jb", MIB)
+def test_others_data_cannot_steer_the_terminal(shared_daemon):
+    holder, lease = ask(shared_daemon, "a\x1b[2Jb", MIB)
     if lease.status == 400:  # refused early: nothing to show
         return
     for verb in ("ps", "status"):
-        assert "\x1b" not in daemon.cli(verb, check=0).stdout
+        assert "\x1b" not in shared_daemon.cli(verb, check=0).stdout
 
 
 def test_colours_only_where_they_are_wanted(busy):
@@ -301,10 +312,10 @@ def test_config_show_prints_a_valid_configuration(tmp_path):
         key: entry["value"] for key, entry in values.items()}
 
 
-def test_closed_descriptors_get_no_foreign_output(daemon, tmp_path):
+def test_closed_descriptors_get_no_foreign_output(shared_daemon, tmp_path):
     def shell(line):
-        return subprocess.run(["sh", "-c", line], env=daemon.env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=60)
+        return subprocess.run(["sh", "-c", line], env=shared_daemon.env(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
 
     lost = shell("exec sublet ps --json >&-")
     assert lost.returncode == 1 and "standard output" in lost.stderr
@@ -333,8 +344,8 @@ def test_a_directory_without_a_name_is_not_the_systems():
 
 
 @pytest.mark.parametrize("tag", ["--help", "-q", ".", ".."])
-def test_a_tag_that_reads_like_something_else_is_refused(daemon, tag):
-    refused = daemon.cli("run", "--vram", "1GiB", f"--tag={tag}", "--", "true", check=2)
+def test_a_tag_that_reads_like_something_else_is_refused(shared_daemon, tag):
+    refused = shared_daemon.cli("run", "--vram", "1GiB", f"--tag={tag}", "--", "true", check=2)
     assert f'tag is "{tag}"' in refused.stderr and "like a flag, a path or" in refused.stderr
 
 

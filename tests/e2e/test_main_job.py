@@ -16,9 +16,9 @@ IN_ORDER = "[pause]\nautomatic = false\n"
 CARD = "1x4GiB"
 
 
-def load(daemon, name, seconds, vram="1500MiB", alloc="1GiB", **options):
+def load(daemon, name, seconds, *flags, vram="1500MiB", alloc="1GiB", **options):
     """Runs `sublet run` of a program that fills VRAM, computes, and checks every byte at its end."""
-    return daemon.spawn("sublet", "run", "--vram", vram, "--name", name, "--",
+    return daemon.spawn("sublet", "run", "--vram", vram, "--name", name, *flags, "--",
                         "simgpu-load", "--alloc", alloc, "--seconds", str(seconds), **options)
 
 
@@ -238,9 +238,9 @@ def test_subletd_and_sublet_gpu_are_killed_and_nothing_is_lost(start_daemon):
     assert second.wait(60) == 143
 
 
-def test_a_killed_keeper_ends_nothing(start_daemon):
+def test_a_killed_keeper_ends_nothing_if_its_program_keeps_running(start_daemon):
     daemon = start_daemon(CARD, config=IN_ORDER)
-    keeper = load(daemon, "orphan", 3)
+    keeper = load(daemon, "orphan", 3, "--keep-running")
     lease = wait_for_use(daemon, "orphan")
     program = lease["owner"]["pid"]
     assert lease["owner"]["keeper_pid"] == keeper.pid

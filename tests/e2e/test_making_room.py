@@ -61,7 +61,7 @@ def test_a_preview_names_the_cheapest_and_does_nothing(daemon):
     assert head.split()[:5] == ["LEASE", "CONSUMER", "USER", "TIER", "HOW"]
     assert away.startswith("It is unknown how long victims stay paused: it has no known end"), away
     small = lease_of(daemon, "small")
-    assert re.match(rf"{small['id']} +simgpu-load +\S+ +standard +driver +1\.5 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
+    assert re.match(rf"{small['id']} +simgpu-load~\S+ +\S+ +standard +driver +1\.5 GiB +\S+ \S+ +\S+ +\S+ +\S+ +"
                     "never paused yet", row), row
     assert re.match(r"The memory is free on gpu0 after about \S+; pauses and resumes take \S+ in total\.", total), total
     reply = daemon.api().post("/v1/preempt", {"lease": "new", "preview": True})
@@ -286,9 +286,11 @@ def test_a_dry_run_respects_host_memory(start_daemon, tmp_path):
     assert "No lease is paused: lease-1" in done.stdout and why in done.stdout, done.stdout
     preview = daemon.cli("free", "2GiB", "--preview")
     assert preview.returncode != 0 and why in preview.stdout + preview.stderr, "nor does a preview"
+    would = lambda start: dry(daemon, "--vram", "2GiB").stdout.startswith(f"The lease would {start}")
     has_memory(tmp_path, 64 * GIB)
-    assert dry(daemon, "--vram", "2GiB").stdout.startswith("The lease would start with"), "enough"
+    wait_until(lambda: would("start with"), "the next snapshot tells that there is enough")
     has_memory(tmp_path, 2 * GIB + 900 * MIB)
+    wait_until(lambda: would("wait"), "the next snapshot tells that there is not enough")
     waits = daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "real", "--", "true")
     until(daemon, "real", "queued")
     told = lambda: "only 900 MiB more may be parked" in str(daemon.get("/v1/leases/real/why").body)

@@ -101,6 +101,26 @@ def test_amounts_are_those_of_the_events_over_kills(start_daemon):
     assert abs(total - sum(integrate(events, "user")[0].values())) <= 2
 
 
+def test_a_kill_loses_the_last_readings_only(start_daemon):
+    daemon = start_daemon(config=QUICK)
+    ask(daemon.api(), "train")
+    journal, = daemon.dir.rglob("meter.db-wal")
+
+    def stored():
+        return journal.stat().st_mtime_ns // 1_000_000
+    opened = stored()
+    first = wait_until(lambda: (now := stored()) > opened and now, "the amounts are stored within a minute", 30)
+    wait_until(lambda: stored() > first, "and again", 30)
+    daemon.restart()  # by SIGKILL
+    gap, = wait_until(lambda: [gap for gap in report(daemon)["gaps"] if "killed" in gap["why"]], "the gap is known")
+    assert at_ms(gap["from"]) >= first, gap
+
+    def tells():
+        daemon.restart()
+        return "are not known for" in daemon.cli("report", check=0).stderr
+    wait_until(tells, "the table tells of gaps of a second together")
+
+
 def test_who_waited_for_whom(start_daemon):
     daemon = start_daemon(config=QUICK)
     api = daemon.api()

@@ -6,9 +6,10 @@ import time
 
 import yaml
 
+from tests.support import contract
 from tests.support.contract import ROOT
 from tests.support.receiver import NOBODY
-from tests.support.sublet import GIB, wait_until
+from tests.support.sublet import BUILD, GIB, wait_until
 from tests.support.webhook import webhook
 
 SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)+\})? (\S+)$')
@@ -44,6 +45,8 @@ NAMES = {
     "sublet_build_info": {"version"}, "sublet_start_time_seconds": set(), "sublet_store_up": set(),
     "sublet_warnings": {"code"}, "sublet_events_total": set(), "sublet_gpu_memory_bytes": {"gpu", "state"},
     "sublet_gpu_memory_total_bytes": {"gpu", "name"}, "sublet_gpu_known": {"gpu"},
+    "sublet_gpu_memory_used_bytes": {"gpu"}, "sublet_gpu_utilization_ratio": {"gpu"},
+    "sublet_tenant_memory_used_bytes": {"tenant", "user", "gpu"},
     "sublet_gpu_reading_age_seconds": {"gpu"}, "sublet_leases": {"state"}, "sublet_queue_length": {"tier"},
     "sublet_queue_longest_wait_seconds": {"tier"}, "sublet_paused_longest_seconds": set(),
     "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
@@ -182,6 +185,9 @@ def test_the_figures_are_those_of_the_tables(daemon):
     assert now["sublet_queue_length"]['{tier="batch"}'] == 1 and now["sublet_queue_length"]['{tier="spot"}'] == 0
     labels = f'{{tenant="{held["tenant"]}",user="{held["user"]}",gpu="{device["uuid"]}"}}'
     assert now["sublet_tenant_memory_bytes"] == {labels: 3 * GIB}
+    assert now["sublet_tenant_memory_used_bytes"] == {labels: 0}
+    assert list(now["sublet_gpu_memory_used_bytes"].values()) == [device["used_bytes"]]
+    assert list(now["sublet_gpu_utilization_ratio"].values()) == [0]
     assert now["sublet_queue_wait_seconds_count"][None] == before["sublet_queue_wait_seconds_count"][None] + 1
     buckets = list(now["sublet_queue_wait_seconds_bucket"].values())
     assert buckets == sorted(buckets) and buckets[-1] == now["sublet_queue_wait_seconds_count"][None]
@@ -208,5 +214,6 @@ def test_supervised_programs_are_counted_by_state(daemon):
 
 def test_the_daemon_tells_its_contract(daemon):
     reply = daemon.api().get("/v1/openapi.json")
-    assert reply.body == yaml.safe_load((ROOT / "api" / "openapi.yaml").read_text())
+    assert reply.body == contract.served()
+    assert reply.body == yaml.safe_load((BUILD / "api/openapi.yaml").read_text()), "the file of a package"
     assert {"/v1/events", "/metrics"} < set(reply["paths"])

@@ -92,8 +92,8 @@ def test_a_short_wait_has_no_notice(daemon, tmp_path):
     (["--notify-after", "5s"], "--notify-after needs --notify"),
     (["--notify", "--detach"], "--notify and --detach cannot both be given"),
     (["--notify", "--notify-after", "soon"], "--notify-after")])
-def test_flags_that_are_refused(daemon, words, text):
-    done = daemon.cli("run", "--vram", "64MiB", *words, "--", "true", check=2)
+def test_flags_that_are_refused(shared_daemon, words, text):
+    done = shared_daemon.cli("run", "--vram", "64MiB", *words, "--", "true", check=2)
     assert text in done.stderr
 
 

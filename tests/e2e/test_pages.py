@@ -60,9 +60,9 @@ def test_the_queue_in_order(crowd):
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "after=x", "after=ended-1"])
-def test_a_wrong_page_is_refused(daemon, query):
+def test_a_wrong_page_is_refused(shared_daemon, query):
     for path in ("/v1/leases", "/v1/leases?all=true", "/v1/queue"):
-        refused = daemon.api().get(f"{path}{'&' if '?' in path else '?'}{query}")
+        refused = shared_daemon.api().get(f"{path}{'&' if '?' in path else '?'}{query}")
         assert refused.status == 400 and query.split("=")[0] in refused["detail"]
 
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA_VISIBLE_DEVICES of the caller as a wish for devices, and leases of a whole device."""
+import json
+
 import pytest
 
-from tests.support.sublet import GIB
+from tests.support.keeping import lease, queued
+from tests.support.sublet import GIB, wait_until
 
 SEEN = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
 
@@ -30,7 +33,7 @@ def test_a_wish_names_the_device(cards):
 
 def test_a_wish_for_all_devices_restricts_nothing(cards):
     done = run(cards, "2,1,0", "--gpus", "3")
-    assert done.stdout.strip().split(",") == uuids(cards) and "asking for" not in done.stderr
+    assert done.stdout.strip().split(",") == uuids(cards)[::-1] and "asking for" not in done.stderr
 
 
 def test_a_flag_wins_over_the_wish(cards):
@@ -40,7 +43,6 @@ def test_a_flag_wins_over_the_wish(cards):
 
 @pytest.mark.parametrize("wish, flags, detail, hint", [
     ("9", (), "CUDA_VISIBLE_DEVICES is '9'; '9' names no device", "the devices are 0 (GPU-"),
-    ("0,1", (), "2 of 3 devices", "name one device by --gpu, or unset CUDA_VISIBLE_DEVICES"),
     ("0,1", ("--gpus", "3"), "fewer than --gpus 3", "name more devices"),
     ("", (), "so that the program may use no device", "unset CUDA_VISIBLE_DEVICES"),
     ("-1", (), "so that the program may use no device", "unset CUDA_VISIBLE_DEVICES"),
@@ -78,3 +80,67 @@ def test_a_size_that_never_fits_names_all(cards):
     for flags in ((), ("--gpu", "gpu0")):
         done = run(cards, "0,1,2", *flags, vram="64GiB")
         assert done.returncode == 125 and "or less, or for `--vram all`" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ sets of devices
+
+@pytest.fixture
+def four(start_daemon):
+    return start_daemon("4x4GiB", config='[gpu]\ninterval_idle = "1s"\n[lease]\nlinger = "1s"\n')
+
+
+def seen_by(daemon, *flags, **variables):
+    done = daemon.cli("run", "-q", "--vram", "3GiB", *flags, *SEEN, check=0, **variables)
+    return done.stdout.strip().split(",")
+
+
+def test_a_lease_gets_as_many_of_the_named_devices_as_it_wants(four):
+    card = uuids(four)
+    holder = four.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu3", "--tag", "holder")
+    assert holder.stdout.readline().strip()
+    for flags, got in ((["gpu1,gpu3"], [1]), (["3, 1"], [1]), (["gpu0,gpu2,gpu3", "--gpus", "2"], [0, 2]),
+                       ([f"{card[3]},{card[2]},1", "--gpus", "2"], [2, 1])):
+        assert seen_by(four, "--gpu", *flags) == [card[index] for index in got], flags
+    assert seen_by(four, CUDA_VISIBLE_DEVICES="3,1") == [card[1]]
+    assert seen_by(four, "--gpus", "2", CUDA_VISIBLE_DEVICES="2,3,0") == [card[2], card[0]]
+    done = run(four, "1,3", vram="3GiB")
+    assert "CUDA_VISIBLE_DEVICES is '1,3': asking for 1 of gpu1, gpu3" in done.stderr
+    # A set of as many devices as the lease wants is waited for as a whole.
+    pair = four.spawn("sublet", "run", "--vram", "3GiB", "--gpu", "gpu1,gpu3", "--gpus", "2", "--tag", "pair", *SEEN)
+    waiting = queued(four, "pair")
+    assert waiting["wanted_device"] is None and waiting["wanted_devices"] == [card[1], card[3]]
+    assert waiting["queue"]["device"] == card[3]
+    why = four.cli("why", "pair").stdout
+    assert "on each of 2 devices among gpu1 and gpu3" in why and "for 3.0 GiB on each of 2 of gpu1 and gpu3" in why
+    refused = four.cli("run", "--vram", "3GiB", "--gpu", "gpu3,3", "--no-wait", "--", "true")
+    assert refused.returncode == 75 and "is free on gpu3" in refused.stderr
+    holder.terminate()
+    assert pair.wait(60) == 0 and pair.stdout.read().strip().split(",") == [card[1], card[3]]
+
+
+def test_previews_holds_sessions_and_programs_take_a_set(four):
+    card = uuids(four)
+    for index in (1, 3):
+        assert four.spawn("sublet", "hold", "--vram", "2GiB", "--gpu", card[index]).stdout.readline().strip()
+    told = four.cli("run", "--json", "--vram", "3GiB", "--gpu", "gpu1,gpu2", "--dry-run", "--", "true", check=0)
+    preview = json.loads(told.stdout)
+    assert preview["would"] == "start" and preview["devices"] == [card[2]]
+    would_wait = four.cli("run", "--vram", "3GiB", "--gpu", "gpu1,gpu3", "--dry-run", "--", "true")
+    assert would_wait.returncode == 75
+    hold = four.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu3,gpu0", "--tag", "held")
+    assert hold.stdout.readline().strip() and lease(four, "held")["devices"] == [card[0]]
+    session = four.cli("session", "open", "--vram", "3GiB", "--gpu", "gpu1,gpu2", check=0).stdout.split(":")[0]
+    assert four.get(f"/v1/sessions/{session}")["devices"] == ["gpu2"]
+    four.cli("session", "close", session, check=0)
+    four.cli("run", "--detach", "--vram", "3GiB", "--gpu", "gpu1,gpu2", "--tag", "program", "--", "sleep", "600",
+             check=0)
+    wait_until(lambda: lease(four, "program")["devices"] == [card[2]], "the program has its device")
+
+
+@pytest.mark.parametrize("device, detail", [
+    ("gpu1,gpu9", "device 'gpu9' does not exist"), ("gpu1,", "is empty"), ("gpu1,any", "'any' stands in a list"),
+    ("gpu1,cuda:2", "framework"),
+])
+def test_a_set_with_a_name_of_no_device_is_refused(cards, device, detail):
+    answer = cards.api().post("/v1/leases", {"vram_bytes": GIB, "device": device})
+    assert answer.status in (400, 404) and detail in answer.body["detail"], answer.body

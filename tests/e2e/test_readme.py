@@ -64,3 +64,13 @@ def test_the_session_is_that_of_the_readme():
     steps = session()
     assert len(steps) == 7 and sum(len(lines) for _, lines in steps) >= 12
     assert re.match(pattern("lease-2  chat  1.3 GiB"), "lease-2 chat   0 B") and not re.match(pattern("a b"), "a c")
+
+
+def test_the_figures_of_the_readme_are_those_of_the_performance_page():
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/performance.md"))
+    figures = readme.split("## Two commands", 1)[1].split("```", 2)[2].split("## ", 1)[0]
+    rows = [line for line in page.splitlines() if line.startswith("| [")]
+    found = re.findall(r"(\d[\d,]*(?: µs)?)[a-z ]* \(`\./dev bench (\w+)`\)", " ".join(figures.split()))
+    assert len(found) == 2
+    for figure, bench in found:
+        assert any(f"-dev-bench-{bench})" in row and figure in row for row in rows), (figure, bench)

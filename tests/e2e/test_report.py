@@ -7,13 +7,12 @@ import pytest
 from tests.support.parking import until
 from tests.support.retrying import Hook
 from tests.support.sessions import WORK, act, fills, open_session, reaches, start_sessions
-from tests.support.sublet import GIB, MIB, wait_until
+from tests.support.sublet import GIB, MIB, Daemon, lent, wait_until
 
 
-@pytest.fixture
-def past(daemon):
-    """Two consumers with a past, one that holds, one that waits."""
-    daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "simgpu-load", "--alloc", "256MiB", "--seconds", "1",
+def make_past(daemon):
+    """Makes two consumers with a past, one that holds, one that waits."""
+    daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "simgpu-load", "--alloc", "256MiB", "--seconds", "3",
                check=0)
     daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "false", check=1)
     holder, waiter = daemon.api(), daemon.api()
@@ -21,6 +20,21 @@ def past(daemon):
     assert holder.post("/v1/leases", dict(ask, vram_bytes=3 * GIB, consumer="serve", wait_seconds=60)).status == 201
     assert waiter.post("/v1/leases", dict(ask, vram_bytes=2 * GIB, consumer="late")).status == 202
     return daemon
+
+
+@pytest.fixture(scope="module")
+def past_daemon():
+    daemon = Daemon("1x4GiB")
+    try:
+        yield make_past(daemon.start())
+    finally:
+        daemon.close()
+
+
+@pytest.fixture
+def past(past_daemon):
+    with lent(past_daemon):
+        yield past_daemon
 
 
 def reported(daemon, by):
@@ -56,9 +70,9 @@ def test_rows_are_grouped_as_requested(past):
     assert len(by_user) == 1 and total["leases"] == 4
 
 
-def test_the_past_outlives_a_restart(past):
-    past.restart()
-    assert rows(past, "consumer")[0]["train"]["leases"] == 2
+def test_the_past_outlives_a_restart(daemon):
+    make_past(daemon).restart()
+    assert rows(daemon, "consumer")[0]["train"]["leases"] == 2
 
 
 def test_more_than_one_slice_of_the_past_is_counted(daemon):
@@ -150,13 +164,13 @@ def test_people_get_a_table(past):
     (["--since", "soon"], "'soon'"),
     (["--since", "0s"], "between 1s and 3650d"),
 ])
-def test_wrong_questions_are_usage_errors(daemon, arguments, says):
-    done = daemon.cli("report", *arguments, check=2)
+def test_wrong_questions_are_usage_errors(shared_daemon, arguments, says):
+    done = shared_daemon.cli("report", *arguments, check=2)
     assert says in done.stderr and not done.stdout
 
 
-def test_an_empty_question_is_a_wrong_one(daemon):
-    refused = daemon.api().get("/v1/report?by=")
+def test_an_empty_question_is_a_wrong_one(shared_daemon):
+    refused = shared_daemon.api().get("/v1/report?by=")
     assert (refused.status, refused["code"]) == (400, "BadRequest") and "user" in refused["detail"]
 
 
@@ -199,8 +213,8 @@ def test_dropped_history_is_told(start_daemon):
     assert daemon.api().post(f"/v1/leases/{kept['id']}/release", {}).status == 200
 
 
-def test_an_empty_report_is_told(daemon):
-    assert "no lease in this period" in daemon.cli("report", check=0).stderr
+def test_an_empty_report_is_told(shared_daemon):
+    assert "no lease in this period" in shared_daemon.cli("report", check=0).stderr
 
 
 def test_a_session_has_a_row_of_its_own(start_daemon):

@@ -114,7 +114,8 @@ def test_a_command_runs_under_the_session_and_ends_with_it(daemon):
 
 def test_the_lease_of_its_program_is_not_released_alone(daemon):
     opened = open_session(daemon, WORK)
-    now = reaches(daemon, opened["id"], "active")
+    reaches(daemon, opened["id"], "active")
+    now = wait_until(lambda: (seen := session(daemon, opened["id"]))["pid"] and seen, "it has its program")
     refused = post(daemon, f"/v1/leases/{now['lease']}/release", {}, status=(409,))
     assert refused["code"] == "InUse" and f"session close {opened['id']}" in refused["hint"]
     assert post(daemon, f"/v1/leases/{now['lease']}/release", {"stop": True}).status == 200
@@ -264,10 +265,14 @@ def test_a_failed_checkpoint_leaves_the_program_parked(daemon, line, says):
     assert reaches(daemon, opened["id"], "active")["pid"] == parked["pid"]
 
 
-def test_a_failed_checkpoint_of_a_program_that_cannot_be_parked_is_told(daemon):
-    opened = open_session(daemon, ["sleep", "600"], pausable="no", checkpoint=hook("exit 1"))
+def test_a_close_ends_no_unsaved_program_that_cannot_be_parked(daemon):
+    opened = open_session(daemon, ["sleep", "600"], pausable="no", checkpoint=hook("echo no disk >&2; exit 1"))
     now = reaches(daemon, opened["id"], "active")
-    act(daemon, opened["id"], "close")
+    pid = wait_until(lambda: session(daemon, opened["id"])["pid"], "its program runs")
+    done = daemon.cli("session", "close", opened["id"], check=1)
+    assert "was not closed" in done.stderr and "no disk" in done.stderr and "--force" in done.stderr, done
+    assert session(daemon, opened["id"])["state"] == "active" and pathlib.Path(f"/proc/{pid}").exists()
+    daemon.cli("session", "close", "--force", opened["id"], check=0)
     closed = reaches(daemon, opened["id"], "closed")
     assert "its checkpoint failed" in closed["why"] and "not parked" in closed["why"], closed
     assert closed["lease"] == now["lease"]
@@ -278,7 +283,7 @@ def test_a_failed_checkpoint_of_a_program_that_cannot_be_parked_is_told(daemon):
 def test_sessions_outlive_the_daemon(daemon):
     runs = open_session(daemon, WORK, ttl_seconds=600, checkpoint=hook("echo here"))
     fills(daemon, runs["id"])
-    waits = open_session(daemon, vram_bytes=3 * GIB + GIB // 2)
+    waits = open_session(daemon, vram_bytes=3 * GIB + GIB // 2, tier="batch")  # shares no slices with the first one
     parked = open_session(daemon, ["simgpu-load", "--alloc", "256MiB", "--seconds", "600"], vram_bytes=GIB)
     fills(daemon, parked["id"], 256 << 20)
     act(daemon, parked["id"], "close")
@@ -323,10 +328,12 @@ def test_a_parked_session_is_closed_by_the_next_daemon(start_daemon):
 
 
 def test_the_output_of_a_session_without_its_keeper_is_read(daemon):
+    os.mkfifo(daemon.dir / "gate")
     opened = open_session(daemon, ["sh", "-c", "read -r _ < gate; i=0; while [ $i -lt 20000 ]; do echo line $i; "
                                                "i=$((i+1)); done; exec sleep 600"])
-    os.mkfifo(daemon.dir / "gate")
     now = wait_until(lambda: (now := session(daemon, opened["id"]))["pid"] and now, "its program runs")
+    # Its pid is known before the keeper lets it begin.
+    wait_until(lambda: pathlib.Path(f"/proc/{now['pid']}/comm").read_text() == "sh\n", "its program has begun")
     keeper = daemon.get(f"/v1/leases/{now['lease']}")["owner"]["keeper_pid"]
     os.kill(keeper, signal.SIGKILL)
     gate = os.open(daemon.dir / "gate", os.O_RDWR)
@@ -338,11 +345,11 @@ def test_the_output_of_a_session_without_its_keeper_is_read(daemon):
 # --- others wait ---
 
 def test_continuous_activity_is_capped_while_others_wait(start_daemon):
-    daemon = start_sessions(start_daemon, more="", max_continuous="3s")
+    daemon = start_sessions(start_daemon, more="", max_continuous="1s")  # before a time slice is over
     busy = open_session(daemon, ["simgpu-load", "--alloc", "3GiB", "--seconds", "600", "--busy", "100"],
                         vram_bytes=3 * GIB + GIB // 2, tier="interactive")
     fills(daemon, busy["id"], 3 * GIB)
-    waiter = open_session(daemon, vram_bytes=2 * GIB, tier="batch")
+    waiter = open_session(daemon, vram_bytes=2 * GIB, tier="interactive")
     wait_until(lambda: act(daemon, busy["id"], "touch") and session(daemon, waiter["id"])["state"] == "active",
                "the waiter gets the memory", 30)
     paused = session(daemon, busy["id"])
@@ -351,16 +358,93 @@ def test_continuous_activity_is_capped_while_others_wait(start_daemon):
     reaches(daemon, busy["id"], "active")
 
 
-def test_a_spot_session_is_saved_with_the_notice(daemon):
-    stubborn = ["sh", "-c", "trap '' TERM; while [ ! -e saved ]; do sleep 0.05; done"]
-    spot = open_session(daemon, stubborn, vram_bytes=3 * GIB, tier="spot", pausable="no",
-                        checkpoint=hook("touch saved; echo saved"))
+def test_a_spot_session_is_saved_before_its_program_is_told_to_end(daemon):
+    saves = ["sh", "-c", "trap 'sleep 0.3; echo work > saved' USR1; touch ready; while :; do sleep 0.05; done"]
+    spot = open_session(daemon, saves, vram_bytes=3 * GIB, tier="spot", pausable="no", checkpoint=hook(
+        "kill -USR1 $SUBLET_PID || exit 1; until [ -s saved ]; do sleep 0.05; done; realpath saved"))
     now = reaches(daemon, spot["id"], "active")
-    wait_until(lambda: session(daemon, spot["id"])["pid"], "its program runs")
+    wait_until(lambda: (daemon.dir / "ready").exists(), "its program runs")
     above = open_session(daemon, vram_bytes=3 * GIB, tier="interactive")
     ended = reaches(daemon, spot["id"], "closed")
-    assert (ended["end_reason"], ended["checkpoint"]["locator"]) == ("revoked", "saved"), ended
+    assert (ended["end_reason"], ended["checkpoint"]["locator"]) == ("revoked", str(daemon.dir / "saved")), ended
+    assert ended["checkpoint"]["bytes"] == 5 and ended["checkpoint"]["problem"] is None
     assert ended["lease"] == now["lease"] and reaches(daemon, above["id"], "active")
+    told = {row["name"]: row for row in daemon.get("/v1/report?by=session")["rows"]}
+    assert told[spot["id"]]["checkpoint_bytes"] == 5 and told[spot["id"]]["ended"] == {"revoked": 1}
+
+
+def test_a_stop_of_its_lease_saves_the_work_first(daemon):
+    opened = open_session(daemon, WORK, checkpoint=hook("until [ -e go ]; do sleep 0.05; done; echo saved"))
+    now = fills(daemon, opened["id"])
+    post(daemon, f"/v1/leases/{now['lease']}/release", {"stop": True})
+    assert pathlib.Path(f"/proc/{now['pid']}").exists() and session(daemon, opened["id"])["state"] == "ending"
+    (daemon.dir / "go").touch()
+    closed = reaches(daemon, opened["id"], "closed")
+    assert (closed["end_reason"], closed["checkpoint"]["locator"]) == ("closed", "saved"), closed
+    at_once = open_session(daemon, WORK, checkpoint=hook("sleep 600"))
+    now = fills(daemon, at_once["id"])
+    for _ in range(2):
+        post(daemon, f"/v1/leases/{now['lease']}/release", {"stop": True})
+    gone(daemon, now["pid"])
+
+
+# --- programs that use no GPU ---
+
+# Uses no GPU until the file `go` is there.
+LATER = ["sh", "-c", "echo begun; until [ -e go ]; do sleep 0.05; done; exec " + " ".join(WORK)]
+
+
+def test_a_session_whose_program_uses_no_gpu_rests(daemon):
+    quiet = open_session(daemon, LATER, vram_bytes=3 * GIB, ttl_seconds=2)
+    resting = reaches(daemon, quiet["id"], "resting")
+    assert resting["pid"] and resting["end_reason"] is None and resting["wanted_vram_bytes"] == 3 * GIB, resting
+    other = open_session(daemon, vram_bytes=3 * GIB)
+    assert reaches(daemon, other["id"], "active"), "its memory is for others"
+    (daemon.dir / "go").touch()
+    waits = reaches(daemon, quiet["id"], "queued")
+    assert "uses a GPU again" in waits["why"] and waits["pid"] == resting["pid"], waits
+    act(daemon, other["id"], "close")
+    back = reaches(daemon, quiet["id"], "active")
+    assert (back["vram_bytes"], back["pid"]) == (3 * GIB, resting["pid"]), back
+
+
+def test_a_resting_session_gets_its_memory_by_a_touch_and_over_a_restart(start_daemon):
+    daemon = start_sessions(start_daemon, idle_pause="1s")
+    quiet = open_session(daemon, LATER, vram_bytes=3 * GIB, pausable="auto")
+    wait_until(lambda: "begun" in log_of(daemon, quiet["id"]), "its program runs")
+    other = open_session(daemon, vram_bytes=3 * GIB)
+    resting = reaches(daemon, quiet["id"], "resting")
+    reaches(daemon, other["id"], "active")
+    daemon.restart()
+    assert session(daemon, quiet["id"])["state"] == "resting"
+    act(daemon, other["id"], "close")
+    act(daemon, quiet["id"], "touch")
+    assert reaches(daemon, quiet["id"], "active")["pid"] == resting["pid"]
+    act(daemon, quiet["id"], "close")
+    closed = reaches(daemon, quiet["id"], "closed")
+    assert closed["end_reason"] == "closed" and "no process of the program uses CUDA" in closed["why"], closed
+
+
+def test_no_idle_rule_ends_a_session_that_waits_for_its_memory_again(start_daemon):
+    daemon = start_sessions(start_daemon, idle_end="1s")
+    quiet = open_session(daemon, LATER, vram_bytes=3 * GIB)
+    resting = reaches(daemon, quiet["id"], "resting")
+    reaches(daemon, open_session(daemon, vram_bytes=3 * GIB, idle={"end_seconds": 0})["id"], "active")
+    act(daemon, quiet["id"], "touch")
+    reaches(daemon, quiet["id"], "queued")
+    ends = open_session(daemon, vram_bytes=GIB // 2)
+    reaches(daemon, ends["id"], "closed")  # by the same rule, and later
+    waits = session(daemon, quiet["id"])
+    assert waits["state"] == "queued" and waits["pid"] == resting["pid"], waits
+
+
+def test_a_resting_session_takes_no_turn_of_another_idle_one(start_daemon):
+    daemon = start_sessions(start_daemon, more="[idle]\nwhen = 'always'\n", idle_pause="1s")
+    quiet = open_session(daemon, LATER, vram_bytes=GIB, pausable="auto")
+    reaches(daemon, quiet["id"], "resting")
+    idle = open_session(daemon, WORK, vram_bytes=GIB)
+    paused = reaches(daemon, idle["id"], "paused")
+    assert "done nothing" in paused["why"] and session(daemon, quiet["id"])["state"] == "resting", paused
 
 
 # --- the idle rule of sessions ---

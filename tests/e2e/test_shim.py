@@ -30,7 +30,15 @@ TOOL = 'echo "in: $(cat)"; for word; do echo "[$word]"; done; echo to-stderr >&2
 
 
 @pytest.fixture
-def home(daemon, tmp_path):
+def home(shared_daemon, tmp_path):
+    home = Home(tmp_path, shared_daemon)
+    home.program("tool", TOOL)
+    return home
+
+
+@pytest.fixture
+def own(daemon, tmp_path):
+    """A home with a daemon of the test's own, which may be full or end."""
     home = Home(tmp_path, daemon)
     home.program("tool", TOOL)
     return home
@@ -103,10 +111,10 @@ def test_signals_reach_the_program(home):
     assert tool.wait(60) == 9
 
 
-def test_a_signal_in_the_queue_ends_the_shim(home, full):
-    home.add("tool", "--vram", "3GiB")
-    tool = home.start("tool")
-    reaches(home, "tool", "queued")
+def test_a_signal_in_the_queue_ends_the_shim(own, full):
+    own.add("tool", "--vram", "3GiB")
+    tool = own.start("tool")
+    reaches(own, "tool", "queued")
     tool.send_signal(signal.SIGTERM)
     tool.communicate(timeout=60)
     assert tool.returncode == -signal.SIGTERM
@@ -132,9 +140,9 @@ def test_the_terminal_is_the_programs(home, tmp_path):
         assert shell.status() == 130
 
 
-def test_a_shim_that_waits_says_so_on_stderr_only(home, full):
-    home.add("tool", "--vram", "3GiB")
-    tool = home.start("tool")
+def test_a_shim_that_waits_says_so_on_stderr_only(own, full):
+    own.add("tool", "--vram", "3GiB")
+    tool = own.start("tool")
     assert "waits: place 1" in read_until(tool.stderr, "sublet: ")
     full.terminate()
     out, err = tool.communicate(timeout=60)
@@ -161,10 +169,10 @@ def test_a_shim_below_run_shares_the_lease(home):
     assert (done.stdout, len(home.leases())) == ("in: x\n", 1)
 
 
-def test_a_copied_lease_variable_is_no_lease(home):
-    home.add("tool")
-    home.call("tool", input="", env=home.env(SUBLET_LEASE="lease-1"))
-    assert [lease["consumer"] for lease in home.leases()] == ["tool"]
+def test_a_copied_lease_variable_is_no_lease(own):
+    own.add("tool")
+    own.call("tool", input="", env=own.env(SUBLET_LEASE="lease-1"))
+    assert [lease["consumer"] for lease in own.leases()] == ["tool"]
 
 
 def test_a_lease_that_only_the_daemon_knows_is_shared(home, tmp_path):
@@ -239,10 +247,10 @@ def test_without_a_daemon_the_program_runs_by_default(alone):
     assert second == "to-stderr"
 
 
-def test_a_dead_socket_is_no_daemon(home):
-    home.add("tool")
-    home.daemon.kill()
-    done = home.call("tool", input="")
+def test_a_dead_socket_is_no_daemon(own):
+    own.add("tool")
+    own.daemon.kill()
+    done = own.call("tool", input="")
     assert "retrying for 3 s" in done.stderr and "tool runs without a lease" in done.stderr
 
 
@@ -252,29 +260,29 @@ def test_without_a_daemon_the_program_may_fail(alone):
     assert done.stdout == "" and "no daemon answers" in done.stderr
 
 
-def test_without_a_daemon_the_program_may_wait(home):
-    home.add("tool", "--if-absent", "wait")
-    home.daemon.process.terminate()
-    home.daemon.process.wait()
-    tool = home.start("tool")
+def test_without_a_daemon_the_program_may_wait(own):
+    own.add("tool", "--if-absent", "wait")
+    own.daemon.process.terminate()
+    own.daemon.process.wait()
+    tool = own.start("tool")
     read_until(tool.stderr, "tool waits for the daemon")
-    home.daemon.start()
+    own.daemon.start()
     out, _ = tool.communicate(timeout=60)
     assert (tool.returncode, out) == (0, "in: \n")
-    assert [lease["consumer"] for lease in home.leases()] == ["tool"]
+    assert [lease["consumer"] for lease in own.leases()] == ["tool"]
 
 
-def test_inside_a_lease_no_daemon_is_needed(home):
-    home.program("outer", 'echo up; read -r line; tool </dev/null')
-    home.add("tool", "--if-absent", "fail")
-    home.add("outer")
-    outer = home.start("outer", stdin=subprocess.PIPE)
+def test_inside_a_lease_no_daemon_is_needed(own):
+    own.program("outer", 'echo up; read -r line; tool </dev/null')
+    own.add("tool", "--if-absent", "fail")
+    own.add("outer")
+    outer = own.start("outer", stdin=subprocess.PIPE)
     read_until(outer.stdout, "up")
-    home.daemon.kill()
+    own.daemon.kill()
     outer.stdin.write("go\n")
     outer.stdin.flush()
     assert read_until(outer.stdout, "in: ")
-    home.daemon.start()
+    own.daemon.start()
     outer.communicate(timeout=60)
     assert outer.returncode == 0
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacks on a fake engine: they take turns, wait, and are acquired and released."""
 import json
+import pathlib
 import signal
 import subprocess
 import threading
@@ -138,6 +139,26 @@ def test_a_waiting_command_that_is_interrupted_leaves_the_queue(place):
     place.reaches("image", "down")
 
 
+def test_a_command_that_is_interrupted_before_its_first_answer_leaves_the_queue(place):
+    two(place)
+    place.ready("chat")
+    place.daemon.process.send_signal(signal.SIGSTOP)
+    waiting = place.daemon.spawn("sublet", "stack", "acquire", "image", "--wait", stderr=subprocess.PIPE)
+    wait_until(lambda: takes_signals(waiting.pid), "the command takes signals itself")
+    waiting.send_signal(signal.SIGINT)
+    place.daemon.process.send_signal(signal.SIGCONT)
+    assert waiting.wait(60) == -signal.SIGINT
+    place.reaches("image", "down")
+    assert place.api.get("/v1/status")["leases"]["queued"] == 0
+
+
+def takes_signals(pid):
+    """Tells whether the process has SIGINT blocked or caught."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return any(int(line.split()[1], 16) & 1 << signal.SIGINT - 1
+               for line in status.splitlines() if line.startswith(("SigBlk:", "SigCgt:")))
+
+
 def test_without_wait_the_memory_of_a_released_stack_is_taken_and_no_other(place):
     two(place)
     assert place.daemon.cli("stack", "acquire", "chat", check=0)
@@ -178,6 +199,10 @@ def test_a_released_stack_that_is_unhealthy_is_started_anew(place):
     again = place.ready("chat")
     assert again["lease"] != chat["lease"]
     assert place.ups() == ["chat", "chat"] and place.downs() == ["chat"]
+    place.post("chat", "release", {}, again["token"])
+    place.engine.set_health("chat", "api", "unhealthy")
+    wait_until(lambda: "is unhealthy" in (place.get("chat")["why"] or ""), "the daemon knows again")
+    assert "stack chat is ready" in place.daemon.cli("stack", "acquire", "chat", check=0).stderr
 
 
 def test_a_caller_waits_for_a_stack_that_somebody_else_has(place):
@@ -194,7 +219,8 @@ def test_a_caller_waits_for_a_stack_that_somebody_else_has(place):
 
 def test_the_time_to_live_ends_an_acquisition(place):
     two(place)
-    chat = place.ready("chat", ttl_seconds=1)
+    chat = place.ready("chat")
+    assert place.post("chat", "renew", {"ttl_seconds": 1}, chat["token"]).status == 200
     place.reaches("chat", "released")
     assert place.get("chat")["why"] == "its time to live is over"
     assert place.post("chat", "renew", {}, chat["token"]).status == 403

@@ -46,9 +46,25 @@ def test_a_container_that_dies_later_ends_the_lease(place):
     place.ready("chat")
 
 
+def test_a_container_that_is_restarted_by_hand_keeps_its_lease(place):
+    two(place)
+    chat = place.ready("chat")
+    container = place.engine.find("chat", "api")
+    place.engine.end(container, 143)
+    wait_until(lambda: "it has 10 s to come back" in (place.get("chat")["why"] or ""), "the daemon knows")
+    place.engine.start(container)
+    wait_until(lambda: not place.get("chat")["why"], "it is well again")
+    now = place.get("chat")
+    assert (now["state"], now["lease"]) == ("ready", chat["lease"]) and not place.downs()
+
+
 def test_a_revoked_lease_brings_the_stack_down(place):
     two(place)
     chat = place.ready("chat")
+    for verb in ("release", "stop"):
+        refused = place.daemon.cli(verb, "stack-chat", check=1).stderr
+        assert "lease-1 belongs to stack chat, which is up" in refused and "sublet stack release chat --down" in refused
+    assert place.get("chat")["state"] == "ready"
     assert place.api.post(f"/v1/leases/{chat['lease']}/release", {"force": True}).status == 200
     down = place.reaches("chat", "down")
     assert "its lease ended" in down["why"] and not place.engine.containers

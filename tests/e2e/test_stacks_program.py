@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.fake_compose import FakeCompose
 from tests.support.fake_engine import FakeEngine
-from tests.support.stacks_worker import StacksWorker, environment_of
+from tests.support.stacks_worker import SOURCES, StacksWorker, environment_of
 from tests.support.sublet import BIN
 
 
@@ -27,7 +27,7 @@ def test_the_compose_program_is_found_in_the_path(tmp_path):
         with StacksWorker(tmp_path, engine.url, environment=environment_of(useless, compose.directory)) as worker:
             worker.engine(True, program="docker-compose 1.29.2")
         with StacksWorker(tmp_path, engine.url, environment={"PATH": str(useless)}) as worker:
-            assert "docker is no Compose program: version: exit status 1" in worker.engine(True)["why"]
+            assert "docker is no Compose program: version: no such command" in worker.engine(True)["why"]
 
 
 @pytest.fixture(name="service")
@@ -68,7 +68,7 @@ def test_a_service_serves_one_daemon_after_the_other_and_refuses_other_users(ser
     stack.mkdir(parents=True)
     (stack / "compose.yml").write_text("services: {web: {image: busybox}}\n")
     request = json.dumps({"id": 1, "do": "describe", "with": {
-        "dir": str(stack.parent), "config": "", "env_file": "", "adopted": []}}).encode() + b"\n"
+        **SOURCES, "dir": str(stack.parent)}}).encode() + b"\n"
     for _ in range(2):
         with connect(service) as connection, connection.makefile() as lines:
             assert json.loads(lines.readline())["hello"] == 1

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fake_compose import FakeCompose
 from tests.support.fake_engine import FakeEngine
-from tests.support.stacks_worker import StacksWorker
+from tests.support.stacks_worker import SOURCES, StacksWorker
 from tests.support.sublet import wait_until
 
 FILE = """
@@ -89,7 +89,8 @@ def test_a_stack_is_described_started_observed_and_stopped(place):
     verbs = [call["verb"] for call in place.compose.calls()]
     assert verbs == ["config", "up", "down"]
     up = place.compose.calls("up")[0]
-    assert up["env"] == sorted(["DOCKER_HOST", "HOME", "LANG", "PATH"])
+    remote = [f"COMPOSE_EXPERIMENTAL_{kind}_REMOTE" for kind in ("GIT", "OCI")]
+    assert up["env"] == sorted([*remote, "DOCKER_HOST", "HOME", "LANG", "PATH"])
     assert up["files"][0] == stack["resolved"] and len(up["files"]) == 2
     assert [path.name for path in (place.worker.runtime / "one").iterdir()] == ["lock"]
 
@@ -143,7 +144,7 @@ def test_up_that_fails_says_why_and_can_be_repeated(place, text):
     stack = place.one()
     error = place.worker.up(stack)["error"]
     assert error["code"] == "Stale"
-    assert error["detail"] == f"Compose could not start stack 'one': exit status 1\n{text}"
+    assert error["detail"] == f"Compose could not start stack 'one': {text}"
     assert len(place.engine.containers) == 1
     assert "error" not in place.worker.down(stack) and not place.engine.containers
     place.compose.on("up", None)
@@ -256,7 +257,7 @@ def test_a_worker_that_was_killed_knows_the_texts_of_running_stacks(modern):
     assert "error" not in modern.worker.down(stack)
     assert "is not one that was read" in modern.worker.up(stack)["error"]["detail"]
     # A request that comes during the describing waits for it.
-    modern.worker.send("describe", {"dir": str(modern.stacks), "config": "", "env_file": "", "adopted": []})
+    modern.worker.send("describe", {**SOURCES, "dir": str(modern.stacks)})
     assert "error" not in modern.worker.up(stack)
 
 

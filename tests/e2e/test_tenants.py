@@ -139,16 +139,17 @@ def test_a_hanging_account_database_refuses_only_where_a_group_decides(tmp_path,
     ('[[tenants.user]]\nname = "a"\ntenant = "b"\n[[tenants.user]]\nname = "a"\ntenant = "c"\n',
      '"a" is also the name of the table on line'),
 ])
-def test_a_wrong_entry_is_an_error_with_its_line(tmp_path, daemon, text, said):
+def test_a_wrong_entry_is_an_error_with_its_line(tmp_path, shared_daemon, text, said):
     (tmp_path / "sublet.toml").write_text(f"# SPDX\n{text}")
-    done = daemon.cli("config", "check", "--file", str(tmp_path / "sublet.toml"))
+    done = shared_daemon.cli("config", "check", "--file", str(tmp_path / "sublet.toml"))
     assert done.returncode == 78 and said in done.stdout + done.stderr, done
 
 
-def test_the_example_of_the_documentation_is_read(tmp_path, daemon):
+def test_the_example_of_the_documentation_is_read(tmp_path, shared_daemon):
     text = (ROOT / "docs/tenants.md").read_text()
     example = text.split("```toml\n")[1].split("```")[0]
     (tmp_path / "sublet.toml").write_text(example)
-    shown = json.loads(daemon.cli("config", "show", "--json", "--file", str(tmp_path / "sublet.toml")).stdout)["values"]
+    done = shared_daemon.cli("config", "show", "--json", "--file", str(tmp_path / "sublet.toml"))
+    shown = json.loads(done.stdout)["values"]
     assert [row["tenant"] for row in shown["tenants.user"]["value"]] == ["vision"]
     assert len(shown["tenants.group"]["value"]) == 2

@@ -168,7 +168,7 @@ def test_in_a_script(shell, tmp_path):
 
 
 def test_keeper_killed_on_a_terminal(shell, daemon):
-    shell.type(shell.command)
+    shell.type(shell.command.replace(" run ", " run --keep-running ", 1))
     pid = int(shell.expect(r"up-(\d+)").group(1))
     keeper = daemon.leases()[0]["owner"]["keeper_pid"]
     os.kill(keeper, signal.SIGKILL)

@@ -21,6 +21,13 @@ def shell(daemon):
         yield running
 
 
+@pytest.fixture
+def shared_shell(shared_daemon):
+    """A shell for tests that only look at the daemon."""
+    with Shell(shared_daemon.env()) as running:
+        yield running
+
+
 def watch(daemon, *arguments):
     return daemon.spawn("sublet", *arguments)
 
@@ -28,8 +35,8 @@ def watch(daemon, *arguments):
 # ---------------------------------------------------------------------------------------------- into a pipe
 
 @pytest.mark.parametrize("verb", LOOKING)
-def test_watch_writes_blocks_into_a_pipe(daemon, verb):
-    watcher = watch(daemon, verb, "--watch", "100ms")
+def test_watch_writes_blocks_into_a_pipe(shared_daemon, verb):
+    watcher = watch(shared_daemon, verb, "--watch", "100ms")
     for _ in range(3):
         assert re.fullmatch(r"== \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", read_until(watcher.stdout, "== "))
     watcher.send_signal(signal.SIGINT)
@@ -47,8 +54,8 @@ def test_changes_are_seen(daemon, full):
     assert watcher.wait(timeout=60) == -signal.SIGTERM
 
 
-def test_json_is_one_reply_a_line(daemon):
-    watcher = watch(daemon, "gpus", "--json", "--watch", "100ms")
+def test_json_is_one_reply_a_line(shared_daemon):
+    watcher = watch(shared_daemon, "gpus", "--json", "--watch", "100ms")
     for _ in range(3):
         assert json.loads(watcher.stdout.readline())["devices"][0]["id"] == "gpu0"
     watcher.stdout.close()  # the pipe has no reader any more
@@ -76,8 +83,8 @@ def test_without_a_daemon_there_is_nothing_to_watch(daemon):
     (["ps", "--watch=never"], "'never'"),
     (["ps", "--watch", "1s", "-o", "idd"], "did you mean 'id'"),
 ])
-def test_wrong_intervals_and_columns_are_usage_errors(daemon, arguments, says):
-    done = daemon.cli(*arguments, check=2)
+def test_wrong_intervals_and_columns_are_usage_errors(shared_daemon, arguments, says):
+    done = shared_daemon.cli(*arguments, check=2)
     assert says in done.stderr and not done.stdout
 
 
@@ -113,26 +120,26 @@ def test_lines_are_cut_to_the_window(shell, full):
     shell.prompt()
 
 
-def test_a_dumb_terminal_gets_blocks(shell):
-    shell.type(f"TERM=dumb {SUBLET} gpus --watch 100ms")
-    shell.expect(r"== \d{4}-")
-    shell.expect(r"== \d{4}-")
-    shell.key("c")
-    shell.prompt()
-    assert "\x1b[?1049h" not in shell.seen()
+def test_a_dumb_terminal_gets_blocks(shared_shell):
+    shared_shell.type(f"TERM=dumb {SUBLET} gpus --watch 100ms")
+    shared_shell.expect(r"== \d{4}-")
+    shared_shell.expect(r"== \d{4}-")
+    shared_shell.key("c")
+    shared_shell.prompt()
+    assert "\x1b[?1049h" not in shared_shell.seen()
 
 
-def test_it_can_be_stopped_and_continued(shell):
-    shell.type(f"{SUBLET} gpus --watch 100ms")
-    shell.expect("every 100 ms")
-    shell.key("z")
-    shell.expect(r"\x1b\[\?1049l")
-    shell.prompt()
-    shell.type("fg")
-    shell.expect(r"\x1b\[\?1049h")
-    shell.expect("every 100 ms")
-    shell.key("c")
-    shell.prompt()
+def test_it_can_be_stopped_and_continued(shared_shell):
+    shared_shell.type(f"{SUBLET} gpus --watch 100ms")
+    shared_shell.expect("every 100 ms")
+    shared_shell.key("z")
+    shared_shell.expect(r"\x1b\[\?1049l")
+    shared_shell.prompt()
+    shared_shell.type("fg")
+    shared_shell.expect(r"\x1b\[\?1049h")
+    shared_shell.expect("every 100 ms")
+    shared_shell.key("c")
+    shared_shell.prompt()
 
 
 # ---------------------------------------------------------------------------------------------- top
@@ -197,26 +204,26 @@ def test_at_80_columns_the_reason_is_read_whole(shell, daemon, full):
     waiter.kill()
 
 
-def test_top_ends_by_ctrl_c_as_others_do(shell):
-    before = settings(shell)
-    shell.type(f"{SUBLET} top")
-    shell.expect("gpu0")
-    shell.key("c")
-    shell.prompt()
-    assert shell.status() == 130
-    assert settings(shell) == before
+def test_top_ends_by_ctrl_c_as_others_do(shared_shell):
+    before = settings(shared_shell)
+    shared_shell.type(f"{SUBLET} top")
+    shared_shell.expect("gpu0")
+    shared_shell.key("c")
+    shared_shell.prompt()
+    assert shared_shell.status() == 130
+    assert settings(shared_shell) == before
 
 
-def test_top_stops_and_continues(shell):
-    shell.type(f"{SUBLET} top")
-    shell.expect("gpu0")
-    shell.key("z")
-    shell.prompt()
-    shell.type("fg")
-    shell.expect("gpu0")
-    keys(shell, "q")
-    shell.prompt()
-    assert shell.status() == 0
+def test_top_stops_and_continues(shared_shell):
+    shared_shell.type(f"{SUBLET} top")
+    shared_shell.expect("gpu0")
+    shared_shell.key("z")
+    shared_shell.prompt()
+    shared_shell.type("fg")
+    shared_shell.expect("gpu0")
+    keys(shared_shell, "q")
+    shared_shell.prompt()
+    assert shared_shell.status() == 0
 
 
 def test_top_outlives_the_daemon(shell, daemon):
@@ -234,16 +241,16 @@ def test_top_outlives_the_daemon(shell, daemon):
 
 
 @pytest.mark.parametrize("term, says", [("dumb", "needs a terminal"), ("no-such-terminal", "'no-such-terminal'")])
-def test_top_refuses_a_terminal_that_it_cannot_use(shell, term, says):
-    shell.type(f"TERM={term} {SUBLET} top")
-    shell.expect(says)
-    shell.expect("status --watch")
-    shell.prompt()
-    assert shell.status() == 2
+def test_top_refuses_a_terminal_that_it_cannot_use(shared_shell, term, says):
+    shared_shell.type(f"TERM={term} {SUBLET} top")
+    shared_shell.expect(says)
+    shared_shell.expect("status --watch")
+    shared_shell.prompt()
+    assert shared_shell.status() == 2
 
 
-def test_top_refuses_a_pipe(daemon):
-    done = daemon.cli("top", check=2)
+def test_top_refuses_a_pipe(shared_daemon):
+    done = shared_daemon.cli("top", check=2)
     assert "needs a terminal" in done.stderr and "hint:" in done.stderr
 
 
@@ -256,10 +263,10 @@ def test_top_without_a_daemon_leaves_the_terminal_alone(shell, daemon):
     assert "\x1b[?1049h" not in shell.seen()
 
 
-def test_top_ends_with_its_terminal(daemon):
+def test_top_ends_with_its_terminal(shared_daemon):
     """The terminal hangs up: no process spins or stays."""
     master, slave = os.openpty()
-    env = daemon.env(TERM="xterm")
+    env = shared_daemon.env(TERM="xterm")
     top = subprocess.Popen(["setsid", "--ctty", SUBLET, "top"], env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     seen = b""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package with PyTorch on a real card: a training run moves itself to host memory for a more urgent program,
-and its results must not differ. run.py calls this module. Without a card it can be rehearsed on the CPU.
+and its results must not differ. run.py calls this module. Without a card it runs on the CPU.
 """
 import pathlib
 import subprocess
@@ -86,7 +86,8 @@ class Aside:
             print("SKIPPED: the Python package: python3 has no torch")
             return
         expected, program = self.train("alone")
-        self.job.step("a training run with the package ends, undisturbed", program.wait() == 0, f"{self.steps} steps")
+        self.job.step("a training run with the package ends, undisturbed", self.job.end_of(program) == 0,
+                      f"{self.steps} steps")
         self.disturbed(expected)
 
     def train(self, name):
@@ -108,8 +109,8 @@ class Aside:
         job.step("it moves itself aside for a more urgent program", paused and lease["used_bytes"] <= GIB and
                  lease["pause"]["method"] == "cooperative",
                  f"after {at} of {self.steps} steps, {lease['used_bytes'] / MIB:.0f} MiB stay on the card")
-        job.step("the urgent one ran meanwhile, and its bytes were right", urgent.wait() == 0)
-        job.step("the training run ended by itself", program.wait() == 0, f"{steps_of()} steps")
+        job.step("the urgent one ran meanwhile, and its bytes were right", job.end_of(urgent) == 0)
+        job.step("the training run ended by itself", job.end_of(program) == 0, f"{steps_of()} steps")
         print(self.stage.sublet("why", job.lease("aside")["id"], quiet=True).stdout)
         first, second = expected.read_text().splitlines(), curve.read_text().splitlines()
         job.step("its loss curve is that of the undisturbed run, to the last bit",

@@ -105,15 +105,15 @@ class Pausing:
 
     def __init__(self, job):
         self.job, self.stage = job, job.stage
-        rehearsal = not job.stage.real  # rehearses the run, without a real card
-        self.steps, self.handovers = (150, 1) if rehearsal else (600, 3)
+        trial = not job.stage.real  # a trial, without a real card
+        self.steps, self.handovers = (150, 1) if trial else (600, 1 if job.brief else 3)
         torch = job.kind == "pytorch"
         self.training = self.stage.dir / f"training-{job.kind}.py"
         self.training.write_text(TORCH_TRAINING if torch else DRIVER_TRAINING)
         self.stage.env.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else its sums differ from run to run
         free = job.device()["effective_free_bytes"]
         self.vram = min(free * 2 // 5, 16 * GIB)
-        self.fill = self.vram // 8 if rehearsal else max(self.vram - 3 * GIB, self.vram // 4)
+        self.fill = self.vram // 8 if trial else max(self.vram - 3 * GIB, self.vram // 4)
         self.urgent = free - self.vram + min(2 * GIB, self.vram // 2)  # fits when the other has yielded, not beside it
         self.flags = []
 
@@ -138,7 +138,10 @@ class Pausing:
         job = self.job
         alone, disturbed = f"{job.kind}-undisturbed", f"{job.kind}-training"
         expected, program = self.train(alone)
-        job.step("a training run ends, undisturbed", program.wait() == 0, f"{self.steps} steps")
+        alone_ended = job.end_of(program) == 0
+        job.step("a training run ends, undisturbed", alone_ended, f"{self.steps} steps")
+        if not alone_ended:
+            return
         curve, program = self.train(disturbed)
 
         def steps_of():
@@ -154,8 +157,8 @@ class Pausing:
         job.step("it steps aside for a more urgent program", paused and lease["used_bytes"] == 0,
                  f"after {at} of {self.steps} steps, {lease['parked_bytes'] / GIB:.2f} GiB in host memory, "
                  f"by the {(lease['pause'] or {}).get('method')}")
-        job.step("the urgent one ran meanwhile, and its bytes were right", urgent.wait() == 0)
-        job.step("the training run ended by itself", program.wait() == 0, f"{steps_of()} steps")
+        job.step("the urgent one ran meanwhile, and its bytes were right", job.end_of(urgent) == 0)
+        job.step("the training run ended by itself", job.end_of(program) == 0, f"{steps_of()} steps")
         print(self.stage.sublet("why", job.lease(disturbed)["id"], quiet=True).stdout)
         first, second = expected.read_text().splitlines(), curve.read_text().splitlines()
         differ = next((i for i, (a, b) in enumerate(zip(first, second)) if a != b), None)
@@ -179,8 +182,7 @@ class Pausing:
             except subprocess.CalledProcessError as error:
                 problem = error.stderr.strip()[-300:] or str(error)
                 print(f"SKIPPED: [{job.kind}] hand-over: the driver's calls fail here: {problem}")
-            program.terminate()
-            program.wait()
+            job.end(program)
             job.until(lambda: job.device()["other_bytes"] < 64 * MIB, "its memory is free", 120)
             if problem:
                 return
@@ -202,6 +204,6 @@ class Pausing:
                                  quiet=True)
         job.until(lambda: job.lease(name).get("state") == "active", f"{name} is back", 300)
         self.stage.sublet("stop", job.lease(name)["id"], quiet=True)
-        victim.wait()
+        job.end_of(victim, 60)
         job.until(lambda: job.device()["leased_bytes"] == 0, "all bytes are measured gone")
         return float(done.stdout.strip().splitlines()[-1]) - began

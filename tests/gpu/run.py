@@ -21,7 +21,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import aside  # noqa: E402
 import demo  # noqa: E402
+import limits  # noqa: E402
 import pausing  # noqa: E402
+import rights  # noqa: E402
+import session  # noqa: E402
+import sizes  # noqa: E402
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -52,12 +56,16 @@ def has_torch():
 
 
 class Job:
-    def __init__(self, stage, kind):
-        self.stage, self.kind = stage, kind
+    def __init__(self, stage, kind, results=None, brief=False):
+        self.stage, self.kind, self.results, self.brief = stage, kind, results, brief
         self.steps = []
 
-    def step(self, what, good, detail=""):
+    def step(self, what, good, detail="", **figures):
         self.steps.append((what, bool(good), detail))
+        if self.results:  # line by line: what was said before a hang is kept
+            line = {"kind": self.kind, "what": what, "good": bool(good), "detail": detail, **figures}
+            with open(self.results, "a") as file:
+                file.write(json.dumps(line) + "\n")
         print(f"{'PASS' if good else 'FAIL'}  [{self.kind}] {what}{': ' + detail if detail else ''}", flush=True)
 
     def device(self):
@@ -88,6 +96,24 @@ class Job:
         self.step(what, False, f"not within {seconds} s")
         return False
 
+    def end_of(self, program, seconds=300):
+        """Returns the exit status of a program that ends by itself, or None after a program that had to be ended."""
+        try:
+            return program.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.end(program)
+            return None
+
+    def end(self, program, seconds=40):
+        """Ends a program, and returns its exit status."""
+        if program.poll() is None:
+            program.terminate()
+        try:
+            return program.wait(seconds)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return None
+
     def play(self):
         free = self.device()["effective_free_bytes"]
         used_before = self.device()["used_bytes"]
@@ -109,9 +135,9 @@ class Job:
         self.unleased(min(GIB, free // 20))
         self.kills(names[0])
         self.stage.sublet("stop", self.lease(names[0])["id"])
-        self.step("the first was stopped, its status is known", first.wait() == 143 and
+        self.step("the first was stopped, its status is known", self.end_of(first) == 143 and
                   self.lease(names[0]).get("exit_status") == 143)
-        self.step("the third ran then, and its bytes were right", third.wait() == 0 and
+        self.step("the third ran then, and its bytes were right", self.end_of(third) == 0 and
                   self.lease(names[2]).get("exit_status") == 0)
         program = self.lease(names[1])["owner"]["pid"]
         second.kill()
@@ -126,15 +152,14 @@ class Job:
                   f"{self.device()['used_bytes'] / MIB:.0f} MiB used, {used_before / MIB:.0f} before")
 
     def unleased(self, size):
-        stranger = self.stage.spawn("stranger", *self.program(size, 600))
+        unleased = self.stage.spawn("unleased", *self.program(size, 600))
         def row():
-            rows = [p for p in self.ask("proclist")["processes"] if p["pid"] == stranger.pid]
+            rows = [p for p in self.ask("proclist")["processes"] if p["pid"] == unleased.pid]
             return rows[0] if rows and (rows[0]["used_bytes"] or 0) >= size else None
         seen = self.until(row, "the unleased process is listed")
         self.step("a program without a lease is seen, named and subtracted", seen and row()["lease"] is None and
                   self.device()["other_bytes"] >= size, f"{self.device()['other_bytes'] / MIB:.0f} MiB without a lease")
-        stranger.terminate()
-        stranger.wait()
+        self.end(unleased)
 
     def kills(self, name):
         before = {lease["id"]: lease["state"] for lease in self.ask("ps")["leases"]}
@@ -154,15 +179,49 @@ class Job:
         self.step("sublet-gpu was killed: another one takes snapshots", again and self.stage.helper_pid() != helper)
 
 
-def main():
+# The parts in their order, and whether a part is played once for each kind of program, or once.
+PARTS = {"session": (session.Session, False), "main": (None, True), "pausing": (pausing.Pausing, True),
+         "sizes": (sizes.Sizes, False), "limits": (limits.Limits, False), "rights": (rights.Rights, False),
+         "python": (aside.Aside, True)}
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--bin", default=demo.BIN, help="where our binaries are")
     parser.add_argument("--sim", help="play on simulated cards instead, such as 1x24GiB")
-    parser.add_argument("--parts", help="only these: main, pausing, python (by default not on simulated cards)")
+    parser.add_argument("--parts", help=f"only these: {', '.join(PARTS)} (default: all; python not with --sim)")
+    parser.add_argument("--results", help="append each step to this file, as a line of JSON")
+    parser.add_argument("--daemon-log", help="append the daemon's log to this file, which is kept")
+    parser.add_argument("--brief", action="store_true", help="measure once what is measured several times otherwise")
     options = parser.parse_args()
-    parts = (options.parts or ("main,pausing" if options.sim else "main,pausing,python")).split(",")
-    if not set(parts) <= {"main", "pausing", "python"}:
-        parser.error("--parts: one or more of main, pausing and python")
+    everything = [name for name in PARTS if name != "python" or not options.sim]
+    options.parts = options.parts.split(",") if options.parts else everything
+    if not set(options.parts) <= PARTS.keys():
+        parser.error(f"--parts: one or more of {', '.join(PARTS)}")
+    return options
+
+
+def play(stage, options, kinds):
+    steps = []
+    stage.start_daemon()
+    stage.until(lambda: stage.sublet("gpus", "--json", quiet=True).stdout.count('"uuid"'), "the card is read")
+    stage.sublet("gpus")
+    for kind in kinds:
+        job = Job(stage, kind, options.results, options.brief)
+        for name in options.parts:
+            part, each_kind = PARTS[name]
+            if kind != kinds[0] and not each_kind:
+                continue
+            if name == "python" and kind != "pytorch" and not options.sim:
+                continue
+            (part(job) if part else job).play()
+        steps += job.steps
+    stage.sublet("ps", "--all")
+    return steps
+
+
+def main():
+    options = arguments()
     if not options.sim and not demo.has_real_gpu(pathlib.Path(options.bin)):
         print("SKIPPED: no NVIDIA GPU that NVML shows on this machine; nothing was tested on a real card")
         return 0
@@ -171,24 +230,13 @@ def main():
         kinds.append("pytorch")
     elif not options.sim:
         print("SKIPPED: PyTorch programs: python3 has no torch that sees the GPU")
-    steps = []
-    stage = demo.Demo(pathlib.Path(options.bin).resolve(), options.sim)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # all that runs is ended at a time limit too
+    stage = demo.Demo(pathlib.Path(options.bin).resolve(), options.sim, options.daemon_log)
     (stage.dir / "program.py").write_text(TORCH)
     # On a machine with swap nothing is paused unless that is allowed; nothing here stays parked for long.
-    (stage.dir / "sublet.toml").write_text("[ledger]\nallow_swap = true\n")
+    (stage.dir / "sublet.toml").write_text("[ledger]\nallow_swap = true\n[enforcer]\ninterval = \"1s\"\n")
     try:
-        stage.start_daemon()
-        stage.until(lambda: stage.sublet("gpus", "--json", quiet=True).stdout.count('"uuid"'), "the card is read")
-        stage.sublet("gpus")
-        for kind in kinds:
-            job = Job(stage, kind)
-            for part in parts:
-                if part != "python":
-                    {"main": job.play, "pausing": pausing.Pausing(job).play}[part]()
-                elif kind == "pytorch" or options.sim:
-                    aside.Aside(job).play()
-            steps += job.steps
-        stage.sublet("ps", "--all")
+        steps = play(stage, options, kinds)
     finally:
         stage.end()
     failed = sum(not good for _, good, _ in steps)

@@ -7,5 +7,17 @@ minutes. A test skips, and names the program, where that program cannot be insta
 import pathlib
 import sys
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support.browser_fixtures import chromium_fixture, daemons_fixture, open_page_fixture  # noqa: E402, F401
 from tests.support.python_fixtures import place, start_place  # noqa: E402, F401
+from tests.support.real_engine import RealEngine, need  # noqa: E402
+
+
+@pytest.fixture(name="engine", scope="module")
+def engine_fixture():
+    need()
+    engine = RealEngine().start().import_image()
+    yield engine
+    engine.close()

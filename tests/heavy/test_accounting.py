@@ -15,7 +15,7 @@ LOAD = f"{BIN}/simgpu-load --alloc 256MiB --seconds 600"
 
 @pytest.fixture
 def accounting(tmp_path):
-    """A file that the kernel writes to. There is one such file on a machine, so another's is left alone."""
+    """A file that the kernel writes to. There is one such file on a machine, so another's is left in place."""
     if os.geteuid() != 0:
         pytest.skip("only root can turn accounting on")
     if any(pathlib.Path(place).exists() for place in ("/var/log/account/pacct", "/var/account/pacct")):

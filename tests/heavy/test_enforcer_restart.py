@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.sublet import Daemon, living, wait_until
 
-CONFIG = '[enforcer]\ninterval = "1s"\ngrace = "5s"\npolicy = "enforce"\n[gpu]\ninterval_idle = "1s"\n'
+CONFIG = ('[enforcer]\ninterval = "1s"\nstart_grace = "3s"\ngrace = "5s"\npolicy = "enforce"\n'
+          '[gpu]\ninterval_idle = "1s"\n')
 
 STUBBORN = """
 import ctypes, signal, time

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.support.real_engine import IMAGE, RealEngine, compose_programs, need
+from tests.support.real_engine import IMAGE, compose_programs
 from tests.support.stacks_worker import StacksWorker
 from tests.support.sublet import living
 
@@ -24,14 +24,6 @@ x-sublet: {{vram: 16GiB}}
 """
 OVERLAY = json.dumps({"services": {"web": {"environment": {"SUBLET_LEASE": "lease-1", "CUDA_VISIBLE_DEVICES": "0"},
                                            "labels": {"sublet.stack": "one"}}}})
-
-
-@pytest.fixture(name="engine", scope="module")
-def engine_fixture():
-    need()
-    engine = RealEngine().start().import_image()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(name="program", params=["v1", "current"])

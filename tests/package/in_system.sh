@@ -4,30 +4,14 @@
 # purges. Every line of output is one check; the first failure ends the script.
 set -euo pipefail
 
-count=0
-failed() { printf 'FAILED: %s\n' "$1" >&2; [[ ! -s /tmp/said ]] || sed 's/^/  | /' /tmp/said >&2; exit 1; }
-passed() { count=$((count + 1)); printf 'ok: %s\n' "$1"; }
-# check WHAT COMMAND...: the command succeeds.
-check() {
-  local what=$1
-  shift
-  "$@" >/tmp/said 2>&1 || failed "$what"
-  passed "$what"
+# shellcheck source=tests/package/checks.sh
+source "$(dirname "$(readlink -f "$0")")/checks.sh"
+
+after_failure() {
+  tail -n 15 /tmp/daemon.log /tmp/actor.log /tmp/keepers.log >&2 || true
+  sublet ps --all >&2 || true
+  sublet programs >&2 || true
 }
-# refuses STATUS WHAT COMMAND...: the command ends with that status.
-refuses() {
-  local status=$1 what=$2 got=0
-  shift 2
-  "$@" >/tmp/said 2>&1 || got=$?
-  [[ $got == "$status" ]] || failed "$what: status $got, not $status"
-  passed "$what"
-}
-# says TEXT WHAT: the last command's output contains the text.
-says() { grep -qF -- "$1" /tmp/said || failed "$2: it does not say '$1'"; passed "$2"; }
-# says_nothing_of TEXT WHAT: the last command's output does not contain the text.
-says_nothing_of() { ! grep -qF -- "$1" /tmp/said || failed "$2: it says '$1'"; passed "$2"; }
-as() { runuser -u "$1" -- "${@:2}"; }
-gone() { [[ ! -e $1 && ! -L $1 ]]; }
 
 # Starts a daemon by hand, as on a machine without systemd. Returns when it serves.
 as_service=()
@@ -75,22 +59,16 @@ start_keeper_service() {
   keeper_service=$!
 }
 stop_actor() { kill "$actor"; wait "$actor" || true; }
-until_true() {
-  local i
-  for ((i = 0; i < 600; ++i)); do
-    "$@" >/tmp/said 2>&1 && return
-    read -rt 0.1 <>/tmp/never || true
-  done
-  return 1
-}
 # Lists the files of the system, without the files that every package leaves.
 listing() {
   find / -xdev \( -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /packages \) -prune \
     -o -print | sort
 }
 
-rm -f /tmp/never; mkfifo /tmp/never
 export DEBIAN_FRONTEND=noninteractive
+# apt brings the package that ours depends on. Not every minimal system has it.
+command -v adduser >/dev/null || { apt-get -q update && apt-get -y -q install adduser; } >/tmp/said 2>&1 ||
+  failed "apt installs adduser"
 listing >/tmp/before
 
 # ------------------------------------------------------------------------------------------ install
@@ -135,6 +113,9 @@ stop_daemon
 check "leases of the system are kept in /var/lib/sublet" test -s /var/lib/sublet/store.db
 
 # ------------------------------------------------------------------------------------------ simulated cards
+check "the libraries in the programs are listed" grep -q '"spdxVersion": "SPDX-2.3"' \
+  /usr/share/doc/sublet/sublet.spdx.json
+check "... each with its licence" bash -c 'ls /usr/share/doc/sublet/third-party | grep -q libssl-dev.txt.gz'
 check "the simulated cards install" dpkg -i /packages/old/sublet-simgpu_*.deb
 # The system's daemon on cards that it takes for real: two users share a card.
 check "cards are made" simgpu-ctl --dir /srv/gpu create 1x4GiB
@@ -212,10 +193,11 @@ start_keeper_service
 cards=(--env SIMGPU_DIR --env LD_LIBRARY_PATH)
 check "ana hands a program to the daemon" as ana sublet run --detach --tag serve --memory 1GiB --restart on-failure \
   "${cards[@]}" -- sh -c 'echo started; exec simgpu-load --alloc 256MiB --seconds 600 --verify'
-until_true bash -c "sublet proclist -o user,bytes --no-header | grep -q '^ana'" || failed "it has its memory"
+until_true bash -c "sublet proclist -o user,used --no-header | grep -q '^ana'" || failed "it has its memory"
 check "... which has its log" bash -c "runuser -u ana -- sublet logs serve | grep -q started"
-refuses 1 "... that ben cannot read" as ben ls "/var/lib/sublet/logs/$(id -u ana)"
-find_program() { program=$(pgrep -u ana -x simgpu-load); }
+check "... in a folder" test -d "/var/lib/sublet/logs/$(id -u ana)"
+refuses 2 "... that ben cannot read" as ben ls "/var/lib/sublet/logs/$(id -u ana)"
+find_program() { find_process ana simgpu-load && program=$process; }
 find_program || failed "ana's program is there"
 kill -KILL "$program"
 first=$program
@@ -225,18 +207,8 @@ passed "it starts again after a failure"
 check "ana stops it" as ana sublet stop serve
 until_true bash -c "sublet programs -o tag,state --no-header | grep -qx 'serve *stopped'" || failed "it is stopped"
 check "... and has it forgotten" as ana sublet remove serve
-kill "$keeper_service"; wait "$keeper_service" || true
 
 # ------------------------------------------------------------------------------------------ an admin
-# find_process USER NAME: the pid of one, in $process.
-find_process() {
-  local entry
-  for entry in /proc/[0-9]*; do
-    process=${entry#/proc/}
-    [[ $(stat -c %U "$entry" 2>/dev/null) == "$1" && $(cat "$entry/comm" 2>/dev/null) == "$2" ]] && return
-  done
-  return 1
-}
 no_process() { ! find_process "$@"; }
 useradd --create-home carol
 usermod -aG sublet,sublet-admin carol
@@ -255,9 +227,24 @@ until_true no_process ana simgpu-load || failed "ana's program is gone"
 passed "ana's program is gone"
 
 # ------------------------------------------------------------------------------------------ upgrade
-as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 >/tmp/ana 2>&1 &
+# A live lease, a supervised program, a parked program and a waiting program: all live on.
+state_is() { sublet ps -o tag,state --no-header | grep -qx "$1 *$2"; }
+check "ana hands a program to the daemon before the upgrade" as ana sublet run --detach --tag steady --memory 640MiB \
+  --restart on-failure "${cards[@]}" -- simgpu-load --alloc 256MiB --seconds 600 --verify
+until_true bash -c "sublet proclist -o user,used --no-header | grep -q '^ana'" || failed "it has its memory"
+find_program || failed "ana's supervised program is there"
+supervised=$program
+as ben sublet run --wait 60s --vram 1GiB --tag parked -- simgpu-load --alloc 256MiB --seconds 5 --verify \
+  >/tmp/parked 2>&1 &
+parked=$!
+until_true bash -c "sublet ps -o tag,state,used --no-header | grep -qE '^parked +active +[1-9]'" ||
+  failed "ben's program has its memory"
+check "ben parks a program before the upgrade" as ben sublet pause parked
+until_true state_is parked paused || failed "ben's program is parked"
+as ana sublet run --wait 60s --vram 3GiB --tag long -- simgpu-load --alloc 256MiB --seconds 600 --verify \
+  >/tmp/ana 2>&1 &
 long=$!
-until_true bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'" || failed "ana's program runs"
+until_true state_is long active || failed "ana's program runs"
 as ben sublet run --vram 2GiB --tag behind -- simgpu-load --alloc 256MiB --seconds 0 >/tmp/ben 2>&1 &
 second=$!
 until_true grep -q 'waits: place 1' /tmp/ben || failed "ben waits"
@@ -271,14 +258,33 @@ kill -KILL "$daemon"; wait "$daemon" || true
 stop_actor
 start_actor
 start_daemon
-check "leases outlive the upgrade and the daemon" bash -c "sublet ps -o tag,state --no-header | grep -qx 'long *active'"
+check "leases outlive the upgrade and the daemon" state_is long active
+check "ana's supervised program lives on" kill -0 "$supervised"
+until_true bash -c "sublet programs -o tag,state --no-header | grep -qx 'steady *running'" ||
+  failed "the daemon knows the supervised program"
+passed "... and the newer daemon supervises it"
+check "ben's program is still parked" state_is parked paused
+
+refuses 1 "a downgrade is refused" dpkg -i /packages/old/sublet_*.deb
+says "refused to replace version" "... by name and number"
+says "SUBLET_ALLOW_DOWNGRADE=1" "... with what to do"
+check "... before anything is changed" bash -c "dpkg-query -W -f='\${Version} \${db:Status-Status}' sublet |
+  grep -qx \"$(dpkg-deb -f /packages/new/sublet_*.deb Version) installed\""
+check "... and leases live on" state_is long active
+
 check "ana makes room" as ana sublet resize long 1GiB
 check "ben's turn came" wait "$second"
 check "ana's program ran all the time" as ana sublet stop long
+until_true state_is steady active || failed "the supervised program is there"
+as ben sublet resume parked >/tmp/said 2>&1 || failed "ben resumes the parked program"
+check "the parked program comes back, right to its last byte" wait "$parked"
+check "ana stops the supervised program" as ana sublet remove steady
+until_true bash -c "! kill -0 $supervised" || failed "the supervised program is gone"
 check "the report names both" bash -c "sublet report -o name --no-header | grep -qx ana"
 wait "$long" || true
 stop_daemon
 stop_actor
+kill "$keeper_service"; wait "$keeper_service" || true
 
 # ------------------------------------------------------------------------------------------ remove, purge
 check "the packages are removed" dpkg -r sublet-simgpu sublet

@@ -96,9 +96,11 @@ def test_workers_wait_for_each_other(inner, place):
 
 
 def test_a_test_waits_in_the_queue_and_says_so(inner, place):
-    with sublet.lease("3GiB"):
-        child = inner.start('import pytest\n@pytest.mark.sublet("2GiB")\ndef test_it(): pass\n')
-        wait_until(lambda: place.leases("queued"), "the test waits")
+    api = place.daemon.api()  # a lease of this process would be the test's own
+    held = api.post("/v1/leases", {"vram_bytes": 3 << 30, "ttl_seconds": 600})["id"]
+    child = inner.start('import pytest\n@pytest.mark.sublet("2GiB")\ndef test_it(): pass\n')
+    wait_until(lambda: place.leases("queued"), "the test waits")
+    api.post(f"/v1/leases/{held}/release", {})
     out, err = child.communicate(timeout=60)
     assert child.returncode == 0 and "test_inner.py::test_it: lease-2 waits: place 1" in out, out + err
 

@@ -7,17 +7,16 @@ import pickle
 import re
 
 import pytest
-import yaml
 
 import sublet
 from sublet import _hints, _size, errors
+from tests.support import contract
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_each_code_of_the_contract_has_a_class():
-    contract = yaml.safe_load((ROOT / "api/openapi.yaml").read_text())
-    codes = contract["components"]["schemas"]["Code"]["enum"]
+    codes = contract.document()["components"]["schemas"]["Code"]["enum"]
     assert sorted(errors.Refusal.refusals) == sorted(codes)
     for code in codes:
         kind = getattr(sublet, code)

@@ -2,6 +2,7 @@
 """Forks, ends of the process, restarts and absence of the daemon."""
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -45,12 +46,13 @@ def test_sigkill_ends_the_lease(place):
 
 
 def test_sigkill_of_a_waiting_process_withdraws_its_request(place):
-    with sublet.lease("3GiB"):
-        child = place.python("import sublet; sublet.lease('2GiB', tag='waiter').acquire()")
-        wait_until(lambda: place.leases("queued"), "it waits")
-        child.kill()
-        child.wait()
-        wait_until(lambda: not place.leases("queued"), "its request is gone")
+    # Held by a token: below a process that has this memory, the request would wait for itself.
+    place.daemon.api().post("/v1/leases", {"vram_bytes": 3 << 30, "ttl_seconds": 600})
+    child = place.python("import sublet; sublet.lease('2GiB', tag='waiter').acquire()")
+    wait_until(lambda: place.leases("queued"), "it waits")
+    child.kill()
+    child.wait()
+    wait_until(lambda: not place.leases("queued"), "its request is gone")
 
 
 def test_a_lease_outlives_a_restart_of_the_daemon(place):
@@ -223,6 +225,15 @@ def test_a_child_does_not_take_its_ended_parents_devices_for_a_wish(start_place)
         assert in_child(own) == "False"
         child = place.daemon.spawn("python3", "-c", text, env=env)
         assert child.communicate(timeout=60)[0] == "False\n", "a program started by it does not either"
+
+
+def test_a_process_that_was_attached_later_is_inside_its_lease(place):
+    text = ("import sublet\ninput()\nwith sublet.lease('2GiB') as lease: print(lease.nested, lease.id)\n"
+            "with sublet.lease('1GiB') as again: print(again.nested)\n")
+    kernel = place.daemon.spawn("python3", "-c", text, env=place.env(), stdin=subprocess.PIPE)
+    held = place.daemon.cli("hold", "--vram", "3GiB", "--pid", kernel.pid, check=0).stdout.strip()
+    out, _ = kernel.communicate("\n", timeout=60)
+    assert out == f"True {held}\nTrue\n"
 
 
 def test_a_spawned_child_is_inside_the_lease_of_its_parent(place):

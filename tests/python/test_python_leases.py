@@ -21,7 +21,8 @@ def test_a_lease_reserves_its_memory_and_gives_it_back(place):
         shown = place.get("/v1/leases/it").body
         assert lease.id == shown["id"] and lease.vram_bytes == GIB == shown["vram_bytes"]
         assert shown["state"] == "active" and shown["consumer"] == "embed" and shown["tier"] == "interactive"
-        assert shown["owner"] == {"kind": "process", "pid": os.getpid(), "keeper_pid": None}
+        assert shown["owner"] == {"kind": "process", "pid": os.getpid(), "keeper_pid": None,
+                                  "keeper_killed": False}
         assert list(lease.devices) == shown["devices"] and lease.device == shown["devices"][0]
         assert lease.device_names == ("gpu0",)
         assert lease.held and not lease.nested and lease.refresh()["id"] == lease.id
@@ -102,7 +103,7 @@ def test_after_the_first_use_of_cuda_a_lease_is_on_a_device_that_cuda_sees(start
         with sublet.lease("1GiB") as second:
             assert second.devices == first.devices, "CUDA sees no other device"
         place.daemon.cli("release", "other", check=0)
-    with pytest.raises(sublet.BadRequest, match="1 of 3 devices"):
+    with pytest.raises(sublet.BadRequest, match="fewer than gpus=2"):
         sublet.lease("1GiB", gpus=2).acquire()
     with sublet.lease("1GiB", gpu="gpu0") as third:
         assert third.devices != first.devices, "a device by name may be for a child program"
@@ -121,7 +122,7 @@ def test_several_leases_show_all_their_devices(start_place):
     second.release()
 
 
-def test_the_users_own_variable_names_the_device(start_place, monkeypatch):
+def test_the_users_own_variable_names_the_devices(start_place, monkeypatch):
     place = start_place("3x4GiB")
     uuids = [device["uuid"] for device in place.get("/v1/devices")["devices"]]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
@@ -132,10 +133,25 @@ def test_the_users_own_variable_names_the_device(start_place, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     with sublet.lease("1GiB"):
         pass
-    for value in ("0,1", "-1", ""):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
+    with place.daemon.spawn("sublet", "hold", "--vram", "3GiB", "--gpu", "gpu1", "--tag", "other"):
+        wait_until(lambda: place.leases("active"), "gpu1 is taken")
+        with sublet.lease("2GiB") as lease:
+            assert lease.device == uuids[2]
+        place.daemon.cli("release", "other", check=0)
+    with sublet.lease("1GiB", gpus=2) as both:
+        assert list(both.devices) == uuids[1:]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with sublet.lease("1GiB", gpu=[0, "gpu2"], gpus=2) as both:
+        assert list(both.devices) == [uuids[0], uuids[2]]
+    with sublet.lease("1GiB", gpu="gpu1,gpu2") as lease:
+        assert lease.device in uuids[1:]
+    with pytest.raises(ValueError):
+        sublet.lease("1GiB", gpu=[])
+    for value, gpus in (("0,1", 3), ("0,7", 1), ("-1", 1), ("", 1)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
         with pytest.raises(sublet.BadRequest) as refused:
-            sublet.lease("1GiB").acquire()
+            sublet.lease("1GiB", gpus=gpus).acquire()
         assert "gpu=" in refused.value.hint
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
 

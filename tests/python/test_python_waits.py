@@ -61,6 +61,11 @@ def test_the_line_of_a_wait_has_the_words_of_the_command_line(change, names, tex
     assert str(_wait.waiting_of(document, 3.0, names)) == f"lease-7 waits: place 1 · {text}"
 
 
+def test_the_line_of_a_lease_that_is_held_back():
+    document = {**WAITING, "queue": {"place": 2, "held_back": True}}
+    assert str(_wait.waiting_of(document, 3.0, {})) == "lease-7 is held back, and keeps place 2: sublet resume lease-7"
+
+
 def test_a_lease_that_may_not_wait_is_refused(full):
     with pytest.raises(sublet.WouldWait) as refused:
         sublet.lease("2GiB", wait=False).acquire()
@@ -119,10 +124,13 @@ def test_a_lease_that_is_ended_while_it_waits_says_so(full):
 
 def test_a_stopped_process_misses_its_offers_and_waits_on(start_place):
     place = start_place(config=CONFIG + '[queue]\nclaim_window = "3s"\n')
-    with sublet.lease("3GiB"):
-        child = place.python(WAITER)
-        wait_until(lambda: place.leases("queued"), "it waits")
-        child.send_signal(signal.SIGSTOP)
+    holder = place.daemon.spawn("sublet", "hold", "--vram", "3GiB", "--tag", "holder")  # no parent of the child
+    wait_until(lambda: place.leases("active"), "the card is full")
+    child = place.python(WAITER)
+    wait_until(lambda: place.leases("queued"), "it waits")
+    child.send_signal(signal.SIGSTOP)
+    free(place)
+    holder.wait(60)
     wait_until(lambda: [lease for lease in place.leases() if lease["lapsed_offers"]], "an offer lapsed")
     child.send_signal(signal.SIGCONT)
     assert child.stdout.readline() == "granted\n"

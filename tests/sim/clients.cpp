@@ -79,7 +79,7 @@ void Clients::retry(Random& random) {
 // ------------------------------------------------------------------------------------------------ a new one
 
 void Clients::submit(Random& random) {
-  if (daemon_ == nullptr || daemon_->engine().state().leases().size() > 14) return;
+  if (daemon_ == nullptr || daemon_->engine().state().leases.by_id.size() > 14) return;
   core::Submit submit;
   core::Lease& lease = submit.lease;
   const bool ana = random.chance(60);
@@ -94,11 +94,12 @@ void Clients::submit(Random& random) {
   if (random.chance(20)) lease.pausable = others[random.below(random.chance(10) ? 4 : 3)];
   if (lease.tier == core::Tier::spot && random.chance(config_.late_words))
     lease.pausable = random.chance(70) ? P::cooperative : P::automatic;
-  if (random.chance(20)) {
+  const int named = random.chance(20) ? 1 : random.chance(15) ? static_cast<int>(random.between(2, 3)) : 0;
+  for (int i = 0; i < named; ++i) {
     const std::size_t card = random.below(config_.cards.size());
-    lease.wanted_device = random.chance(20) ? fmt::format("gpu{}", card) : World::uuid_of(card);
+    lease.wanted_devices.push_back(random.chance(20) ? fmt::format("gpu{}", card) : World::uuid_of(card));
   }
-  if (lease.wanted_device.empty() && random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
+  if (named != 1 && random.chance(20)) lease.device_count = static_cast<int>(random.between(1, 3));
   if (random.chance(20)) lease.min_vram = Bytes{lease.vram.count / 2};
   if (random.chance(15)) lease.tag = fmt::format("tag{}", random.below(4));
   lease.owner.kind = random.chance(60) ? OwnerKind::connection : OwnerKind::token;
@@ -107,9 +108,9 @@ void Clients::submit(Random& random) {
   submit.held = random.chance(70);
   if (random.chance(5)) submit.preemption_request = core::PreemptionRequest{lease.uid, random.chance(50)};
   const bool stays = random.chance(85);
-  const std::uint64_t before = daemon_->engine().state().last_id();
+  const std::uint64_t before = daemon_->engine().state().leases.last_id;
   send(nullptr, submit, random.chance(60));
-  const LeaseId made{daemon_->engine().state().last_id()};
+  const LeaseId made{daemon_->engine().state().leases.last_id};
   if (made.number == before) return;
   if (!submit.held) return;
   // As the edge does: the connection holds it from the moment on at which it was decided.
@@ -148,7 +149,7 @@ void Clients::act(Random& random) {
   if (lease == nullptr || lease->ended()) {
     Program* program = world_.program_of(client.lease);
     if (program != nullptr && program->lives) return world_.end_program(*program, 0, false);
-    if (disk_.store().ended(client.lease) || daemon_->engine().state().find(client.lease) == nullptr)
+    if (disk_.store().ended(client.lease) || core::find(daemon_->engine().state(), client.lease) == nullptr)
       clients_.erase(at);
     return;
   }
@@ -156,7 +157,8 @@ void Clients::act(Random& random) {
   if (client.session == 0 && lease->owner.kind == OwnerKind::connection && random.chance(60)) hold(client, true);
   switch (lease->state) {
     case LeaseState::queued:
-      if (random.chance(8)) send(&client, core::Release{.lease = lease->id}, random.chance(50));
+      if (lease->held_back_at && random.chance(30)) send(&client, core::Resume{lease->id, 0}, random.chance(50));
+      else if (random.chance(8)) send(&client, core::Release{.lease = lease->id}, random.chance(50));
       else if (random.chance(10)) preempt(client, random);
       return;
     case LeaseState::offered:
@@ -303,7 +305,7 @@ void Clients::work(Random& random) {
   if (!owns || asks) return;  // its keeper holds it, or nobody does
   // A program that is being ended takes no more, though it may not have been told yet. Bytes that are measured gone
   // while a program lives on are not charged any longer.
-  const core::Lease* decided = daemon_ == nullptr ? lease : daemon_->engine().state().find(program.lease);
+  const core::Lease* decided = daemon_ == nullptr ? lease : core::find(daemon_->engine().state(), program.lease);
   if (decided == nullptr || decided->ended()) return;
   const bool active = lease->state == LeaseState::active;
   if (active) program.within = lease->vram;
@@ -337,11 +339,11 @@ core::Fact Clients::some_fact(LeaseId lease, std::uint64_t generation, Random& r
 // A wrong call: any lease in any state, often with a generation that is not its own.
 void Clients::blunder(Random& random) {
   if (daemon_ == nullptr) return;
-  const std::uint64_t last = daemon_->engine().state().last_id();
+  const std::uint64_t last = daemon_->engine().state().leases.last_id;
   const LeaseId lease{last == 0 ? 1 : last - random.below(std::min<std::uint64_t>(last, 12))};
   const auto client = clients_.find(lease);
   if (client != clients_.end() && client->second.waiting) return;
-  const core::Lease* now = daemon_->engine().state().find(lease);
+  const core::Lease* now = core::find(daemon_->engine().state(), lease);
   const std::uint64_t generation = now == nullptr ? random.below(4) : now->generation;
   if (random.chance(60) && generation > 1) {  // an old one changes nothing, whatever it asks for
     const std::uint64_t intended = daemon_->engine().intended();
@@ -350,7 +352,7 @@ void Clients::blunder(Random& random) {
     const bool was_over = now == nullptr || now->ended();
     daemon_->call(fact, {}, [this, releases, was_over, lease](const Daemon::Answer& answer) {
       // To release what has ended is no mistake, and it may have ended by itself in the same step.
-      const core::Lease* its = daemon_->engine().state().find(lease);
+      const core::Lease* its = core::find(daemon_->engine().state(), lease);
       const bool by_itself = its == nullptr || (its->ended() && its->end_reason != core::EndReason::released);
       verdict_.expect(answer.status >= 400 || (releases && (was_over || by_itself)), "old-generation",
                       [&] { return "a late call was obeyed: " + to_string(lease) + ": " + answer.body; });
@@ -376,7 +378,9 @@ void Clients::wind_down() {
     }
     Client& client = clients_[lease.id];
     client.lease = lease.id;
-    const bool relapsed = lease.state == LeaseState::paused && world_.took_again(lease.id);
+    const bool in_vain =
+        lease.state == LeaseState::resuming && !core::resume_failure(daemon_->engine().state(), lease.id).empty();
+    const bool relapsed = (lease.state == LeaseState::paused || in_vain) && world_.took_again(lease.id);
     if (lease.parking && lives && (relapsed || world_.crowds_itself(lease.id) || world_.halved(lease.id))) {
       world_.end_program(*program, 0, false);
     } else if (lease.parking && lease.state != LeaseState::poisoned) {
@@ -387,7 +391,7 @@ void Clients::wind_down() {
       if (lease.state == LeaseState::poisoned && kept)
         send(&client, core::Release{.lease = lease.id, .stop = true}, false);
       else world_.end_program(*program, 0, false);
-    } else if (!lives && !lease.parking) {
+    } else if (!lives) {  // a poisoned lease of a token outlives its processes
       send(&client, core::Release{.lease = lease.id, .force = true}, false);
     }
   }

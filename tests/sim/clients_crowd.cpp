@@ -20,7 +20,7 @@ std::vector<Bytes> some_sizes(const Config& config, Bytes card, Random& random) 
   const Bytes all = card - config.driver_reserved - config.rules.headroom;
   const Bytes host{(config.host_memory - config.rules.ledger_reserve).count / (config.headroom_known ? 4 : 1)};
   const Bytes place = std::min(config.rules.ledger_limit, host);
-  const bool many = random.chance(40);  // of whom more than one comes in by a turn
+  const bool many = random.chance(40);  // of whom more than one fits into a slice
   std::vector<Bytes> sizes((many ? 3 : 2) + random.below(4));
   Bytes sum;
   for (Bytes& size : sizes) size = Bytes{all.count / 100 * random.between(25, many ? 65 : 100)}, sum += size;
@@ -47,8 +47,10 @@ void Clients::gather(Random& random) {
     lease.priority = static_cast<int>(random.between(-1, 1));
     lease.owner.kind = OwnerKind::connection;
     lease.tier = core::Tier::standard;
-    if (equals || random.chance(50)) lease.wanted_device = World::uuid_of(card);
+    if (equals || random.chance(50)) lease.wanted_devices = {World::uuid_of(card)};
     else if (random.chance(50)) lease.device_count = static_cast<int>(1 + random.below(config_.cards.size()));
+    if (lease.wanted_devices.empty() && random.chance(20))
+      lease.wanted_devices = {World::uuid_of(card), World::uuid_of((card + 1) % config_.cards.size())};
     if (!equals) {
       lease.tier = static_cast<core::Tier>(1 + random.below(3));
       if (random.chance(15)) lease.pausable = core::Pausable::no;
@@ -65,9 +67,9 @@ LeaseId Clients::invite(core::Lease lease) {
   core::Submit submit;
   submit.lease = std::move(lease);
   submit.may_queue = submit.held = true;
-  const std::uint64_t before = daemon_->engine().state().last_id();
+  const std::uint64_t before = daemon_->engine().state().leases.last_id;
   send(nullptr, submit, false);
-  const LeaseId made{daemon_->engine().state().last_id()};
+  const LeaseId made{daemon_->engine().state().leases.last_id};
   if (made.number == before) return {};
   Client& client = clients_[made];
   client.lease = made;

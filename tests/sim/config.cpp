@@ -84,7 +84,6 @@ void Config::draw_limits() {
   if (booked > 0) cooperative = std::max(cooperative, 40.0);
   late_words = some(40, 100);
   old_driver = random.chance(8);
-  portion = random.chance(30) ? 1 + random.below(2) : 256;
   slow_commits = some(20, 5);
   // Promises about time slices hold for programs that can be paused, and where time slices are taken. A disk that
   // stands still explains much of what happens to slices.

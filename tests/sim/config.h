@@ -3,7 +3,7 @@
 // all faults at once hides what one alone would show, so most runs have a few.
 #pragma once
 
-#include "core/rules.h"
+#include "lease/rules.h"
 #include "random.h"
 
 #include <string>
@@ -57,7 +57,6 @@ struct Config {
   bool actor = false;          // an actor signals programs, and keeps them from swap
   bool actor_is_root = false;  // the actor may write to any group
   bool old_driver = false;     // the driver parks a program only with its owner's consent
-  std::size_t portion = 256;   // most grants in one commit
 
   // At the end of a run, when all leases have gone, programs come that want more memory than there is, without faults.
   // Promises about time slices can be checked only where nothing else explains what happens.

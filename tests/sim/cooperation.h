@@ -23,7 +23,7 @@ class SimCooperation final : public engine::Cooperation {
   Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override {
     return bad_request("a simulated program answers by itself");
   }
-  std::string answer_file(LeaseId) const override { return {}; }
+  std::string answer_file(const core::Lease&) const override { return {}; }
 
  private:
   using Kind = engine::YieldOrder::Kind;

@@ -14,11 +14,14 @@ namespace {
 struct Never {
   std::string_view name, why;
 };
-constexpr std::array<Never, 12> never{{
+constexpr std::array<Never, 15> never{{
     {"amended", "supervised programs are not in the simulation"},
     {"over_soft_limit", "ceilings are not in the simulation"},
+    {"short_of_memory", "ceilings are not in the simulation"},
     {"memory_kept", "supervised programs are not in the simulation"},
     {"idle_warned", "idle rules are not in the simulation"},
+    {"keeper_killed", "the capability follow is not in the simulation"},
+    {"stray_use", "the capability follow is not in the simulation"},
     {"session_changed", "sessions are not in the simulation"},
     {"over_limit", "ceilings are not in the simulation"},
     {"program_added", "supervised programs are not in the simulation"},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often each case of a lease was met: transitions (core/transitions.h) with the end reasons, results of pause and
+// How often each case of a lease was met: transitions (lease/transitions.h) with the end reasons, results of pause and
 // resume orders, refusals of pauses. A case that is never met is not tested, whatever the oracles say.
 #pragma once
 
-#include "core/transitions.h"
+#include "lease/transitions.h"
 
 #include <array>
 #include <cstdint>

@@ -99,7 +99,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
-      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}}),
+      life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
   const auto lease_of = [this](ProcessRef process) {
@@ -114,13 +114,13 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
   life_->restores = [this](LeaseId lease, const std::vector<engine::Room>& room) { oracle_.restores(lease, room); };
   life_->parks = [this](LeaseId lease, std::span<const ProcessRef> weighed) { oracle_.parks(lease, weighed); };
   life_->state_of = [this](LeaseId id) {
-    const core::Lease* lease = engine_ ? engine_->state().find(id) : nullptr;
+    const core::Lease* lease = engine_ ? core::find(engine_->state(), id) : nullptr;
     return lease == nullptr ? std::nullopt : std::optional(lease->state);
   };
+  life_->has_unstored_end = [this](LeaseId id) { return engine_ && engine_->has_unstored_end(id); };
   engine::Options options;
   options.rules = config.rules;
   options.boot_id = boot_id;
-  options.portion = config.portion;
   options.exit_dir = "/exits";
   options.mode = "dir";
   engine_.emplace(io_, disk.store(), std::move(parts_.machine), std::move(options));
@@ -142,7 +142,7 @@ void Daemon::turn() {
   while (done < most_at_once && io_.poll_one() > 0) ++done;
   verdict_.expect(done < most_at_once, "never-rests", [this] {
     std::string text = "one thing follows from another without end, at one and the same moment";
-    for (const core::PreemptionPlan& plan : engine_->state().plans()) {
+    for (const core::PreemptionPlan& plan : engine_->state().preemption.plans) {
       text += fmt::format("; {} has others yield:", to_string(plan.preemptor));
       for (const core::Victim& victim : plan.victims) text += " " + to_string(victim.lease);
     }

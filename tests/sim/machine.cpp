@@ -70,7 +70,7 @@ class SimHost final : public engine::Host {
       const auto found = world.processes().find(ref);
       if (found != world.processes().end()) host.may_swap |= world.ram().may_swap(found->second.group, by && by->root);
     }
-    if (config.headroom_known) host.headroom = Bytes{host.available.count / 2};
+    if (config.headroom_known && !processes.empty()) host.headroom = Bytes{host.available.count / 2};
     return host;
   }
   std::vector<std::string> swap_groups(std::span<const ProcessRef> processes) const override {
@@ -165,6 +165,10 @@ void SimProbe::ask() {
     if (life_->faults && life_->random.chance(life_->world.config().lies)) spoil(reading);
     later(life_, until_told, [this, reading = std::move(reading), asked_ns] { answer(reading, asked_ns); });
   };
+  if (until_read + until_told > engine::late_after && slow)
+    later(life_, engine::late_after, [this] {
+      if (!stopped_) events_.late("the driver has not answered for a while");
+    });
   if (slow) later(life_, until_read, read);
   else read();
 }

@@ -33,6 +33,8 @@ struct Life {
   std::function<void(LeaseId, const std::vector<engine::Room>&)> restores;
   // The state by the last decision.
   std::function<std::optional<core::LeaseState>(LeaseId)> state_of;
+  // The end of its program was decided, and the disk is slow or full.
+  std::function<bool(LeaseId)> has_unstored_end;
   // Called when a program gets a pause order, or when these processes were weighed and may be parked.
   std::function<void(LeaseId, std::span<const ProcessRef> weighed)> parks;
 };

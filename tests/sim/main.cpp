@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -36,7 +37,7 @@ struct Arguments {
   bool trace = false;
   bool mutants = false;
   bool coverage = false;
-  std::string_view mutant;  // this one alone
+  std::string_view mutant;  // this one alone; with `mutants`: these, separated by commas
   std::string_view seeds;   // a file of seeds that a campaign replays first
 };
 
@@ -51,7 +52,7 @@ int usage() {
       "       sim --seed N [--steps N] [--trace]   one run of N events, again\n");
 #ifdef SUBLET_MUTANTS
   fmt::print(stderr,
-             "       sim --mutants                           find every mutant\n"
+             "       sim --mutants [--mutant NAME,...]       find every mutant, or these\n"
              "       sim --mutant NAME [...]                 as above, with that bug planted\n");
 #endif
   return 2;
@@ -139,14 +140,36 @@ int campaign(Arguments arguments) {
 }
 
 #ifdef SUBLET_MUTANTS
-int find_mutants() {
-  constexpr int most_runs = 300;
+bool refuse_unknown(std::string_view name) {
+  fmt::print(stderr, "sim: no mutant is called '{}'. There are:\n", name);
+  for (const MutantInfo& mutant : all_mutants()) fmt::print(stderr, "  {:<26}  {}\n", mutant.name, mutant.what);
+  return false;
+}
+
+// The mutants of the list; all of them if it is empty. Nothing: a name is unknown.
+std::optional<std::vector<MutantInfo>> choose_mutants(std::string_view list) {
+  if (list.empty()) return std::vector<MutantInfo>(all_mutants().begin(), all_mutants().end());
+  std::vector<MutantInfo> chosen;
+  for (std::string_view rest = list; !rest.empty();) {
+    const std::string_view name = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    const MutantInfo* mutant = find_mutant(name);
+    if (mutant == nullptr) return refuse_unknown(name), std::nullopt;
+    chosen.push_back(*mutant);
+  }
+  return chosen;
+}
+
+int find_mutants(std::string_view list) {
+  const auto chosen = choose_mutants(list);
+  if (!chosen) return 2;
+  constexpr int most_runs = 1500;  // two minutes: a change of the core moves the seeds that find a rare one
   constexpr const char* row = "{:<26}  {:<6}  {:<64} {:>4} {:>8}  {}\n";
   fmt::print(row, "mutant", "where", "what it does", "seed", "steps", "found as");
   int missed = 0;
-  for (const MutantInfo& mutant : all_mutants()) {
+  for (const MutantInfo& mutant : *chosen) {
     active_mutant = mutant.mutant;
-    std::uint64_t seed = 0, steps = 0;
+    std::uint64_t seed = mutant.after, steps = 0;
     Outcome outcome;
     for (int run = 0; run < most_runs && !outcome.failed(); ++run) {
       do ++seed;
@@ -159,17 +182,14 @@ int find_mutants() {
                outcome.failed() ? outcome.invariant : "NOT FOUND");
     std::fflush(stdout);
   }
-  fmt::print("{} of {} mutants were found\n", all_mutants().size() - static_cast<std::size_t>(missed),
-             all_mutants().size());
+  fmt::print("{} of {} mutants were found\n", chosen->size() - static_cast<std::size_t>(missed), chosen->size());
   return missed == 0 ? 0 : 1;
 }
 
 bool plant(std::string_view name) {
   if (name.empty()) return true;
   if (const MutantInfo* mutant = find_mutant(name)) return active_mutant = mutant->mutant, true;
-  fmt::print(stderr, "sim: no mutant is called '{}'. There are:\n", name);
-  for (const MutantInfo& mutant : all_mutants()) fmt::print(stderr, "  {:<26}  {}\n", mutant.name, mutant.what);
-  return false;
+  return refuse_unknown(name);
 }
 #endif
 
@@ -212,7 +232,7 @@ int main(int argc, char** argv) {
   log::init("sim", arguments->trace);
   if (!arguments->trace) log::silence();
 #ifdef SUBLET_MUTANTS
-  if (arguments->mutants) return sim::find_mutants();
+  if (arguments->mutants) return sim::find_mutants(arguments->mutant);
   if (!sim::plant(arguments->mutant)) return 2;
 #else
   if (arguments->mutants || !arguments->mutant.empty()) {

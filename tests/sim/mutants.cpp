@@ -10,7 +10,6 @@ namespace {
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool must_not_swap(const Config& config) { return config.keeps_from_swap(); }
 bool has_nothing_automatic(const Config& config) { return !config.rules.automatic; }
-bool has_liars(const Config& config) { return config.cooperative > 0 && config.liars > 0; }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
 bool hides_processes(const Config& config) {
   return config.missing > 0 && config.ghosts == 0 && config.lies == 0 && config.lost_cards == 0;
@@ -26,7 +25,8 @@ constexpr std::array all{
     SUBLET_MUTANT(an_end_frees_at_once, "core", "bytes of an ended lease are free before they are measured gone"),
     SUBLET_MUTANT(any_reading_settles, "core", "a reading from before an end proves that the bytes are gone"),
     SUBLET_MUTANT(yielding_is_not_verified, "core", "a program that says it has yielded is believed"),
-    SUBLET_MUTANT(unlisted_is_gone, "core", "a process that vanishes from the list counts as yielded", hides_processes),
+    SUBLET_MUTANT(unlisted_is_gone, "core", "a process that vanishes from the list counts as yielded", hides_processes,
+                  20080),
     SUBLET_MUTANT(back_without_room, "core", "a paused lease resumes before memory is free for it"),
     SUBLET_MUTANT(undone_is_active, "core", "a lease whose pause failed counts as running at once"),
     SUBLET_MUTANT(nobody_is_told_to_go_on, "core", "a program that yielded by itself never gets a resume order"),
@@ -44,8 +44,8 @@ constexpr std::array all{
     SUBLET_MUTANT(sleepers_are_late, "core", "time counts in which the daemon could hear nobody"),
     SUBLET_MUTANT(offers_last, "core", "an offer never ends"),
     SUBLET_MUTANT(generations_do_not_matter, "core", "a call with an old generation is obeyed"),
-    SUBLET_MUTANT(ids_come_again, "core", "numbers of past leases are given again after a restart"),
-    SUBLET_MUTANT(kept_room_stays_kept, "core", "memory that was freed for a lease that is gone is granted to nobody"),
+    SUBLET_MUTANT(kept_room_stays_kept, "core", "memory that was freed for a lease that is gone is granted to nobody",
+                  nullptr, 20420),
     SUBLET_MUTANT(a_gang_of_fewer, "core", "a lease on several devices gets one device less"),
     SUBLET_MUTANT(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_MUTANT(told_before_durable, "engine", "events do not wait for their commit"),
@@ -56,14 +56,11 @@ constexpr std::array all{
     SUBLET_MUTANT(signals_before_durable, "engine", "a program is told to end before its end is stored"),
     SUBLET_MUTANT(two_orders_at_once, "engine", "a lease gets an order while another one is out"),
     SUBLET_MUTANT(undone_by_halves, "engine", "processes stay locked after a pause that failed"),
-    SUBLET_MUTANT(restored_is_running, "engine", "a restored program that yielded by itself gets no resume order",
-                  has_liars),
     SUBLET_MUTANT(room_is_not_made_sure_of, "engine", "a restore is tried without ballast"),
     SUBLET_MUTANT(standstills_go_unnoticed, "engine", "a daemon that stood still ends leases as soon as it wakes"),
     SUBLET_MUTANT(lost_ids_come_again, "engine", "a number that was told and lost is given again"),
     SUBLET_MUTANT(answers_are_not_kept, "engine", "a repeated call is decided again"),
     SUBLET_MUTANT(swap_is_not_prevented, "engine", "a parked program is not kept from the swap device", must_not_swap),
-    SUBLET_MUTANT(weighings_get_lost, "engine", "a victim is not asked if the store is behind at that moment"),
     SUBLET_MUTANT(returns_ask_again, "engine", "a resume that waits for a driver call asks in a busy loop"),
     SUBLET_MUTANT(torn_batches, "store", "only the first lease of a batch is written"),
     SUBLET_MUTANT(commits_are_told_early, "store", "the store tells all commits as durable with the first one"),

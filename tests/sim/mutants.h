@@ -6,6 +6,7 @@
 
 #include "base/mutants.h"
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -18,6 +19,7 @@ struct MutantInfo {
   const char* what;
   // True for worlds in which the mutant can show; unset: all worlds.
   bool (*can_show)(const Config&) = nullptr;
+  std::uint64_t after = 0;  // the seed before the first that is tried, for a mutant that few seeds find
 };
 
 std::span<const MutantInfo> all_mutants();

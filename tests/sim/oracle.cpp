@@ -22,7 +22,7 @@ void Oracle::begin(const engine::Engine* engine, const WatchedStore* store, Time
   readings_.clear(), believed_.clear(), unread_.clear();
   ends_.clear(), leases_.clear();
   unheld_.clear(), forgiven_.clear(), back_by_.clear();
-  looked_.reset(), looked_at_ = {};
+  looked_.reset();
   for (const auto& [id, row] : store->durable()) {
     const Lease& lease = leases_[id] = row.lease;
     if (lease.ended() && lease.had_process) ends_[id] = {*lease.ended_at, lease.vram, lease.devices};
@@ -40,12 +40,16 @@ void Oracle::stood_still(Time now) {
   wakes_ = true;
   for (const auto& [id, lease] : leases_) {
     if (lease.ended()) continue;
-    if (lease.expires_at) forgiven_[id] = now + config_.rules.reconnect;
+    if (lease.expires_at && !lease.parking) forgiven_[id] = now + config_.rules.reconnect;
     if (unheld_.contains(id)) back_by_[id] = now + config_.rules.reconnect;
   }
 }
 
 // ------------------------------------------------------------------------------------------------ decisions
+
+bool Oracle::may_be_on(const Lease& lease, const std::string& device) {
+  return lease.wanted_devices.empty() || std::ranges::count(lease.wanted_devices, device) > 0;
+}
 
 bool Oracle::is_on(const Lease& lease, const std::string& device) {
   return std::find(lease.devices.begin(), lease.devices.end(), device) != lease.devices.end();
@@ -55,12 +59,11 @@ bool Oracle::is_moving(const Lease& lease) {
   return lease.state == LeaseState::pausing || lease.state == LeaseState::resuming;
 }
 
-bool Oracle::waits(const Lease& lease) { return lease.state == LeaseState::queued || lease.waits_in_place(); }
+bool Oracle::waits(const Lease& lease) { return lease.queues() || lease.waits_in_place(); }
 
 void Oracle::intended(const store::Batch& batch) {
   for (const std::string_view transition : batch.transitions) verdict_.met.happened(transition);
   if (engine_ == nullptr) return;
-  const bool goes_on = batch.transitions.size() == 1 && batch.transitions.front() == core::later_portion;
   for (const core::Reason& reason : batch.reasons) {
     const std::string code(core::code(reason)), text = core::text_of(reason);
     if (trace_) fmt::print("    {} {}: {}\n", to_string(reason.lease), code, text);
@@ -69,7 +72,7 @@ void Oracle::intended(const store::Batch& batch) {
                     [&] { return "an empty reason for " + to_string(reason.lease); });
   }
   std::vector<std::pair<std::optional<Lease>, const Lease*>> granted;  // checked once all victims are counted
-  if (!goes_on) kept_.clear();
+  kept_.clear();
   for (const Lease& lease : batch.changed) {
     const auto old = leases_.find(lease.id);
     const std::optional<Lease> before = old == leases_.end() ? std::nullopt : std::optional(old->second);
@@ -84,7 +87,7 @@ void Oracle::intended(const store::Batch& batch) {
     follow_return(before ? &*before : nullptr, lease);
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
   }
-  if (!goes_on) woke_ = std::exchange(wakes_, false);
+  woke_ = std::exchange(wakes_, false);
   for (const auto& [before, lease] : granted) check_promise(*lease, batch.now, woke_);
   // A reboot ends every process, whatever was read before.
   if (std::ranges::find(batch.transitions, "lost") != batch.transitions.end()) ends_.clear();
@@ -119,9 +122,11 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
       !lease.reserves() ||
           (distinct.size() == static_cast<std::size_t>(lease.device_count) && distinct.size() == lease.devices.size()),
       "gang", [&] { return fmt::format("{} has {} of {} devices", name(), distinct.size(), lease.device_count); });
-  check_parking(before, lease, batch);
+  check_parking(before, lease);
   const auto& noted = batch.transitions;  // a renewal may come at the very time of the grant
   const bool renewed = std::find(noted.begin(), noted.end(), "renewed") != noted.end();
+  const bool stood = before != nullptr && before->parking && before->expires_at && !renewed && !lease.ended();
+  verdict_.expect(!stood || lease.time_left(batch.now) == before->time_left(batch.now), "ttl-runs-while-parked", name);
   if (before != nullptr && (renewed || lease.expires_at != before->expires_at) && !lease.ended())
     forgiven_.erase(lease.id);
   if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch);
@@ -154,7 +159,7 @@ void Oracle::check_transition(const Lease& before, const Lease& lease) {
                   [&] { return to_string(lease.id) + " was granted, and its generation did not grow"; });
 }
 
-void Oracle::check_parking(const Lease* before, const Lease& lease, const store::Batch& batch) {
+void Oracle::check_parking(const Lease* before, const Lease& lease) {
   const auto name = [&] { return fmt::format("{} ({})", to_string(lease.id), core::to_string(lease.state)); };
   verdict_.expect(lease.parking.has_value() == (is_moving(lease) || lease.parked()), "parking-state", name);
   const LeaseState was = before == nullptr ? LeaseState::active : before->state;
@@ -162,12 +167,10 @@ void Oracle::check_parking(const Lease* before, const Lease& lease, const store:
     if (was == LeaseState::active) pause_began_[lease.id] = world_.awake();
     check_method(before, lease);
     check_ledger(lease);
-    check_asked(lease);
     if (lease.parking->resume_requested) check_displaced(lease);
   }
   const Bytes entered = before != nullptr && before->parking ? before->parking->host_bytes : Bytes{};
-  const bool measured = std::ranges::find(batch.transitions, "parked_again_measured") != batch.transitions.end();
-  if (lease.parking && !lease.parking->measured && lease.parking->host_bytes > entered && !measured) check_share(lease);
+  if (lease.parking && !lease.parking->measured && lease.parking->host_bytes > entered) check_share(lease);
   if (lease.state == LeaseState::paused && before != nullptr && was == LeaseState::pausing) {
     check_yielded(lease);
     ++pauses_seen_;

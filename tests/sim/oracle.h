@@ -8,8 +8,8 @@
 //   -----------------------------------------------------+----------------------------------------------------------
 //   1  no byte is promised twice                         | promised-twice; out-of-memory (world.cpp)
 //   2  nothing is granted where nothing is known         | granted-on-a-guess
-//   3  nothing is restored without free memory           | restored-while-blocked; restore-without-room (world.cpp),
-//                                                        |   room-unsure (orders.cpp)
+//   3  nothing is restored without free memory           | restored-while-blocked; memory-unsure (orders.cpp),
+//                                                        |   restore-without-memory (world.cpp)
 //   4  a paused lease was measured to hold its residue   | paused-unseen, paused-unlisted
 //   5  a running lease has a running program             | never-restored, never-told-to-go-on
 //   6  each parked program runs again, or its lease ends | never-came-back (simulation.cpp), left-parked, left-over,
@@ -27,7 +27,7 @@
 //   13 a parked program is not signalled                 | parked-program-signalled (programs.cpp)
 //   14 the host budget is kept                           | ledger-limit, ledger-short, beyond-share,
 //                                                        |   parked-under-pressure
-//   15 parked memory stays off the swap device           | asked-though-it-may-swap, parked-where-it-swaps,
+//   15 parked memory stays off the swap device           | parked-where-it-swaps,
 //                                                        |   swapped-though-kept, swap-unseen, kept-for-nothing
 //   16 a victim is displaced for an entitled lease       | displaced-for-nobody
 //   17 a lease is ended for others only if it is spot    | ended-without-word
@@ -66,9 +66,9 @@ class Oracle {
   // A new life of the engine has begun, or its store was opened anew.
   void begin(const engine::Engine* engine, const WatchedStore* store, Time now);
   void ended() { engine_ = nullptr, held_.clear(); }
-  // The daemon stood still, or its machine slept, until now, for longer than any load explains.
+  // A clock gap until now, longer than any load explains.
   void stood_still(Time now);
-  void lagged() { standing_.clear(), fits_since_.clear(); }  // the daemon stood still for any time
+  void lagged() { standing_.clear(), fits_since_.clear(); }  // a clock gap of any length
   void slept(Duration asleep) { lagged(), napped_ += asleep; }
 
   // Called as it happens.
@@ -120,13 +120,14 @@ class Oracle {
   };
 
   static bool is_on(const Lease& lease, const std::string& device);
+  static bool may_be_on(const Lease& lease, const std::string& device);  // for a lease in the queue for its first grant
   static bool is_moving(const Lease& lease);
   static bool waits(const Lease& lease);
 
   // Each change as it is decided (oracle.cpp).
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
   void check_transition(const Lease& before, const Lease& lease);
-  void check_parking(const Lease* before, const Lease& lease, const store::Batch& batch);
+  void check_parking(const Lease* before, const Lease& lease);
   void check_deferred_end(const Lease& before, const Lease& lease);
 
   // Promises and readings (oracle_promises.cpp).
@@ -149,7 +150,6 @@ class Oracle {
   void check_left_parked(const Lease& before, const Lease& lease);
 
   // Host memory and swap (oracle_host.cpp).
-  void check_asked(const Lease& lease);
   void check_ledger(const Lease& lease);
   void check_share(const Lease& lease) const;
   void check_pressure(LeaseId id, double pressure) const;
@@ -197,11 +197,10 @@ class Oracle {
   std::map<LeaseId, Standing> standing_;  // plans of which nothing moves, by preemptor
   std::map<LeaseId, Time> fits_since_;    // waiting leases that fit
   std::optional<Time> looked_;            // start of a reading that was told in this step
-  Time looked_at_;                        // of the last reading, on CLOCK_MONOTONIC
   Time last_now_;
   std::optional<std::uint64_t> checked_;  // number of the core's steps at the last check
   bool woke_ = false;                     // the newest decision is the first after a standstill
-  bool wakes_ = false;                    // the daemon stood still, and has decided nothing since
+  bool wakes_ = false;                    // after a clock gap, nothing was decided yet
   Duration napped_{};                     // machine sleep that the engine has not noticed
   bool trace_ = false;
 };

@@ -10,21 +10,6 @@ namespace sublet::sim {
 
 using core::LeaseState;
 
-// Checks a pause order: pressure and swap.
-void Oracle::check_asked(const Lease& lease) {
-  const auto says = [&lease](const char* what) {
-    return [&lease, what] { return fmt::format("{} is asked to yield: {}", to_string(lease.id), what); };
-  };
-  check_pressure(lease.id, world_.ram().pressure().value_or(0));
-  const bool by_actor = engine_->actor().ready() && engine_->actor().introduction().uid == 0;
-  verdict_.expect(!config_.keeps_from_swap() || !world_.may_swap(lease.id, by_actor, looked_at_),
-                  "asked-though-it-may-swap", says("nobody could keep it from the swap device"));
-  // The processes of a cooperative program may not all be booked.
-  const bool unknown = lease.owner.kind == core::OwnerKind::token && lease.cooperation;
-  verdict_.expect(!config_.keeps_from_swap() || !unknown, "asked-though-it-may-swap",
-                  says("nobody knows which processes to keep from the swap device"));
-}
-
 void Oracle::check_ledger(const Lease& lease) {
   Bytes entries = lease.parking->host_bytes;
   for (const auto& [id, other] : leases_)
@@ -64,7 +49,14 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
   if (engine_ == nullptr) return;
   const auto lease = leases_.find(id);
   const bool pauses = lease != leases_.end() && lease->second.state == LeaseState::pausing;
-  if (!weighed.empty() && pauses) check_pressure(id, world_.ram().least_pressure());  // decided a commit ago
+  if (pauses) check_pressure(id, world_.ram().least_pressure());  // decided a commit ago
+  // The processes of a cooperative program may not all be booked.
+  const bool unknown = pauses && weighed.empty() && lease->second.owner.kind == core::OwnerKind::token &&
+                       lease->second.parking->method == core::PauseMethod::cooperative;
+  verdict_.expect(!config_.keeps_from_swap() || !unknown, "parked-where-it-swaps", [&] {
+    return fmt::format("{} is told to yield, and its processes to keep from the swap device are unknown",
+                       to_string(id));
+  });
   const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
   const bool as_stored =
       stored == nullptr || !pauses ||
@@ -95,8 +87,8 @@ void Oracle::check_swapped(const core::State& state) const {
                                          process.ref.pid, to_string(process.lease));
                     });
   }
-  for (const LeaseId id : state.away()) {
-    const Lease& lease = *state.find(id);
+  for (const LeaseId id : state.pauses.away) {
+    const Lease& lease = *core::find(state, id);
     if (!lease.parked() || lease.owner.kind != core::OwnerKind::process) continue;
     const Bytes is = world_.swapped_of(id);
     const auto found = engine_->swapped().find(id);

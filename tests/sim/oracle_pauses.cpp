@@ -17,8 +17,8 @@ void Oracle::check_displaced(const Lease& lease) {
     const auto& [id, other] = entry;
     if (id == lease.id || !waits(other)) return false;
     const bool may = requested_.contains(id) || (config_.rules.automatic && other.tier >= lease.tier);
-    if (other.state == LeaseState::queued)
-      return may && (other.wanted_device.empty() || is_on(lease, other.wanted_device));
+    if (other.queues())
+      return may && std::ranges::any_of(lease.devices, [&](const std::string& uuid) { return may_be_on(other, uuid); });
     return may && std::ranges::any_of(other.devices, [&](const std::string& uuid) { return is_on(lease, uuid); });
   });
   verdict_.expect(entitled, "displaced-for-nobody", [&] {
@@ -37,7 +37,7 @@ void Oracle::check_method(const Lease* before, const Lease& lease) {
   verdict_.expect(lease.pausable != P::no, "pinned-and-paused", says("its owner pinned it"));
   verdict_.expect(lease.pausable == P::automatic || lease.pausable == (by_driver ? P::driver : P::cooperative),
                   "method-not-allowed", says("its owner allows another method"));
-  const bool agreed = lease.owner.keeper || engine_->state().granted(lease.whose());
+  const bool agreed = lease.owner.keeper || core::is_granted(engine_->state(), lease.whose());
   const bool first = before == nullptr || before->state == LeaseState::active;
   verdict_.expect(!first || !by_driver || agreed, "parked-without-leave", says("its owner did not agree to that"));
   verdict_.expect(lease.parking->resume_requested || !wanted_back_.contains(lease.id), "resume-lost",

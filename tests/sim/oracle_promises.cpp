@@ -31,7 +31,7 @@ Bytes Oracle::arrived(const std::string& device, const Reading& reading,
     if (lease.state != LeaseState::resuming || lease.parking->method != core::PauseMethod::driver) continue;
     if (!is_on(lease, device)) continue;
     back.insert(id);
-    const Bytes all = std::min(lease.vram, engine_->state().to_restore(lease, device).all);
+    const Bytes all = std::min(lease.vram, core::to_restore(engine_->state(), lease, device).all);
     to_come += std::max(all - std::max(lease.parking->residue, reading.used_by(id)), Bytes{});
   }
   Bytes grew = reading.used - last->second.used, own, listed;
@@ -49,11 +49,11 @@ Bytes Oracle::arrived(const std::string& device, const Reading& reading,
 void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::function<LeaseId(ProcessRef)>& lease_of) {
   if (!judged.problem.empty() || engine_ == nullptr) return;
   looked_ = began;
-  looked_at_ = world_.awake();
   for (const auto& [uuid, reading] : readings_) {
     unread_.insert(uuid);
-    const auto its = engine_->state().devices().find(uuid);
-    if (its != engine_->state().devices().end() && its->second.read_at == reading.began) believed_[uuid] = reading;
+    const auto its = engine_->state().devices.by_uuid.find(uuid);
+    if (its != engine_->state().devices.by_uuid.end() && its->second.read_at == reading.began)
+      believed_[uuid] = reading;
   }
   std::map<std::string, int> listed;
   for (const gpu::GpuDevice& device : judged.devices) ++listed[device.uuid];
@@ -91,8 +91,8 @@ void Oracle::read(const gpu::GpuSnapshot& judged, Time began, const std::functio
 // By the newest reading, if the engine took it too.
 std::optional<Bytes> Oracle::seen_to_use(LeaseId lease, const std::string& device) const {
   const auto found = readings_.find(device);
-  const auto its = engine_->state().devices().find(device);
-  if (found == readings_.end() || its == engine_->state().devices().end()) return std::nullopt;
+  const auto its = engine_->state().devices.by_uuid.find(device);
+  if (found == readings_.end() || its == engine_->state().devices.by_uuid.end()) return std::nullopt;
   if (its->second.read_at != found->second.began) return std::nullopt;
   return found->second.used_by(lease);
 }
@@ -100,10 +100,11 @@ std::optional<Bytes> Oracle::seen_to_use(LeaseId lease, const std::string& devic
 // The newest reading, if it is credible, recent, and the one that the engine goes by.
 const Oracle::Reading* Oracle::known(const std::string& device, Time now) const {
   const auto found = readings_.find(device);
-  const auto its = engine_->state().devices().find(device);
-  if (found == readings_.end() || its == engine_->state().devices().end() || unread_.contains(device)) return nullptr;
+  const auto its = engine_->state().devices.by_uuid.find(device);
+  if (found == readings_.end() || its == engine_->state().devices.by_uuid.end() || unread_.contains(device))
+    return nullptr;
   const bool same = its->second.read_at == found->second.began;
-  return same && engine_->state().known(its->second, config_.rules, now) ? &found->second : nullptr;
+  return same && core::is_known(engine_->state(), its->second, config_.rules, now) ? &found->second : nullptr;
 }
 
 // ------------------------------------------------------------------------------------------------ promises
@@ -194,8 +195,8 @@ Bytes Oracle::residues(const std::string& device) const {
 void Oracle::check_promise(const Lease& lease, Time now, bool wakes) {
   for (const std::string& uuid : lease.devices) {
     const auto found = readings_.find(uuid);
-    const auto its = engine_->state().devices().find(uuid);
-    const bool listed = its != engine_->state().devices().end();
+    const auto its = engine_->state().devices.by_uuid.find(uuid);
+    const bool listed = its != engine_->state().devices.by_uuid.end();
     // A program gets its resume order without the device if that is to be forgotten, or if the program is to end and
     // belongs to no keeper.
     const bool gone = listed && its->second.missing_since;

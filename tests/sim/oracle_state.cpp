@@ -29,9 +29,9 @@ void Oracle::after_step(bool overdue) {
   verdict_.expect(now >= last_now_, "time-went-back", [] { return std::string("within one life"); });
   if (now - last_now_ >= napped_) napped_ = {};
   last_now_ = now;
-  verdict_.mix(state.last_id() * 1000 + state.leases().size() * 10 + state.queue().size());
+  verdict_.mix(state.leases.last_id * 1000 + state.leases.by_id.size() * 10 + state.queue.size());
   // Most steps of the simulation take no step of the core.
-  if (std::exchange(checked_, state.steps()) != state.steps()) check_state(state, now), check_served(state, now);
+  if (std::exchange(checked_, state.steps) != state.steps) check_state(state, now), check_served(state, now);
   if (takes_new_reading(state)) check_swapped(state);
   check_plans_move(state, now);
   if (!overdue) check_due(now);
@@ -43,7 +43,7 @@ void Oracle::check_state(const core::State& state, Time now) {
   for (const std::string& violation : core::testing::validate(state, config_.rules, now))
     verdict_.expect(false, "invalid-state", [&] { return violation; });
   int live = 0;
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     live += !lease.ended();
     const auto kept = leases_.find(id);
     verdict_.expect(kept != leases_.end() && kept->second.state == lease.state &&
@@ -59,7 +59,7 @@ void Oracle::check_state(const core::State& state, Time now) {
 bool Oracle::takes_new_reading(const core::State& state) {
   const std::optional<Time> began = std::exchange(looked_, std::nullopt);
   return began &&
-         std::ranges::any_of(state.devices(), [&](const auto& device) { return device.second.read_at == began; });
+         std::ranges::any_of(state.devices.by_uuid, [&](const auto& device) { return device.second.read_at == began; });
 }
 
 // ------------------------------------------------------------------------------------------------ progress
@@ -68,17 +68,18 @@ bool Oracle::takes_new_reading(const core::State& state) {
 // freed for another lease.
 void Oracle::check_served(const core::State& state, Time now) {
   std::map<LeaseId, Time> fits;
-  if (!state.queue().empty() && state.nominations().empty()) {
-    for (const auto& [id, lease] : state.leases()) {
-      if (!state.queue().contains(id)) continue;
+  if (state.queue.size() > 0 && state.nominations.empty()) {
+    for (const auto& [id, lease] : state.leases.by_id) {
+      if (!state.queue.contains(id)) continue;
       std::ptrdiff_t fitting = 0;
-      for (const auto& [uuid, device] : state.devices()) {
+      for (const auto& [uuid, device] : state.devices.by_uuid) {
         const bool in_place = lease.waits_in_place();
-        const bool may = in_place ? is_on(lease, uuid) : lease.wanted_device.empty() || lease.wanted_device == uuid;
-        const core::PreemptionPlan* plan = state.plan_on(uuid);  // frees memory for its own preemptor
-        if (!may || !state.known(device, config_.rules, now) || (plan != nullptr && plan->preemptor != id)) continue;
-        const Bytes least = in_place ? state.need(lease, uuid) : lease.least();
-        fitting += state.effective_free(device, config_.rules, now) >= least;
+        const bool may = in_place ? is_on(lease, uuid) : may_be_on(lease, uuid);
+        const core::PreemptionPlan* plan = core::plan_on(state, uuid);  // frees memory for its own preemptor
+        if (!may || !core::is_known(state, device, config_.rules, now) || (plan != nullptr && plan->preemptor != id))
+          continue;
+        const Bytes least = in_place ? core::need_on(state, lease, uuid) : lease.least();
+        fitting += core::free_on(state, device, config_.rules, now) >= least;
       }
       const auto needed = lease.waits_in_place() ? std::ssize(lease.devices) : std::ptrdiff_t{lease.device_count};
       if (fitting < needed) continue;
@@ -96,18 +97,18 @@ void Oracle::check_served(const core::State& state, Time now) {
 
 // A lease there pauses, resumes, ends, or is about to be granted.
 bool Oracle::somebody_moves(const core::State& state, const std::string& device) const {
-  return std::ranges::any_of(state.devices().at(device).leases, [&](LeaseId id) {
-    const Lease& lease = *state.find(id);
-    if (state.stuck(id)) return false;
+  return std::ranges::any_of(state.devices.by_uuid.at(device).leases, [&](LeaseId id) {
+    const Lease& lease = *core::find(state, id);
+    if (core::is_stuck(state, id)) return false;
     return is_moving(lease) || lease.ended() || lease.state == LeaseState::offered || lease.stop_requested;
   });
 }
 
 // In each preemption plan a victim moves, or the plan changes or ends.
 void Oracle::check_plans_move(const core::State& state, Time now) {
-  if (standing_.empty() && state.plans().empty()) return;
+  if (standing_.empty() && state.preemption.plans.empty()) return;
   std::map<LeaseId, Standing> standing;
-  for (const core::PreemptionPlan& plan : state.plans()) {
+  for (const core::PreemptionPlan& plan : state.preemption.plans) {
     std::vector<std::string> devices = plan.devices;
     std::vector<LeaseId> victims;
     for (const core::Victim& victim : plan.victims) {
@@ -116,7 +117,7 @@ void Oracle::check_plans_move(const core::State& state, Time now) {
         devices.insert(devices.end(), its->second.devices.begin(), its->second.devices.end());
     }
     const bool moves = std::ranges::any_of(devices, [&](const std::string& device) {
-      return !state.devices().contains(device) || known(device, now) == nullptr || somebody_moves(state, device);
+      return !state.devices.by_uuid.contains(device) || known(device, now) == nullptr || somebody_moves(state, device);
     });
     if (moves) continue;
     const auto before = standing_.find(plan.preemptor);
@@ -125,7 +126,7 @@ void Oracle::check_plans_move(const core::State& state, Time now) {
     verdict_.expect(now - its.since <= served_within + commits_before * config_.longest_commit(), "nobody-moves", [&] {
       std::string who;
       for (const LeaseId id : victims)
-        if (const Lease* lease = state.find(id))
+        if (const Lease* lease = core::find(state, id))
           who += fmt::format(" {} ({})", to_string(id), core::to_string(lease->state));
       return fmt::format("the plan for {} has not moved for {}; victims:{}", to_string(plan.preemptor),
                          format_duration(now - its.since), who);
@@ -137,7 +138,7 @@ void Oracle::check_plans_move(const core::State& state, Time now) {
 // No time limit was missed.
 void Oracle::check_due(Time now) {
   constexpr Duration late = 2ms;  // an alarm may ring a little after its time
-  for (const auto& [id, lease] : engine_->state().leases()) {
+  for (const auto& [id, lease] : engine_->state().leases.by_id) {
     if (lease.ended()) continue;
     const auto passed = [&](const std::optional<Time>& at) { return at && *at + late < now; };
     verdict_.expect(lease.state != LeaseState::offered || !passed(lease.offer_ends_at), "offer-overdue",
@@ -146,12 +147,8 @@ void Oracle::check_due(Time now) {
                     [&, &id = id] { return to_string(id); });
     verdict_.expect(lease.state != LeaseState::active || !lease.ttl || lease.expires_at, "time-forgotten",
                     [&, &id = id] { return to_string(id) + " has a time limit, and its time has no end"; });
-    if (lease.state != LeaseState::pausing && lease.state != LeaseState::resuming) {
-      verdict_.expect(lease.state != LeaseState::offered || lease.offer_ends_at.has_value(), "offer-without-end",
-                      [&, &id = id] { return to_string(id); });
-    } else {
-      verdict_.expect(!lease.expires_at, "ttl-runs-while-parked", [&, &id = id] { return to_string(id); });
-    }
+    verdict_.expect(lease.state != LeaseState::offered || lease.offer_ends_at.has_value(), "offer-without-end",
+                    [&, &id = id] { return to_string(id); });
   }
 }
 
@@ -183,8 +180,18 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   };
   const R why = lease.end_reason;
   verdict_.expect(why != R::none, "end-without-reason", says("no reason"));
-  const bool paused = before != nullptr && before->parking && before->state != LeaseState::pausing;
-  if (why == R::expired && paused) {
+  const auto has = [&](core::ReasonKind kind) {
+    return std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
+      return reason.lease == lease.id && reason.kind == kind;  // before its end, in the same step
+    });
+  };
+  const bool resumed = has(core::ReasonKind::resumed);
+  const bool paused =
+      before != nullptr && before->parking &&
+      (before->state != LeaseState::pausing || has(core::ReasonKind::paused) || has(core::ReasonKind::orphaned));
+  if (why == R::expired && paused && resumed) {
+    verdict_.expect(before->time_left(now) <= Duration{}, "expired-early", says("it had time left when it was paused"));
+  } else if (why == R::expired && paused) {
     const auto since = orphaned_since(*before);
     verdict_.expect(since && world_.awake() - *since >= config_.rules.orphan_after, "orphaned-early",
                     says(since ? "its program ended a moment ago" : "something of its program lives"));
@@ -196,9 +203,6 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   }
   if (why == R::failed && before != nullptr && before->parking) check_left_parked(*before, lease);
   const bool displaced = why == R::revoked && !revoked_.contains(lease.id);
-  const bool resumed = std::ranges::any_of(batch.reasons, [&](const core::Reason& reason) {
-    return reason.lease == lease.id && reason.kind == core::ReasonKind::resumed;  // and ended in the same step
-  });
   const bool unresponsive =  // got its resume order, and does not answer
       before != nullptr && before->state == LeaseState::resuming && before->parking->told && world_.rests(lease.id);
   const bool runs = before == nullptr || !before->parking || resumed || unresponsive;
@@ -238,11 +242,11 @@ std::string Oracle::why_parked() const {
 void Oracle::at_rest() {
   if (engine_ == nullptr || verdict_.failed()) return;
   const core::State& state = engine_->state();
-  for (const auto& [id, lease] : state.leases()) {
+  for (const auto& [id, lease] : state.leases.by_id) {
     verdict_.fail("left-over", fmt::format("{} is {} for ever{}", to_string(id), core::to_string(lease.state),
                                            lease.ended() ? ", and its bytes are never measured gone" : ""));
   }
-  verdict_.expect(state.queue().empty(), "left-over", [] { return std::string("a lease waits for ever"); });
+  verdict_.expect(state.queue.size() == 0, "left-over", [] { return std::string("a lease waits for ever"); });
 }
 
 }  // namespace sublet::sim

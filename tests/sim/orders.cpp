@@ -36,11 +36,7 @@ void Orders::begin(LeaseId id, Order order) {
   expect(!out(id), "two-orders", id, [&] { return fmt::format("ordered to {} while an order is out", what); });
   const core::Lease* lease = life_->store.find(id);
   const auto wanted = order.parks ? core::LeaseState::pausing : core::LeaseState::resuming;
-  // A paused lease is parked again if its processes allocated. By then its resume may be decided, and durable with the
-  // same commit.
-  const bool on_top = order.parks && lease != nullptr && lease->parking && lease->parking->told &&
-                      (lease->state == core::LeaseState::paused || lease->state == core::LeaseState::resuming);
-  expect(on_top || (lease != nullptr && lease->state == wanted), "order-undecided", id, [&] {
+  expect(lease != nullptr && lease->state == wanted, "order-undecided", id, [&] {
     return fmt::format("ordered to {}, and durably it is {}", what,
                        lease == nullptr ? "not there" : to_string(lease->state));
   });
@@ -185,11 +181,11 @@ void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
     Bytes sure;
     for (const gpu::BallastWish& wish : together ? order.held.ballast : command.ballast)
       if (wish.uuid == room.uuid) sure = wish.bytes;
-    // Bytes that the driver left there and parks after all, once the return was weighed, make room for the process
-    // itself.
+    // Bytes that the driver left there and parks after all, once the return was weighed, free memory for the
+    // process itself.
     const Config& config = life_->world.config();
     if (room.holds && room.most) sure += config.cards[*card] - config.driver_reserved - *room.most;
-    expect(sure >= std::min(needed, room.all), "room-unsure", lease, [&] {
+    expect(sure >= std::min(needed, room.all), "memory-unsure", lease, [&] {
       return fmt::format("process {} is restored, {} of {} sure on {}", process.pid, format_size(sure),
                          format_size(std::min(needed, room.all)), room.uuid);
     });

@@ -112,13 +112,15 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
 // long, its card is gone, or a request for its end does not wait.
 void SimPrograms::check_signal(LeaseId id) const {
   const core::Lease* lease = life_->store.find(id);
-  const bool decided = life_->store.ended(id) || (lease != nullptr && lease->stop_requested);
+  const bool decided =
+      life_->store.ended(id) || (lease != nullptr && lease->stop_requested) || life_->has_unstored_end(id);
   life_->verdict.expect(decided, "signal-undecided",
                         [&] { return to_string(id) + " is to be ended, and nothing durable says so"; });
   life_->verdict.expect(
       lease == nullptr || lease->ended() || !lease->parking || lease->state == core::LeaseState::poisoned ||
           life_->world.hung(id) || life_->world.forced(id) ||
-          // told to go on again and again, and it does not answer
+          life_->has_unstored_end(id) ||  // it runs again, and the disk does not know that yet
+          // it does not answer repeated resume orders
           (lease->state == core::LeaseState::resuming && lease->parking->told),
       "parked-program-signalled",
       [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });

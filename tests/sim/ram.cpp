@@ -23,7 +23,7 @@ void Ram::change_pressure() {
 }
 
 double Ram::least_pressure() const {
-  // A daemon that stood still goes on with what it had decided before.
+  // After a clock gap the daemon goes on with what it had decided before.
   const Duration since_stall{agenda_.now_ns() - stood_until_ns_};
   const Duration lately = 10s + (since_stall < 10s ? stood_still_ : Duration{});
   double least = pressure_.value_or(0);

@@ -31,7 +31,7 @@ class Ram {
   void relax() { pressure_.reset(); }
   // The least pressure lately: a decision is stored before it is acted on, and may rest on an earlier report.
   double least_pressure() const;
-  void stood_still(Duration d);  // the daemon stood still until now
+  void stood_still(Duration d);  // a clock gap until now
 
   // The group of a program that is started: one of its own, the group of its user's session, or another.
   std::size_t place(std::uint32_t uid, Random& random);

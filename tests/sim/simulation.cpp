@@ -126,8 +126,8 @@ void Simulation::after_step(const char* what) {
     daemon_->turn();
     const core::State& state = daemon_->engine().state();
     const Time now = daemon_->engine().now();
-    for (const LeaseId id : state.away())
-      if (state.stuck(id) || state.given_up(*state.find(id), config_.rules, now))
+    for (const LeaseId id : state.pauses.away)
+      if (core::is_stuck(state, id) || core::given_up_device(state, *core::find(state, id), config_.rules, now))
         world_.note_hung(id);  // told so, its owner may end it as it is
   }
   if (trace_) fmt::print("{} {} {}\n", steps_, agenda_.now_ns() / 1'000'000, what);
@@ -148,7 +148,7 @@ Outcome Simulation::run(const std::vector<Event>& events) {
 }
 
 bool Simulation::anybody_parked() {
-  const auto& leases = daemon_->engine().state().leases();
+  const auto& leases = daemon_->engine().state().leases.by_id;
   return std::any_of(leases.begin(), leases.end(), [](const auto& entry) {
     return entry.second.parking && !entry.second.ended() && entry.second.state != core::LeaseState::poisoned;
   });
@@ -183,7 +183,7 @@ void Simulation::wind_down() {
   daemon_->no_more_faults();
   const bool back = run_until([this] { return !anybody_parked(); }, 10min);
   verdict_.expect(back, "never-came-back", [this] { return oracle_.why_parked(); });
-  const auto empty = [this] { return daemon_->engine().state().leases().empty(); };
+  const auto empty = [this] { return daemon_->engine().state().leases.by_id.empty(); };
   (void)run_until(empty, 10min);
   if (!verdict_.failed()) oracle_.at_rest();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "watched_store.h"
 
-#include "core/describe.h"
+#include "lease/describe.h"
 
 #include <fmt/format.h>
 

@@ -342,7 +342,7 @@ bool World::has_room(const std::vector<Process*>& processes, Kept kept) {
     Bytes needed;
     for (const Process* process : processes) needed += (process->*kept)[card];
     if (needed > Bytes{} && (needed > room(card) || cards_[card].lost)) {
-      verdict_.expect(!config_.honest || cards_[card].ghosts > Bytes{}, "restore-without-room", [&] {
+      verdict_.expect(!config_.honest || cards_[card].ghosts > Bytes{}, "restore-without-memory", [&] {
         return fmt::format("{} is to get {} back: {}", to_string(processes.front()->lease), format_size(needed),
                            why_full(card));
       });

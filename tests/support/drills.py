@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drills: two programs want more memory than the card has, and something goes wrong while one makes room for the other.
+"""Drills: two programs want more memory than the card has, and something goes wrong while one is paused for the other.
 
 A drill plays a case to its end, for tests that interrupt the daemon at any point. The assertions of a drill hold
 whatever happens to the daemon meanwhile.
@@ -215,7 +215,7 @@ def never_gets_to_it(stage):
     yields_badly(stage, "unresponsive")
 
 
-@drill("allocated_while_paused", "parking_again", "parked_again")
+@drill("allocated_while_paused")
 def allocates_again(stage):
     """The victim allocates while it is paused, and its memory is another lease's."""
     victim = stage.filled("victim", "3GiB", "256MiB", load=("--on-pause", "again-at-usr1"))
@@ -223,8 +223,7 @@ def allocates_again(stage):
     preemptor = stage.preemptor("2GiB", "1024MiB", seconds=600)
     stage.has("preemptor", "1024MiB")
     stage.holds_again("victim")
-    stage.until("victim", lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver" or
-                stage.restarts)
+    wait_until(lambda: stage.restarts or stage.texts("victim", "allocated_while_paused"), "it is told")
     stage.leaves("preemptor", preemptor)
     stage.leaves("victim", victim)
 
@@ -354,7 +353,7 @@ def dies_while_it_is_unlocked(stage):
 @drill("paused", "resumed", "released")
 def outlives_its_keeper(stage):
     """The victim outlives its keeper and resumes all the same."""
-    victim = stage.filled("victim")
+    victim = stage.filled("victim", "3GiB", "2560MiB", "--keep-running")
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
     stage.has("preemptor", "1536MiB")

@@ -45,7 +45,7 @@ class Stream:
             data = json.loads(fields["data"])
             assert data["type"] == fields["event"]
             contract.check_event(data)
-            assert ("id" in fields) == (data["type"] != "gap")
+            assert ("id" in fields) == (data["type"] not in ("gap", "reading"))
             self.last_id = fields.get("id", self.last_id)
             return data
         return None

@@ -6,7 +6,8 @@
     compose = FakeCompose(directory, "docker-compose", version="1.29.2")   # Compose v1: no `config --format json`
     compose.program                                # its path; compose.directory can stand in PATH
 
-It knows `config`, `up -d`, `down` and `version`. Every call is recorded:
+It knows `config`, `up -d [--force-recreate]`, `pull`, `down` and `version`; in a file also `include` and `env_file`.
+Every call is recorded:
     compose.calls("up")      list of {"argv", "env" (names), "files" (texts of all -f files), "project", "pid"}
 The test decides what a call does, until it decides otherwise (None: the usual):
     compose.on("up", "fail", text="port is already allocated", project="one")   nothing is done; exit status 1
@@ -105,6 +106,13 @@ def merge(files, variables):
         if not isinstance(read, dict) or not isinstance(read.get("services", {}), dict):
             fail(f"validating {path}: services must be a mapping", 15)
         read = interpolate(read, variables)
+        place = pathlib.Path(path).parent
+        for name, spec in (merge([place / each for each in read.pop("include", [])], variables).get("services")
+                           or {}).items():
+            whole.setdefault("services", {})[name] = spec
+        for spec in (read.get("services") or {}).values():
+            if isinstance(spec, dict) and (named := spec.pop("env_file", None)):
+                spec["environment"] = {**read_variables(place / named), **mapping(spec.get("environment"))}
         for name, spec in (read.get("services") or {}).items():
             service = whole.setdefault("services", {}).setdefault(name, {})
             for key, value in (spec or {}).items():
@@ -148,6 +156,7 @@ def engine_services(whole):
         check = spec.get("healthcheck")
         services[name] = {"image": spec.get("image"), "command": spec.get("command"),
                           "labels": spec.get("labels", {}), "environment": spec.get("environment", {}),
+                          "deploy": spec.get("deploy"), "ports": spec.get("x-ports"),
                           "healthcheck": bool(check) and not check.get("disable", False),
                           "replicas": spec.get("scale") or (spec.get("deploy") or {}).get("replicas", 1)}
     return services
@@ -191,7 +200,7 @@ def main():
         print(control["version"])
         return
     if not options["project"]:
-        options["project"] = pathlib.Path(options["directory"] or os.getcwd()).name
+        options["project"] = pathlib.Path(options["directory"] or os.getcwd()).name.lower()
     with open(place.parent / "calls.jsonl", "a", encoding="utf-8") as record:
         record.write(json.dumps({"verb": verb, "argv": sys.argv[1:], "env": sorted(os.environ), "pid": os.getpid(),
                                  "files": [pathlib.Path(path).read_text() for path in options["files"]
@@ -206,7 +215,7 @@ def main():
         print("x" * 4096)
     if action == "fail":
         fail(rule.get("text", "it failed"))
-    if verb not in ("config", "up", "down"):
+    if verb not in ("config", "up", "pull", "down"):
         fail(f"unknown command: {verb}", 16)
     if verb == "config" and old and "--format" in words:
         fail("Get a list of options with --help: no such option: --format")
@@ -216,11 +225,11 @@ def main():
     elif verb == "up":
         half = action == "half"
         ask_engine("/fake/up", {"project": options["project"], "services": engine_services(whole),
-                                "only": 1 if half else None,
+                                "only": 1 if half else None, "recreate": "--force-recreate" in words,
                                 "directory": os.path.abspath(options["directory"] or os.getcwd())})
         if half:
             fail(rule.get("text", "it failed half-way"))
-    else:
+    elif verb == "down":
         ask_engine("/fake/down", {"project": options["project"]})
     if action == "hang":
         hang()

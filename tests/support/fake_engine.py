@@ -71,6 +71,7 @@ class Container:
 
     def document(self):
         return {"Id": self.id, "Name": "/" + self.name, "State": self.state(),
+                "NetworkSettings": {"Ports": self.spec.get("ports") or {}},
                 "Config": {"Labels": self.labels, "Tty": False,
                            "Env": [f"{key}={value}" for key, value in self.environment.items()]}}
 
@@ -80,6 +81,7 @@ class FakeEngine:
         self.path = pathlib.Path(directory) / "engine.sock"
         self.url = f"unix://{self.path}"
         self.auto_healthy, self.gpu_runtime = True, False
+        self.new_health = None  # what a new container with a healthcheck soon says, if not auto_healthy
         self.calls, self.refuse, self.containers = [], {}, []
         self.changed = threading.Condition()
         self.events = []  # the whole stream so far
@@ -144,12 +146,12 @@ class FakeEngine:
     def find(self, project, service, number=1):
         return next(c for c in self.of(project, service) if c.number == number)
 
-    def up(self, project, services, only=None, directory=None):
+    def up(self, project, services, only=None, directory=None, recreate=False):
         """Creates and starts containers. Running ones with the same content stay. `only`: number of services."""
         for service, spec in list(services.items())[:only]:
             for number in range(1, int(spec.get("replicas", 1)) + 1):
                 old = [c for c in self.of(project, service) if c.number == number]
-                if old and old[0].spec == spec:
+                if old and old[0].spec == spec and not recreate:
                     if old[0].status != "running":
                         self.start(old[0])
                     continue
@@ -172,6 +174,8 @@ class FakeEngine:
         self.tell("start", container)
         if container.health and self.auto_healthy:
             self.set_health(container.project, container.service, "healthy", container.number)
+        elif container.health and self.new_health:
+            self.set_health(container.project, container.service, self.new_health, container.number)
 
     def down(self, project):
         for container in self.of(project):
@@ -290,7 +294,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if words is None:
             return
         if words == ["fake", "up"]:
-            self.engine.up(body["project"], body["services"], body.get("only"), body["directory"])
+            self.engine.up(body["project"], body["services"], body.get("only"), body["directory"],
+                           body.get("recreate", False))
         elif words == ["fake", "down"]:
             self.engine.down(body["project"])
         self.reply(200, {})

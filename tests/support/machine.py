@@ -5,7 +5,6 @@ Each `with_…` function returns the command to put before the daemon's. The oth
 The values are in files of one directory. A test is skipped if its machine does not allow this.
 """
 import atexit
-import functools
 import pathlib
 import re
 import subprocess
@@ -13,6 +12,7 @@ import tempfile
 
 import pytest
 
+from tests.support.once import once
 from tests.support.preload import preloaded, shared_library
 from tests.support.sublet import GIB, ROOT
 
@@ -62,7 +62,7 @@ def with_sleep(directory):
     return ("env", *(f"{name}={value}" for name, value in asleep_environment(directory).items()))
 
 
-@functools.cache
+@once
 def asleep_library():
     directory = tempfile.TemporaryDirectory()
     atexit.register(directory.cleanup)

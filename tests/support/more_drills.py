@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drills in which the driver, the machine or another process fails."""
 import signal
+import time
 
 from tests.support.drills import drill
 from tests.support.machine import has_memory, has_slept, with_memory, with_sleep
@@ -108,7 +109,7 @@ def unlock_hangs(stage):
 
 @drill("pausing", "paused", "offered", "claimed", "resumed")
 def driver_never_returns(stage):
-    """The driver never returns for one of two victims; the other makes room instead."""
+    """The driver never returns for one of two victims; the other frees memory instead."""
     victims = {tag: stage.filled(tag, "1800MiB", "1280MiB") for tag in ("one", "two")}
     stage.fault("checkpoint-hang", "--pid", stage.pid("one"))
     stage.begins()
@@ -211,6 +212,16 @@ def ledger_is_full(stage):
     stage.leaves("victim", victim)
 
 
+def is_read_again(stage):
+    """Waits until a snapshot has begun after this call: it has the host memory, too."""
+    since = time.monotonic()
+
+    def is_younger():
+        now = time.monotonic()
+        return stage.get("/v1/devices")["devices"][0]["snapshot_age_ms"] / 1000 < now - since
+    wait_until(is_younger, "the next snapshot")
+
+
 @drill("queued", "pausing", "resumed", more='[ledger]\nreserve = "1GiB"\nlimit = "16GiB"\n', command=with_memory)
 def host_memory_is_short(stage):
     """Host memory that is short before a pause prevents the pause. Short memory during a pause leaves the victim
@@ -218,6 +229,7 @@ def host_memory_is_short(stage):
     """
     victim = stage.filled("victim")
     has_memory(stage.daemon.dir, GIB + 512 * MIB)
+    is_read_again(stage)
     stage.begins()
     preemptor = stage.preemptor(seconds=600)
     wait_until(lambda: "more may be parked" in str(stage.get("/v1/leases/preemptor/why").body),

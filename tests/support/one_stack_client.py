@@ -35,7 +35,7 @@ class OneStackClient:
         return self.call("POST", "/release", {"lease_token": token, **fields})
 
     def work(self, target, owner, deadline, while_held):
-        """Enters the queue, asks until it is its turn, calls `while_held`, and releases. Returns how often it asked."""
+        """Enters the queue, asks until it has the slot, calls `while_held`, releases; returns how often it asked."""
         token, asked = "", 0
         while True:
             assert time.monotonic() < deadline, f"{owner} was never served"

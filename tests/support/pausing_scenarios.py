@@ -86,69 +86,15 @@ def next_method(client):
     end(client, keeper, lease)
 
 
+@scenario("allocated_while_paused")
 def holding_again(client):
-    """Starts a program that yields, and allocates while it is paused."""
-    return loaded(client, "--on-pause", "again-at-usr1")
-
-
-@scenario("allocated_while_paused", "parking_again", "parked_again")
-def parked_on_top(client):
-    keeper, lease = holding_again(client)
+    keeper, lease = loaded(client, "--on-pause", "again-at-usr1")
     client.act(lease["id"], "pause")
     client.holds_again(lease["id"])
-    client.until(lease["id"], lambda now: now["state"] == "paused" and now["pause"]["method"] == "driver")
-    wait_until(lambda: client.get("/v1/ledger")["entries"][0]["settled"], "it is parked on top")
+    wait_until(lambda: client.disturbed() or "allocated_while_paused" in [reason["code"] for reason in client.get(
+        f"/v1/leases/{lease['id']}/why")["reasons"]], "it is told")
     client.resume(lease["id"])
     end(client, keeper, lease)
-
-
-@scenario()
-def parking_again_failed(client):
-    keeper, lease = holding_again(client)
-    client.daemon.ctl("fault", "checkpoint-fail")
-    client.act(lease["id"], "pause")
-    undone = client.until(lease["id"], lambda now: now["state"] != "pausing")["state"] != "paused"
-    if not undone:  # a crash may have undone the pause
-        client.holds_again(lease["id"])
-        wait_until(lambda: client.disturbed() or any("could not be parked" in reason["text"] for reason in
-                                                  client.get(f"/v1/leases/{lease['id']}/why")["reasons"]), "it fails")
-    client.daemon.ctl("clear")
-    client.resume(lease["id"])
-    end(client, keeper, lease)
-
-
-def killed_on_top(step):
-    """Returns a stage that kills the daemon while the victim's new memory is being parked."""
-    def stage(client):
-        client.daemon.kill()
-        client.start("--failpoint", step)
-        keeper, lease = holding_again(client)
-        client.act(lease["id"], "pause")
-        client.holds_again(lease["id"])
-        assert client.daemon.process.wait(60) == -signal.SIGKILL
-        return keeper, lease
-    return stage
-
-
-def back_after_that(client, staged):
-    keeper, lease = staged
-    client.until(lease["id"], lambda now: now["state"] == "paused")
-    client.resume(lease["id"])
-    assert client.get("/v1/ledger")["entries"] == []
-    end(client, keeper, lease)
-
-
-@scenario(stage=killed_on_top("lock_intent.decided=kill"))
-def parking_again_dropped(client, staged):
-    back_after_that(client, staged)
-
-
-@scenario(stage=killed_on_top("parked_again.decided=kill"))
-def parked_again_measured(client, staged):
-    keeper, lease = staged
-    wait_until(lambda: client.disturbed() or client.get("/v1/ledger")["entries"][0]["bytes"],
-               "what came of it is measured")
-    back_after_that(client, (keeper, lease))
 
 
 # --- by a webhook, with nothing on the card ---

@@ -81,6 +81,29 @@ def over_limit(client):
     assert program(client, "leak")["end_reason"] == "over_limit"
 
 
+@scenario()
+def short_of_memory(client):
+    # The remark follows the end of the program, and may be lost between the two.
+    for attempt in range(3):
+        good, greedy = f"good-{attempt}", f"greedy-{attempt}"
+        taken = client.daemon.dir / f"taken-{attempt}"
+        wants = f"until [ -e {taken} ]; do sleep 0.1; done; exec simgpu-load --alloc 1500MiB"
+        client.post("/v1/programs", manifest(client, good, "sh", "-c", wants, vram_bytes=2 * GIB, pausable="no"))
+        reaches(client, good, "running")
+        client.post("/v1/programs", manifest(client, greedy, "simgpu-load", "--alloc", "2900MiB", "--seconds", "600",
+                                             pausable="no"))
+        wait_until(lambda tag=greedy: program(client, tag)["used_bytes"] >= 2900 * MIB, f"{greedy} has all of it")
+        taken.touch()
+        reaches(client, good, "failed")
+        lease = program(client, good)["lease"]
+        if "short_of_memory" in [reason["code"] for reason in client.get(f"/v1/leases/{lease}/why")["reasons"]]:
+            return
+        client.post(f"/v1/programs/{greedy}/remove", {})
+        wait_until(lambda tag=greedy: tag not in [row["tag"] for row in client.get("/v1/programs")["programs"]],
+                   f"{greedy} is removed")
+    raise AssertionError("nobody was named")
+
+
 @scenario("idle_warned")
 def warned_of_idleness(client):
     lease = client.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "idle": {"warn_seconds": 1}})["id"]

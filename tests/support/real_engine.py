@@ -52,22 +52,32 @@ class _Connection(http.client.HTTPConnection):
 
 
 class RealEngine:
-    def __init__(self):
+    def __init__(self, gpus=False):
+        """`gpus`: it has a runtime "nvidia" and takes requests for GPUs, which nothing fulfils."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sublet-engine-"))
         self.directory.chmod(0o755)
         self.path = self.directory / "docker.sock"
         self.url = f"unix://{self.path}"
         self.log = open(self.directory / "log", "ab")  # noqa: SIM115, closed by close()
-        self.process, self.started = None, False
+        self.process, self.started, self.gpus = None, False, gpus
 
     def start(self):
         """Starts the engine; also again, after kill()."""
         place = self.directory
         (place / "docker.pid").unlink(missing_ok=True)
+        more, environment = [], dict(os.environ)
+        if self.gpus:
+            hook = place / "hooks/nvidia-container-runtime-hook"
+            hook.parent.mkdir(exist_ok=True)
+            hook.write_text("#!/bin/sh\nexit 0\n")
+            hook.chmod(0o755)
+            more = [f"--add-runtime=nvidia={shutil.which('runc')}"]
+            environment["PATH"] = f"{hook.parent}:{environment['PATH']}"
         self.process = subprocess.Popen(
             ["dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile",
              place / "docker.pid", "--host", self.url, "--storage-driver=vfs", "--iptables=false", "--ip-forward=false",
-             "--bridge=none", "--userland-proxy=false"], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+             "--bridge=none", "--userland-proxy=false", *more],
+            env=environment, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
         try:
             wait_until(lambda: self.answers() or self.process.poll() is not None, "the Docker Engine")
         finally:

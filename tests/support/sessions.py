@@ -66,6 +66,7 @@ def call_sessions(api):
     opened = api.post("/v1/sessions", body)
     assert opened.status == 201 and api.post("/v1/sessions", body)["code"] == "InUse"
     where = f"/v1/sessions/{opened['id']}"
+    assert api.get(where + "/log").status == 404, "it has no program of its own"
     assert api.get("/v1/sessions").status == api.get(where).status == 200
     assert api.get(where + "?wait=x").status == api.get("/v1/sessions?all=x").status == 400
     wait_until(lambda: api.get(where)["state"] == "active", "it has its memory")
@@ -77,6 +78,12 @@ def call_sessions(api):
     assert api.post(where + "/touch", {}).status == api.post(where + "/resume", {}).status == 200
     assert api.post(where + "/close", {"park": False}).status == 200
     wait_until(lambda: api.get(where)["state"] == "closed", "it is closed")
+    runs = api.post("/v1/sessions", {"vram_bytes": 1 << 20, "directory": "/", "arguments": ["/bin/sleep", "600"]})
+    assert runs.status == 201
+    log = f"/v1/sessions/{runs['id']}/log"
+    wait_until(lambda: api.get(log).status == 200, "its program has a log")
+    assert api.get(log + "?lines=x").status == 400
+    assert api.post(f"/v1/sessions/{runs['id']}/close", {"park": False}).status == 200
     for verb in ("touch", "checkpoint"):
         assert api.post(f"{where}/{verb}", {})["code"] == "LeaseExpired"
     again = api.post(where + "/resume", {})

@@ -16,6 +16,7 @@ class Home:
         self.real = directory / "real"
         self.real.mkdir()
         self.shims = directory / ".local/share/sublet/shims"
+        self.earlier = {lease["id"] for lease in daemon.leases(all=True)} if daemon else set()
 
     def env(self, shims=True, **more):
         host = f"unix://{self.path}/nowhere.sock"
@@ -58,8 +59,8 @@ class Home:
         return self.daemon.spawn(name, *words, env=env or self.env(), executable=str(self.shims / name), **options)
 
     def leases(self):
-        return self.daemon.leases(all=True)
-
+        """Returns the leases that were made since this home."""
+        return [lease for lease in self.daemon.leases(all=True) if lease["id"] not in self.earlier]
 
 
 def installation(directory, programs=("sublet", "sublet-shim")):

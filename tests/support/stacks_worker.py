@@ -10,7 +10,7 @@ import time
 
 from .sublet import BIN
 
-SOURCES = {"dir": "", "config": "", "env_file": "", "adopted": []}
+SOURCES = {"dir": "", "config": "", "env_file": "", "env_file_may_lack": False, "adopted": []}
 PATIENCE = 120  # seconds
 
 
@@ -86,7 +86,7 @@ class StacksWorker:
     @staticmethod
     def start_of(stack, overlay="", timeout=60):
         return {**{key: stack[key] for key in ("name", "project", "directory", "resolved")}, "overlay": overlay,
-                "timeout_ms": int(timeout * 1000)}
+                "timeout_ms": int(timeout * 1000), "recreate": False}
 
     def up(self, stack, overlay="", timeout=60):
         return self.ask("up", self.start_of(stack, overlay, timeout))

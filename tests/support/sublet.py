@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private daemon with simulated cards, its API and its command line, for tests from outside."""
 import contextlib
+import gzip
 import http.client
 import json
 import os
@@ -30,16 +31,23 @@ def watches_itself():
 
 
 def wait_until(condition, what, timeout=60.0):
-    """Waits until `condition()` is true and returns its result; fails with `what` and the last result."""
+    """Waits until `condition()` is true and returns its result; fails with `what` and the last result. The last look
+    begins after the limit: a machine that is so slow that one look takes as long fails no test.
+    """
     began = time.monotonic()
-    deadline = began + timeout
-    value = None
-    while (now := time.monotonic()) < deadline:
+    looks, longest = 0, 0.0
+    while True:
+        look = time.monotonic()
         value = condition()
         if value:
             return value
+        now = time.monotonic()
+        looks, longest = looks + 1, max(longest, now - look)
+        if look - began >= timeout:
+            break
         select.select([], [], [], 0.02 if now - began < 1 else 0.05)  # a long wait costs less
-    raise AssertionError(f"waited {timeout:.0f} s in vain for: {what} (last seen: {value!r})")
+    raise AssertionError(f"waited {timeout:.0f} s in vain for: {what} (last seen: {value!r}; {looks} looks, the "
+                         f"longest took {longest:.1f} s)")
 
 
 def state_of(pid):
@@ -117,11 +125,13 @@ class Api:
         self.connection.request(method, path, data, named)
         raw = self.connection.getresponse()
         text = raw.read()
+        if raw.headers.get("Content-Encoding") == "gzip":
+            text = gzip.decompress(text)
         kind = raw.headers.get_content_type()
-        if kind == "text/plain":
-            parsed = text.decode()
+        if kind == "text/event-stream":
+            parsed = events_of(text)
         else:
-            parsed = events_of(text) if kind == "text/event-stream" else json.loads(text)
+            parsed = json.loads(text) if kind.endswith("json") else text.decode()
         contract.check_reply(method, path, raw.status, kind, parsed, raw.headers)
         return Reply(raw.status, parsed, raw.headers)
 
@@ -136,6 +146,24 @@ class Api:
 
     def close(self):
         self.connection.close()
+
+
+@contextlib.contextmanager
+def lent(daemon):
+    """Lends a daemon that several tests share to one of them, and ends what this test starts. The test must leave the
+    daemon running, and the same leases alive.
+    """
+    def live():
+        return sorted(lease["id"] for lease in daemon.get("/v1/leases")["leases"])
+
+    before, apis, children, log = live(), len(daemon.apis), len(daemon.children), len(daemon.log())
+    try:
+        yield daemon
+    finally:
+        print(f"--- log of {daemon.dir}\n{daemon.log()[log:]}")
+        daemon.end_children(apis, children)
+    assert daemon.process.poll() is None, "the test has ended a daemon of other tests"
+    wait_until(lambda: live() == before, "the leases are those of before the test")
 
 
 class Daemon:
@@ -268,16 +296,21 @@ class Daemon:
     def ctl(self, *arguments):
         subprocess.run([BIN / "simgpu-ctl", "--dir", self.dir, *map(str, arguments)], check=True, capture_output=True)
 
-    def close(self):
-        for api in self.apis:
+    def end_children(self, apis=0, children=0):
+        """Closes the connections and ends the programs that were made after the first ones."""
+        for api in self.apis[apis:]:
             api.close()
-        for child in self.children:
+        for child in self.children[children:]:
             if child.poll() is None:
                 child.kill()
             for stream in (child.stdout, child.stderr, child.stdin):
                 if stream:
                     stream.close()
             child.wait()
+        del self.apis[apis:], self.children[children:]
+
+    def close(self):
+        self.end_children()
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:

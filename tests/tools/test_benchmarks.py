@@ -30,10 +30,11 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "store_bench": (["/tmp", "0.1"], "raw"),
     "victims_bench": (["4"], "p50 / raw"),
     "waiters_bench": (["300"], "ratio"),
+    "web_bench.py": (["2"], "ratio to raw"),
 }
 # These take several seconds each.
 HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py",
-         "sessions_bench.py", "shim_bench.py", "stacks_bench.py", "step_bench"}
+         "sessions_bench.py", "shim_bench.py", "stacks_bench.py", "step_bench", "web_bench.py"}
 LONG = {"pause_bench.py"}
 
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import check_tree  # noqa: E402
-from treecheck import arrows, code, docs  # noqa: E402
+from treecheck import arrows, code, coroutines, docs  # noqa: E402
 
 SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
 TABLE = "src/base:\nsrc/core: base\nsrc/engine: core\nsimgpu:\n<sqlite3.h: src/base\n"
@@ -44,6 +44,13 @@ def test_an_include_against_an_arrow_is_found_with_its_line():
     assert found == ["src/core/b.h:2 src/core may not include src/engine (it may include: base)"]
 
 
+def test_an_arrow_of_tests_is_for_tests_alone():
+    table = TABLE + "src/core tests: engine\n"
+    for path, allowed in (("src/core/b_test.cpp", True), ("src/core/testing/b.h", True), ("src/core/b.cpp", False)):
+        tree = {"tools/arrows.txt": table, "src/engine/c.h": "", path: '#include "engine/c.h"\n'}
+        assert (messages(arrows.check(tree)) == []) == allowed, path
+
+
 def test_an_include_against_an_arrow_is_found_by_relative_path():
     assert len(arrow_findings(src__base__a_h="", simgpu__x_cpp='#include "../src/base/a.h"\n')) == 1
 
@@ -65,7 +72,7 @@ def test_the_targets_have_the_same_arrows():
 
 
 def test_the_real_table_knows_every_folder_of_src():
-    allowed, _ = arrows.parse((ROOT / "tools/arrows.txt").read_text())
+    allowed, _, _ = arrows.parse((ROOT / "tools/arrows.txt").read_text())
     for folder in (ROOT / "src").iterdir():
         assert not folder.is_dir() or f"src/{folder.name}" in allowed, folder
     for others in allowed.values():
@@ -109,6 +116,29 @@ def test_a_banned_call_is_found(path, text):
 ])
 def test_lookalikes_of_banned_calls_are_not_found(path, text):
     assert messages(code.check({path: text + "\n"}), "banned") == []
+
+
+@pytest.mark.parametrize("text, line", [
+    ("auto x = a ? co_await f() : b;", 1), ("auto x = co_await f() ? a : b;", 1),
+    ("x = a\n  ? b\n  : co_await f(c);", 2), ("co_return (co_await f()).ok() ? a : b;", 1),
+    ("g(1, a ? h(co_await f()) : b);", 1), ("x = a ? T{co_await f()} : b;", 1),
+    ("if (co_await f()) continue;", 1), ("if (!x && !co_await f(a, b(c)))\n  continue;", 1),
+    ("if (co_await f()) {\n  continue;\n}", 1),
+])
+def test_coroutines_that_the_compiler_damages_are_found(text, line):
+    found = list(coroutines.check({"src/http/a.cpp": text + "\n"}))
+    assert [(f.line, f.rule) for f in found] == [(line, "co_await")], found
+
+
+@pytest.mark.parametrize("text", [
+    "co_await f(a ? b : c);", "x = co_await f(); y = a ? b : c;", "{ co_await f(); } y = a ? b : c;",
+    "if (co_await f()) return a ? b : c;", "if (co_await f()) g(a ? b : c); else continue;",
+    "if (a) continue; co_await f();", "while (co_await f()) x = T{a} ? b : c;", "f(co_await g(), a ? b : c);",
+    "x = a ? b : c;  // co_await f() ? a : b", 'f(co_await g("?"));', "if (a(co_await_it)) continue;",
+    "const bool yes = co_await f();\n if (yes) continue;",
+])
+def test_coroutines_that_are_compiled_well(text):
+    assert list(coroutines.check({"src/http/a.cpp": text + "\n"})) == []
 
 
 def test_shape():
@@ -203,6 +233,16 @@ def test_a_document_that_tells_the_truth(text):
 def test_a_document_that_does_not(text, needle):
     found = doc(text)
     assert len(found) == 1 and needle in found[0], found
+
+
+def test_each_page_is_in_the_index_and_the_readme_is_short():
+    tree = {"docs/README.md": "[a](a.md#top) [d](d/README.md)\n", "docs/a.md": "# Top\n",
+            "docs/d/README.md": "[x](x.md)\n", "docs/d/x.md": "", "docs/b.md": "",
+            "README.md": "\n" * docs.MOST_README_LINES}
+    assert messages(docs.check(tree)) == ["docs/b.md:1 docs/README.md does not link to this page"]
+    del tree["docs/b.md"]
+    tree["README.md"] += "\n"
+    assert [finding.rule for finding in docs.check(tree)] == ["readme-length"]
 
 
 # ------------------------------------------------------------------------------------------------ exceptions

@@ -53,6 +53,12 @@ def test_cases_of_both_are_summed(report):
     assert report.count(0, 0) == (0, "3 passed, 0 failed, 3 skipped")
 
 
+def test_the_closing_line_tells_what_was_left_out(report, tmp_path, capsys):
+    report.pytest(PYTEST % "")
+    assert count_tests.main([str(tmp_path), "--pytest-status", "0", "--left-out", "three tests"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped (three tests)"
+
+
 def test_a_failed_case_counts_once_however_many_expectations_it_missed(report):
     report.ctest(core="fail").gtest("core_test", GTEST % FAILED).pytest(PYTEST % "")
     assert report.count(8, 0) == (1, "3 passed, 1 failed, 3 skipped")
@@ -116,3 +122,15 @@ def test_the_counts_of_several_reports_are_summed(tmp_path, capsys):
     assert capsys.readouterr().out == "2 passed, 1 failed, 2 skipped\n"
     assert count_tests.main(["--sum", *folders]) == 1
     assert capsys.readouterr().out == "2 passed, 2 failed, 2 skipped\n"
+
+
+def test_the_slowest_tests_of_both_kinds_are_listed_before_the_closing_line(tmp_path, capsys):
+    (tmp_path / "ctest.xml").write_text('<testsuite><testcase name="core" classname="core" status="run" time="2.5"/>'
+                                        '<testcase name="old" status="run"/></testsuite>')
+    (tmp_path / "pytest.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.e2e" name="x" time="70.12"/>'
+        '<testcase classname="tests.e2e" name="y" time="1.0"/></testsuite></testsuites>')
+    (tmp_path / count_tests.TOTAL).write_text('{"passed": 4}')
+    assert count_tests.main([str(tmp_path), "--sum", "--slowest", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "the slowest of 4 tests:", "    70.1 s  tests.e2e.x", "     2.5 s  core.core", "4 passed, 0 failed, 0 skipped"]

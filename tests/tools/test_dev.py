@@ -139,11 +139,56 @@ def test_ci_runs_both_groups_and_sums_them(tmp_path, first, second, status, clos
     (tmp_path / "dev").chmod(0o755)
     done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=60,
                           env={"PATH": "/usr/bin:/bin"})
-    assert done.stdout.splitlines() == ["dev test", "dev test heavy", closing]
-    assert done.returncode == status
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["dev test", "dev test heavy"] and lines[2].startswith("the slowest of ")
+    assert lines[-1] == closing and done.returncode == status
 
 
-@pytest.mark.parametrize("arguments", [("coverage", "--frob"), ("coverage", "--e2e", "x")])
+@pytest.mark.parametrize("touched, last, mutants", [
+    ("src/lease/lease.h", "README.md", "all"), ("tests/sim/main.cpp", "tests/sim/main.cpp", "all"),
+    ("src/cli/run.cpp", "README.md", "few"),
+])
+def test_ci_searches_for_all_mutants_after_changes_that_concern_them(tmp_path, touched, last, mutants):
+    def git(*arguments, date):
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@localhost", "-C", tmp_path, *arguments],
+                       check=True, capture_output=True, env={"PATH": "/usr/bin:/bin", "GIT_COMMITTER_DATE": date})
+
+    def commit(file, date):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(date)
+        git("add", file, date=date)
+        git("commit", "-m", file, date=date)
+    git("init", date="")
+    commit("src/engine/engine.h", "2026-01-01T12:00:00Z")  # more than a day before the newest commit
+    commit(touched, "2026-03-01T12:00:00Z")
+    commit(last, "2026-03-01T18:00:00Z")
+    for name in (".ci/run", "tools/count_tests.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "dev").write_text('#!/bin/sh\necho "$* ${SUBLET_MUTANTS:-few} $SUBLET_MATRICES"\n')
+    (tmp_path / "dev").chmod(0o755)
+    done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=60,
+                          env={"PATH": "/usr/bin:/bin"})
+    assert done.stdout.splitlines()[0] == f"test {mutants} 1", "and always the kill matrices"
+
+
+@pytest.mark.parametrize("arguments", [("coverage", "--frob"), ("coverage", "--e2e", "x"), ("release", "--frob"),
+                                       ("test-package", "debian11"), ("test-boot", "--made", "--frob")])
 def test_arguments_that_are_not_there_are_refused(arguments):
     done = dev(*arguments)
     assert done.returncode == 2 and arguments[-1] in done.stderr
+
+
+@pytest.mark.parametrize("group", ["nightly_tests", "heavy_tests"])
+def test_a_group_of_tests_keeps_the_report_of_its_caller(tmp_path, group):
+    functions = (ROOT / "dev").read_text().removesuffix('main "$@"\n')
+    (tmp_path / "dev").write_text(f"""{functions}
+python_tests() {{ touch "$report/of_the_group"; }}
+foreign_programs() {{ :; }}
+python=true
+report=mine
+{group}
+echo "$report"
+""")
+    done = subprocess.run(["bash", tmp_path / "dev"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "mine\n" and list(tmp_path.glob("build/*/of_the_group")), done.stderr

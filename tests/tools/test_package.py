@@ -11,6 +11,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import archive  # noqa: E402
 
 
 def stage(folder):
@@ -29,9 +31,15 @@ def stage(folder):
     return folder
 
 
-def build(folder, version):
-    done = subprocess.run([sys.executable, ROOT / "tools/package.py", stage(folder / "stage"), folder / "out",
-                           "--version", version], capture_output=True, text=True,
+def build(folder, version, umask=0o022, changed=None):
+    """`changed`: when the files were changed, in seconds; None: now."""
+    tree = stage(folder / "stage")
+    for path in tree.rglob("*"):
+        path.chmod(path.stat().st_mode & ~umask)
+        if changed is not None:
+            os.utime(path, (changed, changed))
+    done = subprocess.run([sys.executable, ROOT / "tools/package.py", tree, folder / "out",
+                           "--version", version], capture_output=True, text=True, umask=umask,
                           env={**os.environ, "SOURCE_DATE_EPOCH": "1790000000"})
     assert done.returncode == 0, done.stderr
     return {path.name.split("_")[0]: path for path in (folder / "out").iterdir()}
@@ -80,7 +88,43 @@ def test_the_same_commit_makes_the_same_bytes(made, tmp_path):
         name: path.read_bytes() for name, path in again.items()}
 
 
-@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+@pytest.mark.parametrize("changed", [1_600_000_000, 2_000_000_000])
+def test_the_times_of_the_files_change_no_byte(made, tmp_path, changed):
+    again = build(tmp_path / "second", "1.2~dev3", changed=changed)
+    assert {name: path.read_bytes() for name, path in made.items()} == {
+        name: path.read_bytes() for name, path in again.items()}
+
+
+def test_the_umask_changes_no_byte(made, tmp_path):
+    again = build(tmp_path / "second", "1.2~dev3", 0o027)
+    assert {name: path.read_bytes() for name, path in made.items()} == {
+        name: path.read_bytes() for name, path in again.items()}
+    closed = tmp_path / "closed"
+    for mode, packed in ((0o750, 0o755), (0o711, 0o711), (0o600, 0o644)):
+        closed.touch()
+        closed.chmod(mode)
+        assert archive.member(closed, "x", 0).mode == packed
+
+
+def preinst(made, tmp_path, *arguments, **environment):
+    script = subprocess.run(["dpkg-deb", "-I", made["sublet"], "preinst"], check=True, capture_output=True,
+                            text=True).stdout
+    return subprocess.run(["sh", "-c", script, "preinst", *arguments], capture_output=True, text=True,
+                          env={"PATH": "/usr/bin:/bin", **environment})
+
+
+@pytest.mark.parametrize("installed, status", [
+    ("1.3", 1), ("1.2", 1), ("1.2~dev3", 0), ("1.2~dev2", 0), ("1.1", 0), ("1:0.9", 1), ("", 0),
+])
+def test_a_newer_package_is_not_replaced_by_an_older_one(made, tmp_path, installed, status):
+    done = preinst(made, tmp_path, "upgrade", installed)
+    assert done.returncode == status
+    assert not status or f"version {installed} by the older version 1.2~dev3" in done.stderr
+    assert preinst(made, tmp_path, "upgrade", installed, SUBLET_ALLOW_DOWNGRADE="1").returncode == 0
+    assert preinst(made, tmp_path, "install", installed).returncode == 0, "after a removal the store may stay"
+
+
+@pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
 def test_the_scripts_run_in_dash(script):
     done = subprocess.run(["sh", "-n", ROOT / f"packaging/debian/sublet.{script}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from treecheck import prose  # noqa: E402
+from treecheck import prose, terms  # noqa: E402
 
 
 def words(count, last="."):
@@ -177,6 +177,37 @@ def test_comments_that_start_with_such_a_word(path, text, line):
     assert found(path, text) == [f"{line}:first-word"]
 
 
+# -------------------------------------------------------------------------------------------- replaced words
+
+def replaced(path, text):
+    return [f"{f.line}:{f.message}" for f in terms.check({path: text}) if f.rule == "term"]
+
+
+@pytest.mark.parametrize("path, text, line, word", [
+    ("src/a.cpp", "// Keeps room for the lease.\n", 1, "room"), ("src/a.cpp", "int x;  // its ROOM\n", 1, "ROOM"),
+    ("src/a.h", "int x;  // bytes\nint y;  // what the asker\n        // wants\n", 2, "asker"),
+    ("src/a.c", "f(); /* on somebody's word */\n", 1, "somebody's word"),
+    ("docs/a.md", "A\n\nat the next turn\n", 3, "next turn"),
+    ("tools/a.py", "x = 1  # a deaf program\n", 1, "deaf"), ("tools/a.sh", "x=1 # a relapsed lease\n", 1, "relapsed"),
+    ("src/core/a.cpp", "int x;  // is spared\n", 1, "spared"),
+    ("src/a.h", "// It is unfit, and told to go on.\n", 1, "unfit"),
+])
+def test_words_that_a_term_has_replaced_are_refused(path, text, line, word):
+    found = replaced(path, text)
+    assert found and found[0].startswith(f"{line}:'{word}': write "), found
+
+
+@pytest.mark.parametrize("path, text", [
+    ("src/a.cpp", "const auto room = 1;  // bytes\n"), ("src/a.cpp", 'say("no room");\n'),
+    ("docs/a.md", "`room` or mushrooms\n"),
+    ("docs/a.md", "They take turns, in turn. The user turns a switch. In two words: ground truth.\n"),
+    ("src/a.cpp", "// making sure, the foreground, making it\n"), ("docs/glossary.md", "A room is free memory.\n"),
+    ("src/actor/a.cpp", "int x;  // this process is spared\n"), ("docs/a.md", '```\nroom\n```\n"woke" is an event\n'),
+])
+def test_other_meanings_and_code_are_not_refused(path, text):
+    assert replaced(path, text) == []
+
+
 # ---------------------------------------------------------------------------------------------------- changelog
 
 @pytest.mark.parametrize("text, lines", [
@@ -274,15 +305,6 @@ def test_without_a_history_the_check_says_so(repository, tmp_path):
     done = subprocess.run([sys.executable, str(ROOT / "tools/check_tree.py"), "--root", str(tmp_path / "none")],
                           capture_output=True, text=True)
     assert "commit titles are not checked: " in done.stderr
-
-
-# ----------------------------------------------------------------------------------------------------- contract
-
-def test_texts_of_the_contract_are_documents():
-    text = ("paths:\n  /a:\n    summary: What it is\n    properties:\n      description: {description: Of a lease}\n"
-            f"    list:\n      - description: >-\n          {words(20)}\n"
-            f"      - description: >-\n          {words(31)}\n")
-    assert found("api/openapi.yaml", text) == ["3:first-word", "5:first-word", "9:sentence-length"]
 
 
 def test_a_finding_names_file_line_and_rule():

@@ -11,8 +11,10 @@ LIBRARY = re.compile(r"\bsublet_library\(\s*(\w+)([^)]*)\)")
 
 
 def parse(text):
-    """-> (folder -> all folders it may include), (header prefix -> folders where it is at home)"""
-    direct, homes = {}, {}
+    """-> (folder -> all folders it may include), (folder -> what only its tests may include),
+    (header prefix -> folders where it is at home)
+    """
+    direct, tests, homes = {}, {}, {}
     for line in text.splitlines():
         line = line.split("#", 1)[0].strip()
         if not line:
@@ -20,6 +22,8 @@ def parse(text):
         left, _, right = line.partition(":")
         if left.startswith("<"):
             homes[left] = set(right.split())
+        elif left.endswith(" tests"):
+            tests[left.removesuffix(" tests")] = set(right.split())
         else:
             direct[left] = set(right.split())
     names = {folder.removeprefix("src/"): folder for folder in direct}
@@ -31,7 +35,7 @@ def parse(text):
                 reach(other, seen)
         return seen
 
-    return {folder: reach(name, set()) for name, folder in names.items()}, homes
+    return {folder: reach(name, set()) for name, folder in names.items()}, tests, homes
 
 
 def folder_of(path, folders):
@@ -40,16 +44,17 @@ def folder_of(path, folders):
 
 
 def check(tree):
-    allowed, homes = parse(tree.get(TABLE, ""))
+    allowed, tests, homes = parse(tree.get(TABLE, ""))
     for path, text in sorted(tree.items()):
         folder = folder_of(path, allowed)
         if path.endswith((".cpp", ".h", ".c")):
-            yield from check_includes(tree, path, text, folder, allowed, homes)
+            of_tests = tests.get(folder, ()) if path.endswith("_test.cpp") or "/testing/" in path else ()
+            yield from check_includes(tree, path, text, folder, allowed, of_tests, homes)
         elif folder and path.endswith("CMakeLists.txt"):
             yield from check_library(path, text, folder, allowed)
 
 
-def check_includes(tree, path, text, folder, allowed, homes):
+def check_includes(tree, path, text, folder, allowed, of_tests, homes):
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start(1 if match.group(1) else 2)) + 1
         quoted, angled = match.groups()
@@ -71,7 +76,7 @@ def check_includes(tree, path, text, folder, allowed, homes):
             other = folder_of(target, allowed)
         if other is None or other == folder or folder.startswith(other + "/"):
             continue
-        if other.removeprefix("src/") not in allowed[folder]:
+        if other.removeprefix("src/") not in allowed[folder] and other.removeprefix("src/") not in of_tests:
             may = ", ".join(sorted(allowed[folder])) or "nothing of ours"
             yield Finding(path, line, "arrow", f"{folder} may not include {other} (it may include: {may})")
 

@@ -5,7 +5,8 @@ import re
 
 from . import Finding
 
-CODE = (".cpp", ".h", ".c", ".py", ".sh", ".cmake", "CMakeLists.txt")
+CODE = (".cpp", ".h", ".c", ".py", ".sh", ".cmake", "CMakeLists.txt", ".js", ".css")
+VENDORED = re.compile(r"^web/vendor/.*\.(js|css)$")  # the code of others
 MOST_LINES = 500
 MOST_FUNCTION_LINES = 70
 MOST_COLUMNS = 120
@@ -59,6 +60,8 @@ MACHINE = [
 
 
 def is_code(path, text):
+    if VENDORED.search(path):
+        return False
     return path.endswith(CODE) or (text.startswith("#!") and "." not in path.rsplit("/", 1)[-1])
 
 

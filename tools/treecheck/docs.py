@@ -19,6 +19,8 @@ BUILT = ("build/", "build-", "dist/")
 FLAG = re.compile(r"^--[a-z][a-z0-9-]*")
 # The packages' check refuses these in the changelog; nowhere do they read well.
 TWICE = re.compile(r"\b([a-z]+)\s+\1\b(?!-)")
+INDEX = "docs/README.md"
+MOST_README_LINES = 120
 
 
 def check(tree, commands=None):
@@ -26,6 +28,22 @@ def check(tree, commands=None):
     for path, text in sorted(tree.items()):
         if path.endswith(".md"):
             yield from check_document(tree, commands, path, text)
+    yield from check_index(tree)
+    length = tree.get("README.md", "").count("\n")
+    if length > MOST_README_LINES:
+        yield Finding("README.md", MOST_README_LINES, "readme-length",
+                      f"{length} lines, at most {MOST_README_LINES}: move details to a page of docs/")
+
+
+def check_index(tree):
+    """Each page below docs/ is linked from the index, or from the README of its folder."""
+    linked = set()
+    for path in (path for path in tree if path.startswith("docs/") and path.endswith("/README.md")):
+        linked |= {posixpath.normpath(posixpath.join(posixpath.dirname(path), target.partition("#")[0]))
+                   for target in LINK.findall(tree[path])}
+    for path in sorted(path for path in tree if path.startswith("docs/") and path.endswith(".md")):
+        if INDEX in tree and path != INDEX and path not in linked:
+            yield Finding(path, 1, "index", f"{INDEX} does not link to this page")
 
 
 def check_document(tree, commands, path, text):

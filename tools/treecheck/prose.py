@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plain English: sentence length and first words in documents and comments, changelog entries, commit titles.
 
-Each `description` and `summary` of api/openapi.yaml is a document.
 A sentence of a document has at most 30 words, an entry of the changelog 25. No sentence starts with a word of
 FIRST_WORDS. `<!-- prose: off -->` to `<!-- prose: on -->` excuses a block of a document; fenced code, quotes ("> ")
 and comments of HTML are not read.
 """
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -20,19 +20,24 @@ MOST_ENTRY_WORDS = 25
 MOST_TITLE = 72
 FIRST_WORDS = re.compile(r"(Who|Whoever|Whom|Whose|What|That|Of|Nor)\b")
 TITLE = re.compile(r"[a-z0-9_./-]+(, [a-z0-9_./-]+)*: [a-z][a-z'-]*(\s|$)")
-CONTRACT = "api/openapi.yaml"
 
 CODE = "\ufffc"  # stands for code between backticks: one word, no end of a sentence
 ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|vs|cf|approx|resp|incl|no|fig|[A-Z])\.$", re.I)
 SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9" + CODE + "])")
 
 
+@functools.lru_cache(maxsize=None)
+def fragments_of(path, text):
+    """-> Fragments of the document or of the comments of a file"""
+    if path.endswith(".md"):
+        return fragments_of_document(text)
+    return fragments_of_comments(comments_of(path, text))
+
+
 def check(tree):
     for path, text in sorted(tree.items()):
         if path.endswith(".md"):
             yield from check_document(path, text)
-        elif path == CONTRACT:
-            yield from check_contract(path, text)
         else:
             yield from check_comments(path, text)
 
@@ -43,26 +48,30 @@ class Fragment:
     """Text that is read as a unit, as lines with their numbers."""
 
     def __init__(self, kind, line, text):
-        self.kind, self.lines = kind, [(line, text)]
+        self.kind, self.lines, self.found = kind, [(line, text)], None
 
     def add(self, line, text):
         self.lines.append((line, text))
 
     def sentences(self):
-        """-> [(line, sentence)]"""
+        """-> [(line, sentence)]; call it when all lines are added"""
+        if self.found is None:
+            self.found = list(self.split())
+        return self.found
+
+    def split(self):
         starts, text = [], ""
         for line, part in self.lines:
             starts.append((len(text), line))
             text += part.strip() + " "
         text, places = plain(text)
-        found, begin = [], 0
+        begin = 0
         for end in [match.end() for match in ends(text)] + [len(text)]:
             sentence = text[begin:end]
             at = places[min(begin + len(sentence) - len(sentence.lstrip()), len(places) - 1)] if places else 0
             if sentence.strip():
-                found.append((max((start, line) for start, line in starts if start <= at)[1], sentence.strip()))
+                yield max((start, line) for start, line in starts if start <= at)[1], sentence.strip()
             begin = end
-        return found
 
 
 def ends(text):
@@ -132,7 +141,7 @@ def shortened(sentence):
 # ------------------------------------------------------------------------------------------------ documents
 
 def check_document(path, text):
-    for fragment in fragments_of_document(text):
+    for fragment in fragments_of(path, text):
         yield from begins_wrongly(path, fragment)
         yield from too_long(path, fragment)
         if path.rsplit("/", 1)[-1] == "CHANGELOG.md" and fragment.kind == "item":
@@ -148,26 +157,6 @@ def too_long(path, fragment):
         if words > MOST_WORDS:
             yield Finding(path, line, "sentence-length", f"a sentence of {words} words, at most {MOST_WORDS}: "
                                                          f"split it (\"{shortened(sentence)}\")")
-
-
-def check_contract(path, text):
-    import yaml  # only here, so that the other checks need no package
-    for line, value in texts_of(yaml.compose(text, Loader=yaml.SafeLoader)):
-        fragment = Fragment("paragraph", line, value)
-        yield from begins_wrongly(path, fragment)
-        yield from too_long(path, fragment)
-
-
-def texts_of(node):
-    """-> [(line, text)]: each description and summary below a node of YAML"""
-    kind = type(node).__name__
-    for item in node.value if kind == "SequenceNode" else ():
-        yield from texts_of(item)
-    for key, value in node.value if kind == "MappingNode" else ():
-        if key.value in ("description", "summary") and type(value).__name__ == "ScalarNode":
-            yield value.start_mark.line + 1, value.value
-        else:
-            yield from texts_of(value)
 
 
 FENCE = re.compile(r"^\s*(?:>\s*)*(?:[-*+]\s+|\d+[.)]\s+)?(`{3,}|~{3,})")
@@ -243,16 +232,19 @@ CPP_TOKEN = re.compile(r'(?s)R"(?P<delimiter>[^()\s\\]{0,16})\(.*?\)(?P=delimite
 
 
 def check_comments(path, text):
-    if path.endswith((".h", ".cpp", ".c")):
-        comments = cpp_comments(text)
-    elif path.endswith(".py") or re.match(r"#!.*\bpython", text):
-        comments = python_comments(text)
-    elif path.endswith(".sh") or (is_code(path, text) and re.match(r"#!.*\b(ba|da)?sh\b", text)):
-        comments = shell_comments(text)
-    else:
-        return
-    for fragment in fragments_of_comments(comments):
+    for fragment in fragments_of(path, text):
         yield from begins_wrongly(path, fragment)
+
+
+def comments_of(path, text):
+    """-> the comments as cpp_comments() gives them"""
+    if path.endswith((".h", ".cpp", ".c", ".js")) and is_code(path, text):
+        return cpp_comments(text)
+    elif path.endswith(".py") or re.match(r"#!.*\bpython", text):
+        return python_comments(text)
+    elif path.endswith(".sh") or (is_code(path, text) and re.match(r"#!.*\b(ba|da)?sh\b", text)):
+        return shell_comments(text)
+    return ()
 
 
 def cpp_comments(text):

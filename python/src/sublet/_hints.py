@@ -14,7 +14,6 @@ PYTHON: Table = (
     ("`sublet gpus` shows each device's memory", "sublet.status().devices shows the memory of each"),
     ("`sublet gpus` lists those that are there", "sublet.status().devices lists them"),
     ("find out why the program does not answer", "call safe_point() more often"),
-    ("leave the device out", "leave out gpu="),
     ("leave the least size out", "leave out min_vram="),
 )
 NOTEBOOK: Table = (

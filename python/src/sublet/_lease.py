@@ -190,7 +190,7 @@ class Lease:
         else:
             body: Dict[str, Any] = {**self._body, "owner": {"pid": os.getpid()}}
             if body.get("device") is None:
-                body["device"] = yield from _outer.wished_device(int(body.get("devices", 1)))
+                body["device"] = yield from _outer.wished_devices(int(body.get("devices", 1)))
             document = yield from acquire(body, self._wish)
             self._token = str(document.pop("token"))
             self._document = document
@@ -215,7 +215,7 @@ class Lease:
                 return document
             if document["state"] in _outer.GRANTED:  # it is a parent's
                 return document
-        found = yield from _outer.named_lease(self._client.endpoint)
+        found = yield from _outer.outer_lease(self._client.endpoint)
         return found
 
     def _join(self, outer: Document, wanted: int) -> None:

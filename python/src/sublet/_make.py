@@ -6,9 +6,10 @@ import functools
 import inspect
 import os
 import sys
-from typing import Any, Callable, Dict, Optional, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Optional, TypeVar, cast
 
 from . import _outer
+from ._devices import Gpus, device_field
 from ._flow import OnWait, Wish
 from ._lease import Lease
 from ._pause import OnPause, OnResume
@@ -19,14 +20,15 @@ DEFAULT_RESIDUE = 512 << 20  # a CUDA context keeps about this while its program
 
 
 def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None, tag: Optional[str] = None,
-          gpu: Union[str, int, None] = None, gpus: int = 1, min_vram: Optional[Size] = None, priority: int = 0,
+          gpu: Gpus = None, gpus: int = 1, min_vram: Optional[Size] = None, priority: int = 0,
           pausable: Optional[str] = None, timeout: Optional[Seconds] = None, wait: bool = True,
           on_wait: Optional[OnWait] = None, on_pause: Optional[OnPause] = None,
           on_resume: Optional[OnResume] = None, residue: Optional[Size] = None) -> Lease:
     """Returns a lease of `vram` on each of `gpus` devices. `with` or `async with` takes it and gives it back.
 
     Sizes are bytes, or texts such as "8GiB"; times are seconds or a timedelta. `name` is the name under which the
-    daemon remembers sizes and run times, `tag` a name for this lease that is unique among those of the user.
+    daemon remembers sizes and run times, `tag` a name for this lease that is unique among those of the user. `gpu` is a
+    device, or a list of devices of which the lease gets `gpus`.
     `min_vram` accepts a smaller lease now. `wait=False` raises `WouldWait` instead of waiting, and `timeout` raises
     `WaitTimeout`. `on_wait` is called with a `Waiting` about every two seconds, in the waiting thread. It must return
     soon, since an offer of memory lasts for `queue.claim_window` (10 s). `on_pause` and `on_resume` make the program
@@ -44,9 +46,9 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
             raise TypeError(f"{word} is not callable: {callback!r}")
     if not wait and timeout is not None:
         raise ValueError("wait=False and timeout exclude each other")
-    body: Dict[str, Any] = {"vram_bytes": lease_size(vram), "consumer": name or _script_name(),
+    body: Dict[str, Any] = {"vram_bytes": lease_size(vram), "consumer": name or script_name(),
                             "remember": name is not None, "command": _outer.command_line()}
-    optional = {"tier": tier, "tag": tag, "device": None if gpu is None else str(gpu), "pausable": pausable,
+    optional = {"tier": tier, "tag": tag, "device": device_field(gpu), "pausable": pausable,
                 "min_vram_bytes": None if min_vram is None else lease_size(min_vram),
                 "devices": gpus if gpus != 1 else None, "priority": priority or None,
                 "queue": None if wait else False}
@@ -55,8 +57,11 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
     return Lease(body, Wish(seconds_of(timeout), on_wait), on_pause, on_resume, stays)
 
 
-def _script_name() -> str:
+def script_name() -> str:
+    """Returns the name of the program for the daemon: of its script or notebook."""
     name = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+    if name == "ipykernel_launcher.py":  # of every notebook
+        name = os.path.basename(os.environ.get("JPY_SESSION_NAME", "")) or name
     return "".join(character for character in name if character.isprintable())[:64] or "python"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease inside which a request is made, and the device that the user's environment names."""
+"""The lease inside which a request is made, and the devices that the user's environment names."""
 from __future__ import annotations
 
 import functools
@@ -14,8 +14,8 @@ from ._http import Call
 from .errors import BadRequest, NotFound, Refusal
 
 GRANTED = ("active", "pausing", "paused", "resuming")
-_HINT = "name one device by gpu=, or unset CUDA_VISIBLE_DEVICES"
-_FIXED_HINT = "name one of these devices by gpu=, or take one lease for all of them before the first use of CUDA"
+_HINT = "name devices by gpu=, or unset CUDA_VISIBLE_DEVICES"
+_FIXED_HINT = "name some of these devices by gpu=, or take one lease for all of them before the first use of CUDA"
 
 
 def named_lease(endpoint: Endpoint) -> Flow[Optional[Document]]:
@@ -35,6 +35,27 @@ def named_lease(endpoint: Endpoint) -> Flow[Optional[Document]]:
     return document if document["state"] in GRANTED and ours else None
 
 
+def outer_lease(endpoint: Endpoint) -> Flow[Optional[Document]]:
+    """Returns the granted lease inside which this process runs and that it does not hold itself.
+
+    The daemon knows it by descent, also if this process was attached to it later or lost its variables.
+    """
+    named: Optional[Document] = yield from named_lease(endpoint)
+    if named is not None:
+        return named
+    status: Document = yield Call("GET", "/v1/status")
+    inside = status.get("inside")
+    if not inside or _held.is_held(inside):
+        return None
+    try:
+        document: Document = yield Call("GET", path_of(inside))
+    except (NotFound, Refusal):
+        return None
+    # Another thread may just have taken it, and does not hold it yet. A lease from outside has another command.
+    own = document["owner"]["pid"] == os.getpid() and document["command"] == command_line()
+    return document if document["state"] in GRANTED and not own else None
+
+
 def _is_below(ancestor: Optional[int]) -> bool:
     pid = os.getpid()
     for _ in range(1000):
@@ -50,23 +71,23 @@ def _is_below(ancestor: Optional[int]) -> bool:
     return False
 
 
-def wished_device(count: int = 1) -> Flow[Optional[str]]:
-    """Returns the device for a lease of `count` devices; None: any devices.
+def wished_devices(count: int = 1) -> Flow[Optional[str]]:
+    """Returns the devices for a lease of `count` devices, joined by commas; None: any devices.
 
-    If CUDA is initialised under an earlier lease, it is the device of that lease, since CUDA sees no other. Else it is
-    the device that the user's CUDA_VISIBLE_DEVICES names, as for `sublet run`. A lease is on one named device or on
-    any. Raises `BadRequest` if neither one device nor all are named.
+    If CUDA is initialised under an earlier lease, they are the devices of that lease, since CUDA sees no others. Else
+    they are the devices that the user's CUDA_VISIBLE_DEVICES names, as for `sublet run`. Raises `BadRequest` if these
+    are fewer than `count`.
     """
     fixed = _held.fixed_devices()
     if fixed is not None:
-        found = yield from _named_device(fixed, count, "CUDA of this process is initialised with", _FIXED_HINT)
+        found = yield from _named_devices(fixed, count, "CUDA of this process is initialised with", _FIXED_HINT)
         return found
     visible = _held.visible_before()
-    if visible is None or count > 1:
+    if visible is None:
         return None
     if not _held.cuda_is_initialised() and (yield from _is_of_outer_lease(visible)):
         return None
-    found = yield from _named_device(visible, count, "CUDA_VISIBLE_DEVICES is", _HINT)
+    found = yield from _named_devices(visible, count, "CUDA_VISIBLE_DEVICES is", _HINT)
     return found
 
 
@@ -82,7 +103,7 @@ def _is_of_outer_lease(visible: str) -> Flow[bool]:
     return ",".join(document["devices"]) == visible
 
 
-def _named_device(visible: str, count: int, fact: str, hint: str) -> Flow[Optional[str]]:
+def _named_devices(visible: str, count: int, fact: str, hint: str) -> Flow[Optional[str]]:
     entries: List[str] = []
     for entry in visible.split(","):
         if entry.strip() == "-1":
@@ -93,11 +114,16 @@ def _named_device(visible: str, count: int, fact: str, hint: str) -> Flow[Option
     if len(set(entries)) == 1 and count == 1:
         return entries[0]
     devices: List[Any] = (yield Call("GET", "/v1/devices"))["devices"]
-    meant = {device["uuid"] for device in devices for entry in entries
-             if str(device["index"]) == entry or (len(entry) > 4 and device["uuid"].startswith(entry))}
-    if len(meant) == len(devices):
-        return None
-    raise BadRequest(f"{fact} '{visible}', which is {len(meant)} of {len(devices)} devices", hint)
+    meant: List[str] = []
+    for entry in entries:
+        found = [device["uuid"] for device in devices
+                 if str(device["index"]) == entry or (len(entry) > 4 and device["uuid"].startswith(entry))]
+        if not found:
+            raise BadRequest(f"{fact} '{visible}'; '{entry}' names none of the {len(devices)} devices", hint)
+        meant += [uuid for uuid in found if uuid not in meant]
+    if len(meant) < count:
+        raise BadRequest(f"{fact} '{visible}', which is fewer than gpus={count}", hint)
+    return None if len(meant) == len(devices) else ",".join(meant)
 
 
 @functools.lru_cache(maxsize=1)

@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 LEAVING = "the program gives its lease back"
 _GONE = "what on_pause saved is not back; take another lease before you load it"
 
-# The turn of a pause whose callbacks this thread or task runs.
+# The pass of a pause whose callbacks this thread or task runs.
 _turn: "contextvars.ContextVar[Optional[object]]" = contextvars.ContextVar("sublet_turn", default=None)
 
 

@@ -13,8 +13,8 @@ Size = Union[int, str]  # bytes, or "8GiB"
 Seconds = Union[int, float, str, datetime.timedelta]  # seconds, or "5s", "10m", "1h"
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGTP]?)(I?B?)$", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d)$")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|min|h|d|w)$")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _HINT = "write a size such as 8GiB, 512MiB or 1.5G"
 _MOST = 1 << 62
 LEAST_BYTES = 1 << 10  # of a lease
@@ -100,7 +100,7 @@ def format_age(seconds: float) -> str:
     return f"{whole}s"
 
 
-def seconds_of(duration: Optional[Seconds]) -> Optional[float]:
+def seconds_of(duration: Optional[Seconds], option: str = "timeout") -> Optional[float]:
     """Returns the duration in seconds; None stays None. Raises `BadRequest` for a value that is no duration."""
     if duration is None:
         return None
@@ -113,6 +113,6 @@ def seconds_of(duration: Optional[Seconds]) -> Optional[float]:
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         seconds = float(duration)
     if seconds is None or not seconds >= 0:
-        raise BadRequest(f"the timeout {duration!r} is no duration",
+        raise BadRequest(f"{option}={duration!r} is no duration",
                          "give seconds, a timedelta, or a text such as 5s or 10m")
     return seconds

@@ -25,9 +25,12 @@ class Waiting:
     basis: str  # what the estimate rests on
     holders: str  # the largest holder of the memory, for people
     reserved_for: str = ""  # it would fit, but the memory is reserved for this lease, which has waited longer
+    held_back: bool = False  # its owner holds it back, and the place is kept
     fits_bytes: int = 0  # a size that fits although unleased processes hold memory; 0: none
 
     def __str__(self) -> str:
+        if self.held_back:
+            return f"{self.lease} is held back, and keeps place {self.place}: sublet resume {self.lease}"
         text = f"{self.lease} waits"
         if self.place:
             text += f": place {self.place}"
@@ -59,7 +62,7 @@ def waiting_of(lease: Mapping[str, Any], waited: float, names: Mapping[str, str]
     return Waiting(str(lease["id"]), waited, queue.get("place"), queue.get("short_bytes"), device,
                    names.get(device, device[:12]) if device else None, queue.get("eta_seconds"),
                    str(queue.get("basis") or ""), _holders_text(queue.get("holders") or []),
-                   str(queue.get("reserved_for") or ""), _fitting_bytes(lease, queue))
+                   str(queue.get("reserved_for") or ""), bool(queue.get("held_back")), _fitting_bytes(lease, queue))
 
 
 def _holders_text(holders: Sequence[Mapping[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 """Errors of the package.
 
 Every error is a `SubletError`. A refusal of the daemon has the class of its code: `error.code` is "TooLarge" for
-`TooLarge`. The codes are those of api/openapi.yaml; a test compares the two lists. The classes below `ClientError`
+`TooLarge`. The codes are those of the contract in api/; a test compares the two lists. The classes below `ClientError`
 report what the daemon cannot report itself.
 """
 from __future__ import annotations
@@ -176,6 +176,10 @@ class LeaseEnded(ClientError):
 
 class LeaseExpired(LeaseEnded):
     """The time to live of the lease is over, or the session of the call has ended."""
+
+
+class CheckpointFailed(ClientError):
+    """The checkpoint command of the session has failed: its work is not saved."""
 
 
 class NotHeld(ClientError):

@@ -169,6 +169,8 @@ class Notebook:
             return
         if wish.size == "release":
             self._refuse_in_pause()
+            print(f"{self.lease.id} is given back" if self._living() is not None and self.lease is not None
+                  else "there is no lease to give back")
             self._release()
         elif wish.size is None:
             given = _given(wish, (*_NEW_ONLY, "timeout"))

@@ -34,7 +34,6 @@ struct Attempt : World {
     lease.tier = Tier::interactive;
     urgent = submit(lease, true);
   }
-  void weighed(HostMemory host = plenty) { step(HostWeighed{victim, host}); }
   Result<LeaseId> pause() { return step(Pause{victim, 0, {PauseCauseKind::owner_request}, plenty}).outcome; }
   void refused() { step(Parked{victim, false, "it refuses"}); }
   void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
@@ -45,7 +44,7 @@ struct Attempt : World {
     measure({}), measure({});
   }
   const Parking& parking() const { return *at(victim).parking; }
-  Standing standing() const { return state.standing(victim); }
+  Standing standing() const { return standing_of(state, victim); }
 };
 
 }  // namespace sublet::core::testing

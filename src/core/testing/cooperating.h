@@ -43,11 +43,6 @@ struct Cooperating : World {
     parked(parked_bytes);
     measure(left), measure(left);
   }
-  // Is paused, and seen to hold so much again.
-  void relapse(Bytes used) {
-    settle();
-    measure(used), measure(used);
-  }
   void settle() {
     ASSERT_TRUE(pause().has_value());
     now = now + 3s;

@@ -78,15 +78,14 @@ struct Card : World {
     snapshot(std::move(readings));
   }
   bool on(LeaseId id, const std::string& uuid) const {
-    const Lease* lease = state.find(id);
+    const Lease* lease = find(state, id);
     if (lease == nullptr) return uuid == uuid_of(0);  // an unleased process
     return std::find(lease->devices.begin(), lease->devices.end(), uuid) != lease->devices.end();
   }
   // Carries out all orders, at the speed of 2 GiB/s, until there are no more.
-  void obey(HostMemory host = plenty, int orders = 200) {
+  void obey(int orders = 200) {
     for (int order = 0; order < orders && obeyed < actions.size(); ++order) {
       const Action action = actions[obeyed++];
-      if (const auto* weigh = std::get_if<WeighHost>(&action)) step(HostWeighed{weigh->lease, host});
       if (const auto* park = std::get_if<Park>(&action)) {
         now = now + moving(park->lease);
         if (park->method == PauseMethod::cooperative && refusing.contains(park->lease)) {
@@ -102,7 +101,7 @@ struct Card : World {
       if (const auto* unpark = std::get_if<Unpark>(&action)) {
         now = now + moving(unpark->lease);
         yielded.erase(unpark->lease);
-        step(Unparked{unpark->lease, Unparked::How::runs, {}, host});
+        step(Unparked{unpark->lease, Unparked::How::runs, {}, ram});
         measure();
       }
     }

@@ -16,17 +16,18 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 // An earlier waiter has memory reserved on the device, or a preemption plan keeps it for another lease.
 bool is_reserved_from(const State& state, const Lease& lease, const std::string& uuid) {
-  const PreemptionPlan* plan = state.plan_on(uuid);
+  const PreemptionPlan* plan = plan_on(state, uuid);
   if (plan != nullptr && plan->preemptor != lease.id && lease.tier <= plan->tier) return true;
-  return std::ranges::any_of(state.nominations(), [&](const Nomination& held) {
+  return std::ranges::any_of(state.nominations, [&](const Nomination& held) {
     return contains(held.devices, uuid) && held.waiter != lease.id &&
-           state.queue().key(held.waiter)->before(*state.queue().key(lease.id));
+           state.queue.key(held.waiter)->before(*state.queue.key(lease.id));
   });
 }
 
-bool may_use(const Lease& lease, const std::string& uuid) {
+// Told again here, so that the core's own account is checked.
+bool may_be_on(const Lease& lease, const std::string& uuid) {
   if (lease.waits_in_place()) return contains(lease.devices, uuid);
-  return lease.wanted_device.empty() || lease.wanted_device == uuid;
+  return lease.wanted_devices.empty() || contains(lease.wanted_devices, uuid);
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ std::vector<Lease> PropertyChecks::stored() const {
 void PropertyChecks::restarted(const State& state) {
   wake_before_ = Time::never();
   for (auto& [id, lease] : stored_) {
-    const Lease* loaded = state.find(id);
+    const Lease* loaded = find(state, id);
     ASSERT_NE(loaded, nullptr) << to_string(id);
     lease.expires_at = loaded->expires_at;
     lease.offer_ends_at = loaded->offer_ends_at;
@@ -49,9 +50,9 @@ void PropertyChecks::restarted(const State& state) {
 
 void PropertyChecks::before(const State& state, Time now) {
   leases_before_.clear();
-  for (const auto& [id, lease] : state.leases()) leases_before_[id] = lease;
+  for (const auto& [id, lease] : state.leases.by_id) leases_before_[id] = lease;
   free_before_.clear();
-  for (const auto& [uuid, device] : state.devices()) free_before_[uuid] = state.effective_free(device, rules_, now);
+  for (const auto& [uuid, device] : state.devices.by_uuid) free_before_[uuid] = free_on(state, device, rules_, now);
   due_before_ = wake_before_ <= now;
 }
 
@@ -113,9 +114,9 @@ void PropertyChecks::store(const Plan& plan) {
 
 // The state holds what was stored, and nothing else.
 void PropertyChecks::check_stored(const State& state) const {
-  ASSERT_EQ(state.leases().size(), stored_.size());
+  ASSERT_EQ(state.leases.by_id.size(), stored_.size());
   for (const auto& [id, lease] : stored_) {
-    const Lease* kept = state.find(id);
+    const Lease* kept = find(state, id);
     ASSERT_NE(kept, nullptr) << to_string(id);
     const auto fields = [](const Lease& of) {
       return std::tie(of.state, of.generation, of.devices, of.vram, of.resize, of.had_process, of.expires_at,
@@ -134,27 +135,27 @@ void PropertyChecks::check_grants(const State& state, const Plan& plan, Time now
     EXPECT_LE(lease.vram, lease.asked_vram);
     EXPECT_GE(lease.vram, lease.min_vram > Bytes{} ? lease.min_vram : lease.asked_vram);
     for (const std::string& uuid : lease.devices) {
-      const Device& device = state.devices().at(uuid);
-      EXPECT_TRUE(state.known(device, rules_, now)) << "granted on an unknown device";
-      EXPECT_GE(state.effective_free(device, rules_, now) + rules_.headroom, Bytes{}) << "promised more than there is";
+      const Device& device = state.devices.by_uuid.at(uuid);
+      EXPECT_TRUE(is_known(state, device, rules_, now)) << "granted on an unknown device";
+      EXPECT_GE(free_on(state, device, rules_, now) + rules_.headroom, Bytes{}) << "promised more than there is";
       Bytes reserved;
       for (const LeaseId id : device.leases)
-        if (const Lease* other = state.find(id); other->reserves()) reserved += other->reserved_each();
-      EXPECT_LE(std::max(device.reading.used, reserved), State::capacity(device, rules_) + rules_.headroom);
+        if (const Lease* other = find(state, id); other->reserves()) reserved += other->reserved_each();
+      EXPECT_LE(std::max(device.reading.used, reserved), capacity_of(device, rules_) + rules_.headroom);
     }
   }
 }
 
 void PropertyChecks::check_nobody_waits_who_fits(const State& state, Time now) const {
   for (const auto& [id, lease] : stored_) {
-    if (lease.state != LeaseState::queued && !lease.waits_in_place()) continue;
+    if (!lease.queues() && !lease.waits_in_place()) continue;
     if (lease.resize) {
       EXPECT_EQ(lease.state, LeaseState::active) << to_string(id) << " waits to grow";
     }
     int fits = 0;
-    for (const auto& [uuid, device] : state.devices())
-      fits += may_use(lease, uuid) && state.known(device, rules_, now) && !is_reserved_from(state, lease, uuid) &&
-              state.effective_free(device, rules_, now) >= state.need(lease, uuid);
+    for (const auto& [uuid, device] : state.devices.by_uuid)
+      fits += may_be_on(lease, uuid) && is_known(state, device, rules_, now) && !is_reserved_from(state, lease, uuid) &&
+              free_on(state, device, rules_, now) >= need_on(state, lease, uuid);
     EXPECT_LT(fits, lease.device_count) << to_string(id) << " waits although it fits";
   }
 }
@@ -176,10 +177,10 @@ void PropertyChecks::check_lost_memory(const State& state, const Fact& fact, Tim
   const bool news = std::holds_alternative<Snapshot>(fact);
   const bool failed = std::holds_alternative<SnapshotFailed>(fact);
   for (const auto& [uuid, free] : free_before_) {
-    const auto device = state.devices().find(uuid);
-    if (device == state.devices().end()) continue;
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device == state.devices.by_uuid.end()) continue;
     const bool lost = news && (device->second.lost || !device->second.problem.empty());
-    const Bytes left = state.effective_free(device->second, rules_, now);
+    const Bytes left = free_on(state, device->second, rules_, now);
     EXPECT_TRUE(!(lost || (failed && !due_before_)) || left <= std::max(free, Bytes{})) << uuid;
     EXPECT_TRUE(!lost || left == Bytes{}) << uuid;
   }
@@ -190,7 +191,7 @@ void PropertyChecks::check_program_end(const State& state, const Fact& fact) con
   if (ended == nullptr) return;
   const auto old = leases_before_.find(ended->lease);
   ASSERT_NE(old, leases_before_.end());
-  const Lease* lease = state.find(ended->lease);
+  const Lease* lease = find(state, ended->lease);
   EXPECT_TRUE(old->second.owner.kind != OwnerKind::process || lease == nullptr || lease->ended())
       << to_string(ended->lease) << " outlives its owner";
 }

@@ -50,7 +50,7 @@ struct Several : Sharing {
   }
   LeaseId on_card(unsigned card, std::string name) {
     Lease lease = want(14 * GiB, Tier::standard, std::move(name));
-    lease.wanted_device = uuid_of(card);
+    lease.wanted_devices = {uuid_of(card)};
     return submit(lease, true);
   }
 };

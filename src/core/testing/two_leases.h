@@ -41,7 +41,7 @@ struct TwoLeases : World {
   // The lease that waits leaves, so that all of the card is there for the victim.
   void leave() { step(Release{.lease = waiter, .force = true}); }
   void settle_alone() { settle(), leave(); }
-  State::ToRestore room() const { return state.to_restore(at(victim), uuid_of(0)); }
+  ToRestore room() const { return to_restore(state, at(victim), uuid_of(0)); }
 };
 
 }  // namespace sublet::core::testing

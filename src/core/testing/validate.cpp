@@ -24,8 +24,8 @@ class Validation {
   Validation(const State& state, const Rules& rules, Time now) : state_(state), rules_(rules), now_(now) {}
 
   std::vector<std::string> run() {
-    for (const auto& [id, lease] : state_.leases()) check_lease(lease);
-    for (const auto& [uuid, device] : state_.devices()) check_device(device);
+    for (const auto& [id, lease] : state_.leases.by_id) check_lease(lease);
+    for (const auto& [uuid, device] : state_.devices.by_uuid) check_device(device);
     check_ledger();
     check_queue();
     check_free_memory_index();
@@ -58,22 +58,24 @@ void Validation::check_lease(const Lease& lease) {
   const std::string name = to_string(lease.id);
   const bool moves = lease.state == LeaseState::pausing || lease.state == LeaseState::resuming;
   expect(name, "has a parking", lease.parking.has_value(), moves || lease.parked());
-  expect(name, "in the index of paused leases", state_.away().contains(lease.id), lease.parking.has_value());
-  expect(name, "in the queue", state_.queue().contains(lease.id),
-         lease.state == LeaseState::queued || lease.waits_in_place());
-  if (state_.verifying().contains(lease.id))
+  expect(name, "in the index of paused leases", state_.pauses.away.contains(lease.id), lease.parking.has_value());
+  expect(name, "in the queue", state_.queue.contains(lease.id), lease.queues() || lease.waits_in_place());
+  if (state_.pauses.verifying.contains(lease.id))
     expect(name, "pausing while its pause is verified", lease.state == LeaseState::pausing, true);
 
   const std::set<std::string> devices(lease.devices.begin(), lease.devices.end());
   expect(name, "number of distinct devices", devices.size(), lease.devices.size());
   if (lease.reserves()) expect(name, "number of devices", devices.size(), static_cast<std::size_t>(lease.device_count));
+  if (lease.reserves() && !lease.wanted_devices.empty())
+    for (const std::string& uuid : devices)
+      expect(name, "device that it named", std::ranges::count(lease.wanted_devices, uuid), std::ptrdiff_t{1});
   if (lease.state == LeaseState::queued) expect(name, "number of devices", devices.size(), std::size_t{0});
-  for (const auto& [uuid, device] : state_.devices()) {
-    const bool booked = devices.contains(uuid) && (lease.reserves() || state_.charge(lease.id, uuid).settling);
+  for (const auto& [uuid, device] : state_.devices.by_uuid) {
+    const bool booked = devices.contains(uuid) && (lease.reserves() || charge_on(state_, lease.id, uuid).settling);
     expect(name, "in the index of its device", device.leases.contains(lease.id), booked);
   }
   if (!lease.tag.empty() && !lease.ended())
-    expect(name, "found by its tag", state_.find_tag(lease.uid, lease.tag) == &lease, true);
+    expect(name, "found by its tag", find_tag(state_, lease.uid, lease.tag) == &lease, true);
 }
 
 // The sums of a device are the sums over the leases that are booked there.
@@ -81,10 +83,10 @@ void Validation::check_device(const Device& device) {
   const std::string& uuid = device.reading.uuid;
   Device sum;
   for (const LeaseId id : device.leases) {
-    const Lease* lease = state_.find(id);
+    const Lease* lease = find(state_, id);
     if (lease == nullptr) return wrong_.push_back(uuid + ": names " + to_string(id) + ", which is not in the state");
-    const Charge& charge = state_.charge(id, uuid);
-    const Bytes charged = state_.charged(*lease, uuid);
+    const Charge& charge = charge_on(state_, id, uuid);
+    const Bytes charged = charged_on(state_, *lease, uuid);
     sum.charged += charged;
     sum.leased_used += charge.used;
     if (charge.settling) sum.settling += charged;
@@ -120,7 +122,7 @@ void Validation::check_device(const Device& device) {
     expect(uuid, "leases that might yield", device.might_yield[tier].leases, sum.might_yield[tier].leases);
     expect(uuid, "bytes that might be yielded", device.might_yield[tier].charged, sum.might_yield[tier].charged);
     expect(uuid, "in the index of devices where a lease might yield",
-           state_.where_might_yield(static_cast<Tier>(tier)).contains(uuid), sum.might_yield[tier].leases > 0);
+           devices_with_victims(state_, static_cast<Tier>(tier)).contains(uuid), sum.might_yield[tier].leases > 0);
   }
 
   expect(uuid, "arrived is 0 or more", device.arrived >= Bytes{}, true);
@@ -130,9 +132,9 @@ void Validation::check_device(const Device& device) {
   // No byte is promised twice: what is charged, what others hold and what is free never exceed the card.
   const Bytes headroom_left = std::max(rules_.headroom - sum.residues, Bytes{});
   const Bytes free = device.reading.total - device.reading.driver_reserved - headroom_left - sum.charged - other;
-  const bool known =
-      device.read_at && device.problem.empty() && !device.lost && now_ - *device.read_at <= rules_.max_age;
-  expect(uuid, "effective free memory", state_.effective_free(device, rules_, now_), known ? free : Bytes{});
+  const bool known = device.read_at && device.problem.empty() && !device.lost &&
+                     state_.devices.snapshot_problem.empty() && now_ - *device.read_at <= rules_.max_age;
+  expect(uuid, "effective free memory", free_on(state_, device, rules_, now_), known ? free : Bytes{});
 }
 
 // The bytes of the listed processes on the device that belong to no lease charged there.
@@ -146,16 +148,16 @@ Bytes Validation::unleased_on(const Device& device) const {
 void Validation::check_ledger() {
   Bytes entries, unsettled;
   std::map<std::uint32_t, Bytes> of_user;
-  for (const auto& [id, lease] : state_.leases()) {
+  for (const auto& [id, lease] : state_.leases.by_id) {
     if (!lease.parking) continue;
     entries += lease.parking->host_bytes;
     of_user[lease.uid] += lease.parking->host_bytes;
     if (!lease.parking->measured) unsettled += lease.parking->host_bytes;
   }
-  expect("ledger", "entries", state_.ledger_entries(), entries);
-  expect("ledger", "unsettled", state_.ledger_unsettled(), unsettled);
+  expect("ledger", "entries", state_.host.entries, entries);
+  expect("ledger", "unsettled", state_.host.unsettled, unsettled);
   for (const auto& [uid, bytes] : of_user)
-    expect("ledger of uid " + std::to_string(uid), "entries", state_.ledger_of(uid), bytes);
+    expect("ledger of uid " + std::to_string(uid), "entries", ledger_of(state_, uid), bytes);
 }
 
 // The order as design 02 words it, at one moment; the queue itself has a static key.
@@ -175,15 +177,15 @@ bool Validation::goes_before(const Lease& a, const Lease& b) const {
 
 void Validation::check_queue() {
   std::vector<const Lease*> waiting;
-  for (const auto& [id, lease] : state_.leases())
-    if (lease.state == LeaseState::queued || lease.waits_in_place()) waiting.push_back(&lease);
+  for (const auto& [id, lease] : state_.leases.by_id)
+    if (lease.queues() || lease.waits_in_place()) waiting.push_back(&lease);
   std::ranges::sort(waiting, [this](const Lease* a, const Lease* b) { return goes_before(*a, *b); });
-  const std::vector<LeaseId> order = state_.queue().in_order();
+  const std::vector<LeaseId> order = state_.queue.in_order();
   expect("queue", "length", order.size(), waiting.size());
   if (order.size() != waiting.size()) return;
   for (std::size_t i = 0; i < order.size(); ++i) {
     expect("queue", "lease at that place", order[i].number, waiting[i]->id.number);
-    expect("queue", "place", state_.queue().place(order[i]), i + 1);
+    expect("queue", "place", state_.queue.place(order[i]), i + 1);
   }
 }
 
@@ -191,19 +193,19 @@ void Validation::check_queue() {
 // indexed by the next one.
 void Validation::check_free_memory_index() {
   std::size_t indexed = 0, unread = 0;
-  for (const auto& [uuid, device] : state_.devices()) {
+  for (const auto& [uuid, device] : state_.devices.by_uuid) {
     unread += !device.read_at;
     if (device.indexed.room) {
       ++indexed;
-      expect(uuid, "in the index of free memory", state_.rooms().contains(*device.indexed.room), true);
+      expect(uuid, "in the index of free memory", state_.devices.by_free.contains(*device.indexed.room), true);
     }
-    if (device.indexed.moved || !state_.known(device, rules_, now_)) continue;
+    if (device.indexed.moved || !is_known(state_, device, rules_, now_)) continue;
     expect(uuid, "indexed", device.indexed.room.has_value(), true);
     if (device.indexed.room)
-      expect(uuid, "indexed free memory", device.indexed.room->free, State::unclaimed(device, rules_));
+      expect(uuid, "indexed free memory", device.indexed.room->free, unclaimed_on(device, rules_));
   }
-  expect("devices", "size of the index of free memory", state_.rooms().size(), indexed);
-  expect("devices", "never read", state_.unread(), unread);
+  expect("devices", "size of the index of free memory", state_.devices.by_free.size(), indexed);
+  expect("devices", "never read", count_unread(state_), unread);
 }
 
 }  // namespace

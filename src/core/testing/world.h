@@ -2,9 +2,9 @@
 // Helper for tests of the core: a state, its rules, a clock that the test moves, and short names for events.
 #pragma once
 
-#include "core/explain.h"
 #include "core/step.h"
 #include "core/testing/validate.h"
+#include "explain/explain.h"
 
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ inline DeviceReading gpu(int index, Bytes total, std::vector<ProcessUse> process
 
 inline ProcessUse uses(int pid, Bytes used, LeaseId lease = {}) { return {process(pid), used, lease}; }
 
-// True if the plan stores nothing, or names a transition that tests can interrupt: see core/transitions.h.
+// True if the plan stores nothing, or names a transition that tests can interrupt: see lease/transitions.h.
 inline bool has_name(const Plan& plan) {
   const bool stores = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() ||
                       !plan.records.empty();
@@ -71,12 +71,14 @@ inline bool has_name(const Plan& plan) {
 // Larger states are not validated after each step: that would take minutes.
 inline constexpr std::size_t validated_leases = 200;
 
+inline constexpr HostMemory plenty{256 * GiB, std::nullopt};
+
 struct World {
  private:
   Plan decide(const Fact& fact) {
     Plan plan = core::step(state, rules, fact, now);
     EXPECT_TRUE(has_name(plan)) << "nothing can be interrupted that has no name";
-    if (state.leases().size() <= validated_leases)
+    if (state.leases.by_id.size() <= validated_leases)
       for (const std::string& violation : validate(state, rules, now)) ADD_FAILURE() << violation;
     reasons.insert(reasons.end(), plan.reasons.begin(), plan.reasons.end());
     actions.insert(actions.end(), plan.actions.begin(), plan.actions.end());
@@ -87,7 +89,7 @@ struct World {
   void claim_offers() {
     std::vector<LeaseId> offered;
     for (const Lease& lease : last.changed)
-      if (lease.state == LeaseState::offered && state.held(lease.id)) offered.push_back(lease.id);
+      if (lease.state == LeaseState::offered && is_held(state, lease.id)) offered.push_back(lease.id);
     for (const LeaseId id : offered) {
       const Plan claim = decide(Claim{id});
       last.changed.insert(last.changed.end(), claim.changed.begin(), claim.changed.end());
@@ -104,7 +106,8 @@ struct World {
   Plan last;
   std::vector<Reason> reasons;  // of all steps
   std::vector<Action> actions;
-  bool claims = true;  // those who hold a connection claim their offers at once
+  HostMemory ram = plenty;  // of the machine, at the next snapshot
+  bool claims = true;       // those who hold a connection claim their offers at once
 
   World() { rules.headroom = {}; }
 
@@ -126,7 +129,7 @@ struct World {
     now = until;
   }
 
-  Plan& snapshot(std::vector<DeviceReading> devices) { return step(Snapshot{now, std::move(devices)}); }
+  Plan& snapshot(std::vector<DeviceReading> devices) { return step(Snapshot{now, std::move(devices), {}, {}, ram}); }
 
   Result<LeaseId> ask(Lease lease, bool may_queue = true, bool held = false) {
     return step(Submit{std::move(lease), may_queue, held}).outcome;
@@ -158,7 +161,7 @@ struct World {
 
   const Lease& at(LeaseId id) const {
     static const Lease none;
-    const Lease* lease = state.find(id);
+    const Lease* lease = find(state, id);
     EXPECT_NE(lease, nullptr) << to_string(id) << " has left the state";
     return lease == nullptr ? none : *lease;
   }
@@ -171,7 +174,7 @@ struct World {
     return all;
   }
   std::string device_of(LeaseId id) const { return at(id).devices.empty() ? "" : at(id).devices.front(); }
-  bool gone(LeaseId id) const { return state.find(id) == nullptr; }
+  bool gone(LeaseId id) const { return find(state, id) == nullptr; }
   LeaseState state_of(LeaseId id) const { return at(id).state; }
 
   // The value of a lease in the last plan. So the end of a lease is seen that left the state with that plan.
@@ -183,7 +186,7 @@ struct World {
     return none;
   }
 
-  Bytes free(int index) const { return state.effective_free(state.devices().at(uuid_of(index)), rules, now); }
+  Bytes free(int index) const { return free_on(state, state.devices.by_uuid.at(uuid_of(index)), rules, now); }
 
   // The arguments of the newest reason of that kind; fails, and has none, if there is no such reason.
   const ReasonArgs& reason(LeaseId id, ReasonKind kind) const {
@@ -222,14 +225,14 @@ struct World {
   }
   // The reliability of the method for a program of wish().
   double trust(std::string consumer, PauseMethod by = PauseMethod::driver) const {
-    const MethodRecord* record = state.record(anas(std::move(consumer)), by);
+    const MethodRecord* record = record_of(state, anas(std::move(consumer)), by);
     return record == nullptr ? 1 : record->reliability();
   }
-  QueueInfo info(LeaseId id) const { return queue_info(state, rules, at(id), now); }
+  explain::QueueInfo info(LeaseId id) const { return explain::queue_info(state, rules, at(id), now); }
   // Everything that would help the lease, one line for each advice.
   std::string helps(LeaseId id) const {
     std::string all;
-    for (const std::string& help : what_would_help(state, rules, at(id), now)) all += help + "\n";
+    for (const std::string& help : explain::what_would_help(state, rules, at(id), now)) all += help + "\n";
     return all;
   }
   bool wants_snapshot() const {
@@ -239,10 +242,10 @@ struct World {
 
   std::vector<Lease> stored() const {
     std::vector<Lease> leases;
-    for (const auto& [id, lease] : state.leases()) leases.push_back(lease);
+    for (const auto& [id, lease] : state.leases.by_id) leases.push_back(lease);
     return leases;
   }
-  void restart() { state = State::load(stored(), {}, state.last_id(), rules, now), step(Tick{}); }
+  void restart() { state = State::load(stored(), {}, state.leases.last_id, rules, now), step(Tick{}); }
 };
 
 // One card of 24 GiB, read once.
@@ -252,8 +255,6 @@ struct OneCard : World {
     return snapshot({gpu(0, 24 * GiB, std::move(processes), hidden)});
   }
 };
-
-inline constexpr HostMemory plenty{256 * GiB, std::nullopt};
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Invariants after each step, as far as it is cheap to check: for the leases that changed and their devices.
+// Checked in all builds; core/testing/validate.cpp recomputes everything, in tests. Private to this folder.
+#pragma once
+
+#include "core/state.h"
+#include "lease/plan.h"
+
+namespace sublet::core {
+
+// Aborts the daemon if it does not hold: the step is not stored, and the next daemon starts from the one before.
+void assert_step(const State& state, const Plan& plan);
+
+}  // namespace sublet::core

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans, requests, and how leases stand as victims.
+#include "core/preemption.h"
+
+#include "core/state.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+
+Standing standing_of(const State& state, LeaseId id) {
+  const auto lease = state.leases.by_id.find(id);
+  const auto found = state.leases.runtime.find(id);
+  if (lease == state.leases.by_id.end() || found == state.leases.runtime.end()) return {};
+  const LeaseRuntime& runtime = found->second;
+  const Lease& its = lease->second;
+  const Time given_at = its.preemption_request ? its.preemption_request->given_at.value_or(Time{}) : Time{};
+  const Time came_back = std::max({runtime.restored_at, its.granted_at.value_or(Time{}), given_at, runtime.settled_in});
+  return {runtime.restored_at, came_back,    runtime.used_until, runtime.tried_at,    runtime.ineligible_until,
+          runtime.failures,    runtime.next, runtime.parked,     runtime.silent_since};
+}
+
+const LeftAlone& last_obstacle(const State& state, LeaseId id) {
+  static const LeftAlone none;
+  const auto found = state.leases.runtime.find(id);
+  return found == state.leases.runtime.end() ? none : found->second.left_alone;
+}
+
+const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now) {
+  const auto holds = [&](const std::optional<Barred>& bar) {
+    return bar && now < bar->until && (bar->by == Hindrance::swap || method == PauseMethod::driver);
+  };
+  const auto found = state.leases.runtime.find(id);
+  if (found != state.leases.runtime.end() && holds(found->second.barred)) return &*found->second.barred;
+  // A spot lease is ended for this obstacle, so that the result for another lease does not count: it is asked itself
+  // first.
+  const Lease* lease = find(state, id);
+  const bool may_be_ended = lease != nullptr && lease->tier == Tier::spot;
+  return !may_be_ended && holds(state.pauses.driver_barred) ? &*state.pauses.driver_barred : nullptr;
+}
+
+const PreemptionPlan* plan_on(const State& state, std::string_view device) {
+  for (const PreemptionPlan& plan : state.preemption.plans)
+    if (std::find(plan.devices.begin(), plan.devices.end(), device) != plan.devices.end()) return &plan;
+  return nullptr;
+}
+
+const PreemptionPlan* plan_for(const State& state, LeaseId preemptor) {
+  const auto found = std::find_if(state.preemption.plans.begin(), state.preemption.plans.end(),
+                                  [preemptor](const PreemptionPlan& plan) { return plan.preemptor == preemptor; });
+  return found == state.preemption.plans.end() ? nullptr : &*found;
+}
+
+std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter) {
+  const Lease* lease = find(state, waiter);
+  return lease == nullptr || !state.preemption.requested.contains(waiter) ? std::nullopt : lease->preemption_request;
+}
+
+Duration service_time(const State& state, LeaseId id, const std::string& device) {
+  const auto group = state.preemption.slice_groups.find(device);
+  if (group == state.preemption.slice_groups.end()) return {};
+  const auto its = group->second.find(id);
+  return its == group->second.end() ? Duration{} : its->second.had;
+}
+
+}  // namespace sublet::core

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Preemption: plans, nominations, time slices, requests, and the obstacles that keep leases from being victims.
+#pragma once
+
+#include "core/preemption_plan.h"
+#include "core/preemptors.h"
+#include "lease/lease.h"
+#include "lease/rules.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::core {
+
+struct State;
+
+// Memory reserved for a lease that has waited long. Leases behind it get only what it leaves over on these devices, or
+// memory that they give back before its start.
+struct Nomination {
+  LeaseId waiter;
+  std::vector<std::string> devices;
+  Time until;     // when devices are chosen anew, if it has not started by then
+  int tries = 0;  // how often devices were chosen anew
+};
+
+// How long a member of a slice group had its memory on a device.
+struct ServiceTime {
+  Duration had{};             // up to `since`
+  std::optional<Time> since;  // since when it has its memory and is counted; unset: it is not
+};
+
+struct Preemption {
+  std::vector<PreemptionPlan> plans;                                   // on devices of their own; as of the last step
+  std::map<std::string, NextSlice> slices;                             // the next slice on each device, by uuid
+  std::map<std::string, std::map<LeaseId, ServiceTime>> slice_groups;  // by uuid, then by lease
+  std::set<LeaseId> requested;                                         // waiters with a preemption request
+  Preemptors preemptors;                                               // as of the last step that looked for victims
+  bool stale = true;                 // something changed that may matter on any device
+  std::vector<std::string> changed;  // uuids of devices with a change that matters only there
+  Time look_at = Time::never();      // when to look for victims again
+};
+
+Standing standing_of(const State& state, LeaseId id);
+const LeftAlone& last_obstacle(const State& state, LeaseId id);  // the obstacle to its last pause that failed
+// The lasting obstacle to a pause of the lease by this method; null: none is known.
+const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now);
+const PreemptionPlan* plan_on(const State& state, std::string_view device);  // null: there is none
+const PreemptionPlan* plan_for(const State& state, LeaseId preemptor);       // null: there is none
+// The service time of the lease in the slice group that the device has now, counted or assumed.
+Duration service_time(const State& state, LeaseId id, const std::string& device);
+std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter);  // set if memory was requested for it
+
+}  // namespace sublet::core

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out preemption plans: asks the victims, one after the other.
+#include "core/step_ask.h"
+#include "core/format.h"
+#include "core/host_check.h"
+#include "core/ledger_set.h"
+#include "core/methods.h"
+#include "core/rank.h"
+#include "core/step_pause.h"
+#include "core/step_preempt.h"
+#include "core/step_resume.h"
+#include "core/step_slices.h"
+#include "core/step_spot.h"
+#include "core/step_verify.h"
+
+#include <algorithm>
+
+namespace sublet::core {
+namespace {
+
+constexpr Duration settling_pause = std::chrono::seconds(1);
+
+}  // namespace
+
+static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption);
+static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption);
+static void note_started(Step& step, const PreemptionPlan& preemption);
+static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond);
+
+// Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
+// once.
+bool advance(Step& step, const PreemptionPlan& preemption) {
+  if (preemption.victims.empty() || somebody_yields(step, preemption.devices)) return false;
+  // A victim whose method has just failed is asked by its next method before any other victim.
+  const auto again =
+      std::ranges::find_if(preemption.victims, [&step](const Victim& its) { return step.undone.contains(its.lease); });
+  const Victim& first = again == preemption.victims.end() ? preemption.victims.front() : *again;
+  Lease& victim = *find(step, first.lease);
+  if (somebody_yields(step, victim.devices)) return false;
+  if (victim.ended()) return false;  // for another preemptor, on another of its devices
+  if (first.ends) {
+    note_started(step, preemption);
+    if (is_given_notice(step, victim, preemption)) return false;
+    end_spot(step, victim, preemption);
+    return true;
+  }
+  if (step.undone.contains(victim.id)) return ask_by_next(step, victim, preemption), false;
+  return ask(step, victim, preemption);
+}
+
+// The first victim is asked only if host memory takes all of them. True: it is not asked, and other victims may be
+// found.
+static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
+  LeaseRuntime& runtime = step.state.leases.runtime.at(victim.id);
+  // A lease that runs again in this very step is asked in the next one: a step stores one state of each lease.
+  if (runtime.restored_at == step.now) return look_again_at(step, step.now + look_interval), false;
+  if (const Status may = check_pause(step, victim, step.state.host.memory); !may) {
+    leave_alone(step, victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
+    return true;
+  }
+  const Lease& preemptor = *find(step.state, preemption.preemptor);
+  const std::string beyond =
+      beyond_ledger(step.state, step.rules, preemptor.uid, preemption.victims, step.state.host.memory);
+  if (!beyond.empty()) return refuse_set(step, preemption, beyond), true;
+  note_started(step, preemption);
+  begin_pause(step, victim, cause_of(step, preemption, victim), true);
+  runtime.yields_for = preemption.preemptor;
+  for (PreemptionPlan& its : step.state.preemption.plans)
+    if (its.preemptor == preemption.preemptor)
+      std::erase_if(its.victims, [&victim](const Victim& of) { return of.lease == victim.id; });
+  return false;
+}
+
+// The earlier method was undone a moment ago, and host memory was reported with that.
+static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption) {
+  const auto undone = step.undone.find(victim.id);
+  LeaseRuntime& runtime = step.state.leases.runtime.at(victim.id);
+  const auto methods = pause_methods_of(step.state, victim);
+  const bool has = runtime.next && std::find(methods.begin(), methods.end(), *runtime.next) != methods.end();
+  if (!has || !check_host(step.state, step.rules, victim, undone->second.host)) return;
+  note_started(step, preemption);
+  Parking parking = std::move(undone->second.parking);
+  victim.expires_at = undone->second.expires_at;
+  step.undone.erase(undone);
+  parking.told = false;
+  parking.cause = cause_of(step, preemption, victim);
+  runtime.yields_for = preemption.preemptor;
+  note(step, "next_method");
+  ask_to_yield(step, victim, *runtime.next, std::move(parking));
+}
+
+static void note_started(Step& step, const PreemptionPlan& preemption) {
+  for (PreemptionPlan& its : step.state.preemption.plans) its.started |= its.preemptor == preemption.preemptor;
+}
+
+// Victims whose memory is not wanted any more, or that have it no more, are settled.
+void settle_undone(Step& step) {
+  for (const auto& [id, undone] : std::exchange(step.undone, {}))
+    if (Lease* lease = find(step, id); lease != nullptr && lease->state == LeaseState::active) {
+      lease->expires_at = undone.expires_at;
+      runs_again(step, *lease, undone.parking);
+    }
+}
+
+// The cause is shown while the victim is paused, when the preemptor may be gone. So it has the request of the
+// preemptor, and not the present state.
+PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
+  const Lease& preemptor = *find(step.state, preemption.preemptor);
+  PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
+  // In a time slice, leases of lower tiers may have to leave as well.
+  const bool below = preemption.cause == Cause::slice && outranks(preemptor, victim);
+  if (preemption.cause == Cause::tier || below) {
+    cause.kind = PauseCauseKind::tier;
+    cause.args.add("tier", to_string(preemptor.tier));
+  } else if (preemption.cause == Cause::request) {
+    const bool by_admin = is_admins(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
+    cause.kind = by_admin ? PauseCauseKind::admin_preemption : PauseCauseKind::owner_preemption;
+  }
+  cause.args.add(asked_args(preemptor));
+  return cause;
+}
+
+// Without the victim that takes most host memory there may be a set that fits. Leases that are being parked may leave
+// more of it free in a moment.
+static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond) {
+  const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
+  Lease& victim = *find(step, most->lease);
+  leave_alone(step, victim,
+              {LeftAlone::Ground::refused, ReasonKind::note,
+               args("text", "it is not the only lease that would be paused: " + beyond)});
+  if (step.state.host.unsettled <= Bytes{}) return;
+  Time& until = step.state.leases.runtime.at(victim.id).ineligible_until;
+  until = std::min(until, step.now + settling_pause);
+  look_again_at(step, until);
+}
+
+}  // namespace sublet::core

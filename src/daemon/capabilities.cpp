@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/capabilities.h"
+
+#include "daemon/wiring.h"
+#include "http/compatible_service.h"
+
+namespace sublet::daemon {
+
+struct CapabilitySet::Made {
+  std::unique_ptr<guard::Guard> guard;
+  std::unique_ptr<sessions::Sessions> sessions;
+  std::unique_ptr<enforcer::Enforcer> enforcer;
+  std::unique_ptr<compose::Worker> worker;
+  std::unique_ptr<stacks::Stacks> stacks;
+  std::unique_ptr<stacks::OneSlot> one_slot;
+  std::unique_ptr<http::CompatibleService> compatible;
+  std::unique_ptr<http::CompatibleServer> compatible_server;
+  std::unique_ptr<idle::Idle> idle;
+  std::unique_ptr<follow::Follow> follow;
+  std::unique_ptr<events::Outlets> outlets;
+  std::unique_ptr<meter::Meter> meter;
+};
+
+namespace {
+
+using Made = CapabilitySet::Made;
+
+// Adds the capability to the engine, and keeps it.
+template <typename Capability>
+void keep(const Parts& parts, std::unique_ptr<Capability>& place, std::unique_ptr<Capability> made) {
+  parts.engine.add(*made);
+  place = std::move(made);
+}
+
+Status make_guard(const Parts& parts, Made& made) {
+  keep(parts, made.guard,
+       std::make_unique<guard::Guard>(parts.engine, parts.keepers, guard_options(parts.config, parts.places)));
+  return {};
+}
+
+Status make_sessions(const Parts& parts, Made& made) {
+  keep(parts, made.sessions,
+       std::make_unique<sessions::Sessions>(parts.engine, parts.keepers, sessions_options(parts.config, parts.places)));
+  return {};
+}
+
+Status make_enforcer(const Parts& parts, Made& made) {
+  if (parts.unleased == nullptr) return {};
+  keep(parts, made.enforcer,
+       std::make_unique<enforcer::Enforcer>(parts.engine, *parts.unleased, enforcer_options(parts.config)));
+  return {};
+}
+
+Status make_stacks(const Parts& parts, Made& made) {
+  made.worker = compose::remote_worker(parts.io, stacks_worker(parts.config, parts.places));
+  keep(parts, made.stacks, std::make_unique<stacks::Stacks>(parts.engine, *made.worker, stacks_options(parts.config)));
+  return {};
+}
+
+Status make_one_slot(const Parts& parts, Made& made) {
+  if (!made.stacks)
+    return bad_request("stacks.http is set, and stacks.enabled is false: its callers would get no answer",
+                       "set stacks.enabled = true, or remove stacks.http");
+  auto slot = one_slot_options(parts.config);
+  if (!slot) return slot.error();
+  auto address = compatible_options(parts.config);
+  if (!address) return address.error();
+  keep(parts, made.one_slot, std::make_unique<stacks::OneSlot>(parts.engine, *made.stacks, std::move(*slot)));
+  const bool is_admin = parts.config.stacks.http_role.word == "admin";
+  made.compatible =
+      std::make_unique<http::CompatibleService>(parts.io, parts.engine, *made.stacks, *made.one_slot, is_admin);
+  made.compatible_server =
+      std::make_unique<http::CompatibleServer>(parts.io, parts.engine, std::move(*address), made.compatible->handler());
+  return {};
+}
+
+// A wrong rule is told though no rule is in force.
+Status make_idle(const Parts& parts, Made& made) {
+  auto rules = idle_options(parts.config);
+  if (!rules) return rules.error();
+  if (!parts.config.idle.enabled) return {};
+  keep(parts, made.idle, std::make_unique<idle::Idle>(parts.engine, std::move(*rules)));
+  if (sessions::Sessions* sessions = made.sessions.get())
+    made.idle->set_sessions(
+        [sessions](LeaseId lease, const std::string& why) { return sessions->end_idle(lease, why); },
+        [sessions](LeaseId lease, const std::string& why) { return sessions->rest_idle(lease, why); },
+        [sessions](LeaseId lease) { return sessions->rests(lease); });
+  return {};
+}
+
+Status make_follow(const Parts& parts, Made& made) {
+  keep(parts, made.follow,
+       std::make_unique<follow::Follow>(parts.engine, follow_options(parts.config, made.enforcer.get())));
+  return {};
+}
+
+Status make_events(const Parts& parts, Made& made) {
+  auto tools = events_options(parts.config);
+  if (!tools) return tools.error();
+  keep(parts, made.outlets, std::make_unique<events::Outlets>(parts.io, parts.engine, std::move(*tools)));
+  return {};
+}
+
+Status make_meter(const Parts& parts, Made& made) {
+  keep(parts, made.meter,
+       std::make_unique<meter::Meter>(parts.io, parts.engine, meter_options(parts.config, parts.store_path)));
+  return {};
+}
+
+bool always(const Config&) { return true; }
+
+// In this order the engine tells them of decisions. A line uses those above it.
+struct Line {
+  bool (*enabled)(const Config&);
+  Status (*make)(const Parts&, Made&);
+};
+constexpr Line table[]{
+    {[](const Config& config) { return config.guard.enabled; }, make_guard},
+    {[](const Config& config) { return config.sessions.enabled; }, make_sessions},
+    {[](const Config& config) { return config.enforcer.enabled; }, make_enforcer},
+    {[](const Config& config) { return config.stacks.enabled; }, make_stacks},
+    {[](const Config& config) { return !config.stacks.http.text.empty(); }, make_one_slot},
+    {always, make_idle},
+    {always, make_follow},
+    {always, make_events},
+    {[](const Config& config) { return config.meter.enabled; }, make_meter},
+};
+
+}  // namespace
+
+CapabilitySet::CapabilitySet() : made_(std::make_unique<Made>()) {}
+
+CapabilitySet::~CapabilitySet() = default;
+
+Status CapabilitySet::make(const Parts& parts) {
+  for (const Line& line : table) {
+    if (!line.enabled(parts.config)) continue;
+    if (const Status made = line.make(parts, *made_); !made) return made;
+  }
+  return {};
+}
+
+http::Capabilities CapabilitySet::shown() const {
+  return {.guard = made_->guard.get(),
+          .enforcer = made_->enforcer.get(),
+          .stacks = made_->stacks.get(),
+          .sessions = made_->sessions.get(),
+          .events = made_->outlets.get(),
+          .meter = made_->meter.get(),
+          .idle = made_->idle.get(),
+          .follow = made_->follow.get()};
+}
+
+Status CapabilitySet::start() { return made_->compatible_server ? made_->compatible_server->start() : Status(); }
+
+void CapabilitySet::stop() {
+  if (made_->meter) made_->meter->stop();
+}
+
+}  // namespace sublet::daemon

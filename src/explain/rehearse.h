@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The effect that a request would have now: for previews and dry runs. Reads only. It copies the state, so
+// that it is for answers to users, never for a decision.
+#pragma once
+
+#include "core/preemption_plan.h"
+#include "explain/explain.h"
+#include "lease/facts.h"
+
+#include <optional>
+
+namespace sublet::explain {
+
+// The victims for a waiting lease, or for the lease of a preview (id none), now or once they are eligible, with their
+// cost. Without victims: the reason, and what else there is.
+core::VictimPlan victim_plan(const core::State& state, const core::Rules& rules, const core::Lease& asked,
+                             const std::optional<core::PreemptionRequest>& preemption_request, Time now);
+
+// Takes the host memory of the machine into account: victims that need more than it takes at the moment are not paused.
+void limit_to_host(core::VictimPlan& room, const core::State& state, const core::Rules& rules, std::uint32_t preemptor);
+
+enum class Would { start, preempt, wait };
+std::string_view to_string(Would would);
+
+struct Rehearsal {
+  Would would = Would::wait;
+  core::Lease lease;      // the lease after the request, with its future id
+  QueueInfo queue;        // place 0: it would start at once
+  core::VictimPlan room;  // the victims; empty if it would start at once
+};
+
+// The refusal, or the result of the request. `would` takes host memory into account; `room` may be found for a time
+// when there is more of it (limit_to_host).
+Result<Rehearsal> rehearse(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
+
+}  // namespace sublet::explain

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of requests for a lease that need more than their body.
+#include "http/asking.h"
+
+#include "base/device_name.h"
+#include "base/size_bounds.h"
+#include "base/text.h"
+#include "core/format.h"
+#include "explain/nesting.h"
+#include "explain/rehearse.h"
+#include "http/find_lease.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace sublet::http {
+
+using core::Lease;
+
+// A caller inside of a lease may wait for others, and for a pause of that program, and never for its end.
+Status check_nesting(const Call& call, const LeaseCall& asked) {
+  if (asked.program || asked.session) return {};  // the daemon starts it, not the caller
+  const Lease* outer = lease_around(call, false);
+  const Lease& lease = asked.submit.lease;
+  const engine::Engine& engine = call.engine;
+  if (outer == nullptr || !explain::would_wait_for(engine.state(), engine.rules(), lease, *outer)) return {};
+  const auto found = explain::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
+  if (!found || found->would != explain::Would::wait || found->room.found) return {};
+  const Bytes most = explain::most_beside(engine.state(), engine.rules(), lease, *outer);
+  const std::string id = to_string(outer->id);
+  const std::string where = fmt::format("{}", fmt::join(core::device_names(engine.state(), outer->devices), ", "));
+  const std::string less = most < least_lease ? "" : fmt::format(", ask for {} or less", format_size_down(most));
+  return Error{Code::InUse,
+               fmt::format("the lease would wait for itself: process {} runs inside {}, which has {} on {}, and {} do "
+                           "not fit beside it",
+                           call.request.peer.pid, core::name_of(*outer), format_size_down(outer->vram), where,
+                           format_size(lease.least())),
+               fmt::format("use the memory of {0}{1}, enlarge it (sublet resize {0} SIZE), or start the program "
+                           "outside of it",
+                           id, less)};
+}
+
+Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
+  const int live = engine.counters().live(peer.uid);
+  if (live < engine.options().leases_per_user) return {};
+  return Error{Code::Quota,
+               fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
+               "release a lease, or raise limits.leases",
+               {{"live_leases", live}, {"limit", engine.options().leases_per_user}}};
+}
+
+namespace {
+
+// The uuid of the device that has this name. Before any device was read it is the name itself: the first reading says
+// which device that is.
+Result<std::string> device_named(const std::string& name, const core::State& state) {
+  std::vector<std::string> names;
+  std::vector<std::string> matches;
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    const std::string id = fmt::format("gpu{}", device.reading.index);
+    // A card that only a stored lease names has no number yet.
+    const bool numbered = device.read_at.has_value();
+    if (numbered) names.push_back(id);
+    const bool by_number = numbered && (name == id || name == std::to_string(device.reading.index));
+    if (by_number || name == uuid) return uuid;
+    if (name.size() >= 8 && uuid.starts_with(name)) matches.push_back(uuid);
+  }
+  if (matches.size() == 1) return matches[0];
+  if (matches.size() > 1)
+    return bad_request(fmt::format("device '{}' matches {} devices", name, matches.size()),
+                       fmt::format("write more of the uuid: {}", fmt::join(matches, ", ")));
+  if (const auto explained = explain_device_name(name)) return *explained;
+  if (names.empty() && plain_name(name)) return name;
+  return not_found(
+      fmt::format("device '{}' does not exist", printable(name)),
+      names.empty() ? "the daemon has not read any GPU yet" : fmt::format("known devices: {}", fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+Status take_device(Body& body, const core::State& state, core::Lease& lease) {
+  const std::string wanted = body.text("device", longest_device_list).value_or("");
+  if (wanted == "any") return {};
+  std::set<std::string> uuids;
+  for (const std::string& name : device_list(wanted)) {
+    auto uuid = device_named(name, state);
+    if (!uuid) return uuid.error();
+    uuids.insert(*uuid);
+  }
+  lease.wanted_devices.assign(uuids.begin(), uuids.end());
+  return {};
+}
+
+}  // namespace sublet::http

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The facts that can happen to the core. The engine observes events and turns each of them into one of these values;
+// the core never looks for itself. Requests arrive validated for form (sizes, names, rights of the caller); the core
+// decides.
+#pragma once
+
+#include "lease/lease.h"
+#include "lease/reason.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sublet::core {
+
+// A new lease. `lease` has the request; the core sets id, state and times. `may_queue` false: refuse with Memory
+// instead of queueing. `held`: a wait or connection of the owner is open. `waiter`: pid of its process; 0: unknown.
+struct Submit {
+  Lease lease;
+  bool may_queue = true;
+  bool held = false;
+  std::optional<PreemptionRequest> preemption_request = {};  // requests memory for it if it has to wait
+  std::int32_t waiter = 0;
+  LeaseId successor_of = {};  // the memory that fact Keep reserved after the end of that lease is for this one
+};
+
+// The owner takes an offered place. `generation` 0 = not given.
+struct Claim {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+};
+
+// A process tree becomes the owner (`as_owner`), or the process or cgroup in `booked` is booked to the lease.
+struct Attach {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  Owner owner;
+  bool as_owner = true;
+  Booked booked;
+};
+
+struct Renew {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  std::optional<Duration> ttl = {};
+};
+
+// The owner wants another size on each of the lease's devices. A smaller size takes effect at once. For a larger one
+// the lease waits if `may_queue`, and keeps its bytes until then. Its present size withdraws an earlier request.
+struct Resize {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  Bytes vram;
+  bool may_queue = true;
+};
+
+// The owner or an admin gives the lease back. `force`: although processes still hold VRAM (otherwise InUse). `stop`:
+// end the program first; the lease ends with its tree. `revoke`: an admin takes the lease, not the owner.
+struct Release {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  bool force = false;
+  bool stop = false;
+  bool revoke = false;
+  std::optional<std::uint32_t> asked_by = {};  // the user who requested it
+};
+
+// Host memory that the machine still has for parked bytes: for the processes of one lease, or for the machine alone.
+struct HostMemory {
+  Bytes available;                      // MemAvailable
+  std::optional<Bytes> headroom;        // bytes left in the cgroup that would be charged; unset: no limit
+  bool may_swap = false;                // parked bytes may be written to a swap device
+  std::optional<double> pressure = {};  // part of the last 10 s in which all waited for memory; unset: unknown
+};
+
+// The user to whom a lease belongs and is charged.
+struct Charged {
+  std::uint32_t uid = 0;
+  std::string user;
+  std::string tenant;
+};
+
+// A capability changes a living lease. An unset field stays as it is; a limit of 0 is removed.
+struct Amend {
+  LeaseId lease;
+  std::optional<Tier> tier = {};
+  std::optional<int> priority = {};
+  std::optional<Bytes> ceiling = {};
+  std::optional<Bytes> soft_limit = {};
+  std::optional<Pausable> pausable = {};
+  std::optional<Charged> charged = {};  // the lease belongs to this user from now on
+  // Time to save the work of its program before it is ended as a spot lease; 0: the work is saved. Not stored.
+  std::optional<Duration> notice = {};
+};
+
+// A capability ends an active lease and its program. `kill`: by SIGKILL at once, without a grace. `kind` and `args`:
+// the reason.
+struct End {
+  LeaseId lease;
+  EndReason why = EndReason::over_limit;
+  ReasonKind kind = ReasonKind::over_ceiling;
+  ReasonArgs args = {};
+  bool kill = false;
+};
+
+// The memory of a lease that has ended stays reserved for the next start of its program, at most until `until`. In the
+// past: no longer.
+struct Keep {
+  LeaseId lease;
+  Time until;
+};
+
+// A capability adds a reason to the history of a living lease.
+struct Remark {
+  LeaseId lease;
+  ReasonKind kind = ReasonKind::note;
+  ReasonArgs args = {};
+};
+
+// The lease is to be paused: its program lives on, parked in host memory. `host` is host memory now.
+struct Pause {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  PauseCause cause;  // why it is paused
+  HostMemory host = {};
+};
+
+// A resume is requested: the paused lease waits for its memory, reserves it, and only then its program is restored.
+struct Resume {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+};
+
+// Memory is requested for a waiting lease: the cheapest victims are paused, whatever their tier.
+struct Preempt {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  PreemptionRequest by = {};
+};
+
+// The program of a lease becomes cooperative in this way; none: no longer.
+struct Cooperate {
+  LeaseId lease;
+  std::uint64_t generation = 0;
+  std::optional<Cooperation> how = {};
+};
+
+// The driver is about to lock processes of a lease for the action Park; `processes` are all so far. Answered by the
+// action Lock.
+struct LockIntent {
+  LeaseId lease;
+  std::vector<ProcessRef> processes = {};
+};
+
+// All processes of a lease are locked for the action Park, and measured since: may they be parked? `host` is host
+// memory now, for the cgroups of all of them. A refusal keeps the earlier limit.
+struct MeasuredWhileLocked {
+  LeaseId lease;
+  HostMemory host = {};
+};
+
+// The result of the action Park. A pause that is not done has to be undone. If `undone` is set, nothing is locked or
+// parked by the pause, and all processes run on.
+struct Parked {
+  LeaseId lease;
+  bool done = false;
+  std::string detail = {};          // why it is not done, one sentence
+  std::optional<Bytes> bytes = {};  // host memory that it took; unset: not known
+  bool undone = false;
+  std::optional<Unfit> unfit = {};          // set if the driver cannot park it; `detail` says why
+  bool may_be_by_chance = false;            // `unfit` counts only if reported twice in a row
+  bool stuck = false;                       // a driver call was given up, and has not returned
+  std::optional<Hindrance> hindrance = {};  // the obstacle, if the consumer is not to blame
+  std::string hint = {};                    // what can be done about it; "": unknown
+};
+
+// The result of the action Unpark. `host`: host memory at this moment, for another pause method. Without it no other
+// method is tried.
+struct Unparked {
+  LeaseId lease;
+  enum class How { runs, not_yet, never } how = How::runs;
+  std::string detail = {};  // why it does not run, one sentence
+  std::optional<HostMemory> host = {};
+  bool no_room = false;         // not_yet: its memory was not free, so that no restore was tried
+  std::string code = {};        // not_yet: the code of the failure, so that it is reported once
+  bool nothing_parked = false;  // never: none of it is in host memory, and all is still on its devices
+};
+
+// A driver call that had been given up has returned: the lease is tried again at once to find its result.
+struct DriverReturned {
+  LeaseId lease;
+};
+
+// Whether any process of a lease lives, of its program or booked to it. Reported for parked leases whose owner is a
+// token, each time that it may have changed.
+struct LivenessReport {
+  LeaseId lease;
+  bool lives = true;
+};
+
+// Whether programs of that user's consumer may be parked although Sublet did not start them.
+struct Grant {
+  std::uint32_t uid = 0;
+  std::string consumer;
+  bool given = true;
+};
+
+// The number of open waits and connections of the owner rose from or fell to zero. `waiter`: pid of the process that
+// opened one; 0: unknown.
+struct HeldChanged {
+  LeaseId lease;
+  bool held = false;
+  std::int32_t waiter = 0;
+};
+
+// The owner's whole process tree has ended. `by_signal`: its main process was killed by a signal. `forwarded`: its
+// keeper had got this signal and forwarded it.
+struct ProgramEnded {
+  LeaseId lease;
+  std::optional<int> exit_status;
+  bool by_signal = false;
+  bool forwarded = false;
+  std::optional<Time> at = {};  // when it ended, if no daemon ran then
+};
+
+// The program could not be started (executable missing, keeper failed before exec).
+struct ProgramFailed {
+  LeaseId lease;
+  std::string detail;
+  int exit_status = 125;
+};
+
+struct ProcessUse {
+  ProcessRef process;
+  std::optional<Bytes> used;  // unset: the driver does not report it
+  LeaseId lease;              // none: an unleased process
+  std::string name = {};      // name of the program that all users may see; "": unknown
+  // Part of the time since the last reading in which it used the device, 0 to 100; unset: the driver does not tell.
+  std::optional<int> busy_percent = {};
+  bool graphics_only = false;  // the driver lists it among graphics programs, and nowhere else
+};
+
+// A reading of one device. `problem` non-empty: not usable (erring, implausible); then only uuid counts.
+struct DeviceReading {
+  std::string uuid;
+  std::string name;
+  int index = 0;
+  std::string pci_bus_id;
+  bool simulated = false;
+  Bytes link_per_second = {};  // bytes that its link to the host carries each way; 0: not known
+  Bytes total;
+  Bytes driver_reserved;  // 0 where the driver counts it as used
+  Bytes used;             // physically used, without driver_reserved
+  std::vector<ProcessUse> processes;
+  std::string problem;
+  bool lost = false;  // the driver reports the device as lost; `problem` has the details
+  // Part of the last sampling period in which anything ran on it, 0 to 100; unset: the driver does not tell.
+  std::optional<int> busy_percent = {};
+};
+
+// A reading of all devices, begun at `began` and finished at `now`. A missing device is lost, unless the driver did not
+// name one of its devices (`unnamed`: its error). Devices that it did not name because they are lost (`lost`: its
+// error) count as missing. `host` is host memory now, of the machine alone: the executor examines the cgroups and the
+// swap of a program before it carries out an order.
+struct Snapshot {
+  Time began;
+  std::vector<DeviceReading> devices;
+  std::string unnamed = {};
+  std::string lost = {};
+  HostMemory host = {};
+};
+
+// No snapshot could be taken, or one is late. Nothing is known of any device until the next one.
+struct SnapshotFailed {
+  std::string problem;
+};
+
+// The daemon did not run for a while, so that no owner could renew, claim or hold anything. The time counts against no
+// owner. `asleep`: the part in which the machine slept, programs and all.
+struct ClockGap {
+  Duration asleep{};
+  Duration stood_still{};  // the part in which the daemon alone did not run
+};
+
+// Nothing but time has passed.
+struct Tick {};
+
+using Fact =
+    std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Remark, Pause, Resume, Preempt, Cooperate,
+                 Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked, Parked,
+                 Unparked, DriverReturned, LivenessReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+
+}  // namespace sublet::core
