@@ -15,6 +15,8 @@
 namespace sublet::enforcer {
 namespace {
 
+constexpr const char* last_number = "number";  // kind of the row of the last number of a rule
+
 bool is_replaced(const Rule& other, const Rule& rule) {
   return other.kind == rule.kind && other.kind == Rule::Kind::policy && other.subject == rule.subject;
 }
@@ -22,7 +24,21 @@ bool is_replaced(const Rule& other, const Rule& rule) {
 }  // namespace
 
 Enforcer::Enforcer(engine::Engine& engine, engine::Unleased& unleased, Options options)
-    : engine_(engine), unleased_(unleased), options_(options) {}
+    : engine_(engine),
+      unleased_(unleased),
+      options_(options),
+      verdict_rows_(engine, "verdict_changed",
+                    [this](std::uint64_t id) {
+                      const auto found = verdicts_.find(id);
+                      return found != verdicts_.end() ? to_row(found->second)
+                                                      : store::CapabilityRow{"verdict", fmt::format("{}", id), ""};
+                    }),
+      rule_rows_(engine, "enforcement_changed", [this](const std::pair<std::string, std::uint64_t>& key) {
+        if (key.first == last_number) return store::CapabilityRow{key.first, "rule", fmt::format("{}", last_rule_)};
+        const auto found = std::ranges::find(rules_, key.second, &Rule::id);
+        return found != rules_.end() ? to_row(*found)
+                                     : store::CapabilityRow{key.first, fmt::format("{}", key.second), ""};
+      }) {}
 
 // -------------------------------------------------------------------------------- reading
 
@@ -68,7 +84,7 @@ std::optional<Policy> Enforcer::policy_towards(ProcessRef process) const {
 bool Enforcer::take_policy(Verdict& verdict, Time now) {
   const Policy before = std::exchange(verdict.policy, policy_for(verdict));
   if (before == verdict.policy) return false;
-  looks_.erase(verdict.id);  // the actor looks anew
+  looks_.erase(verdict.id);                                        // the actor looks anew
   if (verdict.policy == Policy::enforce) verdict.noticed = false;  // an earlier notice told no end
   if (!verdict.steps.empty()) verdict.note(now, "policy", std::string(to_string(verdict.policy)));
   return true;
@@ -83,16 +99,15 @@ bool Enforcer::replaces(const Rule& rule) const {
 const Rule& Enforcer::add(Rule rule) {
   const auto same = [&](const Rule& other) { return is_replaced(other, rule); };
   for (const Rule& other : rules_)
-    if (same(other)) changed_rows_.push_back({to_row(other).kind, fmt::format("{}", other.id), ""});
+    if (same(other)) rule_rows_.store({to_row(other).kind, other.id});
   std::erase_if(rules_, same);
   rule.id = ++last_rule_;
   // The row of a removed rule is gone, and its number is never used again.
-  changed_rows_.push_back({"number", "rule", fmt::format("{}", last_rule_)});
+  rule_rows_.store({last_number, 0});
   rule.at = engine_.now();
-  changed_rows_.push_back(to_row(rule));
+  rule_rows_.store({to_row(rule).kind, rule.id});
   rules_.push_back(std::move(rule));
   approved_.clear();
-  engine_.wake_capabilities();
   return rules_.back();
 }
 
@@ -103,10 +118,9 @@ Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
     return not_found(fmt::format("there is no {} {}", approval ? "approval" : "policy", id),
                      approval ? "sublet approve --ls lists them" : "sublet enforce ls lists them");
   }
-  changed_rows_.push_back({to_row(*found).kind, fmt::format("{}", id), ""});
+  rule_rows_.store({to_row(*found).kind, id});
   rules_.erase(found);
   approved_.clear();
-  engine_.wake_capabilities();
   return {};
 }
 
@@ -115,8 +129,8 @@ Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
 void Enforcer::forget() {
   for (const auto& [process, id] : open_) unleased_.let_go(process);
   verdicts_.clear(), open_.clear(), waiting_.clear(), approved_.clear(), rules_.clear();
-  asked_.clear(), looks_.clear(), stored_.clear(), listed_.clear();
-  kills_.clear(), dirty_.clear(), changed_rows_.clear(), events_.clear();
+  asked_.clear(), looks_.clear(), listed_.clear();
+  kills_.clear(), verdict_rows_.clear(), rule_rows_.clear();
 }
 
 void Enforcer::loaded(const store::Loaded& rows, Time now) {
@@ -133,7 +147,7 @@ void Enforcer::loaded(const store::Loaded& rows, Time now) {
       last_rule_ = std::max(last_rule_, parse_number<std::uint64_t>(row.key).value_or(0));
       if (rule) rules_.push_back(std::move(*rule));
       else log::error("{}", rule.error().detail);
-    } else if (row.kind == "number" && row.key == "rule") {
+    } else if (row.kind == last_number && row.key == "rule") {
       last_rule_ = std::max(last_rule_, parse_number<std::uint64_t>(row.data).value_or(0));
     }
   }
@@ -172,25 +186,8 @@ void Enforcer::take_up(std::uint64_t id, Time now) {
   enter(verdict, Stage::seen);
 }
 
-engine::Rows Enforcer::take_rows() {
-  engine::Rows rows;
-  rows.rows = std::exchange(changed_rows_, {});
-  for (const std::uint64_t id : std::exchange(dirty_, {})) {
-    const auto found = verdicts_.find(id);
-    if (found == verdicts_.end()) continue;
-    rows.rows.push_back(to_row(found->second));
-    if (const auto storing = stored_.find(id); storing != stored_.end()) storing->second.taken = true;
-  }
-  rows.events = std::exchange(events_, {});
-  return rows;
-}
-
-void Enforcer::committed(std::uint64_t) {
-  if (!stored_.empty()) engine_.wake_capabilities();
-}
-
 void Enforcer::changed(const Verdict& verdict, bool tell) {
-  dirty_.insert(verdict.id);
+  verdict_rows_.store(verdict.id);
   if (!tell) return;
   const nlohmann::json data{{"type", "verdict"},
                             {"at", format_rfc3339(engine_.now())},
@@ -202,7 +199,7 @@ void Enforcer::changed(const Verdict& verdict, bool tell) {
                             {"policy", to_string(verdict.policy)},
                             {"used_bytes", verdict.used().count},
                             {"text", summary(verdict)}};
-  events_.push_back({"verdict", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+  engine_.tell({"verdict", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
 }
 
 void Enforcer::enter(Verdict& verdict, Stage stage) {
@@ -218,7 +215,6 @@ void Enforcer::close(Verdict& verdict, Outcome outcome, Time now, std::string wh
   enter(verdict, Stage::closed);
   open_.erase(verdict.record.process);
   unleased_.let_go(verdict.record.process);
-  stored_.erase(verdict.id);
   looks_.erase(verdict.id);
   log::info("{}", summary(verdict));
   prune();
@@ -231,8 +227,7 @@ void Enforcer::prune() {
       ++entry;
       continue;
     }
-    changed_rows_.push_back({"verdict", fmt::format("{}", entry->first), ""});
-    dirty_.erase(entry->first);
+    verdict_rows_.store(entry->first);
     entry = verdicts_.erase(entry);
     --closed;
   }

@@ -9,6 +9,7 @@
 #include "enforcer/verdict.h"
 #include "engine/capability.h"
 #include "engine/engine.h"
+#include "engine/records.h"
 #include "engine/unleased.h"
 
 #include <deque>
@@ -63,9 +64,6 @@ class Enforcer final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan&, Time) override {}
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t sequence) override;
   void measured(Time now) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
@@ -137,12 +135,6 @@ class Enforcer final : public engine::Capability {
     std::string name{}, cgroup{};
   };
   std::map<std::uint64_t, Look> looks_;
-  // A condemned verdict on its way to the store.
-  struct Storing {
-    bool taken = false;       // take_rows() has returned it, and the engine writes it
-    std::uint64_t batch = 0;  // the batch that has it, or a later one; 0: not known yet
-  };
-  std::map<std::uint64_t, Storing> stored_;
   Listed listed_;  // by the last good pass
   Time listed_at_;
   Time next_pass_;
@@ -151,9 +143,8 @@ class Enforcer final : public engine::Capability {
   Bytes unleased_before_;
   bool drop_ = false;       // the unleased memory has grown since the last pass
   std::deque<Kill> kills_;  // of the last hour
-  std::set<std::uint64_t> dirty_;
-  std::vector<store::CapabilityRow> changed_rows_;
-  std::vector<engine::Rows::Event> events_;
+  engine::Records<std::uint64_t> verdict_rows_;
+  engine::Records<std::pair<std::string, std::uint64_t>> rule_rows_;  // by kind and number
   std::uint64_t last_verdict_ = 0, last_rule_ = 0;
 };
 

@@ -46,7 +46,6 @@ bool Enforcer::is_another_ended(const Verdict& verdict) const {
 
 // `evident`: the actor has just found the evidence.
 Circumstances Enforcer::circumstances(Verdict& verdict, Time now, bool evident) {
-  const auto stored = stored_.find(verdict.id);
   const Policy policy = policy_for(verdict);
   const bool judged = policy == Policy::enforce && (verdict.stage == Stage::seen || verdict.stage == Stage::condemned);
   return {.now = now,
@@ -58,7 +57,7 @@ Circumstances Enforcer::circumstances(Verdict& verdict, Time now, bool evident) 
           .look_due = verdict.stage == Stage::seen && is_look_due(verdict, policy, now),
           .evident = evident,
           .linked = is_linked(verdict, now),
-          .stored = stored == stored_.end() || (stored->second.batch != 0 && engine_.is_durable(stored->second.batch)),
+          .stored = verdict.stage != Stage::condemned || verdict_rows_.is_durable(verdict.id),
           .policy = policy};
 }
 
@@ -113,8 +112,6 @@ void Enforcer::act(Verdict& verdict, Time now) {
     return close(verdict, Outcome::approved, now, fmt::format("approval {}", approval->id));
   }
   if (take_policy(verdict, now)) changed(verdict, false);
-  if (const auto stored = stored_.find(verdict.id); stored != stored_.end() && stored->second.taken)
-    if (stored->second.batch == 0) stored->second.batch = engine_.intended();
   switch (next_move(verdict, circumstances(verdict, now, false))) {
     case Move::none: return;
     case Move::notice: return notify(verdict, now);
@@ -126,7 +123,6 @@ void Enforcer::act(Verdict& verdict, Time now) {
       if (!verdict.spared_for)
         verdict.note(now, "spared", fmt::format("the policy is {} now", to_string(policy_for(verdict))));
       if (verdict.signalled()) unleased_.close(verdict.id);
-      stored_.erase(verdict.id);
       return enter(verdict, Stage::seen);
     case Move::alarm: return alarm(verdict, now);
     case Move::give_up:
@@ -150,7 +146,6 @@ void Enforcer::notify(Verdict& verdict, Time now) {
                          : fmt::format("written to {} of its owner", counted(told, "terminal")));
   log::warn("{}: {}", verdict.user, text);
   changed(verdict, true);
-  engine_.wake_capabilities();
 }
 
 void Enforcer::signal(Verdict& verdict, int signal) {
@@ -179,7 +174,6 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
       // Nothing was sent. It is judged anew later, and others are not kept waiting.
       verdict.note(now, "spared", verdict.spared = result.why);
       schedule_look(verdict, result, now);
-      stored_.erase(id);
       if (verdict.signalled()) unleased_.close(id);
       if (!unleased_.lives(verdict.record.process)) return close(verdict, Outcome::ended, now);
       return enter(verdict, Stage::seen);
@@ -206,16 +200,12 @@ void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedRes
   }
   next_pass_ = std::min(next_pass_, now + std::chrono::seconds(1));  // to see its end soon
   signalled_at_ = now;
-  engine_.wake_capabilities();
 }
 
 void Enforcer::alarm(Verdict& verdict, Time now) {
   const auto exhausted = find_exhausted(kills_, kill_of(verdict, now));
   if (!exhausted) return;
-  if (verdict.stage == Stage::condemned) {
-    stored_.erase(verdict.id);
-    enter(verdict, Stage::seen);
-  }
+  if (verdict.stage == Stage::condemned) enter(verdict, Stage::seen);
   const std::string reason = exhausted->sentence() + "; no more are";
   if (say(verdict, "alarm", reason, now))
     log::error("{}, although another one holds memory under no lease: {} (pid {})", reason,

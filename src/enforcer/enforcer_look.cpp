@@ -88,7 +88,7 @@ void Enforcer::look(Verdict& verdict, Time now) {
 
 void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
   asked_.erase(id);
-  engine_.wake_capabilities();  // others wait for their look
+  engine_.call_capabilities();  // others wait for their look
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end() || !found->second.open() || found->second.stage != Stage::seen) return;
   Verdict& verdict = found->second;
@@ -128,8 +128,8 @@ void Enforcer::answered(Verdict& verdict, const engine::UnleasedResult& result, 
 // ended by another policy may change its name at will, so its looks become rare too.
 void Enforcer::schedule_look(const Verdict& verdict, const engine::UnleasedResult& result, Time now) {
   Look& look = looks_[verdict.id];
-  const bool waits = result.kind == Kind::spared ||
-                     (result.kind == Kind::done && policy_for(verdict) != Policy::enforce);
+  const bool waits =
+      result.kind == Kind::spared || (result.kind == Kind::done && policy_for(verdict) != Policy::enforce);
   if (!waits) look.wait = options_.interval;
   else if (result.lasting) look.wait = longest_wait;
   else look.wait = std::min(std::max(options_.interval, 2 * look.wait), longest_wait);
@@ -144,9 +144,7 @@ void Enforcer::condemn(Verdict& verdict, Time now) {
   verdict.note(now, "condemned",
                fmt::format("the driver lists it, and it has {}",
                            verdict.mapping ? "memory of the GPU mapped" : "a device file of the GPU open"));
-  stored_[verdict.id] = {};
   enter(verdict, Stage::condemned);
-  engine_.wake_capabilities();
 }
 
 // The same judgement again is no step and no event. Returns whether it is another one.

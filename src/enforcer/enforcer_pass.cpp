@@ -33,6 +33,7 @@ void Enforcer::measured(Time) {
 }
 
 Time Enforcer::due(Time now) {
+  (void)verdict_rows_.due(now);  // all open ones are looked at
   if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
   if (now >= next_pass_) {
     if (last_reading_ <= std::max(listed_at_, signalled_at_)) {
@@ -180,7 +181,6 @@ void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
   record.ancestry = std::move(merged);
   record.missing = parents.missing;
   changed(verdict, false);
-  engine_.wake_capabilities();
 }
 
 void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time now) {

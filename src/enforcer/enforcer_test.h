@@ -292,7 +292,7 @@ class EnforcerTest : public ::testing::Test {
   }
   const Verdict& verdict_of(ProcessRef process) const { return *enforcer->verdict_of(process.pid); }
   void store_rows() {
-    EXPECT_TRUE(engine->store_rows("enforcement_changed", {}, {200, "{}"}));
+    EXPECT_TRUE(engine->store_rows("enforcement_changed", {}, [] { return engine::Answered(); }));
     settle();
   }
   const Verdict& verdict() const { return enforcer->verdicts().rbegin()->second; }

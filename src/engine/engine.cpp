@@ -214,7 +214,7 @@ Status Engine::start() {
                       .keeper_lost =
                           [this](LeaseId lease) {
                             for (Capability* capability : capabilities_) capability->keeper_lost(lease);
-                            wake_capabilities();
+                            call_capabilities();
                           }});
   if (!watched) return watched;
   cooperation_.open({.told = [this](LeaseId lease) { announce(lease); },

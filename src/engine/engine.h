@@ -163,6 +163,8 @@ class Engine {
   // --- capabilities ---
   // Adds a capability, which must outlive the engine's run. Call it before start().
   void add(Capability& capability);
+  // Adds the records of a capability, which must outlive the engine's run.
+  void add(RowSource& source) { row_sources_.push_back(&source); }
   // Gives a capability's fact to the core. The outcome is that of the decision, which is not durable yet. A fact that
   // ends a program is taken without a usable store too: the program gets its signals, and the end is stored later.
   Result<LeaseId> decide(const core::Fact& fact);
@@ -170,9 +172,13 @@ class Engine {
   Error not_stored(LeaseId lease) const;
   // The end of its program was decided and is not stored yet. Its signals do not wait long for that.
   bool has_unstored_end(LeaseId lease) const { return unstored_ends_.contains(lease); }
-  // Stores the changed rows of all capabilities with the answer to the call that changed them.
-  Result<Answered> store_rows(std::string_view transition, const Remember& remember, Answered answer);
-  void wake_capabilities();  // calls Capability::due soon
+  // Stores the changed rows of all capabilities with the answer to the call that changed them. `answer` makes it once
+  // the capabilities have heard of what was decided for the call.
+  Result<Answered> store_rows(std::string_view transition, const Remember& remember,
+                              const std::function<Answered()>& answer);
+  void rows_changed();           // records have changed: they are stored with the present transaction, or soon
+  void tell(Rows::Event event);  // the same for an event
+  void call_capabilities();      // calls Capability::due soon, as each transaction does
   // The field of a capability in the API's form of a lease, as JSON; "null": no capability has it.
   std::string lease_field(std::string_view name, const core::Lease& lease) const;
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
@@ -235,6 +241,7 @@ class Engine {
   void intend(core::Plan plan, Time now);
   std::uint64_t answer_with(const Remember& remember, const Answered& answer);
   std::uint64_t hand_over();
+  void tell_capabilities();
   void tell_changes();
   void tell_opened(const std::optional<Warning>& was_down, Time now);
   std::uint64_t hand_to_store(store::Batch batch);
@@ -390,11 +397,13 @@ class Engine {
   Time store_problem_since_;
   // The part of the present transaction that is not handed to the store yet.
   struct Pending {
-    std::vector<core::Plan> plans = {};
+    std::deque<core::Plan> plans = {};
+    std::size_t told = 0;  // how many of them the capabilities have heard of
     std::optional<store::Remembered> remembered = {};
+    std::vector<Rows::Event> events = {};
     std::string_view transition = {};  // of rows that a call changed
     Time now = {};                     // of the newest plan
-    bool stores = false;               // there is something to store, besides rows
+    bool stores = false;               // there is something to store
   };
   Pending pending_;
   int transactions_ = 0;  // that nest now
@@ -460,7 +469,8 @@ class Engine {
   std::deque<LeaseId> recently_ended_order_;
 
   std::vector<Capability*> capabilities_;
-  bool capabilities_woken_ = false;  // their next call is posted
+  std::vector<RowSource*> row_sources_;
+  bool capabilities_called_ = false;  // their next call is posted
 
   Time alive_at_;                // last time at which the loop ran
   std::int64_t woke_at_ns_ = 0;  // CLOCK_MONOTONIC in ns when a sleep of the machine was last noticed

@@ -22,8 +22,18 @@ Result<LeaseId> Engine::decide(const core::Fact& fact) {
   return outcome;
 }
 
-void Engine::wake_capabilities() {
-  if (capabilities_.empty() || std::exchange(capabilities_woken_, true)) return;
+void Engine::rows_changed() {
+  pending_.stores = true;
+  call_capabilities();
+}
+
+void Engine::tell(Rows::Event event) {
+  pending_.events.push_back(std::move(event));
+  rows_changed();
+}
+
+void Engine::call_capabilities() {
+  if (capabilities_.empty() || std::exchange(capabilities_called_, true)) return;
   boost::asio::post(io_, [this] { run_capabilities(); });
 }
 
@@ -39,18 +49,20 @@ LeaseActivity Engine::activity(LeaseId lease) const {
 
 void Engine::touch(LeaseId lease) {
   activities_.touch(lease, now());
-  wake_capabilities();
+  call_capabilities();
 }
 
 void Engine::run_capabilities() {
-  capabilities_woken_ = false;
+  capabilities_called_ = false;
   if (stopping_) return;
   const bool can_store = store_problem_.empty();
   Time next = Time::never();
   {
     const Transaction transaction(*this);
-    for (Capability* capability : capabilities_)
+    for (Capability* capability : capabilities_) {
       next = std::min(next, can_store ? capability->due(notice()) : capability->due_without_store(clock_.now()));
+      tell_capabilities();
+    }
   }
   if (next == Time::never()) return capability_alarm_->cancel();
   capability_alarm_->set(std::max(next - clock_.now(), Duration::zero()), [this] { run_capabilities(); });

@@ -98,7 +98,7 @@ void Engine::committed(std::uint64_t sequence) {
     start(ready);
   }
   end_is_stored(committed_);
-  for (Capability* capability : capabilities_) capability->committed(committed_);
+  for (RowSource* source : row_sources_) source->committed(committed_);
   if (log_.committed(mutant(Mutant::told_before_durable) ? intended_ : committed_)) {
     wake_followers();
   }

@@ -2,6 +2,7 @@
 // The engine's promises about commits: it answers, wakes and announces only durable decisions. A store that fails takes
 // back exactly the decisions that were not announced.
 #include "engine/engine.h"
+#include "engine/records.h"
 
 #include "store/faulty_store.h"
 #include "store/memory_store.h"
@@ -153,25 +154,27 @@ TEST(Engine, AFailedCommitIsToldToWhoeverWaitsAndTakenBack) {
 
 // A capability with one row.
 struct OneRow final : Capability {
-  void loaded(const store::Loaded&, Time) override {}
-  void decided(const core::Plan&, Time) override {}
-  Rows take_rows() override {
-    Rows rows;
-    if (std::exchange(changed, false)) rows.rows.push_back({"verdict", "1", "{}"});
-    return rows;
+  explicit OneRow(Engine& engine)
+      : rows(engine, "verdict_changed", [](int) {
+          return store::CapabilityRow{"verdict", "1", "{}"};
+        }) {}
+  void loaded(const store::Loaded&, Time) override { rows.clear(); }
+  void happened(const core::Plan&, Time) override {
+    EXPECT_FALSE(is_deciding) << "nobody is called back within a decision";
+    ++heard;
   }
-  void committed(std::uint64_t) override {}
-  void measured(Time) override {}
   Time due(Time) override { return Time::never(); }
-  bool changed = false;
+  Records<int> rows;
+  bool is_deciding = false;
+  int heard = 0;
 };
 
 TEST(Engine, ATransactionIsOneBatchOrNothing) {
   for (const bool fails : {false, true}) {
     MemoryStore inner;
     FaultyStore store(inner);
-    OneRow capability;
     World world(store);
+    OneRow capability(*world.engine);
     world.engine->add(capability);
     const LeaseId id = world.submit("kept");
     inner.pump();
@@ -180,13 +183,19 @@ TEST(Engine, ATransactionIsOneBatchOrNothing) {
     if (fails) store.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
     {
       const Engine::Transaction transaction(*world.engine);
+      capability.heard = 0;
+      capability.is_deciding = true;
       EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .priority = 3}));
       EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .tier = core::Tier::batch}));
-      capability.changed = true;
+      capability.is_deciding = false;
+      capability.rows.store(1);
+      EXPECT_FALSE(capability.rows.is_durable(1));
       EXPECT_EQ(world.engine->intended(), before + 1) << "it will be that batch";
       EXPECT_FALSE(world.engine->is_durable(world.engine->intended()));
       const Remember once{.uid = 1000, .key = "once", .fingerprint = "f"};
-      EXPECT_TRUE(world.engine->store_rows("verdict_changed", once, {200, "{}"}));
+      const auto answer = [&] { return Answered{200, std::to_string(capability.heard)}; };
+      EXPECT_EQ(world.engine->store_rows("verdict_changed", once, answer)->body, "2")
+          << "the answer knows the decisions";
     }
     EXPECT_EQ(world.engine->intended(), before + 1);
     inner.pump();
@@ -195,6 +204,7 @@ TEST(Engine, ATransactionIsOneBatchOrNothing) {
     EXPECT_EQ(lease.priority, fails ? 0 : 3);
     EXPECT_EQ(lease.tier, fails ? core::Tier::standard : core::Tier::batch);
     EXPECT_EQ(world.engine->maybe_remembered(1000, "once"), !fails);
+    EXPECT_TRUE(capability.rows.is_durable(1)) << "it is stored, or loaded anew";
   }
 }
 

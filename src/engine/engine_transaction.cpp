@@ -21,16 +21,6 @@ bool stores_something(const core::Plan& plan) {
          !plan.records.empty() || !plan.learned.empty();
 }
 
-// The name under which tests interrupt a batch that has rows only.
-std::string_view transition_of(const Rows& rows) {
-  const auto has = [&rows](std::string_view kind) {
-    return std::ranges::any_of(rows.rows, [&](const auto& row) { return row.kind == kind; });
-  };
-  if (!rows.programs.empty()) return "program_changed";
-  if (has("session")) return "session_changed";
-  return has("stack") ? "stack_changed" : "verdict_changed";
-}
-
 template <typename Value>
 void append(std::vector<Value>& all, std::vector<Value>&& more) {
   if (all.empty()) all = std::move(more);
@@ -45,12 +35,6 @@ Engine::Transaction::~Transaction() {
   if (--engine_.transactions_ == 0) engine_.hand_over();
 }
 
-void Rows::add(Rows&& more) {
-  append(programs, std::move(more.programs));
-  append(rows, std::move(more.rows));
-  append(events, std::move(more.events));
-}
-
 // Takes a plan into the present transaction. Without a usable store the plan is dropped, and reconcile() starts from
 // the stored state.
 void Engine::intend(core::Plan plan, Time now) {
@@ -61,7 +45,6 @@ void Engine::intend(core::Plan plan, Time now) {
   follow_changes(plan);
   counters_.observe(plan, now);
   for (const core::Resumed& lease : plan.resumed) activities_.resumed(lease);
-  for (Capability* capability : capabilities_) capability->decided(plan, now);
   if (mutant(Mutant::signals_before_durable))
     for (const core::Action& action : plan.actions)
       if (std::holds_alternative<core::SignalProgram>(action)) perform(action);
@@ -79,21 +62,34 @@ std::uint64_t Engine::answer_with(const Remember& remember, const Answered& answ
   return hand_over();
 }
 
-Result<Answered> Engine::store_rows(std::string_view transition, const Remember& remember, Answered answer) {
+Result<Answered> Engine::store_rows(std::string_view transition, const Remember& remember,
+                                    const std::function<Answered()>& answer) {
   if (const Status may = may_decide(); !may) return may.error();
+  tell_capabilities();
+  Answered answered = answer();
   pending_.transition = transition;
-  answer_with(remember, answer);
-  return answer;
+  answer_with(remember, answered);
+  return answered;
+}
+
+// Tells the capabilities of the plans that they have not heard of. None of them is at work now: no capability is
+// changed within a change of its own.
+void Engine::tell_capabilities() {
+  for (; pending_.told < pending_.plans.size(); ++pending_.told) {
+    const core::Plan& plan = pending_.plans[pending_.told];
+    for (Capability* capability : capabilities_) capability->happened(plan, pending_.now);
+  }
 }
 
 // Hands the transaction so far to the store. Returns the sequence of its batch; 0: nothing was to be stored.
 std::uint64_t Engine::hand_over() {
+  tell_capabilities();
   Pending pending = std::exchange(pending_, {});
   if (!store_problem_.empty()) return 0;
-  Rows rows;
-  for (Capability* capability : capabilities_) rows.add(capability->take_rows());
-  if (pending.plans.empty() && !pending.stores && rows.empty()) return 0;
-  wake_capabilities();
+  if (pending.plans.empty() && !pending.stores) return 0;
+  Rows rows{.events = std::move(pending.events)};
+  for (RowSource* source : row_sources_) source->take(rows);
+  call_capabilities();
   AfterCommit next;
   store::Batch batch{.remembered = std::move(pending.remembered),
                      .now = pending.plans.empty() ? clock_.now() : pending.now};
@@ -103,11 +99,14 @@ std::uint64_t Engine::hand_over() {
     what_follows(plan, next);
     if (to_store) add_plan(std::move(plan), batch, events);
   }
-  if ((next.transitions.empty() && !rows.empty()) || !pending.transition.empty()) {
-    next.transitions.push_back(pending.transition.empty() ? transition_of(rows) : pending.transition);
+  const std::string_view of_rows = next.transitions.empty() ? rows.transition : "";
+  if (const auto named = pending.transition.empty() ? of_rows : pending.transition; !named.empty()) {
+    next.transitions.push_back(named);
     reach(std::span(&next.transitions.back(), 1), Failpoints::decided);
   }
   if (to_store) write(std::move(batch), std::move(events), std::move(rows), next);
+  if (to_store)
+    for (RowSource* source : row_sources_) source->taken(intended_);
   const std::uint64_t sequence = to_store ? intended_ : 0;
   reach(next.transitions, Failpoints::queued);
   next.sequence = intended_;
@@ -158,7 +157,6 @@ void Engine::write(store::Batch batch, std::vector<EventLog::Event> events, Rows
 
 // Puts the changes of capabilities into a batch, and returns the events in it.
 std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
-  batch.programs = std::move(rows.programs);
   batch.rows = std::move(rows.rows);
   std::vector<EventLog::Event> events;
   for (Rows::Event& event : rows.events)

@@ -194,8 +194,9 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   watch_away();
   watch_stopped();
   watch_sizes();
+  tell_capabilities();
   for (Capability* capability : capabilities_) capability->measured(now());
-  wake_capabilities();
+  call_capabilities();
   looked_ns_ = asked_ns;
   end_looks(asked_ns);
   for (const auto& [uuid, index] : lost) {

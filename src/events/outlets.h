@@ -38,10 +38,6 @@ class Outlets final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan&, Time) override {}
-  engine::Rows take_rows() override { return {}; }
-  void committed(std::uint64_t) override {}
-  void measured(Time) override {}
   Time due(Time) override { return Time::never(); }
   std::vector<engine::Warning> warnings(Time) const override;
 

@@ -54,14 +54,19 @@ std::optional<Other> other_work(const core::State& state, const proc::ProcRoot& 
 
 // -------------------------------------------------------------------------------- rows
 
+Follow::Follow(engine::Engine& engine, Options options)
+    : engine_(engine), options_(std::move(options)), rows_(engine, "", [this](LeaseId id) -> store::CapabilityRow {
+        return {std::string(row_kind), fmt::format("{}", id.number), keep_running_.contains(id) ? "{}" : ""};
+      }) {}
+
 void Follow::submitted(const Lease& lease, bool keep_running) {
   if (!keep_running) return;
   keep_running_.insert(lease.id);
-  dirty_.insert(lease.id);
+  rows_.store(lease.id);
 }
 
 void Follow::loaded(const store::Loaded& rows, Time) {
-  keep_running_.clear(), dirty_.clear(), lost_.clear(), strays_.clear();
+  keep_running_.clear(), rows_.clear(), lost_.clear(), strays_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
     if (const auto id = parse_number<std::uint64_t>(row.key)) keep_running_.insert(LeaseId{*id});
@@ -69,19 +74,12 @@ void Follow::loaded(const store::Loaded& rows, Time) {
   }
 }
 
-void Follow::decided(const core::Plan& plan, Time) {
+void Follow::happened(const core::Plan& plan, Time) {
   for (const Lease& lease : plan.changed) {
     if (!lease.ended()) continue;
-    if (keep_running_.erase(lease.id) > 0) dirty_.insert(lease.id);
+    if (keep_running_.erase(lease.id) > 0) rows_.store(lease.id);
     std::erase_if(strays_, [&](const auto& entry) { return entry.first.first == lease.id; });
   }
-}
-
-engine::Rows Follow::take_rows() {
-  engine::Rows rows;
-  for (const LeaseId id : std::exchange(dirty_, {}))
-    rows.rows.push_back({std::string(row_kind), fmt::format("{}", id.number), keep_running_.contains(id) ? "{}" : ""});
-  return rows;
 }
 
 // -------------------------------------------------------------------------------- killed keepers

@@ -6,6 +6,7 @@
 
 #include "engine/capability.h"
 #include "engine/engine.h"
+#include "engine/records.h"
 #include "follow/rules.h"
 
 #include <functional>
@@ -26,16 +27,14 @@ struct Options {
 class Follow final : public engine::Capability {
  public:
   // Keeps a reference. Call engine.add() with it.
-  Follow(engine::Engine& engine, Options options) : engine_(engine), options_(std::move(options)) {}
+  Follow(engine::Engine& engine, Options options);
 
   // A new lease: its program runs on without its keeper, or ends with it. Call it before the lease is stored.
   void submitted(const core::Lease& lease, bool keep_running);
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t) override {}
+  void happened(const core::Plan& plan, Time now) override;
   void measured(Time) override { fresh_ = true; }
   void keeper_lost(LeaseId lease) override { lost_.try_emplace(lease); }
   Time due(Time now) override;
@@ -56,8 +55,8 @@ class Follow final : public engine::Capability {
   engine::Engine& engine_;
   Options options_;
   std::set<LeaseId> keep_running_;
-  std::set<LeaseId> dirty_;       // of `keep_running_`, not stored yet
-  std::map<LeaseId, Loss> lost_;  // not decided yet
+  engine::Records<LeaseId> rows_;  // of `keep_running_`
+  std::map<LeaseId, Loss> lost_;   // not decided yet
   std::map<Place, Sightings> strays_;
   bool fresh_ = false;  // there is a reading that was not looked at
 };

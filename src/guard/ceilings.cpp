@@ -87,7 +87,7 @@ void Ceilings::loaded() {
   for (const auto& [id, lease] : engine_.state().leases.by_id) note(lease);
 }
 
-void Ceilings::decided(const core::Plan& plan) {
+void Ceilings::happened(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) note(lease);
   for (const core::Action& action : plan.actions) {
     const auto* order = std::get_if<core::SignalProgram>(&action);

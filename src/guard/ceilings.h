@@ -25,7 +25,7 @@ class Ceilings {
   // One sentence if the lease uses more than its soft limit by the last reading; "" otherwise.
   std::string over_soft_limit(const core::Lease& lease) const;
   void loaded();
-  void decided(const core::Plan& plan);
+  void happened(const core::Plan& plan);
   void measured(Time now);
   // Warns, pauses and ends by the last reading. Returns when the next reading is due.
   Time due(Time now);

@@ -27,6 +27,13 @@ Guard::Guard(engine::Engine& engine, engine::Keepers& keepers, Options options)
     : engine_(engine),
       keepers_(keepers),
       options_(std::move(options)),
+      rows_(engine, "program_changed",
+            [this](const Key& key) {
+              const auto found = programs_.find(key);
+              return found != programs_.end()
+                         ? to_row(found->second)
+                         : store::CapabilityRow{std::string(row_kind), row_key(key.first, key.second), ""};
+            }),
       ceilings_(engine, options_.ceiling_for_all, options_.soft_cpu) {}
 
 const Program* Guard::find(std::uint32_t uid, std::string_view tag) const {
@@ -60,10 +67,7 @@ std::string Guard::warning(const Program& program) const {
 
 Program* Guard::mutable_program(const Program& program) { return &programs_.at({program.uid, program.tag}); }
 
-void Guard::changed(const Program& program) {
-  dirty_.insert({program.uid, program.tag});
-  engine_.wake_capabilities();
-}
+void Guard::changed(const Program& program) { rows_.change({program.uid, program.tag}); }
 
 // -------------------------------------------------------------------------------- requests
 
@@ -225,13 +229,11 @@ void Guard::erase(const Key& key) {
   if (found == programs_.end()) return;
   const std::uint64_t number = found->second.number;
   by_lease_.erase(found->second.progress.lease);
-  removed_.push_back({key.first, key.second, ""});
-  dirty_.erase(key);
   orderings_.erase(key);
   programs_.erase(found);
+  rows_.change(key);
   removed_logs_.insert(number);
   logs_due_ = std::min(logs_due_, engine_.now());
-  engine_.wake_capabilities();
 }
 
 json Guard::changed_request(const Program& program, const Update& changes) const {

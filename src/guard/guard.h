@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/keeper_ordering.h"
 #include "engine/keepers.h"
+#include "engine/records.h"
 #include "guard/ceilings.h"
 #include "guard/forgotten_logs.h"
 #include "guard/program.h"
@@ -99,10 +100,9 @@ class Guard final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t sequence) override;
+  void happened(const core::Plan& plan, Time now) override;
   void measured(Time now) override;
+  void keeper_lost(LeaseId lease) override;
   Time due(Time now) override;
   Time due_without_store(Time now) override { return ceilings_.due(now); }
 
@@ -114,6 +114,8 @@ class Guard final : public engine::Capability {
   Status check_size(const Key& key, const std::string& user, const Manifest& manifest) const;
   Program* mutable_program(const Program& program);
   void changed(const Program& program);
+  void wake_starts();
+  void count_starts(Time now);
   void ended(Program& program, const Ended& end, Time now);
   void erase(const Key& key);
   Time remove_logs(Time now);
@@ -143,8 +145,7 @@ class Guard final : public engine::Capability {
   bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
   Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
   std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output
-  std::set<Key> dirty_;
-  std::vector<store::ProgramRow> removed_;
+  engine::Records<Key> rows_;
   std::uint64_t last_number_ = 0;
   Ceilings ceilings_;
   Shortages shortages_;

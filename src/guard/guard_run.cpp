@@ -26,6 +26,8 @@ constexpr std::size_t most_starts = 4;
 // The starts of one user among them, so that others start meanwhile.
 constexpr std::size_t most_starts_of_user = 2;
 constexpr Duration start_counts_for = std::chrono::seconds(2);
+// How often the keeper of a running program is looked at.
+constexpr Duration look_at_keeper = std::chrono::seconds(10);
 // How often the reader of the output of a program without a keeper is ordered again, in case it was killed too.
 constexpr Duration drain_again = std::chrono::seconds(10);
 // How often the log of a removed program that runs on is looked at.
@@ -42,11 +44,11 @@ void Guard::loaded(const store::Loaded& rows, Time now) {
   programs_.clear();
   by_lease_.clear();
   orderings_.clear();
-  dirty_.clear();
-  removed_.clear();
+  rows_.clear();
   all_known_ = true;
   logs_due_ = now;
-  for (const store::ProgramRow& row : rows.programs) {
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind != row_kind) continue;
     auto program = from_row(row);
     if (!program) {
       log::error("{}", program.error().detail);
@@ -54,35 +56,39 @@ void Guard::loaded(const store::Loaded& rows, Time now) {
       continue;
     }
     last_number_ = std::max(last_number_, program->number);
-    const Key key{row.uid, row.tag};
+    const Key key{program->uid, program->tag};
     Program& kept = programs_.emplace(key, std::move(*program)).first->second;
     if (kept.progress.phase == Phase::starting) {
       begin_start(kept, now);  // the keeper of the earlier order may live, and is refused from now on
-      dirty_.insert(key);
+      rows_.change(key);
     } else if (kept.is_up()) {
       by_lease_[kept.progress.lease] = key;
     }
+    rows_.wake(key, now);
   }
   ceilings_.loaded();
   shortages_.forget_all();
   remarks_.clear();
 }
 
-void Guard::decided(const core::Plan& plan, Time now) {
-  ceilings_.decided(plan);
+void Guard::happened(const core::Plan& plan, Time now) {
+  ceilings_.happened(plan);
   std::ranges::move(shortages_.explain(plan, now), std::back_inserter(remarks_));
   if (by_lease_.empty()) return;
   for (const core::Lease& lease : plan.changed) {
     const auto found = by_lease_.find(lease.id);
     if (found == by_lease_.end()) continue;
-    Program& program = programs_.at(found->second);
+    const Key key = found->second;
+    Program& program = programs_.at(key);
+    rows_.wake(key, now);
     if (!lease.ended()) {
       const Phase before = program.progress.phase;
       follow(program, lease.state, now);
       // Its end was requested by its lease, and may come for another reason.
       const bool stops = lease.stop_requested && program.progress.wish == Wish::none;
       if (stops) program.progress.wish = Wish::stop;
-      if (stops || program.progress.phase != before) dirty_.insert(found->second);
+      if (stops || program.progress.phase != before) rows_.change(key);
+      if (before == Phase::starting) wake_starts();
       continue;
     }
     if (program.progress.ending) continue;
@@ -91,11 +97,18 @@ void Guard::decided(const core::Plan& plan, Time now) {
       program.progress.ending = true;
       program.progress.why = engine::why_ended(lease, plan);
       if (requested && program.progress.wish == Wish::none) program.progress.wish = Wish::stop;
-      dirty_.insert(found->second);
+      rows_.change(key);
     } else {
       ended(program, {lease.end_reason, lease.exit_status, requested, engine::why_ended(lease, plan)}, *lease.ended_at);
+      if (program.progress.wish == Wish::remove && !program.is_up()) erase(key);
     }
   }
+  for (const LeaseId id : plan.settled)
+    if (const auto found = by_lease_.find(id); found != by_lease_.end()) rows_.wake(found->second, now);
+}
+
+void Guard::keeper_lost(LeaseId lease) {
+  if (const auto found = by_lease_.find(lease); found != by_lease_.end()) rows_.wake(found->second, engine_.now());
 }
 
 // Its lease has ended before its program: the next start waits for the end of all its processes, and for its exit
@@ -115,20 +128,16 @@ void Guard::ended(Program& program, const Ended& end, Time now) {
   by_lease_.erase(program.progress.lease);
   drained_.erase(program.progress.lease);
   end_start(program, end, now);
-  dirty_.insert(key);
+  rows_.change(key);
+  wake_starts();
   log::info({.lease = {}, .program = fmt::format("{}/{}", program.user, printable(program.tag))}, "{}: {}",
             to_string(program.progress.phase), end.why);
 }
 
-engine::Rows Guard::take_rows() {
-  std::vector<store::ProgramRow> rows = std::exchange(removed_, {});
-  for (const Key& key : std::exchange(dirty_, {})) rows.push_back(to_row(programs_.at(key)));
-  return {.programs = std::move(rows), .rows = {}, .events = {}};
-}
-
-void Guard::committed(std::uint64_t sequence) {
-  const auto waits = [sequence](const auto& entry) { return entry.second.waits_for(sequence); };
-  if (std::ranges::any_of(orderings_, waits)) engine_.wake_capabilities();
+// A start is over: the next one may begin.
+void Guard::wake_starts() {
+  for (const auto& [key, its] : orderings_)
+    if (!its.ordered) rows_.wake_by(key, engine_.now());
 }
 
 void Guard::measured(Time now) {
@@ -139,23 +148,27 @@ void Guard::measured(Time now) {
 Time Guard::due(Time now) {
   Time next = std::min(ceilings_.due(now), remove_logs(now));
   for (core::Remark& remark : std::exchange(remarks_, {})) (void)engine_.decide(remark);
+  std::vector<std::pair<Time, Key>> keys;  // the first to start has waited longest
+  for (const Key& key : rows_.due(now))
+    if (const auto found = programs_.find(key); found != programs_.end())
+      keys.emplace_back(found->second.progress.since, key);
+  if (!keys.empty()) count_starts(now);
+  std::ranges::sort(keys);
+  for (const auto& [since, key] : keys)
+    if (const auto found = programs_.find(key); found != programs_.end())
+      rows_.wake_by(key, supervise(found->second, now));
+  return std::min(next, rows_.next());
+}
+
+void Guard::count_starts(Time now) {
   starts_ = 0;
   starts_of_.clear();
-  std::vector<std::pair<Time, Key>> keys;  // the first to start has waited longest
-  for (const auto& [key, program] : programs_) {
-    keys.emplace_back(program.progress.since, key);
-    const auto ordering = orderings_.find(key);
-    if (program.progress.phase != Phase::starting || ordering == orderings_.end()) continue;
-    const engine::KeeperOrdering& its = ordering->second;
-    if (its.ordered && its.start == program.progress.start && now - its.ordered_at < start_counts_for)
+  for (const auto& [key, its] : orderings_) {
+    const auto found = programs_.find(key);
+    if (found == programs_.end() || found->second.progress.phase != Phase::starting) continue;
+    if (its.ordered && its.start == found->second.progress.start && now - its.ordered_at < start_counts_for)
       ++starts_, ++starts_of_[key.first];
   }
-  std::ranges::sort(keys);
-  for (const auto& [since, key] : keys) {
-    const auto found = programs_.find(key);
-    if (found != programs_.end()) next = std::min(next, supervise(found->second, now));
-  }
-  return next;
 }
 
 Time Guard::remove_logs(Time now) {
@@ -185,8 +198,7 @@ Time Guard::supervise(Program& program, Time now) {
         return program.progress.next_start;
       }
       guard::restart(program, now);
-      dirty_.insert(key);
-      engine_.wake_capabilities();  // once the start is handed to the store
+      rows_.change(key);
       return Time::never();
     default: return Time::never();
   }
@@ -202,7 +214,6 @@ Time Guard::check_lease(Program& program, Time now) {
   if (lease != nullptr && progress.ending)
     ended(program, {lease->end_reason, lease->exit_status, false, progress.why}, now);
   else ended(program, {core::EndReason::lost, {}, false, "its lease is gone"}, now);
-  engine_.wake_capabilities();
   return Time::never();
 }
 
@@ -215,21 +226,18 @@ void Guard::keep_memory(const Program& program) {
 
 Time Guard::start_keeper(Program& program, Time now) {
   const Key key{program.uid, program.tag};
-  const bool is_stored = !dirty_.contains(key);
   using Step = engine::OrderStep;
   const engine::KeeperOrdering& earlier = orderings_[key];
   const bool is_ordered = earlier.ordered && earlier.start == program.progress.start;
   const bool is_full = starts_ >= most_starts || starts_of_[key.first] >= most_starts_of_user;
   if (is_full && !is_ordered) return now + look_for_keeper;
-  switch (engine::next_order_step(orderings_[key], program.progress.start, is_stored, engine_, keepers_)) {
+  switch (engine::next_order_step(orderings_[key], program.progress.start, key, rows_, engine_, keepers_)) {
     case Step::starts:
     case Step::away: return now + look_for_keeper;
     case Step::lost:
       ended(program, {core::EndReason::failed, {}, false, "its keeper ended before it asked for a lease"}, now);
-      engine_.wake_capabilities();
       return Time::never();
-    case Step::not_stored: engine_.wake_capabilities(); return Time::never();
-    case Step::not_durable: return Time::never();  // committed() calls again
+    case Step::not_durable: return Time::never();
     case Step::order: ++starts_, ++starts_of_[key.first]; break;
   }
   const std::uint64_t number = program.number, start = program.progress.start;
@@ -238,13 +246,13 @@ Time Guard::start_keeper(Program& program, Time now) {
     if (found == programs_.end()) return;
     Program& mine = found->second;
     if (mine.number != number || mine.progress.start != start) return;
+    rows_.wake(key, engine_.now());
     if (started) {
       orderings_[key].keeper = *started;
     } else if (mine.progress.phase == Phase::starting) {
       ended(mine, {core::EndReason::failed, {}, false, "its keeper could not be started: " + started.error().detail},
             engine_.now());
     }
-    engine_.wake_capabilities();
   });
   return now + look_for_keeper;
 }
@@ -258,7 +266,7 @@ engine::KeeperOrder Guard::order(const Program& program, std::string document) c
 // pipe. It ends at once if there is one already, so the order is repeated.
 Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Time now) {
   const core::Owner& owner = lease.owner;
-  if (!has_lost_keeper(lease)) return Time::never();
+  if (!has_lost_keeper(lease)) return now + look_at_keeper;
   const auto last = drained_.find(lease.id);
   if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
   if (last == drained_.end())

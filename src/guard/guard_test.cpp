@@ -284,7 +284,7 @@ TEST_F(GuardTest, ADiskThatTakesLongIsTold) {
   pass(1min);
   EXPECT_FALSE(is_told()) << "nothing waits";
   ASSERT_TRUE(guard_->add(wanted("a")));
-  ASSERT_TRUE(engine_->store_rows("program_added", {}, {}));
+  ASSERT_TRUE(engine_->store_rows("program_added", {}, [] { return engine::Answered(); }));
   read_after(1500ms);
   EXPECT_FALSE(is_told());
   read_after(2500ms);
@@ -297,7 +297,7 @@ TEST_F(GuardTest, FewProgramsStartAtATime) {
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(guard_->add(wanted("serve" + std::to_string(i))));
   }
-  ASSERT_TRUE(engine_->store_rows("program_added", {}, {}));
+  ASSERT_TRUE(engine_->store_rows("program_added", {}, [] { return engine::Answered(); }));
   settle();
   EXPECT_EQ(keepers_.orders.size(), 2U) << "of one user";
   for (const std::uint32_t uid : {1001U, 1002U}) {
@@ -307,7 +307,7 @@ TEST_F(GuardTest, FewProgramsStartAtATime) {
       ASSERT_TRUE(guard_->add(other));
     }
   }
-  ASSERT_TRUE(engine_->store_rows("program_added", {}, {}));
+  ASSERT_TRUE(engine_->store_rows("program_added", {}, [] { return engine::Answered(); }));
   settle();
   EXPECT_EQ(keepers_.orders.size(), 4U) << "of all users";
   keepers_.answers[0](unavailable("no rights"));
@@ -323,7 +323,7 @@ TEST_F(GuardTest, TheKeeperOfARemovedProgramIsNotTakenForThatOfItsSuccessor) {
   const auto add = [this] {
     const auto added = guard_->add(wanted("a"));
     ASSERT_TRUE(added);
-    ASSERT_TRUE(engine_->store_rows("program_added", {}, {}));
+    ASSERT_TRUE(engine_->store_rows("program_added", {}, [] { return engine::Answered(); }));
     settle();
   };
   add();

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guard/program.h"
 
+#include "base/number.h"
+
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 
@@ -125,21 +129,27 @@ Bytes Manifest::size() const {
   return Bytes{static_cast<std::int64_t>(sum)};
 }
 
-store::ProgramRow to_row(const Program& program) {
+std::string row_key(std::uint32_t uid, const std::string& tag) { return fmt::format("{}/{}", uid, tag); }
+
+store::CapabilityRow to_row(const Program& program) {
   const json data{{"user", program.user},
                   {"number", program.number},
                   {"created_at", program.created_at.ns},
                   {"manifest", write(program.manifest)},
                   {"progress", write(program.progress)}};
-  return {program.uid, program.tag, data.dump(-1, ' ', false, json::error_handler_t::replace)};
+  return {std::string(row_kind), row_key(program.uid, program.tag),
+          data.dump(-1, ' ', false, json::error_handler_t::replace)};
 }
 
-Result<Program> from_row(const store::ProgramRow& row) {
+Result<Program> from_row(const store::CapabilityRow& row) {
   try {
     const json data = json::parse(row.data);
     Program program;
-    program.uid = row.uid;
-    program.tag = row.tag;
+    const auto slash = row.key.find('/');
+    const auto uid = parse_number<std::uint32_t>(row.key.substr(0, slash));
+    if (slash == std::string::npos || !uid) return unavailable("the stored program '" + row.key + "' has no user");
+    program.uid = *uid;
+    program.tag = row.key.substr(slash + 1);
     data.at("user").get_to(program.user);
     data.at("number").get_to(program.number);
     data.at("created_at").get_to(program.created_at.ns);
@@ -147,7 +157,7 @@ Result<Program> from_row(const store::ProgramRow& row) {
     program.progress = read_progress(data.at("progress"));
     return program;
   } catch (const json::exception& wrong) {
-    return unavailable("the stored program '" + row.tag + "' cannot be read: " + wrong.what());
+    return unavailable("the stored program '" + row.key + "' cannot be read: " + wrong.what());
   }
 }
 

@@ -41,7 +41,7 @@ struct Manifest {
   nlohmann::json request = nlohmann::json::object();  // body of POST /v1/leases, without owner and tag
   bool sized_by_ceiling = false;                      // its lease is as large as its ceiling
 
-  Bytes size() const;  // about its size in the store
+  Bytes size() const;                                      // about its size in the store
   Bytes ceiling() const { return bytes("memory_bytes"); }  // 0: none
   Bytes soft_limit() const { return bytes("soft_bytes"); }
   Bytes vram() const { return bytes("vram_bytes"); }
@@ -87,8 +87,10 @@ struct StartName {
   std::uint64_t start = 0;   // Progress::start
 };
 
-store::ProgramRow to_row(const Program& program);
+constexpr std::string_view row_kind = "program";
+std::string row_key(std::uint32_t uid, const std::string& tag);
+store::CapabilityRow to_row(const Program& program);
 // An error names the field that an earlier or later version wrote differently.
-Result<Program> from_row(const store::ProgramRow& row);
+Result<Program> from_row(const store::CapabilityRow& row);
 
 }  // namespace sublet::guard

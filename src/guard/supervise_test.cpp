@@ -121,7 +121,7 @@ TEST(Program, ComesBackFromItsRowAsItWas) {
   ASSERT_TRUE(back) << back.error().detail;
   EXPECT_EQ(to_row(*back), row);
   EXPECT_EQ(back->manifest.ceiling(), Bytes{7});
-  EXPECT_FALSE(from_row({1000, "serve", "{}"}));
+  EXPECT_FALSE(from_row({"program", "1000/serve", "{}"}));
 }
 
 TEST(Program, KeepsItsWishInItsRow) {
@@ -131,7 +131,7 @@ TEST(Program, KeepsItsWishInItsRow) {
     EXPECT_EQ(from_row(to_row(program))->progress.wish, wish);
   }
   // An earlier version could store several flags.
-  store::ProgramRow row = to_row(program);
+  store::CapabilityRow row = to_row(program);
   for (const char* flag : {"stop_asked", "again"}) {
     const std::string name = std::string("\"") + flag + "\":";
     row.data.replace(row.data.find(name + "false"), name.size() + 5, name + "true");

@@ -223,7 +223,7 @@ Reply post_touch(Call& call) {
         };
         const bool returns = idle::Idle::has_paused(lease) && !lease.parking->resume_requested;
         auto answered = returns ? engine.request(core::Resume{lease.id}, remember, answer)
-                                : engine.store_rows("answered", remember, answer(lease));
+                                : engine.store_rows("answered", remember, [&] { return answer(lease); });
         if (!answered) return problem(answered.error());
         return as_json(std::move(*answered));
       });

@@ -132,6 +132,7 @@ void CompatibleService::tell_status(Done done) {
 }
 
 std::function<void()> CompatibleService::acquire(const std::string& body, Done done) {
+  const engine::Engine::Transaction transaction(engine_);
   const auto nothing = [] {};
   if (const Status may = engine_.may_decide(); !may) {
     done(detail(503, may.error().detail));
@@ -168,9 +169,7 @@ std::function<void()> CompatibleService::acquire(const std::string& body, Done d
   };
 }
 
-// The decision is handed to the store first, so that the answer waits for it.
 void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string& target, Done done) {
-  (void)engine_.store_rows("stack_changed", {}, {});
   if (got.kind == Kind::unknown_target || got.kind == Kind::invalid) return done(detail(400, got.detail));
   if (got.kind == Kind::unavailable) return done(detail(503, got.detail));
   if (got.kind == Kind::busy) {
@@ -202,6 +201,7 @@ void CompatibleService::answer(const stacks::SlotAnswer& got, const std::string&
 }
 
 void CompatibleService::release(const std::string& body, Done done) {
+  const engine::Engine::Transaction transaction(engine_);
   auto parsed = compatible::parse_release(body);
   if (auto* refused = std::get_if<Response>(&parsed)) return done(std::move(*refused));
   const auto& call = std::get<compatible::ReleaseCall>(parsed);
@@ -209,7 +209,6 @@ void CompatibleService::release(const std::string& body, Done done) {
   if (const Status may = engine_.may_decide(); !may) return done(detail(503, may.error().detail));
   const Status released = one_slot_.release(call.token, call.force);
   if (!released) return done(detail(released.error().code == Code::Unavailable ? 503 : 409, released.error().detail));
-  (void)engine_.store_rows("stack_changed", {}, {});
   status([done](Response answer) {
     answer.of_leases = true;
     done(std::move(answer));

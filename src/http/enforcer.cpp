@@ -8,6 +8,7 @@
 #include "http/body.h"
 #include "http/query.h"
 #include "http/resources.h"
+#include "http/stored.h"
 
 #include <fmt/format.h>
 
@@ -18,6 +19,8 @@ using enforcer::Enforcer;
 using enforcer::Rule;
 using enforcer::Subject;
 using enforcer::Verdict;
+
+constexpr std::string_view rules_changed = "enforcement_changed";
 
 constexpr std::size_t most_rules = 1000;
 
@@ -71,12 +74,6 @@ Result<std::optional<Subject>> subject_in_query(const Call& call) {
   return std::optional<Subject>(std::move(*subject));
 }
 
-// Stores the changed rules, and answers once that is durable.
-Reply stored(Call& call, int status, const json& shown) {
-  auto answered = call.engine.store_rows("enforcement_changed", call.remember, {status, shown.dump()});
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
-}
-
 // A user may get an account later, so the rule is taken all the same.
 std::string warning_of(const Subject& subject) {
   if (subject.kind != Subject::Kind::user || parse_number<std::uint32_t>(subject.value)) return {};
@@ -97,7 +94,7 @@ Reply store_rule(Call& call, Rule rule) {
   json shown = render_rule(enforcer.add(std::move(rule)));
   const std::string warning = warning_of(rule_subject);
   shown["warning"] = warning.empty() ? json(nullptr) : json(warning);
-  return stored(call, 201, shown);
+  return stored(call.engine, call.remember, rules_changed, 201, [&] { return shown; });
 }
 
 Reply remove_rule(Call& call, Rule::Kind kind) {
@@ -105,8 +102,7 @@ Reply remove_rule(Call& call, Rule::Kind kind) {
   const auto id = parse_number<std::uint64_t>(call.args[0]);
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   if (const Status done = call.capabilities.enforcer->remove(id.value_or(0), kind); !done) return problem(done.error());
-  const json shown{{"id", id.value_or(0)}};
-  return stored(call, 200, shown);
+  return stored(call.engine, call.remember, rules_changed, 200, [&] { return json{{"id", id.value_or(0)}}; });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "http/body.h"
 #include "http/command_fields.h"
 #include "http/resources.h"
+#include "http/stored.h"
 
 #include <fmt/format.h>
 
@@ -134,12 +135,6 @@ Result<Program> read_program(Call& call) {
   return program;
 }
 
-Reply stored(Call& call, std::string_view transition, int status, const json& shown) {
-  auto answered = call.engine.store_rows(transition, call.remember, {status, shown.dump()});
-  if (!answered) return problem(answered.error());
-  return as_json(answered->status, std::move(answered->body));
-}
-
 // Finds the program, changes it by `change`, stores it and answers with it.
 template <typename Change>
 Reply change_program(Call& call, const Change& change) {
@@ -148,8 +143,11 @@ Reply change_program(Call& call, const Change& change) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   const json before = render(**program, call);  // the change may remove it
   if (const Status done = change(*call.capabilities.guard, **program); !done) return problem(done.error());
-  const auto after = find_program(call, call.args[0]);
-  return stored(call, after ? "program_changed" : "program_removed", 200, after ? render(**after, call) : before);
+  return stored(call.engine, call.remember, find_program(call, call.args[0]) ? "program_changed" : "program_removed",
+                200, [&] {
+                  const auto after = find_program(call, call.args[0]);
+                  return after ? render(**after, call) : before;
+                });
 }
 
 // The program gets its signals though the store is away or slow. The stop is stored with its lease later.
@@ -215,11 +213,11 @@ Reply post_program(Call& call) {
   if (const Program* old = replaces ? guard.find(program->uid, program->tag) : nullptr) {
     if (auto done = guard.replace(*old, std::move(program->manifest), call.request.peer.uid); !done)
       return problem(done.error());
-    return stored(call, "program_changed", 200, render(*old, call));
+    return stored(call.engine, call.remember, "program_changed", 200, [&] { return render(*old, call); });
   }
   const auto added = call.capabilities.guard->add(std::move(*program));
   if (!added) return problem(added.error());
-  return stored(call, "program_added", 201, render(**added, call));
+  return stored(call.engine, call.remember, "program_added", 201, [&] { return render(**added, call); });
 }
 
 Reply get_program(Call& call) {

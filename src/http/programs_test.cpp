@@ -18,7 +18,7 @@ TEST_F(ProgramStop, NeedsNoDiskThatKeepsUp) {
   program.manifest.arguments = {"serve"};
   program.manifest.request = {{"vram_bytes", GiB.count}};
   ASSERT_TRUE(guard_->add(program));
-  ASSERT_TRUE(engine_->store_rows("program_added", {}, {}));
+  ASSERT_TRUE(engine_->store_rows("program_added", {}, [] { return engine::Answered(); }));
   const LeaseId id = run(10, GiB);
   guard_->submitted(1000, "serve", lease(id));
   settle();

@@ -6,6 +6,7 @@
 #include "http/body.h"
 #include "http/query.h"
 #include "http/resources.h"
+#include "http/stored.h"
 #include "sessions/rules.h"
 
 #include <fmt/format.h>
@@ -155,9 +156,8 @@ json render_session(const Session& session, const Sessions& sessions, const engi
 }
 
 Reply store_session(Call& call, int status, const Session& session) {
-  const json shown = render_session(session, *call.capabilities.sessions, call.engine, call.request.peer);
-  auto answered = call.engine.store_rows("session_changed", call.remember, {status, shown.dump()});
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+  return stored(call.engine, call.remember, "session_changed", status,
+                [&] { return render_session(session, *call.capabilities.sessions, call.engine, call.request.peer); });
 }
 
 Reply get_sessions(Call& call) {

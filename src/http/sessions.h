@@ -14,7 +14,7 @@ Result<const sessions::Session*> find_session(const Call& call, const std::strin
 // The session as the API shows it to this caller.
 json render_session(const sessions::Session& session, const sessions::Sessions& sessions, const engine::Engine& engine,
                     const engine::Peer& viewer);
-// Stores the changed rows, and answers with the session once that is durable.
+// As stored(), with the session.
 Reply store_session(Call& call, int status, const sessions::Session& session);
 // Gives the session a lease that the caller submits, and answers with the session and the token of the lease.
 // `session`: a new one, or one that is closed.

@@ -82,6 +82,7 @@ Reply wait_for_stack(const Shared& asked);
 
 // The caller still waits: it takes an offer, and waits for the rest.
 Reply after_wait(const Shared& asked) {
+  const engine::Engine::Transaction transaction(asked->engine);
   const Entry* entry = asked->mine();
   if (entry == nullptr || !is_offered(*asked, *entry)) return answer(*asked);
   if (const Status done = asked->stacks().claim(asked->name); !done) return problem(done.error());
@@ -110,13 +111,14 @@ Reply wait_for_stack(const Shared& asked) {
 Reply stored(const Shared& asked) {
   const Entry* entry = asked->mine();
   if (entry == nullptr) return over(*asked);
-  const bool usable = is_done(*asked, *entry);
-  const int status = usable ? 200 : 202;
-  const json shown = render_stack(*entry, asked->stacks(), asked->engine, true);
-  auto done = asked->engine.store_rows("stack_changed", asked->remember, {status, sealed(shown.dump(), asked->token)});
+  std::string shown;
+  auto done = asked->engine.store_rows("stack_changed", asked->remember, [&] {
+    shown = render_stack(*entry, asked->stacks(), asked->engine, true).dump();
+    return engine::Answered{is_done(*asked, *entry) ? 200 : 202, sealed(shown, asked->token)};
+  });
   if (!done) return problem(done.error());
-  if (!usable && asked->left() > Duration::zero()) return wait_for_stack(asked);
-  return as_json(status, with_field(shown.dump(), "token", asked->token.text));
+  if (done->status == 202 && asked->left() > Duration::zero()) return wait_for_stack(asked);
+  return as_json(done->status, with_field(std::move(shown), "token", asked->token.text));
 }
 
 Reply acquire(const Shared& asked);
@@ -156,6 +158,7 @@ Reply submit_stack(const Shared& asked) {
 }
 
 Reply acquire(const Shared& asked) {
+  const engine::Engine::Transaction transaction(asked->engine);
   const auto found = find_stack(asked->capabilities, asked->name);
   if (!found) return problem(found.error());
   const Entry& entry = **found;
@@ -170,6 +173,7 @@ Reply acquire(const Shared& asked) {
 
 // The caller has acquired the stack before: it renews that, and goes on waiting.
 Reply go_on(const Shared& asked, const engine::Peer& peer) {
+  const engine::Engine::Transaction transaction(asked->engine);
   const auto found = find_stack(asked->capabilities, asked->name);
   if (!found) return problem(found.error());
   if (const Status may = may_use_stack(peer, asked->token.text, **found); !may) return problem(may.error());
@@ -296,6 +300,7 @@ Result<Change> read_change(Call& call, bool takes_ttl) {
 
 // Makes the change, and waits until the stack can be used.
 Reply change_and_wait(const Change& asked, const std::function<Status(Stacks&)>& change) {
+  const engine::Engine::Transaction transaction(asked.engine);
   const auto entry = to_change(asked);
   if (!entry) return problem(entry.error());
   Stacks& stacks = *asked.capabilities.stacks;
@@ -303,7 +308,8 @@ Reply change_and_wait(const Change& asked, const std::function<Status(Stacks&)>&
   const auto is_over = [&stacks](const Entry& now) {
     return !now.stack.acquired() || (now.stack.phase == Phase::ready && !stacks.is_away(now));
   };
-  Reply stored = store_stack(asked.engine, asked.remember, 200, render_stack(**entry, stacks, asked.engine, true));
+  Reply stored =
+      store_stack(asked.engine, asked.remember, 200, [&] { return render_stack(**entry, stacks, asked.engine, true); });
   if (asked.wait == Duration{} || is_over(**entry)) return stored;
   const auto find = [capabilities = asked.capabilities, name = asked.name] { return find_stack(capabilities, name); };
   const auto news = [find, is_over] {
@@ -350,7 +356,7 @@ Reply post_stack_release(Call& call) {
   const bool revoke = call.request.lease_token.empty() && call.request.peer.uid != (*entry)->stack.use.uid;
   const auto after = down ? stacks::After::down : stacks::After::up_if_ready;
   if (const Status done = stacks.release(call.args[0], after, revoke); !done) return problem(done.error());
-  return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
+  return store_stack(call.engine, call.remember, 200, [&] { return render_stack(**entry, stacks, call.engine, true); });
 }
 
 }  // namespace sublet::http

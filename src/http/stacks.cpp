@@ -274,9 +274,9 @@ json render_stack(const Entry& entry, const Stacks& stacks, const engine::Engine
   return shown;
 }
 
-Reply store_stack(engine::Engine& engine, const engine::Remember& remember, int status, const json& shown) {
-  auto answered = engine.store_rows("stack_changed", remember, {status, shown.dump()});
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+Reply store_stack(engine::Engine& engine, const engine::Remember& remember, int status,
+                  const std::function<json()>& shown) {
+  return stored(engine, remember, "stack_changed", status, shown);
 }
 
 Reply get_stacks(Call& call) {
@@ -337,7 +337,7 @@ Reply post_stack(Call& call) {
       if (!adopted) return done(problem(adopted.error()));
       const auto entry = find_stack(capabilities, wanted.name);
       if (!entry) return done(problem(entry.error()));
-      done(store_stack(engine, remember, 201, render_stack(**entry, *stacks, engine, true)));
+      done(store_stack(engine, remember, 201, [&] { return render_stack(**entry, *stacks, engine, true); }));
     });
   }};
 }
@@ -350,7 +350,7 @@ Reply post_stack_set(Call& call) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   Stacks& stacks = *call.capabilities.stacks;
   if (const Status done = stacks.set(call.args[0], settings); !done) return problem(done.error());
-  return store_stack(call.engine, call.remember, 200, render_stack(**entry, stacks, call.engine, true));
+  return store_stack(call.engine, call.remember, 200, [&] { return render_stack(**entry, stacks, call.engine, true); });
 }
 
 // The images are as large as they are: the answer comes when they are there.
@@ -375,9 +375,8 @@ Reply delete_stack(Call& call) {
   const auto entry = find_stack(call.capabilities, call.args[0]);
   if (!entry) return problem(entry.error());
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
-  const json shown{{"name", call.args[0]}};
   if (const Status done = call.capabilities.stacks->remove(call.args[0]); !done) return problem(done.error());
-  return store_stack(call.engine, call.remember, 200, shown);
+  return store_stack(call.engine, call.remember, 200, [&] { return json{{"name", call.args[0]}}; });
 }
 
 Reply get_stack_logs(Call& call) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "http/message.h"
+#include "http/stored.h"
 #include "stacks/stacks.h"
 
 namespace sublet::http {
@@ -19,7 +20,8 @@ bool is_token_of(const std::string& token, const stacks::Entry& entry);
 // The stack as the API shows it. `detailed`: with its containers and its place in the queue.
 json render_stack(const stacks::Entry& entry, const stacks::Stacks& stacks, const engine::Engine& engine,
                   bool detailed);
-// Stores the changed rows, and answers once that is durable.
-Reply store_stack(engine::Engine& engine, const engine::Remember& remember, int status, const json& shown);
+// As stored().
+Reply store_stack(engine::Engine& engine, const engine::Remember& remember, int status,
+                  const std::function<json()>& shown);
 
 }  // namespace sublet::http

@@ -34,11 +34,17 @@ core::ReasonArgs limits(const InForce& rule, bool always, std::string rule_text)
 
 // -------------------------------------------------------------------------------- rules of leases
 
+Idle::Idle(engine::Engine& engine, Options options)
+    : engine_(engine), options_(std::move(options)), rows_(engine, "", [this](LeaseId id) {
+        const auto own = own_.find(id);
+        return to_row(id, own == own_.end() ? OwnRule() : own->second);
+      }) {}
+
 void Idle::submitted(const core::Lease& lease, const Rule& own, bool session) {
   const OwnRule rule{own, session};
   if (rule == OwnRule{}) return;
   own_[lease.id] = rule;
-  dirty_.insert(lease.id);
+  rows_.store(lease.id);
 }
 
 InForce Idle::rule_of(const core::Lease& lease) const {
@@ -53,7 +59,7 @@ bool Idle::has_paused(const core::Lease& lease) {
 
 void Idle::loaded(const store::Loaded& rows, Time) {
   own_.clear();
-  dirty_.clear();
+  rows_.clear();
   for (auto* known : {&warned_, &ending_, &tried_}) known->clear();  // the orders may be lost with the store
   why_not_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
@@ -65,23 +71,14 @@ void Idle::loaded(const store::Loaded& rows, Time) {
   }
 }
 
-void Idle::decided(const core::Plan& plan, Time) {
+void Idle::happened(const core::Plan& plan, Time) {
   for (const core::Lease& lease : plan.changed) {
     if (lease.state == core::LeaseState::paused) tried_.erase(lease.id);
     if (!lease.ended()) continue;
-    if (own_.erase(lease.id) > 0) dirty_.insert(lease.id);
+    if (own_.erase(lease.id) > 0) rows_.store(lease.id);
     for (auto* known : {&warned_, &ending_, &tried_}) known->erase(lease.id);
     why_not_.erase(lease.id);
   }
-}
-
-engine::Rows Idle::take_rows() {
-  engine::Rows rows;
-  for (const LeaseId id : std::exchange(dirty_, {})) {
-    const auto own = own_.find(id);
-    rows.rows.push_back(to_row(id, own == own_.end() ? OwnRule() : own->second));
-  }
-  return rows;
 }
 
 // -------------------------------------------------------------------------------- the rules at work

@@ -5,6 +5,7 @@
 #include "engine/capability.h"
 #include "engine/choose.h"
 #include "engine/engine.h"
+#include "engine/records.h"
 #include "idle/rule.h"
 
 #include <functional>
@@ -29,7 +30,7 @@ struct Options {
 class Idle final : public engine::Capability {
  public:
   // Keeps a reference. Call engine.add() with it.
-  Idle(engine::Engine& engine, Options options) : engine_(engine), options_(std::move(options)) {}
+  Idle(engine::Engine& engine, Options options);
 
   // The daemon connects the sessions, which are made later.
   using ForSession = std::function<bool(LeaseId, std::string)>;
@@ -48,9 +49,7 @@ class Idle final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t) override {}
+  void happened(const core::Plan& plan, Time now) override;
   void measured(Time) override { fresh_ = true; }
   Time due(Time now) override;
   // "idle": the rule in force as a JSON object; "null" if there is none.
@@ -76,7 +75,7 @@ class Idle final : public engine::Capability {
   engine::Engine& engine_;
   Options options_;
   std::map<LeaseId, OwnRule> own_;
-  std::set<LeaseId> dirty_;                 // own rules that are not stored yet
+  engine::Records<LeaseId> rows_;           // of own rules
   std::map<LeaseId, Time> warned_;          // by lease: the last activity before the warning
   std::map<LeaseId, Time> ending_;          // by lease: the last activity before its end was ordered
   std::map<LeaseId, Time> tried_;           // by lease: when its pause was last ordered, until it is paused

@@ -112,7 +112,9 @@ asio::awaitable<bool> Meter::step() {
     if (feed_->unflushed() > much) flush();
     co_return true;
   }
-  if (engine_.is_durable(engine_.intended())) catch_up(ms_of(engine_.now()));
+  if (const std::uint64_t last = engine_.intended(); !engine_.is_durable(last))
+    co_return (feed_->has_readings() || !asked_.empty()) && co_await engine_.durable(last);
+  catch_up(ms_of(engine_.now()));
   co_return false;
 }
 
@@ -122,10 +124,6 @@ void Meter::catch_up(Ms now) {
   if (in_flight_) return;
   if (now >= next_flush_ || !asked_.empty()) flush();
   answer();
-}
-
-void Meter::committed(std::uint64_t) {
-  if (feed_ && (feed_->has_readings() || !asked_.empty())) wake();
 }
 
 void Meter::measured(Time now) {

@@ -46,9 +46,6 @@ class Meter final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan&, Time) override {}
-  engine::Rows take_rows() override { return {}; }
-  void committed(std::uint64_t sequence) override;
   void measured(Time now) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time) const override;

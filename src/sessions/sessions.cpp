@@ -37,7 +37,14 @@ Error ended_error(const Session& session) {
 }  // namespace
 
 Sessions::Sessions(engine::Engine& engine, engine::Keepers& keepers, Options options)
-    : engine_(engine), keepers_(keepers), options_(std::move(options)) {
+    : engine_(engine),
+      keepers_(keepers),
+      options_(std::move(options)),
+      rows_(engine, "session_changed", [this](std::uint64_t number) {
+        const Session* session = find(number);
+        return session != nullptr ? to_row(*session)
+                                  : store::CapabilityRow{std::string(row_kind), fmt::format("{}", number), ""};
+      }) {
   if (!options_.activity) options_.activity = [&engine](LeaseId lease) { return engine.activity(lease); };
 }
 
@@ -118,19 +125,9 @@ std::string Sessions::lease_field(std::string_view name, const core::Lease& leas
 
 // -------------------------------------------------------------------------------- changes
 
-void Sessions::wake(Entry& entry, Time at) {
-  if (entry.wake == at) return;
-  if (entry.wake != Time::never()) wakes_.erase({entry.wake, entry.session.number});
-  entry.wake = at;
-  if (at != Time::never()) wakes_.insert({at, entry.session.number});
-}
-
-// The session is stored with the next commit, and looked at soon.
 void Sessions::changed(Entry& entry) {
   const Session& session = entry.session;
-  dirty_.insert(session.number);
-  wake(entry, engine_.now());
-  engine_.wake_capabilities();
+  rows_.change(session.number);
   if (entry.told == std::pair(session.progress.state, session.progress.why)) return;
   entry.told = {session.progress.state, session.progress.why};
   tell(entry);
@@ -146,7 +143,7 @@ void Sessions::tell(const Entry& entry, std::optional<std::int64_t> checkpoint_b
             {"tag", session.tag()},        {"state", to_string(session.progress.state)},
             {"why", session.progress.why}, {"lease", session.progress.lease ? to_string(session.progress.lease) : ""}};
   if (checkpoint_bytes) data["code"] = "checkpoint", data["checkpoint_bytes"] = *checkpoint_bytes;
-  events_.push_back({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
+  engine_.tell({"session", data.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
 
 void Sessions::move(Entry& entry, State state, std::string why, Time now) {
@@ -206,8 +203,7 @@ Status Sessions::touch(const Session& session) {
                     lease->parking->cause.kind == core::PauseCauseKind::idle;
   if (idle && engine_.decide(core::Resume{lease->id}) && progress.state == State::paused)
     move(entry, State::queued, std::string(waits_to_resume), engine_.now());
-  wake(entry, engine_.now());
-  engine_.wake_capabilities();
+  rows_.wake(session.number, engine_.now());
   return {};
 }
 

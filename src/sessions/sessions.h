@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/keeper_ordering.h"
 #include "engine/keepers.h"
+#include "engine/records.h"
 #include "sessions/session.h"
 
 #include <functional>
@@ -65,7 +66,7 @@ class Sessions final : public engine::Capability {
   const Session* find(LeaseId lease) const;  // the session with this lease; null: none
   // The user's newest session with this tag, one that is not closed first; nullptr: there is none.
   const Session* find_tag(std::uint32_t uid, std::string_view tag) const;
-  std::vector<const Session*> all() const;   // by number
+  std::vector<const Session*> all() const;  // by number
   const Options& options() const { return options_; }
   std::string log_path(const Session& session) const;
   std::string warning(const Session& session) const;          // of its keeper, for example about its log; "": none
@@ -107,10 +108,7 @@ class Sessions final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t sequence) override;
-  void measured(Time) override {}
+  void happened(const core::Plan& plan, Time now) override;
   Time due(Time now) override;
   // "session": its id, if the lease is of a session.
   std::string lease_field(std::string_view name, const core::Lease& lease) const override;
@@ -118,7 +116,6 @@ class Sessions final : public engine::Capability {
  private:
   struct Entry {
     Session session;
-    Time wake = Time::never();             // its entry in `wakes_`
     engine::KeeperOrdering keeper{};       // of the newest start
     engine::KeeperOrdering hook{};         // of the newest run of the checkpoint command
     Time hook_lost_at{};                   // when the keeper of that run was seen to be gone
@@ -139,7 +136,6 @@ class Sessions final : public engine::Capability {
   Entry& entry_of(const Session& session) { return entries_.at(session.number); }
   void changed(Entry& entry);
   void tell(const Entry& entry, std::optional<std::int64_t> checkpoint_bytes = {});
-  void wake(Entry& entry, Time at);
   void move(Entry& entry, State state, std::string why, Time now);
   void begin_start(Entry& entry, Time now);
   void prune(std::uint32_t uid, Time now);
@@ -205,13 +201,9 @@ class Sessions final : public engine::Capability {
   engine::Engine& engine_;
   engine::Keepers& keepers_;
   Options options_;
-  std::map<std::uint64_t, Entry> entries_;          // by number
-  std::map<LeaseId, std::uint64_t> by_lease_;       // of sessions that are not closed
-  std::set<std::pair<Time, std::uint64_t>> wakes_;  // when to look at a session
-  std::set<std::uint64_t> waiting_;                 // sessions that wait for the store
-  std::set<std::uint64_t> dirty_;
-  std::vector<std::uint64_t> removed_;
-  std::vector<engine::Rows::Event> events_;
+  std::map<std::uint64_t, Entry> entries_;     // by number
+  std::map<LeaseId, std::uint64_t> by_lease_;  // of sessions that are not closed
+  engine::Records<std::uint64_t> rows_;
   std::set<std::uint32_t> to_prune_;                      // users with a session that was closed
   std::optional<std::vector<engine::Choice>> preempted_;  // by max_continuous, as of this call of due()
   Duration forgiven_{};                                   // of the engine's lost time

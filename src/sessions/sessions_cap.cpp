@@ -87,7 +87,7 @@ Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time 
   const core::PauseCause cause{core::PauseCauseKind::max_continuous, waiter,
                                core::args("held", now - progress.continuous_since, "preemptor",
                                           core::name_of(*core::find(engine_.state(), waiter)))};
-  progress.preemptor = waiter;  // set before the decision, which changes the state
+  progress.preemptor = waiter;
   progress.preempted_at = now;
   const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.host_memory(&lease)});
   if (paused) {

@@ -304,7 +304,7 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
   const std::uint64_t number = session.number, run = checkpoint.number;
   const Lease* lease = lease_of(session);
   using Ordered = engine::OrderStep;
-  switch (engine::next_order_step(entry.hook, run, !dirty_.contains(number), engine_, keepers_)) {
+  switch (engine::next_order_step(entry.hook, run, number, rows_, engine_, keepers_)) {
     case Ordered::starts: return std::min(deadline, now + look_at_hook);
     case Ordered::lost:  // its report may be on its way
       if (entry.hook_lost_at == Time{}) entry.hook_lost_at = now;
@@ -312,8 +312,7 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
       finish_checkpoint(entry, {.checkpoint = run, .problem = "its keeper was killed"}, now);
       return now;
     case Ordered::away: return now + keepers_away;
-    case Ordered::not_stored: engine_.wake_capabilities(); return now;
-    case Ordered::not_durable: waiting_.insert(number); return Time::never();
+    case Ordered::not_durable: return Time::never();
     case Ordered::order: break;
   }
   if (lease == nullptr) {

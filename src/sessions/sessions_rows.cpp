@@ -21,8 +21,7 @@ constexpr Duration closed_look = 24h;
 }  // namespace
 
 void Sessions::loaded(const store::Loaded& rows, Time now) {
-  entries_.clear(), by_lease_.clear(), wakes_.clear(), waiting_.clear(), dirty_.clear(), removed_.clear();
-  events_.clear();
+  entries_.clear(), by_lease_.clear(), rows_.clear();
   forgiven_ = engine_.lost_time();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
@@ -40,7 +39,7 @@ void Sessions::loaded(const store::Loaded& rows, Time now) {
     // The keeper of the earlier order may live, and is refused from now on.
     if (progress.state == State::starting) {
       ++progress.start;
-      dirty_.insert(entry.session.number);
+      rows_.change(entry.session.number);
     }
     // So may the keeper of a checkpoint command, and its report is taken.
     if (progress.checkpoint.running) entry.hook = {.start = progress.checkpoint.number, .ordered = true};
@@ -48,20 +47,8 @@ void Sessions::loaded(const store::Loaded& rows, Time now) {
     const Time report_by = now + engine_.rules().reconnect;
     if (progress.checkpoint.running && checkpoint_deadline(entry.session) < report_by)
       progress.checkpoint.started = progress.checkpoint.started + (report_by - checkpoint_deadline(entry.session));
-    wake(entry, entry.session.is_closed() ? now + closed_look : now);
+    rows_.wake(entry.session.number, entry.session.is_closed() ? now + closed_look : now);
   }
-}
-
-engine::Rows Sessions::take_rows() {
-  engine::Rows rows;
-  for (const std::uint64_t number : std::exchange(removed_, {}))
-    rows.rows.push_back({std::string(row_kind), std::to_string(number), ""});
-  for (const std::uint64_t number : std::exchange(dirty_, {})) {
-    const auto found = entries_.find(number);
-    if (found != entries_.end()) rows.rows.push_back(to_row(found->second.session));
-  }
-  rows.events = std::exchange(events_, {});
-  return rows;
 }
 
 // Forgets the oldest closed sessions of the user, and old ones. The newest record of all stays, so that its number is
@@ -88,11 +75,8 @@ void Sessions::erase(std::uint64_t number) {
     for (const std::string& path : {log, log + ".lock"}) std::filesystem::remove(path, ignored);
     for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
   }
-  wake(entry, Time::never());
-  dirty_.erase(number);
-  removed_.push_back(number);
   entries_.erase(number);
-  engine_.wake_capabilities();
+  rows_.change(number);
 }
 
 }  // namespace sublet::sessions

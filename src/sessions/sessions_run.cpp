@@ -28,7 +28,7 @@ constexpr Duration closed_look = 24h;
 
 // -------------------------------------------------------------------------------- decisions
 
-void Sessions::decided(const core::Plan& plan, Time now) {
+void Sessions::happened(const core::Plan& plan, Time now) {
   if (by_lease_.empty()) return;
   for (const Lease& lease : plan.changed) {
     const auto found = by_lease_.find(lease.id);
@@ -44,13 +44,13 @@ void Sessions::decided(const core::Plan& plan, Time now) {
     entry.pause_problem = is_told ? reason.args.text("detail") : core::text_of(reason);
   }
   for (const LeaseId id : plan.settled)
-    if (const auto found = by_lease_.find(id); found != by_lease_.end()) wake(entries_.at(found->second), now);
+    if (const auto found = by_lease_.find(id); found != by_lease_.end()) rows_.wake(found->second, now);
 }
 
 void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, Time now) {
   Session& session = entry.session;
   const State state = session.progress.state;
-  wake(entry, now);
+  rows_.wake(session.number, now);
   if (lease.ended()) return follow_end(entry, lease, plan, now);
   if (state == State::ending) {
     // Its owner wants the program that is being parked.
@@ -113,35 +113,16 @@ void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& pl
   changed(entry);
 }
 
-void Sessions::committed(std::uint64_t sequence) {
-  bool any = false;
-  for (auto each = waiting_.begin(); each != waiting_.end();) {
-    const auto found = entries_.find(*each);
-    const bool over =
-        found == entries_.end() || found->second.keeper.waits_for(sequence) || found->second.hook.waits_for(sequence);
-    if (over && found != entries_.end()) wake(found->second, engine_.now()), any = true;
-    each = over ? waiting_.erase(each) : std::next(each);
-  }
-  if (any) engine_.wake_capabilities();
-}
-
 // -------------------------------------------------------------------------------- moving on
 
 Time Sessions::due(Time now) {
   if (const Duration gap = engine_.lost_time() - forgiven_; gap > Duration{}) forgive(gap, now);
   preempted_.reset();
-  std::vector<std::uint64_t> numbers;
-  for (auto each = wakes_.begin(); each != wakes_.end() && each->first <= now; ++each) numbers.push_back(each->second);
-  for (const std::uint64_t number : numbers) {
-    const auto found = entries_.find(number);
-    if (found == entries_.end()) continue;
-    wake(found->second, Time::never());
-    const Time next = drive(found->second, now);
-    const auto still = entries_.find(number);
-    if (still != entries_.end()) wake(still->second, std::min(next, still->second.wake));
-  }
+  for (const std::uint64_t number : rows_.due(now))
+    if (const auto found = entries_.find(number); found != entries_.end())
+      rows_.wake_by(number, drive(found->second, now));
   for (const std::uint32_t uid : std::exchange(to_prune_, {})) prune(uid, now);
-  return wakes_.empty() ? Time::never() : wakes_.begin()->first;
+  return rows_.next();
 }
 
 // The time of a clock gap counts for nobody.
@@ -152,9 +133,9 @@ void Sessions::forgive(Duration gap, Time now) {
     Progress& progress = entry.session.progress;
     if (progress.kept_until) progress.kept_until = after(*progress.kept_until, gap);
     if (progress.checkpoint.running) progress.checkpoint.started = progress.checkpoint.started + gap;
-    if (progress.kept_until || progress.checkpoint.running) dirty_.insert(number);
+    if (progress.kept_until || progress.checkpoint.running) rows_.change(number);
     progress.continuous_since = progress.continuous_since + gap;
-    wake(entry, now);
+    rows_.wake(number, now);
   }
 }
 
@@ -231,7 +212,7 @@ Time Sessions::renew(Entry& entry, const Lease& lease, Time now) {
     case Verdict::Act::wait: return verdict.look_at;
     case Verdict::Act::renew:
       progress.renewed_at = now;
-      dirty_.insert(session.number);
+      rows_.change(session.number);
       if (auto done = engine_.decide(core::Renew{lease.id}); !done)
         log::warn({.lease = lease.id, .program = {}}, "{} is not renewed: {}", session.id(), done.error().detail);
       return now;
@@ -274,7 +255,7 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
     const auto whole = whole_devices(session.request);
     if (!whole && whole.error().code == Code::Unavailable) return now + look_for_keeper;
   }
-  switch (engine::next_order_step(entry.keeper, start, !dirty_.contains(number), engine_, keepers_)) {
+  switch (engine::next_order_step(entry.keeper, start, number, rows_, engine_, keepers_)) {
     case Ordered::starts:
     case Ordered::away: return now + look_for_keeper;
     case Ordered::lost:
@@ -282,14 +263,14 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
       session.progress.why = "its keeper ended before it asked for a lease";
       close_now(entry, now);
       return Time::never();
-    case Ordered::not_stored: engine_.wake_capabilities(); return now;
-    case Ordered::not_durable: waiting_.insert(number); return Time::never();
+    case Ordered::not_durable: return Time::never();
     case Ordered::order: break;
   }
   keepers_.start(order(session, start_document(session)), [this, number, start](const Result<ProcessRef>& started) {
     const auto found = entries_.find(number);
     if (found == entries_.end() || found->second.session.progress.start != start) return;
     Entry& mine = found->second;
+    rows_.wake(number, engine_.now());
     if (started) {
       mine.keeper.keeper = *started;
     } else if (mine.session.progress.state == State::starting) {
@@ -298,7 +279,6 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
       mine.session.progress.detail = started.error().detail;
       close_now(mine, engine_.now());
     }
-    engine_.wake_capabilities();
   });
   return now + look_for_keeper;
 }

@@ -121,7 +121,7 @@ class SessionsTest : public testing::Test {
   void advance(Duration time) {
     clock_->advance(time);
     card_->tell();
-    engine_->wake_capabilities();
+    engine_->call_capabilities();
     settle();
   }
   // In steps that are no clock gap.

@@ -25,7 +25,12 @@ constexpr std::string_view unreadable_text =
 }  // namespace
 
 OneSlot::OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options)
-    : engine_(engine), stacks_(stacks), options_(std::move(options)) {}
+    : engine_(engine),
+      stacks_(stacks),
+      options_(std::move(options)),
+      rows_(engine, "stack_changed", [this](const std::string& key) {
+        return store::CapabilityRow{std::string(row_kind), key, slot_.to_json()};
+      }) {}
 
 std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
   const Status known = stacks_.known();
@@ -52,7 +57,8 @@ std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
   follow_clock();
   const bool answered = answer(open, now);
   if (answered) open_.pop_back();
-  engine_.wake_capabilities();
+  store();
+  engine_.call_capabilities();
   return answered ? 0 : number;
 }
 
@@ -64,7 +70,8 @@ void OneSlot::cancel(std::uint64_t number) {
   open_.erase(found);
   if (!starts.empty() && slot_.holder() && slot_.holder()->token == starts && !is_granted())
     give_up(After::down, engine_.now());
-  engine_.wake_capabilities();
+  store();
+  engine_.call_capabilities();
 }
 
 Status OneSlot::release(const std::string& token, bool force) {
@@ -73,7 +80,8 @@ Status OneSlot::release(const std::string& token, bool force) {
   const std::optional<Holder> before = slot_.holder();
   if (const Status done = slot_.release(token, force, options_.claim_window, engine_.now()); !done) return done;
   if (before) give_back(*before);
-  engine_.wake_capabilities();
+  store();
+  engine_.call_capabilities();
   return {};
 }
 
@@ -81,6 +89,7 @@ Status OneSlot::release(const std::string& token, bool force) {
 
 void OneSlot::loaded(const store::Loaded& rows, Time now) {
   slot_ = Slot();
+  rows_.clear();
   has_row_ = false;
   stored_changes_ = 0;
   mirrored_changes_.reset();
@@ -97,7 +106,6 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
     }
     slot_ = std::move(*slot);
     has_row_ = true;
-    mirror_after_ = 0;
   }
   forgiven_ = engine_.time_asleep();
   follow_clock();
@@ -123,18 +131,17 @@ void OneSlot::take_over_service(Time now) {
   log::info("{} is taken over: {} callers wait", options_.mirror, slot_.queue().size());
 }
 
-engine::Rows OneSlot::take_rows() {
-  engine::Rows rows;
-  if (unreadable_ || slot_.changes() == stored_changes_ || (!has_row_ && is_unused())) return rows;
+void OneSlot::store() {
+  if (unreadable_ || slot_.changes() == stored_changes_ || (!has_row_ && is_unused())) return;
   stored_changes_ = slot_.changes();
-  if (!std::exchange(has_row_, true)) mirror_after_ = engine_.intended() + 1;
-  rows.rows.push_back({std::string(row_kind), std::string(row_key), slot_.to_json()});
-  return rows;
+  has_row_ = true;
+  rows_.store(std::string(row_key));
 }
 
-void OneSlot::committed(std::uint64_t sequence) {
-  if (options_.mirror.empty() || !has_row_ || sequence < mirror_after_) return;
-  if (mirrored_changes_ == slot_.changes()) return;
+// Writes the mirror once the slot is durable.
+void OneSlot::mirror() {
+  if (options_.mirror.empty() || !has_row_ || mirrored_changes_ == slot_.changes()) return;
+  if (!rows_.is_durable(std::string(row_key))) return;
   mirrored_changes_ = slot_.changes();
   // The old service's file has the tokens: it is kept beside the mirror.
   if (std::exchange(imported_, false)) std::rename(options_.mirror.c_str(), (options_.mirror + ".imported").c_str());
@@ -162,14 +169,16 @@ void OneSlot::follow_clock() {
   slot_.stand_since(entry != nullptr ? stacks_.parked_since(entry->stack) : std::nullopt);
 }
 
-void OneSlot::decided(const core::Plan& plan, Time) {
+void OneSlot::happened(const core::Plan& plan, Time) {
   if (plan.resumed.empty() || !slot_.holder() || !holds_stack(*slot_.holder())) return;
   const LeaseId its = stacks_.find(slot_.holder()->target)->stack.use.lease;
   for (const core::Resumed& lease : plan.resumed)
     if (lease.lease == its) slot_.stand_still(lease.stood_still);
+  store();
 }
 
 Time OneSlot::due(Time now) {
+  (void)rows_.due(now);
   follow_clock();
   if (const Duration asleep = engine_.time_asleep() - forgiven_; asleep > Duration{}) {
     forgiven_ = forgiven_ + asleep;
@@ -180,6 +189,8 @@ Time OneSlot::due(Time now) {
   if (before && !slot_.holder()) give_back(*before);  // its time to live is over
   next = std::min(next, follow_holder(now));
   next = std::min(next, answer_calls(now));
+  store();
+  mirror();
   return next;
 }
 
@@ -203,7 +214,7 @@ void OneSlot::give_up(After after, Time now) {
   const bool has_stack = holds_stack(holder);
   slot_.failed(holder.token, options_.claim_window, now);
   if (has_stack) (void)stacks_.release(holder.target, after);
-  engine_.wake_capabilities();
+  store();
 }
 
 // Keeps the holder and its stack in agreement.
@@ -233,7 +244,7 @@ Time OneSlot::follow_holder(Time now) {
   if (stack.phase == Phase::ready && !holder.expires_at) {
     slot_.started(holder.token, now);
     slot_.ready(holder.token, now);
-    engine_.wake_capabilities();
+    store();
   }
   if (slot_.stands_still()) return Time::never();
   const Time next = asks ? start_by_ : gives_up;
@@ -272,12 +283,12 @@ bool OneSlot::begin(const Holder& holder, Time now) {
                entry == nullptr ? std::nullopt : stacks_.label_fault(*entry), now);
     return false;
   }
-  const auto made = engine_.request(*asked, {}, [&](const core::Lease& lease) {
-    stacks_.submitted(holder.target, wish, lease);
+  const auto made = engine_.decide(*asked);
+  if (made) {
+    stacks_.submitted(holder.target, wish, *engine_.find(*made));
     slot_.begin();
-    return engine::Answered{};
-  });
-  if (made) return true;
+    return true;
+  }
   end_holder(SlotAnswer::Kind::failed, made.error().detail, std::nullopt, now);
   return false;
 }
@@ -292,7 +303,7 @@ void OneSlot::end_holder(SlotAnswer::Kind kind, const std::string& detail, std::
   const std::string token = slot_.holder()->token;
   slot_.failed(token, options_.claim_window, now);
   if (Open* open = starter(token)) open->ended = {kind, {}, detail, health};
-  engine_.wake_capabilities();
+  store();
 }
 
 }  // namespace sublet::stacks

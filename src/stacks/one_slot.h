@@ -73,11 +73,8 @@ class OneSlot final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t) override;
+  void happened(const core::Plan& plan, Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
-  void measured(Time) override {}
   Time due(Time now) override;
 
  private:
@@ -93,6 +90,8 @@ class OneSlot final : public engine::Capability {
   };
 
   void take_over_service(Time now);
+  void store();  // if the slot has changed
+  void mirror();
   bool is_unused() const { return !slot_.holder() && slot_.queue().empty() && slot_.last_target().empty(); }
   void follow_clock();
   Time follow_holder(Time now);
@@ -116,15 +115,15 @@ class OneSlot final : public engine::Capability {
   Slot slot_;
   std::list<Open> open_;
   Duration forgiven_{};  // of the time that the machine slept
-  Time start_by_{};   // the holder's stack is given up then
-  Time wish_ends_{};  // a wish that is not granted is given up then, if no caller asks any more
-  int priority_ = 0;  // of the holder's lease
+  Time start_by_{};      // the holder's stack is given up then
+  Time wish_ends_{};     // a wish that is not granted is given up then, if no caller asks any more
+  int priority_ = 0;     // of the holder's lease
   std::optional<std::uint64_t> mirrored_changes_;  // Slot::changes() of the mirror; unset: it was not written yet
   std::string mirror_problem_;                     // why the mirror is not written; "": it is
   Time mirror_problem_since_{};
-  std::uint64_t last_number_ = 0;     // of a call
-  std::uint64_t stored_changes_ = 0;  // Slot::changes() of that row
-  std::uint64_t mirror_after_ = 0;    // batch with the first row: before it, the mirror is not written
+  std::uint64_t last_number_ = 0;  // of a call
+  engine::Records<std::string> rows_;
+  std::uint64_t stored_changes_ = 0;  // Slot::changes() of the row
   bool imported_ = false;             // the mirror is the file of the old service
   bool has_row_ = false;              // a row was handed to the store
   bool unreadable_ = false;           // the stored row is kept until an administrator removes it

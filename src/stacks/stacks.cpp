@@ -43,7 +43,14 @@ bool Entry::runs() const {
 std::string_view Entry::state() const { return stack.phase == Phase::down && runs() ? "up" : to_string(stack.phase); }
 
 Stacks::Stacks(engine::Engine& engine, compose::Worker& worker, Options options)
-    : engine_(engine), worker_(worker), options_(std::move(options)) {
+    : engine_(engine),
+      worker_(worker),
+      options_(std::move(options)),
+      rows_(engine, "stack_changed", [this](const std::string& name) {
+        const Entry* entry = find(name);
+        return entry == nullptr || entry->stack.blank() ? store::CapabilityRow{"stack", name, ""}
+                                                        : to_row(entry->stack);
+      }) {
   worker_.on_observation([this](const compose::Observation& seen) { observed(seen); });
   worker_.on_engine([this](const compose::Engine& now) { engine_changed(now); });
 }
@@ -136,11 +143,9 @@ Status Stacks::remove(std::string_view name) {
     return bad_request(fmt::format("stack {} was not adopted: it is found in {}", printable(name), entry->found->file),
                        "move its Compose file to another place");
   }
-  removed_.emplace_back(name);
-  dirty_.erase(entry->stack.name);
   entries_.erase(entries_.find(name));
+  rows_.change(std::string(name));
   watch(false);
-  engine_.wake_capabilities();
   return {};
 }
 
@@ -353,7 +358,7 @@ void Stacks::make_spot(Entry& entry) {
 // -------------------------------------------------------------------------------- rows
 
 void Stacks::loaded(const store::Loaded& rows, Time now) {
-  by_lease_.clear(), dirty_.clear(), removed_.clear(), events_.clear();
+  by_lease_.clear(), rows_.clear();
   forgiven_ = engine_.time_asleep();
   for (auto& [name, entry] : entries_) {
     Entry fresh;
@@ -381,11 +386,9 @@ void Stacks::loaded(const store::Loaded& rows, Time now) {
 
 void Stacks::changed(Entry& entry) {
   Stack& stack = entry.stack;
-  dirty_.insert(stack.name);
-  engine_.wake_capabilities();
+  rows_.change(stack.name);
   if (entry.told == std::pair(stack.phase, stack.why)) return;
   if (entry.told.first != stack.phase) {
-    entry.after = 0;
     entry.retry_at = {};
     entry.trouble.clear();
   }
@@ -394,22 +397,10 @@ void Stacks::changed(Entry& entry) {
                             {"stack", stack.name},    {"state", to_string(stack.phase)},
                             {"user", stack.use.user}, {"lease", stack.use.lease ? to_string(stack.use.lease) : ""},
                             {"text", stack.why}};
-  events_.push_back({"stack", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+  engine_.tell({"stack", data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
   log::info({.lease = stack.use.lease, .program = {}}, "stack {}: {}{}{}", printable(stack.name),
             to_string(stack.phase), stack.why.empty() ? "" : ": ",
             printable(stack.why.substr(0, stack.why.find('\n'))));
-}
-
-engine::Rows Stacks::take_rows() {
-  engine::Rows rows;
-  for (const std::string& name : std::exchange(removed_, {})) rows.rows.push_back({"stack", name, ""});
-  for (const std::string& name : std::exchange(dirty_, {})) {
-    const Entry* entry = find(name);
-    if (entry == nullptr) continue;
-    rows.rows.push_back(entry->stack.blank() ? store::CapabilityRow{"stack", name, ""} : to_row(entry->stack));
-  }
-  rows.events = std::exchange(events_, {});
-  return rows;
 }
 
 std::vector<engine::Warning> Stacks::warnings(Time now) const {

@@ -6,6 +6,7 @@
 #include "compose/worker.h"
 #include "engine/capability.h"
 #include "engine/engine.h"
+#include "engine/records.h"
 #include "stacks/readiness.h"
 #include "stacks/room.h"
 #include "stacks/size.h"
@@ -67,7 +68,6 @@ struct Entry {
   Time lines_by{};                               // when the engine is no longer waited for; Time{}: it was not asked
   bool fresh = false;                            // `seen` is from after the end of `up`
   std::uint64_t call = 0;                        // number of the call that the worker works on; 0: none
-  std::uint64_t after = 0;                       // batch that must be durable before the next call; 0: not known yet
   Time retry_at{};                               // not before this time
   std::string resolved{};                        // as given to `up`; "": unknown after a restart of the daemon
   std::vector<std::string> devices{};            // of its lease
@@ -141,9 +141,7 @@ class Stacks final : public engine::Capability {
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void decided(const core::Plan& plan, Time now) override;
-  engine::Rows take_rows() override;
-  void committed(std::uint64_t sequence) override;
+  void happened(const core::Plan& plan, Time now) override;
   void measured(Time) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
@@ -165,6 +163,7 @@ class Stacks final : public engine::Capability {
   void described(Result<std::vector<compose::Description>> result);
   compose::Sources sources() const;
   void watch(bool again);
+  void look_at_all();
   void sleep_through(Duration asleep);
   void observed(const compose::Observation& seen);
   void engine_changed(const compose::Engine& now);
@@ -207,9 +206,7 @@ class Stacks final : public engine::Capability {
   Time describe_at_{};                     // the next try after a failure
   std::vector<Asked> asked_, asked_next_;  // for the look in progress, and for the next one
   std::vector<std::string> watched_;
-  std::set<std::string, std::less<>> dirty_;
-  std::vector<std::string> removed_;
-  std::vector<engine::Rows::Event> events_;
+  engine::Records<std::string> rows_;
   std::uint64_t last_call_ = 0;
   std::shared_ptr<const bool> lives_ = std::make_shared<const bool>(true);
 };

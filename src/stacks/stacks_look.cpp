@@ -40,13 +40,13 @@ void Stacks::refresh(Duration at_most, std::function<void()> done, bool reading)
   }
   (describing_ ? asked_next_ : asked_).push_back(std::move(asked));
   if (!describing_) describe();
-  engine_.wake_capabilities();
+  engine_.call_capabilities();
 }
 
 void Stacks::when_known(Duration at_most, std::function<void()> done) {
   if (looked_) return done();
   asked_.push_back({.until = engine_.now() + at_most, .done = std::move(done), .until_known = true});
-  engine_.wake_capabilities();
+  engine_.call_capabilities();
 }
 
 void Stacks::describe() {
@@ -78,7 +78,7 @@ void Stacks::described(Result<std::vector<compose::Description>> result) {
   std::ranges::move(std::exchange(asked_next_, {}), std::back_inserter(asked_));
   if (again) describe();
   (void)answer_asked(engine_.now());
-  engine_.wake_capabilities();
+  look_at_all();
 }
 
 void Stacks::measured(Time) {  // due() follows

@@ -51,13 +51,14 @@ std::string group_of(const proc::ProcRoot& root, const compose::Container& conta
 
 // -------------------------------------------------------------------------------- leases
 
-void Stacks::decided(const core::Plan& plan, Time now) {
+void Stacks::happened(const core::Plan& plan, Time now) {
   for (const core::Lease& lease : plan.changed) {
     if (lease.ended()) forget_waiter(lease.id);
     const auto found = by_lease_.find(lease.id);
     if (found == by_lease_.end()) continue;
     Entry& entry = entries_.at(found->second);
     Stack& stack = entry.stack;
+    rows_.wake(stack.name, now);
     const auto before = std::pair(stack.phase, stack.why);
     if (lease.ended()) {
       stack.peak = std::max(stack.peak, lease.peak_used);
@@ -103,11 +104,6 @@ void Stacks::forget_waiter(LeaseId lease) {
   }
 }
 
-void Stacks::committed(std::uint64_t) {
-  const auto waits = [](const auto& each) { return each.second.after != 0 && each.second.call == 0; };
-  if (std::ranges::any_of(entries_, waits)) engine_.wake_capabilities();
-}
-
 // -------------------------------------------------------------------------------- the engine's reports
 
 void Stacks::observed(const compose::Observation& seen) {
@@ -119,8 +115,8 @@ void Stacks::observed(const compose::Observation& seen) {
     entry.seen = seen;
     entry.fresh = entry.call == 0;
     judge(entry, engine_.now());
+    rows_.wake(name, engine_.now());
   }
-  engine_.wake_capabilities();
 }
 
 void Stacks::engine_changed(const compose::Engine& now) {
@@ -133,7 +129,12 @@ void Stacks::engine_changed(const compose::Engine& now) {
     }
   if (!now.version.empty() || !now.program.empty()) worker_problem_.clear();  // the worker is there
   describe_at_ = engine_.now();
-  engine_.wake_capabilities();
+  look_at_all();
+}
+
+void Stacks::look_at_all() {
+  for (const auto& [name, entry] : entries_) rows_.wake(name, engine_.now());
+  engine_.call_capabilities();
 }
 
 // Its processes are parked, or were a moment ago: no healthcheck of a start can succeed.
@@ -179,11 +180,9 @@ Time Stacks::due(Time now) {
   }
   next = std::min(next, answer_asked(now));
   make_room(now);
-  std::vector<std::string> names;
-  for (const auto& [name, entry] : entries_) names.push_back(name);
-  for (const std::string& name : names)
-    if (Entry* entry = mutable_find(name)) next = std::min(next, drive(*entry, now));
-  return next;
+  if (rows_.due(now).empty()) return std::min(next, rows_.next());
+  for (auto& [name, entry] : entries_) rows_.wake_by(name, drive(entry, now));  // one may wait for another
+  return std::min(next, rows_.next());
 }
 
 Time Stacks::drive(Entry& entry, Time now) {
@@ -224,12 +223,7 @@ Time Stacks::next_try(const Entry& entry, Time now) { return entry.retry_at > no
 // Whether a call of the worker may be made now: the decision for it must be durable.
 bool Stacks::may_call(Entry& entry, Time now) {
   if (entry.call != 0 || now < entry.retry_at) return false;
-  if (dirty_.contains(entry.stack.name)) {  // not handed to the store yet
-    engine_.wake_capabilities();
-    return false;
-  }
-  if (entry.after == 0) entry.after = engine_.intended();
-  return engine_.is_durable(entry.after);  // committed() calls again
+  return rows_.is_durable(entry.stack.name);
 }
 
 // Another stack is being brought down on one of the devices: its containers may still hold memory there.
@@ -299,7 +293,7 @@ void Stacks::up_done(const std::string& name, std::uint64_t call, const Status& 
   entry->call = 0;
   entry->fresh = false;
   entry->trouble.clear();
-  engine_.wake_capabilities();
+  rows_.wake(name, engine_.now());
   Stack& stack = entry->stack;
   if (stack.phase != Phase::creating) return;  // it was given back meanwhile
   const Time now = engine_.now();
@@ -332,8 +326,10 @@ bool Stacks::read_last_lines(Entry& entry, Time now) {
             found->last_lines += text;
         },
         [this, of_it](const Status&) {
-          if (Entry* found = of_it()) found->lines_done = true;
-          engine_.wake_capabilities();
+          Entry* found = of_it();
+          if (found == nullptr) return;
+          found->lines_done = true;
+          rows_.wake(found->stack.name, engine_.now());
         });
   }
   if (now >= entry.lines_by) entry.lines_done = true;
@@ -367,7 +363,7 @@ void Stacks::down_done(const std::string& name, std::uint64_t call, const Status
   Entry* entry = mutable_find(name);
   if (entry == nullptr || entry->call != call) return;
   entry->call = 0;
-  engine_.wake_capabilities();
+  rows_.wake(name, engine_.now());
   if (done) return finish(*entry, engine_.now());
   try_again(*entry, "it could not be brought down: " + done.error().detail);
 }

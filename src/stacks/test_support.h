@@ -216,7 +216,7 @@ class StacksTest : public testing::Test {
   void pass(Duration time) {
     clock_->advance(time);
     card_->tell();
-    engine_->wake_capabilities();
+    engine_->call_capabilities();
     settle();
   }
 

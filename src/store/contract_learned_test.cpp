@@ -124,14 +124,6 @@ TYPED_TEST(StoreContractLearned, KeepsGrantsUntilTheyAreTakenBackAndTheNewestRec
   EXPECT_EQ(loaded.records, std::vector<core::LearnedRecord>({{adas, {}, {2, 2}}, {bobs, {}, {3, 3}}}));
 }
 
-TYPED_TEST(StoreContractLearned, KeepsTheNewestRowOfEachProgram) {
-  this->open();
-  this->commit({.programs = {{1000, "serve", "{1}"}, {1001, "serve", "{2}"}, {1000, "train", "{3}"}}, .now = {1}});
-  this->commit({.programs = {{1000, "serve", "{4}"}, {1000, "train", ""}, {7, "none", ""}}, .now = {2}});
-  const Loaded loaded = this->reopen();
-  EXPECT_EQ(loaded.programs, std::vector<ProgramRow>({{1000, "serve", "{4}"}, {1001, "serve", "{2}"}}));
-}
-
 TYPED_TEST(StoreContractLearned, KeepsTheNewestRowOfEachKindAndKeyUntilItIsRemoved) {
   this->open();
   this->commit({.rows = {{"verdict", "1", "{1}"}, {"policy", "1", "{2}"}, {"verdict", "2", "{3}"}}, .now = {1}});

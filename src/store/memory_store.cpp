@@ -114,10 +114,6 @@ void MemoryStore::Tables::put(const Batch& batch, const Limits& limits) {
     if (grant.given) grants.emplace(grant.uid, grant.consumer);
     else grants.erase({grant.uid, grant.consumer});
   }
-  for (const ProgramRow& program : batch.programs) {
-    if (program.data.empty()) programs.erase({program.uid, program.tag});
-    else programs[{program.uid, program.tag}] = program.data;
-  }
   for (const CapabilityRow& row : batch.rows) {
     if (row.data.empty()) rows.erase({row.kind, row.key});
     else rows[{row.kind, row.key}] = row.data;
@@ -190,7 +186,6 @@ Loaded MemoryStore::Tables::load() const {
   for (const auto& [number, token] : tokens) loaded.tokens.push_back(token);
   loaded.last_token = last_token;
   for (const auto& [uid, consumer] : grants) loaded.grants.push_back({.uid = uid, .consumer = consumer});
-  for (const auto& [key, data] : programs) loaded.programs.push_back({key.first, key.second, data});
   for (const auto& [key, data] : rows) loaded.rows.push_back({key.first, key.second, data});
   loaded.moves = moves;
   for (const auto& [key, record] : records) loaded.records.push_back(record);

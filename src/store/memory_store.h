@@ -67,8 +67,7 @@ class MemoryStore final : public Store {
     std::map<std::pair<core::Consumer, core::PauseMethod>, core::LearnedRecord> records;
     std::uint64_t last_token = 0;
     std::set<std::pair<std::uint32_t, std::string>> grants;
-    std::map<std::pair<std::uint32_t, std::string>, std::string> programs;  // by uid and tag
-    std::map<std::pair<std::string, std::string>, std::string> rows;        // by kind and key
+    std::map<std::pair<std::string, std::string>, std::string> rows;  // by kind and key
     std::deque<LoggedEvent> logged;
     std::uint64_t last_event = 0;
     std::string life;

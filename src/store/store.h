@@ -57,15 +57,7 @@ struct LoggedEvent {
   std::string data;  // the JSON object that is sent, without line breaks
 };
 
-// A supervised program, as its capability stores it.
-struct ProgramRow {
-  std::uint32_t uid = 0;
-  std::string tag{};
-  std::string data{};  // JSON; "": the row is removed
-  bool operator==(const ProgramRow&) const = default;
-};
-
-// A row of a capability without a table of its own, such as a verdict of the enforcer.
+// A row of a capability, such as a supervised program or a verdict of the enforcer.
 struct CapabilityRow {
   std::string kind{};  // "verdict"
   std::string key{};   // unique in its kind
@@ -93,7 +85,6 @@ struct Batch {
   std::vector<AccessToken> tokens{};     // new ones
   std::vector<std::uint64_t> revoked{};  // numbers of removed tokens
   std::vector<core::Grant> grants{};     // given or removed grants
-  std::vector<ProgramRow> programs{};    // each replaces the row with its uid and tag
   std::vector<CapabilityRow> rows{};     // each replaces the row with its kind and key
   // Random id of the store, which qualifies event numbers; set once by the engine.
   std::optional<std::string> life{};
@@ -121,7 +112,6 @@ struct Loaded {
   std::vector<AccessToken> tokens;              // sorted by number
   std::uint64_t last_token = 0;                 // highest number ever used
   std::vector<core::Grant> grants;              // given grants, by uid and consumer
-  std::vector<ProgramRow> programs;             // by uid and tag
   std::vector<CapabilityRow> rows;              // by kind and key
   std::vector<core::LearnedRecord> records;     // one for each consumer and method, unordered
   std::vector<core::LearnedMove> moves;         // the kept moves, in the order in which they were learned

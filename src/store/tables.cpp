@@ -15,9 +15,7 @@ namespace {
 
 constexpr std::size_t last_reasons_kept = 16384;  // 1 MiB at most
 
-std::string select_leases(std::string_view where) {
-  return fmt::format("SELECT document FROM leases WHERE {}", where);
-}
+std::string select_leases(std::string_view where) { return fmt::format("SELECT document FROM leases WHERE {}", where); }
 
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
@@ -104,9 +102,6 @@ Status Tables::put(const Batch& batch, std::vector<AnswerKey>& dropped) {
   }
   if (!batch.records.empty()) {
     if (auto done = put_records(batch); !done) return done;
-  }
-  if (!batch.programs.empty()) {
-    if (auto done = put_programs(batch); !done) return done;
   }
   if (!batch.rows.empty()) {
     if (auto done = put_rows(batch); !done) return done;
@@ -340,7 +335,6 @@ Result<Loaded> Tables::load() {
   if (auto done = load_last_event(loaded); !done) return done.error();
   if (auto done = load_tokens(loaded); !done) return done.error();
   if (auto done = load_grants(loaded); !done) return done.error();
-  if (auto done = load_programs(loaded); !done) return done.error();
   if (auto done = load_rows(loaded); !done) return done.error();
   for (const core::Lease& lease : loaded.leases) loaded.last_id = std::max(loaded.last_id, lease.id.number);
   return loaded;

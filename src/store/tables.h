@@ -68,7 +68,6 @@ class Tables final : public Reader {
   Status put_records(const Batch& batch);
   Status put_tokens(const Batch& batch);
   Status put_grants(const Batch& batch);
-  Status put_programs(const Batch& batch);
   Status put_rows(const Batch& batch);
   Status put_meta(const Batch& batch);
   Result<bool> prune_leases(Time before, std::size_t slice);
@@ -84,7 +83,6 @@ class Tables final : public Reader {
   Status load_last_event(Loaded& loaded);
   Status load_tokens(Loaded& loaded);
   Status load_grants(Loaded& loaded);
-  Status load_programs(Loaded& loaded);
   Status load_rows(Loaded& loaded);
   Result<std::vector<core::Lease>> leases(Statement& rows);
   Result<std::optional<core::Lease>> one_lease(Statement& rows);

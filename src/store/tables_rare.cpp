@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Tables that is rarely written, or read only at a start: access tokens, grants, supervised programs,
+// The part of Tables that is rarely written, or read only at a start: access tokens, grants, rows of capabilities,
 // learned moves and records, and the histories of consumers. Its statements are not kept prepared.
 #include "store/tables.h"
 
@@ -21,18 +21,6 @@ Status Tables::put_grants(const Batch& batch) {
     Statement& change = grant.given ? put : drop;
     change << std::int64_t{grant.uid} << grant.consumer;
     if (grant.given) change << batch.now.ns;
-    if (auto done = change.run(); !done) return done;
-  }
-  return {};
-}
-
-Status Tables::put_programs(const Batch& batch) {
-  Statement put(*database_, "INSERT OR REPLACE INTO programs VALUES (?, ?, ?)");
-  Statement drop(*database_, "DELETE FROM programs WHERE uid = ? AND tag = ?");
-  for (const ProgramRow& program : batch.programs) {
-    Statement& change = program.data.empty() ? drop : put;
-    change << std::int64_t{program.uid} << program.tag;
-    if (!program.data.empty()) change << program.data;
     if (auto done = change.run(); !done) return done;
   }
   return {};
@@ -97,20 +85,6 @@ Status Tables::load_grants(Loaded& loaded) {
     grant.uid = static_cast<std::uint32_t>(rows.integer());
     grant.consumer = rows.text();
     loaded.grants.push_back(std::move(grant));
-  }
-}
-
-Status Tables::load_programs(Loaded& loaded) {
-  Statement rows(*database_, "SELECT uid, tag, data FROM programs ORDER BY uid, tag");
-  for (;;) {
-    const auto row = rows.step();
-    if (!row) return row.error();
-    if (!*row) return {};
-    ProgramRow program;
-    program.uid = static_cast<std::uint32_t>(rows.integer());
-    program.tag = rows.text();
-    program.data = rows.text();
-    loaded.programs.push_back(std::move(program));
   }
 }
 

@@ -106,14 +106,7 @@ CREATE TABLE pause_records (
   PRIMARY KEY (uid, consumer, method)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE programs (
-  uid INTEGER NOT NULL,
-  tag TEXT NOT NULL,
-  data TEXT NOT NULL,  -- JSON: the manifest and the progress (src/guard/program.h)
-  PRIMARY KEY (uid, tag)
-) STRICT, WITHOUT ROWID;
-
--- Rows of capabilities without a table of their own.
+-- Rows of capabilities, such as supervised programs and sessions.
 CREATE TABLE capability_rows (
   kind TEXT NOT NULL,
   key TEXT NOT NULL,

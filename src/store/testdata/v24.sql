@@ -73,13 +73,6 @@ CREATE TABLE pause_records (
   PRIMARY KEY (uid, consumer, method)
 ) STRICT, WITHOUT ROWID;
 INSERT INTO "pause_records" VALUES(1000,'serve','cooperative',5,3,1795276803000000000);
-CREATE TABLE programs (
-  uid INTEGER NOT NULL,
-  tag TEXT NOT NULL,
-  data TEXT NOT NULL,  -- JSON: the manifest and the progress (src/guard/program.h)
-  PRIMARY KEY (uid, tag)
-) STRICT, WITHOUT ROWID;
-INSERT INTO "programs" VALUES(1000,'serve','{"number":1}');
 CREATE TABLE reasons (
   lease INTEGER NOT NULL,
   seq   INTEGER NOT NULL,   -- grows by one for each reason of a lease
