@@ -366,6 +366,7 @@ void Stacks::loaded(const store::Loaded& rows, Time now) {
     fresh.found = std::move(entry.found);
     fresh.seen = std::move(entry.seen);
     fresh.readiness = std::move(entry.readiness);
+    fresh.call = entry.call;  // the worker still works on it, and another call waits for it
     entry = std::move(fresh);
   }
   for (const store::CapabilityRow& row : rows.rows) {
@@ -382,6 +383,7 @@ void Stacks::loaded(const store::Loaded& rows, Time now) {
     if (entry.stack.use.lease) by_lease_[entry.stack.use.lease] = row.key;
   }
   describe_at_ = now;
+  look_at_all();
 }
 
 void Stacks::changed(Entry& entry) {

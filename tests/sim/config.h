@@ -61,7 +61,8 @@ struct Config {
   // At the end of a run, when all leases have gone, programs come that want more memory than there is, without faults.
   // Promises about time slices can be checked only where nothing else explains what happens.
   bool crowd = false;
-  bool quiet = false;  // no faults are active any more
+  bool quiet = false;         // no faults are active any more
+  bool capabilities = false;  // they end, pause and resume leases too
 
   explicit Config(std::uint64_t seed);
   // Parked bytes may be written to the swap device, and must not be: not all programs can be paused.

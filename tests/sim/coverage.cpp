@@ -15,21 +15,21 @@ struct Never {
   std::string_view name, why;
 };
 constexpr std::array<Never, 15> never{{
-    {"amended", "supervised programs are not in the simulation"},
+    {"amended", "sim_capabilities has supervised programs"},
     {"over_soft_limit", "ceilings are not in the simulation"},
     {"short_of_memory", "ceilings are not in the simulation"},
-    {"memory_kept", "supervised programs are not in the simulation"},
+    {"memory_kept", "sim_capabilities has supervised programs"},
     {"idle_warned", "idle rules are not in the simulation"},
     {"keeper_killed", "the capability follow is not in the simulation"},
     {"stray_use", "the capability follow is not in the simulation"},
-    {"session_changed", "sessions are not in the simulation"},
+    {"session_changed", "sim_capabilities has sessions"},
     {"over_limit", "ceilings are not in the simulation"},
-    {"program_added", "supervised programs are not in the simulation"},
-    {"program_changed", "supervised programs are not in the simulation"},
-    {"program_removed", "supervised programs are not in the simulation"},
+    {"program_added", "sim_capabilities has supervised programs"},
+    {"program_changed", "sim_capabilities has supervised programs"},
+    {"program_removed", "sim_capabilities has supervised programs"},
     {"verdict_changed", "the enforcer is not in the simulation"},
     {"enforcement_changed", "the enforcer is not in the simulation"},
-    {"stack_changed", "stacks are not in the simulation"},
+    {"stack_changed", "sim_capabilities has stacks"},
 }};
 
 constexpr std::size_t failures_at = core::interruptible.size();

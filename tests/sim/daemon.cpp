@@ -94,7 +94,8 @@ void Disk::heal() {
 // ------------------------------------------------------------------------------------------------ the daemon
 
 Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
-               std::uint64_t seed, Time wall, const std::string& boot_id)
+               std::uint64_t seed, Time wall, const std::string& boot_id,
+               const std::function<void(engine::Engine&, boost::asio::io_context&)>& before_start)
     : config_(config),
       verdict_(verdict),
       oracle_(oracle),
@@ -129,6 +130,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     world.list_all();  // of what is not listed when it begins to look it knows nothing
     oracle_.begin(&*engine_, &disk_.store(), std::max(clock->now(), last));
   });
+  if (before_start) before_start(*engine_, io_);
   const Status started = engine_->start();
   verdict_.expect(started.has_value(), "does-not-start", [&] { return started.error().detail; });
 }

@@ -47,7 +47,8 @@ class Disk {
 class Daemon {
  public:
   Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
-         std::uint64_t seed, Time wall, const std::string& boot_id);
+         std::uint64_t seed, Time wall, const std::string& boot_id,
+         const std::function<void(engine::Engine&, boost::asio::io_context&)>& before_start = {});
   ~Daemon();
 
   // Runs all handlers that became ready.

@@ -173,6 +173,7 @@ void Oracle::check_end(const Lease* before, const Lease& lease, const store::Bat
   using R = core::EndReason;
   const Time now = batch.now;
   over_.insert(lease.id);
+  if (config_.capabilities) return;
   const auto says = [&](const char* what) {
     return [&, what] {
       return fmt::format("{} ended ({}): {}", to_string(lease.id), core::to_string(lease.end_reason), what);

@@ -122,8 +122,11 @@ void SimPrograms::check_signal(LeaseId id) const {
           life_->has_unstored_end(id) ||  // it runs again, and the disk does not know that yet
           // it does not answer repeated resume orders
           (lease->state == core::LeaseState::resuming && lease->parking->told),
-      "parked-program-signalled",
-      [&] { return to_string(id) + " is ended while it is " + std::string(to_string(lease->state)); });
+      "parked-program-signalled", [&] {
+        const auto decided_state = life_->state_of(id);
+        return fmt::format("{} is ended while it is {}; it is decided to be {}", to_string(id), to_string(lease->state),
+                           decided_state ? to_string(*decided_state) : "gone");
+      });
 }
 
 bool SimPrograms::inhabited(LeaseId lease) const {

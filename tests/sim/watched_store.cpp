@@ -25,9 +25,22 @@ void WatchedStore::apply(const Pending& batch, Rows& rows) {
   }
 }
 
+void WatchedStore::apply(const Pending& batch, CapabilityRows& rows) {
+  for (const store::CapabilityRow& row : batch.rows) {
+    if (row.data.empty()) rows.erase({row.kind, row.key});
+    else rows[{row.kind, row.key}] = row.data;
+  }
+}
+
+std::string WatchedStore::row(std::string_view kind, std::string_view key) const {
+  const auto found = durable_rows_.find({std::string(kind), std::string(key)});
+  return found == durable_rows_.end() ? std::string() : found->second;
+}
+
 std::uint64_t WatchedStore::intend(store::Batch batch) {
   seen_(batch);
-  Pending pending{0, batch.changed, batch.settled, batch.events.empty() ? 0 : batch.events.back()->number, batch.now};
+  Pending pending{0,         batch.changed, batch.settled, batch.events.empty() ? 0 : batch.events.back()->number,
+                  batch.now, batch.rows};
   for (const core::Lease& lease : batch.changed) highest_id_ = std::max(highest_id_, lease.id.number);
   last_time_ = std::max(last_time_, batch.now);
   for (const core::Reason& reason : batch.reasons) verdict_.mix(core::text_of(reason));
@@ -50,6 +63,7 @@ void WatchedStore::committed(std::uint64_t sequence) {
   for (; !pending_.empty() && pending_.front().sequence <= sequence; pending_.pop_front()) {
     const Pending& batch = pending_.front();
     apply(batch, durable_);
+    apply(batch, durable_rows_);
     last_event_ = std::max(last_event_, batch.last_event);
     durable_time_ = std::max(durable_time_, batch.now);
     for (const core::Lease& lease : batch.changed) note(lease);
@@ -80,7 +94,8 @@ Result<store::Loaded> WatchedStore::open(store::Events events) {
   return loaded;
 }
 
-std::string WatchedStore::difference(const Rows& rows, const std::vector<core::Lease>& loaded) {
+std::string WatchedStore::difference(const Rows& rows, const CapabilityRows& others, const store::Loaded& all) {
+  const std::vector<core::Lease>& loaded = all.leases;
   std::size_t live = 0;
   for (const auto& [id, row] : rows) live += !row.settled;
   if (live != loaded.size()) return fmt::format("{} leases instead of {}", loaded.size(), live);
@@ -91,17 +106,26 @@ std::string WatchedStore::difference(const Rows& rows, const std::vector<core::L
     const std::string is = core::describe(lease), was = core::describe(row->second.lease);
     if (is != was) return fmt::format("'{}' instead of '{}'", is, was);
   }
+  if (others.size() != all.rows.size())
+    return fmt::format("{} rows of capabilities instead of {}", all.rows.size(), others.size());
+  for (const store::CapabilityRow& row : all.rows) {
+    const auto found = others.find({row.kind, row.key});
+    if (found == others.end() || found->second != row.data)
+      return fmt::format("{} {} is {}", row.kind, row.key, row.data);
+  }
   return {};
 }
 
 // Everything that was told, and then all, some or nothing of the rest, in its order and each batch whole.
 void WatchedStore::check_loaded(const store::Loaded& loaded) {
   Rows rows = durable_;
-  std::string first = difference(rows, loaded.leases), wrong = first;
+  CapabilityRows others = durable_rows_;
+  std::string first = difference(rows, others, loaded), wrong = first;
   std::size_t kept = 0;
   while (!wrong.empty() && kept < pending_.size()) {
+    apply(pending_[kept], others);
     apply(pending_[kept++], rows);
-    wrong = difference(rows, loaded.leases);
+    wrong = difference(rows, others, loaded);
   }
   verdict_.expect(wrong.empty(), "store-prefix", [&] {
     return fmt::format("the store holds no prefix of what it was given: {} ({} batches were uncertain)", first,
@@ -114,6 +138,7 @@ void WatchedStore::check_loaded(const store::Loaded& loaded) {
   verdict_.expect(loaded.last_time <= last_time_, "time-from-nowhere", [] { return std::string("a later time"); });
   last_event_ = loaded.last_event;
   pending_.clear();
+  durable_rows_ = std::move(others);
   durable_.clear();
   for (auto& [id, row] : rows) {
     note(row.lease);

@@ -41,6 +41,8 @@ class WatchedStore final : public store::Store {
   const Rows& durable() const { return durable_; }
   const core::Lease* find(LeaseId id) const;
   bool ended(LeaseId id) const { return ended_.contains(id); }  // ended durably, at any time
+  // The durable row of a capability; "": there is none.
+  std::string row(std::string_view kind, std::string_view key) const;
   std::uint64_t durable_sequence() const { return durable_sequence_; }
   std::uint64_t last_event() const { return last_event_; }  // highest durable number
   struct Pending {
@@ -49,6 +51,7 @@ class WatchedStore final : public store::Store {
     std::vector<LeaseId> settled;
     std::uint64_t last_event;
     Time now;
+    std::vector<store::CapabilityRow> rows;
   };
   const std::deque<Pending>& pending() const { return pending_; }
   // The highest id that was ever intended, whether or not it became durable.
@@ -56,10 +59,12 @@ class WatchedStore final : public store::Store {
 
  private:
   void note(const core::Lease& lease);
+  using CapabilityRows = std::map<std::pair<std::string, std::string>, std::string>;  // by kind and key
   static void apply(const Pending& batch, Rows& rows);
+  static void apply(const Pending& batch, CapabilityRows& rows);
   void committed(std::uint64_t sequence);
   void check_loaded(const store::Loaded& loaded);
-  static std::string difference(const Rows& rows, const std::vector<core::Lease>& loaded);
+  static std::string difference(const Rows& rows, const CapabilityRows& others, const store::Loaded& loaded);
 
   store::Store& inner_;
   Verdict& verdict_;
@@ -67,6 +72,7 @@ class WatchedStore final : public store::Store {
   std::function<void(Time)> opened_;
   store::Events events_;
   Rows durable_;
+  CapabilityRows durable_rows_;
   std::set<LeaseId> ended_;
   std::map<std::string, LeaseId> made_by_;  // the one lease that a call with this key has made, durably
   std::deque<Pending> pending_;             // batches not known to be durable
