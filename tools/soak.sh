@@ -42,6 +42,7 @@ soak() {
       die "round $round failed: SUBLET_FUZZ_SEED=$seed"
     SEEDS=100 "$build/test/core_test" --gtest_filter='Property.*' || die "round $round failed"
     "$build/test/sim" --steps 2000000 --seeds tests/sim/seeds.txt || die "round $round failed"
+    "$build/test/sim_capabilities" --steps 2000000 --from $RANDOM$RANDOM || die "round $round failed"
     took=$((SECONDS - began))
   done
   say "the release and its packages"

@@ -200,6 +200,7 @@ Status Engine::open_store() {
   unparks_waiting_.clear();
   recently_ended_.clear();
   recently_ended_order_.clear();
+  pending_ = {};
   for (Capability* capability : capabilities_) capability->loaded(*loaded, now);
   if (!restart.changed.empty()) intend(std::move(restart), now);
   counters_.reset(state_, now);

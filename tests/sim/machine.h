@@ -146,6 +146,7 @@ class SimPrograms final : public engine::Programs {
   SimActor& actor_;
   Events events_;
   std::set<LeaseId> booked_;          // leases with processes of their own in the world
+  std::set<LeaseId> sent_early_;      // leases whose program got a signal before its end was durable
   std::set<LeaseId> kept_from_swap_;  // leases that were ordered to be kept from swap
   std::map<LeaseId, Followed> followed_;
   std::map<ProcessRef, proc::Member> members_;

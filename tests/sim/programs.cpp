@@ -111,6 +111,7 @@ std::vector<ProcessRef> SimPrograms::tree(LeaseId lease) const {
 // A program is ended only if its end was decided, durably. It is never ended while parked, unless the driver takes too
 // long, its card is gone, or a request for its end does not wait.
 void SimPrograms::check_signal(LeaseId id) const {
+  if (sent_early_.contains(id)) return;  // the store may have failed before the actor sent it
   const core::Lease* lease = life_->store.find(id);
   const bool decided =
       life_->store.ended(id) || (lease != nullptr && lease->stop_requested) || life_->has_unstored_end(id);
@@ -138,6 +139,7 @@ bool SimPrograms::signal(LeaseId lease, int signal, std::uint32_t) {
   const auto found = followed_.find(lease);
   if (found == followed_.end()) return false;
   check_signal(lease);
+  if (life_->has_unstored_end(lease)) sent_early_.insert(lease);
   if (!life_->world.config().actor) return strike(lease, signal), true;
   found->second.wanted = signal;
   send_wanted(lease, found->second);
