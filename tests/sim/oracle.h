@@ -156,6 +156,7 @@ class Oracle {
   void check_swapped(const core::State& state) const;
 
   // After each step, and ends (oracle_state.cpp).
+  static bool is_same(const Lease& stored, const Lease& lease);  // their pauses are
   void check_state(const core::State& state, Time now);
   void check_served(const core::State& state, Time now);
   void check_plans_move(const core::State& state, Time now);
