@@ -5,36 +5,18 @@
 #include "base/text.h"
 
 #include <fmt/format.h>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/basic_stream.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/buffer_body.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
-
-#include <array>
+#include <boost/asio/error.hpp>
+#include <boost/beast/core/error.hpp>
 
 namespace sublet::compose {
 namespace {
 
 namespace asio = boost::asio;
 namespace beast = boost::beast;
-namespace http = beast::http;
-using asio::local::stream_protocol;
 using nlohmann::json;
-using Stream = beast::basic_stream<stream_protocol>;
 
-constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
-constexpr std::uint64_t most_answer = std::uint64_t{64} << 20;
-constexpr unsigned http_1_1 = 11;
-
-std::chrono::steady_clock::duration to_steady(Duration d) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(d);
-}
+constexpr std::size_t most_answer = std::size_t{64} << 20;
+constexpr std::size_t most_refusal = 16384;  // of a stream
 
 Error failure(const std::string& socket, const boost::system::error_code& error, Duration timeout) {
   if (error == beast::error::timeout) {
@@ -45,30 +27,18 @@ Error failure(const std::string& socket, const boost::system::error_code& error,
   const char* hint = error == asio::error::access_denied ? "the user of sublet-stacks must be in the engine's group"
                                                          : "start the container engine, or set stacks.engine";
   if (error == asio::error::operation_aborted) return unavailable("the reading was ended");
-  if (error == http::error::partial_message || error == http::error::end_of_stream || error == asio::error::eof) {
+  if (net::is_early_end(error))
     return unavailable(fmt::format("the container engine at {} closed the connection", socket));
-  }
   return unavailable(fmt::format("the container engine at {} cannot be reached: {}", socket, error.message()), hint);
 }
 
 // The engine's own words: {"message": "…"}.
-Error refusal(unsigned status, const std::string& body) {
+Error refusal(int status, const std::string& body) {
   const json answer = json::parse(body, nullptr, false);
   const bool told = answer.is_object() && answer.contains("message") && answer["message"].is_string();
   const std::string text = told ? answer["message"].get<std::string>() : body.substr(0, 200);
   std::string detail = fmt::format("the container engine says {}: {}", status, visible(text));
   return status == 404 ? not_found(std::move(detail)) : unavailable(std::move(detail));
-}
-
-asio::awaitable<boost::system::error_code> send(Stream& stream, const std::string& socket, const std::string& target) {
-  if (const auto [error] = co_await stream.async_connect(stream_protocol::endpoint(socket), quiet); error) {
-    co_return error;
-  }
-  http::request<http::empty_body> request(http::verb::get, target, http_1_1);
-  request.set(http::field::host, "engine");
-  request.set(http::field::user_agent, "sublet-stacks/" SUBLET_VERSION);
-  const auto [error, size] = co_await http::async_write(stream, request, quiet);
-  co_return error;
 }
 
 // "1.41" → {1, 41}.
@@ -107,21 +77,25 @@ std::string encode_query(std::string_view text) {
   return encoded;
 }
 
-EngineClient::EngineClient(asio::io_context& io, std::string socket, Duration timeout)
-    : io_(io), socket_(std::move(socket)), timeout_(timeout) {}
+EngineClient::EngineClient(std::string socket, Duration timeout) : socket_(std::move(socket)), timeout_(timeout) {}
+
+asio::awaitable<net::Answer> EngineClient::call(std::string target, std::size_t most, net::Hooks hooks) {
+  net::Address address;
+  address.socket = socket_;
+  net::Request request{.target = std::move(target)};
+  request.headers.emplace_back("User-Agent", "sublet-stacks/" SUBLET_VERSION);
+  const net::Limits limits{.at_most = timeout_, .body = most};
+  co_return co_await net::call(std::move(address), std::move(request), limits, std::move(hooks));
+}
 
 asio::awaitable<Result<Document>> EngineClient::ask(std::string target) {
-  Stream stream(io_);
-  stream.expires_after(to_steady(timeout_));
-  if (const auto error = co_await send(stream, socket_, target); error) co_return failure(socket_, error, timeout_);
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(most_answer);
-  beast::flat_buffer buffer;
-  const auto [error, size] = co_await http::async_read(stream, buffer, parser, quiet);
-  if (error) co_return failure(socket_, error, timeout_);
-  const auto& reply = parser.get();
-  if (reply.result_int() != 200) co_return refusal(reply.result_int(), reply.body());
-  json document = json::parse(reply.body(), nullptr, false);
+  net::Hooks none;
+  const net::Answer answer = co_await call(target, most_answer, std::move(none));
+  if (answer.error) co_return failure(socket_, answer.error, timeout_);
+  if (answer.is_cut)
+    co_return unavailable(fmt::format("the container engine's answer to {} is longer than 64 MiB", target));
+  if (answer.status != 200) co_return refusal(answer.status, answer.body);
+  json document = json::parse(answer.body, nullptr, false);
   if (document.is_discarded())
     co_return unavailable(fmt::format("the container engine's answer to {} is no JSON", target));
   co_return Document{std::move(document)};
@@ -143,40 +117,13 @@ asio::awaitable<Result<std::string>> EngineClient::negotiate() {
   co_return printable(text_of(answer->root, "Version"));
 }
 
-asio::awaitable<Status> EngineClient::stream(std::string target, Reader reader, std::function<void()>* stop) {
-  const auto stream = std::make_shared<Stream>(io_);
-  if (stop != nullptr)
-    *stop = [weak = std::weak_ptr(stream)] {
-      if (const auto open = weak.lock()) open->cancel();
-    };
-  stream->expires_after(to_steady(timeout_));
-  if (const auto error = co_await send(*stream, socket_, versioned(target)); error) {
-    co_return failure(socket_, error, timeout_);
-  }
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
-  beast::flat_buffer buffer;
-  if (const auto [error, size] = co_await http::async_read_header(*stream, buffer, parser, quiet); error) {
-    co_return failure(socket_, error, timeout_);
-  }
-  stream->expires_never();
-  std::array<char, 16384> piece;
-  const bool accepted = parser.get().result_int() == 200;
-  if (accepted && reader.begun) reader.begun();
-  std::string refused;
-  while (!parser.is_done()) {
-    parser.get().body().data = piece.data();
-    parser.get().body().size = piece.size();
-    parser.get().body().more = true;
-    const auto [error, size] = co_await http::async_read_some(*stream, buffer, parser, quiet);
-    const std::size_t got = piece.size() - parser.get().body().size;
-    if (!accepted) refused.append(piece.data(), refused.size() < piece.size() ? got : 0);
-    else if (got > 0 && !co_await reader.piece({piece.data(), got})) co_return Status();
-    if (error == http::error::need_buffer) continue;
-    if (error == http::error::end_of_stream && parser.need_eof()) break;
-    if (error) co_return failure(socket_, error, timeout_);
-  }
-  if (!accepted) co_return refusal(parser.get().result_int(), refused);
+asio::awaitable<Status> EngineClient::stream(std::string target, net::Reader reader, std::function<void()>* stop) {
+  net::Hooks hooks;
+  hooks.stop = stop;
+  hooks.reader = std::move(reader);
+  const net::Answer answer = co_await call(versioned(target), most_refusal, std::move(hooks));
+  if (answer.error) co_return failure(socket_, answer.error, timeout_);
+  if (answer.status != 200) co_return refusal(answer.status, answer.body);
   co_return Status();
 }
 

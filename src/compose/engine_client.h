@@ -6,9 +6,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "compose/document.h"
-
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
+#include "net/http.h"
 
 #include <functional>
 #include <string>
@@ -28,7 +26,7 @@ std::string encode_query(std::string_view text);
 class EngineClient {
  public:
   // `socket`: path of the engine's socket. `timeout`: longest silence of the engine during a call.
-  EngineClient(boost::asio::io_context& io, std::string socket, Duration timeout = std::chrono::seconds(20));
+  explicit EngineClient(std::string socket, Duration timeout = std::chrono::seconds(20));
 
   // Asks for the engine's version and chooses the version of the API. Returns the engine's version.
   boost::asio::awaitable<Result<std::string>> negotiate();
@@ -36,20 +34,15 @@ class EngineClient {
   // the engine cannot be reached, does not answer, or fails.
   boost::asio::awaitable<Result<Document>> get(std::string target);
 
-  // The reader of a stream. `begun`: the engine has accepted the call. `piece`: bytes as they come; the next are
-  // read when it is done; false ends the stream. Both may be called after the caller lost interest.
-  struct Reader {
-    std::function<void()> begun;
-    std::function<boost::asio::awaitable<bool>(std::string_view)> piece;
-  };
-  // Reads a stream until the engine or the reader ends it. There is no longest silence.
-  boost::asio::awaitable<Status> stream(std::string target, Reader reader, std::function<void()>* stop);
+  // Reads a stream until the engine, the reader or `stop` ends it. There is no longest silence. The reader may be
+  // called after the caller lost interest.
+  boost::asio::awaitable<Status> stream(std::string target, net::Reader reader, std::function<void()>* stop);
 
  private:
   std::string versioned(const std::string& target) const { return "/v" + version_ + target; }
   boost::asio::awaitable<Result<Document>> ask(std::string target);
+  boost::asio::awaitable<net::Answer> call(std::string target, std::size_t most, net::Hooks hooks);
 
-  boost::asio::io_context& io_;
   std::string socket_;
   Duration timeout_;
   std::string version_{engine_api};

@@ -98,7 +98,7 @@ TEST_F(EngineClientTest, AnswersAndErrorsOfTheEngine) {
        }) {
     const std::string socket = path("s" + std::to_string(++number));
     FalseEngine engine(socket, {one.answer});
-    EngineClient client(io_, socket, std::chrono::milliseconds(200));
+    EngineClient client(socket, std::chrono::milliseconds(200));
     const auto document = run(client.get("/x"));
     if (one.code) {
       ASSERT_FALSE(document) << one.text;
@@ -125,7 +125,7 @@ TEST_F(EngineClientTest, TheOldestVersionThatTheEngineHasIsAsked) {
     const std::string version =
         R"({"Version":"9.9","ApiVersion":")" + one.newest + R"(","MinAPIVersion":")" + one.oldest + "\"}";
     FalseEngine engine(socket, {answer(200, version), answer(200, "{}")});
-    EngineClient client(io_, socket);
+    EngineClient client(socket);
     const auto found = run(client.negotiate());
     if (!found) {
       EXPECT_NE(found.error().detail.find(one.expected), std::string::npos) << found.error().detail;
@@ -154,10 +154,10 @@ TEST_F(EngineClientTest, AStreamComesInPiecesAndEndsByEitherSide) {
        }) {
     const std::string socket = path("t" + std::to_string(++number));
     FalseEngine engine(socket, {one.answer});
-    EngineClient client(io_, socket);
+    EngineClient client(socket);
     std::string got;
     bool begun = false;
-    EngineClient::Reader reader;
+    net::Reader reader;
     reader.begun = [&] { begun = true; };
     reader.piece = [&](std::string_view piece) -> asio::awaitable<bool> {
       got += piece;
@@ -175,9 +175,9 @@ TEST_F(EngineClientTest, AStreamComesInPiecesAndEndsByEitherSide) {
 TEST_F(EngineClientTest, AStreamCanBeStopped) {
   const std::string socket = path("stop");
   FalseEngine engine(socket, {"HTTP/1.1 200 OK\r\n\r\n"}, true);
-  EngineClient client(io_, socket);
+  EngineClient client(socket);
   std::function<void()> stop;
-  EngineClient::Reader reader;
+  net::Reader reader;
   reader.begun = [&] { asio::post(io_, stop); };
   reader.piece = [](std::string_view) -> asio::awaitable<bool> { co_return true; };
   const Status ended = run(client.stream("/events", std::move(reader), &stop));

@@ -97,7 +97,7 @@ std::string events_target() {
 }  // namespace
 
 EngineWatch::EngineWatch(asio::io_context& io, std::string socket, Duration look_every)
-    : io_(io), look_every_(look_every), client_(io, std::move(socket)), pause_(io), wake_(io) {}
+    : io_(io), look_every_(look_every), client_(std::move(socket)), pause_(io), wake_(io) {}
 
 void EngineWatch::start(Listeners listeners) {
   listeners_ = std::move(listeners);
@@ -150,7 +150,7 @@ asio::awaitable<std::string> EngineWatch::follow() {
   const bool gpu_runtime = part(info->root, "Runtimes").contains("nvidia");
   if (stopped_) co_return "stopped";
   std::string line;
-  EngineClient::Reader reader;
+  net::Reader reader;
   reader.begun = [&] { came(std::move(*version), gpu_runtime); };
   reader.piece = [&](std::string_view piece) -> asio::awaitable<bool> {
     for (std::size_t at = 0; at < piece.size();) {

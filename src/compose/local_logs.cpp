@@ -90,7 +90,7 @@ asio::awaitable<Status> LocalWorker::read_log(Container container, LogQuery quer
   const auto document = co_await watch_->client().get(path + "/json");
   if (!document) co_return document.error();
   LogFrames frames(container.service, has_terminal(document->root));
-  EngineClient::Reader reader;
+  net::Reader reader;
   reader.piece = [&](std::string_view piece) -> asio::awaitable<bool> {
     std::string text = frames.feed(piece);
     if (reading->stopped) co_return false;

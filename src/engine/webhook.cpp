@@ -4,18 +4,12 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "engine/deadline.h"
+#include "net/http.h"
 #include "proc/listener.h"
 
 #include <fmt/format.h>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
 #include <sys/socket.h>
 #include <algorithm>
@@ -25,10 +19,8 @@ namespace sublet::engine {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
-using Socket = asio::generic::stream_protocol::socket;
 
-constexpr std::size_t most_reply = 16384;  // bytes, header included
+constexpr std::size_t most_reply = 16384;  // bytes of the body
 constexpr std::size_t most_url = 512;
 
 bool plain(std::string_view text) {
@@ -40,9 +32,7 @@ Error not_here(std::string_view url) {
                      "for example http://127.0.0.1:8080/sublet, or unix:/run/user/1000/app.sock:/sublet");
 }
 
-WebhookReply none(std::string problem, bool told = false) {
-  return {.status = 0, .body = {}, .problem = std::move(problem), .told = told};
-}
+WebhookReply none(std::string problem, bool told = false) { return {.problem = std::move(problem), .told = told}; }
 
 std::optional<std::uint32_t> owner_of_peer(int socket) {
   ucred peer{};
@@ -51,86 +41,52 @@ std::optional<std::uint32_t> owner_of_peer(int socket) {
   return peer.uid;
 }
 
-// Parses "HTTP/1.1 200 OK\r\n…\r\n\r\nBODY".
-WebhookReply parse_reply(std::string_view text) {
-  WebhookReply reply;
-  const auto space = text.find(' ');
-  const auto end = text.find("\r\n\r\n");
-  if (!text.starts_with("HTTP/1.") || space == std::string_view::npos || end == std::string_view::npos) {
-    return none("the server there does not speak HTTP", true);
-  }
-  const std::string_view code = text.substr(space + 1, 3);
-  const auto [rest, error] = std::from_chars(code.data(), code.data() + code.size(), reply.status);
-  if (error != std::errc() || rest != code.data() + code.size()) return none("its answer has no status", true);
-  reply.body = text.substr(end + 4);
-  return reply;
+// Why the server may not get the order; "" if it may.
+std::string refusal(std::optional<std::uint32_t> owner, std::uint32_t uid) {
+  if (owner && (*owner == uid || *owner == 0)) return {};
+  return fmt::format("the server runs as uid {}, not as the lease's user", owner.value_or(65534));
 }
 
-// Whether the answer is complete by its Content-Length. Without that header only the end of the connection tells.
-bool is_whole(std::string_view text) {
-  const auto end = text.find("\r\n\r\n");
-  if (end == std::string_view::npos) return false;
-  std::string head(text.substr(0, end));
-  std::transform(head.begin(), head.end(), head.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto at = head.find("\r\ncontent-length:");
-  if (at == std::string::npos) return false;
-  const auto digits = head.find_first_not_of(' ', at + 17);
-  std::size_t length = 0;
-  if (digits == std::string::npos) return false;
-  std::from_chars(head.data() + digits, head.data() + head.size(), length);
-  return text.size() >= end + 4 + length;
-}
-
-asio::awaitable<std::string> connect(Socket& socket, const WebhookAddress& to, std::uint32_t uid) {
-  std::optional<std::uint32_t> owner;
+// The owner of the server is checked before anything is sent. For a Unix socket it is known once that is connected.
+asio::awaitable<WebhookReply> exchange(net::Address to, std::uint32_t uid, std::string body,
+                                       std::function<void()>& stop) {
+  std::string refused;
+  net::Hooks hooks;
+  hooks.stop = &stop;
   if (to.socket.empty()) {
-    owner = proc::listener_uid(to.host, to.port);
-    if (!owner) co_return fmt::format("no process listens on port {}", to.port);
+    const auto owner = proc::listener_uid(to.host, to.port);
+    if (!owner) co_return none(fmt::format("no process listens on port {}", to.port));
+    refused = refusal(owner, uid);
+    if (!refused.empty()) co_return none(refused);
+  } else {
+    hooks.admits = [&](int socket) {
+      refused = refusal(owner_of_peer(socket), uid);
+      return refused.empty();
+    };
   }
-  // Checked before anything is sent. For a Unix socket it is checked once the peer is known.
-  const auto endpoint =
-      to.socket.empty()
-          ? asio::generic::stream_protocol::endpoint(asio::ip::tcp::endpoint(asio::ip::make_address(to.host), to.port))
-          : asio::generic::stream_protocol::endpoint(asio::local::stream_protocol::endpoint(to.socket));
-  const auto [error] = co_await socket.async_connect(endpoint, quiet);
-  if (error) co_return fmt::format("cannot connect: {}", error.message());
-  if (!to.socket.empty()) owner = owner_of_peer(socket.native_handle());
-  if (owner && (*owner == uid || *owner == 0)) co_return "";
-  co_return fmt::format("the server runs as uid {}, not as the lease's user", owner.value_or(65534));
-}
-
-asio::awaitable<WebhookReply> exchange(Socket& socket, const WebhookAddress& to, std::uint32_t uid, std::string body) {
-  if (const std::string problem = co_await connect(socket, to, uid); !problem.empty()) co_return none(problem);
-  const std::string host = to.socket.empty() ? fmt::format("{}:{}", to.host, to.port) : "localhost";
-  const std::string request = fmt::format(
-      "POST {} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-      "Connection: close\r\n\r\n{}",
-      to.path, host, body.size(), body);
-  if (const auto [error, size] = co_await asio::async_write(socket, asio::buffer(request), quiet); error)
-    co_return none(fmt::format("the connection broke: {}", error.message()), true);
-  std::string text;
-  while (text.size() < most_reply && !is_whole(text)) {
-    std::array<char, 2048> piece;
-    const auto [error, size] = co_await socket.async_read_some(asio::buffer(piece), quiet);
-    text.append(piece.data(), size);
-    if (error && error != asio::error::eof)
-      co_return none(fmt::format("the connection broke: {}", error.message()), true);
-    if (error) break;
-  }
-  co_return parse_reply(text);
+  net::Request request{.method = "POST", .target = to.path, .body = std::move(body)};
+  request.headers.emplace_back("Content-Type", "application/json");
+  const net::Limits limits{.at_most = {}, .body = most_reply};
+  net::Answer answer = co_await net::call(std::move(to), std::move(request), limits, std::move(hooks));
+  if (!refused.empty()) co_return none(refused);
+  const bool told = answer.step != net::Answer::Step::connect;
+  // An answer whose body ends too early is one all the same.
+  if (answer.status != 0) co_return WebhookReply{.status = answer.status, .body = std::move(answer.body), .told = told};
+  co_return none(fmt::format("{}: {}", told ? "it did not answer" : "cannot connect", answer.error.message()), told);
 }
 
 // Returns at the deadline, or when the deadline is not needed any more.
-asio::awaitable<void> run_out(asio::io_context& io, Duration at_most) {
+asio::awaitable<void> run_out(asio::io_context& io, Duration at_most, const std::function<void()>& stop) {
   asio::steady_timer timer(io);
   for (Deadline deadline(monotonic_ns(), at_most); !deadline.over(monotonic_ns());) {
     timer.expires_after(Deadline::interval);
-    if (const auto [error] = co_await timer.async_wait(quiet); error) co_return;
+    if (const auto [error] = co_await timer.async_wait(net::quiet); error) co_return;
   }
+  if (stop) stop();
 }
 
-Result<WebhookAddress> parse_tcp(std::string_view url) {
-  WebhookAddress address;
+Result<net::Address> parse_tcp(std::string_view url) {
+  net::Address address;
   std::string_view rest = url.substr(std::string_view("http://").size());
   const auto slash = std::min(rest.find('/'), rest.size());
   if (slash < rest.size()) address.path = rest.substr(slash);
@@ -148,13 +104,13 @@ Result<WebhookAddress> parse_tcp(std::string_view url) {
 
 }  // namespace
 
-Result<WebhookAddress> parse_webhook(std::string_view url) {
+Result<net::Address> parse_webhook(std::string_view url) {
   if (url.size() > most_url || !plain(url)) return not_here(url);
   if (url.starts_with("http://")) return parse_tcp(url);
   if (!url.starts_with("unix:/")) return not_here(url);
   std::string_view rest = url.substr(5);
   while (rest.starts_with("//")) rest.remove_prefix(1);  // unix:///run/app.sock means the same
-  WebhookAddress address;
+  net::Address address;
   const auto colon = rest.find(":/");
   address.socket = rest.substr(0, colon);
   if (colon != std::string_view::npos) address.path = rest.substr(colon + 1);
@@ -167,8 +123,8 @@ asio::awaitable<WebhookReply> call_webhook(asio::io_context& io, std::string url
   using namespace asio::experimental::awaitable_operators;
   const auto to = parse_webhook(url);
   if (!to) co_return none(to.error().detail);
-  Socket socket(io);
-  auto first = co_await (exchange(socket, *to, uid, std::move(body)) || run_out(io, at_most));
+  std::function<void()> stop;
+  auto first = co_await (exchange(*to, uid, std::move(body), stop) || run_out(io, at_most, stop));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return none(fmt::format("it did not answer within {}", format_duration(at_most)), true);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "net/connect.h"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -17,13 +18,8 @@ namespace sublet::engine {
 
 // The address of a webhook: "http://127.0.0.1:8080/path", "http://[::1]:8080/path", "http://localhost:8080/path", or
 // "unix:/run/app.sock:/path" (the path after the socket's name is optional).
-struct WebhookAddress {
-  std::string socket{};  // path of a Unix socket; "" for TCP
-  std::string host{};    // 127.0.0.1 or ::1
-  std::uint16_t port = 0;
-  std::string path = "/";
-};
-Result<WebhookAddress> parse_webhook(std::string_view url);  // BadRequest: not on this machine, or not a valid URL
+// The host is 127.0.0.1 or ::1.
+Result<net::Address> parse_webhook(std::string_view url);  // BadRequest: not on this machine, or not a valid URL
 
 struct WebhookReply {
   int status = 0;  // 0: there was no answer

@@ -4,8 +4,8 @@
 
 #include "base/units.h"
 #include "events/message.h"
+#include "net/http.h"
 
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/ssl/context.hpp>
 
 #include <memory>
@@ -25,19 +25,20 @@ struct Posted {
 
 class Poster {
  public:
-  explicit Poster(Address address) : address_(std::move(address)) {}
+  explicit Poster(net::Address address) : address_(std::move(address)) {}
   // The server's certificate must be valid for its host. `at_most` is the time for everything. Must not be called while
   // a call runs.
   boost::asio::awaitable<Posted> post(Message message, Duration at_most);
 
  private:
-  boost::asio::awaitable<Posted> post_by_tls(Message message, Duration at_most);
+  Status read_certificates();  // Unavailable: there are none
+  boost::asio::awaitable<net::Answer> call_by_tls(net::Request request, net::Limits limits);
 
-  Address address_;
+  net::Address address_;
   std::shared_ptr<boost::asio::ssl::context> tls_;  // reading the certificates takes long; null: not read yet
 };
 
 // Describes an error of a connection, without secrets. For another machine, the text names the unit's limits.
-std::string problem_text(const boost::system::error_code& error, const Address& address);
+std::string problem_text(const boost::system::error_code& error, const net::Address& address);
 
 }  // namespace sublet::events

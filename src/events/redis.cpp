@@ -2,7 +2,6 @@
 #include "events/redis.h"
 
 #include "base/text.h"
-#include "events/connect.h"
 #include "events/http_post.h"
 
 #include <fmt/format.h>
@@ -16,6 +15,7 @@ namespace sublet::events {
 namespace {
 
 namespace asio = boost::asio;
+using net::quiet;
 
 std::string encode(const std::vector<std::string>& command) {
   std::vector<const char*> words;
@@ -60,7 +60,7 @@ asio::awaitable<Published> Redis::send(const std::vector<Command>& commands, Dur
     done.broken = true;
     return done;
   };
-  stream_->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(at_most));
+  net::set_limit(*stream_, at_most);
   auto [error, written] = co_await asio::async_write(*stream_, asio::buffer(text), quiet);
   if (error) co_return fail(error);
   const Reader reader(redisReaderCreate());
@@ -85,10 +85,12 @@ asio::awaitable<Published> Redis::send(const std::vector<Command>& commands, Dur
 }
 
 asio::awaitable<Published> Redis::open(Duration at_most) {
-  auto connected = co_await connect(address_, at_most);
-  if (auto* error = std::get_if<boost::system::error_code>(&connected))
-    co_return Published{0, 0, problem_text(*error, address_), true};
-  stream_.emplace(std::move(std::get<boost::beast::tcp_stream>(connected)));
+  const auto executor = co_await asio::this_coro::executor;
+  net::Stream& stream = stream_.emplace(executor);
+  if (const auto error = co_await net::connect(stream, address_, at_most); error) {
+    stream_.reset();
+    co_return Published{0, 0, problem_text(error, address_), true};
+  }
   std::vector<Command> commands;
   if (!address_.user.empty()) commands.push_back({"AUTH", address_.user, address_.password});
   else if (!address_.password.empty()) commands.push_back({"AUTH", address_.password});

@@ -5,9 +5,6 @@
 #include "base/units.h"
 #include "events/target.h"
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,7 +35,7 @@ class Redis {
   boost::asio::awaitable<Published> send(const std::vector<Command>& commands, Duration at_most);
 
   Address address_;
-  std::optional<boost::beast::tcp_stream> stream_;
+  std::optional<net::Stream> stream_;
 };
 
 }  // namespace sublet::events

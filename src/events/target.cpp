@@ -83,12 +83,6 @@ Wish parse_wish(std::string_view word) {
 
 }  // namespace
 
-std::string Address::shown() const {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
-}
-
-bool Address::is_loopback() const { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
 Result<Address> parse_http_url(std::string_view url) {
   Address address;
   address.tls = url.starts_with("https://");

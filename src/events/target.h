@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "net/connect.h"
 
 #include <nlohmann/json.hpp>
 
@@ -13,17 +14,10 @@
 
 namespace sublet::events {
 
-struct Address {
-  bool tls = false;
-  std::string host;  // name or number, without brackets
-  std::uint16_t port = 0;
-  std::string path = "/";  // with the query; HTTP only
-  std::string user;        // Redis only; "": the default user
-  std::string password;    // Redis only; "": none
-  int database = 0;        // Redis only
-
-  std::string shown() const;  // "ntfy.sh:443"; nothing that is a secret
-  bool is_loopback() const;   // of this machine, by its number or as localhost
+struct Address : net::Address {
+  std::string user;      // Redis only; "": the default user
+  std::string password;  // Redis only; "": none
+  int database = 0;      // Redis only
 };
 
 Result<Address> parse_http_url(std::string_view url);   // http://, https://

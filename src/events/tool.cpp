@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/event_reader.h"
-#include "events/connect.h"
 #include "events/http_post.h"
 #include "events/redis.h"
 
@@ -178,7 +177,7 @@ void Tool::drop_oldest() {
 
 asio::awaitable<void> Tool::pause(Duration wait) {
   timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
-  co_await timer_.async_wait(quiet);
+  co_await timer_.async_wait(net::quiet);
 }
 
 asio::awaitable<void> Tool::run(std::shared_ptr<Tool> tool, std::string life, std::uint64_t after) {
