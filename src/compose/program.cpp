@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "proc/launch.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>
@@ -15,7 +16,6 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,34 +117,13 @@ void drain(State& state, bool standard) {
 }
 
 Result<pid_t> spawn(const Command& command, int output, int errors) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, 1);
-  posix_spawn_file_actions_adddup2(&actions, errors, 2);
-  if (command.inherited >= 0) posix_spawn_file_actions_adddup2(&actions, command.inherited, inherited_number);
-  posix_spawn_file_actions_addchdir_np(&actions, command.directory.c_str());
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  // A new session has a new process group, and no terminal on which a program could ask questions.
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  std::vector<char*> argv{const_cast<char*>(command.program.c_str())};
-  for (const std::string& word : command.arguments) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  std::vector<char*> variables;
-  for (const std::string& variable : command.environment) variables.push_back(const_cast<char*>(variable.c_str()));
-  variables.push_back(nullptr);
-  pid_t pid = 0;
-  const int failed = ::posix_spawn(&pid, command.program.c_str(), &actions, &attributes, argv.data(), variables.data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return from_errno("cannot start " + command.program, failed);
-  return pid;
+  proc::Launch launch{.program = command.program, .arguments = command.arguments};
+  launch.environment = command.environment;
+  launch.directory = command.directory;
+  launch.descriptors = {{0, proc::Launch::nothing}, {1, output}, {2, errors}};
+  if (command.inherited >= 0) launch.descriptors.push_back({inherited_number, command.inherited});
+  launch.new_session = true;  // without a terminal on which a program could ask questions
+  return launch.start();
 }
 
 }  // namespace

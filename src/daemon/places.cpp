@@ -3,11 +3,11 @@
 #include "config/config.h"
 #include "daemon/options.h"
 #include "daemon/service_manager.h"
+#include "proc/launch.h"
 
 #include <fmt/format.h>
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,14 +69,10 @@ Status make_cards(const fs::path& bin, const Options& options) {
     return bad_request(fmt::format("--sim needs simgpu-ctl, which is not in {}", bin.string()),
                        "install the package sublet-simgpu, or in a build tree: ./dev build");
   }
-  std::string words[] = {tool, "--dir", options.dir, "create", options.sim};
-  char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
-  pid_t pid = 0;
-  if (const int failed = ::posix_spawn(&pid, tool.c_str(), nullptr, nullptr, argv, environ); failed != 0) {
-    return from_errno("cannot start " + tool, failed);
-  }
+  const auto pid = proc::Launch{.program = tool, .arguments = {"--dir", options.dir, "create", options.sim}}.start();
+  if (!pid) return pid.error();
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   return bad_request(fmt::format("simgpu-ctl could not create the cards '{}'", options.sim),

@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "proc/launch.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,27 +30,6 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   }
   for (const auto& [name, value] : extra) all.push_back(name + "=" + value);
   return all;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (std::string& word : words) result.push_back(word.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-Result<pid_t> spawn(std::vector<std::string> argv, std::vector<std::string> environment, int out) {
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out, 1);
-  ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, argv[0].c_str(), &actions, nullptr, pointers_to(argv).data(),
-                                  pointers_to(environment).data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return from_errno(argv[0], error);
-  return pid;
 }
 
 // Reads until the end or the deadline; false at the deadline.
@@ -88,7 +67,10 @@ Result<Captured> capture(const std::vector<std::string>& argv, const std::map<st
   if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe", errno);
   const Fd from(ends[0]);
   Fd to(ends[1]);
-  const auto pid = spawn(argv, environment_with(extra), to.get());
+  proc::Launch launch{.program = argv.at(0), .arguments = {argv.begin() + 1, argv.end()}};
+  launch.environment = environment_with(extra);
+  launch.descriptors = {{0, proc::Launch::nothing}, {1, to.get()}, {2, proc::Launch::nothing}};
+  const auto pid = launch.start();
   to.reset();
   if (!pid) return pid.error();
   const std::int64_t deadline = monotonic_ns() + timeout.count();

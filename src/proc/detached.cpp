@@ -3,22 +3,19 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "proc/launch.h"
 #include "proc/process_table.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 
 namespace sublet::proc {
 namespace {
-
-constexpr int above_fixed = 10;
 
 // Writes the line about this process to the report.
 bool report_process(pid_t pid) {
@@ -27,12 +24,6 @@ bool report_process(pid_t pid) {
   if (!info) return false;
   const std::string line = fmt::format("{} {}\n", pid, info->ref.start_ticks);
   return ::write(report_descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-}
-
-// Moves a descriptor above the numbers that the program gets.
-Fd above(int fd) {
-  const Fd old(fd);
-  return Fd(::fcntl(old.get(), F_DUPFD_CLOEXEC, above_fixed));
 }
 
 }  // namespace
@@ -53,37 +44,23 @@ Result<Fd> document_file(std::string_view text) {
 
 Result<Detaching> detach(const std::string& program, const std::vector<std::string>& arguments,
                          std::string_view document) {
-  auto text = document_file(document);
+  const auto text = document_file(document);
   if (!text) return text.error();
-  const Fd file = above(text->release());
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe2", errno);
   Detaching detaching{0, Fd(ends[0])};
-  const Fd report = above(ends[1]);
-  if (!file || !report) return from_errno("cannot start " + program, errno);
+  const Fd report(ends[1]);
   ::fcntl(detaching.report.get(), F_SETFL, O_NONBLOCK);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int fd : {0, 1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-  posix_spawn_file_actions_adddup2(&actions, file.get(), document_descriptor);
-  posix_spawn_file_actions_adddup2(&actions, report.get(), report_descriptor);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<char*> argv{const_cast<char*>(program.c_str())};
-  for (const std::string& word : arguments) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  std::string path = "PATH=/usr/local/bin:/usr/bin:/bin";
-  char* environment[] = {path.data(), nullptr};
-  const int failed = ::posix_spawn(&detaching.first, program.c_str(), &actions, &attributes, argv.data(), environment);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return from_errno("cannot start " + program, failed);
+  Launch launch{.program = program, .arguments = arguments};
+  launch.environment = {"PATH=/usr/local/bin:/usr/bin:/bin"};
+  launch.descriptors = {{0, Launch::nothing},
+                        {1, Launch::nothing},
+                        {2, Launch::nothing},
+                        {document_descriptor, text->get()},
+                        {report_descriptor, report.get()}};
+  const auto first = launch.start();
+  if (!first) return first.error();
+  detaching.first = *first;
   return detaching;
 }
 

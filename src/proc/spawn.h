@@ -28,6 +28,6 @@ struct HelperLaunch {
 };
 
 // Starts the helper with its socket and our 0, 1 and 2. All signals are unblocked and have their default action.
-Result<Helper> spawn_helper(const HelperLaunch& launch);
+Result<Helper> spawn_helper(const HelperLaunch& helper);
 
 }  // namespace sublet::proc
