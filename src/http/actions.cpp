@@ -8,7 +8,7 @@
 #include "http/body.h"
 #include "http/find_lease.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "idle/idle.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
@@ -167,8 +167,6 @@ Result<core::Fact> attach_process(Body& body, std::int64_t pid, const Lease& lea
   return core::Fact(attach);
 }
 
-}  // namespace
-
 Reply post_claim(Call& call) {
   return act(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
     return core::Fact(core::Claim{lease.id, take_generation(body)});
@@ -240,8 +238,6 @@ Reply post_resize(Call& call) {
   });
 }
 
-namespace {
-
 // The lease of a session's program ends with the session: after a release the program would run on without a lease.
 Status check_no_session(const sessions::Sessions* sessions, const Lease& lease) {
   const bool has_program = !lease.ended() && lease.owner.kind == core::OwnerKind::process;
@@ -269,8 +265,6 @@ const sessions::Session* saves_first(const sessions::Sessions* sessions, const L
       sessions == nullptr || lease.state != LeaseState::active ? nullptr : sessions->find(lease.id);
   return session == nullptr || session->has_ended() || session->request.checkpoint.empty() ? nullptr : session;
 }
-
-}  // namespace
 
 Reply post_release(Call& call) {
   return act(call,
@@ -350,5 +344,29 @@ Reply post_resume(Call& call) {
     return core::Fact(core::Resume{lease.id, take_generation(body)});
   });
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/leases/{id}/claim", Role::user, Scope::submit, post_claim, "generation", "Lease"},
+    Route{Method::post, "/v1/leases/{id}/attach", Role::user, Scope::submit, post_attach,
+          "pid,keeper_pid,owner,cgroup,generation", "Lease"},
+    Route{Method::post, "/v1/leases/{id}/renew", Role::user, Scope::submit, post_renew, "ttl_seconds,generation",
+          "Lease"},
+    Route{Method::post, "/v1/leases/{id}/touch", Role::user, Scope::submit, post_touch, "", "Lease"},
+    Route{Method::post, "/v1/leases/{id}/resize", Role::user, Scope::submit, post_resize,
+          "vram_bytes,queue,wait_seconds,generation", "Lease"}
+        .granting(Grants::always),
+    Route{Method::post, "/v1/leases/{id}/release", Role::user, Scope::submit, post_release,
+          "force,stop,exit_status,signal,forwarded,failed,generation", "Lease"}
+        .granting(Grants::to_waiters)
+        .stopping(),
+    Route{Method::post, "/v1/leases/{id}/pause", Role::user, Scope::submit, post_pause, "wait_seconds,generation",
+          "Lease"},
+    Route{Method::post, "/v1/leases/{id}/resume", Role::user, Scope::submit, post_resume, "wait_seconds,generation",
+          "Lease"},
+};
+
+}  // namespace
+
+const std::span<const Route> action_routes = table;
 
 }  // namespace sublet::http

@@ -92,4 +92,19 @@ Status take_device(Body& body, const core::State& state, core::Lease& lease) {
   return {};
 }
 
+Result<Submitted> submit_with_token(engine::Engine& engine, const core::Submit& submit,
+                                    const engine::Remember& remember, const Secret& token,
+                                    const std::function<std::pair<int, std::string>(const core::Lease&)>& answer) {
+  Submitted made;
+  auto answered = engine.request(submit, remember, [&](const Lease& lease) {
+    made.lease = lease.id;
+    const auto [status, shown] = answer(lease);
+    made.response = as_json(status, with_field(shown, "token", token.text));
+    return engine::Answered{status, sealed(shown, token)};
+  });
+  if (!answered) return answered.error();
+  made.response.after = answered->after;
+  return made;
+}
+
 }  // namespace sublet::http

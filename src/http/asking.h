@@ -17,9 +17,9 @@ struct LeaseCall {
   std::optional<guard::StartName> program = {};  // set if a supervised program's keeper asks
   // Set if the keeper of a session asks: the number of the session, and that of the start.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> session = {};
-  idle::Rule idle = {};   // the lease's own idle rule
+  idle::Rule idle = {};       // the lease's own idle rule
   bool keep_running = false;  // its program runs on if its keeper is killed
-  std::string more = {};  // a further field of the answer as JSON, `"name":value`; "" for none
+  std::string more = {};      // a further field of the answer as JSON, `"name":value`; "" for none
 };
 
 // Reads `device`: gpu0, 0, a uuid or the start of one, or several of them joined by commas; nothing or "any" leaves the
@@ -35,7 +35,18 @@ Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer)
 // An error if the caller runs inside a lease, and would wait for the end of that lease.
 Status check_nesting(const Call& call, const LeaseCall& asked);
 
+struct Submitted {
+  LeaseId lease;
+  Response response;  // with the token, which belongs to this reply alone
+};
+// Creates a lease whose owner shows `token`. `answer` makes status and JSON of the reply, without the token.
+Result<Submitted> submit_with_token(engine::Engine& engine, const core::Submit& submit,
+                                    const engine::Remember& remember, const Secret& token,
+                                    const std::function<std::pair<int, std::string>(const core::Lease&)>& answer);
+
 // Creates the lease and answers: 201 active, 202 queued.
 Reply submit(Call& call, LeaseCall asked);
+// Answers a retry of a call that made a lease.
+Reply replay_lease(Call& call, const store::Remembered& remembered);
 
 }  // namespace sublet::http

@@ -2,7 +2,7 @@
 // GET /v1/consumers: remembered consumers, the basis of estimates and pause costs.
 #include "engine/account.h"
 #include "http/grants.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -85,8 +85,6 @@ json row(const core::State& state, const core::Consumer& consumer, const engine:
           {"pauses", pauses_of(state, consumer)}};
 }
 
-}  // namespace
-
 Reply get_consumers(Call& call) {
   const core::State& state = call.engine.state();
   json rows = json::array();
@@ -104,5 +102,13 @@ Reply get_consumers(Call& call) {
                    {"grants", render_grants(call.engine)}},
                   {}};
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/consumers", Role::user, Scope::read, get_consumers},
+};
+
+}  // namespace
+
+const std::span<const Route> consumer_routes = table;
 
 }  // namespace sublet::http

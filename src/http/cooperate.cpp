@@ -8,7 +8,7 @@
 #include "http/body.h"
 #include "http/find_lease.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -176,7 +176,7 @@ Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std:
       });
   if (!answered) return problem(answered.error());
   if (touched) engine.touch(touched);
-  return as_json(answered->status, std::move(answered->body));
+  return as_json(std::move(answered));
 }
 
 // Finds the live lease for a caller that may take part in its pauses. The answer "the lease has ended" makes a paused
@@ -196,8 +196,6 @@ Reply with_part(Call& call, std::function<Reply(Call&, const Lease&)> next) {
         return next(again, lease);
       });
 }
-
-}  // namespace
 
 Reply post_cooperate(Call& call) {
   return with_part(call, [](Call& made, const Lease& lease) -> Reply {
@@ -267,5 +265,19 @@ Reply post_cooperate_answer(Call& call) {
     return as_json(answered);
   });
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, Scope::submit, get_cooperate, "wait,since",
+          "Cooperation"},
+    Route{Method::post, "/v1/leases/{id}/cooperate", Role::user, Scope::submit, post_cooperate,
+          "way,residue_bytes,pid,url,pause_signal,resume_signal,generation", "Cooperation"},
+    Route{Method::del, "/v1/leases/{id}/cooperate", Role::user, Scope::submit, delete_cooperate, "", "Cooperation"},
+    Route{Method::post, "/v1/leases/{id}/cooperate/answer", Role::user, Scope::submit, post_cooperate_answer,
+          "number,answer,detail", "Cooperation"},
+};
+
+}  // namespace
+
+const std::span<const Route> cooperate_routes = table;
 
 }  // namespace sublet::http

@@ -7,7 +7,7 @@
 #include "engine/account.h"
 #include "http/body.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/stored.h"
 
 #include <fmt/format.h>
@@ -104,8 +104,6 @@ Reply remove_rule(Call& call, Rule::Kind kind) {
   if (const Status done = call.capabilities.enforcer->remove(id.value_or(0), kind); !done) return problem(done.error());
   return stored(call.engine, call.remember, rules_changed, 200, [&] { return json{{"id", id.value_or(0)}}; });
 }
-
-}  // namespace
 
 Reply get_verdicts(Call& call) {
   if (call.capabilities.enforcer == nullptr) return problem(switched_off());
@@ -215,5 +213,22 @@ Reply post_policy(Call& call) {
 }
 
 Reply delete_policy(Call& call) { return remove_rule(call, Rule::Kind::policy); }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/verdicts", Role::user, Scope::read, get_verdicts, "all,pid"},
+    Route{Method::get, "/v1/verdicts/{id}", Role::user, Scope::read, get_verdict, "", "Verdict"},
+    Route{Method::get, "/v1/enforcer", Role::user, Scope::read, get_enforcer},
+    Route{Method::get, "/v1/enforcer/preview", Role::admin, Scope::read, get_enforcer_preview, "since,subject"},
+    Route{Method::post, "/v1/approvals", Role::admin, Scope::admin, post_approval, "subject,ttl_seconds,reason",
+          "Approval"},
+    Route{Method::del, "/v1/approvals/{id}", Role::admin, Scope::admin, delete_approval, "", "RuleId"},
+    Route{Method::post, "/v1/policies", Role::admin, Scope::admin, post_policy, "subject,policy,graphics",
+          "PolicyRule"},
+    Route{Method::del, "/v1/policies/{id}", Role::admin, Scope::admin, delete_policy, "", "RuleId"},
+};
+
+}  // namespace
+
+const std::span<const Route> enforcer_routes = table;
 
 }  // namespace sublet::http

@@ -3,11 +3,12 @@
 #include "base/text.h"
 #include "events/outlets.h"
 #include "http/body.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
 namespace sublet::http {
+namespace {
 
 Reply post_event_test(Call& call) {
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
@@ -26,5 +27,13 @@ Reply post_event_test(Call& call) {
     });
   }};
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/events/targets/{name}/test", Role::admin, Scope::admin, post_event_test},
+};
+
+}  // namespace
+
+const std::span<const Route> event_target_routes = table;
 
 }  // namespace sublet::http

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "http/find_lease.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -51,8 +51,6 @@ Status take_place(const std::string& last_id, const engine::EventLog& log, Follo
   return {};
 }
 
-}  // namespace
-
 Reply get_events(Call& call) {
   const Request& request = call.request;
   FollowEvents wanted;
@@ -76,5 +74,14 @@ Reply get_events(Call& call) {
     return wanted;
   });
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/events", Role::user, Scope::read, get_events, "lease,type,heartbeat,follow,readings",
+          "Event"},
+};
+
+}  // namespace
+
+const std::span<const Route> event_routes = table;
 
 }  // namespace sublet::http

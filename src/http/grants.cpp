@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "engine/account.h"
 #include "http/body.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -18,10 +18,8 @@ json render(std::uint32_t uid, const std::string& user, const std::string& consu
 Reply store(Call& call, bool given) {
   const engine::Peer& peer = call.request.peer;
   const core::Grant grant{peer.uid, call.args[0], given};
-  auto answered =
-      call.engine.set_grant(grant, call.remember, {200, render(peer.uid, peer.user, grant.consumer).dump()});
-  if (!answered) return problem(answered.error());
-  return as_json(answered->status, std::move(answered->body));
+  const json shown = render(peer.uid, peer.user, grant.consumer);
+  return as_json(call.engine.set_grant(grant, call.remember, {200, shown.dump()}));
 }
 
 }  // namespace
@@ -32,6 +30,8 @@ json render_grants(const engine::Engine& engine) {
     rows.push_back(render(uid, engine::account_name(uid), name));
   return rows;
 }
+
+namespace {
 
 Reply post_grant(Call& call) {
   if (auto none = Body(call.request.body).finish(); !none) return problem(none.error());
@@ -59,5 +59,14 @@ Reply delete_grant(Call& call) {
   }
   return store(call, false);
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/consumers/{name}/grant", Role::user, Scope::submit, post_grant, "", "Grant"},
+    Route{Method::del, "/v1/consumers/{name}/grant", Role::user, Scope::submit, delete_grant, "", "Grant"},
+};
+
+}  // namespace
+
+const std::span<const Route> grant_routes = table;
 
 }  // namespace sublet::http

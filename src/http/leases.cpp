@@ -10,7 +10,7 @@
 #include "http/programs.h"
 #include "http/query.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/starter.h"
 #include "idle/idle.h"
 
@@ -298,35 +298,32 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body) {
 Reply submit(Call& call, LeaseCall asked) {
   engine::Engine& engine = call.engine;
   const engine::Peer peer = call.request.peer;
-  LeaseId id;
   const Starter starter(call, asked);
   if (auto may = starter.may_submit(); !may) return problem(may.error());
   asked.submit.successor_of = starter.predecessor();
-  std::string shown;  // with its token, which belongs to this reply alone
-  auto answered = engine.request(asked.submit, call.remember, [&](const Lease& lease) {
-    id = lease.id;
+  auto made = submit_with_token(engine, asked.submit, call.remember, asked.token, [&](const Lease& lease) {
     starter.submitted(lease);
     if (call.capabilities.follow != nullptr) call.capabilities.follow->submitted(lease, asked.keep_running);
     if (call.capabilities.idle != nullptr)
       call.capabilities.idle->submitted(lease, asked.idle, asked.session.has_value());
-    const std::string made = with_fields(render_lease(lease, engine, peer, true), asked.more);
-    shown = with_field(made, "token", asked.token.text);
-    return engine::Answered{status_of(lease), sealed(made, asked.token)};
+    return std::pair(status_of(lease), with_fields(render_lease(lease, engine, peer, true), asked.more));
   });
-  if (!answered) {
-    starter.refused(answered.error());
-    return problem(answered.error());
+  if (!made) {
+    starter.refused(made.error());
+    return problem(made.error());
   }
+  auto& [id, response] = *made;
   const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;
   if (by_connection) engine.hold(id, call.request.session, peer.pid);
-  if (asked.wait <= Duration::zero() || answered->status == 201) {
+  if (asked.wait <= Duration::zero() || response.status == 201) {
     if (!by_connection) engine.not_held(id);
-    Response response = as_json(answered->status, std::move(shown), location_of(id));
-    response.after = answered->after;
-    return response;
+    response.location = location_of(id);
+    return std::move(response);
   }
   return wait_for_grant(call, id, by_connection, asked.wait, asked.token.text, asked.more);
 }
+
+namespace {
 
 Reply post_lease(Call& call) {
   bool dry_run = false;
@@ -336,6 +333,8 @@ Reply post_lease(Call& call) {
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
 }
+
+}  // namespace
 
 // A retry of a call that made a lease: the same answer, and the same consequences for the connection it came on.
 Reply replay_lease(Call& call, const store::Remembered& answer) {
@@ -360,6 +359,8 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   if (wait <= Duration::zero() || lease->state != LeaseState::queued) return same;
   return wait_for_grant(call, *id, by_connection, wait, token);
 }
+
+namespace {
 
 Reply get_lease(Call& call) {
   Duration wait{};
@@ -416,5 +417,16 @@ Reply get_lease(Call& call) {
                             }};
       });
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/leases", Role::user, Scope::submit, post_lease, "LeaseRequest", "DryRun,SubmittedLease"}
+        .granting(Grants::requested)
+        .replayed_by(replay_lease),
+    Route{Method::get, "/v1/leases/{id}", Role::user, Scope::read, get_lease, "wait,since,stopping", "Lease"},
+};
+
+}  // namespace
+
+const std::span<const Route> lease_routes = table;
 
 }  // namespace sublet::http

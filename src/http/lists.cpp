@@ -5,7 +5,7 @@
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "lease/reason_json.h"
 
 #include <fmt/format.h>
@@ -144,8 +144,6 @@ std::vector<const Lease*> waiting(const core::State& state, std::size_t limit) {
   return all;
 }
 
-}  // namespace
-
 Reply get_leases(Call& call) {
   const auto page = read_page(call.request);
   if (!page) return problem(page.error());
@@ -218,5 +216,15 @@ Reply get_why(Call& call) {
     }};
   });
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/queue", Role::user, Scope::read, get_queue, "limit,after"},
+    Route{Method::get, "/v1/leases", Role::user, Scope::read, get_leases, "limit,after,all"},
+    Route{Method::get, "/v1/leases/{id}/why", Role::user, Scope::read, get_why, "", "Why"},
+};
+
+}  // namespace
+
+const std::span<const Route> list_routes = table;
 
 }  // namespace sublet::http

@@ -46,9 +46,10 @@ Response as_json(int status, std::string text, std::string location) {
   return {status, nullptr, std::move(location), true, std::move(text), "application/json"};
 }
 
-Response as_json(engine::Answered answered) {
-  Response response = as_json(answered.status, std::move(answered.body));
-  response.after = answered.after;
+Response as_json(Result<engine::Answered> answered) {
+  if (!answered) return problem(answered.error());
+  Response response = as_json(answered->status, std::move(answered->body));
+  response.after = answered->after;
   return response;
 }
 

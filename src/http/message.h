@@ -103,7 +103,8 @@ Response problem(int status, const Error& error);
 // A problem document that is sent once the decision is durable, for callers that act on it.
 Response durable_problem(const Error& error);
 Response as_json(int status, std::string text, std::string location = {});  // sent once the decision is durable
-Response as_json(engine::Answered answered);
+// The answer once it is durable, or the refusal.
+Response as_json(Result<engine::Answered> answered);
 
 // Denied to a caller over TCP, whose pids may belong to another machine. Nobody may name process 1 as `pid`: every
 // process descends from it.

@@ -3,7 +3,7 @@
 // number of series is bounded by that of cards, accounts and words.
 #include "events/outlets.h"
 #include "guard/guard.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
 
@@ -275,8 +275,6 @@ void targets(Page& page, const events::Outlets& outlets) {
     page.sample(fmt::format("target=\"{}\"", escaped(name)), static_cast<double>(count.behind));
 }
 
-}  // namespace
-
 Reply get_metrics(Call& call) {
   const engine::Engine& engine = call.engine;
   Page page;
@@ -306,5 +304,13 @@ Reply get_metrics(Call& call) {
   if (call.capabilities.events != nullptr) targets(page, *call.capabilities.events);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/metrics", Role::user, Scope::read, get_metrics}.without_store(),
+};
+
+}  // namespace
+
+const std::span<const Route> metrics_routes = table;
 
 }  // namespace sublet::http

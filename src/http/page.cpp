@@ -3,7 +3,7 @@
 #include "http/page.h"
 
 #include "base/text.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -34,8 +34,6 @@ Response serve(std::string_view name, std::string_view head) {
   return Response{200, nullptr, {}, false, std::string(file->gzip), file->type, {}, {}, head};
 }
 
-}  // namespace
-
 Reply get_page(Call&) { return serve("index.html", head_of_page); }
 
 Reply get_page_file(Call& call) {
@@ -44,5 +42,15 @@ Reply get_page_file(Call& call) {
                              "reload the page: the daemon has another version of it"));
   return serve(call.args.size() == 2 ? call.args[1] : call.args[1] + "/" + call.args[2], head_of_file);
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/", Role::nobody, Scope::read, get_page}.without_store(),
+    Route{Method::get, "/page/{set}/{file}", Role::nobody, Scope::read, get_page_file}.without_store(),
+    Route{Method::get, "/page/{set}/{folder}/{file}", Role::nobody, Scope::read, get_page_file}.without_store(),
+};
+
+}  // namespace
+
+const std::span<const Route> page_routes = table;
 
 }  // namespace sublet::http

@@ -7,7 +7,7 @@
 #include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 
 #include <fmt/format.h>
 
@@ -132,8 +132,6 @@ Error cannot_free(const Lease& lease, const core::VictimPlan& plan, const core::
   return {Code::CannotPreempt, std::move(text), plan.hint};
 }
 
-}  // namespace
-
 Reply post_preempt(Call& call) {
   const auto wish = read_wish(call.request);
   if (!wish) return problem(wish.error());
@@ -160,5 +158,18 @@ Reply post_free(Call& call) {
   wish->asked.more = "\"preemption\":" + std::string(preview.text());
   return submit(call, std::move(wish->asked));
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/preempt", Role::user, Scope::submit, post_preempt, "lease,preview,generation",
+          "PreemptionForLease"},
+    Route{Method::post, "/v1/free", Role::user, Scope::submit, post_free,
+          "vram_bytes,device,hold_seconds,wait_seconds,preview", "PreemptionPreview,FreedLease"}
+        .granting(Grants::requested)
+        .replayed_by(replay_lease),
+};
+
+}  // namespace
+
+const std::span<const Route> preempt_routes = table;
 
 }  // namespace sublet::http

@@ -5,7 +5,7 @@
 #include "guard/log_reader.h"
 #include "http/programs.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/sessions.h"
 
 #include <fmt/format.h>
@@ -45,8 +45,6 @@ Reply log_reply(const Call& call, guard::LogQuery query) {
   return TextStream{.next = [shared] { return shared->next(); }, .follow = follow->value_or(false)};
 }
 
-}  // namespace
-
 Reply get_program_log(Call& call) {
   const auto program = find_program(call, call.args[0], true);
   if (!program) return problem(program.error());
@@ -64,5 +62,14 @@ Reply get_session_log(Call& call) {
   return log_reply(call,
                    {.path = sessions.log_path(**session), .uid = (*session)->uid, .keep = sessions.options().log_keep});
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/programs/{tag}/log", Role::user, Scope::read, get_program_log, "lines,since,follow,marks"},
+    Route{Method::get, "/v1/sessions/{id}/log", Role::user, Scope::read, get_session_log, "lines,since,follow,marks"},
+};
+
+}  // namespace
+
+const std::span<const Route> log_routes = table;
 
 }  // namespace sublet::http

@@ -6,7 +6,7 @@
 #include "http/asking.h"
 #include "http/body.h"
 #include "http/command_fields.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/stored.h"
 
 #include <fmt/format.h>
@@ -192,6 +192,8 @@ Result<const Program*> find_program(const Call& call, const std::string& name, b
                    "sublet programs lists all; an admin names another user's as USER/TAG");
 }
 
+namespace {
+
 Reply get_programs(Call& call) {
   if (call.capabilities.guard == nullptr) return problem(switched_off());
   json rows = json::array();
@@ -288,5 +290,25 @@ Reply post_program_report(Call& call) {
   if (auto finished = body.finish(); !finished) return problem(finished.error());
   return change_program(call, [&](Guard& guard, const Program& program) { return guard.report(program, report); });
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/programs", Role::user, Scope::read, get_programs},
+    Route{Method::post, "/v1/programs", Role::user, Scope::submit, post_program, "ProgramRequest", "Program"},
+    Route{Method::get, "/v1/programs/{tag}", Role::user, Scope::read, get_program, "", "WholeProgram"},
+    Route{Method::post, "/v1/programs/{tag}/update", Role::user, Scope::submit, post_program_update,
+          "vram_bytes,memory_bytes,soft_bytes,restart,tier,priority", "Program"},
+    Route{Method::post, "/v1/programs/{tag}/restart", Role::user, Scope::submit, post_program_restart, "", "Program"},
+    Route{Method::post, "/v1/programs/{tag}/start", Role::user, Scope::submit, post_program_start, "", "Program"},
+    Route{Method::post, "/v1/programs/{tag}/stop", Role::user, Scope::submit, post_program_stop, "force", "Program"}
+        .stopping(),
+    Route{Method::post, "/v1/programs/{tag}/remove", Role::user, Scope::submit, post_program_remove, "keep_running",
+          "Program"},
+    Route{Method::post, "/v1/programs/{tag}/report", Role::user, Scope::submit, post_program_report,
+          "failed,exit_status,warning,number,start", "Program"},
+};
+
+}  // namespace
+
+const std::span<const Route> program_routes = table;
 
 }  // namespace sublet::http

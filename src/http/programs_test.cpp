@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guard/guard_test.h"
-#include "http/resources.h"
 #include "http/routes.h"
 
 namespace sublet::http {

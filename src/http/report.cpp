@@ -2,7 +2,7 @@
 // GET /v1/report: who held, used and waited for how much in a period.
 #include "http/parse.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "meter/meter.h"
 
 namespace sublet::http {
@@ -45,8 +45,6 @@ Result<Meter::Period> parse_period(const Request& request, Time now) {
   return period;
 }
 
-}  // namespace
-
 Reply get_report(Call& call) {
   const auto by = parse_by(call.request);
   if (!by) return problem(by.error());
@@ -65,5 +63,13 @@ Reply get_report(Call& call) {
     });
   }};
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/report", Role::user, Scope::read, get_report, "since,until,by,whole"},
+};
+
+}  // namespace
+
+const std::span<const Route> report_routes = table;
 
 }  // namespace sublet::http

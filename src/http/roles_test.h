@@ -6,7 +6,6 @@
 #include "events/outlets.h"
 #include "guard/guard.h"
 #include "http/admission.h"
-#include "http/resources.h"
 #include "http/routes.h"
 #include "meter/meter.h"
 #include "sessions/sessions.h"

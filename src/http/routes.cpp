@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "http/body.h"
 #include "http/peer.h"
-#include "http/resources.h"
 #include "http/secrets.h"
 
 #include <fmt/format.h>
@@ -13,98 +12,11 @@
 namespace sublet::http {
 namespace {
 
-using engine::Role;
-using engine::Scope;
-
-constexpr std::array table{
-    Route{Method::get, "/", Role::nobody, get_page, false},
-    Route{Method::get, "/page/{set}/{file}", Role::nobody, get_page_file, false},
-    Route{Method::get, "/page/{set}/{folder}/{file}", Role::nobody, get_page_file, false},
-    Route{Method::get, "/healthz", Role::nobody, get_health, false},
-    Route{Method::get, "/metrics", Role::user, get_metrics, false},
-    Route{Method::get, "/v1/openapi.json", Role::user, get_contract, false},
-    Route{Method::get, "/v1/status", Role::user, get_status, false},
-    Route{Method::get, "/v1/devices", Role::user, get_devices, false},
-    Route{Method::get, "/v1/processes", Role::user, get_processes, false, nullptr, Scope::read, "lease"},
-    Route{Method::get, "/v1/queue", Role::user, get_queue, true, nullptr, Scope::read, "limit,after"},
-    Route{Method::get, "/v1/consumers", Role::user, get_consumers},
-    Route{Method::post, "/v1/consumers/{name}/grant", Role::user, post_grant, true, nullptr, Scope::submit},
-    Route{Method::del, "/v1/consumers/{name}/grant", Role::user, delete_grant, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/events", Role::user, get_events, true, nullptr, Scope::read,
-          "lease,type,heartbeat,follow,readings"},
-    Route{Method::post, "/v1/events/targets/{name}/test", Role::admin, post_event_test, true, nullptr, Scope::admin},
-    Route{Method::get, "/v1/report", Role::user, get_report, true, nullptr, Scope::read, "since,until,by,whole"},
-    Route{Method::get, "/v1/tokens", Role::user, get_tokens, true, nullptr, Scope::admin},
-    Route{Method::post, "/v1/tokens", Role::user, post_token, true, nullptr, Scope::admin},
-    Route{Method::del, "/v1/tokens/{id}", Role::user, delete_token, true, nullptr, Scope::admin},
-    Route{Method::get, "/v1/leases", Role::user, get_leases, true, nullptr, Scope::read, "limit,after,all"},
-    Route{Method::post, "/v1/leases", Role::user, post_lease, true, replay_lease, Scope::submit, "", Grants::requested},
-    Route{Method::get, "/v1/leases/{id}", Role::user, get_lease, true, nullptr, Scope::read, "wait,since,stopping"},
-    Route{Method::get, "/v1/leases/{id}/why", Role::user, get_why},
-    Route{Method::post, "/v1/leases/{id}/claim", Role::user, post_claim, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/attach", Role::user, post_attach, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/renew", Role::user, post_renew, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/touch", Role::user, post_touch, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/resize", Role::user, post_resize, true, nullptr, Scope::submit, "",
-          Grants::always},
-    Route{Method::post, "/v1/leases/{id}/release", Role::user, post_release, true, nullptr, Scope::submit, "",
-          Grants::to_waiters},
-    Route{Method::post, "/v1/leases/{id}/pause", Role::user, post_pause, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/resume", Role::user, post_resume, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/preempt", Role::user, post_preempt, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/free", Role::user, post_free, true, replay_lease, Scope::submit, "", Grants::requested},
-    Route{Method::get, "/v1/leases/{id}/cooperate", Role::user, get_cooperate, true, nullptr, Scope::submit,
-          "wait,since"},
-    Route{Method::post, "/v1/leases/{id}/cooperate", Role::user, post_cooperate, true, nullptr, Scope::submit},
-    Route{Method::del, "/v1/leases/{id}/cooperate", Role::user, delete_cooperate, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/leases/{id}/cooperate/answer", Role::user, post_cooperate_answer, true, nullptr,
-          Scope::submit},
-    Route{Method::get, "/v1/ledger", Role::user, get_ledger},
-    Route{Method::get, "/v1/programs", Role::user, get_programs},
-    Route{Method::post, "/v1/programs", Role::user, post_program, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/programs/{tag}", Role::user, get_program},
-    Route{Method::get, "/v1/programs/{tag}/log", Role::user, get_program_log, true, nullptr, Scope::read,
-          "lines,since,follow,marks"},
-    Route{Method::post, "/v1/programs/{tag}/update", Role::user, post_program_update, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/programs/{tag}/restart", Role::user, post_program_restart, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/programs/{tag}/start", Role::user, post_program_start, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/programs/{tag}/stop", Role::user, post_program_stop, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/programs/{tag}/remove", Role::user, post_program_remove, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/programs/{tag}/report", Role::user, post_program_report, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/sessions", Role::user, get_sessions, true, nullptr, Scope::read, "all"},
-    Route{Method::post, "/v1/sessions", Role::user, post_session, true, nullptr, Scope::submit, "", Grants::requested},
-    Route{Method::get, "/v1/sessions/{id}", Role::user, get_session, true, nullptr, Scope::read, "wait,since"},
-    Route{Method::get, "/v1/sessions/{id}/log", Role::user, get_session_log, true, nullptr, Scope::read,
-          "lines,since,follow,marks"},
-    Route{Method::post, "/v1/sessions/{id}/touch", Role::user, post_session_touch, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/sessions/{id}/checkpoint", Role::user, post_session_checkpoint, true, nullptr,
-          Scope::submit},
-    Route{Method::post, "/v1/sessions/{id}/close", Role::user, post_session_close, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/sessions/{id}/resume", Role::user, post_session_resume, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/sessions/{id}/report", Role::user, post_session_report, true, nullptr, Scope::submit},
-    Route{Method::get, "/v1/stacks", Role::user, get_stacks},
-    Route{Method::post, "/v1/stacks", Role::admin, post_stack, true, nullptr, Scope::admin},
-    Route{Method::get, "/v1/stacks/{name}", Role::user, get_stack, true, nullptr, Scope::read, "wait,since"},
-    Route{Method::del, "/v1/stacks/{name}", Role::admin, delete_stack, true, nullptr, Scope::admin},
-    Route{Method::post, "/v1/stacks/{name}/set", Role::admin, post_stack_set, true, nullptr, Scope::admin},
-    Route{Method::post, "/v1/stacks/{name}/acquire", Role::user, post_stack_acquire, true, replay_stack, Scope::submit},
-    Route{Method::post, "/v1/stacks/{name}/renew", Role::user, post_stack_renew, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/stacks/{name}/restart", Role::user, post_stack_restart, true, nullptr, Scope::submit},
-    Route{Method::post, "/v1/stacks/{name}/pull", Role::admin, post_stack_pull, true, nullptr, Scope::admin},
-    Route{Method::post, "/v1/stacks/{name}/release", Role::user, post_stack_release, true, nullptr, Scope::submit, "",
-          Grants::to_waiters},
-    Route{Method::get, "/v1/stacks/{name}/logs", Role::user, get_stack_logs, true, nullptr, Scope::read,
-          "lines,service,follow"},
-    Route{Method::get, "/v1/verdicts", Role::user, get_verdicts, true, nullptr, Scope::read, "all,pid"},
-    Route{Method::get, "/v1/verdicts/{id}", Role::user, get_verdict},
-    Route{Method::get, "/v1/enforcer", Role::user, get_enforcer},
-    Route{Method::get, "/v1/enforcer/preview", Role::admin, get_enforcer_preview, true, nullptr, Scope::read,
-          "since,subject"},
-    Route{Method::post, "/v1/approvals", Role::admin, post_approval, true, nullptr, Scope::admin},
-    Route{Method::del, "/v1/approvals/{id}", Role::admin, delete_approval, true, nullptr, Scope::admin},
-    Route{Method::post, "/v1/policies", Role::admin, post_policy, true, nullptr, Scope::admin},
-    Route{Method::del, "/v1/policies/{id}", Role::admin, delete_policy, true, nullptr, Scope::admin},
-};
+constexpr std::array tables{
+    &page_routes,         &table_routes,   &metrics_routes,       &contract_routes, &list_routes,  &consumer_routes,
+    &grant_routes,        &event_routes,   &event_target_routes,  &report_routes,   &token_routes, &lease_routes,
+    &action_routes,       &preempt_routes, &cooperate_routes,     &program_routes,  &log_routes,   &session_routes,
+    &session_open_routes, &stack_routes,   &stack_acquire_routes, &enforcer_routes};
 
 // The first path segment of `rest`, removed from it together with its slash.
 std::string_view take_segment(std::string_view& rest) {
@@ -135,7 +47,8 @@ std::optional<std::vector<std::string>> match(std::string_view pattern, std::str
 // Unknown parameters are refused, so that a misspelt name is not ignored.
 Status known_words(const Route& route, const Request& request) {
   std::vector<std::string_view> known;
-  for (std::string_view rest = request.query.empty() ? "" : route.query; !rest.empty();) {
+  const bool has_query = route.method != Method::post;
+  for (std::string_view rest = request.query.empty() || !has_query ? "" : route.takes; !rest.empty();) {
     known.push_back(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(known.back().size() + 1, rest.size()));
   }
@@ -237,10 +150,11 @@ std::optional<Response> refuse(const Route& route, const Request& request) {
 }
 
 Grants grants_of(const Request& request) {
-  const auto route = std::ranges::find_if(table, [&](const Route& one) {
+  const auto all = routes();
+  const auto route = std::ranges::find_if(all, [&](const Route& one) {
     return one.grants != Grants::never && one.method == request.method && match(one.path, request.path);
   });
-  return route == table.end() ? Grants::never : route->grants;
+  return route == all.end() ? Grants::never : route->grants;
 }
 
 // True if a device has as many free bytes as the request asks for, as far as the last snapshot tells.
@@ -259,11 +173,18 @@ bool has_requested(const Request& request, const engine::Engine& engine) {
 
 }  // namespace
 
-std::span<const Route> routes() { return table; }
+std::span<const Route> routes() {
+  static const std::vector<Route> joined = [] {
+    std::vector<Route> all;
+    for (const auto* table : tables) all.insert(all.end(), table->begin(), table->end());
+    return all;
+  }();
+  return joined;
+}
 
 Response refused_method(std::string_view path, std::string_view method) {
   std::vector<std::string_view> paths, methods;
-  for (const Route& route : table) {
+  for (const Route& route : routes()) {
     paths.push_back(route.path);
     if (!match(route.path, path)) continue;
     methods.push_back(to_string(route.method));
@@ -293,14 +214,12 @@ bool may_be_granted(const Request& request, const engine::Engine& engine) {
 }
 
 Reply dispatch(const Request& request, engine::Engine& engine, Capabilities capabilities) {
-  for (const Route& route : table) {
+  for (const Route& route : routes()) {
     auto args = match(route.path, request.path);
     if (!args || route.method != request.method) continue;
     if (auto refusal = refuse(route, request)) return *refusal;
     if (auto known = known_words(route, request); !known) return problem(known.error());
-    // A stop signals its program without a store; the handlers refuse the rest.
-    const bool may_stop = route.handler == post_release || route.handler == post_program_stop;
-    if (route.of_leases && !may_stop && !engine.store_problem().empty()) {
+    if (route.of_leases && !route.stops && !engine.store_problem().empty()) {
       return problem(unavailable("the store is not usable: " + engine.store_problem(),
                                  "acknowledged changes are kept; 'sublet status' shows when the store is back"));
     }

@@ -6,7 +6,7 @@
 #include "http/body.h"
 #include "http/command_fields.h"
 #include "http/programs.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/sessions.h"
 #include "idle/idle.h"
 
@@ -133,27 +133,23 @@ Reply submit_session(Call& call, Session session) {
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   const std::uint64_t number = session.number;
   const bool is_new = sessions.find(number) == nullptr;
-  LeaseId id;
-  std::string shown;  // with its token, which belongs to this reply alone
-  auto answered = engine.request(asked->submit, call.remember, [&](const core::Lease& lease) {
-    id = lease.id;
+  auto made = submit_with_token(engine, asked->submit, call.remember, asked->token, [&](const core::Lease& lease) {
     if (is_new) sessions.add(std::move(session));
     sessions.submitted(number, lease);
     if (call.capabilities.idle != nullptr) call.capabilities.idle->submitted(lease, asked->idle, true);
-    const std::string made = render_session(*sessions.find(number), sessions, engine, call.request.peer).dump();
-    shown = with_field(made, "token", asked->token.text);
-    return engine::Answered{is_new ? 201 : 200, sealed(made, asked->token)};
+    const json shown = render_session(*sessions.find(number), sessions, engine, call.request.peer);
+    return std::pair(is_new ? 201 : 200, shown.dump());
   });
-  if (!answered) {
-    Error refusal = answered.error();
+  if (!made) {
+    Error refusal = made.error();
     if (!is_new && refusal.code == Code::TooLarge) refusal.code = Code::Stale;  // it fitted when it was opened
     return problem(refusal);
   }
-  engine.not_held(id);
-  Response response = as_json(answered->status, std::move(shown));
-  response.after = answered->after;
-  return response;
+  engine.not_held(made->lease);
+  return std::move(made->response);
 }
+
+namespace {
 
 Reply post_session(Call& call) {
   const auto sessions = sessions_of(call.capabilities);
@@ -170,5 +166,14 @@ Reply post_session(Call& call) {
   if (!session->has_command()) return submit_session(call, std::move(*session));
   return store_session(call, 201, (*sessions)->add(std::move(*session)));
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/sessions", Role::user, Scope::submit, post_session, "SessionRequest", "OpenedSession"}
+        .granting(Grants::requested),
+};
+
+}  // namespace
+
+const std::span<const Route> session_open_routes = table;
 
 }  // namespace sublet::http

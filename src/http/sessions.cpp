@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "http/body.h"
 #include "http/query.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/stored.h"
 #include "sessions/rules.h"
 
@@ -160,6 +160,8 @@ Reply store_session(Call& call, int status, const Session& session) {
                 [&] { return render_session(session, *call.capabilities.sessions, call.engine, call.request.peer); });
 }
 
+namespace {
+
 Reply get_sessions(Call& call) {
   const auto sessions = sessions_of(call.capabilities);
   if (!sessions) return problem(sessions.error());
@@ -243,5 +245,23 @@ Reply post_session_report(Call& call) {
   return change_session(call,
                         [&](Sessions& sessions, const Session& session) { return sessions.report(session, report); });
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/sessions", Role::user, Scope::read, get_sessions, "all"},
+    Route{Method::get, "/v1/sessions/{id}", Role::user, Scope::read, get_session, "wait,since", "Session"},
+    Route{Method::post, "/v1/sessions/{id}/touch", Role::user, Scope::submit, post_session_touch, "", "Session"},
+    Route{Method::post, "/v1/sessions/{id}/checkpoint", Role::user, Scope::submit, post_session_checkpoint, "",
+          "Session"},
+    Route{Method::post, "/v1/sessions/{id}/close", Role::user, Scope::submit, post_session_close, "park,force",
+          "Session"},
+    Route{Method::post, "/v1/sessions/{id}/resume", Role::user, Scope::submit, post_session_resume, "",
+          "OpenedSession"},
+    Route{Method::post, "/v1/sessions/{id}/report", Role::user, Scope::submit, post_session_report,
+          "failed,exit_status,warning,start,checkpoint", "Session"},
+};
+
+}  // namespace
+
+const std::span<const Route> session_routes = table;
 
 }  // namespace sublet::http

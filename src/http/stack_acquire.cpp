@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "explain/rehearse.h"
 #include "http/asking.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/secrets.h"
 #include "http/stacks.h"
 #include "store/secret.h"
@@ -142,19 +142,15 @@ Reply submit_stack(const Shared& asked) {
     submit->may_queue =
         found && (found->would == explain::Would::preempt || asked->stacks().makes_room_for(submit->lease));
   }
-  LeaseId id;
-  std::string made;
-  auto answered = asked->engine.request(*submit, asked->remember, [&](const core::Lease& lease) {
-    id = lease.id;
+  auto made = submit_with_token(asked->engine, *submit, asked->remember, asked->token, [&](const core::Lease& lease) {
     asked->stacks().submitted(asked->name, asked->wish, lease);
     const Entry& entry = *asked->stacks().find(asked->name);
-    made = render_stack(entry, asked->stacks(), asked->engine, true).dump();
-    return engine::Answered{202, sealed(made, asked->token)};
+    return std::pair(202, render_stack(entry, asked->stacks(), asked->engine, true).dump());
   });
-  if (!answered) return problem(answered.error());
+  if (!made) return problem(made.error());
   if (asked->left() > Duration::zero()) return wait_for_stack(asked);
-  asked->engine.not_held(id);
-  return as_json(202, with_field(std::move(made), "token", asked->token.text));
+  asked->engine.not_held(made->lease);
+  return std::move(made->response);
 }
 
 Reply acquire(const Shared& asked) {
@@ -221,8 +217,6 @@ Result<Shared> read_acquire(const Call& call) {
   return asked;
 }
 
-}  // namespace
-
 Reply post_stack_acquire(Call& call) {
   const auto asked = read_acquire(call);
   if (!asked) return problem(asked.error());
@@ -255,8 +249,6 @@ Reply replay_stack(Call& call, const store::Remembered& remembered) {
     return Response{remembered.status, std::move(body), {}};
   return wait_for_stack(*asked);
 }
-
-namespace {
 
 // A call that changes an acquired stack. It outlives the request.
 struct Change {
@@ -324,8 +316,6 @@ Reply change_and_wait(const Change& asked, const std::function<Status(Stacks&)>&
   return WaitForNews{.news = news, .at_most = asked.wait, .hold = {}, .answer = shown};
 }
 
-}  // namespace
-
 Reply post_stack_renew(Call& call) {
   const auto asked = read_change(call, true);
   if (!asked) return problem(asked.error());
@@ -358,5 +348,22 @@ Reply post_stack_release(Call& call) {
   if (const Status done = stacks.release(call.args[0], after, revoke); !done) return problem(done.error());
   return store_stack(call.engine, call.remember, 200, [&] { return render_stack(**entry, stacks, call.engine, true); });
 }
+
+constexpr Route table[] = {
+    Route{Method::post, "/v1/stacks/{name}/acquire", Role::user, Scope::submit, post_stack_acquire,
+          "ttl_seconds,wait_seconds,wait_ready,queue,since,owner,priority", "AcquiredStack"}
+        .replayed_by(replay_stack),
+    Route{Method::post, "/v1/stacks/{name}/renew", Role::user, Scope::submit, post_stack_renew,
+          "ttl_seconds,wait_seconds", "WholeStack"},
+    Route{Method::post, "/v1/stacks/{name}/restart", Role::user, Scope::submit, post_stack_restart, "wait_seconds",
+          "WholeStack"},
+    Route{Method::post, "/v1/stacks/{name}/release", Role::user, Scope::submit, post_stack_release, "down",
+          "WholeStack"}
+        .granting(Grants::to_waiters),
+};
+
+}  // namespace
+
+const std::span<const Route> stack_acquire_routes = table;
 
 }  // namespace sublet::http

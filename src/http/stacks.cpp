@@ -8,7 +8,7 @@
 #include "http/body.h"
 #include "http/query.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "store/secret.h"
 
 #include <fmt/format.h>
@@ -279,6 +279,8 @@ Reply store_stack(engine::Engine& engine, const engine::Remember& remember, int 
   return stored(engine, remember, "stack_changed", status, shown);
 }
 
+namespace {
+
 Reply get_stacks(Call& call) {
   const auto found = stacks_of(call.capabilities);
   if (!found) return problem(found.error());
@@ -409,5 +411,20 @@ Reply get_stack_logs(Call& call) {
   Stacks& stacks = *call.capabilities.stacks;
   return query.follow ? follow_logs(stacks, query) : read_logs(stacks, query);
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/stacks", Role::user, Scope::read, get_stacks},
+    Route{Method::post, "/v1/stacks", Role::admin, Scope::admin, post_stack, "path,name", "WholeStack"},
+    Route{Method::get, "/v1/stacks/{name}", Role::user, Scope::read, get_stack, "wait,since", "WholeStack"},
+    Route{Method::del, "/v1/stacks/{name}", Role::admin, Scope::admin, delete_stack},
+    Route{Method::post, "/v1/stacks/{name}/set", Role::admin, Scope::admin, post_stack_set,
+          "vram_bytes,devices,tier,exclusive,pausable", "WholeStack"},
+    Route{Method::post, "/v1/stacks/{name}/pull", Role::admin, Scope::admin, post_stack_pull, "", "WholeStack"},
+    Route{Method::get, "/v1/stacks/{name}/logs", Role::user, Scope::read, get_stack_logs, "lines,service,follow"},
+};
+
+}  // namespace
+
+const std::span<const Route> stack_routes = table;
 
 }  // namespace sublet::http

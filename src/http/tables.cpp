@@ -7,7 +7,7 @@
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "proc/container.h"
 
 #include <fmt/format.h>
@@ -200,8 +200,6 @@ json render_safe_mode(const engine::Engine& engine) {
   return {{"since", format_rfc3339(engine.started_at())}, {"until", format_rfc3339(safe->until)}, {"why", safe->why}};
 }
 
-}  // namespace
-
 Reply get_health(Call& call) {
   if (const auto& safe = call.engine.rules().safe_mode)
     return Response{503, {{"status", core::safe_mode_text(*safe)}}, {}, false};
@@ -270,5 +268,17 @@ Reply get_status(Call& call) {
                   {},
                   false};
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/healthz", Role::nobody, Scope::read, get_health, "", "Health"}.without_store(),
+    Route{Method::get, "/v1/status", Role::user, Scope::read, get_status, "", "Status"}.without_store(),
+    Route{Method::get, "/v1/devices", Role::user, Scope::read, get_devices}.without_store(),
+    Route{Method::get, "/v1/processes", Role::user, Scope::read, get_processes, "lease"}.without_store(),
+    Route{Method::get, "/v1/ledger", Role::user, Scope::read, get_ledger, "", "Ledger"},
+};
+
+}  // namespace
+
+const std::span<const Route> table_routes = table;
 
 }  // namespace sublet::http

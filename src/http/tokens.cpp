@@ -3,7 +3,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "http/body.h"
-#include "http/resources.h"
+#include "http/routes.h"
 #include "http/secrets.h"
 
 #include <fmt/format.h>
@@ -73,8 +73,6 @@ const store::AccessToken* find_token(const Call& call, std::string_view name) {
   return &found->second;
 }
 
-}  // namespace
-
 Reply get_tokens(Call& call) {
   json rows = json::array();
   for (const auto& [number, token] : call.engine.tokens()) {
@@ -107,8 +105,17 @@ Reply delete_token(Call& call) {
   }
   const std::uint64_t number = token->number;
   auto answered = call.engine.revoke_token(number, call.remember, {200, render_token(*token).dump()});
-  if (!answered) return problem(answered.error());
-  return as_json(answered->status, std::move(answered->body));
+  return as_json(std::move(answered));
 }
+
+constexpr Route table[] = {
+    Route{Method::get, "/v1/tokens", Role::user, Scope::admin, get_tokens},
+    Route{Method::post, "/v1/tokens", Role::user, Scope::admin, post_token, "scope,name,ttl_seconds", "CreatedToken"},
+    Route{Method::del, "/v1/tokens/{id}", Role::user, Scope::admin, delete_token, "", "Token"},
+};
+
+}  // namespace
+
+const std::span<const Route> token_routes = table;
 
 }  // namespace sublet::http
