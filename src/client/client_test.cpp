@@ -195,6 +195,22 @@ TEST(Endpoint, NamesSystemdOnlyWhereItRuns) {
   EXPECT_TRUE(start_command(dir.path() + "/none").starts_with("subletd "));
 }
 
+TEST_F(ClientTest, ACallToAPartThatIsSwitchedOffIsNotRepeated) {
+  int calls = 0;
+  FakeServer server(path, [&](const FakeRequest&) {
+    const char* passing = R"({"code":"Unavailable","detail":"the store fails"})";
+    const char* lasting = R"({"code":"Unavailable","detail":"off","numbers":{"switched_off":1}})";
+    return FakeServer::Out{FakeServer::json(503, ++calls == 1 ? passing : lasting)};
+  });
+  Client client(Endpoint{path});
+  client.be_patient({});
+  const auto refused = client.post("/v1/sessions", {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.detail, "off");
+  EXPECT_FALSE(refused.error().passing());
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(Endpoint, ReadsUrlsAndPathsAndRefusesOtherTransports) {
   EXPECT_EQ(parse_endpoint("unix:///run/x.sock")->path, "/run/x.sock");
   EXPECT_EQ(parse_endpoint("/run/x.sock")->url(), "unix:///run/x.sock");

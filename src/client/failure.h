@@ -23,10 +23,11 @@ struct Failure {
   int http_status = 0;  // kind answered: the status
   std::string text;     // kind answered: the body
 
-  // Whether a later try may succeed: no daemon, a broken connection, or a daemon that cannot answer now.
+  // Whether a later try may succeed: no daemon, a broken connection, or a daemon that cannot answer now. A part of the
+  // daemon that is switched off stays off.
   bool passing() const {
     return kind == FailureKind::no_daemon || kind == FailureKind::lost ||
-           (kind == FailureKind::answered && http_status == 503);
+           (kind == FailureKind::answered && http_status == 503 && !error.numbers.contains("switched_off"));
   }
 };
 

@@ -48,6 +48,9 @@ Failure problem_of(int status, std::string text) {
                : std::string();
   };
   failure.error = {code_from(field("code"), status), field("detail"), field("hint")};
+  if (document.is_object() && document.contains("numbers") && document["numbers"].is_object())
+    for (const auto& [name, number] : document["numbers"].items())
+      if (number.is_number_integer()) failure.error.numbers[name] = number.get<std::int64_t>();
   if (failure.error.detail.empty()) failure.error.detail = field("title");
   if (failure.error.detail.empty()) failure.error.detail = field("status");  // a body of /healthz
   if (failure.error.detail.empty()) {

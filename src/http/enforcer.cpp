@@ -24,9 +24,7 @@ constexpr std::string_view rules_changed = "enforcement_changed";
 
 constexpr std::size_t most_rules = 1000;
 
-Error switched_off() {
-  return unavailable("the enforcer is switched off", "an admin can set enforcer.enabled = true and restart the daemon");
-}
+Error enforcer_is_off() { return switched_off("the enforcer is switched off", "enforcer.enabled"); }
 
 json render_rule(const Rule& rule) {
   json shown{{"id", rule.id},
@@ -98,7 +96,7 @@ Reply store_rule(Call& call, Rule rule) {
 }
 
 Reply remove_rule(Call& call, Rule::Kind kind) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   const auto id = parse_number<std::uint64_t>(call.args[0]);
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   if (const Status done = call.capabilities.enforcer->remove(id.value_or(0), kind); !done) return problem(done.error());
@@ -106,7 +104,7 @@ Reply remove_rule(Call& call, Rule::Kind kind) {
 }
 
 Reply get_verdicts(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   const auto all = query_flag(call.request, "all");
   if (!all) return problem(all.error());
   const std::string text = query_value(call.request, "pid");
@@ -126,7 +124,7 @@ Reply get_verdicts(Call& call) {
 }
 
 Reply get_verdict(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   const auto id = parse_number<std::uint64_t>(call.args[0]);
   const auto& verdicts = call.capabilities.enforcer->verdicts();
   const auto found = id ? verdicts.find(*id) : verdicts.end();
@@ -137,7 +135,7 @@ Reply get_verdict(Call& call) {
 }
 
 Reply get_enforcer(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   const Enforcer& enforcer = *call.capabilities.enforcer;
   const Time now = call.engine.now();
   return Response{200,
@@ -152,7 +150,7 @@ Reply get_enforcer(Call& call) {
 
 // Reads the records: nothing is decided and nothing is sent.
 Reply get_enforcer_preview(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   const auto since = query_moment(call.request, "since", call.engine.now());
   if (!since) return problem(since.error());
   const auto subject = subject_in_query(call);
@@ -176,7 +174,7 @@ Reply get_enforcer_preview(Call& call) {
 }
 
 Reply post_approval(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   Body body(call.request.body);
   const auto text = body.text("subject", 1100);
   const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400);
@@ -192,7 +190,7 @@ Reply post_approval(Call& call) {
 Reply delete_approval(Call& call) { return remove_rule(call, Rule::Kind::approval); }
 
 Reply post_policy(Call& call) {
-  if (call.capabilities.enforcer == nullptr) return problem(switched_off());
+  if (call.capabilities.enforcer == nullptr) return problem(enforcer_is_off());
   Body body(call.request.body);
   const auto text = body.text("subject", 1100);
   const auto word = body.text("policy");

@@ -139,7 +139,7 @@ Status take_idle(Body& body, const Call& call, idle::Rule& rule) {
   rule = {take("warn_seconds"), take("pause_seconds"), take("end_seconds")};
   if (auto finished = parts.finish(); !finished) return finished;
   if (!rule.empty() && call.capabilities.idle == nullptr)
-    return unavailable("idle rules are switched off", "set idle.enabled = true and restart the daemon");
+    return switched_off("idle rules are switched off", "idle.enabled");
   return {};
 }
 

@@ -69,6 +69,15 @@ inline Error unavailable(std::string detail, std::string hint) {
   return sublet::unavailable(std::move(detail), std::move(hint));
 }
 
+// A part of the daemon that the configuration key `key` switches off. Programs learn from `switched_off` that repeating
+// the call cannot help.
+inline Error switched_off(std::string detail, std::string_view key) {
+  return {Code::Unavailable,
+          std::move(detail),
+          "an admin can set " + std::string(key) + " = true and restart the daemon",
+          {{"switched_off", 1}}};
+}
+
 enum class Method { get, post, del };
 std::string_view to_string(Method method);  // "GET"
 
@@ -162,6 +171,7 @@ struct TextStream {
 // Answers from the store's thread: call `start` with the receiver, on the loop thread.
 struct Later {
   std::function<void(std::function<void(Reply)>)> start;
+  std::function<void()> left = {};  // the caller has left before the answer; unset: the answer is made all the same
 };
 
 // Decodes the %XX of a path or query.

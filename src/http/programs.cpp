@@ -19,9 +19,7 @@ using guard::Program;
 
 constexpr std::string_view restarts = "never, on-failure or always";
 
-Error switched_off() {
-  return unavailable("supervised programs are switched off", "set guard.enabled = true and restart the daemon");
-}
+Error programs_are_off() { return switched_off("supervised programs are switched off", "guard.enabled"); }
 
 json or_null(Bytes bytes) { return bytes > Bytes{} ? json(bytes.count) : json(nullptr); }
 
@@ -166,7 +164,7 @@ Reply stop_without_store(Call& call, bool force) {
 
 Result<const Program*> find_program(const Call& call, const std::string& name, bool to_read) {
   Guard* guard = call.capabilities.guard;
-  if (guard == nullptr) return switched_off();
+  if (guard == nullptr) return programs_are_off();
   const engine::Peer& peer = call.request.peer;
   const auto slash = name.find('/');
   const Program* found = slash != std::string::npos ? guard->find_user(name.substr(0, slash), name.substr(slash + 1))
@@ -195,7 +193,7 @@ Result<const Program*> find_program(const Call& call, const std::string& name, b
 namespace {
 
 Reply get_programs(Call& call) {
-  if (call.capabilities.guard == nullptr) return problem(switched_off());
+  if (call.capabilities.guard == nullptr) return problem(programs_are_off());
   json rows = json::array();
   for (const auto& [key, program] : call.capabilities.guard->programs())
     if (call.request.peer.may_act_for(program.uid)) rows.push_back(render(program, call));
@@ -203,7 +201,7 @@ Reply get_programs(Call& call) {
 }
 
 Reply post_program(Call& call) {
-  if (call.capabilities.guard == nullptr) return problem(switched_off());
+  if (call.capabilities.guard == nullptr) return problem(programs_are_off());
   if (call.request.peer.tcp)
     return problem(denied("a program cannot be started over TCP", "use the daemon's Unix socket"));
   bool replaces = false;

@@ -53,9 +53,7 @@ Reply get_report(Call& call) {
   const auto whole = query_flag(call.request, "whole");
   if (!whole) return problem(whole.error());
   Meter* meter = call.capabilities.meter;
-  if (meter == nullptr)
-    return problem(
-        unavailable("the meter is switched off", "an admin can set meter.enabled = true and restart the daemon"));
+  if (meter == nullptr) return problem(switched_off("the meter is switched off", "meter.enabled"));
   return Later{[meter, by = *by, period = *period, whole = whole->value_or(false)](std::function<void(Reply)> done) {
     meter->report(by, period, whole, [done = std::move(done)](Result<json> report) {
       if (!report) return done(problem(report.error()));

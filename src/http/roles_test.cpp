@@ -272,6 +272,7 @@ TEST_F(Roles, WhileStacksAreOffTheirCallsSaySo) {
     EXPECT_EQ(response.status, 503) << row.path;
     EXPECT_EQ(response.body.at("detail"), "stacks are switched off") << row.path;
     EXPECT_NE(response.body.at("hint").get<std::string>().find("stacks.enabled"), std::string::npos);
+    EXPECT_EQ(response.body.at("numbers"), json({{"switched_off", 1}})) << "it is not repeated";
   }
 }
 

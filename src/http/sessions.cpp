@@ -95,7 +95,7 @@ Status take_checkpoint(Body& body, sessions::Report& report) {
 
 Result<Sessions*> sessions_of(const Capabilities& capabilities) {
   if (capabilities.sessions != nullptr) return capabilities.sessions;
-  return unavailable("sessions are switched off", "an admin can set sessions.enabled = true and restart the daemon");
+  return switched_off("sessions are switched off", "sessions.enabled");
 }
 
 Result<const Session*> find_session(const Call& call, const std::string& id) {

@@ -219,7 +219,7 @@ Error hinted(Error error) {
 
 Result<Stacks*> stacks_of(const Capabilities& capabilities) {
   if (capabilities.stacks != nullptr) return capabilities.stacks;
-  return unavailable("stacks are switched off", "an admin can set stacks.enabled = true and restart the daemon");
+  return switched_off("stacks are switched off", "stacks.enabled");
 }
 
 Result<const Entry*> find_stack(const Capabilities& capabilities, const std::string& name) {

@@ -31,6 +31,13 @@ def test_a_code_of_a_newer_daemon_is_an_error_too():
     assert type(raised) is sublet.SubletError and raised.code == "Teapot" and raised.status == 418
 
 
+def test_only_refusals_that_may_pass_are_repeated():
+    def refusal(status, **numbers):
+        return errors.error_of(status, {"code": "Unavailable", "detail": "it is so", "numbers": numbers})
+    assert refusal(503).is_passing()
+    assert not refusal(503, switched_off=1).is_passing() and not refusal(409).is_passing()
+
+
 def test_errors_can_be_copied_and_pickled():
     for problem in (errors.error_of(409, {"code": "TooLarge", "detail": "a", "numbers": {"most_bytes": 1}}),
                     errors.WaitTimeout("a", "b", {"place": 1}), errors.error_of(418, {"code": "Teapot"})):

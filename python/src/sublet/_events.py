@@ -102,7 +102,7 @@ class Events(Iterator[Event]):
                 self._lose()
                 if self._closed:
                     return
-                if isinstance(problem, SubletError) and problem.status != 503:
+                if isinstance(problem, SubletError) and not problem.is_passing():
                     raise
                 if not self._met:
                     raise unavailable(self._endpoint, problem) from None

@@ -263,6 +263,6 @@ async def _look_async(look: Look, client: AsyncClient) -> Any:
         except OSError as problem:
             await asyncio.sleep(retry.pause_after(problem, True))
         except SubletError as problem:
-            if problem.status != 503:
+            if not problem.is_passing():
                 raise
             await asyncio.sleep(retry.pause_after(problem, True))

@@ -175,7 +175,7 @@ class Retry:
         """
         spent = time.monotonic() - self._began
         if isinstance(problem, SubletError):
-            if problem.status != 503 or spent > min(BUSY_SECONDS, self._call.patience):
+            if not problem.is_passing() or spent > min(BUSY_SECONDS, self._call.patience):
                 raise problem
         elif isinstance(problem, PermissionError):
             raise Denied(f"this user may not open the socket {self._endpoint.path}",

@@ -34,6 +34,12 @@ class SubletError(Exception):
         if code is not None:
             self.code = code
 
+    def is_passing(self) -> bool:
+        """Tells whether the same call may succeed later: the daemon cannot answer now. A part of the daemon that is
+        switched off stays off.
+        """
+        return self.status == 503 and not self.numbers.get("switched_off")
+
     def __reduce__(self) -> Any:
         return _rebuild, (type(self), self.message, self.hint, self.numbers, self.status, self.code)
 
