@@ -1,37 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/compatible_server.h"
 
-#include "base/log.h"
-#include "http/answer_text.h"
 #include "http/compatible.h"
 #include "http/listen.h"
-#include "http/peer_watch.h"
-#include "http/stream.h"
+#include "http/session.h"
 
 #include <fmt/format.h>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/beast/http/verb.hpp>
 
 namespace sublet::http {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
 using asio::ip::tcp;
-using Message = bhttp::request<bhttp::string_body>;
+using Message = Dialect::Message;
 
-constexpr std::uint32_t header_limit = 16 * 1024;
-constexpr auto read_time = std::chrono::seconds(10);   // for a request that has begun
-constexpr auto idle_time = std::chrono::minutes(1);    // for a connection without a request
-constexpr auto write_time = std::chrono::seconds(10);  // for a peer that reads nothing
-
-std::string to_text(beast::string_view text) { return {text.data(), text.size()}; }
+std::string to_text(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 compatible::Headers headers_of(const Message& message) {
   return {.host = to_text(message[bhttp::field::host]),
@@ -46,11 +33,19 @@ compatible::Headers headers_of(const Message& message) {
 class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleServer::Impl> {
  public:
   Impl(asio::io_context& io, engine::Engine& engine, CompatibleOptions options, Handler handler)
-      : io_(io), engine_(engine), options_(std::move(options)), handler_(std::move(handler)), acceptor_(io) {}
+      : io_(io), engine_(engine), options_(std::move(options)), handler_(std::move(handler)), acceptor_(io) {
+    limits_.connections = options_.connections;
+    limits_.body = options_.body;
+    limits_.header_time = std::chrono::minutes(1);  // a connection may rest for this time, too
+  }
 
   Status start() {
     if (Status bound = listen_on(acceptor_, options_.host, options_.port, "stacks.http"); !bound) return bound;
-    asio::co_spawn(io_, accept_loop(shared_from_this()), asio::detached);
+    const auto self = shared_from_this();
+    dialect_ = std::make_shared<Dialect>(
+        Dialect{.reply = [this](const Message& message) { return reply(message); }, .refuse = compatible::detail});
+    asio::co_spawn(io_, accept_connections(acceptor_, [self](tcp::socket socket) { self->welcome(std::move(socket)); }),
+                   asio::detached);
     log::info("serving the compatible calls for stacks on http://{}:{}", options_.host, options_.port);
     return {};
   }
@@ -61,93 +56,50 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
   }
 
  private:
-  static asio::awaitable<void> accept_loop(std::shared_ptr<Impl> self) {
-    asio::steady_timer pause(self->io_);
-    while (true) {
-      auto [error, socket] = co_await self->acceptor_.async_accept(quiet);
-      if (error == asio::error::operation_aborted || error == asio::error::bad_descriptor) co_return;
-      if (error) {  // out of descriptors, most likely: those who are connected go on
-        pause.expires_after(std::chrono::milliseconds(200));
-        co_await pause.async_wait(quiet);
-        continue;
-      }
-      if (self->open_ >= self->options_.connections) continue;  // closed at once
-      boost::system::error_code ignored;
-      socket.set_option(tcp::no_delay(true), ignored);
-      asio::co_spawn(self->io_, serve(self, Stream(Protocol::socket(std::move(socket)))), asio::detached);
-    }
+  void welcome(tcp::socket socket) {
+    auto usage = usages_.usage_of_unknown_callers();
+    if (usage->full(limits_)) return;  // closed at once
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    start_session(io_, Protocol::socket(std::move(socket)),
+                  {engine_,
+                   readings_,
+                   engine::Peer{.user = "unknown", .tcp = true},
+                   0,
+                   std::move(usage),
+                   limits_,
+                   usages_,
+                   role_of_,
+                   peer_of_,
+                   {},
+                   dialect_});
   }
 
-  static asio::awaitable<void> serve(std::shared_ptr<Impl> self, Stream stream) {
-    ++self->open_;
-    const std::shared_ptr<void> closing(nullptr, [self](void*) { --self->open_; });
-    const auto peer = std::make_shared<PeerWatch>(stream.socket());
-    const std::shared_ptr<void> unwatch(nullptr, [peer](void*) { peer->stop(); });
-    beast::flat_buffer buffer;
-    bool more = true;
-    while (more) {
-      bhttp::request_parser<bhttp::string_body> parser;
-      parser.body_limit(self->options_.body);
-      parser.header_limit(header_limit);
-      stream.expires_after(buffer.size() == 0 ? idle_time : read_time);
-      auto [error, header] = co_await bhttp::async_read_header(stream, buffer, parser, quiet);
-      if (!error && !parser.is_done()) {
-        stream.expires_after(read_time);
-        auto [body_error, size] = co_await bhttp::async_read(stream, buffer, parser, quiet);
-        error = body_error;
-      }
-      stream.expires_never();
-      Response answer;  // g++ 12 damages memory with co_await in a conditional expression
-      if (error) answer = unreadable(error);
-      else answer = co_await self->respond(parser.get(), *peer);
-      if (error == bhttp::error::end_of_stream || error == beast::error::timeout || peer->gone()) co_return;
-      more = !error && parser.get().keep_alive();
-      const std::string text = answer_text(
-          answer, {.keep_alive = more, .old_version = !error && parser.get().version() < 11, .head_only = false});
-      stream.expires_after(write_time);
-      auto [failed, sent] = co_await asio::async_write(stream, asio::buffer(text), quiet);
-      if (failed) co_return;
-    }
-  }
-
-  static Response unreadable(beast::error_code error) {
-    if (error == bhttp::error::body_limit) return compatible::detail(413, "the body is too large");
-    if (error == bhttp::error::header_limit) return compatible::detail(431, "the header is too large");
-    return compatible::detail(400, fmt::format("the request cannot be read: {}", error.message()));
-  }
-
-  asio::awaitable<Response> respond(const Message& message, PeerWatch& peer) {
-    if (auto refused = compatible::refuse_headers(headers_of(message), options_.host, options_.port))
-      co_return *refused;
+  Reply reply(const Message& message) const {
+    if (auto refused = compatible::refuse_headers(headers_of(message), options_.host, options_.port)) return *refused;
     if (options_.needs_token && !has_token(message))
-      co_return compatible::detail(
+      return compatible::detail(
           401, "an access token is needed: sublet token create --scope submit; send Authorization: Bearer TOKEN");
     const std::string target = to_text(message.target());
     const std::string path = target.substr(0, target.find('?'));
     const bool get = message.method() == bhttp::verb::get, post = message.method() == bhttp::verb::post;
     const bool reads = path == "/healthz" || path == "/status", changes = path == "/acquire" || path == "/release";
-    if (!reads && !changes) co_return compatible::detail(404, "Not Found");
+    if (!reads && !changes) return compatible::detail(404, "Not Found");
     if ((reads && !get) || (changes && !post)) {
       Response refused = compatible::detail(405, "Method Not Allowed");
       refused.allow = reads ? "GET" : "POST";
-      co_return refused;
+      return refused;
     }
-    if (path == "/healthz") co_return Response{200, {{"ok", "true"}}, {}, false};
-    if (path == "/status") {
-      co_return co_await ask(peer, [this](Done done) {
-        handler_.status(std::move(done));
-        return nothing();
-      });
-    }
-    co_return co_await ask(peer, [&](Done done) {
-      if (path == "/acquire") return handler_.acquire(message.body(), std::move(done));
-      handler_.release(message.body(), std::move(done));
-      return nothing();
-    });
-  }
-
-  static std::function<void()> nothing() {
-    return [] {};
+    if (path == "/healthz") return Response{200, {{"ok", "true"}}, {}, false};
+    // A caller that leaves gets no answer.
+    const auto left = std::make_shared<std::function<void()>>([] {});
+    return Later{.start =
+                     [this, path, body = message.body(), left](std::function<void(Reply)> done) {
+                       if (path == "/acquire") *left = handler_.acquire(body, std::move(done));
+                       else if (path == "/release") handler_.release(body, std::move(done));
+                       else handler_.status(std::move(done));
+                     },
+                 .left = [left] { (*left)(); }};
   }
 
   bool has_token(const Message& message) const {
@@ -155,39 +107,17 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
     return token != nullptr && token->scope != to_string(engine::Scope::read);
   }
 
-  // An answer that rests on decisions is sent once they are durable. A caller that leaves gets none.
-  asio::awaitable<Response> ask(PeerWatch& peer, std::function<std::function<void()>(Done)> call) {
-    struct Pending {
-      explicit Pending(const asio::any_io_executor& executor)
-          : wake(std::make_shared<asio::steady_timer>(executor, std::chrono::steady_clock::time_point::max())) {}
-      std::shared_ptr<asio::steady_timer> wake;
-      std::optional<Response> response;
-    };
-    auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
-    const std::function<void()> cancel = call([pending](Response response) {
-      pending->response = std::move(response);
-      pending->wake->cancel();
-    });
-    if (!pending->response) peer.start(pending->wake);
-    while (!pending->response && !peer.gone()) co_await pending->wake->async_wait(quiet);
-    if (!pending->response) {
-      cancel();
-      co_return compatible::detail(499, "the caller has left");
-    }
-    if (pending->response->of_leases) {
-      const bool durable = co_await engine_.durable(engine_.intended());
-      if (!durable)
-        co_return compatible::detail(503, "the store failed before the change was written; send the request again");
-    }
-    co_return std::move(*pending->response);
-  }
-
   asio::io_context& io_;
   engine::Engine& engine_;
   const CompatibleOptions options_;
   const Handler handler_;
   tcp::acceptor acceptor_;
-  std::size_t open_ = 0;
+  Limits limits_;
+  Usages usages_;
+  Readings readings_;
+  std::shared_ptr<const Dialect> dialect_;
+  const std::function<engine::Role(std::uint32_t)> role_of_;
+  const std::function<engine::Peer(int)> peer_of_;
 };
 
 CompatibleServer::CompatibleServer(asio::io_context& io, engine::Engine& engine, CompatibleOptions options,

@@ -19,7 +19,7 @@ struct CompatibleOptions {
   std::uint16_t port = 8080;
   bool needs_token = false;  // an access token is required: the address is not of this machine alone
   std::uint64_t body = 65536;
-  std::size_t connections = 1024;
+  int connections = 1024;
 };
 
 class CompatibleServer {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/server.h"
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "http/answer_text.h"
@@ -15,7 +14,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
 #include <sys/socket.h>
@@ -117,24 +115,7 @@ class Server::Impl {
  private:
   template <typename Acceptor>
   asio::awaitable<void> accept_loop(Acceptor& acceptor) {
-    asio::steady_timer pause(io_);
-    std::optional<std::int64_t> said_ns;
-    while (true) {
-      auto [error, socket] = co_await acceptor.async_accept(quiet);
-      if (error == asio::error::operation_aborted) co_return;
-      if (error) {  // out of descriptors, most likely: those who are connected go on, the others wait in the backlog
-        const std::int64_t now_ns = monotonic_ns();
-        // It may come and go with every connection that ends.
-        if (!said_ns || now_ns - *said_ns >= Duration(std::chrono::minutes(1)).count()) {
-          log::warn("cannot accept new connections: {}; open connections are served, new ones wait", error.message());
-          said_ns = now_ns;
-        }
-        pause.expires_after(std::chrono::milliseconds(200));
-        co_await pause.async_wait(quiet);
-        continue;
-      }
-      welcome(std::move(socket));
-    }
+    return accept_connections(acceptor, [this](auto socket) { welcome(std::move(socket)); });
   }
 
   void welcome(stream_protocol::socket socket) {
@@ -158,16 +139,9 @@ class Server::Impl {
   }
 
   void start(Protocol::socket socket, engine::Peer peer, std::shared_ptr<Usage> usage) {
-    SessionContext context{engine_,         readings_, std::move(peer), ++last_session_, std::move(usage),
-                           options_.limits, usages_,   role_of_,        peer_of_,        options_.capabilities};
-    asio::co_spawn(io_, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
-      if (!failure) return;
-      try {
-        std::rethrow_exception(failure);
-      } catch (const std::exception& e) {  // one broken session ends alone
-        log::error("bug: a session ended with {}", e.what());
-      }
-    });
+    start_session(io_, std::move(socket),
+                  {engine_, readings_, std::move(peer), ++last_session_, std::move(usage), options_.limits, usages_,
+                   role_of_, peer_of_, options_.capabilities});
   }
 
   static asio::awaitable<void> turn_away(Protocol::socket socket, std::string text) {

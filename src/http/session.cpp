@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/session.h"
 
+#include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/web_origin.h"
@@ -16,6 +17,7 @@
 #include "http/text_stream.h"
 
 #include <fmt/format.h>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/basic_stream.hpp>
@@ -146,7 +148,7 @@ class Session {
     if (!error && has_large_body(parser)) error = bhttp::error::body_limit;
     if (!error && !parser.is_done()) {
       // A caller with a token is admitted before its body arrives; a refused caller gets its refusal after the body.
-      if (context_.peer.tcp) admit(parser.get());
+      if (context_.peer.tcp && !context_.dialect) admit(parser.get());
       stream_.expires_after(std::chrono::duration_cast<Clock::duration>(context_.limits.body_time));
       auto [body_error, body_size] = co_await bhttp::async_read(stream_, buffer, parser, quiet);
       error = body_error;
@@ -165,8 +167,8 @@ class Session {
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
     if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
       response =
-          problem(unavailable("the store failed before the change was written: " + context_.engine.store_problem(),
-                              "send the same request again, with the same Idempotency-Key"));
+          refusal(503, unavailable("the store failed before the change was written: " + context_.engine.store_problem(),
+                                   "send the same request again, with the same Idempotency-Key"));
     }
     const bool keep_alive = message.keep_alive() && !revoked_;
     AnswerParts parts = answer_parts(std::move(response), {.keep_alive = keep_alive,
@@ -177,11 +179,14 @@ class Session {
     co_return keep_alive;
   }
 
-  // Nothing when the peer is gone.
-  asio::awaitable<std::optional<Response>> respond(const bhttp::request<bhttp::string_body>& message) {
+  Response refusal(int status, const Error& error) const {
+    return context_.dialect ? context_.dialect->refuse(status, error.detail) : problem(status, error);
+  }
+
+  asio::awaitable<Reply> reply_of_api(const bhttp::request<bhttp::string_body>& message) {
     if (auto checked = check_headers(message); !checked) co_return problem(checked.error());
     if (context_.peer.tcp) {
-      if (auto refusal = admit(message)) co_return refusal;
+      if (auto refused = admit(message)) co_return *refused;
     } else if (context_.peer.role == engine::Role::unknown) {
       context_.peer = context_.peer_of(stream_.socket().native_handle());
     }
@@ -192,11 +197,16 @@ class Session {
     if (!request) co_return problem(request.error());
     if (may_be_granted(*request, context_.engine)) {
       co_await context_.engine.look();
-      if (auto refusal = admission_.refusal(); refusal && context_.peer.tcp) co_return refusal;  // revoked meanwhile
+      if (auto refused = admission_.refusal(); refused && context_.peer.tcp) co_return *refused;  // revoked meanwhile
     }
-    Reply reply = dispatch(*request, context_.engine, context_.capabilities);
-    // The request is no longer needed, and thousands of requests may wait for long.
-    request = Request{};
+    co_return dispatch(*request, context_.engine, context_.capabilities);
+  }
+
+  // Nothing when the peer is gone.
+  asio::awaitable<std::optional<Response>> respond(const bhttp::request<bhttp::string_body>& message) {
+    Reply reply;
+    if (context_.dialect) reply = context_.dialect->reply(message);
+    else reply = co_await reply_of_api(message);
     for (;;) {
       auto* later = std::get_if<Later>(&reply);
       auto* news = std::get_if<WaitForNews>(&reply);
@@ -259,19 +269,28 @@ class Session {
     return std::nullopt;
   }
 
-  asio::awaitable<Reply> run_later(const Later& later) {
+  // Nothing when the peer is gone and `later` looks after that.
+  asio::awaitable<std::optional<Reply>> run_later(const Later& later) {
     // The state outlives this coroutine if the connection is torn down while the store still works on the answer.
     struct Pending {
-      explicit Pending(const asio::any_io_executor& executor) : wake(executor, Clock::time_point::max()) {}
-      asio::steady_timer wake;
+      explicit Pending(const asio::any_io_executor& executor)
+          : wake(std::make_shared<asio::steady_timer>(executor, Clock::time_point::max())) {}
+      std::shared_ptr<asio::steady_timer> wake;
       std::optional<Reply> reply;
     };
     auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
     later.start([pending](Reply reply) {
       pending->reply = std::move(reply);
-      pending->wake.cancel();
+      pending->wake->cancel();
     });
-    while (!pending->reply) co_await pending->wake.async_wait(quiet);
+    if (later.left && !pending->reply) peer_->start(pending->wake);
+    while (!pending->reply) {
+      if (later.left && peer_->gone()) {
+        later.left();
+        co_return std::nullopt;
+      }
+      co_await pending->wake->async_wait(quiet);
+    }
     co_return std::move(*pending->reply);
   }
 
@@ -334,7 +353,7 @@ class Session {
                                 : not_found(fmt::format("{} ended, and is no longer remembered", to_string(wait.lease)),
                                             "`sublet ps --all` lists the leases that are remembered");
     Later ended = ended_lease(engine, wait.lease, std::move(none), std::move(wait.answer));
-    co_return std::get<Response>(co_await run_later(ended));
+    co_return std::get<Response>(*co_await run_later(ended));
   }
 
   // Nothing when the peer is gone.
@@ -392,13 +411,13 @@ class Session {
 
   asio::awaitable<void> refuse_unreadable(beast::error_code error) {
     if (error == beast::error::timeout || error.category() == asio::error::get_system_category()) co_return;
-    Response response = problem(bad_request(fmt::format("the request cannot be read: {}", error.message()),
-                                            "send HTTP/1.1; GET /v1/openapi.json lists the calls"));
+    Response response = refusal(400, bad_request(fmt::format("the request cannot be read: {}", error.message()),
+                                                 "send HTTP/1.1; GET /v1/openapi.json lists the calls"));
     if (error == bhttp::error::body_limit)
-      response = problem(413, bad_request(fmt::format("the body is larger than {} bytes", body_limit_),
+      response = refusal(413, bad_request(fmt::format("the body is larger than {} bytes", body_limit_),
                                           "send less, or raise limits.body; no call needs that much"));
     if (error == bhttp::error::header_limit)
-      response = problem(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
+      response = refusal(431, bad_request(fmt::format("the request's header is larger than {} bytes", header_limit),
                                           "send fewer or shorter headers"));
     co_await write_rest(answer_text(response, {.keep_alive = false}), 0);
     co_await drain();
@@ -440,6 +459,8 @@ Response too_many_connections(std::string_view user, const Usage& usage) {
                              "close a connection, or raise limits.connections"));
 }
 
+namespace {
+
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
   engine::Engine& engine = context.engine;
   const engine::SessionId id = context.id;
@@ -453,6 +474,19 @@ asio::awaitable<void> run_session(Protocol::socket socket, SessionContext contex
   // Not in a destructor: a session that the loop still holds when the daemon ends outlives the engine.
   engine.session_closed(id);
   if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+void start_session(asio::io_context& io, Protocol::socket socket, SessionContext context) {
+  asio::co_spawn(io, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {
+    if (!failure) return;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& e) {  // one broken session ends alone
+      log::error("bug: a session ended with {}", e.what());
+    }
+  });
 }
 
 }  // namespace sublet::http

@@ -7,8 +7,9 @@
 #include "http/readings.h"
 #include "http/stream.h"
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include <list>
 #include <memory>
@@ -64,6 +65,13 @@ class Usages {
   std::shared_ptr<Usage> unknown_;
 };
 
+// How a session speaks with its peer, if it does not serve the API.
+struct Dialect {
+  using Message = boost::beast::http::request<boost::beast::http::string_body>;
+  std::function<Reply(const Message&)> reply;                             // a Response or Later
+  std::function<Response(int status, const std::string& detail)> refuse;  // what cannot be read or stored
+};
+
 struct SessionContext {
   engine::Engine& engine;
   Readings& readings;  // of all sessions
@@ -75,11 +83,12 @@ struct SessionContext {
   const std::function<engine::Role(std::uint32_t)>& role_of;  // role of an account by its present groups
   const std::function<engine::Peer(int socket)>& peer_of;     // identifies the peer of a socket again
   Capabilities capabilities = {};
+  std::shared_ptr<const Dialect> dialect = {};  // null: the API
 };
 
 // The refusal for a user whose `usage` is full.
 Response too_many_connections(std::string_view user, const Usage& usage);
 
-boost::asio::awaitable<void> run_session(boost::asio::generic::stream_protocol::socket socket, SessionContext context);
+void start_session(boost::asio::io_context& io, Protocol::socket socket, SessionContext context);
 
 }  // namespace sublet::http
