@@ -14,8 +14,7 @@ namespace sublet::http {
 // have heard of what was decided for the call. `transition`: name of the change, one of core::all_transitions.
 inline Reply stored(engine::Engine& engine, const engine::Remember& remember, std::string_view transition, int status,
                     const std::function<json()>& shown) {
-  auto answered = engine.store_rows(transition, remember, [&] { return engine::Answered{status, shown().dump()}; });
-  return answered ? as_json(answered->status, std::move(answered->body)) : problem(answered.error());
+  return as_json(engine.store_rows(transition, remember, [&] { return engine::Answered{status, shown().dump()}; }));
 }
 
 }  // namespace sublet::http
