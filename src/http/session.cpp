@@ -459,8 +459,6 @@ Response too_many_connections(std::string_view user, const Usage& usage) {
                              "close a connection, or raise limits.connections"));
 }
 
-namespace {
-
 asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context) {
   engine::Engine& engine = context.engine;
   const engine::SessionId id = context.id;
@@ -475,8 +473,6 @@ asio::awaitable<void> run_session(Protocol::socket socket, SessionContext contex
   engine.session_closed(id);
   if (failure) std::rethrow_exception(failure);
 }
-
-}  // namespace
 
 void start_session(asio::io_context& io, Protocol::socket socket, SessionContext context) {
   asio::co_spawn(io, run_session(std::move(socket), std::move(context)), [](const std::exception_ptr& failure) {

@@ -89,6 +89,8 @@ struct SessionContext {
 // The refusal for a user whose `usage` is full.
 Response too_many_connections(std::string_view user, const Usage& usage);
 
+boost::asio::awaitable<void> run_session(Protocol::socket socket, SessionContext context);
+// The same on its own. A session that fails ends alone.
 void start_session(boost::asio::io_context& io, Protocol::socket socket, SessionContext context);
 
 }  // namespace sublet::http
