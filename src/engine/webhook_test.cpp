@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/webhook.h"
 
+#include "net/connect.h"
+#include "proc/test_support.h"
+
 #include <gtest/gtest.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/write.hpp>
+
+#include <unistd.h>
 
 namespace sublet::engine {
 namespace {
+
+namespace asio = boost::asio;
 
 TEST(Webhook, IsOnThisMachine) {
   const auto tcp = parse_webhook("http://localhost:8080/a/b?c");
@@ -28,6 +39,58 @@ TEST(Webhook, OrAUnixSocket) {
   EXPECT_EQ(parse_webhook("unix:///run/app.sock")->socket, "/run/app.sock");
   EXPECT_EQ(parse_webhook("unix:///run/app.sock")->path, "/");
   EXPECT_FALSE(parse_webhook("unix:/" + std::string(200, 'x')));
+}
+
+// Calls a server that reads one request and gives this answer. The connection stays open.
+WebhookReply reply_of(const std::string& answer, Duration at_most = std::chrono::minutes(1)) {
+  using asio::local::stream_protocol;
+  proc::TempDir dir;
+  const std::string path = dir.path("app.sock");
+  asio::io_context io;
+  stream_protocol::acceptor acceptor(io, stream_protocol::endpoint(path));
+  stream_protocol::socket served(io);
+  asio::co_spawn(
+      io,
+      [&]() -> asio::awaitable<void> {
+        (void)co_await acceptor.async_accept(served, net::quiet);
+        std::array<char, 4096> got;
+        (void)co_await served.async_read_some(asio::buffer(got), net::quiet);
+        (void)co_await asio::async_write(served, asio::buffer(answer), net::quiet);
+      },
+      asio::detached);
+  WebhookReply reply;
+  asio::co_spawn(io, call_webhook(io, "unix:" + path + ":/yield", ::getuid(), "{}", at_most),
+                 [&](const std::exception_ptr&, WebhookReply given) { reply = std::move(given), acceptor.close(); });
+  io.run();
+  return reply;
+}
+
+TEST(Webhook, AnAnswerIsReadUpToItsLength) {
+  const WebhookReply reply = reply_of("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, "{}");
+  EXPECT_TRUE(reply.told);
+}
+
+TEST(Webhook, AServerThatSaysNothingOrSpeaksNoHttpMayKnowOfTheCall) {
+  const WebhookReply silent = reply_of("", std::chrono::milliseconds(1));
+  EXPECT_EQ(silent.status, 0);
+  EXPECT_EQ(silent.problem, "it did not answer within 1 ms");
+  EXPECT_TRUE(silent.told);
+  const WebhookReply foreign = reply_of("220 mail\r\n\r\n");
+  EXPECT_EQ(foreign.status, 0);
+  EXPECT_NE(foreign.problem.find("it did not answer: "), std::string::npos) << foreign.problem;
+  EXPECT_TRUE(foreign.told);
+}
+
+TEST(Webhook, AServerThatIsAwayKnowsOfNothing) {
+  asio::io_context io;
+  WebhookReply reply;
+  asio::co_spawn(io, call_webhook(io, "unix:/no/such.sock", ::getuid(), "{}", std::chrono::minutes(1)),
+                 [&](const std::exception_ptr&, WebhookReply given) { reply = std::move(given); });
+  io.run();
+  EXPECT_EQ(reply.problem, "cannot connect: No such file or directory");
+  EXPECT_FALSE(reply.told);
 }
 
 }  // namespace

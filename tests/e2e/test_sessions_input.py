@@ -52,6 +52,9 @@ def test_sessions_that_are_switched_off_say_so(start_daemon):
     daemon = start_sessions(start_daemon, more="enabled = false\n")
     for reply in (post(daemon, "/v1/sessions", {"vram_bytes": GIB}, status=(503,)), daemon.get("/v1/sessions")):
         assert reply["code"] == "Unavailable" and "sessions.enabled" in reply["hint"]
+        assert reply["numbers"] == {"switched_off": 1}
+    refused = daemon.cli("session", "open", "--vram", "1GiB", check=None)  # at once: a repetition would not end
+    assert refused.returncode != 0 and "sessions are switched off" in refused.stderr
     assert daemon.get("/v1/leases").status == 200
 
 
