@@ -23,8 +23,8 @@ namespace {
 
 using namespace sublet;
 
-constexpr std::array names{"leases", "reasons", "remembered",    "meta",     "events",         "tokens",
-                           "grants", "moves",   "pause_records", "programs", "capability_rows"};
+constexpr std::array names{"leases", "reasons", "remembered", "meta",          "events",
+                           "tokens", "grants",  "moves",      "pause_records", "capability_rows"};
 
 std::string base() {
   std::ifstream file(FUZZ_STORE);

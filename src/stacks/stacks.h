@@ -182,6 +182,7 @@ class Stacks final : public engine::Capability {
   Time create(Entry& entry, Time now);
   Time bring_down(Entry& entry, Time now);
   bool read_last_lines(Entry& entry, Time now);
+  bool is_settled(const Entry& entry) const;
   static Time next_try(const Entry& entry, Time now);
   bool may_call(Entry& entry, Time now);
   bool others_leave(const Entry& entry) const;

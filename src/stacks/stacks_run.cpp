@@ -17,7 +17,8 @@ namespace {
 
 using core::LeaseState;
 
-constexpr Duration wakes_up = std::chrono::minutes(1);  // after a pause, until a healthcheck tells the truth again
+constexpr Duration look_again = std::chrono::seconds(1);  // at a stack whose containers are not ready
+constexpr Duration wakes_up = std::chrono::minutes(1);    // after a pause, until a healthcheck tells the truth again
 constexpr Duration lines_patience = std::chrono::seconds(2);  // for the last lines of a stack that has failed
 constexpr int last_lines = 80;                                // of each container
 constexpr std::size_t longest_lines = 64 * 1024;              // bytes
@@ -212,9 +213,21 @@ Time Stacks::drive(Entry& entry, Time now) {
     case Phase::starting:
     case Phase::ready:
       book(entry);
-      return std::min(parked ? Time::never() : next_step(stack, now), next_try(entry, now));
+      return std::min({parked ? Time::never() : next_step(stack, now), next_try(entry, now),
+                       is_settled(entry) ? Time::never() : now + look_again});
     default: return Time::never();
   }
+}
+
+// Nothing about its containers changes its state by time alone.
+bool Stacks::is_settled(const Entry& entry) const {
+  if (!entry.seen || entry.readiness.health != Health::ready) return false;
+  const auto is_booked = [&](const compose::Container& each) {
+    const auto booked = entry.booked.find(each.id);
+    return each.pid <= 0 || (booked != entry.booked.end() && booked->second == each.pid);
+  };
+  return !entry.stack.gone_since && !parked_since(entry.stack) &&
+         std::ranges::all_of(entry.seen->containers, is_booked);
 }
 
 // When a decision that was refused is tried again.
