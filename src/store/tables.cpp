@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 namespace sublet::store {
 namespace {
@@ -327,6 +328,10 @@ Result<Loaded> Tables::load() {
   auto found = leases(unsettled);
   if (!found) return found.error();
   loaded.leases = std::move(*found);
+  const auto not_later = [](const core::Lease& before, const core::Lease& lease) { return before.id >= lease.id; };
+  if (const auto wrong = std::ranges::adjacent_find(loaded.leases, not_later); wrong != loaded.leases.end())
+    return database_->fail_undecodable(
+        fmt::format("the table 'leases' has {} under another number", to_string(std::next(wrong)->id)));
   if (auto done = load_history(loaded); !done) return done.error();
   if (auto done = load_moves(loaded); !done) return done.error();
   if (auto done = load_records(loaded); !done) return done.error();
