@@ -98,5 +98,15 @@ TEST(Why, OnSeveralDevicesASizeIsThatOnEach) {
   EXPECT_NE(why_of(offered).find(" 1.0 GiB on each of gpu0 and gpu1 are reserved for it;"), std::string::npos);
 }
 
+TEST(Why, TheJobOfAnEngine) {
+  json lease = leases["leases"][3];
+  lease["command"] = "ray job 01000000, task step 16310a0f, namespace team, node 4f2c";
+  EXPECT_EQ(why_of(lease),
+            "lease-4 (old, ana) ended 1 d 23 h ago (released); its program's exit status was 3. Its work is ray job "
+            "01000000, task step 16310a0f, namespace team, node 4f2c.");
+  lease["command"] = "python ray job.py";
+  EXPECT_EQ(why_of(lease).find("Its work"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sublet::cli
