@@ -72,12 +72,12 @@ def path_of(lease: str, action: str = "") -> str:
 
 # ------------------------------------------------------------------------------------------------ flows
 
-def acquire(body: Mapping[str, Any], wish: Wish) -> Flow[Document]:
+def acquire(body: Mapping[str, Any], wish: Wish, key: str = "") -> Flow[Document]:
     """Asks for a lease and waits for it. Returns the lease document, with the token, in a granted state.
 
-    Whatever ends the wait early withdraws the request.
+    Whatever ends the wait early withdraws the request. Processes that ask with the same secret key get one lease.
     """
-    call = Call("POST", "/v1/leases", dict(body), key=secrets.token_hex(16))
+    call = Call("POST", "/v1/leases", dict(body), key=key or secrets.token_hex(16))
     made: Optional[Document] = None
     waits = _Waits(wish)
     try:

@@ -133,6 +133,10 @@ class Lease:
 
     # --- taking it ---
 
+    def call_it(self, command: str) -> None:
+        """Sets the command that the daemon shows, before the lease is taken."""
+        self._body["command"] = command
+
     def acquire(self) -> "Lease":
         """Takes the lease and waits for it, as `with` does. Blocks this thread."""
         client = self._client = client_here()

@@ -21,14 +21,14 @@ DEFAULT_RESIDUE = 512 << 20  # a CUDA context keeps about this while its program
 
 def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None, tag: Optional[str] = None,
           gpu: Gpus = None, gpus: int = 1, min_vram: Optional[Size] = None, priority: int = 0,
-          pausable: Optional[str] = None, timeout: Optional[Seconds] = None, wait: bool = True,
-          on_wait: Optional[OnWait] = None, on_pause: Optional[OnPause] = None,
+          pausable: Optional[str] = None, tenant: Optional[str] = None, timeout: Optional[Seconds] = None,
+          wait: bool = True, on_wait: Optional[OnWait] = None, on_pause: Optional[OnPause] = None,
           on_resume: Optional[OnResume] = None, residue: Optional[Size] = None) -> Lease:
     """Returns a lease of `vram` on each of `gpus` devices. `with` or `async with` takes it and gives it back.
 
     Sizes are bytes, or texts such as "8GiB"; times are seconds or a timedelta. `name` is the name under which the
     daemon remembers sizes and run times, `tag` a name for this lease that is unique among those of the user. `gpu` is a
-    device, or a list of devices of which the lease gets `gpus`.
+    device, or a list of devices of which the lease gets `gpus`. `tenant` is charged instead of the user.
     `min_vram` accepts a smaller lease now. `wait=False` raises `WouldWait` instead of waiting, and `timeout` raises
     `WaitTimeout`. `on_wait` is called with a `Waiting` about every two seconds, in the waiting thread. It must return
     soon, since an offer of memory lasts for `queue.claim_window` (10 s). `on_pause` and `on_resume` make the program
@@ -50,7 +50,7 @@ def lease(vram: Size, *, tier: Optional[str] = None, name: Optional[str] = None,
                             "remember": name is not None, "command": _outer.command_line()}
     optional = {"tier": tier, "tag": tag, "device": device_field(gpu), "pausable": pausable,
                 "min_vram_bytes": None if min_vram is None else lease_size(min_vram),
-                "devices": gpus if gpus != 1 else None, "priority": priority or None,
+                "devices": gpus if gpus != 1 else None, "priority": priority or None, "tenant": tenant,
                 "queue": None if wait else False}
     body.update({field: value for field, value in optional.items() if value is not None})
     stays = DEFAULT_RESIDUE if residue is None else parse_size(residue, least=0)
