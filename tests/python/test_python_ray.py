@@ -69,6 +69,15 @@ def test_the_decorator_asks_ray_for_vram_and_for_no_gpu(ray):
     assert (model.__name__, model.__doc__) == ("Model", "A model.")
 
 
+def test_a_class_without_a_beginning_of_its_own_gets_one(ray):
+    class Plain:
+        pass
+
+    model = _gpu.leased_class(Plain, Want(GIB))
+    assert not hasattr(model.__init__, "__wrapped__") and model.__name__ == "Plain"
+    assert issubclass(model, Plain)
+
+
 def test_a_bundle_has_the_same_resource_as_the_decorator():
     assert sublet.ray.bundle(vram="6GiB", cpus=2, disk=1) == {"CPU": 2, "vram_gib": 6.0, "disk": 1}
     assert sublet.ray.bundle(vram="6GiB", gpus=2, cpus=0) == {"vram_gib": 12.0}

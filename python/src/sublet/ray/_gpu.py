@@ -78,11 +78,12 @@ def leased_function(function: Callable[..., Any], want: Want) -> Callable[..., A
 
 def leased_class(target: Any, want: Want) -> Any:
     """Returns a subclass that takes a lease in `__init__`. The lease ends with the process."""
-    @functools.wraps(target.__init__)
     def begin(self: Any, *arguments: Any, **named: Any) -> None:
         _worker.actor_lease(want, target.__qualname__)
         target.__init__(self, *arguments, **named)
 
+    if inspect.isfunction(target.__init__):  # else it is one of C, whose signature says nothing
+        begin = functools.wraps(target.__init__)(begin)
     body = {"__init__": begin, "__module__": target.__module__, "__qualname__": target.__qualname__,
             "__doc__": target.__doc__}
     return type(target.__name__, (target,), body)
