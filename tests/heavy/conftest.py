@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support.browser_fixtures import chromium_fixture, daemons_fixture, open_page_fixture  # noqa: E402, F401
 from tests.support.python_fixtures import place, start_place  # noqa: E402, F401
+from tests.support.ray_place import ray_cluster_fixture, rays_fixture  # noqa: E402, F401
 from tests.support.real_engine import RealEngine, need  # noqa: E402
 
 
