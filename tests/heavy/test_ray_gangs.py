@@ -57,7 +57,7 @@ def test_the_members_on_one_node_are_paused_together(rays, tmp_path):
     assert gang_of(rays, "start('STRICT_PACK', node0=1)") == [10, 11]
     [gang] = rays.leases()
     assert gang["vram_bytes"] == 12 * GIB and gang["owner"]["kind"] == "connection" and gang["pausable"] == "auto"
-    assert gang["used_bytes"] >= 128 * MIB
+    wait_until(lambda: rays.leases()[0]["used_bytes"] >= 128 * MIB, "the memory of both members is seen")
     rays.run(GANG + "shared['urgent'] = urgent.options(**on(0)).remote(path)", path=path, gang="auto")
     wait_until(lambda: [lease["id"] for lease in rays.leases("paused")] == [gang["id"]] and rays.leases("active"),
                "the gang makes way")

@@ -54,10 +54,11 @@ def rays_fixture(ray_cluster):
     ray_cluster.mark()
     yield ray_cluster
     print(ray_cluster.log()[log:])
-    for node in (0, 1):
-        for lease in ray_cluster.leases(node=node):  # of a test that has failed
+    for daemon in ray_cluster.daemons:  # a test that has failed may leave work behind
+        owners = [lease["owner"]["pid"] for lease in daemon.get("/v1/leases")["leases"]]
+        for pid in owners + [process["pid"] for process in daemon.get("/v1/processes")["processes"]]:
             with contextlib.suppress(ProcessLookupError, TypeError):
-                os.kill(lease["owner"]["pid"], signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not ray_cluster.leases() and not ray_cluster.leases(node=1), "all leases have ended")
 
 

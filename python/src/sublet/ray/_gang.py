@@ -13,6 +13,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
+from .._devices import device_field
 from .._flow import Wish, acquire, drive, path_of
 from .._http import Call, Client, client_here
 from .._size import format_size_down, seconds_of
@@ -67,7 +68,7 @@ class Member:
         self._token = str(document["token"])
         self.lease = str(document["id"])
         self.watch = Watch(self.lease, str(document["tag"]), self._token, self._client, LOOK_SECONDS).start()
-        devices = self._devices(document, attempt)
+        devices = self._devices(document, attempt, want.gpus)
         self._show(document, devices)
         log(f"{self.lease} ({document['tag']}): {format_size_down(document['vram_bytes'])}, "
             f"shared by the {len(group.sizes)} members of a gang")
@@ -100,9 +101,11 @@ class Member:
         body: Dict[str, Any] = {"consumer": want.name or job.consumer, "command": f"{job.text}, gang {self._group.id}",
                                 "tag": tag_of(job.name, job.job, "gang", self._group.id[:8] + str(attempt or "")),
                                 "pausable": "no" if self._group.spans else want.pausable}
-        packed = want.gang == "pack" or (want.gang == "auto" and sum(sizes) <= self._largest())
-        body.update({"vram_bytes": sum(sizes)} if packed else {"vram_bytes": max(sizes), "devices": len(sizes)})
-        body.update({"tier": want.tier, "priority": want.priority or None, "tenant": tenant})
+        packed = want.gang == "pack" or (want.gang == "auto" and want.gpus == 1 and sum(sizes) <= self._largest())
+        apart = {"vram_bytes": max(sizes) // want.gpus, "devices": len(sizes) * want.gpus}
+        body.update({"vram_bytes": sum(sizes)} if packed else apart)
+        body.update({"device": device_field(want.gpu), "tier": want.tier, "priority": want.priority or None,
+                     "tenant": tenant})
         body = {name: value for name, value in body.items() if value is not None}
         return {"key": secrets.token_hex(16), "body": body}
 
@@ -135,17 +138,17 @@ class Member:
 
     # --- its devices ---
 
-    def _devices(self, document: Dict[str, Any], attempt: int) -> List[str]:
-        """Returns the devices of this member: all, or one of its own if the gang has one for each member."""
+    def _devices(self, document: Dict[str, Any], attempt: int, count: int) -> List[str]:
+        """Returns the devices of this member: the only one, or some of its own if each member has its own."""
         devices: List[str] = list(document["devices"])
         if len(devices) < 2:
             return devices
-        for number, device in enumerate(devices):
+        for number in range(len(devices) // count):
             key, ours = self._group.slot(str(attempt), str(number)), str(os.getpid())
             owner = put_first(key, ours)
             if owner == ours or not os.path.exists(f"/proc/{owner}"):
                 Table().set(key, ours.encode(), True)
-                return [device]
+                return devices[number * count:(number + 1) * count]
         return devices
 
     def _show(self, document: Dict[str, Any], devices: List[str]) -> None:

@@ -22,8 +22,8 @@ class _Own:
     """A lease that this process alone holds."""
 
     def __init__(self, want: Want, job: Job) -> None:
-        self._hidden = os.environ.get(VISIBLE) == ""  # by Ray, from work without num_gpus
-        if self._hidden:
+        self._before = os.environ.get(VISIBLE)
+        if self._before == "":  # Ray hides all devices from work without num_gpus
             del os.environ[VISIBLE]
         self._by_index = want.visible == "index"
         try:
@@ -32,7 +32,7 @@ class _Own:
         except BaseException:  # Ray may cancel the task at any time
             if hasattr(self, "lease"):
                 self.leave()
-            self._hide()
+            self._restore()
             raise
 
     def _begin(self, job: Job) -> None:
@@ -47,13 +47,13 @@ class _Own:
         try:
             self.lease.release()
         finally:
-            if self._by_index:
-                os.environ.pop(VISIBLE, None)
-            self._hide()
+            self._restore()
 
-    def _hide(self) -> None:
-        if self._hidden:
-            os.environ[VISIBLE] = ""
+    def _restore(self) -> None:
+        if self._by_index or self._before == "":
+            os.environ.pop(VISIBLE, None)
+            if self._before is not None:
+                os.environ[VISIBLE] = self._before
 
 
 _here: Optional[Union[_Own, "_gang.Member"]] = None
