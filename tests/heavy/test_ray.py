@@ -108,7 +108,8 @@ def test_a_namespace_or_a_runtime_environment_names_the_tenant(rays):
 
 
 UNCHANGED = """
-import json, os, ray
+import json, os, ray, sublet.ray
+from sublet.ray import gpu
 ray.init(log_to_driver=False)
 
 @ray.remote(resources={"vram_gib": 6}, num_cpus=0)
@@ -124,7 +125,17 @@ class Model:
 def other():
     return os.environ.get("SUBLET_LEASE")
 
-model = Model.remote()
+@gpu(vram="2GiB", tier="interactive", num_cpus=0)
+def own():
+    return sublet.current().vram_bytes
+
+@gpu(vram="1GiB", tier="spot", num_cpus=0)
+class Own:
+    def size(self):
+        return sublet.ray.held().vram_bytes
+
+model, mine = Model.remote(), Own.remote()
+assert ray.get(own.remote()) == 2 << 30 and ray.get(mine.size.remote()) == 1 << 30
 print(json.dumps(ray.get([step.remote(), model.lease.remote(), other.remote()])))
 """
 
@@ -132,9 +143,10 @@ print(json.dumps(ray.get([step.remote(), model.lease.remote(), other.remote()]))
 def test_unchanged_code_gets_leases_by_the_hook(rays):
     found = json.loads(rays.python(UNCHANGED, RAY_RUNTIME_ENV_HOOK="sublet.ray.environment"))
     assert found[2] is None and found[0] and found[1]
-    wait_until(lambda: len(rays.ended()) == 2, "both leases have ended")
+    wait_until(lambda: len(rays.ended()) == 4, "all leases have ended")
     leases = {lease["consumer"]: (lease["vram_bytes"], lease["tier"]) for lease in rays.ended()}
-    assert leases == {"ray.step": (6 * GIB, "standard"), "ray.Model": (4 * GIB, "standard")}
+    assert leases == {"ray.step": (6 * GIB, "standard"), "ray.Model": (4 * GIB, "standard"),
+                      "ray.own": (2 * GIB, "interactive"), "ray.Own": (GIB, "spot")}, "the decorator decides"
 
 
 def test_a_generator_keeps_its_lease_and_sees_the_card_by_its_index(rays):

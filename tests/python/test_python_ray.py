@@ -13,7 +13,7 @@ from sublet.ray import _engine, _gpu, _hook, _job, _start, _take, _watch
 from sublet.ray._job import Job, Want
 from tests.support.sublet import GIB, MIB
 
-JOB = Job("step", "01000000", "team", "ray job 01000000, task step abc, namespace team, node def")
+JOB = Job("step", "step", "01000000", "team", "ray job 01000000, task step abc, namespace team, node def")
 
 
 class FakeRay(types.ModuleType):
@@ -105,6 +105,8 @@ def test_coroutine_functions_are_refused_and_generators_are_not(ray):
 
 def test_names_show_the_work_of_ray(monkeypatch):
     assert JOB.consumer == "ray.step"
+    named = Job("model", "Model", "01000000", "team", "")
+    assert named.consumer == "ray.Model" and named.tag.startswith("model-01000000-")
     assert JOB.tag.startswith("step-01000000-")
     assert len(_job.tag_of("x" * 100, "01000000", "4711")) == 64
     assert _job._plain("a/b\n") == "a_b_" and _job._plain("--") == "work"
@@ -116,7 +118,7 @@ def test_the_tenant_is_named_by_code_then_environment_then_namespace(monkeypatch
     assert _job.tenant_of(Want(GIB), JOB) == ("vision", None)
     assert _job.tenant_of(Want(GIB, tenant="audio"), JOB) == ("audio", None)
     monkeypatch.delenv("SUBLET_TENANT")
-    unnamed = Job("step", "01", "0a1b2c3d-0123-4567-89ab-0123456789ab", "")
+    unnamed = Job("step", "step", "01", "0a1b2c3d-0123-4567-89ab-0123456789ab", "")
     assert _job.tenant_of(Want(GIB), unnamed) == (None, None)
 
 

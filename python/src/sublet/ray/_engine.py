@@ -8,6 +8,7 @@ from typing import Any
 from .._size import Size, lease_size
 from ..errors import NotFound
 
+LEASED = "_sublet_leased"  # attribute of functions and classes that take their lease themselves
 RESOURCE = "vram_gib"  # the custom resource of a node: its GiB on all cards, times the declared factor
 GIB = 1 << 30
 _STEPS = 10_000  # Ray counts a resource below 1 in parts of this; above, only whole numbers

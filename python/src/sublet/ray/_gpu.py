@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 from .._devices import Gpus
 from .._size import Seconds, Size, lease_size
 from . import _worker
-from ._engine import RESOURCE, gib_of, ray
+from ._engine import LEASED, RESOURCE, gib_of, ray
 from ._job import Want
 
 DAEMON_WAIT = 60.0  # seconds
@@ -66,6 +66,7 @@ def leased_function(function: Callable[..., Any], want: Want) -> Callable[..., A
             with _worker.task_lease(want, function.__qualname__):
                 yield from function(*arguments, **named)
 
+        setattr(generate, LEASED, True)
         return generate
 
     @functools.wraps(function)
@@ -73,6 +74,7 @@ def leased_function(function: Callable[..., Any], want: Want) -> Callable[..., A
         with _worker.task_lease(want, function.__qualname__):
             return function(*arguments, **named)
 
+    setattr(call, LEASED, True)
     return call
 
 
@@ -84,6 +86,6 @@ def leased_class(target: Any, want: Want) -> Any:
 
     if inspect.isfunction(target.__init__):  # else it is one of C, whose signature says nothing
         begin = functools.wraps(target.__init__)(begin)
-    body = {"__init__": begin, "__module__": target.__module__, "__qualname__": target.__qualname__,
+    body = {"__init__": begin, LEASED: True, "__module__": target.__module__, "__qualname__": target.__qualname__,
             "__doc__": target.__doc__}
     return type(target.__name__, (target,), body)

@@ -9,11 +9,10 @@ from typing import Any, Callable, Dict, Optional
 
 from ..errors import BadRequest, NotFound
 from . import _worker
-from ._engine import RESOURCE, bytes_of, ray
+from ._engine import LEASED, RESOURCE, bytes_of, ray
 from ._job import Want
 
 HOOK = "sublet.ray.setup"
-_MARK = "_sublet_hooked"
 
 
 def setup() -> None:
@@ -28,13 +27,13 @@ def setup() -> None:
     except (ImportError, AttributeError) as problem:
         raise NotFound(f"sublet.ray.setup does not know how Ray {ray().__version__} loads functions: {problem}",
                        "use the decorator sublet.ray.gpu, or Ray 2.60") from problem
-    if getattr(load, _MARK, False):
+    if getattr(load, LEASED, False):
         return
 
     @functools.wraps(load)
     def load_leased(self: Any, job: Any, descriptor: Any) -> Any:
         info = load(self, job, descriptor)
-        if getattr(info.function, _MARK, False) or _assigned() == 0:
+        if getattr(info.function, LEASED, False) or _assigned() == 0:
             return info
         if descriptor.is_actor_method():
             if descriptor.function_name != "__init__":
@@ -48,7 +47,7 @@ def setup() -> None:
         self._function_execution_info[descriptor.function_id] = info
         return info
 
-    setattr(load_leased, _MARK, True)
+    setattr(load_leased, LEASED, True)
     manager.get_execution_info = load_leased
 
 
@@ -75,7 +74,7 @@ def _leased(function: Callable[..., Any], name: str, actor: bool) -> Callable[..
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         size = _assigned()
-        if size == 0:
+        if size == 0 or (actor and getattr(arguments[0], LEASED, False)):
             return function(*arguments, **named)
         want = Want(size, tier=os.environ.get("SUBLET_TIER") or None)
         if actor:
@@ -84,5 +83,5 @@ def _leased(function: Callable[..., Any], name: str, actor: bool) -> Callable[..
         with _worker.task_lease(want, name):
             return function(*arguments, **named)
 
-    setattr(call, _MARK, True)
+    setattr(call, LEASED, True)
     return call

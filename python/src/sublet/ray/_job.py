@@ -41,14 +41,15 @@ class Job:
     """The words of Ray for the code that this process runs."""
 
     name: str  # of the task or actor
+    code: str  # name of its function or class
     job: str  # id of the job
     namespace: str
     text: str  # all of it, for the `command` of the lease
 
     @property
     def consumer(self) -> str:
-        """The name under which size and run time are remembered."""
-        return f"ray.{self.name}"[:64]
+        """The name under which size and run time are remembered. Names of actors may be random."""
+        return f"ray.{self.code}"[:64]
 
     @property
     def tag(self) -> str:
@@ -66,10 +67,12 @@ def job_here(name: str) -> Job:
     """Asks Ray what this worker runs. `name` is the name of the function or class."""
     context = ray().get_runtime_context()
     job, actor = str(context.get_job_id()), context.get_actor_id()
-    short = _plain((context.get_actor_name() if actor else "") or name.replace("<locals>.", ""))
+    code = _plain(name.replace("<locals>.", ""))
+    given = context.get_actor_name() if actor else None
+    short = _plain(given) if given else code
     what = f"actor {short} {actor}" if actor else f"task {short} {context.get_task_id()}"
     namespace = str(context.namespace)
-    return Job(short, job, namespace, f"{MARK}{job}, {what}, namespace {namespace}, node {context.get_node_id()}")
+    return Job(short, code, job, namespace, f"{MARK}{job}, {what}, namespace {namespace}, node {context.get_node_id()}")
 
 
 def _plain(name: str) -> str:
