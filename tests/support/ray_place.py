@@ -159,11 +159,11 @@ class RayPlace:
             child.terminate()
             child.wait(30)
 
-    def python(self, code, **more):
+    def python(self, code, *arguments, **more):
         """Runs a program of its own in the cluster, and returns what it prints."""
         env = environment(self.daemons[0], RAY_TMPDIR=str(self.dir), RAY_ADDRESS=self.address, **more)
-        done = subprocess.run([VENV / "bin" / "python", "-c", code], env=env, capture_output=True, text=True,
-                              timeout=120)
+        done = subprocess.run([VENV / "bin" / "python", "-c", code, *arguments], env=env, capture_output=True,
+                              text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
