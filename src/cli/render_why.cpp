@@ -189,11 +189,10 @@ std::string paragraph(const json& lease, const json& queue, const Look& look) {
   return out;
 }
 
-// " Its work is ray job 01000000, task step 16310a0f…": an engine names its work so, in the command of the lease.
-std::string engine_job(const json& lease) {
+// " Its work is ray job 01000000, task step 16310a0f…": sublet.ray names the work so, in the command of the lease.
+std::string ray_work(const json& lease) {
   const std::string command = text_at(lease, "command");
-  const bool named = command.starts_with("ray job ") || command.starts_with("slurm job ");
-  return named ? fmt::format(" Its work is {}.", visible(command)) : "";
+  return command.starts_with("ray job ") ? fmt::format(" Its work is {}.", visible(command)) : "";
 }
 
 }  // namespace
@@ -201,7 +200,7 @@ std::string engine_job(const json& lease) {
 std::string render_why(const json& why, const Look& look) {
   const auto& lease = member(why, "lease");
   const auto& queue = member(why, "queue").is_object() ? member(why, "queue") : member(lease, "queue");
-  std::string out = paragraph(lease, queue, look) + engine_job(lease) + "\n";
+  std::string out = paragraph(lease, queue, look) + ray_work(lease) + "\n";
   const auto& reasons = list_at(why, "reasons");
   if (!reasons.empty()) out += "\nWhat happened, oldest first:\n";
   for (const auto& reason : reasons) {
