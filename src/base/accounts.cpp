@@ -35,12 +35,18 @@ Result<std::optional<gid_t>> group_named(const std::string& name) {
   return *found ? std::optional((*found)->entry.gr_gid) : std::nullopt;
 }
 
-Result<bool> has_account(const std::string& name) {
+Result<std::optional<uid_t>> uid_named(const std::string& name) {
   const auto found = look_up<passwd>([&name](passwd* entry, char* memory, std::size_t size, passwd** at) {
     return ::getpwnam_r(name.c_str(), entry, memory, size, at);
   });
   if (!found) return found.error();
-  return found->has_value();
+  return *found ? std::optional((*found)->entry.pw_uid) : std::nullopt;
+}
+
+Result<bool> has_account(const std::string& name) {
+  const auto uid = uid_named(name);
+  if (!uid) return uid.error();
+  return uid->has_value();
 }
 
 Result<std::optional<std::string>> account_named(uid_t uid) {

@@ -20,6 +20,7 @@ namespace sublet {
 // be asked.
 Result<std::optional<gid_t>> group_named(const std::string& name);
 Result<bool> has_account(const std::string& name);
+Result<std::optional<uid_t>> uid_named(const std::string& name);  // nothing if there is no such account
 Result<std::optional<std::string>> account_named(uid_t uid);  // the user's name; nothing if there is no such account
 Result<std::vector<gid_t>> groups_of_account(uid_t uid);      // empty if there is no such account
 

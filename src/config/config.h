@@ -51,11 +51,18 @@ struct Secret {
   auto operator<=>(const Secret&) const = default;
 };
 
+// Users by name or uid, and groups as @NAME.
+struct Accounts {
+  std::vector<std::string> names;
+  auto operator<=>(const Accounts&) const = default;
+};
+
 struct Config {
   struct Actor {
     std::string socket;  // "": the system's actor, or none if the daemon starts its own
   } actor;
   struct Api {
+    Accounts agents;
     LoopbackAddress tcp;
   } api;
   struct Device {

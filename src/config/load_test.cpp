@@ -275,6 +275,15 @@ TEST(Schema, EveryRowHoldsTogether) {
   for (const LaterKey& key : later_keys()) EXPECT_EQ(find(key.name), nullptr) << key.name;
 }
 
+TEST(Accounts, AreAListOfNames) {
+  const Loaded good = parse("[api]\nagents = [\"slurm\", \"990\", \"@agents\"]\n", "f", schema());
+  EXPECT_TRUE(good.problems.empty());
+  EXPECT_EQ(good.config.api.agents.names, (std::vector<std::string>{"slurm", "990", "@agents"}));
+  EXPECT_EQ(value_text(*find("api.agents"), good.config), "[\"slurm\", \"990\", \"@agents\"]");
+  for (const char* bad : {"\"slurm\"", "[1]", "[\"\"]", "[\"a b\"]", "[\"@\"]", "[\"a\\nb\"]", "[[\"a\"]]", "3"})
+    EXPECT_EQ(parse(std::string("[api]\nagents = ") + bad + "\n", "f", schema()).problems.size(), 1U) << bad;
+}
+
 TEST(Schema, TakesOnlyTheWordsOfAChoice) {
   Config config;
   EXPECT_TRUE(set_value(*find("guard.ceiling"), "lease", config));

@@ -19,6 +19,10 @@ constexpr Key table[] = {
      "Absolute path of the socket of sublet-actor, which signals programs. Empty: an unprivileged system daemon uses "
      "/run/sublet-actor.sock, every other daemon starts its own actor.",
      +[](Config& c) -> std::string& { return c.actor.socket; }},
+    {"api.agents", "", "",
+     "Users and groups whose programs may ask for leases on behalf of any user: the plugins of cluster engines. They "
+     "may name any control group and any tenant, so trust them as admins.",
+     +[](Config& c) -> Accounts& { return c.api.agents; }},
     {"api.tcp", "", "",
      "Port of the API over TCP, for callers with an access token. Empty: the API is on the Unix socket only.",
      +[](Config& c) -> LoopbackAddress& { return c.api.tcp; }},
@@ -339,13 +343,14 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
 // As the file has it: in quotes unless it is a number or a truth value.
 template <typename Value>
 std::string in_file(const Value& value) {
-  if constexpr (std::is_arithmetic_v<Value>) return spelled(value);
+  if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, Accounts>) return spelled(value);
   else return in_quotes(spelled(value));
 }
 
 std::string_view type_at(std::size_t index) {
-  static constexpr std::string_view names[] = {"duration",      "size", "integer", "number", "path",   "address",
-                                               "true or false", "word", "text",    "URL",    "secret", "name"};
+  static constexpr std::string_view names[] = {
+      "duration",      "size", "integer", "number", "path",   "address",
+      "true or false", "word", "text",    "URL",    "secret", "list of accounts", "name"};
   return names[index];
 }
 
@@ -358,6 +363,7 @@ std::string range_of(const Rule& key) {
   if (type == "text" && key.minimum == "1") return "1 to 256 printable bytes";
   if (type == "text" || type == "secret") return "text, or empty";
   if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
+  if (type == "list of accounts") return "names, uids, `@group`";
   if (type == "name") return "1 to 64 of a-z, A-Z, digits, `.`, `_`, `-`";
   return key.minimum.empty() ? "absolute path, or empty" : fmt::format("{} to {}", key.minimum, key.maximum);
 }

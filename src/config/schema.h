@@ -17,7 +17,7 @@ namespace sublet::config {
 using Access =
     std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
                  std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&),
-                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&)>;
+                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&), Accounts& (*)(Config&)>;
 
 struct Key {
   std::string_view name;  // "queue.claim_window": table and key
@@ -35,7 +35,7 @@ const Key* find(std::string_view name);
 using FieldAccess =
     std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
                  std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Choice& (*)(void*),
-                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Name& (*)(void*)>;
+                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Accounts& (*)(void*), Name& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -108,7 +108,7 @@ struct LaterKey {
 std::span<const LaterKey> later_keys();
 
 // "duration", "size", "integer", "number", "path", "address", "true or false", "word", "text", "URL", "secret",
-// "name" (fields alone)
+// "list of accounts" (keys alone), "name" (fields alone)
 std::string_view type_name(const Key& key);
 std::string_view type_name(const Field& field);
 std::string value_text(const Key& key, const Config& config);  // as the value stands in the file: "10s" in quotes, 256

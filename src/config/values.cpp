@@ -71,6 +71,12 @@ std::string spelled(const Url& url) {
 
 std::string spelled(const Secret& secret) { return secret.text.empty() ? "" : "***"; }
 
+std::string spelled(const Accounts& accounts) {
+  std::string out = "[";
+  for (const std::string& name : accounts.names) out += (out.size() > 1 ? ", " : "") + in_quotes(name);
+  return out + "]";
+}
+
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
   if (!value) return bad_request(value.error().detail, "write a duration such as \"90s\", \"5m\", \"1h30m\" or \"2d\"");
@@ -166,6 +172,23 @@ Status parse(std::string_view text, Url& into) {
 Status parse(std::string_view text, Secret& into) {
   if (const Status fits = check_printable(text, 2000); !fits) return fits;
   into.text = text;
+  return {};
+}
+
+Status parse(std::string_view text, Accounts& into) {
+  into.names.clear();
+  while (!text.empty() && text != "[]") {
+    const auto end = std::min(text.find('\n'), text.size());
+    const std::string_view name = text.substr(0, end);
+    const auto is_bad = [](char c) { return c == ' ' || c == ',' || c == ':' || c == '@'; };
+    const std::string_view bare = name.starts_with('@') ? name.substr(1) : name;
+    if (const Status fits = check_printable(name, 256); !fits) return fits;
+    if (bare.empty() || std::any_of(bare.begin(), bare.end(), is_bad))
+      return bad_request(fmt::format("'{}' is not the name of an account", printable(name)),
+                         "write users as \"slurm\" or \"990\", and groups as \"@agents\"");
+    into.names.emplace_back(name);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
   return {};
 }
 

@@ -25,7 +25,9 @@ constexpr Bytes unlisted_slack = 64 * MiB;
 
 // Whether the driver can be asked to park processes of the lease. Without a process as its owner, the booked
 // processes are its program.
-bool has_program(const Lease& lease) { return lease.owner.kind == OwnerKind::process || !lease.booked.empty(); }
+bool has_program(const Lease& lease) {
+  return lease.owner.kind == OwnerKind::process || lease.owner.kind == OwnerKind::group || !lease.booked.empty();
+}
 
 // Why there is none, in the order in which something can be done about it.
 Error no_method(const Lease& lease) {
@@ -72,8 +74,8 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   PauseMethods methods;
   const bool by_itself = any || lease.pausable == Pausable::cooperative;
   if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
-  // Sublet starts the programs of stacks, too.
-  const bool ours = lease.owner.keeper || !stack_of(lease).empty();
+  // Sublet starts the programs of stacks, too. The agent that named a control group speaks for its user.
+  const bool ours = lease.owner.keeper || !stack_of(lease).empty() || lease.owner.kind == OwnerKind::group;
   const bool agreed = ours || is_granted(state, lease.whose()) || mutant(Mutant::grants_do_not_matter);
   if (has_program(lease) && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);

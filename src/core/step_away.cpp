@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events while a lease is parked: unleased processes take its memory, or the lease is orphaned.
+// Events while a lease is parked: unleased processes take its memory, or the lease is orphaned. A control group that
+// owns a lease has its first process, or none any more.
 #include "core/step_away.h"
 #include "core/blocked.h"
 #include "core/current_step.h"
 #include "core/format.h"
 #include "core/step_end.h"
+#include "core/step_owner.h"
 
 #include <utility>
 
@@ -39,6 +41,27 @@ Result<LeaseId> on(Step& step, const LivenessReport& fact) {
     touch(step, *lease);
   }
   schedule(step.state, *lease, step.rules);
+  return lease->id;
+}
+
+// A group without a process so far is still to come. Another directory of the same name is another group.
+Result<LeaseId> on(Step& step, const GroupReport& fact) {
+  Lease* lease = find(step, fact.lease);
+  if (lease == nullptr || lease->ended() || lease->owner.kind != OwnerKind::group)
+    return not_found(to_string(fact.lease) + " is not a live lease of a control group");
+  const bool other = lease->owner.inode != 0 && lease->owner.inode != fact.inode;
+  if (!fact.populated || other) {
+    if (lease->owner.inode == 0) return lease->id;
+    return on(step, ProgramEnded{.lease = lease->id, .exit_status = {}});
+  }
+  if (lease->owner.inode == 0) {
+    lease->owner.inode = fact.inode;
+    lease->had_process = true;
+    note(step, "booked");
+    touch(step, *lease);
+  }
+  // The group proves that the owner is there: nobody has to claim the offer.
+  if (lease->state == LeaseState::offered) return on(step, Claim{lease->id});
   return lease->id;
 }
 

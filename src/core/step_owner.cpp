@@ -32,6 +32,10 @@ Result<LeaseId> on(Step& step, const Claim& fact) {
     if (lease.lapsed_offers > 0) error.detail += " after an offer lapsed";
     return error;
   }
+  if (lease.owner.kind == OwnerKind::group && lease.owner.inode == 0)
+    return Error{Code::Stale, "no process was seen yet in " + lease.owner.cgroup + ", the control group of " +
+                                  name_of(lease),
+                 "claim it once a process runs there; its first process claims it, too"};
   if (*lease.offer_ends_at <= step.now)
     return Error{
         Code::Stale,
@@ -60,6 +64,9 @@ Result<LeaseId> on(Step& step, const Attach& fact) {
     return wrong_state(*lease, "attach", "claim the offer first: `sublet claim " + to_string(lease->id) + "`");
   if (lease->state != LeaseState::active)
     return wrong_state(*lease, "attach", lease->ended() ? "ask for a new lease" : "wait until it is granted");
+  if (fact.as_owner && lease->owner.kind == OwnerKind::group)
+    return bad_request(name_of(*lease) + " belongs to the control group " + lease->owner.cgroup + " for its whole life",
+                       "start the program in this group");
   if (fact.as_owner && !fact.owner.process)
     return bad_request("attach names no process to own " + name_of(*lease), "name a process that runs");
   const bool first = !lease->had_process;

@@ -64,6 +64,8 @@ static Status check_form(const Step& step, const Lease& asked) {
     return bad_request("a time limit must be above zero", "for example 10m; or none");
   if (asked.owner.kind == OwnerKind::process && !asked.owner.process)
     return bad_request("the owner names no process", "name a process that runs");
+  if (asked.owner.kind == OwnerKind::group && asked.owner.cgroup.empty())
+    return bad_request("the owner names no control group", "name a directory below /sys/fs/cgroup");
   if (asked.device_count < 1 || asked.device_count > most_devices)
     return bad_request(
         "a lease is on 1 to " + std::to_string(most_devices) + " devices, not on " + std::to_string(asked.device_count),
@@ -152,7 +154,8 @@ static LeaseId admit(Step& step, const Submit& fact) {
   lease.peak_used = {};
   lease.kept_until.reset();
   // A process that owns a lease may use it the moment it is granted.
-  lease.had_process = lease.owner.kind == OwnerKind::process;
+  lease.had_process =
+      lease.owner.kind == OwnerKind::process || (lease.owner.kind == OwnerKind::group && lease.owner.inode != 0);
   if (lease.owner.kind == OwnerKind::connection && !fact.held) lease.unheld_since = step.now;
   Lease& kept = add_lease(step.state, std::move(lease));
   step.state.leases.runtime.at(kept.id).held = fact.held;

@@ -142,7 +142,8 @@ void Engine::perform(const core::Action& action) {
 void Engine::follow_changes(const core::Plan& plan) {
   for (const core::Lease& lease : plan.changed) {
     if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
-    if (!lease.booked.empty() && !lease.ended()) programs_.book(lease);
+    const bool group = lease.owner.kind == core::OwnerKind::group;
+    if ((group || !lease.booked.empty()) && !lease.ended()) programs_.book(lease);
     if (!lease.ended()) continue;
     // A process that was attached in the step that ended its lease is not followed yet, and its program must be ended.
     if (lease.stop_requested && lease.owner.process && core::find(state_, lease.id) != nullptr)

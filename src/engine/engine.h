@@ -49,6 +49,7 @@ struct Options {
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // limit of leases that have not ended
   TenantRules tenants;                             // tenants that users may charge
+  std::vector<std::string> agents{};               // users, uids and @groups that ask for leases of others
 };
 
 // A reply: HTTP status and body, in the form in which it is remembered.
@@ -120,6 +121,8 @@ class Engine {
   // connection is open.
   void shows(SessionId session, std::uint64_t token, std::function<void()> revoked);
   void session_closed(SessionId session);
+  // Looks at the control groups that own leases. Leases end whose group is empty or gone.
+  void watch_groups();
   void not_held(LeaseId lease);  // the call that submitted the lease was answered, and no connection waits
   // Returns once a snapshot is decided on that was requested after the call, or at most 10 ms before it. Returns too if
   // the devices cannot be read, or a snapshot is late. One snapshot serves all callers.

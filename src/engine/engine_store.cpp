@@ -226,7 +226,7 @@ void Engine::adopt(Time now) {
   for (const core::Lease& lease : leases) {
     const bool program = lease.owner.kind == core::OwnerKind::process;
     if (program) programs_.follow(lease, true);
-    if (!lease.booked.empty()) programs_.book(lease);
+    if (!lease.booked.empty() || lease.owner.kind == core::OwnerKind::group) programs_.book(lease);
     if (!lease.ended()) cooperation_.adopt(lease);
     let_swap(lease.id);  // the order to yield may be lost with the store
   }

@@ -175,6 +175,7 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
     return;
   }
   scan_for(judged);
+  watch_groups();
   core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
     if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
@@ -204,6 +205,20 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
+}
+
+// A group that cannot be read says nothing, and its lease stays as it is.
+void Engine::watch_groups() {
+  std::vector<core::Lease> owned;  // copies, because a report may end a lease
+  for (const auto& [id, lease] : state_.leases.by_id)
+    if (lease.owner.kind == core::OwnerKind::group && !lease.ended()) owned.push_back(lease);
+  for (const core::Lease& lease : owned) {
+    const auto group = programs_.look_at_group(lease.owner.cgroup);
+    if (!group) continue;
+    const bool lives = group->populated && group->inode == lease.owner.inode;
+    if (!lives || lease.state == core::LeaseState::offered)
+      tick(core::GroupReport{lease.id, group->populated, group->inode});
+  }
 }
 
 // Reads the process table again, unless the last scan is recent and the snapshot lists the same processes. Near a

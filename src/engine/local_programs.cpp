@@ -221,12 +221,22 @@ Result<proc::CgroupRef> LocalPrograms::check_cgroup(const std::string& directory
   return proc::check_cgroup(*hierarchies, directory);
 }
 
+Result<std::string> LocalPrograms::group_directory(const std::string& path) const {
+  const auto hierarchies = proc::find_hierarchies(*root_);
+  if (!hierarchies) return hierarchies.error();
+  return proc::group_directory(*hierarchies, path);
+}
+
 void LocalPrograms::book(const core::Lease& lease) {
   auto& program = programs_[lease.id];
   if (!program) program = std::make_shared<Program>(io_, lease.id);
   program->uid = lease.uid;
   program->attached.clear();
   program->cgroups.clear();
+  if (lease.owner.kind == core::OwnerKind::group) {
+    auto group = check_cgroup(lease.owner.cgroup);
+    if (group && group->inode == lease.owner.inode) program->cgroups.push_back(std::move(*group));
+  }
   scan();  // processes of the program itself stay members without the booking
   for (const auto& [process, cgroup] : lease.booked) {
     if (cgroup.empty()) {

@@ -59,6 +59,8 @@ class LocalPrograms final : public Programs {
   Result<Identified> identify(std::int32_t pid, std::optional<std::uint32_t> uid, std::int32_t parent) const override;
   Status check_pid_namespace(std::int32_t asking_pid) const override;
   Result<proc::CgroupRef> check_cgroup(const std::string& directory) const override;
+  Result<std::string> group_directory(const std::string& path) const override;
+  Result<proc::GroupState> look_at_group(const std::string& path) const override { return proc::look_at_group(path); }
   bool lives(ProcessRef process) const override;
   const proc::ProcRoot& root() const override { return *root_; }
 

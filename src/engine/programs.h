@@ -121,6 +121,9 @@ class Programs {
   // Denied if the calling process is in another pid namespace, because its pids mean other processes here.
   virtual Status check_pid_namespace(std::int32_t asking_pid) const = 0;
   virtual Result<proc::CgroupRef> check_cgroup(const std::string& directory) const = 0;
+  // As proc::group_directory() and proc::look_at_group().
+  virtual Result<std::string> group_directory(const std::string& path) const { return path; }
+  virtual Result<proc::GroupState> look_at_group(const std::string&) const { return unavailable("no groups here"); }
   virtual const proc::ProcRoot& root() const = 0;
 };
 

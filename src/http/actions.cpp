@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "engine/user_directory.h"
 #include "guard/guard.h"
+#include "http/agents.h"
 #include "http/body.h"
 #include "http/find_lease.h"
 #include "http/render.h"
@@ -227,8 +228,20 @@ Reply post_touch(Call& call) {
       });
 }
 
+// The engine that asked for the lease of a control group has counted its size.
+static Status may_change_size(const Request& request, const engine::Engine& engine, const Lease& lease) {
+  if (lease.owner.kind != core::OwnerKind::group) return {};
+  const auto agent = is_agent(request.peer, engine.options().agents);
+  if (!agent) return agent.error();
+  if (*agent) return {};
+  return denied(fmt::format("the size of {} was given by the agent that asked for it", to_string(lease.id)),
+                "ask the cluster engine for a job of another size");
+}
+
 Reply post_resize(Call& call) {
-  return act_and_wait(call, [](Body& body, const Lease& lease, const Request&, engine::Engine&) -> Result<core::Fact> {
+  return act_and_wait(call, [](Body& body, const Lease& lease, const Request& request,
+                               engine::Engine& engine) -> Result<core::Fact> {
+    if (auto may = may_change_size(request, engine, lease); !may) return may.error();
     const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
     const bool may_queue = body.boolean("queue").value_or(true);
     const auto generation = take_generation(body);

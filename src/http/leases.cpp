@@ -5,6 +5,7 @@
 #include "explain/rehearse.h"
 #include "follow/follow.h"
 #include "guard/guard.h"
+#include "http/agents.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/programs.h"
@@ -47,9 +48,9 @@ std::optional<core::Pausable> parse_pausable(std::string_view text) {
   return parsed == core::Pausable::interposer ? std::nullopt : parsed;
 }
 
-Status take_names(Body& body, const engine::Peer& peer, const engine::TenantRules& rules, Lease& lease) {
-  lease.uid = peer.uid;
-  lease.user = peer.user;
+Status take_names(Body& body, const OnBehalf& who, const engine::TenantRules& rules, Lease& lease) {
+  lease.uid = who.user.uid;
+  lease.user = who.user.user;
   const auto asked = body.name("tenant");
   const auto consumer = body.label("consumer");
   lease.consumer = consumer.value_or("unnamed");
@@ -63,7 +64,7 @@ Status take_names(Body& body, const engine::Peer& peer, const engine::TenantRule
   }
   if (!consumer && !lease.nameless)
     return bad_request("remember is true, but no consumer is given", "give a consumer, or leave remember out");
-  auto tenant = engine::tenant_for(rules, peer, asked);
+  auto tenant = tenant_of(who, rules, asked);
   if (!tenant) return tenant.error();
   lease.tenant = std::move(*tenant);
   return {};
@@ -143,7 +144,9 @@ Status take_idle(Body& body, const Call& call, idle::Rule& rule) {
   return {};
 }
 
-Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& engine, Lease& lease) {
+Status take_owner(Body& body, const OnBehalf& who, const Call& call, Lease& lease) {
+  const engine::Peer& peer = call.request.peer;
+  const engine::Engine& engine = call.engine;
   if (const auto ttl = body.integer("ttl_seconds", 1, 100LL * 366 * 86400)) lease.ttl = std::chrono::seconds(*ttl);
   lease.owner.kind = lease.ttl ? core::OwnerKind::token : core::OwnerKind::connection;
   const json* given = body.object("owner");
@@ -151,13 +154,17 @@ Status take_owner(Body& body, const engine::Peer& peer, const engine::Engine& en
   Body owner(*given, "owner.");
   const auto pid = owner.integer("pid", 1, INT32_MAX);
   const bool connection = owner.boolean("connection").value_or(false);
+  const auto cgroup = owner.text("cgroup", 4096);
   if (auto finished = owner.finish(); !finished) return finished;
-  if (pid && connection) return bad_request("owner has both pid and connection", "give one of the two");
+  if (pid.has_value() + connection + cgroup.has_value() > 1)
+    return bad_request("owner has more than one of pid, connection and cgroup", "give one of the three");
   if (connection) lease.owner.kind = core::OwnerKind::connection;
+  if (cgroup) return take_group(*cgroup, who, call, lease);
   if (!pid) return {};
   if (auto here = may_name_processes(peer, *pid); !here) return here;
   if (auto same = engine.programs().check_pid_namespace(peer.pid); !same) return same;
-  const auto uid = peer.role == engine::Role::admin && peer.uid == 0 ? std::nullopt : std::optional(peer.uid);
+  const bool any = (peer.role == engine::Role::admin && peer.uid == 0) || who.user.uid != peer.uid;
+  const auto uid = any ? std::nullopt : std::optional(peer.uid);
   const auto process = engine.programs().identify(static_cast<std::int32_t>(*pid), uid);
   if (!process) return process.error();
   lease.owner.kind = core::OwnerKind::process;
@@ -194,10 +201,14 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   asked.submit.may_queue = body.boolean("queue").value_or(true);
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   dry_run = body.boolean("dry_run").value_or(false);
-  if (auto taken = take_names(body, peer, call.engine.options().tenants, lease); !taken) return taken.error();
-  if (auto taken = take_rank(body, rank_of(call, peer), lease); !taken) return taken.error();
+  const auto who = take_on_behalf(body, call);
+  if (!who) return who.error();
+  if (auto taken = take_names(body, *who, call.engine.options().tenants, lease); !taken) return taken.error();
+  engine::Peer rank = rank_of(call, peer);
+  if (who->by_agent) rank.role = engine::Role::admin;
+  if (auto taken = take_rank(body, rank, lease); !taken) return taken.error();
   if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
-  if (auto taken = take_owner(body, peer, call.engine, lease); !taken) return taken.error();
+  if (auto taken = take_owner(body, *who, call, lease); !taken) return taken.error();
   if (auto taken = take_limits(body, call.engine, {vram.value_or(0)}, lease); !taken) return taken.error();
   if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto taken = take_session(body, asked); !taken) return taken.error();
@@ -329,7 +340,14 @@ Reply post_lease(Call& call) {
   bool dry_run = false;
   auto asked = read_request(call, dry_run);
   if (!asked) return problem(asked.error());
-  if (auto more = check_lease_limit(call.engine, call.request.peer); !more) return problem(more.error());
+  const Lease& lease = asked->submit.lease;
+  // A group has one lease: the call was repeated, or another process of the group asks.
+  const auto owned = lease_of_group(call, lease);
+  if (!owned) return problem(owned.error());
+  if (*owned != nullptr && !dry_run) return lease_response(call, **owned);
+  engine::Peer user = call.request.peer;
+  user.uid = lease.uid, user.user = lease.user;
+  if (auto more = check_lease_limit(call.engine, user); !more) return problem(more.error());
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
 }

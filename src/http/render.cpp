@@ -46,6 +46,7 @@ void write_owner(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.key("owner").begin_object().field("kind", core::to_string(owner.kind));
   maybe_pid(out, "pid", owner.process);
   maybe_pid(out, "keeper_pid", owner.keeper);
+  maybe_text(out, "cgroup", owner.cgroup);
   out.field("keeper_killed", is_without_keeper(lease, engine));
   out.end_object();
 }

@@ -198,6 +198,14 @@ struct LivenessReport {
   bool lives = true;
 };
 
+// The processes of the control group that owns a lease. Reported when they may have changed. `inode`: of the group's
+// directory; 0: there is none.
+struct GroupReport {
+  LeaseId lease;
+  bool populated = false;  // a process lives in the group or below it
+  std::uint64_t inode = 0;
+};
+
 // Whether programs of that user's consumer may be parked although Sublet did not start them.
 struct Grant {
   std::uint32_t uid = 0;
@@ -288,6 +296,6 @@ struct Tick {};
 using Fact =
     std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Remark, Pause, Resume, Preempt, Cooperate,
                  Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked, Parked,
-                 Unparked, DriverReturned, LivenessReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+                 Unparked, DriverReturned, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

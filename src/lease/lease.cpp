@@ -51,10 +51,11 @@ constexpr Names<Pausable, 5> pausables{{
     {Pausable::no, "no"},
 }};
 
-constexpr Names<OwnerKind, 3> owner_kinds{{
+constexpr Names<OwnerKind, 4> owner_kinds{{
     {OwnerKind::connection, "connection"},
     {OwnerKind::process, "process"},
     {OwnerKind::token, "token"},
+    {OwnerKind::group, "group"},
 }};
 
 constexpr Names<PauseMethod, 3> pause_methods{{

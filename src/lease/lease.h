@@ -37,7 +37,7 @@ enum class EndReason {
 enum class Tier : std::uint8_t { spot, batch, standard, interactive, critical };  // ascending: a higher one goes first
 inline constexpr std::size_t tier_count = 5;
 enum class Pausable { automatic, cooperative, interposer, driver, no };
-enum class OwnerKind { connection, process, token };
+enum class OwnerKind { connection, process, token, group };
 enum class PauseMethod { cooperative, interposer, driver };
 // How a cooperative program gets its orders: it asks for them, is called by HTTP, or gets a signal.
 enum class CooperationWay { poll, webhook, signal };
@@ -85,7 +85,9 @@ struct Owner {
   std::string exit_record;  // file in which the keeper leaves the exit status; "" without a keeper
   // The inode of the pidfd of `process`, by which a later run of the daemon recognizes the process. With 0 there is no
   // proof: the kernel gives all pidfds one inode (before 6.9), or the process was gone too soon.
+  // Kind group: the inode of the directory `cgroup`, set when its first process is seen.
   std::uint64_t inode = 0;
+  std::string cgroup = {};  // kind group: the absolute directory of the control group
   bool operator==(const Owner&) const = default;
 };
 

@@ -45,7 +45,7 @@ template <>
 struct Fields<Owner> {
   static constexpr std::tuple all{field("kind", &Owner::kind), field("process", &Owner::process),
                                   field("keeper", &Owner::keeper), field("exit_record", &Owner::exit_record),
-                                  field("inode", &Owner::inode)};
+                                  field("inode", &Owner::inode), field("cgroup", &Owner::cgroup)};
 };
 
 template <>

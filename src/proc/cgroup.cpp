@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -251,6 +252,43 @@ Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid) {
   const auto text = root.read_file(fmt::format("{}/cgroup", pid));
   if (!text) return text.error();
   return parse_process_cgroups(*text);
+}
+
+Result<std::string> group_directory(const Hierarchies& hierarchies, const std::string& path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  if (name.empty() || name[0] != '/') return not_a_cgroup(path, "is not an absolute path");
+  const bool plain = (name + "/").find("/./") == std::string::npos && (name + "/").find("/../") == std::string::npos &&
+                     name.find("//") == std::string::npos && name.find('\0') == std::string::npos;
+  if (!plain || name.size() >= PATH_MAX) return not_a_cgroup(path, "is not a plain path");
+  if (auto known = check_cgroup(hierarchies, name)) return known->path;
+  const bool exists = ::access(name.c_str(), F_OK) == 0;
+  std::string first;  // of the directories that the group would have
+  for (const CgroupMount& mount : hierarchies.mounts) {
+    if (name == mount.path) return not_a_cgroup(path, "is the root of its hierarchy, which holds every process");
+    if (!exists && below(name, mount.path)) return name;
+    const std::string directory = exists ? std::string() : directory_of(mount, name);
+    if (directory.empty() || directory == mount.path) continue;
+    if (auto known = check_cgroup(hierarchies, directory)) return known->path;
+    if (first.empty() || mount.v2) first = directory;
+  }
+  if (exists) return not_a_cgroup(path, "is not a cgroup");
+  if (first.empty()) return not_a_cgroup(path, "is in no cgroup hierarchy that is mounted here");
+  return first;
+}
+
+Result<GroupState> look_at_group(const std::string& path) {
+  Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!dir && (errno == ENOENT || errno == ENODEV)) return GroupState{};
+  if (!dir) return from_errno(fmt::format("cannot open {}", printable(path)), errno);
+  struct statfs fs {};
+  struct stat file {};
+  if (::fstatfs(dir.get(), &fs) != 0 || ::fstat(dir.get(), &file) != 0)
+    return from_errno(fmt::format("cannot read {}", printable(path)), errno);
+  if (fs.f_type != v1_magic && fs.f_type != v2_magic) return not_a_cgroup(path, "is not a cgroup");
+  const auto inside = walk_all(std::move(dir));
+  if (!inside) return inside.error();
+  return GroupState{file.st_ino, !inside->pids.empty() || inside->outside > 0};
 }
 
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path) {

@@ -66,6 +66,17 @@ struct CgroupRef {
   bool operator==(const CgroupRef&) const = default;
 };
 
+// Returns the directory that `path` means: a directory in a mounted hierarchy, or a group's path as /proc/PID/cgroup
+// shows it. The group need not exist yet. BadRequest as of check_cgroup().
+Result<std::string> group_directory(const Hierarchies& hierarchies, const std::string& path);
+
+struct GroupState {
+  std::uint64_t inode = 0;  // 0: the directory does not exist
+  bool populated = false;   // a process is in the group or below it
+};
+// Looks at the directory of a group. An error means that nothing is known.
+Result<GroupState> look_at_group(const std::string& path);
+
 // Returns the group of the directory `path`. BadRequest with a hint if `path` is not a directory in a mounted cgroup
 // hierarchy, or is its root. Every process of the machine is in the root.
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path);

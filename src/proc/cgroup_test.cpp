@@ -116,6 +116,29 @@ TEST(CheckCgroup, RefusesWhatIsNoGroup) {
   }
 }
 
+TEST(GroupDirectory, AGroupThatIsNotThereYetHasItsPlaceInAHierarchy) {
+  const auto root = ProcRoot::open();
+  const auto found = find_hierarchies(*root);
+  ASSERT_TRUE(found);
+  for (const std::string& path : {std::string(), std::string("relative"), std::string("/"), std::string("/a/../b"),
+                                  std::string("/a//b"), std::string(5000, 'x'), std::string("/\0/x", 4)})
+    EXPECT_FALSE(group_directory(*found, path)) << path;
+  if (found->mounts.empty()) GTEST_SKIP() << "no cgroup hierarchy here";
+  for (const CgroupMount& mount : found->mounts) {
+    EXPECT_FALSE(group_directory(*found, mount.path)) << "the root holds every process";
+    if (mount.root != "/") continue;
+    EXPECT_EQ(*group_directory(*found, mount.path + "/no-such-job/"), mount.path + "/no-such-job");
+  }
+  if (found->mounts[0].root != "/") return;
+  EXPECT_TRUE(group_directory(*found, "/no-such-job")->ends_with("/no-such-job"));
+}
+
+TEST(LookAtGroup, ADirectoryThatIsGoneIsNoErrorAndAnotherDirectoryIs) {
+  const TempDir dir;
+  EXPECT_EQ(look_at_group(dir.path("none"))->inode, 0U);
+  EXPECT_FALSE(look_at_group(dir.path())) << "no control group";
+}
+
 TEST(CheckCgroup, HoldsAGroupOfThisMachineByItsInode) {
   const auto root = ProcRoot::open();
   const auto found = find_hierarchies(*root);
@@ -135,6 +158,8 @@ TEST(CheckCgroup, HoldsAGroupOfThisMachineByItsInode) {
   const auto own = cgroups_of(*root, child.pid());
   ASSERT_TRUE(own);
   EXPECT_TRUE(own->v2.ends_with("/sublet-test-" + std::to_string(::getpid()))) << own->v2;
+  EXPECT_TRUE(look_at_group(path)->populated);
+  EXPECT_EQ(look_at_group(path)->inode, group->inode);
   ::kill(child.pid(), SIGKILL);
   child.reap();
   // The kernel empties a group a moment after its last process was reaped.
