@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `why`: the state of a lease, its history, its obstacles and what would help.
 #include "cli/render.h"
+#include "cli/slurm.h"
 
 #include <fmt/format.h>
 
@@ -195,12 +196,21 @@ std::string ray_work(const json& lease) {
   return command.starts_with("ray job ") ? fmt::format(" Its work is {}.", visible(command)) : "";
 }
 
+// The control group that owns the lease, and the job of the engine that made the group.
+std::string group_of(const json& lease) {
+  const std::string group = text_at(member(lease, "owner"), "cgroup");
+  if (group.empty()) return {};
+  const auto job = job_of_group(group);
+  return job ? fmt::format(" It belongs to job {} (control group {}).", *job, group)
+             : fmt::format(" It belongs to the control group {}.", group);
+}
+
 }  // namespace
 
 std::string render_why(const json& why, const Look& look) {
   const auto& lease = member(why, "lease");
   const auto& queue = member(why, "queue").is_object() ? member(why, "queue") : member(lease, "queue");
-  std::string out = paragraph(lease, queue, look) + ray_work(lease) + "\n";
+  std::string out = paragraph(lease, queue, look) + ray_work(lease) + group_of(lease) + "\n";
   const auto& reasons = list_at(why, "reasons");
   if (!reasons.empty()) out += "\nWhat happened, oldest first:\n";
   for (const auto& reason : reasons) {

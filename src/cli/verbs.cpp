@@ -47,6 +47,7 @@ Action add_stack(Command command, Common& common);
 Action add_session(Command command, Common& common);
 Action add_shim(Command command, Common& common);
 Action add_completion(Command command, Common& common);
+Action add_slurm(Command command, Common& common);
 
 namespace {
 
@@ -93,6 +94,7 @@ constexpr Verb kVerbs[] = {
     {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Set up", "Check or show the daemon's configuration", add_config},
     {"shim", "Set up", "Make a program take a lease whenever anybody calls it by its name", add_shim},
+    {"slurm", "Set up", "Let jobs of Slurm share cards by their memory", add_slurm},
     {"completion", "Set up", "Print a script that makes a shell complete verbs, flags and leases", add_completion},
 };
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of Slurm's scontrol. Blocks; one thread.
+#pragma once
+
+#include "base/error.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sublet::cli {
+
+// Runs the program and returns its output. An error has the last line that it wrote.
+Result<std::string> run_scontrol(const std::string& program, const std::vector<std::string>& words);
+
+// The fields NAME=VALUE of `scontrol show job -o`. A value with blanks ends before the next known name.
+std::map<std::string, std::string> parse_job(std::string_view line);
+Result<std::map<std::string, std::string>> show_job(const std::string& program, std::uint64_t job);
+
+}  // namespace sublet::cli

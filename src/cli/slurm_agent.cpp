@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent: gives lost time back to the time limits of jobs, and tells in their comments why they stand still. The
+// comment also holds the minutes given so far, so that a restarted agent and the agents of other nodes give no time
+// twice.
+#include "base/clock.h"
+#include "cli/fetch.h"
+#include "cli/scontrol.h"
+#include "cli/slurm.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <map>
+
+namespace sublet::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string hours_and_minutes(Time at) {
+  const std::time_t seconds = at.ns / 1'000'000'000;
+  std::tm local{};
+  char text[8] = "";
+  ::localtime_r(&seconds, &local);
+  std::strftime(text, sizeof text, "%H:%M", &local);
+  return text;
+}
+
+class Agent {
+ public:
+  Agent(const Common& common, const AgentFlags& flags) : common_(common), flags_(flags) {}
+
+  // False: the daemon or the controller did not answer, and the next round tries again.
+  bool round(client::Client& client) {
+    const auto leases = ask_pages(client, "/v1/leases", "leases");
+    if (!leases) {
+      complain(leases.error().error.detail);
+      return false;
+    }
+    bool all = true;
+    std::map<std::uint64_t, std::string> seen;
+    for (const JobState& job : jobs_of(leases->body, wall_time(), hours_and_minutes)) {
+      seen[job.job];
+      all &= tell(job, seen);
+    }
+    told_ = std::move(seen);
+    if (all) complained_.clear();
+    return all;
+  }
+
+ private:
+  const Common& common_;
+  const AgentFlags& flags_;
+  std::map<std::uint64_t, std::string> told_;  // the last comment of each job with a lease
+  std::string complained_;
+
+  Duration every() const { return flags_.every.value_or(30s); }
+
+  void complain(const std::string& problem) {
+    if (problem != complained_) print_error(problem);
+    complained_ = problem;
+  }
+
+  bool tell(const JobState& job, std::map<std::uint64_t, std::string>& seen) {
+    // A job that stands still must not reach its limit before the next round.
+    const std::int64_t due = minutes_due(job.lost, job.comment.empty() ? 0s : 2 * every());
+    AdminComment next{.others = {}, .given_minutes = due, .text = job.comment.empty() ? "runs" : job.comment};
+    const std::string mark = fmt::format("{} {}", due, next.text);
+    const auto before = told_.find(job.job);
+    if ((before != told_.end() && before->second == mark) || (before == told_.end() && due == 0)) {
+      seen[job.job] = mark;
+      return true;
+    }
+    const auto shown = show_job(flags_.scontrol, job.job);
+    if (!shown) {
+      complain(shown.error().detail);
+      return false;
+    }
+    const auto value = [&](const char* name) {
+      const auto found = shown->find(name);
+      return found == shown->end() ? std::string() : found->second;
+    };
+    const AdminComment now = parse_comment(value("AdminComment"));
+    const bool limited = value("TimeLimit") != "UNLIMITED" && value("JobState") == "RUNNING";
+    next.others = now.others;
+    next.given_minutes = std::max(now.given_minutes, limited ? due : std::int64_t{0});
+    std::vector<std::string> words{"update", fmt::format("JobId={}", job.job)};
+    if (next.given_minutes > now.given_minutes)
+      words.push_back(fmt::format("TimeLimit=+{}", next.given_minutes - now.given_minutes));
+    words.push_back(fmt::format("AdminComment={}", to_text(next)));
+    if (const auto done = run_scontrol(flags_.scontrol, words); !done) {
+      complain(done.error().detail);
+      return false;
+    }
+    const std::string account = value("Account");
+    if (!account.empty() && account != "(null)" && account != job.tenant)
+      complain(
+          fmt::format("job {} has account {}, and its lease is charged to tenant {}", job.job, account, job.tenant));
+    seen[job.job] = mark;
+    say(common_, fmt::format("job {}: {}", job.job, to_text(next)));
+    return true;
+  }
+};
+
+}  // namespace
+
+int run_agent(const Common& common, const AgentFlags& flags) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  Agent agent(common, flags);
+  for (;;) {
+    const bool good = agent.round(*client);
+    if (flags.once) return good ? kOk : kFailed;
+    if (!client->pause(flags.every.value_or(30s))) return kOk;
+  }
+}
+
+}  // namespace sublet::cli

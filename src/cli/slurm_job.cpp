@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs of Slurm as values: their groups, sizes, comments and lost time. Pure functions.
+#include "cli/output.h"
+#include "cli/slurm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr std::string_view ours = "sublet: ", given = "; given back ", minutes = " min";
+
+std::optional<std::uint64_t> number_in(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Calls `each` with the number and the end of every part "job_NUMBER" of the path.
+template <typename Each>
+void for_each_job(std::string_view path, const Each& each) {
+  for (std::size_t at = 0; at < path.size();) {
+    const auto end = std::min(path.find('/', at), path.size());
+    const std::string_view part = path.substr(at, end - at);
+    if (part.starts_with("job_"))
+      if (const auto job = number_in(part.substr(4))) each(*job, end);
+    at = end + 1;
+  }
+}
+
+Duration since(const json& lease, std::string_view from, Time until) {
+  const auto at = time_at(lease, from);
+  return at ? std::max<Duration>(until - *at, 0s) : 0s;
+}
+
+std::string comment_of(const json& lease, Time now, const std::function<std::string(Time)>& clock) {
+  const std::string state = text_at(lease, "state");
+  if (state == "queued") {
+    const json& queue = member(lease, "queue");
+    const auto eta = number_at(queue, "eta_seconds");
+    return fmt::format("waits for memory, place {}{}", number_at(queue, "place").value_or(0),
+                       eta ? fmt::format(", starts about {}", clock(now + std::chrono::seconds(*eta))) : "");
+  }
+  const json& pause = member(lease, "pause");
+  if (!pause.is_object() || state == "active") return {};
+  if (state == "poisoned") return "poisoned: its program can never run again";
+  const std::string preemptor = text_at(pause, "preemptor");
+  const auto until = time_at(pause, "until");
+  return fmt::format("paused{}{}", preemptor.empty() ? "" : " for " + preemptor,
+                     until ? ", back about " + clock(*until) : "");
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> job_of_group(std::string_view path) {
+  std::optional<std::uint64_t> found;
+  for_each_job(path, [&found](std::uint64_t job, std::size_t) { found = job; });
+  return found;
+}
+
+std::string group_of_job(std::string_view path, std::uint64_t job) {
+  std::string found;
+  for_each_job(path, [&](std::uint64_t number, std::size_t end) {
+    if (number == job && found.empty()) found = path.substr(0, end);
+  });
+  return found;
+}
+
+std::optional<Bytes> parse_vram(const std::string& text) {
+  const bool bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  std::string full = bare ? text + "GiB" : text;
+  const char last = full.empty() ? '\0' : full.back();
+  if (last == 'g' || last == 'G' || last == 'm' || last == 'M') full += "iB";
+  const auto size = parse_size(full, true);
+  if (!size) return std::nullopt;
+  return *size;
+}
+
+std::vector<JobState> jobs_of(const json& leases, Time now, const std::function<std::string(Time)>& clock) {
+  std::vector<JobState> jobs;
+  for (const json& lease : list_at(leases, "leases")) {
+    const json& owner = member(lease, "owner");
+    if (text_at(owner, "kind") != "group" || text_at(lease, "state") == "ended") continue;
+    const auto job = job_of_group(text_at(owner, "cgroup"));
+    if (!job) continue;
+    const Time granted = time_at(lease, "granted_at").value_or(now);
+    const Duration waited = since(lease, "created_at", granted);
+    const Duration parked = std::chrono::seconds(number_at(lease, "paused_seconds").value_or(0));
+    jobs.push_back({*job, waited + parked, comment_of(lease, now, clock), text_at(lease, "tenant")});
+  }
+  return jobs;
+}
+
+AdminComment parse_comment(std::string_view comment) {
+  AdminComment parsed;
+  if (comment == "(null)") return parsed;
+  const auto at = comment.find(ours);
+  parsed.others = comment.substr(0, at);
+  while (parsed.others.ends_with(' ')) parsed.others.pop_back();
+  if (at == std::string_view::npos) return parsed;
+  std::string_view text = comment.substr(at + ours.size());
+  if (const auto back = text.rfind(given); back != std::string_view::npos && text.ends_with(minutes)) {
+    const auto from = back + given.size();
+    if (const auto number = number_in(text.substr(from, text.size() - minutes.size() - from)))
+      parsed.given_minutes = static_cast<std::int64_t>(std::min<std::uint64_t>(*number, 1U << 30));
+    text = text.substr(0, back);
+  }
+  parsed.text = text;
+  return parsed;
+}
+
+std::string to_text(const AdminComment& comment) {
+  return fmt::format("{}{}{}{}{}{}{}", comment.others, comment.others.empty() ? "" : " ", ours, comment.text, given,
+                     comment.given_minutes, minutes);
+}
+
+std::int64_t minutes_due(Duration lost, Duration ahead) {
+  if (lost + ahead < 1s) return 0;
+  return std::chrono::ceil<std::chrono::minutes>(lost + ahead).count();
+}
+
+}  // namespace sublet::cli

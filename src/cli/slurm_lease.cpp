@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The helper of the plugin: takes the lease of a task. The plugin writes lines on stdin, ended by "go", and reads lines
+// on stdout: "say TEXT", "env NAME=VALUE", then "ok" or "fail TEXT". Stdin ends with the task.
+#include "cli/fetch.h"
+#include "cli/slurm.h"
+#include "cli/wait_line.h"
+#include "client/lease.h"
+#include "keep/environment.h"
+#include "proc/cgroup.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+using Told = std::map<std::string, std::string, std::less<>>;
+
+void tell(std::string_view kind, std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  (void)write_all(STDOUT_FILENO, fmt::format("{}{}{}\n", kind, text.empty() ? "" : " ", text));
+}
+
+int refuse(std::string text, const std::string& hint = {}) {
+  if (!hint.empty()) text += fmt::format("; {}", hint);
+  tell("fail", std::move(text));
+  return kFailed;
+}
+
+int refuse(const client::Failure& failure) { return refuse(failure.error.detail, failure.error.hint); }
+
+// The lines of the plugin. Nothing if the task ended before.
+std::optional<Told> hear() {
+  Told told;
+  std::string line;
+  char c = 0;
+  while (::read(STDIN_FILENO, &c, 1) == 1) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    if (line == "go") return told;
+    const auto space = line.find(' ');
+    if (space != std::string::npos) told[line.substr(0, space)] = line.substr(space + 1);
+    line.clear();
+  }
+  return std::nullopt;
+}
+
+std::string value_of(const Told& told, std::string_view name) {
+  const auto found = told.find(name);
+  return found == told.end() ? std::string() : found->second;
+}
+
+std::optional<std::int64_t> number_of(std::string_view text) {
+  std::int64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 0)
+    return std::nullopt;
+  return number;
+}
+
+// A word for a consumer, a tag or a tenant. "": nothing is left.
+std::string plain(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '_' && c != '-'; });
+  return text.substr(0, 64);
+}
+
+std::string node_of(const Told& told) { return plain(value_of(told, "SLURMD_NODENAME")); }
+
+// "gpu0,gpu2" of the numbers that Slurm gave.
+std::string devices_of(const Told& told) {
+  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}) {
+    std::string_view list = told.contains(name) ? std::string_view(told.find(name)->second) : "";
+    std::string devices;
+    for (; !list.empty(); list.remove_prefix(std::min(list.find(',') + 1, list.size()))) {
+      const auto number = number_of(list.substr(0, list.find(',')));
+      if (!number) break;
+      devices += fmt::format("{}gpu{}", devices.empty() ? "" : ",", *number);
+      if (list.find(',') == std::string_view::npos) break;
+    }
+    if (!devices.empty()) return devices;
+  }
+  return {};
+}
+
+// The group of the whole job. "": the tasks of Slurm have no groups here.
+std::string group_of(std::int32_t pid, std::uint64_t job) {
+  const auto root = proc::ProcRoot::open();
+  if (!root) return {};
+  const auto groups = proc::cgroups_of(*root, pid);
+  if (!groups) return {};
+  if (std::string group = group_of_job(groups->v2, job); !group.empty()) return group;
+  for (const auto& [controller, path] : groups->v1)
+    if (std::string group = group_of_job(path, job); !group.empty()) return group;
+  return {};
+}
+
+std::int32_t parent_of(std::int32_t pid) {
+  const auto root = proc::ProcRoot::open();
+  const auto process = root ? root->read(pid) : Result<proc::ProcessInfo>(root.error());
+  return process ? process->ppid : 0;
+}
+
+class JobLease {
+ public:
+  JobLease(const Common& common, const JobLeaseFlags& flags, client::Client& client, Told told)
+      : common_(common), flags_(flags), client_(client), told_(std::move(told)) {}
+
+  int run() {
+    json body;
+    if (const Status made = make_request(body); !made) return refuse(made.error().detail, made.error().hint);
+    // The task is gone once the plugin's socket is closed.
+    client_.set_interrupt({STDIN_FILENO, [] { return false; }});
+    const auto status = meet_daemon();
+    if (!status) return refuse(status.error());
+    status_ = client::parse(*status).value();
+    learn_devices(status_, look_);
+    auto answer = ask(body);
+    if (!answer) return refuse(answer.error());
+    for (;;) {
+      const auto lease = client::parse_lease(answer->text);
+      if (!lease) return refuse(lease.error());
+      if (lease->state == "active") return grant(*lease);
+      if (lease->ended())
+        return refuse(fmt::format("{} ended before it was granted: {}", lease->id, lease->end_reason),
+                      fmt::format("see: sublet why {}", lease->id));
+      show(*lease);
+      const std::string path = fmt::format("/v1/leases/{}", client::encode(lease->id));
+      if (lease->state == "offered") (void)client_.call({"POST", path + "/claim", "{}", {}, {}});
+      answer = client_.insist({"GET", fmt::format("{}?wait={}s&since={}", path, lease->state == "offered" ? 1 : 5,
+                                                  client::encode(lease->state)),
+                               {}, {}, {}},
+                              patience(), 40s);
+      if (!answer) return refuse(answer.error());
+    }
+  }
+
+ private:
+  const Common& common_;
+  const JobLeaseFlags& flags_;
+  client::Client& client_;
+  Told told_;
+  json status_;
+  Look look_;
+  std::string shown_;
+  bool waited_ = false;
+
+  std::string node() const { return node_of(told_); }
+  client::Patience patience() const { return {.say = {}, .limit = timeout(), .refused_limit = timeout()}; }
+  Duration timeout() const { return flags_.timeout.value_or(60s); }
+
+  client::Answer<client::Reply> meet_daemon() {
+    auto status = client_.call({"GET", "/v1/status", {}, {}, {}});
+    if (status || !status.error().passing()) return status;
+    tell("say", fmt::format("Sublet's daemon on {} does not answer; the task waits for it up to {}", node(),
+                            format_duration(timeout())));
+    return client_.insist({"GET", "/v1/status", {}, {}, {}}, patience());
+  }
+
+  // Fills the body of the request.
+  Status make_request(json& body) const {
+    const auto job = number_of(flags_.job), uid = number_of(flags_.uid), pid = number_of(value_of(told_, "pid"));
+    if (!job || !uid || !pid) return bad_request("the plugin named no job, user or process");
+    const std::string devices = devices_of(told_);
+    const auto count = std::max<std::int64_t>(std::ranges::count(devices, ',') + 1, 1);
+    std::optional<Bytes> vram = parse_vram(flags_.vram);
+    if (!flags_.vram.empty() && !vram)
+      return bad_request(fmt::format("--vram: '{}' is no size", printable(flags_.vram)), "for example --vram=6GiB");
+    const std::int64_t shards = number_of(value_of(told_, "SLURM_SHARDS_ON_NODE")).value_or(0);
+    if (!vram && shards == 0) return bad_request("the job has neither --vram nor shards");
+    if (!vram) vram = ((shards + count - 1) / count) * GiB;
+    if (count * *vram > shards * GiB)  // Slurm has not counted it
+      return bad_request(fmt::format("the task asks for {}, and Slurm gave the job {} shards of 1 GiB on this node",
+                                     format_size(count * *vram), shards),
+                         "give the size to sbatch or salloc, and ask the admin whether job_submit.lua is in use");
+    const std::string name = plain(value_of(told_, "SLURM_JOB_NAME"));
+    const std::string account = plain(value_of(told_, "SLURM_JOB_ACCOUNT"));
+    const std::string group = group_of(static_cast<std::int32_t>(*pid), static_cast<std::uint64_t>(*job));
+    body = {{"vram_bytes", vram->count},
+              {"devices", count},
+              {"tier", flags_.tier},
+              {"pausable", flags_.pausable},
+              {"consumer", name.empty() ? "slurm" : name},
+              {"on_behalf", {{"user", *uid}}}};
+    if (!devices.empty()) body["device"] = devices;
+    if (!account.empty()) body["on_behalf"]["tenant"] = account;
+    std::string tag = fmt::format("slurm-{}-{}", *job, node());
+    if (!group.empty()) {
+      body["owner"] = {{"cgroup", group}};
+    } else {  // the tasks of this step share slurmstepd, their parent
+      const std::int32_t step = parent_of(static_cast<std::int32_t>(*pid));
+      body["owner"] = {{"pid", step}};
+      tag += fmt::format("-{}", step);
+    }
+    body["tag"] = tag;
+    return {};
+  }
+
+  client::Answer<client::Reply> ask(json body) {
+    const client::Request first{"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}};
+    auto answer = client_.insist(first, patience());
+    const bool taken = !answer && answer.error().kind == client::FailureKind::answered &&
+                       answer.error().error.code == Code::InUse;
+    if (!taken) return answer;
+    const std::string tag = body["tag"];
+    const auto other = client_.call({"GET", "/v1/leases/" + client::encode(tag), {}, {}, {}});
+    const json lease = other ? json::parse(other->text, nullptr, false) : json();
+    const bool same = lease.is_object() && body["owner"].contains("pid") && lease.value("state", "") != "ended" &&
+                      lease["uid"] == body["on_behalf"]["user"] &&
+                      member(lease, "owner").value("pid", 0) == body["owner"]["pid"];
+    if (same) return other;
+    body.erase("tag");  // the user gave this name to a lease of another kind
+    return client_.insist({"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
+  }
+
+  void show(const client::Lease& lease) {
+    waited_ = true;
+    if (lease.state == "offered") return;
+    const bool waits = lease.state == "queued";
+    const std::string key = waits ? wait_text(lease, look_, false) : lease.state;
+    if (key == std::exchange(shown_, key)) return;
+    tell("say", waits ? wait_text(lease, look_)
+                      : fmt::format("{} is {}; the task starts once it runs", lease.id, lease.state));
+  }
+
+  int grant(const client::Lease& lease) {
+    if (waited_) tell("say", fmt::format("{}: {} on {}", lease.id, format_size(lease.vram), names(lease)));
+    static const char* const none[] = {nullptr};
+    for (const std::string& entry : keep::program_environment(none, client_.endpoint(), lease, status_))
+      if (entry.starts_with("CUDA_") || entry.starts_with("SUBLET_")) tell("env", entry);
+    tell("ok", "");
+    return kOk;
+  }
+
+  std::string names(const client::Lease& lease) const {
+    std::string all;
+    for (const std::string& device : lease.devices) all += (all.empty() ? "" : ", ") + device_name(device, look_);
+    return all;
+  }
+};
+
+}  // namespace
+
+int take_job_lease(const Common& common, const JobLeaseFlags& flags) {
+  auto told = hear();
+  if (!told) return kFailed;
+  Common here = common;  // where several nodes are on one machine, each has its own daemon
+  if (const auto at = here.host.find("%n"); at != std::string::npos) here.host.replace(at, 2, node_of(*told));
+  auto client = connect(here);
+  if (!client) return refuse(client.error().detail, client.error().hint);
+  return JobLease(common, flags, *client, std::move(*told)).run();
+}
+
+}  // namespace sublet::cli

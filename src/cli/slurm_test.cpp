@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/slurm.h"
+#include "cli/scontrol.h"
+
+#include <gtest/gtest.h>
+
+namespace sublet::cli {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+TEST(SlurmJob, IsReadFromThePathOfItsGroup) {
+  EXPECT_EQ(job_of_group("/slurm_n1/uid_0/job_23/step_0"), 23U);
+  EXPECT_EQ(job_of_group("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7"), 7U);
+  for (const char* path : {"", "/", "/job_", "/job_x", "/job_7x", "/xjob_7", "/job_-7", "/job_99999999999999999999999"})
+    EXPECT_FALSE(job_of_group(path)) << path;
+  EXPECT_EQ(group_of_job("/slurm/uid_0/job_23/step_0/task_0", 23), "/slurm/uid_0/job_23");
+  EXPECT_EQ(group_of_job("/slurm/uid_0/job_23/step_0", 24), "");
+}
+
+TEST(SlurmJob, SizesAreGiBUnlessTheySayOtherwise) {
+  EXPECT_EQ(parse_vram("6"), 6 * GiB);
+  for (const char* text : {"6G", "6g", "6GiB", "6gib"}) EXPECT_EQ(parse_vram(text), 6 * GiB) << text;
+  for (const char* text : {"1536M", "1536MiB"}) EXPECT_EQ(parse_vram(text), 1536 * MiB) << text;
+  for (const char* text : {"", "x", "-6", "6 GiB x"}) EXPECT_FALSE(parse_vram(text)) << text;
+}
+
+TEST(SlurmComment, KeepsTheTextOfOthersAndTheMinutesGivenSoFar) {
+  const AdminComment first{
+      .others = "do not touch", .given_minutes = 7, .text = "paused for lease-9, back about 14:05"};
+  EXPECT_EQ(to_text(first), "do not touch sublet: paused for lease-9, back about 14:05; given back 7 min");
+  const AdminComment read = parse_comment(to_text(first));
+  EXPECT_EQ(read.others, first.others);
+  EXPECT_EQ(read.given_minutes, 7);
+  EXPECT_EQ(read.text, first.text);
+  EXPECT_EQ(parse_comment("(null)").given_minutes, 0);
+  EXPECT_EQ(parse_comment("(null)").others, "");
+  EXPECT_EQ(parse_comment("mine").others, "mine");
+  EXPECT_EQ(parse_comment("sublet: runs; given back x min").given_minutes, 0) << "no number";
+  EXPECT_EQ(parse_comment("sublet: runs; given back -3 min").given_minutes, 0);
+}
+
+TEST(SlurmComment, TimeIsGivenInWholeMinutesAndAhead) {
+  EXPECT_EQ(minutes_due(0s, 0s), 0);
+  EXPECT_EQ(minutes_due(1s, 0s), 1);
+  EXPECT_EQ(minutes_due(60s, 0s), 1);
+  EXPECT_EQ(minutes_due(61s, 0s), 2);
+  EXPECT_EQ(minutes_due(0s, 60s), 1) << "it stands still now";
+}
+
+TEST(SlurmJobs, AreTheLivingLeasesOfTheirGroups) {
+  const auto clock = [](Time) { return std::string("14:05"); };
+  json paused{{"state", "paused"},
+              {"owner", {{"kind", "group"}, {"cgroup", "/slurm/job_4"}}},
+              {"created_at", "2026-11-28T12:00:00.000Z"},
+              {"granted_at", "2026-11-28T12:00:30.000Z"},
+              {"paused_seconds", 90},
+              {"tenant", "vision"},
+              {"pause", {{"preemptor", "lease-9"}, {"until", "2026-11-28T14:05:00.000Z"}}}};
+  json ended = paused, other = paused, foreign = paused;
+  ended["state"] = "ended";
+  other["owner"]["kind"] = "process";
+  foreign["owner"]["cgroup"] = "/user.slice";
+  const auto jobs = jobs_of({{"leases", {paused, ended, other, foreign}}}, Time{}, clock);
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].job, 4U);
+  EXPECT_EQ(jobs[0].lost, 120s);
+  EXPECT_EQ(jobs[0].comment, "paused for lease-9, back about 14:05");
+  EXPECT_EQ(jobs[0].tenant, "vision");
+  EXPECT_TRUE(jobs_of(json(), Time{}, clock).empty());
+}
+
+TEST(Scontrol, AJobIsReadWithItsComment) {
+  const auto job = parse_job(
+      "JobId=4 JobName=a JobState=RUNNING TimeLimit=00:10:00 Account=vision "
+      "AdminComment=sublet: paused for lease-9, back about 14:05; given back 7 min WorkDir=/tmp Power=");
+  EXPECT_EQ(job.at("JobState"), "RUNNING");
+  EXPECT_EQ(job.at("AdminComment"), "sublet: paused for lease-9, back about 14:05; given back 7 min");
+  EXPECT_EQ(job.at("WorkDir"), "/tmp");
+  EXPECT_TRUE(parse_job("").empty());
+}
+
+TEST(SlurmGres, EachCardHasShardsOfOneGiB) {
+  EXPECT_EQ(shards_of(24 * GiB - 300 * MiB, 2), 47);
+  const json devices{{"devices", {{{"index", 0}, {"capacity_bytes", (24 * GiB).count}}}}};
+  const std::string text = gres_text(devices, "n1", 1.5, {"/dev/nvidia0"});
+  EXPECT_NE(text.find("NodeName=n1 Name=gpu File=/dev/nvidia0\nNodeName=n1 Name=shard Count=36 File=/dev/nvidia0\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("Gres=gpu:1,shard:36"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace sublet::cli

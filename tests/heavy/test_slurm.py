@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of Debian's Slurm under leases: one controller, two slurmd on one host, and simulated cards."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.support import slurm
+from tests.support.sublet import GIB, wait_until
+
+pytestmark = [pytest.mark.heavy, pytest.mark.xdist_group("slurm")]
+HOLD = "simgpu-load --alloc 1GiB --seconds 600 --verify"
+
+
+@pytest.fixture(scope="module")
+def slurm_cluster():
+    if why := slurm.missing():
+        pytest.skip(why)
+    made = slurm.Cluster()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cluster(slurm_cluster, request):
+    yield slurm_cluster
+    failed = getattr(request.node, "call_failed", False)
+    if failed:
+        print(slurm_cluster.all_logs())
+    slurm_cluster.clear()
+
+
+def load(gib, seconds="600"):
+    return f"simgpu-load --alloc {gib}GiB --seconds {seconds} --verify"
+
+
+def not_drained(cluster):
+    assert all(state in ("idle", "mixed", "allocated", "completing") for state in cluster.states().values())
+
+
+def urgent(cluster, gib, node="n1"):
+    """Returns a connection that holds a lease of a higher tier."""
+    api = cluster.daemons[node].api()
+    lease = api.post("/v1/leases", {"vram_bytes": gib * GIB, "tier": "interactive", "pausable": "no", "tag": "urgent",
+                                    "owner": {"connection": True}, "wait_seconds": 60})
+    assert lease.status in (201, 202), lease
+    if lease["state"] != "active":
+        assert api.post(f"/v1/leases/{lease['id']}/claim", {}).status == 200, lease
+    return api
+
+
+def test_twelve_jobs_of_6_gib_on_one_card_of_24_with_factor_2_all_finish(cluster):
+    began = time.monotonic()
+    jobs = [cluster.submit(load(5, "2"), "--vram=6", node="n1") for _ in range(12)]
+    for job in jobs:
+        assert cluster.until(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", timeout=300) == "COMPLETED", job
+        assert "right:" in cluster.output(job), cluster.output(job)
+    print(f"12 jobs in {time.monotonic() - began:.1f} s")
+    waited = [job for job in jobs if "place" in cluster.output(job)]
+    assert waited, "some of them waited for memory, and were told their place"
+    cluster.until_no_lease()
+    assert cluster.daemons["n1"].cards()["violations"] == 0
+
+
+def test_an_array_of_200_jobs_ends_without_a_failure(cluster):
+    job = cluster.submit("true", "--vram=1", "--array=1-200")
+    text = ""
+    def done():
+        nonlocal text
+        text = cluster.call("squeue", "-h", "-j", job, "-t", "all", "-r", "-o", "%T", check=False).stdout
+        return text and not set(text.split()) - {"COMPLETED", "FAILED"}
+    wait_until(done, f"the array ends: {text}", 120)
+    assert text.split() == ["COMPLETED"] * 200, text
+    cluster.until_no_lease("n1"), cluster.until_no_lease("n2")
+
+
+def test_a_job_is_paused_for_another_and_its_comment_tells_so(cluster):
+    job = cluster.submit(load(5), "--vram=6", "-t", "10", node="n1")
+    lease = cluster.until_lease(job, "active")
+    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > 5 * GIB, "it fills its memory")
+    api = urgent(cluster, 20)
+    cluster.until_lease(job, "paused")
+    agent = ("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
+    cluster.call(*agent)
+    shown = cluster.job(job)
+    assert re.search(r"AdminComment=sublet: paused for lease-\d+.*; given back \d+ min", shown["text"]), shown["text"]
+    assert shown["TimeLimit"] != "00:10:00", "the minutes of the pause are given back"
+    why = cluster.daemons["n1"].cli("why", lease["id"], check=0).stdout
+    assert f"It belongs to job {job} (control group" in why, why
+    api.post("/v1/leases/urgent/release", {"force": True})
+    cluster.until_lease(job, "active")
+    cluster.call(*agent)
+    assert "sublet: runs;" in cluster.job(job)["text"]
+
+
+def test_a_paused_job_is_not_ended_at_its_first_limit(cluster):
+    job = cluster.submit(load(5, "75"), "--vram=6", "-t", "1", node="n1")
+    cluster.until_lease(job, "active")
+    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > 5 * GIB, "it fills its memory")
+    api = urgent(cluster, 20)
+    cluster.until_lease(job, "paused")
+    cluster.call("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
+    assert cluster.job(job)["TimeLimit"] == "00:02:00", cluster.job(job)["text"]
+    api.post("/v1/leases/urgent/release", {"force": True})
+    cluster.until_lease(job, "active")
+
+
+@pytest.mark.parametrize("moment", ["waiting", "paused", "resuming"])
+def test_scancel_ends_the_lease_at_any_moment(cluster, moment):
+    node = cluster.daemons["n1"]
+    if moment == "waiting":
+        api = urgent(cluster, 20)
+    job = cluster.submit(load(5), "--vram=6", node="n1")
+    if moment != "waiting":
+        cluster.until_lease(job, "active")
+        wait_until(lambda: cluster.lease_of(job)["used_bytes"] > 5 * GIB, "it fills its memory")
+        if moment == "resuming":
+            node.ctl("set", "restore_us", 3_000_000)
+        api = urgent(cluster, 20)
+        cluster.until_lease(job, "paused")
+    else:
+        cluster.until_lease(job, "queued")
+    if moment == "resuming":
+        api.post("/v1/leases/urgent/release", {"force": True})
+        cluster.until_lease(job, "resuming")
+    cluster.call("scancel", job)
+    cluster.until(job, "CANCELLED")
+    wait_until(lambda: cluster.lease_of(job) is None, "its lease ends")
+    node.ctl("set", "restore_us", 0)
+    if moment != "resuming":
+        api.post("/v1/leases/urgent/release", {"force": True})
+    other = cluster.submit(load(20, "1"), "--vram=21", node="n1")
+    assert cluster.until(other, "COMPLETED", "FAILED") == "COMPLETED", cluster.output(other)
+    not_drained(cluster)
+
+
+def test_a_job_without_a_daemon_fails_in_its_time_and_drains_no_node(cluster):
+    cluster.write_plugstack(timeout="2s")
+    daemon = cluster.daemons["n1"]
+    daemon.kill()
+    job = cluster.submit(HOLD, "--vram=6", node="n1")
+    assert cluster.until(job, "FAILED", "COMPLETED") == "FAILED"
+    assert "does not answer" in cluster.output(job) and "no daemon answers" in cluster.output(job), cluster.output(job)
+    not_drained(cluster)
+    cluster.write_plugstack()
+    patient = cluster.submit(load(5, "1"), "--vram=6", node="n1")
+    wait_until(lambda: "does not answer" in cluster.output(patient), "it is told to wait")
+    daemon.start()
+    assert cluster.until(patient, "FAILED", "COMPLETED") == "COMPLETED", cluster.output(patient)
+
+
+def test_a_killed_daemon_ends_no_job_and_knows_its_lease_again(cluster):
+    running = cluster.submit(HOLD, "--vram=20", node="n1")
+    lease = cluster.until_lease(running, "active")
+    waits = cluster.submit(load(5, "1"), "--vram=6", node="n1")
+    cluster.until_lease(waits, "queued")
+    daemon = cluster.daemons["n1"]
+    daemon.kill()
+    daemon.start()
+    assert cluster.until_lease(running, "active")["id"] == lease["id"]
+    cluster.until_lease(waits, "queued")
+    cluster.call("scancel", running)
+    assert cluster.until(waits, "COMPLETED", "FAILED") == "COMPLETED", cluster.output(waits)
+
+
+def stepd_of(job):
+    """Returns the pids of the job's slurmstepd."""
+    done = subprocess.run(["pgrep", "-f", rf"slurmstepd: \[{job}\."], capture_output=True, text=True)
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def test_a_killed_slurmd_ends_no_job_and_a_killed_slurmstepd_frees_nothing_that_is_used(cluster):
+    job = cluster.submit(HOLD, "--vram=6", node="n1")
+    cluster.until_lease(job, "active")
+    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > GIB, "it uses its card")
+    cluster.processes["n1"].kill()
+    cluster.processes["n1"].wait()
+    cluster.start_node("n1")
+    cluster.until_idle()
+    assert cluster.until_lease(job, "active")["used_bytes"] > GIB
+    for pid in stepd_of(job):
+        os.kill(pid, signal.SIGKILL)
+    def safe():
+        lease = cluster.lease_of(job)
+        return lease is None or lease["state"] == "active"
+    assert safe(), "the program may live on in its group, under its lease"
+    cluster.call("scancel", job, check=False)
+    for name in cluster.groups_of(job):
+        cluster.kill_group(name)
+    wait_until(lambda: cluster.lease_of(job) is None, "the lease ends with the last process")
+
+
+def test_a_requeued_job_gets_a_new_lease(cluster):
+    job = cluster.submit(HOLD, "--vram=6", "--requeue", node="n1")
+    first = cluster.until_lease(job, "active")
+    cluster.call("scontrol", "requeue", job)
+    cluster.until(job, "PENDING")
+    wait_until(lambda: cluster.call("scontrol", "update", f"JobId={job}", "StartTime=now", check=False).returncode == 0,
+               "it need not wait for two minutes")
+    wait_until(lambda: (now := cluster.lease_of(job)) and now["id"] != first["id"] and now["state"] == "active" and now,
+               "another lease", 180)
+    ended = next(lease for lease in cluster.leases(all=True) if lease["id"] == first["id"])
+    assert ended["state"] == "ended"
+
+
+def test_a_step_on_two_nodes_has_a_lease_on_each(cluster):
+    done = cluster.call("srun", "-N2", "--vram=5", "sh", "-c", "echo $SLURMD_NODENAME $SUBLET_LEASE $SUBLET_HOST")
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert set(lines) == {"n1", "n2"}
+    for node, said in lines.items():
+        assert said.startswith("lease-") and f"{node}.sock" in said, said
+
+
+def test_all_tasks_and_steps_of_a_job_share_its_lease(cluster):
+    job = cluster.submit("echo batch=$SUBLET_LEASE; srun -n4 sh -c 'echo task=$SUBLET_LEASE'", "--vram=6", "-n", "4",
+                         node="n1")
+    assert cluster.until(job, "COMPLETED", "FAILED") == "COMPLETED", cluster.output(job)
+    leases = set(re.findall(r"=(lease-\d+)", cluster.output(job)))
+    assert len(leases) == 1 and cluster.output(job).count("task=lease-") == 4, cluster.output(job)
+
+
+def test_nobody_gets_more_than_slurm_counted(cluster):
+    for words, said in ((("srun", "--vram=25", "true"), "more than a card has"),
+                        (("srun", "--vram-share=50", "true"), "not supported"),
+                        (("srun", "--vram=100M", "true"), "no size"),
+                        (("srun", "--vram=6", "--pausable=maybe", "true"), "unknown"),
+                        (("srun", "--vram=6", "--vram-tier=critical", "true"), "unknown")):
+        refused = cluster.call(*words, check=False)
+        assert refused.returncode != 0 and said in refused.stderr, (words, refused)
+    inner = cluster.submit("srun --vram=20 true; echo status=$?", "--gres=shard:1", node="n1")
+    cluster.until(inner, "COMPLETED", "FAILED")
+    lease, = [lease for lease in cluster.leases(all=True) if lease["tag"] == f"slurm-{inner}-n1"]
+    assert lease["vram_bytes"] == GIB, "the shards of the job are its size"
+    plain = cluster.submit("echo lease=$SUBLET_LEASE", node="n1")
+    cluster.until(plain, "COMPLETED")
+    assert "lease=\n" in cluster.output(plain), "a job without memory of a card has no lease"
+
+
+def test_the_plugin_adds_at_most_50_ms_to_a_start(cluster):
+    def seconds(*flags):
+        taken = []
+        for _ in range(7):
+            began = time.monotonic()
+            cluster.call("srun", "-w", "n1", *flags, "true")
+            taken.append(time.monotonic() - began)
+        return sorted(taken)[3]
+
+    without, with_lease = seconds("--gres=gpu:1"), seconds("--vram=1")
+    print(f"srun without a lease {1000 * without:.0f} ms, with one {1000 * with_lease:.0f} ms")
