@@ -113,7 +113,10 @@ int slurm_spank_init(spank_t spank, int argc, char **argv) {
 
 static void run_helper(int socket, const char *job, const char *uid) {
   const char *argv[24];
+  const char *slurm_conf = getenv("SLURM_CONF"); /* of slurmd, not of the user */
+  char conf[512] = "";
   int count = 0, fd;
+  if (slurm_conf != NULL && strlen(slurm_conf) < 480) snprintf(conf, sizeof conf, "SLURM_CONF=%s", slurm_conf);
   argv[count++] = settings.program;
   argv[count++] = "slurm", argv[count++] = "lease";
   if (settings.host[0] != '\0') argv[count++] = "--host", argv[count++] = settings.host;
@@ -130,7 +133,8 @@ static void run_helper(int socket, const char *job, const char *uid) {
   fd = open("/dev/null", O_WRONLY);
   if (fd >= 0) dup2(fd, 2);
   for (fd = 3; fd < 1024; ++fd) close(fd);
-  execve(settings.program, (char *const *)argv, (char *const[]){"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL});
+  execve(settings.program, (char *const *)argv,
+         (char *const[]){"PATH=/usr/sbin:/usr/bin:/sbin:/bin", conf[0] != '\0' ? conf : NULL, NULL});
   dprintf(1, "fail cannot run %s: %s\n", settings.program, strerror(errno));
 }
 
@@ -205,9 +209,7 @@ static int obey(spank_t spank, char *line) {
 
 /* As the user, in the control group of the job, with the user's stderr. */
 int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
-  static const char *const told[] = {"SLURMD_NODENAME", "SLURM_SHARDS_ON_NODE", "SLURM_JOB_GPUS",
-                                     "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ACCOUNT",
-                                     "SLURM_JOB_NAME"};
+  static const char *const told[] = {"SLURMD_NODENAME", "SLURM_JOB_NAME"};
   char text[8192], line[8192];
   size_t used = 0, i;
   int result = 0;

@@ -93,4 +93,19 @@ Result<std::map<std::string, std::string>> show_job(const std::string& program, 
   return parse_job(std::string_view(*text).substr(0, text->find('\n')));
 }
 
+Result<std::string> show_job_in_detail(const std::string& program, std::uint64_t job) {
+  return run_scontrol(program, {"show", "job", "-d", "-o", fmt::format("{}", job)});
+}
+
+std::vector<std::string> names_of_nodes(const std::string& program, const std::string& list) {
+  std::vector<std::string> names;
+  const auto text = run_scontrol(program, {"show", "hostnames", list});
+  for (std::size_t at = 0; text && at < text->size();) {
+    const auto end = std::min(text->find('\n', at), text->size());
+    names.push_back(text->substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
 }  // namespace sublet::cli

@@ -18,5 +18,9 @@ Result<std::string> run_scontrol(const std::string& program, const std::vector<s
 // The fields NAME=VALUE of `scontrol show job -o`. A value with blanks ends before the next known name.
 std::map<std::string, std::string> parse_job(std::string_view line);
 Result<std::map<std::string, std::string>> show_job(const std::string& program, std::uint64_t job);
+// The same with the resources on each node, as text on one line.
+Result<std::string> show_job_in_detail(const std::string& program, std::uint64_t job);
+// The names of a list of nodes such as "n[1-3]"; empty if scontrol fails.
+std::vector<std::string> names_of_nodes(const std::string& program, const std::string& list);
 
 }  // namespace sublet::cli

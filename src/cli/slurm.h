@@ -33,6 +33,7 @@ std::int64_t shards_of(Bytes capacity, double factor);
 // A task's lease: asks for it, waits, and talks to the plugin on stdin and stdout.
 struct JobLeaseFlags {
   std::string job, uid;
+  std::string scontrol = "scontrol";
   std::string vram;  // as the plugin's option; "": by the shards of the job
   std::string tier = "standard", pausable = "auto";
   std::optional<Duration> timeout;  // longest time without a daemon
@@ -52,6 +53,17 @@ std::optional<std::uint64_t> job_of_group(std::string_view path);
 std::string group_of_job(std::string_view path, std::uint64_t job);
 // The size that the plugin's option means. Unset: no size.
 std::optional<Bytes> parse_vram(const std::string& text);
+
+// The part of a job on one node, as Slurm's controller tells it.
+struct NodeShare {
+  std::int64_t shards = 0;
+  std::vector<int> cards;  // numbers of the cards that the shards are on
+};
+// `text`: the output of `scontrol show job -d -o`. Unset: the job is not on this node. A list of nodes is a name, or
+// has been expanded by `expand`.
+using Expand = std::function<std::vector<std::string>(const std::string& list)>;
+std::optional<NodeShare> share_of(std::string_view text, const std::string& node, const Expand& expand);
+NodeShare parse_gres(std::string_view gres);  // "gpu:1(IDX:0),shard:4(IDX:0-1,3)"
 
 // A job on this node, as the agent knows it.
 struct JobState {

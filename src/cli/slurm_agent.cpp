@@ -44,6 +44,7 @@ class Agent {
       all &= tell(job, seen);
     }
     told_ = std::move(seen);
+    first_round_ = first_round_ && !all;
     if (all) complained_.clear();
     return all;
   }
@@ -53,6 +54,7 @@ class Agent {
   const AgentFlags& flags_;
   std::map<std::uint64_t, std::string> told_;  // the last comment of each job with a lease
   std::string complained_;
+  bool first_round_ = true;
 
   Duration every() const { return flags_.every.value_or(30s); }
 
@@ -67,7 +69,9 @@ class Agent {
     AdminComment next{.others = {}, .given_minutes = due, .text = job.comment.empty() ? "runs" : job.comment};
     const std::string mark = fmt::format("{} {}", due, next.text);
     const auto before = told_.find(job.job);
-    if ((before != told_.end() && before->second == mark) || (before == told_.end() && due == 0)) {
+    const bool is_new = before == told_.end(), tells = due > 0 || !job.comment.empty();
+    // An earlier agent may have left a comment: the first round looks at all jobs.
+    if (is_new ? !tells && !first_round_ : before->second == mark) {
       seen[job.job] = mark;
       return true;
     }
@@ -82,6 +86,10 @@ class Agent {
     };
     const AdminComment now = parse_comment(value("AdminComment"));
     const bool limited = value("TimeLimit") != "UNLIMITED" && value("JobState") == "RUNNING";
+    if (!tells && now.text.empty()) {
+      seen[job.job] = mark;
+      return true;
+    }
     next.others = now.others;
     next.given_minutes = std::max(now.given_minutes, limited ? due : std::int64_t{0});
     std::vector<std::string> words{"update", fmt::format("JobId={}", job.job)};

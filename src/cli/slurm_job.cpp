@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs of Slurm as values: their groups, sizes, comments and lost time. Pure functions.
+#include "base/number.h"
 #include "cli/output.h"
 #include "cli/slurm.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace sublet::cli {
 namespace {
@@ -16,11 +16,26 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view ours = "sublet: ", given = "; given back ", minutes = " min";
 
-std::optional<std::uint64_t> number_in(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
-  return number;
+std::optional<std::uint64_t> number_in(std::string_view text) { return parse_number<std::uint64_t>(text); }
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+// "0,2-3"
+void add_numbers(std::string_view list, std::vector<int>& into) {
+  for (const std::string_view part : parts_of(list, ',')) {
+    const auto first = parse_number<int>(part.substr(0, part.find('-')));
+    const auto last = parse_number<int>(part.substr(part.rfind('-') + 1));
+    for (int number = first.value_or(0); first && last && number <= std::min(*last, *first + 1024); ++number)
+      into.push_back(number);
+  }
 }
 
 // Calls `each` with the number and the end of every part "job_NUMBER" of the path.
@@ -58,6 +73,34 @@ std::string comment_of(const json& lease, Time now, const std::function<std::str
 }
 
 }  // namespace
+
+NodeShare parse_gres(std::string_view gres) {
+  NodeShare share;
+  while (!gres.empty()) {
+    const auto open = gres.find('(');
+    const auto end = gres.find(',', open < gres.find(',') ? gres.find(')', open) : 0);
+    const std::string_view one = gres.substr(0, end), name = one.substr(0, one.find('('));
+    gres.remove_prefix(end == std::string_view::npos ? gres.size() : end + 1);
+    if (!name.starts_with("shard:")) continue;
+    share.shards += parse_number<std::int64_t>(name.substr(name.rfind(':') + 1)).value_or(0);
+    const auto at = one.find("(IDX:");
+    if (at != std::string_view::npos) add_numbers(one.substr(at + 5, one.find(')') - at - 5), share.cards);
+  }
+  return share;
+}
+
+std::optional<NodeShare> share_of(std::string_view text, const std::string& node, const Expand& expand) {
+  std::string list;
+  for (const std::string_view word : parts_of(text, ' ')) {
+    if (word.starts_with("Nodes=")) list = word.substr(6);
+    if (!word.starts_with("GRES=") || list.empty()) continue;
+    const auto names = list.find('[') == std::string::npos && list.find(',') == std::string::npos
+                           ? std::vector<std::string>{list}
+                           : expand(list);
+    if (std::ranges::count(names, node) > 0) return parse_gres(word.substr(5));
+  }
+  return std::nullopt;
+}
 
 std::optional<std::uint64_t> job_of_group(std::string_view path) {
   std::optional<std::uint64_t> found;

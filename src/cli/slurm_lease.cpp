@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The helper of the plugin: takes the lease of a task. The plugin writes lines on stdin, ended by "go", and reads lines
 // on stdout: "say TEXT", "env NAME=VALUE", then "ok" or "fail TEXT". Stdin ends with the task.
+#include "base/number.h"
 #include "cli/fetch.h"
+#include "cli/scontrol.h"
 #include "cli/slurm.h"
 #include "cli/wait_line.h"
 #include "client/lease.h"
@@ -12,7 +14,6 @@
 
 #include <unistd.h>
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 namespace sublet::cli {
@@ -60,11 +61,8 @@ std::string value_of(const Told& told, std::string_view name) {
 }
 
 std::optional<std::int64_t> number_of(std::string_view text) {
-  std::int64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 0)
-    return std::nullopt;
-  return number;
+  const auto number = parse_number<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 // A word for a consumer, a tag or a tenant. "": nothing is left.
@@ -75,20 +73,11 @@ std::string plain(std::string text) {
 
 std::string node_of(const Told& told) { return plain(value_of(told, "SLURMD_NODENAME")); }
 
-// "gpu0,gpu2" of the numbers that Slurm gave.
-std::string devices_of(const Told& told) {
-  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}) {
-    std::string_view list = told.contains(name) ? std::string_view(told.find(name)->second) : "";
-    std::string devices;
-    for (; !list.empty(); list.remove_prefix(std::min(list.find(',') + 1, list.size()))) {
-      const auto number = number_of(list.substr(0, list.find(',')));
-      if (!number) break;
-      devices += fmt::format("{}gpu{}", devices.empty() ? "" : ",", *number);
-      if (list.find(',') == std::string_view::npos) break;
-    }
-    if (!devices.empty()) return devices;
-  }
-  return {};
+// "gpu0,gpu2"
+std::string devices_of(const NodeShare& share) {
+  std::string devices;
+  for (const int card : share.cards) devices += fmt::format("{}gpu{}", devices.empty() ? "" : ",", card);
+  return devices;
 }
 
 // The group of the whole job. "": the tasks of Slurm have no groups here.
@@ -115,15 +104,22 @@ class JobLease {
       : common_(common), flags_(flags), client_(client), told_(std::move(told)) {}
 
   int run() {
-    json body;
-    if (const Status made = make_request(body); !made) return refuse(made.error().detail, made.error().hint);
+    if (const Status named = name_owner(); !named) return refuse(named.error().detail, named.error().hint);
     // The task is gone once the plugin's socket is closed.
     client_.set_interrupt({STDIN_FILENO, [] { return false; }});
     const auto status = meet_daemon();
     if (!status) return refuse(status.error());
     status_ = client::parse(*status).value();
     learn_devices(status_, look_);
-    auto answer = ask(body);
+    client::Answer<client::Reply> answer = client::Failure{};
+    if (auto other = of_another_task()) {
+      answer = std::move(*other);
+    } else {
+      json body;
+      if (const Status known = learn_share(); !known) return refuse(known.error().detail, known.error().hint);
+      if (const Status made = make_request(body); !made) return refuse(made.error().detail, made.error().hint);
+      answer = ask(body);
+    }
     if (!answer) return refuse(answer.error());
     for (;;) {
       const auto lease = client::parse_lease(answer->text);
@@ -152,6 +148,12 @@ class JobLease {
   Look look_;
   std::string shown_;
   bool waited_ = false;
+  std::uint64_t job_ = 0;
+  std::int64_t uid_ = 0;
+  std::string group_, tag_;  // "": the tasks of Slurm have no groups here
+  std::int64_t step_ = 0;    // without a group: slurmstepd
+  NodeShare share_;
+  std::string account_;  // "": Slurm keeps no accounts
 
   std::string node() const { return node_of(told_); }
   client::Patience patience() const { return {.say = {}, .limit = timeout(), .refused_limit = timeout()}; }
@@ -165,42 +167,73 @@ class JobLease {
     return client_.insist({"GET", "/v1/status", {}, {}, {}}, patience());
   }
 
-  // Fills the body of the request.
-  Status make_request(json& body) const {
+  // The share and the account of the job, by Slurm's controller: the environment of a task belongs to its user.
+  Status learn_share() {
+    auto shown = show_job_in_detail(flags_.scontrol, job_);
+    for (Duration waited{}; !shown && waited < timeout(); waited += 1s) {
+      if (waited == 0s) tell("say", fmt::format("Slurm's controller does not answer: {}", shown.error().detail));
+      if (!client_.pause(1s)) return shown.error();
+      shown = show_job_in_detail(flags_.scontrol, job_);
+    }
+    if (!shown) return shown.error();
+    const auto share = share_of(*shown, node(), [this](const std::string& list) {
+      return names_of_nodes(flags_.scontrol, list);
+    });
+    if (!share) return bad_request(fmt::format("Slurm has no share of job {} on node {}", job_, node()));
+    share_ = *share;
+    const auto fields = parse_job(std::string_view(*shown).substr(0, shown->find('\n')));
+    const auto account = fields.find("Account");
+    if (account != fields.end() && account->second != "(null)") account_ = plain(account->second);
+    return {};
+  }
+
+  Status name_owner() {
     const auto job = number_of(flags_.job), uid = number_of(flags_.uid), pid = number_of(value_of(told_, "pid"));
     if (!job || !uid || !pid) return bad_request("the plugin named no job, user or process");
-    const std::string devices = devices_of(told_);
-    const auto count = std::max<std::int64_t>(std::ranges::count(devices, ',') + 1, 1);
+    job_ = static_cast<std::uint64_t>(*job), uid_ = *uid;
+    group_ = group_of(static_cast<std::int32_t>(*pid), job_);
+    tag_ = fmt::format("slurm-{}-{}", job_, node());
+    if (!group_.empty()) return {};
+    step_ = parent_of(static_cast<std::int32_t>(*pid));  // the tasks of a step share slurmstepd, their parent
+    tag_ += fmt::format("-{}", step_);
+    return {};
+  }
+
+  // The lease that another task of the job has got. Unset: there is none.
+  std::optional<client::Reply> of_another_task() {
+    auto reply = client_.call({"GET", "/v1/leases/" + client::encode(tag_), {}, {}, {}});
+    const json lease = reply ? json::parse(reply->text, nullptr, false) : json();
+    if (!lease.is_object() || text_at(lease, "state") == "ended" || number_at(lease, "uid") != uid_)
+      return std::nullopt;
+    const json& owner = member(lease, "owner");
+    const bool same = group_.empty() ? number_at(owner, "pid") == step_ : text_at(owner, "cgroup").ends_with(group_);
+    return same ? std::optional(std::move(*reply)) : std::nullopt;
+  }
+
+  // Fills the body of the request.
+  Status make_request(json& body) const {
+    const std::string devices = devices_of(share_);
+    const auto count = std::max<std::int64_t>(std::ssize(share_.cards), 1);
     std::optional<Bytes> vram = parse_vram(flags_.vram);
     if (!flags_.vram.empty() && !vram)
       return bad_request(fmt::format("--vram: '{}' is no size", printable(flags_.vram)), "for example --vram=6GiB");
-    const std::int64_t shards = number_of(value_of(told_, "SLURM_SHARDS_ON_NODE")).value_or(0);
-    if (!vram && shards == 0) return bad_request("the job has neither --vram nor shards");
-    if (!vram) vram = ((shards + count - 1) / count) * GiB;
-    if (count * *vram > shards * GiB)  // Slurm has not counted it
+    if (!vram && share_.shards == 0) return bad_request("the job has neither --vram nor shards");
+    if (!vram) vram = ((share_.shards + count - 1) / count) * GiB;
+    if (count * *vram > share_.shards * GiB)  // Slurm has not counted it
       return bad_request(fmt::format("the task asks for {}, and Slurm gave the job {} shards of 1 GiB on this node",
-                                     format_size(count * *vram), shards),
+                                     format_size(count * *vram), share_.shards),
                          "give the size to sbatch or salloc, and ask the admin whether job_submit.lua is in use");
     const std::string name = plain(value_of(told_, "SLURM_JOB_NAME"));
-    const std::string account = plain(value_of(told_, "SLURM_JOB_ACCOUNT"));
-    const std::string group = group_of(static_cast<std::int32_t>(*pid), static_cast<std::uint64_t>(*job));
     body = {{"vram_bytes", vram->count},
-              {"devices", count},
-              {"tier", flags_.tier},
-              {"pausable", flags_.pausable},
-              {"consumer", name.empty() ? "slurm" : name},
-              {"on_behalf", {{"user", *uid}}}};
+            {"devices", count},
+            {"tier", flags_.tier},
+            {"pausable", flags_.pausable},
+            {"consumer", name.empty() ? "slurm" : name},
+            {"tag", tag_},
+            {"on_behalf", {{"user", uid_}}}};
     if (!devices.empty()) body["device"] = devices;
-    if (!account.empty()) body["on_behalf"]["tenant"] = account;
-    std::string tag = fmt::format("slurm-{}-{}", *job, node());
-    if (!group.empty()) {
-      body["owner"] = {{"cgroup", group}};
-    } else {  // the tasks of this step share slurmstepd, their parent
-      const std::int32_t step = parent_of(static_cast<std::int32_t>(*pid));
-      body["owner"] = {{"pid", step}};
-      tag += fmt::format("-{}", step);
-    }
-    body["tag"] = tag;
+    if (!account_.empty()) body["on_behalf"]["tenant"] = account_;
+    body["owner"] = group_.empty() ? json{{"pid", step_}} : json{{"cgroup", group_}};
     return {};
   }
 
@@ -210,13 +243,7 @@ class JobLease {
     const bool taken = !answer && answer.error().kind == client::FailureKind::answered &&
                        answer.error().error.code == Code::InUse;
     if (!taken) return answer;
-    const std::string tag = body["tag"];
-    const auto other = client_.call({"GET", "/v1/leases/" + client::encode(tag), {}, {}, {}});
-    const json lease = other ? json::parse(other->text, nullptr, false) : json();
-    const bool same = lease.is_object() && body["owner"].contains("pid") && lease.value("state", "") != "ended" &&
-                      lease["uid"] == body["on_behalf"]["user"] &&
-                      member(lease, "owner").value("pid", 0) == body["owner"]["pid"];
-    if (same) return other;
+    if (auto other = of_another_task()) return std::move(*other);
     body.erase("tag");  // the user gave this name to a lease of another kind
     return client_.insist({"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
   }

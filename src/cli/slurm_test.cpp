@@ -81,6 +81,26 @@ TEST(Scontrol, AJobIsReadWithItsComment) {
   EXPECT_TRUE(parse_job("").empty());
 }
 
+TEST(SlurmShare, IsReadFromTheNodesOfAJob) {
+  const auto none = [](const std::string&) { return std::vector<std::string>(); };
+  const std::string text = "JobId=2 JOB_GRES=shard:8   Nodes=n1 CPU_IDs=1 Mem=0 GRES=shard:4(IDX:0)   "
+                           "Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:1),shard:tesla:6(IDX:0,2-3) Features=(null)";
+  EXPECT_EQ(share_of(text, "n1", none)->shards, 4);
+  EXPECT_EQ(share_of(text, "n1", none)->cards, std::vector<int>{0});
+  EXPECT_EQ(share_of(text, "n2", none)->shards, 6);
+  EXPECT_EQ(share_of(text, "n2", none)->cards, (std::vector<int>{0, 2, 3}));
+  EXPECT_FALSE(share_of(text, "n3", none));
+  EXPECT_EQ(share_of("Nodes=n1 GRES=", "n1", none)->shards, 0);
+  const auto both = [](const std::string& list) {
+    EXPECT_EQ(list, "n[1-2]");
+    return std::vector<std::string>{"n1", "n2"};
+  };
+  EXPECT_EQ(share_of("Nodes=n[1-2] CPU_IDs=0 GRES=shard:3(IDX:0)", "n2", both)->shards, 3);
+  for (const char* odd :
+       {"", ",", "shard", "shard:", "shard:x", "shard:4(", "(IDX:0)", "shard:4(IDX:)", "shard:4(IDX:x"})
+    EXPECT_LE(parse_gres(odd).shards, 4) << odd;
+}
+
 TEST(SlurmGres, EachCardHasShardsOfOneGiB) {
   EXPECT_EQ(shards_of(24 * GiB - 300 * MiB, 2), 47);
   const json devices{{"devices", {{{"index", 0}, {"capacity_bytes", (24 * GiB).count}}}}};

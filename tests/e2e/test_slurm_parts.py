@@ -32,17 +32,19 @@ def daemon(start_daemon):
 class Task:
     """A process in the group of a job, and the plugin's helper for it."""
 
-    def __init__(self, daemon, groups, job, *flags, **told):
+    def __init__(self, daemon, groups, job, *flags, shards="4", account="(null)", name="job"):
         self.group = groups.make(f"slurm/uid_0/job_{job}/step_0")
         self.process = daemon.spawn("sleep", "600")
         groups.move(self.process.pid, self.group)
+        gres = f"shard:{shards}(IDX:0)" if shards else ""
+        scontrol = daemon.dir / f"scontrol-{job}"
+        scontrol.write_text(f"#!/bin/sh\necho JobId={job} 'Account={account}' Nodes=n1 CPU_IDs=0 'GRES={gres}'\n")
+        scontrol.chmod(0o755)
         self.socket, theirs = socket.socketpair()
         self.helper = daemon.spawn(BIN / "sublet", "slurm", "lease", "--host", f"unix://{daemon.socket}", "--job", job,
-                                   "--uid", "0", *flags, stdin=theirs, stdout=theirs)
+                                   "--uid", "0", "--scontrol", scontrol, *flags, stdin=theirs, stdout=theirs)
         theirs.close()
-        told.setdefault("SLURM_SHARDS_ON_NODE", "4")
-        words = [f"{name} {value}" for name, value in told.items()]
-        lines = [f"pid {self.process.pid}", "SLURMD_NODENAME n1", *words, "go", ""]
+        lines = [f"pid {self.process.pid}", "SLURMD_NODENAME n1", f"SLURM_JOB_NAME {name}", "go", ""]
         self.socket.sendall("\n".join(lines).encode())
         self.lines = self.socket.makefile()
 
@@ -96,8 +98,8 @@ def test_sizes_of_the_plugin(tmp_path):
 
 
 def test_a_task_gets_its_lease_and_its_environment(daemon, groups):
-    task = Task(daemon, groups, 7, "--vram", "1536MiB", "--tier", "batch", "--pausable", "no", SLURM_JOB_GPUS="0",
-                SLURM_JOB_NAME="train it", SLURM_JOB_ACCOUNT="vision")
+    task = Task(daemon, groups, 7, "--vram", "1536MiB", "--tier", "batch", "--pausable", "no", account="vision",
+                name="train it")
     said = task.until("ok")
     lease, = daemon.leases()
     assert f"env SUBLET_LEASE={lease['id']}" in said, said
@@ -114,7 +116,7 @@ def test_a_task_gets_its_lease_and_its_environment(daemon, groups):
 def test_a_task_waits_with_its_place_and_leaves_the_queue_with_its_end(daemon, groups):
     holder = daemon.api()
     first = holder.post("/v1/leases", {"vram_bytes": 3 * GIB, "owner": {"connection": True}, "pausable": "no"})
-    task = Task(daemon, groups, 8, SLURM_SHARDS_ON_NODE="2")
+    task = Task(daemon, groups, 8, shards="2")
     assert "place 1" in task.until("say")[-1]
     assert daemon.leases()[-1]["vram_bytes"] == 2 * GIB, "the shards are its size"
     gone = Task(daemon, groups, 9, "--vram", "2")
@@ -143,10 +145,10 @@ def test_a_task_without_a_daemon_is_told_so_and_fails_in_time(daemon, groups):
 
 def test_what_a_task_cannot_get_is_told(daemon, groups):
     for number, (flags, shards, words) in enumerate((
-            (("--vram", "100"), "100", "no device"), (("--vram", "x"), "4", "no size"),
+            (("--vram", "100"), "100", "at most"), (("--vram", "x"), "4", "no size"),
             (("--vram", "2"), "1", "1 shards"), (("--vram", "2"), "", "0 shards"),
-            ((), "0", "neither --vram nor shards"))):
-        task = Task(daemon, groups, 20 + number, *flags, SLURM_SHARDS_ON_NODE=shards)
+            ((), "", "neither --vram nor shards"))):
+        task = Task(daemon, groups, 20 + number, *flags, shards=shards)
         assert words in task.until("fail")[-1]
         task.close()
     assert daemon.leases() == []
@@ -157,7 +159,7 @@ def test_the_agent_gives_time_back_once_and_tells_why_a_job_stands_still(daemon,
     scontrol.write_text(SCONTROL.format(log=log, job=job))
     scontrol.chmod(0o755)
     job.write_text("JobId=7 JobState=RUNNING TimeLimit=00:10:00 Account=vision AdminComment=keep it WorkDir=/\n")
-    task = Task(daemon, groups, 7, "--vram", "2", SLURM_JOB_ACCOUNT="vision")
+    task = Task(daemon, groups, 7, "--vram", "2", account="vision")
     task.until("ok")
     load = daemon.spawn("sh", "-c", f"echo $$ > {task.group}/cgroup.procs; "
                         "exec simgpu-load --alloc 1GiB --seconds 600")
