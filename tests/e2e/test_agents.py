@@ -159,3 +159,23 @@ def test_an_owner_that_is_no_group_is_refused(start_daemon):
     both["owner"]["connection"] = True
     assert api.post("/v1/leases", both).status == 400
     assert api.get("/v1/leases")["leases"] == []
+
+
+def test_a_group_whose_memory_limit_cannot_hold_its_parked_bytes_is_not_paused(start_daemon):
+    groups, limited = Groups("v1"), Groups("memory")
+    try:
+        daemon = start_daemon("1x4GiB", config=CONFIG)
+        api, group, small = daemon.api(), groups.make("job_9"), limited.make("job_9")
+        (small / "memory.limit_in_bytes").write_text(str(GIB // 2))
+        asleep(daemon, groups, group)
+        lease = api.post("/v1/leases", for_group(group, gib=2))
+        load = daemon.spawn("sh", "-c", f"echo $$ > {group}/cgroup.procs; echo $$ > {small}/cgroup.procs; "
+                            "exec simgpu-load --alloc 1GiB --seconds 600")
+        wait_until(lambda: api.lease(lease["id"])["used_bytes"] > GIB, "its bytes are the lease's")
+        paused = api.post(f"/v1/leases/{lease['id']}/pause", {"wait_seconds": 60})
+        assert paused.status == 409 and "control group" in paused["detail"], paused
+        assert api.lease(lease["id"])["state"] == "active"
+        assert load.poll() is None, "the kernel did not end it"
+    finally:
+        limited.close()
+        groups.close()

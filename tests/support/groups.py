@@ -9,7 +9,7 @@ import pytest
 
 
 def hierarchies():
-    """Returns the mount points of the unified hierarchy and of the freezer's, where they exist."""
+    """Returns the mount points of the unified hierarchy, and of freezer and memory of version 1, where they exist."""
     found = {}
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split()
@@ -18,6 +18,8 @@ def hierarchies():
             found["v2"] = pathlib.Path(fields[4])
         if kind == "cgroup" and "freezer" in options:
             found["v1"] = pathlib.Path(fields[4])
+        if kind == "cgroup" and "memory" in options:
+            found["memory"] = pathlib.Path(fields[4])
     return found
 
 
