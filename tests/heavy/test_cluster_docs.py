@@ -9,7 +9,7 @@ from tests.support import slurm
 from tests.support.contract import ROOT
 from tests.support.sublet import wait_until
 
-pytestmark = [pytest.mark.heavy, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.heavy
 PAGE = ROOT / "docs/cluster/slurm.md"
 
 

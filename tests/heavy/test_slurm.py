@@ -12,7 +12,7 @@ import pytest
 from tests.support import slurm
 from tests.support.sublet import BIN, GIB, wait_until
 
-pytestmark = [pytest.mark.heavy, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.heavy
 HOLD = "simgpu-load --alloc 1GiB --seconds 600 --verify"
 
 

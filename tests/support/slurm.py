@@ -2,6 +2,8 @@
 """Debian's Slurm on this machine: munged, one controller and two slurmd, each with a daemon and simulated cards of its
 own.
 """
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -56,6 +58,9 @@ class Cluster:
     """`cards`: the simulated cards of each node; `factor`: declared memory by the memory of the cards."""
 
     def __init__(self, cards="1x24GiB", factor="2"):
+        # The groups of Slurm's jobs have the same names in each cluster, so one runs at a time.
+        self.alone = open(pathlib.Path(tempfile.gettempdir()) / "sublet-test-slurm.lock", "w")
+        fcntl.flock(self.alone, fcntl.LOCK_EX)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir=os.environ.get("SUBLET_TEST_TMP")))
         self.dir.chmod(0o755)
         self.processes, self.logs = {}, {}
@@ -279,7 +284,12 @@ class Cluster:
         self._end_steps()
         for daemon in self.daemons.values():
             daemon.close()
+        for top in (path for node in NODES for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/slurm_{node}")):
+            for folder in sorted([top, *(path for path in top.rglob("*") if path.is_dir())], reverse=True):
+                with contextlib.suppress(OSError):  # a process is still ending there
+                    folder.rmdir()
         shutil.rmtree(self.dir, ignore_errors=True)
+        self.alone.close()
 
     def _end_steps(self):
         """Kills slurmstepd and programs of this cluster that outlived slurmd."""
