@@ -88,6 +88,7 @@ Result<LeaseId> on(Step& step, const MeasuredWhileLocked& fact) {
   if (parking == *lease->parking) return lease->id;
   if (held > entered)
     explain(step, *lease, ReasonKind::pausing_holds_more, args("bytes", held, "more", held - entered));
+  else note(step, "lock_intent");
   set_parking(step.state, *lease, std::move(parking), LeaseState::pausing);
   touch(step, *lease);
   return lease->id;
