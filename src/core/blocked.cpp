@@ -85,7 +85,7 @@ std::optional<Blocked> what_blocks(const State& state, const Rules& rules, const
   if (lease.parking) blocked.code = Code::ResumeBlocked;
   const auto look_at = [&](const Device& device, Bytes need) {
     const Bytes free = free_on(state, device, rules, now);
-    if (free >= need || free + device.other < need || !is_known(state, device, rules, now)) return false;
+    if (free >= need || free + device.other < need || !may_grant_on(state, device, rules, now)) return false;
     blocked.unleased_processes = unleased_on(device);
     if (blocked.unleased_processes.empty()) return false;
     explain_processes(blocked, state, lease, device, free);

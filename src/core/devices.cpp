@@ -31,6 +31,12 @@ bool is_known(const State& state, const Device& device, const Rules& rules, Time
          (now - *device.read_at <= rules.max_age || mutant(Mutant::old_readings_count));
 }
 
+bool is_in_service(const State& state, std::string_view uuid) { return !state.devices.out_of_service.contains(uuid); }
+
+bool may_grant_on(const State& state, const Device& device, const Rules& rules, Time now) {
+  return is_in_service(state, device.reading.uuid) && is_known(state, device, rules, now);
+}
+
 bool is_given_up(const Device& device, const Rules& rules, Time now) {
   constexpr int missing_snapshots = 3;
   return device.missing >= missing_snapshots && now - *device.missing_since >= rules.max_age;
@@ -49,7 +55,7 @@ Bytes capacity_of(const Device& device, const Rules& rules) {
 }
 
 Bytes free_on(const State& state, const Device& device, const Rules& rules, Time now) {
-  return is_known(state, device, rules, now) ? unclaimed_on(device, rules) : Bytes{};
+  return may_grant_on(state, device, rules, now) ? unclaimed_on(device, rules) : Bytes{};
 }
 
 Bytes unclaimed_on(const Device& device, const Rules& rules) {
@@ -129,7 +135,8 @@ void reindex(State& state, Device& device, const Rules& rules, Time now) {
   std::optional<DeviceFree> room;
   std::optional<Time> age;
   if (is_known(state, device, rules, now)) {
-    room = DeviceFree{free_on(state, device, rules, now), device.reading.index, uuid, device.number};
+    if (is_in_service(state, uuid))
+      room = DeviceFree{free_on(state, device, rules, now), device.reading.index, uuid, device.number};
     age = device.read_at;
   }
   if (room && (!indexed.room || room->free > indexed.room->free)) state.devices.opened.push_back(uuid);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -100,12 +101,13 @@ struct Device {
 
 struct Devices {
   ByName<Device> by_uuid;
-  // Known devices, the one with the least free memory first, as of the last step. A device whose reading is too old
-  // since is still listed; is_known() tells.
+  // Known devices in service, the one with the least free memory first, as of the last step. A device whose reading is
+  // too old since is still listed; is_known() tells.
   std::set<DeviceFree> by_free;
   std::set<std::pair<Time, std::string>> ages;         // the same, by the age of their reading
   std::set<std::pair<Bytes, std::string>> capacities;  // devices that were ever read; headroom not taken off
   std::uint32_t last_number = 0;                       // of a device
+  std::map<std::string, std::string, std::less<>> out_of_service;  // uuids of devices that grant nothing, and why
   std::vector<std::string> moved;                      // uuids of devices that are not reindexed yet
   std::vector<std::string> opened;  // uuids of devices with more free memory than when all waiters were last looked at
   std::optional<std::pair<Bytes, Duration>> indexed_under;     // headroom and max_age that the indices rest on
@@ -123,11 +125,14 @@ std::vector<std::string> sort_by_index(const State& state, std::vector<std::stri
 
 // True if the newest reading is usable, not older than rules.max_age, and not followed by a failure to read.
 bool is_known(const State& state, const Device& device, const Rules& rules, Time now);
+bool is_in_service(const State& state, std::string_view uuid);
+// True if memory of the device may be promised: it is known and in service.
+bool may_grant_on(const State& state, const Device& device, const Rules& rules, Time now);
 // True if the device has been missing for so long, and so often, that the driver did not just miss it for a moment.
 bool is_given_up(const Device& device, const Rules& rules, Time now);
 // The first device of the lease that is given up; null: none.
 const Device* given_up_device(const State& state, const Lease& lease, const Rules& rules, Time now);
-// Bytes that may still be promised; 0 while not known. Negative if more is taken than there is.
+// Bytes that may still be promised; 0 while not known or out of service. Negative if more is taken than there is.
 Bytes free_on(const State& state, const Device& device, const Rules& rules, Time now);
 // The free memory by the last reading, known or not.
 Bytes unclaimed_on(const Device& device, const Rules& rules);

@@ -73,6 +73,21 @@ std::string hopeless_text(const State& state, const Rules& rules, const Lease& l
          name_of(*roomiest);
 }
 
+std::string out_of_service_text(const State& state, const Rules& rules, const Lease& lease) {
+  constexpr int named = 3;
+  int count = 0;
+  std::string text;
+  for (const auto& [uuid, why] : state.devices.out_of_service) {
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device == state.devices.by_uuid.end() || !device->second.read_at) continue;
+    const bool waits_there = lease.waits_in_place() && std::ranges::count(lease.devices, uuid) > 0;
+    const bool serves = may_use(lease, uuid) && capacity_of(device->second, rules) >= lease.least();
+    if (!(lease.waits_in_place() ? waits_there : serves) || ++count > named) continue;
+    text += (text.empty() ? "" : "; ") + name_of(device->second) + " is out of service (" + why + ")";
+  }
+  return count > named ? text + "; and " + std::to_string(count - named) + " more" : text;
+}
+
 std::string unknown_text(const State& state, const Device& device, const Rules& rules, Time now) {
   if (is_known(state, device, rules, now)) return {};
   if (device.lost) return gone_text(device, now);
@@ -152,7 +167,7 @@ bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
 Nearest nearest_device(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const auto known = [&](const std::string& uuid) -> const Device* {
     const auto device = state.devices.by_uuid.find(uuid);
-    return device != state.devices.by_uuid.end() && is_known(state, device->second, rules, now) ? &device->second
+    return device != state.devices.by_uuid.end() && may_grant_on(state, device->second, rules, now) ? &device->second
                                                                                                 : nullptr;
   };
   Nearest nearest;
@@ -241,8 +256,10 @@ ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& le
     return all;
   }
   const Nearest nearest = nearest_device(state, rules, lease, now);
+  std::string closed = out_of_service_text(state, rules, lease);
   if (nearest.device == nullptr) {
-    all.add("unknown", unknown_free_text(state, rules, lease, now));
+    if (closed.empty()) all.add("unknown", unknown_free_text(state, rules, lease, now));
+    all.add("closed", std::move(closed));
     return all;
   }
   if (nearest.free < Bytes{}) all.add(args("full_device", name_of(*nearest.device), "over", Bytes{} - nearest.free));
@@ -254,6 +271,7 @@ ReasonArgs shortage_args(const State& state, const Rules& rules, const Lease& le
   all.add("problem", nearest.device->problem);
   all.add("holders", parts_of(holders_of(state, *nearest.device, lease, 3)));
   if (nearest.free >= need) all.add(reserved_args(state, rules, lease, now));
+  all.add("closed", std::move(closed));
   return all;
 }
 

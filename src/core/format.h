@@ -32,6 +32,9 @@ std::string need_text(const State& state, const Lease& lease);
 ReasonArgs asked_args(const Lease& lease);  // of the fragment "asked", for when the need may be over
 ReasonArgs capacity_args(const Device& device, const Rules& rules);  // of the fragment "hopeless"
 
+// "gpu1 is out of service (cordoned by root: new fan)", of devices that could serve the waiting lease; "": none is.
+std::string out_of_service_text(const State& state, const Rules& rules, const Lease& lease);
+
 // "gpu0 (GPU-…) has been gone for 5 min: GPU is lost"
 std::string gone_text(const Device& device, Time now);
 // Says that no present device can ever hold the waiting lease, and which missing devices could; "" otherwise.

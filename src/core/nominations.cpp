@@ -115,7 +115,7 @@ const Nominations::Held* Nominations::held_on(std::uint32_t device) const {
 const Device* Nominations::free_to_hold(const Lease& waiter, const std::string& device) const {
   const auto at = state_.devices.by_uuid.find(device);
   const bool free = at != state_.devices.by_uuid.end() && held_on(at->second.number) == nullptr;
-  if (!free || !is_known(state_, at->second, rules_, now_)) return nullptr;
+  if (!free || !may_grant_on(state_, at->second, rules_, now_)) return nullptr;
   const Bytes here = waiter.waits_in_place() ? charged_on(state_, waiter, device) : Bytes{};
   return here + need_on(state_, waiter, device) <= most_beside_others(state_, waiter, at->second) ? &at->second
                                                                                                   : nullptr;

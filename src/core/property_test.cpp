@@ -93,7 +93,7 @@ class Storm {
   // --- what happens ---
 
   Fact any_fact() {
-    switch (below(42)) {
+    switch (below(43)) {
       case 0:
       case 1:
       case 2:
@@ -130,6 +130,7 @@ class Storm {
       case 33: return Preempt{some_lease(), some_generation(), PreemptionRequest{1000, chance(50)}};
       case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
+      case 36: return Serve{testing::uuid_of(static_cast<int>(below(cards))), chance(20) ? "cordoned" : ""};
       default:
         change_programs();
         return Snapshot{
@@ -305,9 +306,11 @@ class Storm {
   // --- what must hold over a restart ---
 
   void restart() {
+    const auto out_of_service = std::exchange(state_.devices.out_of_service, {});
     state_ = State::load(checks_.stored(), {}, checks_.last_id(), rules_, now_);
     checks_.restarted(state_);
     ordered_.clear();  // nobody knows how far they came
+    for (const auto& [uuid, why] : out_of_service) step(Serve{uuid, why});
     step(Tick{});
   }
 
@@ -327,6 +330,7 @@ class Storm {
       if (request_of(state_, id)) return;  // and neither is whose pause of those that it asks failed
     }
     State here = state_, there = State::load(checks_.stored(), {}, checks_.last_id(), calm, now_);
+    there.devices.out_of_service = here.devices.out_of_service;
     const Snapshot snapshot{now_, honest(), {}, {}, some_host()};
     core::step(here, calm, snapshot, now_);
     core::step(there, calm, snapshot, now_);
@@ -374,6 +378,7 @@ class Storm {
   // From wherever the storm left it, everybody who can ever be served is served once the others end.
   void drain() {
     programs_.clear();
+    for (int card = 0; card < cards; ++card) step(Serve{testing::uuid_of(card)});
     for (int round = 0; round < 400 && !::testing::Test::HasFailure(); ++round) {
       now_ = now_ + 1s;
       step(Snapshot{now_, honest(), {}, {}, testing::plenty});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of capabilities above the engine: another rank or limit, an end with a reason, and memory that is kept for the
-// next start of a program.
+// Facts of capabilities above the engine: another rank or limit, an end with a reason, devices out of service, and
+// memory that is kept for the next start of a program.
 #include "core/step_capability.h"
 #include "core/current_step.h"
 #include "core/step_end.h"
@@ -88,6 +88,17 @@ Result<LeaseId> on(Step& step, const End& fact) {
   if (fact.kill && program_may_live(step, lease)) kill(step, lease);
   schedule(step.state, lease, step.rules);
   return lease.id;
+}
+
+Result<LeaseId> on(Step& step, const Serve& fact) {
+  auto& out_of_service = step.state.devices.out_of_service;
+  if (fact.why.empty()) out_of_service.erase(fact.device);
+  else out_of_service[fact.device] = fact.why;
+  const auto device = step.state.devices.by_uuid.find(fact.device);
+  if (device == step.state.devices.by_uuid.end()) return LeaseId{};
+  mark_moved(step.state, device->second);
+  step.state.preemption.stale = true;  // nothing is freed there any more, or again
+  return LeaseId{};
 }
 
 Result<LeaseId> on(Step& step, const Remark& fact) {

@@ -10,6 +10,7 @@ Result<LeaseId> on(Step& step, const Amend& fact);
 Result<LeaseId> on(Step& step, const End& fact);
 Result<LeaseId> on(Step& step, const Remark& fact);
 Result<LeaseId> on(Step& step, const Keep& fact);
+Result<LeaseId> on(Step& step, const Serve& fact);
 void drop_kept(Step& step, Lease& lease);
 void take_over(Step& step, LeaseId kept, Lease& lease);
 

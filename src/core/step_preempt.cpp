@@ -293,7 +293,8 @@ static bool others_come_in_with(const Step& step, const Lease& waiter) {
       if (const Lease* other = find(step.state, id); other != nullptr && step.state.queue.contains(id))
         need += need_on(step.state, *other, uuid);
     const auto device = step.state.devices.by_uuid.find(uuid);
-    return device != step.state.devices.by_uuid.end() && is_known(step.state, device->second, step.rules, step.now) &&
+    return device != step.state.devices.by_uuid.end() &&
+           may_grant_on(step.state, device->second, step.rules, step.now) &&
            free_on(step.state, device->second, step.rules, step.now) + device->second.settling +
                    being_yielded(step.state, device->second) <
                need;
@@ -324,7 +325,7 @@ static VictimPlan plan_on_or_elsewhere(const Step& step, PreemptionQuery query) 
 static bool is_free(const Step& step, const Lease& waiter, const std::vector<std::string>& devices) {
   return std::all_of(devices.begin(), devices.end(), [&](const std::string& uuid) {
     const Device& device = step.state.devices.by_uuid.at(uuid);
-    return is_known(step.state, device, step.rules, step.now) &&
+    return may_grant_on(step.state, device, step.rules, step.now) &&
            free_on(step.state, device, step.rules, step.now) >= need_on(step.state, waiter, uuid);
   });
 }

@@ -111,7 +111,7 @@ static std::vector<LeaseId> wanting_several(const Step& step) {
 static std::optional<NextSlice> slice_on(Step& step, const Lease& waiter, const Device& device,
                                          const std::vector<std::string>& barred) {
   const std::string& uuid = device.reading.uuid;
-  if (!may_use(waiter, uuid) || !is_known(step.state, device, step.rules, step.now)) return std::nullopt;
+  if (!may_use(waiter, uuid) || !may_grant_on(step.state, device, step.rules, step.now)) return std::nullopt;
   if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
   SliceGroup slice_group = slice_group_on(step.state, step.rules, waiter, device, step.now);
   if (!slice_group.residents.empty()) join_slice_group(step, device, slice_group);
@@ -197,7 +197,7 @@ bool continue_slice(Step& step, const Lease& waiter) {
   }
   for (const std::string& uuid : old->devices) {
     const auto device = step.state.devices.by_uuid.find(uuid);  // it may have been lost since
-    if (device == step.state.devices.by_uuid.end() || !is_known(step.state, device->second, step.rules, step.now))
+    if (device == step.state.devices.by_uuid.end() || !may_grant_on(step.state, device->second, step.rules, step.now))
       return false;
     Bytes gain;
     for (const Victim& its : as_victims(step.state, step.rules, leaves, waiter.uid, {uuid}, step.now)) gain += its.gain;

@@ -21,16 +21,19 @@ constexpr int most_devices = 1024;
 // Which refusal fits best when the lease would have to wait.
 Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
   if (!hopeless_text(state, rules, lease, now).empty()) return Code::GpuLost;
-  int known = 0, settling = 0, leased = 0;
+  int known = 0, settling = 0, leased = 0, closed = 0;
   for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (!may_use(lease, uuid) || !is_known(state, device, rules, now)) continue;
+    if (!may_use(lease, uuid)) continue;
+    closed += !is_in_service(state, uuid);
+    if (!may_grant_on(state, device, rules, now)) continue;
     ++known;
     if (device.settling > Bytes{} && free_on(state, device, rules, now) + device.settling >= lease.least()) ++settling;
     if (capacity_of(device, rules) - device.other >= lease.least()) ++leased;
   }
-  if (known < lease.device_count) return Code::Unverified;
+  if (known < lease.device_count) return known + closed < lease.device_count ? Code::Unverified : Code::Draining;
   if (settling >= lease.device_count) return Code::Settling;
-  return leased >= lease.device_count ? Code::Memory : Code::External;
+  if (leased >= lease.device_count) return Code::Memory;
+  return out_of_service_text(state, rules, lease).empty() ? Code::External : Code::Draining;
 }
 
 std::string waiting_hint(Code code) {
@@ -38,6 +41,7 @@ std::string waiting_hint(Code code) {
     case Code::Unverified: return "`sublet status` says what is wrong with the device; nothing is granted on a guess";
     case Code::GpuLost:
       return "`sublet doctor` says what the driver reports of it; ask for less, or for another device";
+    case Code::Draining: return "ask for another device, or for less, or wait until the device is back in service";
     case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
     case Code::External:
       return "unleased processes hold the memory: end one (`sublet proclist`), lease it, or ask for less";
@@ -186,7 +190,7 @@ ReasonArgs place_args(const Step& step, const Lease& lease) {
 void announce_wait(Step& step, Lease& lease) {
   std::ptrdiff_t known = lease.wanted_devices.empty() ? std::ssize(step.state.devices.by_free) : 0;
   for (const std::string& uuid : lease.wanted_devices)
-    known += is_known(step.state, device_entry(step.state, uuid), step.rules, step.now);
+    known += may_grant_on(step.state, device_entry(step.state, uuid), step.rules, step.now);
   if (known < lease.device_count) step.snapshot_wanted = true;
   explain(step, lease, ReasonKind::queued, place_args(step, lease));
 }

@@ -192,7 +192,7 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
 }
 
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
-  if (!is_known(state, device, rules, now)) return false;
+  if (!may_grant_on(state, device, rules, now)) return false;
   if (device.pausing > 0) return true;
   Bytes room = free_on(state, device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
@@ -321,7 +321,7 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
   std::size_t found = 0, leases = 0;
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
-    if (!is_known(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
+    if (!may_grant_on(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
     plans.push_back(best_on(state, rules, query, *device, {}, now));
     const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
     plans.back().others = preemption != nullptr && preemption->preemptor != query.lease.id &&

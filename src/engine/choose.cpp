@@ -122,7 +122,7 @@ std::vector<Waiter> waiters(const core::State& state, std::size_t most) {
 std::map<std::string, Bytes> free_memory(const core::State& state, const core::Rules& rules, Time now) {
   std::map<std::string, Bytes> free;
   for (const auto& [uuid, device] : state.devices.by_uuid)
-    if (core::is_known(state, device, rules, now)) free[uuid] = core::free_on(state, device, rules, now);
+    if (core::may_grant_on(state, device, rules, now)) free[uuid] = core::free_on(state, device, rules, now);
   return free;
 }
 

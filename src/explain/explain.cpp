@@ -84,6 +84,9 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   if (rules.safe_mode) helps.push_back(safe_mode_text(*rules.safe_mode) + "; " + safe_mode_hint(*rules.safe_mode));
   if (!hopeless_text(state, rules, lease, now).empty()) return help_hopeless(state, rules, lease);
   const Nearest nearest = nearest_device(state, rules, lease, now);
+  const std::string closed = out_of_service_text(state, rules, lease);
+  if (!closed.empty()) helps.push_back(closed + ": an admin takes it back into service by `sublet gpu uncordon`");
+  if (nearest.device == nullptr && !closed.empty()) return helps;
   if (nearest.device == nullptr) {
     helps.emplace_back(
         "nothing is granted while the device is unknown: `sublet status` and `sublet doctor` show the cause");

@@ -137,7 +137,7 @@ class Forecast {
     std::unordered_map<std::string_view, std::size_t> index;
     rooms_.reserve(state_.devices.by_uuid.size());
     for (const auto& [uuid, device] : state_.devices.by_uuid) {
-      if (!is_known(state_, device, rules_, now_)) continue;
+      if (!may_grant_on(state_, device, rules_, now_)) continue;
       index.emplace(uuid, rooms_.size());
       rooms_.push_back({&device, free_on(state_, device, rules_, now_)});
     }
@@ -358,6 +358,7 @@ class Forecast {
   std::string why_unknown(const Lease& waiter) const {
     const Nearest nearest = nearest_device(state_, rules_, waiter, now_);
     if (nearest.device == nullptr) {
+      if (std::string closed = out_of_service_text(state_, rules_, waiter); !closed.empty()) return closed;
       for (const auto& [uuid, device] : state_.devices.by_uuid)
         if (may_use(waiter, uuid)) return unknown_text(state_, device, rules_, now_);
       return "no device was read yet";

@@ -110,6 +110,13 @@ struct Keep {
   Time until;
 };
 
+// A capability takes a device out of service: nothing is granted there, and leases that have it keep it. An empty
+// `why`: the device is back in service. The core does not store it.
+struct Serve {
+  std::string device;    // uuid; the device may be unknown
+  std::string why = {};  // "cordoned by root: new fan"
+};
+
 // A capability adds a reason to the history of a living lease.
 struct Remark {
   LeaseId lease;
@@ -293,9 +300,9 @@ struct ClockGap {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact =
-    std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Remark, Pause, Resume, Preempt, Cooperate,
-                 Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent, MeasuredWhileLocked, Parked,
-                 Unparked, DriverReturned, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Pause, Resume, Preempt,
+                          Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent,
+                          MeasuredWhileLocked, Parked, Unparked, DriverReturned, LivenessReport, GroupReport, Snapshot,
+                          SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

@@ -22,7 +22,7 @@ constexpr Fragment fragments[]{
     {"shortage",
      "{#need}[ and {beyond} more that its processes hold above its size][; {free:down} is free on {device}[, {lacks} "
      "less]][; nothing is free on {full_device}: {over} more is taken than may be promised][ ({problem})][; memory is "
-     "held by {holders}][; free memory is unknown: {unknown}][; {no_device}][; {#reserved}]"},
+     "held by {holders}][; free memory is unknown: {unknown}][; {no_device}][; {closed}][; {#reserved}]"},
     {"reserved",
      "free memory on {reserved_on} is reserved for {reserved_for}, which has waited {reserved_since} and needs "
      "{reserved_bytes:down}[; it should start in {reserved_start}][{!reserved_start}; its start is unknown]"},

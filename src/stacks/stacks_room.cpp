@@ -41,7 +41,7 @@ std::optional<std::vector<std::string>> Stacks::choose_for(const core::Lease& le
   const core::State& state = engine_.state();
   std::map<std::string, Bytes> free;
   for (const auto& [uuid, device] : state.devices.by_uuid)
-    if (core::is_known(state, device, engine_.rules(), engine_.now()))
+    if (core::may_grant_on(state, device, engine_.rules(), engine_.now()))
       free[uuid] = core::unclaimed_on(device, engine_.rules());
   return choose_idle(need_of(lease, state), free, idle());
 }

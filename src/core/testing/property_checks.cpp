@@ -137,6 +137,7 @@ void PropertyChecks::check_grants(const State& state, const Plan& plan, Time now
     for (const std::string& uuid : lease.devices) {
       const Device& device = state.devices.by_uuid.at(uuid);
       EXPECT_TRUE(is_known(state, device, rules_, now)) << "granted on an unknown device";
+      EXPECT_TRUE(is_in_service(state, uuid)) << "granted on a device out of service";
       EXPECT_GE(free_on(state, device, rules_, now) + rules_.headroom, Bytes{}) << "promised more than there is";
       Bytes reserved;
       for (const LeaseId id : device.leases)
@@ -153,9 +154,11 @@ void PropertyChecks::check_nobody_waits_who_fits(const State& state, Time now) c
       EXPECT_EQ(lease.state, LeaseState::active) << to_string(id) << " waits to grow";
     }
     int fits = 0;
-    for (const auto& [uuid, device] : state.devices.by_uuid)
-      fits += may_be_on(lease, uuid) && is_known(state, device, rules_, now) && !is_reserved_from(state, lease, uuid) &&
+    for (const auto& [uuid, device] : state.devices.by_uuid) {
+      if (!may_be_on(lease, uuid) || !may_grant_on(state, device, rules_, now)) continue;
+      fits += !is_reserved_from(state, lease, uuid) &&
               free_on(state, device, rules_, now) >= need_on(state, lease, uuid);
+    }
     EXPECT_LT(fits, lease.device_count) << to_string(id) << " waits although it fits";
   }
 }

@@ -134,7 +134,8 @@ void Validation::check_device(const Device& device) {
   const Bytes free = device.reading.total - device.reading.driver_reserved - headroom_left - sum.charged - other;
   const bool known = device.read_at && device.problem.empty() && !device.lost &&
                      state_.devices.snapshot_problem.empty() && now_ - *device.read_at <= rules_.max_age;
-  expect(uuid, "effective free memory", free_on(state_, device, rules_, now_), known ? free : Bytes{});
+  expect(uuid, "effective free memory", free_on(state_, device, rules_, now_),
+         known && is_in_service(state_, uuid) ? free : Bytes{});
 }
 
 // The bytes of the listed processes on the device that belong to no lease charged there.
@@ -200,7 +201,7 @@ void Validation::check_free_memory_index() {
       expect(uuid, "in the index of free memory", state_.devices.by_free.contains(*device.indexed.room), true);
     }
     if (device.indexed.moved || !is_known(state_, device, rules_, now_)) continue;
-    expect(uuid, "indexed", device.indexed.room.has_value(), true);
+    expect(uuid, "indexed", device.indexed.room.has_value(), is_in_service(state_, uuid));
     if (device.indexed.room)
       expect(uuid, "indexed free memory", device.indexed.room->free, unclaimed_on(device, rules_));
   }
