@@ -2,6 +2,8 @@
 // The pure part of `doctor`: judges the replies of the daemon and of sublet-gpu, and renders the findings.
 #include "cli/checks.h"
 
+#include "cli/render.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +21,9 @@ Check device_check(const json& device) {
   const std::string problem = text_at(device, "problem");
   std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
   if (flag_at(device, "simulated")) text += " (simulated)";
+  if (const std::string service = service_text(device); state == "ok" && !service.empty())
+    return {"device", Level::note, text + ": " + service,
+            "no lease is granted on it; `sublet gpu uncordon " + id + "` takes it back into service"};
   if (state == "ok")
     return {"device", Level::ok, text + fmt::format(", {} free", size_at_most(device, "effective_free_bytes")), {}};
   if (!problem.empty()) text += ": " + problem;

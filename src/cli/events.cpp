@@ -54,6 +54,9 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
   } else if (event.type == "device") {
     what = fmt::format("{} {}", paint(text_at(body, "device"), Paint::bold, look), text_at(body, "state"));
     text = text_at(body, "problem");
+  } else if (event.type == "service") {
+    what = fmt::format("{} {}", paint(text_at(body, "device"), Paint::bold, look), text_at(body, "state"));
+    text = text_at(body, "reason");
   } else if (event.type == "warning") {
     what = paint(fmt::format("warning {} {}", text_at(body, "code"), text_at(body, "state")), Paint::yellow, look);
   } else if (event.type == "stack") {
@@ -191,7 +194,7 @@ Action add_events(Command command, Common& common) {
           "--type", flags->type,
           "Only events of these types, separated by commas: lease, device, warning, verdict, stack, session, daemon")
       .type("TYPES")
-      .one_of({"lease", "device", "warning", "verdict", "stack", "session", "daemon"}, true);
+      .one_of({"lease", "device", "service", "warning", "verdict", "stack", "session", "daemon"}, true);
   command.option("--test-target", flags->test_target, "Send a test event to Redis (redis) or to this webhook")
       .not_empty()
       .type("NAME");

@@ -46,6 +46,8 @@ std::string counts_phrase(const nlohmann::json& counts);
 std::string parked_phrase(const nlohmann::json& status);
 // "2.0 GiB" of a device that are leased, without the residue of paused programs.
 std::string leased_size(const nlohmann::json& device);
+// "draining since 2026-…Z by root, deadline 2026-…Z: new fan"; "": the device is in service.
+std::string service_text(const nlohmann::json& device);
 // "[###===xx...  ]" with `columns` characters inside; every non-zero part gets at least one. "" without a size.
 std::string device_bar(const nlohmann::json& device, std::size_t columns);
 

@@ -8,6 +8,15 @@ namespace sublet::cli {
 
 using nlohmann::json;
 
+std::string service_text(const json& device) {
+  const json& service = member(device, "service");
+  if (!service.is_object()) return {};
+  const std::string reason = text_at(service, "reason"), deadline = text_at(service, "deadline");
+  return fmt::format("{} since {} by {}{}{}", text_at(service, "state"), text_at(service, "since"),
+                     text_at(service, "by"), deadline.empty() ? "" : ", deadline " + deadline,
+                     reason.empty() ? "" : ": " + reason);
+}
+
 namespace {
 
 Cell age_cell(const json& row, const Look&) {
@@ -17,7 +26,8 @@ Cell age_cell(const json& row, const Look&) {
 }
 
 Cell device_state_cell(const json& row, const Look&) {
-  const std::string state = text_at(row, "state");
+  const std::string state = text_at(row, "state"), service = text_at(member(row, "service"), "state");
+  if (state == "ok" && !service.empty()) return {service, Paint::yellow};
   return {state, state == "ok" ? Paint::green : Paint::red};
 }
 
@@ -58,7 +68,8 @@ constexpr Column device_columns[] = {
      +[](const json& r, const Look&) { return Cell{flag_at(r, "simulated") ? "yes" : "no"}; }},
     {"problem", "PROBLEM", true, false,
      +[](const json& r, const Look&) {
-       return Cell{text_at(r, "problem"), Paint::red};
+       const std::string problem = text_at(r, "problem"), service = service_text(r);
+       return problem.empty() ? Cell{service, Paint::yellow} : Cell{problem, Paint::red};
      },
      Narrow::below},
 };

@@ -78,8 +78,9 @@ std::string device_lines(const json& device, const Look& look) {
     if (age) out += fmt::format(", last read {} ago", compact(std::chrono::milliseconds(*age)));
   }
   out += "\n";
-  const std::string problem = text_at(device, "problem");
+  const std::string problem = text_at(device, "problem"), service = service_text(device);
   if (!problem.empty()) out += fmt::format("  {}\n", paint(problem, Paint::red, look));
+  if (!service.empty()) out += fmt::format("  {}\n", paint(service, Paint::yellow, look));
   // An unknown size is not printed as zero.
   const bool known = state == "ok";
   if (known) out += fmt::format("  {}\n", device_bar(device, bar_width));

@@ -79,6 +79,8 @@ void devices(Lines& out, const TopData& data, std::size_t columns) {
     if (!used.empty()) out.push_back({fmt::format("      {}  used, last hour", used), Paint::dim});
     const std::string problem = text_at(device, "problem");
     if (!problem.empty()) out.push_back({"      " + problem, Paint::red});
+    if (const std::string service = service_text(device); !service.empty())
+      out.push_back({"      " + service, Paint::yellow});
   }
   if (list_at(status, "devices").empty()) out.push_back({"the daemon knows no device", Paint::yellow});
   else out.push_back({"  # leased, used  = leased, unused  x unleased  . free  blank: driver, headroom", Paint::dim});

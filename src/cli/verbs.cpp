@@ -33,6 +33,7 @@ Action add_queue(Command command, Common& common);
 Action add_why(Command command, Common& common);
 Action add_top(Command command, Common& common);
 Action add_web(Command command, Common& common);
+Action add_gpu(Command command, Common& common);
 Action add_gpus(Command command, Common& common);
 Action add_proclist(Command command, Common& common);
 Action add_events(Command command, Common& common);
@@ -91,6 +92,7 @@ constexpr Verb kVerbs[] = {
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
     {"enforce", "Set up", "Set what happens to processes that hold GPU memory without a lease", add_enforce},
     {"approve", "Set up", "Allow processes to hold GPU memory without a lease", add_approve},
+    {"gpu", "Set up", "Take a device out of service, drain it, and take it back", add_gpu},
     {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Set up", "Check or show the daemon's configuration", add_config},
     {"shim", "Set up", "Make a program take a lease whenever anybody calls it by its name", add_shim},

@@ -130,7 +130,7 @@ std::string no_victims_text(const State& state, const Rules& rules, const Preemp
              ", and pauses take " + format_duration(why.takes);
     case NoVictims::Code::beyond_ledger: return too_many_text(state, rules, query.lease.uid, why.victims);
     case NoVictims::Code::unknown_devices:
-      return "only " + std::to_string(why.known) + " of the devices that it may use are known";
+      return "only " + std::to_string(why.known) + " of the devices that it may use are known and in service";
     case NoVictims::Code::none: break;
   }
   return {};

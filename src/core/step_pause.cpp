@@ -72,7 +72,7 @@ Result<LeaseId> on(Step& step, const Pause& fact) {
     return lease.id;
   }
   if (const Status may = check_pause(step, lease, fact.host); !may) return may.error();
-  begin_pause(step, lease, fact.cause, false);
+  begin_pause(step, lease, fact.cause, why == PauseCauseKind::drain);
   return lease.id;
 }
 

@@ -3,6 +3,7 @@
 
 #include "daemon/wiring.h"
 #include "http/compatible_service.h"
+#include "maintenance/maintenance.h"
 
 namespace sublet::daemon {
 
@@ -19,6 +20,7 @@ struct CapabilitySet::Made {
   std::unique_ptr<follow::Follow> follow;
   std::unique_ptr<events::Outlets> outlets;
   std::unique_ptr<meter::Meter> meter;
+  std::unique_ptr<maintenance::Maintenance> maintenance;
 };
 
 namespace {
@@ -107,6 +109,11 @@ Status make_meter(const Parts& parts, Made& made) {
   return {};
 }
 
+Status make_maintenance(const Parts& parts, Made& made) {
+  keep(parts, made.maintenance, std::make_unique<maintenance::Maintenance>(parts.engine));
+  return {};
+}
+
 bool always(const Config&) { return true; }
 
 // In this order the engine tells them of decisions. A line uses those above it.
@@ -122,6 +129,7 @@ constexpr Line table[]{
     {[](const Config& config) { return !config.stacks.http.text.empty(); }, make_one_slot},
     {always, make_idle},
     {always, make_follow},
+    {always, make_maintenance},
     {always, make_events},
     {[](const Config& config) { return config.meter.enabled; }, make_meter},
 };
@@ -148,7 +156,8 @@ http::Capabilities CapabilitySet::shown() const {
           .events = made_->outlets.get(),
           .meter = made_->meter.get(),
           .idle = made_->idle.get(),
-          .follow = made_->follow.get()};
+          .follow = made_->follow.get(),
+          .maintenance = made_->maintenance.get()};
 }
 
 Status CapabilitySet::start() { return made_->compatible_server ? made_->compatible_server->start() : Status(); }

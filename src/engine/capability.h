@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/event_log.h"
+#include "lease/facts.h"
 #include "lease/plan.h"
 #include "store/store.h"
 
@@ -43,6 +44,8 @@ class Capability {
   // The store was opened, at the start or after a failure: all earlier knowledge is replaced by its rows. The engine's
   // state is loaded, and nothing was decided yet. If the machine was rebooted, the ends of the lost leases follow.
   virtual void loaded(const store::Loaded& rows, Time now) = 0;
+  // Facts that the core does not store. They are taken after each load, before any memory is granted.
+  virtual std::vector<core::Fact> first_facts() const { return {}; }
   // A plan was made in this transaction, and is about to be stored. Never called within another call of a capability.
   // Only its own records may change in this call; facts and orders wait for due().
   virtual void happened(const core::Plan&, Time) {}
@@ -60,6 +63,8 @@ class Capability {
   virtual std::vector<Warning> warnings(Time) const { return {}; }
   // Its field of this name in the API's form of a lease, as JSON; "": it has none.
   virtual std::string lease_field(std::string_view, const core::Lease&) const { return {}; }
+  // The same for a device, by its uuid.
+  virtual std::string device_field(std::string_view, const std::string&) const { return {}; }
 };
 
 }  // namespace sublet::engine

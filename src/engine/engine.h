@@ -184,6 +184,7 @@ class Engine {
   void call_capabilities();      // calls Capability::due soon, as each transaction does
   // The field of a capability in the API's form of a lease, as JSON; "null": no capability has it.
   std::string lease_field(std::string_view name, const core::Lease& lease) const;
+  std::string device_field(std::string_view name, const std::string& uuid) const;  // the same for a device
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
 
   // --- the work of leases' programs ---

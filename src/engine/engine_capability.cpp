@@ -43,6 +43,12 @@ std::string Engine::lease_field(std::string_view name, const core::Lease& lease)
   return "null";
 }
 
+std::string Engine::device_field(std::string_view name, const std::string& uuid) const {
+  for (const Capability* capability : capabilities_)
+    if (std::string field = capability->device_field(name, uuid); !field.empty()) return field;
+  return "null";
+}
+
 LeaseActivity Engine::activity(LeaseId lease) const {
   return activities_.of(lease, state_, options_.rules, clock_.now());
 }

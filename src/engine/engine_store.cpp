@@ -244,6 +244,8 @@ void Engine::adopt(Time now) {
     else if (holders_.contains(lease)) tick(core::HeldChanged{lease, true});
   }
   decide_ends_again(now);
+  for (const Capability* capability : capabilities_)
+    for (const core::Fact& fact : capability->first_facts()) tick(fact);
   tick(core::Tick{});
   for (const auto& [lease, timer] : watchers_) timer->cancel();  // all waiting calls look at the new state
   pace_probe(now);

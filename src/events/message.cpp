@@ -24,7 +24,8 @@ std::string word(const json& data, const char* name) {
 std::string subject(const Event& event) {
   const json& data = event.data;
   if (event.type == "lease") return fmt::format("{} {}", word(data, "lease"), word(data, "code"));
-  if (event.type == "device") return fmt::format("{} {}", word(data, "device"), word(data, "state"));
+  if (event.type == "device" || event.type == "service")
+    return fmt::format("{} {}", word(data, "device"), word(data, "state"));
   if (event.type == "warning") return fmt::format("warning {} {}", word(data, "code"), word(data, "state"));
   if (event.type == "daemon") return fmt::format("subletd {}", word(data, "state"));
   if (event.type == "gap") return fmt::format("{} events were lost", data.value("missed", 0));
@@ -64,7 +65,8 @@ std::string header_text(const std::string& text) {
 
 bool is_problem(const Event& event) {
   return event.type == "warning" || event.type == "verdict" || event.type == "gap" ||
-         (event.type == "device" && word(event.data, "state") != "ok");
+         (event.type == "device" && word(event.data, "state") != "ok") ||
+         (event.type == "service" && word(event.data, "state") == "late");
 }
 
 std::string signature(const std::string& key, const std::string& body) {

@@ -37,6 +37,9 @@ namespace sublet::idle {
 class Idle;
 }
 
+namespace sublet::maintenance {
+class Maintenance;
+}
 namespace sublet::meter {
 class Meter;
 }
@@ -55,6 +58,7 @@ struct Capabilities {
   meter::Meter* meter = nullptr;
   idle::Idle* idle = nullptr;
   follow::Follow* follow = nullptr;
+  maintenance::Maintenance* maintenance = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

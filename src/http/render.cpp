@@ -311,6 +311,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"state", device.lost ? "lost"
                     : known     ? "ok"
                                 : "unknown"},
+          {"service", json::parse(engine.device_field("service", reading.uuid))},
           {"problem", text_or_null(problem)}};
 }
 

@@ -43,6 +43,9 @@ const Row table[] = {
     {Method::get, "/v1/openapi.json", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/status", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/devices", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
+    {Method::post, "/v1/devices/gpu7/cordon", "{}", {403, 403, 403, 404, 401, 403, 403, 403, 404}},
+    {Method::post, "/v1/devices/gpu7/drain", "{}", {403, 403, 403, 404, 401, 403, 403, 403, 404}},
+    {Method::post, "/v1/devices/gpu7/uncordon", "{}", {403, 403, 403, 404, 401, 403, 403, 403, 404}},
     {Method::get, "/v1/processes", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/queue", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
     {Method::get, "/v1/consumers", "", {403, 200, 200, 200, 401, 200, 200, 200, 200}},
@@ -165,6 +168,7 @@ TEST_F(Roles, NoRouteIsMissingInTheTable) {
     }
     if (const auto at = path.find("PROGRAM"); at != std::string::npos) path.replace(at, 7, "{tag}");
     if (const auto at = path.find("STACK"); at != std::string::npos) path.replace(at, 5, "{name}");
+    if (path.starts_with("/v1/devices/")) path.replace(12, 4, "{id}");
     if (path.starts_with("/v1/events/targets/")) path = "/v1/events/targets/{name}/test";
     if (path.starts_with("/page/"))
       path = path == "/page/SET/FILE" ? "/page/{set}/{file}" : "/page/{set}/{folder}/{file}";

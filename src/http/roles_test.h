@@ -7,6 +7,7 @@
 #include "guard/guard.h"
 #include "http/admission.h"
 #include "http/routes.h"
+#include "maintenance/maintenance.h"
 #include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/test_support.h"
@@ -69,7 +70,9 @@ class Roles : public testing::Test {
         stacks_(engine_, worker_, {}),
         sessions_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
         outlets_(io_, engine_, {}),
-        meter_(io_, engine_, {.path = ":memory:"}) {
+        meter_(io_, engine_, {.path = ":memory:"}),
+        maintenance_(engine_) {
+    engine_.add(maintenance_);
     engine_.add(meter_);
     engine_.add(stacks_);
     engine_.add(guard_);
@@ -112,7 +115,13 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {&guard_, &enforcer_, &stacks_, &sessions_, &outlets_, &meter_});
+    Reply reply = dispatch(request, engine_, {.guard = &guard_,
+                                            .enforcer = &enforcer_,
+                                            .stacks = &stacks_,
+                                            .sessions = &sessions_,
+                                            .events = &outlets_,
+                                            .meter = &meter_,
+                                            .maintenance = &maintenance_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -184,6 +193,7 @@ class Roles : public testing::Test {
   sessions::Sessions sessions_;
   events::Outlets outlets_;
   meter::Meter meter_;
+  maintenance::Maintenance maintenance_;
   int tags_ = 0;
 };
 

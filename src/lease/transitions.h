@@ -9,19 +9,19 @@
 namespace sublet::core {
 
 // The codes of reasons, "ended" by its reason.
-inline constexpr std::array<std::string_view, 40> transitions{
+inline constexpr std::array<std::string_view, 41> transitions{
     // on the way to the end
     "queued", "granted", "offered", "claimed", "attached", "renewed", "lapsed", "capacity_reserved", "resizing",
     "resized", "amended", "over_soft_limit", "short_of_memory", "memory_kept", "idle_warned", "held_back",
-    "keeper_killed", "stray_use", "pausing", "unverified", "paused", "resuming", "resumed", "poisoned", "cooperates",
-    "allocated_while_paused", "blocked", "stopping", "killing", "settled",
+    "keeper_killed", "stray_use", "draining", "pausing", "unverified", "paused", "resuming", "resumed", "poisoned",
+    "cooperates", "allocated_while_paused", "blocked", "stopping", "killing", "settled",
     // the end, by its reason
     "released", "expired", "revoked", "owner_gone", "over_limit", "failed", "cancelled", "rejected", "unclaimed",
     "lost"};
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 37> within_transitions{
+inline constexpr std::array<std::string_view, 38> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -58,6 +58,7 @@ inline constexpr std::array<std::string_view, 37> within_transitions{
     "enforcement_changed",  // an approval or a policy
     "stack_changed",        // a stack: its use or its settings
     "session_changed",      // a session: its request or its progress
+    "service_changed",      // a device: out of service, or back in service
     "answered"};            // a call without changes, remembered for its repetition
 
 // All transitions that tests interrupt.

@@ -22,18 +22,20 @@ ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 ACTIONS = ("claim", "attach", "renew", "touch", "resize", "release", "pause", "resume")
 BODIES = {"attach": {"pid": 1 << 22}, "resize": {"vram_bytes": GIB}}
 
-# Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue, draining.
-LATER = {"Priority", "Share", "Draining"}
+# Codes of planned features: quotas of tenants, shares of the compute, order beyond the queue.
+LATER = {"Priority", "Share"}
 CODES_ELSEWHERE = {"Disconnected": "test_sessions.py", "Overcommit": "test_sessions.py", "HostMemory": "test_pause.py",
                    "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
-                   "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py"}
+                   "Unkillable": "test_reconcile.py", "ResumeBlocked": "test_away.py",
+                   "Draining": "test_maintenance.py"}
 
 # The codes with which calls are refused because of the present state (409). Each call that changes something is also
 # refused with Stale, for a key of another request. A file name: that file tests the code.
 CONFLICTS = {
     "GET /v1/leases/{id}/cooperate": {"Stale": None},
     "POST /v1/leases": {"Memory": None, "Settling": None, "External": None, "InUse": None, "Quota": "test_hostile.py",
-                        "GpuLost": "test_faults.py", "Unverified": "test_faults.py"},
+                        "GpuLost": "test_faults.py", "Unverified": "test_faults.py",
+                        "Draining": "test_maintenance.py"},
     "POST /v1/free": {"CannotPreempt": None},
     "POST /v1/preempt": {"CannotPreempt": "test_making_room.py"},
     "POST /v1/tokens": {"Quota": None},
@@ -106,6 +108,7 @@ def good_calls(daemon, place, api):
     programs(daemon, api)
     call_sessions(api)
     stack_answers(place, api)
+    maintenance(api)
     enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
@@ -142,6 +145,14 @@ def enforcement(api):
     for where, rule in (("approvals", approval), ("policies", policy)):
         assert api.call("DELETE", f"/v1/{where}/{rule['id']}").status == 200
         assert api.call("DELETE", f"/v1/{where}/{rule['id']}").status == 404
+
+
+def maintenance(api):
+    for verb, body in (("cordon", {"reason": "new fan"}), ("drain", {"deadline_seconds": 600}), ("uncordon", None)):
+        assert api.post(f"/v1/devices/gpu0/{verb}", body).status == 200
+        assert api.post(f"/v1/devices/gpu9/{verb}", {}).status == 404
+        assert api.post(f"/v1/devices/gpu0/{verb}", {"no such field": 1}).status == 400
+    assert api.get("/v1/devices")["devices"][0]["service"] is None
 
 
 def a_process_without_a_lease(daemon, api):

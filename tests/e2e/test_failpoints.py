@@ -13,7 +13,8 @@ import traceback
 
 import pytest
 
-from tests.support import (enforcer_scenarios, follow_scenarios, pausing_scenarios,  # noqa: F401 - they register
+from tests.support import (enforcer_scenarios, follow_scenarios,  # noqa: F401 - they register
+                           maintenance_scenarios, pausing_scenarios,
                            program_scenarios, stack_scenarios)
 from tests.support.once import once
 from tests.support.retrying import Retrying

@@ -97,6 +97,8 @@ function Card({device, past}) {
       ${device.simulated && html`<span class="dim">(simulated)</span>`}
       ${!known && html`<span class="state failed">${device.state.toUpperCase()}</span>`}</h3>
     ${device.problem && html`<p class="refusal">${device.problem}</p>`}
+    ${device.service && html`<p class="dim">${device.service.state} by ${device.service.by}${
+      device.service.reason && `: ${device.service.reason}`}</p>`}
     ${known && html`<${Bar} device=${device} parts=${parts} />`}
     <p>free <strong>${known ? sizeAtMost(device.effective_free_bytes) : "unknown"}</strong>,
       leased ${sizeAtMost(Math.max(0, device.leased_bytes - device.residue_bytes))},
