@@ -2,7 +2,8 @@
 // A fake management library for tests. The environment variable FAKE_NVML, read at every call, says what it reports:
 // "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes), compute /
 // graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, busy
-// (percent of the device), samples = "pid:percent,pid:percent" with the time `at`, and fail.FUNCTION = code or "hang".
+// (percent of the device), samples = "pid:percent,pid:percent" with the time `at`, xid (of one event),
+// says.FUNCTION = number, and fail.FUNCTION = code or "hang".
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
@@ -143,7 +144,7 @@ EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
   return outcome("nvmlDeviceGetMaxPcieLinkGeneration");
 }
 EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void*, unsigned* lanes) {
-  *lanes = static_cast<unsigned>(number("lanes", 16));
+  *lanes = static_cast<unsigned>(number("says.nvmlDeviceGetCurrPcieLinkWidth", number("lanes", 16)));
   return outcome("nvmlDeviceGetCurrPcieLinkWidth");
 }
 EXPORT int nvmlDeviceGetMemoryInfo(void*, u64* memory) {
@@ -176,6 +177,49 @@ EXPORT int nvmlDeviceGetProcessUtilization(void*, Sample* to, unsigned* count, u
   }
   for (std::size_t i = 0; i < all.size(); ++i) to[i] = {all[i].pid, at, static_cast<unsigned>(all[i].used), 0, 0, ~0U};
   *count = static_cast<unsigned>(all.size());
+  return 0;
+}
+int says(const char* function, u64 otherwise, unsigned* to) {
+  *to = static_cast<unsigned>(number(std::string("says.") + function, otherwise));
+  return outcome(function);
+}
+EXPORT int nvmlDeviceGetTemperature(void*, unsigned, unsigned* to) { return says(__func__, 41, to); }
+EXPORT int nvmlDeviceGetPowerUsage(void*, unsigned* to) { return says(__func__, 61'000, to); }
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* to) { return says(__func__, 300'000, to); }
+EXPORT int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* to) {
+  return says(__func__, type == 1 ? 1980 : 3201, to);
+}
+EXPORT int nvmlDeviceGetCurrPcieLinkGeneration(void*, unsigned* to) { return says(__func__, 4, to); }
+EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(void*, unsigned* to) { return says(__func__, 0, to); }
+EXPORT int nvmlDeviceGetTotalEccErrors(void*, unsigned type, unsigned, u64* to) {
+  *to = number(std::string("says.") + __func__, type == 0 ? 5 : 0);
+  return outcome(__func__);
+}
+EXPORT int nvmlDeviceGetRemappedRows(void*, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                                     unsigned* failed) {
+  *corrected = *uncorrected = 0;
+  *failed = static_cast<unsigned>(number(std::string("says.") + __func__, 0));
+  return says(__func__, 0, pending);
+}
+struct Event {
+  void* device;
+  u64 type, data;
+  unsigned gpu_instance, compute_instance;
+};
+u64 told_xid = 0;
+EXPORT int nvmlEventSetCreate(void** set) {
+  *set = &told_xid;
+  told_xid = 0;
+  return outcome(__func__);
+}
+EXPORT int nvmlEventSetFree(void*) { return 0; }
+EXPORT int nvmlDeviceRegisterEvents(void*, u64, void*) { return outcome(__func__); }
+EXPORT int nvmlEventSetWait_v2(void*, Event* event, unsigned) {
+  if (const int code = outcome(__func__); code != 0) return code;
+  const u64 xid = number("xid", 0);
+  if (xid == 0 || xid == told_xid) return 10;
+  told_xid = xid;
+  *event = {reinterpret_cast<void*>(std::uintptr_t{1}), 8, xid, ~0U, ~0U};
   return 0;
 }
 EXPORT int nvmlDeviceGetPciInfo_v3(void*, char* to) {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads through NVML the figures of a device that decide nothing about memory: temperature, power, clocks, link, memory
+// errors and critical events. Figures are read at most once a second. One thread. Any call may hang for ever.
+#pragma once
+
+#include "gpu/nvml_api.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace sublet::gpu {
+
+// An unset figure: the driver does not tell it, or tells a number that no device can have.
+struct Facts {
+  std::optional<std::int64_t> celsius{};
+  std::optional<std::int64_t> milliwatts{};
+  std::optional<std::int64_t> limit_milliwatts{};
+  std::optional<std::int64_t> sm_mhz{};
+  std::optional<std::int64_t> memory_mhz{};
+  std::optional<std::int64_t> link_generation{};       // of PCIe, in use
+  std::optional<std::int64_t> link_lanes{};            // of PCIe, in use
+  std::optional<std::int64_t> corrected_errors{};      // of the memory, since the driver was loaded
+  std::optional<std::int64_t> uncorrected_errors{};    // the same; double-bit errors
+  std::optional<std::int64_t> retirement_pending{};    // 1: pages are retired at the next load of the driver
+  std::optional<std::int64_t> remapping_pending{};     // 1: rows are remapped at the next reset
+  std::optional<std::int64_t> remapping_failed{};      // 1: a row could not be remapped once
+  std::optional<std::int64_t> last_xid{};              // newest critical event since the start of the reader
+  std::int64_t falls = 0;                              // events that say that the device has fallen off the bus
+  bool operator==(const Facts&) const = default;
+};
+
+class FactReader {
+ public:
+  // `api` outlives it.
+  explicit FactReader(const NvmlApi& api);
+  ~FactReader();
+  FactReader(const FactReader&) = delete;
+  FactReader& operator=(const FactReader&) = delete;
+
+  // A figure that the driver does not support is asked for once for each device. `now_ns`: CLOCK_MONOTONIC.
+  const Facts& read(NvmlDevice handle, int index, std::int64_t now_ns);
+
+  // The NVML functions of the figures, one each. For tests.
+  static constexpr std::size_t calls = 11;
+  static const std::array<std::string_view, calls>& functions();
+
+ private:
+  struct Event {  // as the driver writes it
+    NvmlDevice device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+  };
+  struct Known {
+    std::int64_t read_ns = 0;  // time of the last reading; 0: none
+    NvmlDevice handle = nullptr;
+    Facts facts{};
+    std::array<bool, calls> unsupported{};  // by call
+  };
+  void ask(Known& known, std::size_t call) const;
+  void take_events();
+
+  std::array<void*, calls> found_{};
+  int (*create_set_)(void**) = nullptr;
+  int (*free_set_)(void*) = nullptr;
+  int (*register_)(NvmlDevice, unsigned long long, void*) = nullptr;
+  int (*wait_)(void*, Event*, unsigned) = nullptr;
+  void* events_ = nullptr;
+  std::map<int, Known> known_;  // by index
+};
+
+}  // namespace sublet::gpu
