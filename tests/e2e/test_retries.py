@@ -284,6 +284,22 @@ def send_test_event(scene):
     return "/v1/events/targets/nobody/test", {}, {"another": "body"}
 
 
+@of("POST /v1/devices/{id}/cordon")
+def cordon(scene):
+    return "/v1/devices/gpu0/cordon", {"reason": "new fan"}, {"reason": "new driver"}
+
+
+@of("POST /v1/devices/{id}/drain")
+def drain(scene):
+    return "/v1/devices/gpu0/drain", {"deadline_seconds": 600}, {"deadline_seconds": 601}
+
+
+@of("POST /v1/devices/{id}/uncordon")
+def uncordon(scene):
+    assert scene.api.post("/v1/devices/gpu0/cordon", {}).status == 200
+    return "/v1/devices/gpu0/uncordon", None, None
+
+
 @of("DELETE /v1/policies/{id}")
 def remove_policy(scene):
     return f"/v1/policies/{scene.api.post('/v1/policies', POLICY)['id']}", None, None
