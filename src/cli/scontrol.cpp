@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/slurm.h"
 
 #include <fmt/format.h>
 
@@ -90,7 +91,11 @@ std::map<std::string, std::string> parse_job(std::string_view line) {
 Result<std::map<std::string, std::string>> show_job(const std::string& program, std::uint64_t job) {
   auto text = run_scontrol(program, {"show", "job", "-o", fmt::format("{}", job)});
   if (!text) return text.error();
-  return parse_job(std::string_view(*text).substr(0, text->find('\n')));
+  const std::string line = line_of_job(*text, job);
+  if (line.empty() || !word_of_user(line).empty())
+    return bad_request(fmt::format("a name or path of job {} has words of scontrol", job),
+                       "its time limit and its comment stay as they are");
+  return parse_job(line);
 }
 
 Result<std::string> show_job_in_detail(const std::string& program, std::uint64_t job) {

@@ -61,8 +61,13 @@ struct NodeShare {
 };
 // `text`: the output of `scontrol show job -d -o`. Unset: the job is not on this node. A list of nodes is a name, or
 // has been expanded by `expand`.
+// A user chose the job's name and paths, which stand in the same text. Two shares on the node are none, too.
 using Expand = std::function<std::vector<std::string>(const std::string& list)>;
 std::optional<NodeShare> share_of(std::string_view text, const std::string& node, const Expand& expand);
+// The line of this job among those of its array; "": there is none, or its user has written another.
+std::string line_of_job(std::string_view text, std::uint64_t job);
+// A field of the job that stands there twice, because its user has written it into a name or path; "": none does.
+std::string word_of_user(std::string_view text);
 NodeShare parse_gres(std::string_view gres);  // "gpu:1(IDX:0),shard:4(IDX:0-1,3)"
 
 // A job on this node, as the agent knows it.

@@ -114,9 +114,9 @@ int write_gres(const Common& common, const GresFlags& flags) {
   const char* end = flags.factor.data() + flags.factor.size();
   const auto read = std::from_chars(flags.factor.data(), end, factor);
   if (read.ec != std::errc() || read.ptr != end || !(factor >= least_factor && factor <= most_factor))
-    return usage_error(fmt::format("--factor: '{}' is not a number from {} to {}", printable(flags.factor),
-                                   least_factor, most_factor),
-                       "for example --factor 2: twice the memory of each card is declared");
+    return usage_error(
+        fmt::format("--factor: '{}' is not a number from {} to {}", printable(flags.factor), least_factor, most_factor),
+        "for example --factor 2: twice the memory of each card is declared");
   auto client = connect(common);
   if (!client) return fail(common, client.error());
   const auto reply = meet(common, *client);

@@ -16,6 +16,11 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view ours = "sublet: ", given = "; given back ", minutes = " min";
 
+// Shards of a job on a node, in GiB.
+constexpr std::int64_t most_shards = 1 << 20;
+// Characters of a list of nodes: "gpu[01-04,7],big1".
+constexpr std::string_view of_node_lists = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,-_[]";
+
 std::optional<std::uint64_t> number_in(std::string_view text) { return parse_number<std::uint64_t>(text); }
 
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
@@ -82,24 +87,48 @@ NodeShare parse_gres(std::string_view gres) {
     const std::string_view one = gres.substr(0, end), name = one.substr(0, one.find('('));
     gres.remove_prefix(end == std::string_view::npos ? gres.size() : end + 1);
     if (!name.starts_with("shard:")) continue;
-    share.shards += parse_number<std::int64_t>(name.substr(name.rfind(':') + 1)).value_or(0);
+    share.shards += std::clamp<std::int64_t>(parse_number<std::int64_t>(name.substr(name.rfind(':') + 1)).value_or(0),
+                                             0, most_shards - share.shards);
     const auto at = one.find("(IDX:");
     if (at != std::string_view::npos) add_numbers(one.substr(at + 5, one.find(')') - at - 5), share.cards);
   }
   return share;
 }
 
+// Names and paths of the job stand in the same line, and its user chose them: two shares on one node are no share.
 std::optional<NodeShare> share_of(std::string_view text, const std::string& node, const Expand& expand) {
   std::string list;
+  std::optional<NodeShare> found;
   for (const std::string_view word : parts_of(text, ' ')) {
     if (word.starts_with("Nodes=")) list = word.substr(6);
     if (!word.starts_with("GRES=") || list.empty()) continue;
+    if (list.starts_with('-') || list.find_first_not_of(of_node_lists) != std::string::npos) return std::nullopt;
     const auto names = list.find('[') == std::string::npos && list.find(',') == std::string::npos
                            ? std::vector<std::string>{list}
                            : expand(list);
-    if (std::ranges::count(names, node) > 0) return parse_gres(word.substr(5));
+    if (std::ranges::count(names, node) == 0) continue;
+    if (found) return std::nullopt;
+    found = parse_gres(word.substr(5));
   }
-  return std::nullopt;
+  return found;
+}
+
+std::string line_of_job(std::string_view text, std::uint64_t job) {
+  std::string found;
+  for (const std::string_view line : parts_of(text, '\n')) {
+    if (!line.starts_with(fmt::format("JobId={} ", job))) continue;
+    if (!found.empty()) return {};
+    found = line;
+  }
+  return found;
+}
+
+std::string word_of_user(std::string_view text) {
+  for (const std::string_view name : {"Account=", "AdminComment=", "TimeLimit=", "JobState="}) {
+    const auto is_it = [name](std::string_view word) { return word.starts_with(name); };
+    if (std::ranges::count_if(parts_of(text, ' '), is_it) > 1) return std::string(name);
+  }
+  return {};
 }
 
 std::optional<std::uint64_t> job_of_group(std::string_view path) {

@@ -131,10 +131,13 @@ class JobLease {
       show(*lease);
       const std::string path = fmt::format("/v1/leases/{}", client::encode(lease->id));
       if (lease->state == "offered") (void)client_.call({"POST", path + "/claim", "{}", {}, {}});
-      answer = client_.insist({"GET", fmt::format("{}?wait={}s&since={}", path, lease->state == "offered" ? 1 : 5,
-                                                  client::encode(lease->state)),
-                               {}, {}, {}},
-                              patience(), 40s);
+      answer = client_.insist(
+          {"GET",
+           fmt::format("{}?wait={}s&since={}", path, lease->state == "offered" ? 1 : 5, client::encode(lease->state)),
+           {},
+           {},
+           {}},
+          patience(), 40s);
       if (!answer) return refuse(answer.error());
     }
   }
@@ -176,12 +179,14 @@ class JobLease {
       shown = show_job_in_detail(flags_.scontrol, job_);
     }
     if (!shown) return shown.error();
-    const auto share = share_of(*shown, node(), [this](const std::string& list) {
-      return names_of_nodes(flags_.scontrol, list);
-    });
-    if (!share) return bad_request(fmt::format("Slurm has no share of job {} on node {}", job_, node()));
+    const std::string line = line_of_job(*shown, job_);
+    const auto share =
+        share_of(line, node(), [this](const std::string& list) { return names_of_nodes(flags_.scontrol, list); });
+    if (!share || !word_of_user(line).empty())
+      return bad_request(fmt::format("Slurm names no single share of job {} on node {}", job_, node()),
+                         "a name or path of the job may have words of scontrol, such as Account= or GRES=: change it");
     share_ = *share;
-    const auto fields = parse_job(std::string_view(*shown).substr(0, shown->find('\n')));
+    const auto fields = parse_job(line);
     const auto account = fields.find("Account");
     if (account != fields.end() && account->second != "(null)") account_ = plain(account->second);
     return {};
@@ -240,8 +245,8 @@ class JobLease {
   client::Answer<client::Reply> ask(json body) {
     const client::Request first{"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}};
     auto answer = client_.insist(first, patience());
-    const bool taken = !answer && answer.error().kind == client::FailureKind::answered &&
-                       answer.error().error.code == Code::InUse;
+    const bool taken =
+        !answer && answer.error().kind == client::FailureKind::answered && answer.error().error.code == Code::InUse;
     if (!taken) return answer;
     if (auto other = of_another_task()) return std::move(*other);
     body.erase("tag");  // the user gave this name to a lease of another kind

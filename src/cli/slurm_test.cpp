@@ -83,8 +83,9 @@ TEST(Scontrol, AJobIsReadWithItsComment) {
 
 TEST(SlurmShare, IsReadFromTheNodesOfAJob) {
   const auto none = [](const std::string&) { return std::vector<std::string>(); };
-  const std::string text = "JobId=2 JOB_GRES=shard:8   Nodes=n1 CPU_IDs=1 Mem=0 GRES=shard:4(IDX:0)   "
-                           "Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:1),shard:tesla:6(IDX:0,2-3) Features=(null)";
+  const std::string text =
+      "JobId=2 JOB_GRES=shard:8   Nodes=n1 CPU_IDs=1 Mem=0 GRES=shard:4(IDX:0)   "
+      "Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:1),shard:tesla:6(IDX:0,2-3) Features=(null)";
   EXPECT_EQ(share_of(text, "n1", none)->shards, 4);
   EXPECT_EQ(share_of(text, "n1", none)->cards, std::vector<int>{0});
   EXPECT_EQ(share_of(text, "n2", none)->shards, 6);
@@ -96,6 +97,15 @@ TEST(SlurmShare, IsReadFromTheNodesOfAJob) {
     return std::vector<std::string>{"n1", "n2"};
   };
   EXPECT_EQ(share_of("Nodes=n[1-2] CPU_IDs=0 GRES=shard:3(IDX:0)", "n2", both)->shards, 3);
+  for (const char* forged : {"JobId=2 JobName=x Nodes=n1 GRES=shard:99(IDX:1) Nodes=n1 CPU_IDs=1 GRES=shard:4(IDX:0)",
+                             "JobId=2 Nodes=n1 CPU_IDs=1 GRES=shard:4(IDX:0) WorkDir=/x GRES=shard:99(IDX:1)",
+                             "JobId=2 JobName=x Nodes=--help GRES=shard:9 Nodes=n1 GRES=shard:4(IDX:0)"})
+    EXPECT_FALSE(share_of(forged, "n1", none)) << forged;
+  EXPECT_EQ(parse_gres("shard:9223372036854775807,shard:9223372036854775807").shards, 1 << 20);
+  EXPECT_EQ(word_of_user("JobId=2 Account=lab Command=/tmp/a Account=prod TimeLimit=1:00"), "Account=");
+  EXPECT_EQ(word_of_user("JobId=2 Account=lab TimeLimit=1:00"), "");
+  EXPECT_EQ(line_of_job("JobId=2 A=1\nJobId=3 A=2\n", 3), "JobId=3 A=2");
+  EXPECT_EQ(line_of_job("JobId=3 JobName=x\nJobId=3 A=2\n", 3), "") << "its name has a line end";
   for (const char* odd :
        {"", ",", "shard", "shard:", "shard:x", "shard:4(", "(IDX:0)", "shard:4(IDX:)", "shard:4(IDX:x"})
     EXPECT_LE(parse_gres(odd).shards, 4) << odd;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/testing/ideal_executor.h"
 #include "core/testing/two_leases.h"
 #include "core/testing/world.h"
 

@@ -48,7 +48,8 @@ class Records final : public RowSource {
     return durable;
   }
 
-  // Looks at it at this time instead of the time set before; Time::never(): not by time.
+  // Looks at it at this time instead of the time set before; Time::never(): not by time. The capability's due() tells
+  // the times to come.
   void wake(const Key& key, Time at) {
     const auto found = wake_at_.find(key);
     const Time before = found == wake_at_.end() ? Time::never() : found->second;
@@ -57,7 +58,7 @@ class Records final : public RowSource {
     if (at == Time::never()) return;
     wake_at_[key] = at;
     wakes_.insert({at, key});
-    if (at < before) engine_.call_capabilities();
+    if (at <= engine_.now()) engine_.call_capabilities();
   }
   // At the time set before, or at this time if it is earlier.
   void wake_by(const Key& key, Time at) {

@@ -266,8 +266,10 @@ Status Guard::update(const Program& program, const Update& changes) {
   mine.manifest.request = changed_request(mine, changes);
   mine.manifest.sized_by_ceiling = mine.manifest.sized_by_ceiling && !changes.vram;
   // A waiting lease keeps the size that it asked for. Another start asks for the new one.
-  if (mine.progress.phase == Phase::queued && mine.manifest.vram() != size)
-    (void)end_for(mine, Wish::restart, false, mine.uid);
+  lease = core::find(engine_.state(), mine.progress.lease);
+  const bool waits =
+      lease != nullptr && (lease->state == core::LeaseState::queued || lease->state == core::LeaseState::offered);
+  if (waits && mine.manifest.vram() != size) (void)end_for(mine, Wish::restart, false, mine.uid);
   mine.manifest.restart = changes.restart.value_or(mine.manifest.restart);
   changed(mine);
   return {};

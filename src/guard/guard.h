@@ -124,7 +124,7 @@ class Guard final : public engine::Capability {
   Status end_lease(Program& mine, bool force, std::uint32_t asked_by);
   Time supervise(Program& program, Time now);
   Time start_keeper(Program& program, Time now);
-  void keep_memory(const Program& program);
+  bool keep_memory(const Program& program);
   Time check_lease(Program& program, Time now);
   bool lives_on(const core::Lease& lease) const;
   bool has_lost_keeper(const core::Lease& lease) const;

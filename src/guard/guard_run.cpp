@@ -136,8 +136,12 @@ void Guard::ended(Program& program, const Ended& end, Time now) {
 
 // A start is over: the next one may begin.
 void Guard::wake_starts() {
-  for (const auto& [key, its] : orderings_)
-    if (!its.ordered) rows_.wake_by(key, engine_.now());
+  for (const auto& [key, its] : orderings_) {
+    const auto found = programs_.find(key);
+    const bool waits = found != programs_.end() && found->second.progress.phase == Phase::starting &&
+                       (!its.ordered || its.start != found->second.progress.start);
+    if (waits) rows_.wake_by(key, engine_.now());
+  }
 }
 
 void Guard::measured(Time now) {
@@ -193,10 +197,9 @@ Time Guard::supervise(Program& program, Time now) {
     case Phase::queued:
     case Phase::running: return check_lease(program, now);
     case Phase::backoff:
-      if (program.progress.next_start > now) {
-        keep_memory(program);
-        return program.progress.next_start;
-      }
+      if (program.progress.next_start > now)
+        return keep_memory(program) ? program.progress.next_start
+                                    : std::min<Time>(program.progress.next_start, now + look_for_keeper);
       guard::restart(program, now);
       rows_.change(key);
       return Time::never();
@@ -217,11 +220,13 @@ Time Guard::check_lease(Program& program, Time now) {
   return Time::never();
 }
 
-void Guard::keep_memory(const Program& program) {
+// Keeps the memory for the next start. False: that was refused for now.
+bool Guard::keep_memory(const Program& program) {
   const core::Lease* lease = core::find(engine_.state(), program.progress.lease);
-  if (lease == nullptr || !lease->ended() || lease->kept_until) return;
+  if (lease == nullptr || !lease->ended() || lease->kept_until) return true;
   const Time until = *lease->ended_at + kept_for;
-  if (program.progress.next_start < until && engine_.now() < until) (void)engine_.decide(core::Keep{lease->id, until});
+  if (program.progress.next_start >= until || engine_.now() >= until) return true;
+  return engine_.decide(core::Keep{lease->id, until}).has_value();
 }
 
 Time Guard::start_keeper(Program& program, Time now) {

@@ -42,7 +42,8 @@ json render_service(const engine::Engine& engine, const std::string& uuid) {
 }
 
 Reply stored(Call& call, const std::string& uuid) {
-  return stored(call.engine, call.remember, "service_changed", 200, [&] { return render_service(call.engine, uuid); });
+  return http::stored(call.engine, call.remember, "service_changed", 200,
+                      [&] { return render_service(call.engine, uuid); });
 }
 
 Reply take_out(Call& call, Mode mode) {

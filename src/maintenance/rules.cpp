@@ -18,8 +18,10 @@ std::string why_text(const OutOfService& out) {
 Act next_act(const OutOfService& out, const core::Lease& lease, const std::optional<Tried>& tried, Time now) {
   if (out.mode != Mode::drain || lease.state != core::LeaseState::active || lease.stop_requested) return Act::nothing;
   const bool may_pause = lease.pausable != core::Pausable::no;
-  if (may_pause && !tried) return Act::pause;
-  if (out.deadline && *out.deadline <= now) return Act::end;
+  const bool is_over = out.deadline && *out.deadline <= now;
+  // A pause that was refused before the deadline may be possible now: the deadline ends only what cannot be paused.
+  if (may_pause && (!tried || (is_over && tried->at < *out.deadline))) return Act::pause;
+  if (is_over) return may_pause && now - tried->at < try_again_after ? Act::nothing : Act::end;
   return may_pause && now - tried->at >= try_again_after ? Act::pause : Act::nothing;
 }
 

@@ -40,7 +40,9 @@ TEST(Drain, PausesFirstAndEndsOnlyAtItsDeadline) {
       {"before the deadline, pinned", 1ns, Pausable::no, {}, Act::nothing},
       {"at the deadline, pinned", 0ns, Pausable::no, {}, Act::end},
       {"before the deadline, refused", 1ns, Pausable::automatic, lately, Act::nothing},
-      {"after the deadline, refused", -1s, Pausable::automatic, lately, Act::end},
+      {"after the deadline, refused before it", -1ns, Pausable::automatic, lately, Act::pause},
+      {"after the deadline, refused after it a moment ago", -1h, Pausable::automatic, lately, Act::nothing},
+      {"after the deadline, refused after it some time ago", -1h, Pausable::automatic, before, Act::end},
       {"after the deadline, never tried", -1h, Pausable::automatic, {}, Act::pause},
   };
   for (const auto& row : rows)

@@ -106,7 +106,7 @@ Time Sessions::come_back(Entry& entry, const Lease& lease, Time now) {
   if (lease.state != LeaseState::paused || lease.parking->resume_requested) return Time::never();
   const bool served = !engine_.state().queue.contains(progress.preemptor);
   if (!served && now < progress.preempted_at + preempted_at_most) return now + 1s;
-  (void)engine_.decide(core::Resume{lease.id});
+  if (!engine_.decide(core::Resume{lease.id})) return now + 1s;
   changed(entry);
   return Time::never();
 }

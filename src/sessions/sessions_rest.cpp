@@ -55,7 +55,6 @@ Sessions::Rest Sessions::rest(Entry& entry, const std::string& why, Time now) {
                   "a GPU, or a touch or resume",
                   why, format_size_down(progress.wanted)),
       now);
-  rows_.change(entry.session.number);  // stored with the decision, or a restart would not know the size
   if (engine_.decide(core::Resize{lease->id, 0, least_lease})) {
     changed(entry);
     return Rest::yes;

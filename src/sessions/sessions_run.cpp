@@ -60,10 +60,13 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
   }
   const bool returns = lease.state == LeaseState::resuming || (lease.parking && lease.parking->resume_requested);
   switch (lease.state) {
-    case LeaseState::active:
-      if (!has_given_back(session, lease) && state != State::active) became_active(entry, lease, now);
-      if (has_given_back(session, lease) && state == State::paused) move(entry, State::resting, "", now);
+    case LeaseState::active: {
+      const Lease* newest = lease_of(session);  // its size may be another one by now
+      const bool has_given = has_given_back(session, newest != nullptr ? *newest : lease);
+      if (!has_given && state != State::active) became_active(entry, lease, now);
+      if (has_given && state == State::paused) move(entry, State::resting, "", now);
       break;
+    }
     case LeaseState::queued:
     case LeaseState::offered:
       if (state != State::queued) move(entry, State::queued, "", now);

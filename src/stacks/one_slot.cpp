@@ -33,6 +33,7 @@ OneSlot::OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options)
       }) {}
 
 std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
+  const engine::Engine::Transaction transaction(engine_);
   const Status known = stacks_.known();
   if (unreadable_ || !known) {
     done({SlotAnswer::Kind::unavailable, {}, unreadable_ ? std::string(unreadable_text) : known.error().detail});
@@ -63,6 +64,7 @@ std::uint64_t OneSlot::acquire(SlotCall call, Done done) {
 }
 
 void OneSlot::cancel(std::uint64_t number) {
+  const engine::Engine::Transaction transaction(engine_);
   const auto found = std::ranges::find(open_, number, &Open::number);
   if (found == open_.end()) return;
   const std::string starts = found->starter ? found->token : "";
@@ -75,6 +77,7 @@ void OneSlot::cancel(std::uint64_t number) {
 }
 
 Status OneSlot::release(const std::string& token, bool force) {
+  const engine::Engine::Transaction transaction(engine_);
   if (unreadable_) return unavailable(std::string(unreadable_text));
   follow_clock();
   const std::optional<Holder> before = slot_.holder();

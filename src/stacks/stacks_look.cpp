@@ -56,6 +56,7 @@ void Stacks::describe() {
 }
 
 void Stacks::described(Result<std::vector<compose::Description>> result) {
+  const engine::Engine::Transaction transaction(engine_);
   describing_ = false;
   if (result) {
     worker_problem_.clear();

@@ -108,6 +108,7 @@ void Stacks::forget_waiter(LeaseId lease) {
 // -------------------------------------------------------------------------------- the engine's reports
 
 void Stacks::observed(const compose::Observation& seen) {
+  const engine::Engine::Transaction transaction(engine_);
   for (auto& [name, entry] : entries_) {
     const std::string& project = !entry.stack.project.empty() ? entry.stack.project
                                  : entry.found                ? entry.found->project
@@ -121,6 +122,7 @@ void Stacks::observed(const compose::Observation& seen) {
 }
 
 void Stacks::engine_changed(const compose::Engine& now) {
+  const engine::Engine::Transaction transaction(engine_);
   const bool is_back = now.reachable && container_engine_ && !container_engine_->reachable;
   container_engine_ = now;
   if (is_back)
@@ -283,7 +285,7 @@ Time Stacks::create(Entry& entry, Time now) {
     changed(entry);
     return Time::never();
   }
-  if (others_leave(entry)) return Time::never();
+  if (others_leave(entry)) return now + look_again;
   const bool by_label = *rule == Rule::label;
   if (stack.project != entry.found->project || stack.directory != entry.found->directory ||
       stack.by_label != by_label) {
@@ -301,6 +303,7 @@ Time Stacks::create(Entry& entry, Time now) {
 }
 
 void Stacks::up_done(const std::string& name, std::uint64_t call, const Status& done) {
+  const engine::Engine::Transaction transaction(engine_);
   Entry* entry = mutable_find(name);
   if (entry == nullptr || entry->call != call) return;
   entry->call = 0;
@@ -373,6 +376,7 @@ Time Stacks::bring_down(Entry& entry, Time now) {
 }
 
 void Stacks::down_done(const std::string& name, std::uint64_t call, const Status& done) {
+  const engine::Engine::Transaction transaction(engine_);
   Entry* entry = mutable_find(name);
   if (entry == nullptr || entry->call != call) return;
   entry->call = 0;
