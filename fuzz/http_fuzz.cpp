@@ -10,6 +10,7 @@
 #include "guard/guard.h"
 #include "http/routes.h"
 #include "http/session.h"
+#include "maintenance/maintenance.h"
 #include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
@@ -196,6 +197,8 @@ std::string answer_to(std::string_view input) {
   events::Outlets outlets(io, engine, {});
   meter::Meter meter(io, engine, {.path = ":memory:", .has_thread = false});
   engine.add(meter);
+  maintenance::Maintenance maintenance(engine);
+  engine.add(maintenance);
   FUZZ_CHECK(engine.start());
   store::Loaded loaded;
   loaded.rows = {enforcer::to_row(verdict())};
@@ -208,25 +211,31 @@ std::string answer_to(std::string_view input) {
   http::Usages usages;
   http::Readings readings;
   const engine::Peer peer{.uid = nobodys_uid, .pid = ::getpid(), .user = "fuzz", .role = engine::Role::admin};
+  const http::Capabilities capabilities{.guard = &guard,
+                                        .enforcer = &enforcer,
+                                        .stacks = &stacks,
+                                        .sessions = &sessions,
+                                        .events = &outlets,
+                                        .meter = &meter,
+                                        .maintenance = &maintenance};
   const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
   const std::function<engine::Peer(int)> peer_of = [&peer](int) { return peer; };
   bool ended = false;
-  asio::co_spawn(
-      io,
-      http::run_session(std::move(socket), {.engine = engine,
-                                            .readings = readings,
-                                            .peer = peer,
-                                            .id = 1,
-                                            .usage = usages.of(peer.uid),
-                                            .limits = limits,
-                                            .usages = usages,
-                                            .role_of = role_of,
-                                            .peer_of = peer_of,
-                                            .capabilities = {&guard, &enforcer, &stacks, &sessions, &outlets, &meter}}),
-      [&ended](const std::exception_ptr& failure) {
-        ended = true;
-        if (failure) std::rethrow_exception(failure);
-      });
+  asio::co_spawn(io,
+                 http::run_session(std::move(socket), {.engine = engine,
+                                                       .readings = readings,
+                                                       .peer = peer,
+                                                       .id = 1,
+                                                       .usage = usages.of(peer.uid),
+                                                       .limits = limits,
+                                                       .usages = usages,
+                                                       .role_of = role_of,
+                                                       .peer_of = peer_of,
+                                                       .capabilities = capabilities}),
+                 [&ended](const std::exception_ptr& failure) {
+                   ended = true;
+                   if (failure) std::rethrow_exception(failure);
+                 });
   (void)!::write(ends[1], input.data(), input.size());
   ::shutdown(ends[1], SHUT_WR);
   std::string output;

@@ -437,7 +437,7 @@ Reply get_lease(Call& call) {
 }
 
 constexpr Route table[] = {
-    Route{Method::post, "/v1/leases", Role::user, Scope::submit, post_lease, "LeaseRequest", "DryRun,SubmittedLease"}
+    Route{Method::post, "/v1/leases", Role::user, Scope::submit, post_lease, "LeaseRequest", "SubmittedLease"}
         .granting(Grants::requested)
         .replayed_by(replay_lease),
     Route{Method::get, "/v1/leases/{id}", Role::user, Scope::read, get_lease, "wait,since,stopping", "Lease"},

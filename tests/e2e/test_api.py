@@ -256,7 +256,8 @@ def test_a_process_owns_a_lease_and_its_end_ends_it(start_daemon):
     api = daemon.api()
     owner = daemon.spawn("sleep", "600")
     lease = ask(api, owner={"pid": owner.pid})
-    assert lease["owner"] == {"kind": "process", "pid": owner.pid, "keeper_pid": None, "keeper_killed": False}
+    assert lease["owner"] == {"kind": "process", "pid": owner.pid, "keeper_pid": None, "keeper_killed": False,
+                               "cgroup": None}
     daemon.restart()
     api = daemon.api()
     assert api.lease(lease["id"])["state"] == "active"

@@ -22,7 +22,7 @@ def test_a_lease_reserves_its_memory_and_gives_it_back(place):
         assert lease.id == shown["id"] and lease.vram_bytes == GIB == shown["vram_bytes"]
         assert shown["state"] == "active" and shown["consumer"] == "embed" and shown["tier"] == "interactive"
         assert shown["owner"] == {"kind": "process", "pid": os.getpid(), "keeper_pid": None,
-                                  "keeper_killed": False}
+                                  "keeper_killed": False, "cgroup": None}
         assert list(lease.devices) == shown["devices"] and lease.device == shown["devices"][0]
         assert lease.device_names == ("gpu0",)
         assert lease.held and not lease.nested and lease.refresh()["id"] == lease.id
