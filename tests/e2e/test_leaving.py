@@ -27,8 +27,16 @@ def program(daemon):
     return child
 
 
+def listens(child, number):
+    """The command catches or blocks the signal. Before its first answer it just dies."""
+    with open(f"/proc/{child.pid}/status", encoding="ascii") as status:
+        masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigBlk:", "SigCgt:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def leaves(child, said, number=signal.SIGINT):
     """The command dies by the signal, as a shell expects, and prints this before."""
+    wait_until(lambda: listens(child, number), "it listens to the signal")
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == -number, (out, err)

@@ -131,6 +131,7 @@ def test_processes_without_a_lease_are_approved_or_ended(daemons, open_page):
     reader.opens("Verdicts").sees_row(str(stranger.pid), "simgpu-load", "observe", "seen")
     reader.clicks("Approve")
     dialog = reader.page.get_by_role("dialog")
+    dialog.get_by_label("Subject").locator("option", has_text="user:").first.wait_for(state="attached")
     subject = next(option for option in dialog.get_by_label("Subject").locator("option").all_inner_texts()
                    if option.startswith("user:"))
     dialog.get_by_label("Subject").select_option(subject)
