@@ -123,6 +123,7 @@ int campaign(Arguments arguments) {
     all.pauses += outcome.pauses;
     all.lives += outcome.lives;
     all.met.add(outcome.met);
+    all.figures.add(outcome.figures);
   }
   rusage used{};  // other programs may share the processors
   ::getrusage(RUSAGE_CHILDREN, &used);
@@ -135,6 +136,7 @@ int campaign(Arguments arguments) {
       "them on a processor: {:.0f} steps a second\n",
       all.steps, runs, all.leases, all.pauses, all.lives, seconds() - began, busy,
       static_cast<double>(all.steps) / busy);
+  fmt::print("{}\n", all.figures.text());
   if (arguments.coverage) all.met.print();
   return all.steps < steps_to_meet_all || all.met.complete() ? 0 : 1;
 }

@@ -123,6 +123,7 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
           (distinct.size() == static_cast<std::size_t>(lease.device_count) && distinct.size() == lease.devices.size()),
       "gang", [&] { return fmt::format("{} has {} of {} devices", name(), distinct.size(), lease.device_count); });
   check_parking(before, lease);
+  count(before, lease, batch.now);
   const auto& noted = batch.transitions;  // a renewal may come at the very time of the grant
   const bool renewed = std::find(noted.begin(), noted.end(), "renewed") != noted.end();
   const bool stood = before != nullptr && before->parking && before->expires_at && !renewed && !lease.ended();
@@ -131,6 +132,18 @@ void Oracle::check_change(const Lease* before, const Lease& lease, const store::
     forgiven_.erase(lease.id);
   if (lease.ended() && (before == nullptr || !before->ended())) check_end(before, lease, batch);
   if (lease.owner.kind != core::OwnerKind::connection) unheld_.erase(lease.id);
+}
+
+// How well it is served, for those who compare two schedulers.
+void Oracle::count(const Lease* before, const Lease& lease, Time now) {
+  Figures& figures = verdict_.figures;
+  const LeaseState was = before == nullptr ? LeaseState::queued : before->state;
+  if (was == LeaseState::queued && lease.reserves()) figures.waits.add(now - lease.created_at);
+  if (was == LeaseState::queued && lease.ended()) ++figures.never_granted;
+  if (was == LeaseState::pausing && lease.state == LeaseState::paused)
+    figures.moved += static_cast<std::uint64_t>(std::max(lease.parking->host_bytes, Bytes{}).count);
+  if (was == LeaseState::resuming && lease.state == LeaseState::active && before->parking->measured)
+    figures.pauses.add(now - before->parking->since);
 }
 
 void Oracle::check_transition(const Lease& before, const Lease& lease) {

@@ -126,6 +126,7 @@ class Oracle {
 
   // Each change as it is decided (oracle.cpp).
   void check_change(const Lease* before, const Lease& lease, const store::Batch& batch);
+  void count(const Lease* before, const Lease& lease, Time now);
   void check_transition(const Lease& before, const Lease& lease);
   void check_parking(const Lease* before, const Lease& lease);
   void check_deferred_end(const Lease& before, const Lease& lease);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
 
 namespace sublet::sim {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 struct Shared {
   std::uint64_t steps, hash, leases, pauses, lives;
   std::uint64_t met[Coverage::size];
+  Figures figures;
   char invariant[64];
   char detail[1024];
 };
@@ -33,7 +35,7 @@ void put(char* into, std::size_t size, const std::string& text) {
 Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool trace) {
   auto* shared =
       static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::memset(shared, 0, sizeof(Shared));
+  shared = new (shared) Shared{};
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -47,6 +49,7 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
     shared->pauses = outcome.pauses;
     shared->lives = outcome.lives;
     std::ranges::copy(outcome.met.counts(), shared->met);
+    shared->figures = outcome.figures;
     put(shared->invariant, sizeof(shared->invariant), outcome.invariant);
     put(shared->detail, sizeof(shared->detail), outcome.detail);
     std::fflush(stdout);
@@ -55,7 +58,7 @@ Outcome run_apart(std::uint64_t seed, const std::vector<Event>& events, bool tra
   int status = 0;
   ::waitpid(child, &status, 0);
   Outcome outcome{shared->invariant, shared->detail, shared->steps, shared->hash,
-                  shared->leases,    shared->pauses, shared->lives, {}};
+                  shared->leases,    shared->pauses, shared->lives, {}, shared->figures};
   outcome.met.set(shared->met);
   ::munmap(shared, sizeof(Shared));
   if (WIFSIGNALED(status)) {

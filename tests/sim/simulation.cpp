@@ -144,7 +144,7 @@ Outcome Simulation::run(const std::vector<Event>& events) {
   if (!verdict_.failed()) wind_down();
   if (!verdict_.failed() && config_.crowd) crowd();
   return {verdict_.invariant(),  verdict_.detail(),     steps_, verdict_.hash(),
-          oracle_.leases_seen(), oracle_.pauses_seen(), lives_, verdict_.met};
+          oracle_.leases_seen(), oracle_.pauses_seen(), lives_, verdict_.met, verdict_.figures};
 }
 
 bool Simulation::anybody_parked() {

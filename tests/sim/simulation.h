@@ -42,6 +42,7 @@ struct Outcome {
   std::uint64_t hash = 0;
   std::uint64_t leases = 0, pauses = 0, lives = 0;
   Coverage met;
+  Figures figures;
   bool failed() const { return !invariant.empty(); }
 };
 

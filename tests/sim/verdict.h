@@ -3,6 +3,7 @@
 #pragma once
 
 #include "coverage.h"
+#include "figures.h"
 
 #include <cstdint>
 #include <string>
@@ -35,6 +36,7 @@ class Verdict {
   std::uint64_t hash() const { return hash_; }
 
   Coverage met;
+  Figures figures;
 
  private:
   std::string invariant_, detail_;
