@@ -56,7 +56,6 @@ struct Step {
   LeaseId submitted = {};                    // the lease of the open request: a grant in this step needs no claim
   std::vector<LeaseId> may_be_blocked = {};  // leases to examine for blocking processes at the end of the step
   std::map<LeaseId, Undone> undone = {};
-  std::vector<PreemptionPlan> previous_plans = {};  // the plans before this step made new ones
   bool snapshot_wanted = false;
   std::optional<std::uint32_t> asked_by = {};  // the user whose request ends a program, while it is decided
 };

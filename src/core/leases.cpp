@@ -7,6 +7,7 @@
 #include "core/state.h"
 
 #include <algorithm>
+#include <iterator>
 #include <cassert>
 #include <utility>
 
@@ -94,8 +95,10 @@ void drop_lease(State& state, LeaseId id) {
   // A lease that was ended for a preemptor may go before the next choice of victims.
   for (PreemptionPlan& plan : state.preemption.plans) {
     std::erase_if(plan.victims, [id](const Victim& of) { return of.lease == id; });
-    std::erase(plan.beneficiaries, id);
+    if (plan.beneficiaries.size() > 1) std::erase(plan.beneficiaries, id);
+    else if (plan.has(id)) std::ranges::copy(plan.devices, std::back_inserter(state.devices.opened));
   }
+  std::erase_if(state.preemption.plans, [id](const PreemptionPlan& plan) { return plan.has(id); });
   for (auto& [device, slice] : state.preemption.slices) std::erase(slice.enters, id), std::erase(slice.leaves, id);
   state.leases.runtime.erase(runtime);
   state.leases.by_id.erase(lease);

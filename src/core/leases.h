@@ -88,7 +88,6 @@ struct LeaseRuntime {
   bool seemed_unfit = false;                   // the driver's last attempt failed as for a program that it cannot park
   bool unverified = false;                     // this pause was reported as unverified
   bool begun = true;                           // this pause: its program was told, or a process was locked
-  LeaseId yields_for;                          // this pause: its preemptor; none: its owner asked for it
   unsigned tried = 0;                          // methods tried in this pause, by their bits
   std::optional<PauseMethod> next;             // the next method, once the one before is undone
   bool relapsed = false;                       // paused, and holds more than its residue

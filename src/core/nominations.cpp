@@ -218,17 +218,11 @@ Bytes Nominations::kept_for(const std::vector<LeaseId>& waiters, const std::stri
   return kept;
 }
 
-std::vector<LeaseId> Nominations::come_in(const PreemptionPlan& plan) const {
-  std::vector<LeaseId> all{plan.preemptor};
-  all.insert(all.end(), plan.beneficiaries.begin(), plan.beneficiaries.end());
-  return all;
-}
-
-// Victims were paused for these leases alone: the preemptor and its beneficiaries. Each may take what the others leave.
-// If that is not enough any more, they enter one after the other.
+// Victims were paused for the beneficiaries alone. Each may take what the others leave. If that is not enough any more,
+// they enter one after the other.
 std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lease& lease,
                                            const DeviceFree& room) const {
-  std::vector<LeaseId> others = come_in(plan);
+  std::vector<LeaseId> others = plan.beneficiaries;
   const auto its = std::find(others.begin(), others.end(), lease.id);
   if (its == others.end()) return std::nullopt;
   const std::vector<LeaseId> before(others.begin(), its);
@@ -243,7 +237,7 @@ std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lea
 Bytes Nominations::beside_plan(const Lease& lease, const std::string& device, Bytes room) const {
   const PreemptionPlan* plan = plan_on(state_, device);
   const bool bound = plan != nullptr && !outranks(lease.tier, plan->tier);
-  return bound ? room - kept_for(come_in(*plan), device) - leaves_headroom(state_, lease, device) : room;
+  return bound ? room - kept_for(plan->beneficiaries, device) - leaves_headroom(state_, lease, device) : room;
 }
 
 Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room) const {
@@ -265,16 +259,15 @@ Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const Devi
 Bytes Nominations::left_over(const Held& held, const DeviceFree& room) const {
   const PreemptionPlan* plan = plan_on(state_, room.device);
   if (plan == nullptr) return left(held);
-  const std::vector<LeaseId> all = come_in(*plan);
-  const bool its = std::find(all.begin(), all.end(), entries_[held.entry].room.waiter) != all.end();
-  return its ? left(held) : left(held) - kept_for(all, room.device);
+  const bool its = plan->has(entries_[held.entry].room.waiter);
+  return its ? left(held) : left(held) - kept_for(plan->beneficiaries, room.device);
 }
 
 Bytes Nominations::open_room(const DeviceFree& room) const {
   const PreemptionPlan* plan = plan_on(state_, room.device);
   const Held* held = held_on(room.number);
   Bytes free = room.free;
-  if (plan != nullptr) free -= kept_for(come_in(*plan), room.device);
+  if (plan != nullptr) free -= kept_for(plan->beneficiaries, room.device);
   if (held != nullptr) free = std::min(free, left_over(*held, room));
   const bool less = plan != nullptr || held != nullptr;
   return less ? free - in_headroom(state_, state_.devices.by_uuid.at(room.device).residues) : free;

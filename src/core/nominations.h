@@ -60,7 +60,6 @@ class Nominations {
   void add(const QueueKey& key);
   std::optional<Nomination> choose(const Lease& waiter) const;
   Bytes kept_for(const std::vector<LeaseId>& waiters, const std::string& device) const;
-  std::vector<LeaseId> come_in(const PreemptionPlan& plan) const;
   std::optional<Bytes> comes_in(const PreemptionPlan& plan, const Lease& lease, const DeviceFree& room) const;
   Bytes beside_plan(const Lease& lease, const std::string& device, Bytes room) const;
   const Device* free_to_hold(const Lease& waiter, const std::string& device) const;  // null: none can be reserved

@@ -2,6 +2,7 @@
 // Plans, requests, and how leases stand as victims.
 #include "core/preemption.h"
 
+#include "core/rank.h"
 #include "core/state.h"
 
 #include <algorithm>
@@ -45,10 +46,15 @@ const PreemptionPlan* plan_on(const State& state, std::string_view device) {
   return nullptr;
 }
 
-const PreemptionPlan* plan_for(const State& state, LeaseId preemptor) {
-  const auto found = std::find_if(state.preemption.plans.begin(), state.preemption.plans.end(),
-                                  [preemptor](const PreemptionPlan& plan) { return plan.preemptor == preemptor; });
+const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary) {
+  const auto found = std::ranges::find_if(state.preemption.plans,
+                                          [beneficiary](const PreemptionPlan& plan) { return plan.has(beneficiary); });
   return found == state.preemption.plans.end() ? nullptr : &*found;
+}
+
+// A request goes before the turns of equals.
+bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan) {
+  return outranks(waiter.tier, plan.tier) || (cause == Cause::request && plan.cause == Cause::slice);
 }
 
 std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter) {

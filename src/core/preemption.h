@@ -34,7 +34,8 @@ struct ServiceTime {
 };
 
 struct Preemption {
-  std::vector<PreemptionPlan> plans;                                   // on devices of their own; as of the last step
+  std::vector<PreemptionPlan> plans;                                   // on devices of their own
+  std::uint64_t last_plan = 0;                                         // the largest id of a plan so far
   std::map<std::string, NextSlice> slices;                             // the next slice on each device, by uuid
   std::map<std::string, std::map<LeaseId, ServiceTime>> slice_groups;  // by uuid, then by lease
   std::set<LeaseId> requested;                                         // waiters with a preemption request
@@ -49,7 +50,9 @@ const LeftAlone& last_obstacle(const State& state, LeaseId id);  // the obstacle
 // The lasting obstacle to a pause of the lease by this method; null: none is known.
 const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now);
 const PreemptionPlan* plan_on(const State& state, std::string_view device);  // null: there is none
-const PreemptionPlan* plan_for(const State& state, LeaseId preemptor);       // null: there is none
+const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary);     // null: there is none
+// True if a new plan for the waiter may take devices from this one.
+bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan);
 // The service time of the lease in the slice group that the device has now, counted or assumed.
 Duration service_time(const State& state, LeaseId id, const std::string& device);
 std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter);  // set if memory was requested for it

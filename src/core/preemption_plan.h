@@ -6,6 +6,8 @@
 #include "lease/lease.h"
 #include "lease/reason.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,16 +75,39 @@ struct NoVictims {
   std::size_t known = 0;
 };
 
-// A preemption in progress for one waiter: free memory on these devices is reserved for it meanwhile.
+// A preemption in progress. Free memory on its devices is reserved for its beneficiaries until they have it or the plan
+// is cancelled. A plan that has asked a victim is stored; before that it is only proposed, and made anew in each step.
 struct PreemptionPlan {
-  LeaseId preemptor;
-  Tier tier = Tier::standard;  // of the preemptor, or of a victim of its request; higher tiers are not kept out
+  enum class Phase {
+    proposed,  // no victim was asked yet
+    draining,  // victims are still to be asked
+    ready,     // all needed pauses are in progress or done
+  };
+
+  std::uint64_t id = 0;  // ascending in the life of a store; 0: proposed
   Cause cause = Cause::tier;
-  bool by_slice = false;             // it began as a time slice, and continues as one whatever its victims are
-  bool started = false;              // a victim was asked in this plan
-  std::vector<std::string> devices;  // uuids
-  std::vector<Victim> victims;  // victims still to pause, the cheapest first; empty: all needed pauses are in progress
-  std::vector<LeaseId> beneficiaries;  // other leases that enter by the same slice; their need is reserved as well
+  Tier tier = Tier::standard;          // of the preemptor, or of a victim of its request; higher tiers are not kept out
+  std::vector<LeaseId> beneficiaries;  // waiters that enter; never empty, the first is the preemptor
+  std::vector<std::string> devices;    // uuids, none in another plan
+  std::vector<Victim> victims;         // victims still to pause, the cheapest first
+  std::vector<LeaseId> asked = {};     // victims that were asked, in this order
+  Time moved_at = {};                  // when it last made progress
+
+  LeaseId preemptor() const { return beneficiaries.front(); }
+  bool has(LeaseId beneficiary) const { return std::ranges::find(beneficiaries, beneficiary) != beneficiaries.end(); }
+  Phase phase() const { return id == 0 ? Phase::proposed : victims.empty() ? Phase::ready : Phase::draining; }
+};
+
+// A plan is cancelled if the victims that are left cannot be paused for so long, although they may be later.
+inline constexpr Duration longest_stall = std::chrono::seconds(30);
+
+// Why a plan ends before its beneficiaries have their memory.
+enum class PlanEnd {
+  unwanted,        // its request or its time slice is withdrawn, or its beneficiary wants other devices
+  out_of_service,  // a device is gone or grants nothing any more
+  no_victims,      // the leases that are left cannot be paused, or do not free enough
+  stalled,         // its victims may be paused later only, and for too long
+  outranked,       // a plan for a more urgent lease needs a device
 };
 
 // Why a lease is ineligible for a while.

@@ -296,23 +296,10 @@ std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease&
   return victims;
 }
 
-Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextSlice slice, const PreemptionPlan& begun,
-             Time now) {
-  std::erase_if(slice.leaves, [&begun](LeaseId id) {
-    return std::ranges::any_of(begun.victims, [id](const Victim& victim) { return victim.lease == id; });
-  });
-  return among_equals(state, waiter, slice) ? std::max(quantum_ends(state, rules, waiter, slice), now) : now;
-}
-
 std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                  const SliceGroup& slice_group, const PreemptionPlan* begun, Time now) {
+                                  const SliceGroup& slice_group, Time now) {
   const std::string& uuid = device.reading.uuid;
   const Emptied all = emptied(state, rules, waiter, device, slice_group, now);
-  if (begun != nullptr) {
-    auto slice = built(state, rules, all, waiter, uuid, Duration{});
-    if (slice) slice->at = goes_on(state, rules, waiter, *slice, *begun, now);
-    return slice;
-  }
   // The first moment at which the leases that then have to leave have had their time. Before that none of the members
   // leaves.
   const std::vector<Duration> moments = moments_of(all, waiter);

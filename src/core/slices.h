@@ -25,14 +25,10 @@ SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& w
 std::size_t devices_wanted(const Lease& lease);
 
 // The time slice in which this waiter enters this device: the next one, or the one that is due, with the leases that
-// leave. Leases of lower tiers leave if they alone are not enough. `begun`: its plan, if its slice has begun: then the
-// slice is due as long as no other lease has to leave. None: others come first for as long as can be foreseen.
+// leave. Leases of lower tiers leave if they alone are not enough. None: others come first for as long as can be
+// foreseen.
 std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                  const SliceGroup& slice_group, const PreemptionPlan* begun, Time now);
-
-// When a slice that has begun is due: at once, or when leases leave that were not to leave then.
-Time goes_on(const State& state, const Rules& rules, const Lease& waiter, NextSlice slice, const PreemptionPlan& begun,
-             Time now);
+                                  const SliceGroup& slice_group, Time now);
 
 // True if a lease of the waiter's tier leaves in the slice. Otherwise it is no slice, and victims are paused as for any
 // higher tier.

@@ -7,6 +7,7 @@
 #include "core/methods.h"
 #include "core/rank.h"
 #include "core/step_pause.h"
+#include "core/step_plan.h"
 #include "core/step_preempt.h"
 #include "core/step_resume.h"
 #include "core/step_slices.h"
@@ -24,13 +25,13 @@ constexpr Duration settling_pause = std::chrono::seconds(1);
 
 static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption);
 static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption);
-static void note_started(Step& step, const PreemptionPlan& preemption);
 static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond);
 
 // Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
 // once.
 bool advance(Step& step, const PreemptionPlan& preemption) {
-  if (preemption.victims.empty() || somebody_yields(step, preemption.devices)) return false;
+  if (preemption.victims.empty() || somebody_yields(step, preemption.devices) || waits_for_reading(step, preemption))
+    return false;
   // A victim whose method has just failed is asked by its next method before any other victim.
   const auto again =
       std::ranges::find_if(preemption.victims, [&step](const Victim& its) { return step.undone.contains(its.lease); });
@@ -39,7 +40,7 @@ bool advance(Step& step, const PreemptionPlan& preemption) {
   if (somebody_yields(step, victim.devices)) return false;
   if (victim.ended()) return false;  // for another preemptor, on another of its devices
   if (first.ends) {
-    note_started(step, preemption);
+    note_victim_asked(step, preemption, victim.id);
     if (is_given_notice(step, victim, preemption)) return false;
     end_spot(step, victim, preemption);
     return true;
@@ -58,15 +59,14 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
     leave_alone(step, victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
     return true;
   }
-  const Lease& preemptor = *find(step.state, preemption.preemptor);
+  const Lease& preemptor = *find(step.state, preemption.preemptor());
   const std::string beyond =
       beyond_ledger(step.state, step.rules, preemptor.uid, preemption.victims, step.state.host.memory);
   if (!beyond.empty()) return refuse_set(step, preemption, beyond), true;
-  note_started(step, preemption);
+  note_victim_asked(step, preemption, victim.id);
   begin_pause(step, victim, cause_of(step, preemption, victim), true);
-  runtime.yields_for = preemption.preemptor;
   for (PreemptionPlan& its : step.state.preemption.plans)
-    if (its.preemptor == preemption.preemptor)
+    if (its.preemptor() == preemption.preemptor())
       std::erase_if(its.victims, [&victim](const Victim& of) { return of.lease == victim.id; });
   return false;
 }
@@ -78,19 +78,14 @@ static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preempt
   const auto methods = pause_methods_of(step.state, victim);
   const bool has = runtime.next && std::find(methods.begin(), methods.end(), *runtime.next) != methods.end();
   if (!has || !check_host(step.state, step.rules, victim, undone->second.host)) return;
-  note_started(step, preemption);
+  note_victim_asked(step, preemption, victim.id);
   Parking parking = std::move(undone->second.parking);
   victim.expires_at = undone->second.expires_at;
   step.undone.erase(undone);
   parking.told = false;
   parking.cause = cause_of(step, preemption, victim);
-  runtime.yields_for = preemption.preemptor;
   note(step, "next_method");
   ask_to_yield(step, victim, *runtime.next, std::move(parking));
-}
-
-static void note_started(Step& step, const PreemptionPlan& preemption) {
-  for (PreemptionPlan& its : step.state.preemption.plans) its.started |= its.preemptor == preemption.preemptor;
 }
 
 // Victims whose memory is not wanted any more, or that have it no more, are settled.
@@ -105,7 +100,7 @@ void settle_undone(Step& step) {
 // The cause is shown while the victim is paused, when the preemptor may be gone. So it has the request of the
 // preemptor, and not the present state.
 PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
-  const Lease& preemptor = *find(step.state, preemption.preemptor);
+  const Lease& preemptor = *find(step.state, preemption.preemptor());
   PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
   // In a time slice, leases of lower tiers may have to leave as well.
   const bool below = preemption.cause == Cause::slice && outranks(preemptor, victim);

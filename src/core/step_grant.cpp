@@ -164,7 +164,6 @@ static std::optional<Placement> next_placement(Step& step, const NamedFits& name
 static void add_fits_beside(const Step& step, const Nominations& held, const NamedFits& named,
                             std::vector<QueueKey>& fits) {
   for (const PreemptionPlan& plan : step.state.preemption.plans) {
-    if (const QueueKey* key = step.state.queue.key(plan.preemptor)) fits.push_back(*key);
     for (const LeaseId id : plan.beneficiaries)
       if (const QueueKey* key = step.state.queue.key(id)) fits.push_back(*key);
   }

@@ -81,7 +81,6 @@ void begin_pause(Step& step, Lease& lease, PauseCause cause, bool resume_request
   if (lease.resize) withdraw_resize(step, lease, ReasonKind::resize_withdrawn_by_pause);
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
   runtime.tried = 0;
-  runtime.yields_for = {};
   runtime.blocked_by = 0;
   runtime.left_alone.hint.clear();
   runtime.inhabited.reset();

@@ -131,7 +131,7 @@ TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
     w.obey(1);
     ASSERT_EQ(w.states(w.second), "resuming");
     ASSERT_EQ(w.state.preemption.plans.size(), 1u) << "it goes on";
-    EXPECT_TRUE(w.state.preemption.plans.front().started);
+    EXPECT_GT(w.state.preemption.plans.front().id, 0U);
     EXPECT_SAYS(w.info(w.urgent).basis, to_string(w.second));
     if (late) {
       w.step(Unparked{w.second, Unparked::How::not_yet, "it does not answer"});
@@ -144,7 +144,7 @@ TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
     w.obey(1);
     ASSERT_EQ(w.states(w.second), "pausing");
     ASSERT_EQ(w.state.preemption.plans.size(), 1u);
-    EXPECT_TRUE(w.state.preemption.plans.front().started);
+    EXPECT_GT(w.state.preemption.plans.front().id, 0U);
     w.live(30s);
     EXPECT_EQ(w.states(w.urgent), "active");
     EXPECT_EQ(w.at(w.second).parking->method, PauseMethod::driver);

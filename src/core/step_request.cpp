@@ -69,8 +69,6 @@ Tier keeps_out(const Step& step, const PreemptionQuery& query, const VictimPlan&
 
 // The lease has the requested memory, and keeps it: its victims would otherwise take it back at once.
 void keep_request(Step& step, Lease& lease) {
-  for (const LeaseId id : step.state.pauses.away)
-    if (LeaseId& whom = step.state.leases.runtime.at(id).yields_for; whom == lease.id) whom = {};
   if (lease.reserves() && !lease.parked()) {
     lease.preemption_request->given_at = step.now;
   } else {

@@ -7,6 +7,7 @@
 #include "core/methods.h"
 #include "core/rank.h"
 #include "core/slices.h"
+#include "core/step_plan.h"
 #include "core/step_preempt.h"
 #include "core/victims.h"
 
@@ -25,16 +26,7 @@ static void join_slice_group(Step& step, const Device& device, const SliceGroup&
 static void count_time(Step& step, LeaseId id, ServiceTime& service);
 static bool contends(const Step& step, LeaseId id, const Device& device);
 
-// The plan, if the slice of the waiter has begun on this device: victims left for it, or are leaving.
-static const PreemptionPlan* begun(const Step& step, LeaseId waiter, const std::string& uuid) {
-  const PreemptionPlan* plan = started_for(step, waiter);
-  const bool here = plan != nullptr && plan->by_slice &&
-                    std::find(plan->devices.begin(), plan->devices.end(), uuid) != plan->devices.end();
-  return here ? plan : nullptr;
-}
-
 void wait_for_slice(Step& step, const Lease& waiter, const std::vector<std::string>& barred) {
-  if (continue_slice(step, waiter)) return;
   if (devices_wanted(waiter) > 1) {
     const auto its = std::find_if(
         step.state.preemption.slices.begin(), step.state.preemption.slices.end(),
@@ -77,11 +69,9 @@ void announce_slices_on_several(Step& step) {
   }
 }
 
-// Order: leases whose slice has begun, then the least service time on the device where it is most, then the higher
-// priority.
+// Order: the least service time on the device where it is most, then the higher priority.
 static std::vector<LeaseId> wanting_several(const Step& step) {
   struct Waiter {
-    bool begun;
     Duration had;
     int priority;
     LeaseId id;
@@ -89,17 +79,15 @@ static std::vector<LeaseId> wanting_several(const Step& step) {
   std::vector<Waiter> waiters;
   for (const Preemptor& preemptor : step.state.preemption.preemptors.in_order()) {
     const Lease& lease = *find(step.state, preemptor.key.lease);
-    const bool might = devices_wanted(lease) > 1 && may_have_victims(step.state, lease.tier);
+    const bool might = devices_wanted(lease) > 1 && may_have_victims(step.state, lease.tier) &&
+                       plan_for(step.state, lease.id) == nullptr;
     if (!might || !may_ask(step.state, step.rules, lease)) continue;
-    Waiter waiter{false, {}, lease.priority, lease.id};
-    for (const Device* device : devices_for(step.state, lease)) {
-      waiter.begun |= begun(step, lease.id, device->reading.uuid) != nullptr;
+    Waiter waiter{{}, lease.priority, lease.id};
+    for (const Device* device : devices_for(step.state, lease))
       waiter.had = std::max(waiter.had, service_time(step.state, lease.id, device->reading.uuid));
-    }
     waiters.push_back(waiter);
   }
   std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) {
-    if (a.begun != b.begun) return a.begun;
     return a.had != b.had ? a.had < b.had : a.priority > b.priority;
   });
   std::vector<LeaseId> ids;
@@ -121,7 +109,7 @@ static std::optional<NextSlice> slice_on(Step& step, const Lease& waiter, const 
     const auto others = barred_from(step, *find(step, id));
     return std::find(others.begin(), others.end(), uuid) != others.end();
   });
-  return slice_of(step.state, step.rules, waiter, device, slice_group, begun(step, waiter.id, uuid), step.now);
+  return slice_of(step.state, step.rules, waiter, device, slice_group, step.now);
 }
 
 // The slice on the devices where it comes first. It begins when the last of the leaving leases has had its time.
@@ -136,19 +124,15 @@ static std::optional<NextSlice> slice_on_several(Step& step, const Lease& waiter
   if (slices.size() < count) return std::nullopt;
   std::stable_sort(slices.begin(), slices.end(), [](const NextSlice& a, const NextSlice& b) { return a.at < b.at; });
   NextSlice all{{}, {}, {waiter.id}, {}};
-  const PreemptionPlan* in_progress = nullptr;
   for (std::size_t i = 0; i < count; ++i) {
     all.devices.push_back(slices[i].devices.front());
-    if (in_progress == nullptr) in_progress = begun(step, waiter.id, all.devices.back());
     all.at = std::max(all.at, slices[i].at);
     for (const LeaseId id : slices[i].leaves)
       if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
   }
   if (!among_equals(step.state, waiter, all)) return std::nullopt;
   // The leases leave all of these devices one after the other: the cost of that counts as a whole.
-  if (in_progress != nullptr)
-    all.at = std::max(all.at, goes_on(step.state, step.rules, waiter, all, *in_progress, step.now));
-  else all.at = std::max(all.at, quantum_ends(step.state, step.rules, waiter, all));
+  all.at = std::max(all.at, quantum_ends(step.state, step.rules, waiter, all));
   return all;
 }
 
@@ -168,46 +152,14 @@ static bool comes_before(const Step& step, const Lease& waiter, const NextSlice&
 static bool take_slice(Step& step, const Lease& waiter, const NextSlice& slice) {
   auto devices = slice.devices;
   auto victims = as_victims(step.state, step.rules, slice.leaves, waiter.uid, devices, step.now);
-  std::vector<LeaseId> with = slice.enters;
-  std::erase(with, waiter.id);
-  return begin_plan(step, {waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false,
-                           std::move(devices), std::move(victims), std::move(with)});
-}
-
-// A slice that has begun keeps its victims as long as they are enough. Service times change all the time. A slice that
-// is made anew could be put off, and memory freed for it would be reserved for nothing.
-bool continue_slice(Step& step, const Lease& waiter) {
-  const PreemptionPlan* old = started_for(step, waiter.id);
-  if (old == nullptr || !old->by_slice) return false;
-  std::vector<LeaseId> leaves;
-  std::vector<Victim> victims = old->victims;
-  for (const auto& [id, undone] : step.undone) {  // to be asked by the next method
-    const bool leaves_anyway = std::ranges::find(victims, id, &Victim::lease) != victims.end();
-    if (!outranks(*find(step.state, id), waiter) && !leaves_anyway) victims.emplace_back().lease = id;
-  }
-  for (const Victim& victim : victims) {
-    const Lease* lease = find(step, victim.lease);
-    if (lease == nullptr) continue;
-    const bool there = lease->state == LeaseState::active || does_not_go_on(step.state, step.rules, *lease, step.now);
-    if (!there) continue;  // it has left, or is leaving
-    const WayToYield way = way_to_yield(step.state, step.rules, *lease, waiter.uid, step.now);
-    const bool may = step.now >= standing_of(step.state, lease->id).ineligible_until && !lease->stop_requested;
-    if (!may || way.kind == WayToYield::Kind::none || way.ends() != victim.ends) return false;
-    leaves.push_back(lease->id);
-  }
-  for (const std::string& uuid : old->devices) {
-    const auto device = step.state.devices.by_uuid.find(uuid);  // it may have been lost since
-    if (device == step.state.devices.by_uuid.end() || !may_grant_on(step.state, device->second, step.rules, step.now))
-      return false;
-    Bytes gain;
-    for (const Victim& its : as_victims(step.state, step.rules, leaves, waiter.uid, {uuid}, step.now)) gain += its.gain;
-    if (gain < lacking(step.state, step.rules, PreemptionQuery{waiter, std::nullopt, /*told=*/false}, device->second,
-                       step.now))
-      return false;
-  }
-  victims = as_victims(step.state, step.rules, leaves, waiter.uid, old->devices, step.now);
-  return begin_plan(step, {waiter.id, waiter.tier, Cause::slice, /*by_slice=*/true, /*started=*/false, old->devices,
-                           std::move(victims), old->beneficiaries});
+  std::vector<LeaseId> enters = slice.enters;
+  std::erase(enters, waiter.id);
+  enters.insert(enters.begin(), waiter.id);
+  return propose(step, {.cause = Cause::slice,
+                        .tier = waiter.tier,
+                        .beneficiaries = std::move(enters),
+                        .devices = std::move(devices),
+                        .victims = std::move(victims)});
 }
 
 // A lease that joins the slice group of a device starts with the service time of the member that has least.

@@ -8,7 +8,6 @@ namespace sublet::core {
 
 void wait_for_slice(Step& step, const Lease& waiter, const std::vector<std::string>& barred);
 void announce_slices_on_several(Step& step);
-bool continue_slice(Step& step, const Lease& waiter);
 void leave_slice_groups(Step& step);
 bool somebody_yields(const Step& step, const std::vector<std::string>& devices);
 bool contested(const Step& step);

@@ -19,7 +19,7 @@ bool is_given_notice(Step& step, Lease& lease, const PreemptionPlan& preemption)
   if (runtime.noticed_at == Time{}) {
     runtime.noticed_at = step.now;
     explain(step, lease, ReasonKind::spot_noticed,
-            args("preemptor", name_of(*find(step.state, preemption.preemptor)), "notice", runtime.notice));
+            args("preemptor", name_of(*find(step.state, preemption.preemptor())), "notice", runtime.notice));
     touch(step, lease);
   }
   const Time until = runtime.noticed_at + runtime.notice;
@@ -36,7 +36,7 @@ void end_spot(Step& step, Lease& lease, const PreemptionPlan& preemption) {
     why.add("silent", *since);
     return end(step, lease, EndReason::revoked, ReasonKind::spot_unresponsive, std::move(why));
   }
-  const ReasonKind kind = why_unpausable(step, lease, *find(step.state, preemption.preemptor), why);
+  const ReasonKind kind = why_unpausable(step, lease, *find(step.state, preemption.preemptor()), why);
   end(step, lease, EndReason::revoked, kind, std::move(why));
 }
 

@@ -324,8 +324,8 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
     if (!may_grant_on(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
     plans.push_back(best_on(state, rules, query, *device, {}, now));
     const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
-    plans.back().others = preemption != nullptr && preemption->preemptor != query.lease.id &&
-                          !outranks(query.lease.tier, preemption->tier);
+    plans.back().others = preemption != nullptr && !preemption->has(query.lease.id) &&
+                          !may_displace(query.lease, query.cause(), *preemption);
     found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
   }

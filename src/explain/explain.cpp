@@ -140,7 +140,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
         victim.devices, [&](const std::string& uuid) { return std::ranges::find(devices, uuid) != devices.end(); });
     return there ? unverified_text(state, rules, victim, now) : std::string();
   };
-  if (const PreemptionPlan* preemption = plan_for(state, lease.id); preemption != nullptr && preemption->started)
+  if (const PreemptionPlan* preemption = plan_for(state, lease.id); preemption != nullptr && preemption->id != 0)
     for (const LeaseId victim : state.pauses.verifying)
       if (const std::string untold = untold_on(preemption->devices, *find(state, victim)); !untold.empty())
         helps.push_back(name_of(*find(state, victim)) +

@@ -114,7 +114,7 @@ Sooner by_plan(const State& state, const Rules& rules, const PreemptionPlan& pre
   if (!yielding.slow.empty()) sooner.basis += ": " + yielding.slow + ", which takes longer than it should";
   else if (any_ends(preemption.victims)) sooner.basis += ": " + takes_text(state, preemption.victims);
   else sooner.basis += ": " + takes_text(yielding.who.size(), yielding.takes);
-  return unless_beyond_ledger(std::move(sooner), state, rules, find(state, preemption.preemptor)->uid,
+  return unless_beyond_ledger(std::move(sooner), state, rules, find(state, preemption.preemptor())->uid,
                               preemption.victims);
 }
 
@@ -161,7 +161,7 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
             std::find(other->beneficiaries.begin(), other->beneficiaries.end(), lease.id) != other->beneficiaries.end();
         return {{},
                 "memory on " + names_of_devices(state, {device}) + " is being freed for " +
-                    name_of(*find(state, other->preemptor)) +
+                    name_of(*find(state, other->preemptor())) +
                     (with ? " and for this lease, in the same time slice" : " first")};
       }
     return {};

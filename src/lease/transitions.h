@@ -21,13 +21,14 @@ inline constexpr std::array<std::string_view, 41> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 38> within_transitions{
+inline constexpr std::array<std::string_view, 39> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
     "deadlines_extended",           // clock gap: deadlines moved
     "deadlines_extended_at_start",  // clock gap, found when the store was opened
     "preemption_requested",         // memory was requested for a waiting lease
+    "preemption_cancelled",         // other leases are not paused for it any more
     "request_kept",                 // the lease got that memory, and keeps it
     "grown",                        // resized: to more, after a wait
     "resize_withdrawn",             // resized: it wants no more, and keeps what it has

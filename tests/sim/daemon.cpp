@@ -145,7 +145,7 @@ void Daemon::turn() {
   verdict_.expect(done < most_at_once, "never-rests", [this] {
     std::string text = "one thing follows from another without end, at one and the same moment";
     for (const core::PreemptionPlan& plan : engine_->state().preemption.plans) {
-      text += fmt::format("; {} has others yield:", to_string(plan.preemptor));
+      text += fmt::format("; {} has others yield:", to_string(plan.preemptor()));
       for (const core::Victim& victim : plan.victims) text += " " + to_string(victim.lease);
     }
     return text;

@@ -87,7 +87,7 @@ void Oracle::check_served(const core::State& state, Time now) {
         const bool may = in_place ? is_on(lease, uuid) : may_be_on(lease, uuid);
         const core::PreemptionPlan* plan = core::plan_on(state, uuid);  // frees memory for its own preemptor
         const bool grants = core::may_grant_on(state, device, config_.rules, now);
-        if (!may || !grants || (plan != nullptr && plan->preemptor != id)) continue;
+        if (!may || !grants || (plan != nullptr && !plan->has(id))) continue;
         const Bytes least = in_place ? core::need_on(state, lease, uuid) : lease.least();
         fitting += core::free_on(state, device, config_.rules, now) >= least;
       }
@@ -130,15 +130,17 @@ void Oracle::check_plans_move(const core::State& state, Time now) {
       return !state.devices.by_uuid.contains(device) || known(device, now) == nullptr || somebody_moves(state, device);
     });
     if (moves) continue;
-    const auto before = standing_.find(plan.preemptor);
+    const auto before = standing_.find(plan.preemptor());
     const bool same = before != standing_.end() && before->second.victims == victims;
-    const Standing& its = standing[plan.preemptor] = {same ? before->second.since : now + napped_, victims};
-    verdict_.expect(now - its.since <= served_within + commits_before * config_.longest_commit(), "nobody-moves", [&] {
+    const Standing& its = standing[plan.preemptor()] = {same ? before->second.since : now + napped_, victims};
+    // A plan without victims may wait for one that it may ask later.
+    const Duration longest = (victims.empty() ? core::longest_stall : served_within) + served_within;
+    verdict_.expect(now - its.since <= longest + commits_before * config_.longest_commit(), "nobody-moves", [&] {
       std::string who;
       for (const LeaseId id : victims)
         if (const Lease* lease = core::find(state, id))
           who += fmt::format(" {} ({})", to_string(id), core::to_string(lease->state));
-      return fmt::format("the plan for {} has not moved for {}; victims:{}", to_string(plan.preemptor),
+      return fmt::format("the plan for {} has not moved for {}; victims:{}", to_string(plan.preemptor()),
                          format_duration(now - its.since), who);
     });
   }

@@ -17,7 +17,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // An earlier waiter has memory reserved on the device, or a preemption plan keeps it for another lease.
 bool is_reserved_from(const State& state, const Lease& lease, const std::string& uuid) {
   const PreemptionPlan* plan = plan_on(state, uuid);
-  if (plan != nullptr && plan->preemptor != lease.id && lease.tier <= plan->tier) return true;
+  if (plan != nullptr && !plan->has(lease.id) && lease.tier <= plan->tier) return true;
   return std::ranges::any_of(state.nominations, [&](const Nomination& held) {
     return contains(held.devices, uuid) && held.waiter != lease.id &&
            state.queue.key(held.waiter)->before(*state.queue.key(lease.id));
