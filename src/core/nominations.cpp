@@ -69,6 +69,22 @@ Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, co
   return {std::nullopt, Duration::max()};
 }
 
+// True if the lease was preempted, and waits to resume: its preemptor owes it the memory.
+bool is_owed(const State& state, const Lease& lease) { return lease.is_preempted() && state.queue.contains(lease.id); }
+
+// The bytes that leases behind preempted leases may take for any time: the others must fit once their preemptors, which
+// outrank them, have given their memory back.
+Bytes left_by_owed(const State& state, const Rules& rules, const Lease& waiter, const Device& device) {
+  const std::string& uuid = device.reading.uuid;
+  Bytes left = capacity_of(device, rules) - device.other;
+  for (const auto& [bytes, id] : device.by_charge) {
+    const Lease& lease = *find(state, id);
+    if (is_owed(state, lease)) left -= bytes + need_on(state, lease, uuid);
+    else if (!outranks(lease, waiter)) left -= given_since(state, lease, uuid, waiter.waits_since());
+  }
+  return left;
+}
+
 // The bytes of the device that leases behind the waiter may take for any time.
 Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const Device& device, const Ends& ends,
               const std::optional<Time>& start, Time now) {
@@ -79,6 +95,7 @@ Bytes left_by(const State& state, const Rules& rules, const Lease& waiter, const
       if (end.at <= *start) free += end.bytes;
     return free - need;
   }
+  if (is_owed(state, waiter)) return left_by_owed(state, rules, waiter, device);
   const Time since = waiter.waits_since() + rules.reserve_after;
   Bytes left = capacity_of(device, rules) - device.other - need;
   for (const auto& [bytes, id] : device.by_charge)

@@ -6,6 +6,7 @@
 #include "core/state.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace sublet::core {
 
@@ -52,7 +53,32 @@ const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary) {
   return found == state.preemption.plans.end() ? nullptr : &*found;
 }
 
-// A request goes before the turns of equals.
+void restore_plans(State& state, std::vector<PlanRecord> records, Time now) {
+  Preemption& all = state.preemption;
+  for (PlanRecord& record : records) {
+    all.last_plan = std::max(all.last_plan, record.id);
+    const auto waits = [&state](LeaseId id) { return state.queue.contains(id); };
+    const bool apart = std::ranges::none_of(
+        record.devices, [&state](const std::string& uuid) { return plan_on(state, uuid) != nullptr; });
+    if (apart && std::ranges::any_of(record.beneficiaries, waits)) {
+      PreemptionPlan plan{.id = record.id,
+                          .cause = record.cause,
+                          .tier = record.tier,
+                          .beneficiaries = {},
+                          .devices = record.devices,
+                          .victims = {},
+                          .asked = record.asked,
+                          .moved_at = now};
+      std::ranges::copy_if(record.beneficiaries, std::back_inserter(plan.beneficiaries), waits);
+      for (const LeaseId id : record.victims)
+        if (find(state, id) != nullptr) plan.victims.emplace_back().lease = id;
+      all.plans.push_back(std::move(plan));
+    }
+    all.stored.insert_or_assign(record.id, std::move(record));
+  }
+}
+
+// A request goes before the time slices of equals.
 bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan) {
   return outranks(waiter.tier, plan.tier) || (cause == Cause::request && plan.cause == Cause::slice);
 }

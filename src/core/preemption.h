@@ -35,6 +35,7 @@ struct ServiceTime {
 
 struct Preemption {
   std::vector<PreemptionPlan> plans;                                   // on devices of their own
+  std::map<std::uint64_t, PlanRecord> stored;                          // the plans that are stored, by id
   std::uint64_t last_plan = 0;                                         // the largest id of a plan so far
   std::map<std::string, NextSlice> slices;                             // the next slice on each device, by uuid
   std::map<std::string, std::map<LeaseId, ServiceTime>> slice_groups;  // by uuid, then by lease
@@ -51,6 +52,9 @@ const LeftAlone& last_obstacle(const State& state, LeaseId id);  // the obstacle
 const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now);
 const PreemptionPlan* plan_on(const State& state, std::string_view device);  // null: there is none
 const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary);     // null: there is none
+// Goes on with the plans of an earlier run; called after State::load(). Plans without a lease that waits are removed
+// from the store in the next step.
+void restore_plans(State& state, std::vector<PlanRecord> records, Time now);
 // True if a new plan for the waiter may take devices from this one.
 bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan);
 // The service time of the lease in the slice group that the device has now, counted or assumed.

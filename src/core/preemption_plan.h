@@ -4,6 +4,7 @@
 
 #include "lease/cost.h"
 #include "lease/lease.h"
+#include "lease/plan_record.h"
 #include "lease/reason.h"
 
 #include <algorithm>
@@ -13,10 +14,6 @@
 #include <vector>
 
 namespace sublet::core {
-
-// Why victims are paused: they are of a lower tier, the preemptor's time slice begins, or a user or admin requested
-// memory.
-enum class Cause { tier, slice, request };
 
 // A victim of a preemption plan or preview.
 struct Victim {

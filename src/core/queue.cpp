@@ -14,8 +14,8 @@ QueueTree& Queue::tree_of(const Entry& entry) {
 }
 
 void Queue::plant(const Entry& entry) {
-  tree_of(entry).insert(entry.key, entry.bytes, entry.queued_at);
-  all_.insert(entry.key, entry.bytes, entry.queued_at);
+  tree_of(entry).insert(entry.key, entry.bytes, entry.waits_since);
+  all_.insert(entry.key, entry.bytes, entry.waits_since);
 }
 
 void Queue::set_aging(double per_minute) {
@@ -43,7 +43,8 @@ void Queue::set_aging(double per_minute) {
 void Queue::insert(const Lease& lease) {
   assert(!contains(lease.id) && "a lease waits once");
   const Bytes total = lease.device_count * lease.vram;
-  const Entry entry{queue_key(lease, aging_), lease.priority,     lease.queued_at, lease.least(), total,
+  const Entry entry{queue_key(lease, aging_), lease.priority,      lease.queued_at,
+                    lease.queued_at,          lease.least(),       total,
                     lease.device_count,       lease.wanted_devices};
   insert(lease.id, entry);
 }
@@ -54,13 +55,15 @@ void Queue::insert_in_place(const Lease& lease, Bytes need) {
   like.id = lease.id;
   like.tier = lease.tier;
   like.priority = lease.priority;
-  like.queued_at = lease.waits_since();
+  like.queued_at = lease.ordered_since();
+  const Time waits_since = lease.is_preempted() ? Time{} : lease.waits_since();
   const bool several = lease.devices.size() > 1;
   const std::vector<std::string> named = several ? std::vector<std::string>() : lease.devices;
   // A paused lease requests its size, although it keeps its residue meanwhile; a growing lease requests the rest.
   const Bytes requested = lease.parking ? std::max(lease.vram, need) : need;
   const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * requested;
-  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, need, total, several ? 0 : 1, named});
+  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, waits_since, need, total,
+                         several ? 0 : 1, named});
 }
 
 void Queue::insert(LeaseId lease, Entry entry) {

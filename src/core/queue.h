@@ -58,7 +58,8 @@ class Queue {
   struct Entry {
     QueueKey key;
     int priority = 0;
-    Time queued_at;
+    Time queued_at;    // as in the key
+    Time waits_since;  // Time{}: it has waited for as long as anything
     Bytes bytes;
     Bytes total;
     int count = 1;                     // 0: it wants more on each of its several devices

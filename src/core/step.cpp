@@ -13,6 +13,7 @@
 #include "core/step_method.h"
 #include "core/step_owner.h"
 #include "core/step_pause.h"
+#include "core/step_plan.h"
 #include "core/step_preempt.h"
 #include "core/step_request.h"
 #include "core/step_resize.h"
@@ -128,6 +129,7 @@ static void finish(Step& step) {
     if (lease.had_process) step.plan.settled.push_back(id), note(step, "settled");
     drop_lease(step.state, id);
   }
+  store_plans(step);
   if (step.snapshot_wanted) step.plan.actions.emplace_back(TakeSnapshot{});
   reindex(step.state, step.rules, step.now);
   step.plan.wake_at = wake_at(step);

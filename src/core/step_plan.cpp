@@ -85,16 +85,15 @@ static bool is_wanted(const Step& step, const PreemptionPlan& plan) {
 bool waits_for_reading(const Step& step, const PreemptionPlan& plan) {
   return std::ranges::any_of(plan.devices, [&step](const std::string& uuid) {
     const Device* device = find_device(step.state, uuid);
-    return device != nullptr && !is_known(step.state, *device, step.rules, step.now) && device->problem.empty() &&
-           !is_given_up(*device, step.rules, step.now);
+    const bool late = device != nullptr && !is_known(step.state, *device, step.rules, step.now);
+    return late && (device->problem.empty() || !device->read_at) && !is_given_up(*device, step.rules, step.now);
   });
 }
 
 Bytes lacking_for(const Step& step, const PreemptionPlan& plan, const Device& device) {
   Bytes need;
   for (const LeaseId id : plan.beneficiaries) need += need_on(step.state, *find(step.state, id), device.reading.uuid);
-  return need - free_on(step.state, device, step.rules, step.now) - device.settling -
-         being_yielded(step.state, device);
+  return need - free_on(step.state, device, step.rules, step.now) - device.settling - being_yielded(step.state, device);
 }
 
 // The cheapest victims on the same devices, as things are now: whatever another device would cost, the victims that
@@ -192,6 +191,32 @@ void note_victim_asked(Step& step, const PreemptionPlan& plan, LeaseId victim) {
     if (std::ranges::find(its.asked, victim) == its.asked.end()) its.asked.push_back(victim);
     its.moved_at = step.now;
   }
+}
+
+static PlanRecord record_of(const PreemptionPlan& plan) {
+  PlanRecord record{plan.id, plan.cause, plan.tier, plan.beneficiaries, plan.devices, {}, plan.asked};
+  for (const Victim& victim : plan.victims) record.victims.push_back(victim.lease);
+  std::ranges::sort(record.victims);  // their costs change all the time, and their order with them
+  return record;
+}
+
+void store_plans(Step& step) {
+  auto& stored = step.state.preemption.stored;
+  const std::vector<PreemptionPlan>& plans = step.state.preemption.plans;
+  for (const PreemptionPlan& plan : plans) {
+    if (plan.id == 0) continue;
+    PlanRecord record = record_of(plan);
+    const auto [its, is_new] = stored.try_emplace(plan.id);
+    if (!is_new && its->second == record) continue;
+    its->second = record;
+    step.plan.preemptions.push_back({std::move(record), false});
+  }
+  std::erase_if(stored, [&](const auto& its) {
+    const bool over = std::ranges::find(plans, its.first, &PreemptionPlan::id) == plans.end();
+    if (over) step.plan.preemptions.push_back({its.second, true});
+    return over;
+  });
+  if (!step.plan.preemptions.empty()) note(step, "plan_changed");
 }
 
 // The waiter is told, if it waits on.

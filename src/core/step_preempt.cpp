@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preemption: looks for victims for the waiters that have no plan yet, and has the plans carried out. The life of a plan
-// is in step_plan.cpp.
+// Preemption: looks for victims for the waiters that have no plan yet, and has the plans carried out. See step_plan.cpp
+// for the life of a plan.
 #include "core/step_preempt.h"
 #include "base/mutants.h"
 #include "core/current_step.h"
@@ -47,8 +47,10 @@ void preempt(Step& step) {
     all.look_at = Time::never();
     review_plans(step);
     announce_slices_on_several(step);
-    for (const Preemptor& preemptor : all.preemptors.in_order())
-      if (plan_for(step.state, preemptor.key.lease) == nullptr) look_for_victims(step, *find(step, preemptor.key.lease));
+    for (const Preemptor& preemptor : all.preemptors.in_order()) {
+      const LeaseId waiter = preemptor.key.lease;
+      if (plan_for(step.state, waiter) == nullptr) look_for_victims(step, *find(step, waiter));
+    }
     leave_slice_groups(step);
     bool freed = open_devices(step, before);
     const std::vector<PreemptionPlan> plans = all.plans;

@@ -79,7 +79,7 @@ TEST(Preemption, OneAfterTheOtherAndWhatFreesUpIsKeptForThePreemptor) {
     const std::vector all{w.state_of(a), w.state_of(b), w.state_of(c)};
     EXPECT_LE(std::ranges::count(all, LeaseState::pausing), 1);
   }
-  EXPECT_EQ(w.states(urgent, next), "active active") << "and what is left over is for whoever fits";
+  EXPECT_EQ(w.states(urgent, next), "active queued") << "it would delay the return of those that yielded";
 }
 
 TEST(Preemption, WhenThePreemptorGoesThoseWhoYieldedComeBack) {

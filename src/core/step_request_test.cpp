@@ -214,7 +214,7 @@ TEST(Word, WhoComesLaterLeavesItTheTimeOfATurn) {
     w.live(30s);
     EXPECT_EQ(w.states(w.low), "active");
     w.live(30s);
-    EXPECT_EQ(w.states(w.low, w.above, later), "paused paused active") << "its memory is for the lease that may preempt it";
+    EXPECT_EQ(w.states(w.low, w.above, later), "paused paused active") << "the memory is for who may preempt it";
     EXPECT_FALSE(w.at(w.low).preemption_request) << "the word was about the room that it had";
   }
 }

@@ -117,6 +117,7 @@ TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
 TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
   Card w;
   w.rules.ledger_limit = 20 * GiB;
+  w.rules.reserve_after = 0s;  // the second one may start before the first one is back
   const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
   w.start(12 * GiB, Tier::standard);
   w.obey();

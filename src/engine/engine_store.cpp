@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mutants.h"
+#include "store/plan_row.h"
 #include "store/secret.h"
 
 #include <boost/asio/post.hpp>
@@ -189,6 +190,7 @@ Status Engine::open_store() {
   for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
                              std::move(grants), loaded->records);
+  core::restore_plans(state_, store::plans_in(loaded->rows), now);
   committed_ = intended_ = 0;
   boot_id_stored_ = false;
   life_stored_ = !loaded->life.empty();

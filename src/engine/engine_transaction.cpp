@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "base/mutants.h"
+#include "store/plan_row.h"
 
 #include <algorithm>
 #include <iterator>
@@ -18,7 +19,7 @@ constexpr Duration busy_after_change = std::chrono::seconds(3);
 
 bool stores_something(const core::Plan& plan) {
   return !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() ||
-         !plan.records.empty() || !plan.learned.empty();
+         !plan.records.empty() || !plan.learned.empty() || !plan.preemptions.empty();
 }
 
 template <typename Value>
@@ -139,6 +140,7 @@ void Engine::add_plan(core::Plan plan, store::Batch& batch, std::vector<EventLog
   append(batch.grants, std::move(plan.grants));
   append(batch.learned, std::move(plan.learned));
   append(batch.records, std::move(plan.records));
+  for (const core::PlanChange& change : plan.preemptions) batch.rows.push_back(store::row_of(change));
 }
 
 void Engine::write(store::Batch batch, std::vector<EventLog::Event> events, Rows rows, const AfterCommit& next) {
@@ -157,7 +159,7 @@ void Engine::write(store::Batch batch, std::vector<EventLog::Event> events, Rows
 
 // Puts the changes of capabilities into a batch, and returns the events in it.
 std::vector<EventLog::Event> Engine::add_rows(Rows rows, store::Batch& batch) {
-  batch.rows = std::move(rows.rows);
+  append(batch.rows, std::move(rows.rows));
   std::vector<EventLog::Event> events;
   for (Rows::Event& event : rows.events)
     events.push_back(log_.of_capability(std::move(event.type), std::move(event.data)));

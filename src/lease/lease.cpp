@@ -140,4 +140,6 @@ std::optional<PauseMethod> parse_pause_method(std::string_view text) { return va
 std::optional<CooperationWay> parse_cooperation_way(std::string_view text) { return value_of(cooperation_ways, text); }
 std::optional<Unfit> parse_unfit(std::string_view text) { return value_of(unfits, text); }
 
+bool Lease::is_preempted() const { return parking && !resize && parking->cause.kind == PauseCauseKind::tier; }
+
 }  // namespace sublet::core

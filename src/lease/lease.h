@@ -268,8 +268,14 @@ struct Lease {
   }
   // The devices that it waits for, all of them; empty: it waits for `device_count` of several devices.
   std::vector<std::string> certain_devices() const;
-  // The size that it waits for, and since when it waits.
+  // The size that it waits for.
   Bytes wanted_vram() const { return resize ? resize->vram : vram; }
+  // The time that orders it among waiters of its tier. A lease that was preempted keeps the place of its first request,
+  // before leases that came later: what its preemptor gives back goes to it first.
+  Time ordered_since() const { return is_preempted() ? queued_at : waits_since(); }
+  // True if it is paused for a higher tier.
+  bool is_preempted() const;
+  // Since when it waits for what it waits for now.
   Time waits_since() const { return resize ? resize->queued_at : parking ? parking->since : queued_at; }
   // The bytes that must be free on each of its devices before it is granted.
   Bytes least() const { return min_vram > Bytes{} && min_vram < vram ? min_vram : vram; }

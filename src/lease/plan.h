@@ -5,6 +5,7 @@
 #include "lease/cost.h"
 #include "lease/facts.h"
 #include "lease/lease.h"
+#include "lease/plan_record.h"
 #include "lease/reason.h"
 
 #include <optional>
@@ -67,6 +68,7 @@ struct Plan {
   std::vector<Resumed> resumed;         // leases whose pause is over
   std::vector<LearnedMove> learned;     // durations of moves, stored for State::load()
   std::vector<LearnedRecord> records;   // results of pauses, stored for State::load()
+  std::vector<PlanChange> preemptions;  // preemption plans that changed, stored for State::load()
   std::vector<LeaseId> settled;         // ended leases with processes that are now measured gone, and left the state
   std::vector<Grant> grants;            // pause grants that were given or removed
   std::vector<Action> actions;          // started after the commit

@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, 39> within_transitions{
     "deadlines_extended",           // clock gap: deadlines moved
     "deadlines_extended_at_start",  // clock gap, found when the store was opened
     "preemption_requested",         // memory was requested for a waiting lease
-    "preemption_cancelled",         // other leases are not paused for it any more
+    "plan_changed",                 // a preemption plan: its victims or beneficiaries, or its end
     "request_kept",                 // the lease got that memory, and keeps it
     "grown",                        // resized: to more, after a wait
     "resize_withdrawn",             // resized: it wants no more, and keeps what it has

@@ -164,7 +164,7 @@ void Validation::check_ledger() {
 // The order as design 02 words it, at one moment; the queue itself has a static key.
 bool Validation::goes_before(const Lease& a, const Lease& b) const {
   if (a.tier != b.tier) return a.tier > b.tier;
-  const Time of_a = a.waits_since(), of_b = b.waits_since();
+  const Time of_a = a.ordered_since(), of_b = b.ordered_since();
   if (!(rules_.aging_per_minute > 0)) {
     if (a.priority != b.priority) return a.priority > b.priority;
     return of_a != of_b ? of_a < of_b : a.id < b.id;

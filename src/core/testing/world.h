@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +65,7 @@ inline ProcessUse uses(int pid, Bytes used, LeaseId lease = {}) { return {proces
 // True if the plan stores nothing, or names a transition that tests can interrupt: see lease/transitions.h.
 inline bool has_name(const Plan& plan) {
   const bool stores = !plan.changed.empty() || !plan.reasons.empty() || !plan.settled.empty() || !plan.grants.empty() ||
-                      !plan.records.empty();
+                      !plan.records.empty() || !plan.preemptions.empty();
   return !stores || !plan.transitions.empty();
 }
 
@@ -82,6 +83,10 @@ struct World {
       for (const std::string& violation : validate(state, rules, now)) ADD_FAILURE() << violation;
     reasons.insert(reasons.end(), plan.reasons.begin(), plan.reasons.end());
     actions.insert(actions.end(), plan.actions.begin(), plan.actions.end());
+    for (const PlanChange& change : plan.preemptions) {
+      if (change.over) plans.erase(change.record.id);
+      else plans[change.record.id] = change.record;
+    }
     return plan;
   }
 
@@ -104,7 +109,8 @@ struct World {
   Rules rules;
   Time now{1'000'000'000'000'000'000};
   Plan last;
-  std::vector<Reason> reasons;  // of all steps
+  std::vector<Reason> reasons;                // of all steps
+  std::map<std::uint64_t, PlanRecord> plans;  // as a store would hold them
   std::vector<Action> actions;
   HostMemory ram = plenty;  // of the machine, at the next snapshot
   bool claims = true;       // those who hold a connection claim their offers at once
@@ -245,7 +251,13 @@ struct World {
     for (const auto& [id, lease] : state.leases.by_id) leases.push_back(lease);
     return leases;
   }
-  void restart() { state = State::load(stored(), {}, state.leases.last_id, rules, now), step(Tick{}); }
+  void restart() {
+    std::vector<PlanRecord> records;
+    for (const auto& [id, record] : plans) records.push_back(record);
+    state = State::load(stored(), {}, state.leases.last_id, rules, now);
+    restore_plans(state, std::move(records), now);
+    step(Tick{});
+  }
 };
 
 // One card of 24 GiB, read once.
