@@ -17,41 +17,72 @@ bool is_final(NvmlCode code) {
          code == NvmlCode::argument_version_mismatch;
 }
 
-using Figure = std::optional<std::int64_t> Facts::*;
 using Number = int (*)(NvmlDevice, unsigned*);
 using NumberOf = int (*)(NvmlDevice, unsigned, unsigned*);
+using Wide = int (*)(NvmlDevice, unsigned long long*);
 using Count = int (*)(NvmlDevice, unsigned, unsigned, unsigned long long*);
 using Rows = int (*)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*);
+using Pair = int (*)(NvmlDevice, int*, int*);
 
-enum class Form { number, number_of, count, rows };
+enum class Form { number, number_of, wide, count, rows, capability, links };
 
-// One call: the function, its arguments in front of the result, and the numbers that a device can have.
+// One call: the function, its arguments in front of the result, and the figure.
 struct Call {
   std::string_view function;
   Form form;
   unsigned type;  // of `number_of`: kind of sensor or clock; of `count`: kind of error
-  Figure figure;
-  std::int64_t least, most;
+  std::optional<std::int64_t> Facts::* figure;
 };
 constexpr std::array<Call, FactReader::calls> table{{
-    {"nvmlDeviceGetTemperature", Form::number_of, 0, &Facts::celsius, 0, 150},
-    {"nvmlDeviceGetPowerUsage", Form::number, 0, &Facts::milliwatts, 0, 10'000'000},
-    {"nvmlDeviceGetEnforcedPowerLimit", Form::number, 0, &Facts::limit_milliwatts, 0, 10'000'000},
-    {"nvmlDeviceGetClockInfo", Form::number_of, 1, &Facts::sm_mhz, 0, 100'000},
-    {"nvmlDeviceGetClockInfo", Form::number_of, 2, &Facts::memory_mhz, 0, 100'000},
-    {"nvmlDeviceGetCurrPcieLinkGeneration", Form::number, 0, &Facts::link_generation, 1, 16},
-    {"nvmlDeviceGetCurrPcieLinkWidth", Form::number, 0, &Facts::link_lanes, 1, 64},
-    {"nvmlDeviceGetTotalEccErrors", Form::count, 0, &Facts::corrected_errors, 0, INT64_MAX},
-    {"nvmlDeviceGetTotalEccErrors", Form::count, 1, &Facts::uncorrected_errors, 0, INT64_MAX},
-    {"nvmlDeviceGetRetiredPagesPendingStatus", Form::number, 0, &Facts::retirement_pending, 0, 1},
-    {"nvmlDeviceGetRemappedRows", Form::rows, 0, &Facts::remapping_pending, 0, 1},
+    {"nvmlDeviceGetTemperature", Form::number_of, 0, &Facts::celsius},
+    {"nvmlDeviceGetPowerUsage", Form::number, 0, &Facts::milliwatts},
+    {"nvmlDeviceGetEnforcedPowerLimit", Form::number, 0, &Facts::limit_milliwatts},
+    {"nvmlDeviceGetTotalEnergyConsumption", Form::wide, 0, &Facts::millijoules},
+    {"nvmlDeviceGetClockInfo", Form::number_of, 1, &Facts::sm_mhz},
+    {"nvmlDeviceGetClockInfo", Form::number_of, 2, &Facts::memory_mhz},
+    {"nvmlDeviceGetCurrPcieLinkGeneration", Form::number, 0, &Facts::link_generation},
+    {"nvmlDeviceGetCurrPcieLinkWidth", Form::number, 0, &Facts::link_lanes},
+    {"nvmlDeviceGetMaxPcieLinkGeneration", Form::number, 0, &Facts::max_link_generation},
+    {"nvmlDeviceGetMaxPcieLinkWidth", Form::number, 0, &Facts::max_link_lanes},
+    {"nvmlDeviceGetPcieReplayCounter", Form::number, 0, &Facts::link_replays},
+    {"nvmlDeviceGetNvLinkState", Form::links, 0, &Facts::nvlinks},
+    {"nvmlDeviceGetCudaComputeCapability", Form::capability, 0, &Facts::capability},
+    {"nvmlDeviceGetTotalEccErrors", Form::count, 0, &Facts::corrected_errors},
+    {"nvmlDeviceGetTotalEccErrors", Form::count, 1, &Facts::uncorrected_errors},
+    {"nvmlDeviceGetRetiredPagesPendingStatus", Form::number, 0, &Facts::retirement_pending},
+    {"nvmlDeviceGetRemappedRows", Form::rows, 0, &Facts::remapping_pending},
 }};
 
-template <typename Number>
-std::optional<std::int64_t> within(const Call& call, Number number) {
-  const auto most = static_cast<unsigned long long>(call.most);
-  if (number > most || static_cast<std::int64_t>(number) < call.least) return std::nullopt;
-  return static_cast<std::int64_t>(number);
+// Nothing if no device can have the number.
+std::optional<std::int64_t> within(std::optional<std::int64_t> Facts::* figure, unsigned long long number) {
+  for (const FactField& field : fact_fields) {
+    if (field.figure != figure || number > static_cast<unsigned long long>(field.most)) continue;
+    const auto told = static_cast<std::int64_t>(number);
+    return told < field.least ? std::nullopt : std::optional(told);
+  }
+  return std::nullopt;
+}
+
+// The number of links that are up. The driver refuses the number of a link that the device lacks.
+int count_links(void* function, NvmlDevice handle, unsigned long long& up) {
+  constexpr unsigned most_links = 18;  // NVML_NVLINK_MAX_LINKS
+  for (unsigned link = 0; link < most_links; ++link) {
+    unsigned is_up = 0;
+    const int code = reinterpret_cast<NumberOf>(function)(handle, link, &is_up);
+    if (link > 0 && (code_of(code) == NvmlCode::invalid_argument || code_of(code) == NvmlCode::not_supported)) break;
+    if (code != 0) return code;
+    if (is_up > 1) return static_cast<int>(NvmlCode::unknown);
+    up += is_up;
+  }
+  return 0;
+}
+
+int read_capability(void* function, NvmlDevice handle, unsigned long long& capability) {
+  int major = 0, minor = 0;
+  const int code = reinterpret_cast<Pair>(function)(handle, &major, &minor);
+  const bool possible = major > 0 && major < 100 && minor >= 0 && minor < 10;
+  capability = possible ? static_cast<unsigned long long>(major) * 10 + static_cast<unsigned long long>(minor) : 0;
+  return code;
 }
 
 }  // namespace
@@ -92,15 +123,18 @@ void FactReader::ask(Known& known, std::size_t index) const {
   switch (call.form) {
     case Form::number: code = reinterpret_cast<Number>(function)(known.handle, &number); break;
     case Form::number_of: code = reinterpret_cast<NumberOf>(function)(known.handle, call.type, &number); break;
+    case Form::wide: code = reinterpret_cast<Wide>(function)(known.handle, &count); break;
     case Form::count: code = reinterpret_cast<Count>(function)(known.handle, call.type, 0, &count); break;
     case Form::rows:
       code = reinterpret_cast<Rows>(function)(known.handle, &corrected, &uncorrected, &number, &failed);
       break;
+    case Form::capability: code = read_capability(function, known.handle, count); break;
+    case Form::links: code = count_links(function, known.handle, count); break;
   }
   known.unsupported[index] = is_final(code_of(code));
   if (code_of(code) != NvmlCode::success) return;
-  facts.*call.figure = call.form == Form::count ? within(call, count) : within(call, number);
-  if (call.form == Form::rows) facts.remapping_failed = within(call, failed);
+  facts.*call.figure = within(call.figure, count + number);
+  if (call.form == Form::rows) facts.remapping_failed = within(&Facts::remapping_failed, failed);
 }
 
 // An event is told once, and then counts for as long as the reader lives.
@@ -112,9 +146,14 @@ void FactReader::take_events() {
     for (auto& [index, known] : known_) {
       if (known.handle != event.device) continue;
       known.facts.last_xid = static_cast<std::int64_t>(event.data & INT64_MAX);
-      known.facts.falls += *known.facts.last_xid == fallen_off_the_bus;
+      if (*known.facts.last_xid == fallen_off_the_bus) known.facts.falls = known.facts.falls.value_or(0) + 1;
     }
   }
+}
+
+const Facts& FactReader::last(int index) {
+  take_events();
+  return known_[index].facts;
 }
 
 const Facts& FactReader::read(NvmlDevice handle, int index, std::int64_t now_ns) {

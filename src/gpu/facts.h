@@ -3,35 +3,16 @@
 // errors and critical events. Figures are read at most once a second. One thread. Any call may hang for ever.
 #pragma once
 
+#include "gpu/condition.h"
 #include "gpu/nvml_api.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string_view>
 
 namespace sublet::gpu {
-
-// An unset figure: the driver does not tell it, or tells a number that no device can have.
-struct Facts {
-  std::optional<std::int64_t> celsius{};
-  std::optional<std::int64_t> milliwatts{};
-  std::optional<std::int64_t> limit_milliwatts{};
-  std::optional<std::int64_t> sm_mhz{};
-  std::optional<std::int64_t> memory_mhz{};
-  std::optional<std::int64_t> link_generation{};       // of PCIe, in use
-  std::optional<std::int64_t> link_lanes{};            // of PCIe, in use
-  std::optional<std::int64_t> corrected_errors{};      // of the memory, since the driver was loaded
-  std::optional<std::int64_t> uncorrected_errors{};    // the same; double-bit errors
-  std::optional<std::int64_t> retirement_pending{};    // 1: pages are retired at the next load of the driver
-  std::optional<std::int64_t> remapping_pending{};     // 1: rows are remapped at the next reset
-  std::optional<std::int64_t> remapping_failed{};      // 1: a row could not be remapped once
-  std::optional<std::int64_t> last_xid{};              // newest critical event since the start of the reader
-  std::int64_t falls = 0;                              // events that say that the device has fallen off the bus
-  bool operator==(const Facts&) const = default;
-};
 
 class FactReader {
  public:
@@ -44,8 +25,11 @@ class FactReader {
   // A figure that the driver does not support is asked for once for each device. `now_ns`: CLOCK_MONOTONIC.
   const Facts& read(NvmlDevice handle, int index, std::int64_t now_ns);
 
+  // The figures of a device that the driver cannot name now: those of its last reading, and new events.
+  const Facts& last(int index);
+
   // The NVML functions of the figures, one each. For tests.
-  static constexpr std::size_t calls = 11;
+  static constexpr std::size_t calls = 17;
   static const std::array<std::string_view, calls>& functions();
 
  private:

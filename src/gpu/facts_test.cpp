@@ -28,6 +28,11 @@ class FactsOf {
     return reader_->read(api_.device(0).value, 0, now_);
   }
 
+  Facts last(const std::string& says) {
+    const FakeNvml fake(says);
+    return reader_->last(0);
+  }
+
  private:
   NvmlApi api_;
   std::optional<FactReader> reader_;
@@ -38,6 +43,8 @@ class FactsOf {
 Facts usual() {
   Facts facts;
   facts.celsius = 41, facts.milliwatts = 61'000, facts.limit_milliwatts = 300'000;
+  facts.millijoules = 7'000'000, facts.max_link_generation = 4, facts.max_link_lanes = 16, facts.link_replays = 0;
+  facts.nvlinks = 4, facts.capability = 90;
   facts.sm_mhz = 1980, facts.memory_mhz = 3201, facts.link_generation = 4, facts.link_lanes = 16;
   facts.corrected_errors = 5, facts.uncorrected_errors = 0;
   facts.retirement_pending = 0, facts.remapping_pending = 0, facts.remapping_failed = 0;
@@ -53,6 +60,12 @@ Facts without(std::string_view function) {
   if (function == "nvmlDeviceGetClockInfo") facts.sm_mhz.reset(), facts.memory_mhz.reset();
   if (function == "nvmlDeviceGetCurrPcieLinkGeneration") facts.link_generation.reset();
   if (function == "nvmlDeviceGetCurrPcieLinkWidth") facts.link_lanes.reset();
+  if (function == "nvmlDeviceGetMaxPcieLinkGeneration") facts.max_link_generation.reset();
+  if (function == "nvmlDeviceGetMaxPcieLinkWidth") facts.max_link_lanes.reset();
+  if (function == "nvmlDeviceGetPcieReplayCounter") facts.link_replays.reset();
+  if (function == "nvmlDeviceGetTotalEnergyConsumption") facts.millijoules.reset();
+  if (function == "nvmlDeviceGetNvLinkState") facts.nvlinks.reset();
+  if (function == "nvmlDeviceGetCudaComputeCapability") facts.capability.reset();
   if (function == "nvmlDeviceGetTotalEccErrors") facts.corrected_errors.reset(), facts.uncorrected_errors.reset();
   if (function == "nvmlDeviceGetRetiredPagesPendingStatus") facts.retirement_pending.reset();
   if (function == "nvmlDeviceGetRemappedRows") facts.remapping_pending.reset(), facts.remapping_failed.reset();
@@ -85,7 +98,7 @@ TEST_P(EachCall, GarbageIsNoFigure) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, EachCall, testing::ValuesIn(FactReader::functions()),
-                         [](const auto& info) { return fmt::format("{}_{}", info.index, info.param); });
+                         [](const auto& each) { return fmt::format("{}_{}", each.index, each.param); });
 
 TEST(Facts, AreReadAtMostOnceASecond) {
   FactsOf device;
@@ -98,6 +111,7 @@ TEST(Facts, OfAnOldDriverAreUnset) {
   FactsOf device("old");
   Facts facts;
   facts.link_lanes = 16;
+  facts.max_link_generation = 4;
   EXPECT_EQ(device.read(""), facts);
 }
 
@@ -109,6 +123,18 @@ TEST(Facts, ACriticalEventStaysKnown) {
   EXPECT_EQ(fallen.last_xid, 79);
   EXPECT_EQ(fallen.falls, 1);
   EXPECT_EQ(device.read("").falls, 1);
+  EXPECT_EQ(device.last("xid=31").last_xid, 31) << "a device that the driver does not name has events too";
+  EXPECT_EQ(device.last("").celsius, 41);
+}
+
+TEST(Facts, GoThroughText) {
+  const Facts facts = usual();
+  Facts read;
+  EXPECT_EQ(read_facts(to_json(facts), read), "");
+  EXPECT_EQ(read, facts);
+  EXPECT_NE(read_facts({{"temperature_celsius", 151}}, read), "");
+  EXPECT_NE(read_facts({{"retirement_pending", true}}, read), "");
+  EXPECT_NE(read_facts(7, read), "");
 }
 
 TEST(Facts, ADriverWithoutEventsHasTheOtherFigures) {

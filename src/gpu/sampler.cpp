@@ -86,6 +86,7 @@ Sampler::~Sampler() { stop(); }
 
 void Sampler::stop() {
   utilisation_.reset();
+  facts_.reset();
   if (api_) api_->shutdown();
   api_.reset();  // also closes the file: after an upgrade of the driver the old library no longer fits
   known_.clear();
@@ -109,6 +110,7 @@ bool Sampler::start(GpuSnapshot& snapshot) {
   started_ns_ = monotonic_ns();
   api_ = std::move(*api);
   utilisation_.emplace(*api_);
+  facts_.emplace(*api_);
   driver_version_ = api_->driver_version().value;
   return true;
 }
@@ -182,12 +184,18 @@ GpuDevice Sampler::read_device(unsigned index) {
     device.problem = handle.error;
     device.lost = handle.code == NvmlCode::gpu_is_lost;
   }
+  if (!device.uuid.empty()) read_facts(handle, device);
   if (!device.problem.empty()) return device;
   const auto mig = api_->mig_enabled(handle.value);
   device.mig = mig && mig.value;
   if (device.mig) return device;  // its numbers are those of the slices, and only root sees them
   read_numbers(handle.value, device);
   return device;
+}
+
+// An error here is no problem of the reading.
+void Sampler::read_facts(const Answer<NvmlDevice>& handle, GpuDevice& device) {
+  device.facts = handle ? facts_->read(handle.value, device.index, monotonic_ns()) : facts_->last(device.index);
 }
 
 // Reads memory, the list, and memory again, until both memory readings agree and all listed processes exist. Then all

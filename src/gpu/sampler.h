@@ -3,6 +3,7 @@
 // repairs, such as a reloaded driver or a lost device. One thread. take() may hang for ever.
 #pragma once
 
+#include "gpu/facts.h"
 #include "gpu/nvml_api.h"
 #include "gpu/snapshot.h"
 #include "gpu/utilisation.h"
@@ -31,6 +32,7 @@ class Sampler {
   void stop();
   void read_all(GpuSnapshot& snapshot);
   GpuDevice read_device(unsigned index);
+  void read_facts(const Answer<NvmlDevice>& handle, GpuDevice& device);
   void read_numbers(NvmlDevice handle, GpuDevice& device);
   void note(NvmlCode code);
 
@@ -38,6 +40,7 @@ class Sampler {
   std::string proc_root_;
   std::optional<NvmlApi> api_;
   std::optional<Utilisation> utilisation_;  // of `api_`
+  std::optional<FactReader> facts_;         // the same
   std::int64_t started_ns_ = 0;
   std::string driver_version_;
   std::map<unsigned, NvmlIdentity> known_;  // by index, since the start; a lost device no longer tells its uuid

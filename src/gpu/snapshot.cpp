@@ -41,6 +41,7 @@ Json to_json(const GpuDevice& device) {
             {"processes", std::move(processes)},
             {"problem", fit(device.problem)}};
   if (device.lost) json["lost"] = true;
+  if (device.facts != Facts{}) json["condition"] = to_json(device.facts);
   if (device.busy_percent) json["busy_percent"] = *device.busy_percent;
   return json;
 }
@@ -90,6 +91,8 @@ std::string read_device(const Json& json, GpuDevice& device) {
   if (device.lost && device.problem.empty()) reader.fail("is lost without a problem");
   if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
+  if (reader.ok() && json.contains("condition"))
+    if (const std::string problem = read_facts(json["condition"], device.facts); !problem.empty()) return problem;
   const Json* processes = reader.array("processes", max_processes);
   if (processes == nullptr) return reader.problem();
   for (const Json& entry : *processes) {

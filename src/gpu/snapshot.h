@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "base/units.h"
+#include "gpu/condition.h"
 
 #include <cstdint>
 #include <optional>
@@ -45,6 +46,7 @@ struct GpuDevice {
   Bytes used;                         // physical bytes, without driver_reserved
   std::optional<int> busy_percent{};  // part of the last sampling period in which anything ran; unset: not told
   std::vector<GpuProcess> processes;
+  Facts facts{};        // a lost device: as of its last reading, and its events
   std::string problem;  // not empty: the numbers are not valid
   bool lost = false;    // `problem` says that the device is lost: fallen off the bus
   bool operator==(const GpuDevice&) const = default;

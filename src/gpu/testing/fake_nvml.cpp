@@ -140,7 +140,7 @@ EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
   return outcome("nvmlDeviceGetMigMode");
 }
 EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
-  *generation = static_cast<unsigned>(number("generation", 4));
+  *generation = static_cast<unsigned>(number("says.nvmlDeviceGetMaxPcieLinkGeneration", number("generation", 4)));
   return outcome("nvmlDeviceGetMaxPcieLinkGeneration");
 }
 EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void*, unsigned* lanes) {
@@ -190,6 +190,21 @@ EXPORT int nvmlDeviceGetClockInfo(void*, unsigned type, unsigned* to) {
   return says(__func__, type == 1 ? 1980 : 3201, to);
 }
 EXPORT int nvmlDeviceGetCurrPcieLinkGeneration(void*, unsigned* to) { return says(__func__, 4, to); }
+EXPORT int nvmlDeviceGetMaxPcieLinkWidth(void*, unsigned* to) { return says(__func__, 16, to); }
+EXPORT int nvmlDeviceGetPcieReplayCounter(void*, unsigned* to) { return says(__func__, 0, to); }
+EXPORT int nvmlDeviceGetTotalEnergyConsumption(void*, u64* to) {
+  *to = number(std::string("says.") + __func__, 7'000'000);
+  return outcome(__func__);
+}
+EXPORT int nvmlDeviceGetNvLinkState(void*, unsigned link, unsigned* to) {
+  if (link >= 6) return 2;
+  return says(__func__, link < 4 ? 1 : 0, to);
+}
+EXPORT int nvmlDeviceGetCudaComputeCapability(void*, int* major, int* minor) {
+  *major = static_cast<int>(number(std::string("says.") + __func__, 9));
+  *minor = 0;
+  return outcome(__func__);
+}
 EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(void*, unsigned* to) { return says(__func__, 0, to); }
 EXPORT int nvmlDeviceGetTotalEccErrors(void*, unsigned type, unsigned, u64* to) {
   *to = number(std::string("says.") + __func__, type == 0 ? 5 : 0);
