@@ -164,6 +164,10 @@ layout::DeviceRecord& record_of(CUdevice device) {
   return driver().table->device(driver().cards[static_cast<std::size_t>(device)]);
 }
 
+int capability_of(CUdevice device) {
+  return static_cast<int>(driver().table->capability(driver().cards[static_cast<std::size_t>(device)]));
+}
+
 CUresult attribute_of(CUdevice device, int attribute, int& value) {
   const auto& record = record_of(device);
   const auto& table = *driver().table;
@@ -173,8 +177,8 @@ CUresult attribute_of(CUdevice device, int attribute, int& value) {
     case 34: value = static_cast<int>(record.pci_device); return CUDA_SUCCESS;
     case 40: value = static_cast<int>(table.get(Setting::copy_engines)); return CUDA_SUCCESS;
     case 50: value = static_cast<int>(record.pci_domain); return CUDA_SUCCESS;
-    case 75: value = static_cast<int>(table.get(Setting::compute_capability) / 10); return CUDA_SUCCESS;
-    case 76: value = static_cast<int>(table.get(Setting::compute_capability) % 10); return CUDA_SUCCESS;
+    case 75: value = capability_of(device) / 10; return CUDA_SUCCESS;
+    case 76: value = capability_of(device) % 10; return CUDA_SUCCESS;
     case 85: value = device; return CUDA_SUCCESS;
     default: break;
   }

@@ -65,7 +65,11 @@ Return clock(Count type, Count graphics_mhz, Count* mhz) {
 }
 
 Return current_clock(const char* name, Handle handle, Count type, Count* mhz) {
-  return ask(name, handle, [&](const Card& card) { return clock(type, condition(card).graphics_mhz, mhz); });
+  return ask(name, handle, [&](const Card& card) -> Return {
+    if (type > video) return invalid_argument;
+    if (type == memory) return give_figure(mhz, card, Figure::memory_clock, memory_mhz);
+    return give_figure(mhz, card, Figure::sm_clock, condition(card).graphics_mhz);
+  });
 }
 
 Return top_clock(const char* name, Handle handle, Count type, Count* mhz) {
@@ -87,7 +91,7 @@ Return event_reasons(const char* name, Handle handle, Wide* reasons) {
 SIMGPU_NVML nvmlDeviceGetTemperature(Handle handle, Count sensor, Count* celsius) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (sensor != 0) return invalid_argument;
-    return give(celsius, condition(card).celsius);
+    return give_figure(celsius, card, Figure::temperature, condition(card).celsius);
   });
 }
 SIMGPU_NVML nvmlDeviceGetTemperatureV(Handle handle, TemperatureV1* temperature) {
@@ -95,7 +99,7 @@ SIMGPU_NVML nvmlDeviceGetTemperatureV(Handle handle, TemperatureV1* temperature)
     if (temperature == nullptr) return invalid_argument;
     if (!has_version(temperature, 1)) return argument_version_mismatch;
     if (temperature->sensor != 0) return invalid_argument;
-    return give(&temperature->celsius, condition(card).celsius);
+    return give_figure(&temperature->celsius, card, Figure::temperature, condition(card).celsius);
   });
 }
 SIMGPU_NVML nvmlDeviceGetTemperatureThreshold(Handle handle, Count kind, Count* celsius) {
@@ -110,7 +114,9 @@ SIMGPU_NVML nvmlDeviceGetTemperatureThreshold(Handle handle, Count kind, Count* 
 }
 
 SIMGPU_NVML nvmlDeviceGetPowerUsage(Handle handle, Count* milliwatts) {
-  return ask(__func__, handle, [&](const Card& card) { return give(milliwatts, condition(card).milliwatts); });
+  return ask(__func__, handle, [&](const Card& card) {
+    return give_figure(milliwatts, card, Figure::power, condition(card).milliwatts);
+  });
 }
 SIMGPU_NVML nvmlDeviceGetPowerManagementMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 1); }
 SIMGPU_NVML nvmlDeviceGetPowerManagementLimit(Handle handle, Count* milliwatts) {
@@ -176,14 +182,27 @@ SIMGPU_NVML nvmlDeviceGetGpuMaxPcieLinkGeneration(Handle handle, Count* out) {
 }
 SIMGPU_NVML nvmlDeviceGetCurrPcieLinkGeneration(Handle handle, Count* out) {
   return ask(__func__, handle, [&](const Card& card) {
-    return give(out, condition(card).idle ? Count{1} : link_of(card).generation);  // a card at rest slows its link
+    // A card at rest slows its link.
+    const Count usual = condition(card).idle ? 1 : link_of(card).generation;
+    return give_figure(out, card, Figure::pcie_generation, usual);
   });
 }
 SIMGPU_NVML nvmlDeviceGetMaxPcieLinkWidth(Handle handle, Count* out) {
   return link(__func__, handle, &Link::lanes, out);
 }
 SIMGPU_NVML nvmlDeviceGetCurrPcieLinkWidth(Handle handle, Count* out) {
-  return link(__func__, handle, &Link::lanes, out);
+  return ask(__func__, handle,
+             [&](const Card& card) { return give_figure(out, card, Figure::pcie_lanes, link_of(card).lanes); });
+}
+// The links up to the number that is set are up. A card on which nobody set it has no NVLink.
+SIMGPU_NVML nvmlDeviceGetNvLinkState(Handle handle, Count number, Count* is_up) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    constexpr Count links = 18;
+    const auto up = figure_of(card.device(), Figure::nvlinks, unsupported);
+    if (!up || *up == unsupported) return not_supported;
+    if (number >= links) return invalid_argument;
+    return give(is_up, number < *up ? 1 : 0);
+  });
 }
 SIMGPU_NVML nvmlDeviceGetPcieSpeed(Handle handle, Count* out) {
   return link(__func__, handle, &Link::mbyte_per_s, out);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event sets. Each set that registered gets one Xid for a card that is lost or has a memory error.
+// Event sets. Each set that registered gets one Xid for a card that is lost or has a memory error, and those that
+// `simgpu-ctl card` makes.
 #include "library.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@ struct EventSet {
   struct OfCard {
     Wide types = 0;
     std::uint64_t errors_told = 0;
+    std::uint64_t xids_told = 0;
     bool loss_told = false;
   };
   std::array<OfCard, max_devices> cards;
@@ -39,6 +41,10 @@ std::optional<Event> next_event(const Table& table, EventSet& set) {
     if (lost && !card.loss_told && (card.types & xid_critical) != 0) {
       card.loss_told = true;
       return Event{i, xid_critical, xid_fallen_off};
+    }
+    if (const Xids xids = xids_of(table.device(i)); xids.count > card.xids_told) {
+      card.xids_told = xids.count;
+      if ((card.types & xid_critical) != 0) return Event{i, xid_critical, xids.last};
     }
     const std::uint64_t errors = table.device(i).ecc_errors.load();
     if (errors > card.errors_told) {
@@ -92,7 +98,10 @@ SIMGPU_NVML nvmlDeviceRegisterEvents(Handle handle, Wide types, EventSet* set) {
     if (set == nullptr || types == 0) return invalid_argument;
     if ((types & ~known_types) != 0) return not_supported;
     auto& mine = set->cards.at(card.index);
-    if (mine.types == 0) mine.errors_told = card.device().ecc_errors.load();  // earlier events are not reported
+    if (mine.types == 0) {  // earlier events are not reported
+      mine.errors_told = card.device().ecc_errors.load();
+      mine.xids_told = xids_of(card.device()).count;
+    }
     mine.types |= types;
     return success;
   });

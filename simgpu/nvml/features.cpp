@@ -19,7 +19,8 @@ Return pair_of(const char* name, Handle handle, Count* one, Count* other, Count 
 
 Return errors(const Card& card, Count type, Wide* count) {
   if (type > uncorrected) return invalid_argument;
-  return give(count, type == uncorrected ? card.device().ecc_errors.load() : 0);
+  if (type == corrected) return give_figure(count, card, Figure::ecc_corrected, 0);
+  return give_figure(count, card, Figure::ecc_uncorrected, card.device().ecc_errors.load());
 }
 
 struct EccErrorCounts {
@@ -50,11 +51,19 @@ SIMGPU_NVML nvmlDeviceGetDetailedEccErrors(Handle handle, Count type, Count, Ecc
 }
 SIMGPU_NVML nvmlDeviceGetRemappedRows(Handle handle, Count* of_corrected, Count* of_uncorrected, Count* pending,
                                       Count* failed) {
-  return ask(__func__, handle, [&](Card) -> Return {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
     if (of_corrected == nullptr || of_uncorrected == nullptr || pending == nullptr || failed == nullptr)
       return invalid_argument;
-    *of_corrected = *of_uncorrected = *pending = *failed = 0;
-    return success;
+    *of_corrected = *of_uncorrected = 0;
+    const Return told = give_figure(pending, card, Figure::remapping_pending, 0);
+    return told != success ? told : give_figure(failed, card, Figure::remapping_failed, 0);
+  });
+}
+SIMGPU_NVML nvmlDeviceGetRetiredPagesPendingStatus(Handle handle, Count* pending) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    const auto told = figure_of(card.device(), Figure::retirement_pending, unsupported);
+    if (!told || *told == unsupported) return not_supported;  // a card that remaps rows
+    return give(pending, *told);
   });
 }
 SIMGPU_NVML nvmlDeviceValidateInforom(Handle handle) {

@@ -16,21 +16,22 @@ std::optional<Wide> value_of(const Card& card, Count field) {
     case 1:  // ECC mode, current
     case 2:  // and pending
       return 1;
-    case 3:    // single bit errors, volatile
-    case 5:    // and aggregate
+    case 3:  // single bit errors, volatile
+    case 5:  // and aggregate
+      return figure_of(card.device(), Figure::ecc_corrected, 0);
     case 94:   // PCIe replays
     case 142:  // rows remapped after corrected errors
     case 143:  // after uncorrected ones
-    case 144:  // remapping pending
-    case 145:  // remapping failed
       return 0;
+    case 144: return figure_of(card.device(), Figure::remapping_pending, 0);
+    case 145: return figure_of(card.device(), Figure::remapping_failed, 0);
     case 4:  // double bit errors, volatile
     case 6:  // and aggregate
       return card.device().ecc_errors.load();
     case 83: return energy_millijoules(card);
     case 185:  // power, average
     case 186:  // and now
-      return condition(card).milliwatts;
+      return figure_of(card.device(), Figure::power, condition(card).milliwatts);
     case 187: return min_limit_milliwatts;
     case 188:  // power limit: highest,
     case 189:  // default,

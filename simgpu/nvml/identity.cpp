@@ -91,8 +91,8 @@ Return pci_info_v2(const char* name, Handle handle, PciInfoV2* info) {
   });
 }
 
-Count architecture(const Table& table) {
-  switch (const auto capability = table.get(Setting::compute_capability); capability / 10) {
+Count architecture(const Card& card) {
+  switch (const auto capability = card.table.capability(card.index); capability / 10) {
     case 7: return capability >= 75 ? 6 : 5;
     case 8: return capability >= 89 ? 8 : 7;
     case 9: return 9;
@@ -168,7 +168,7 @@ SIMGPU_NVML nvmlDeviceGetMultiGpuBoard(Handle handle, Count* out) { return const
 SIMGPU_NVML nvmlDeviceGetBusType(Handle handle, Count* out) { return constant(__func__, handle, out, 2); }
 SIMGPU_NVML nvmlDeviceGetVirtualizationMode(Handle handle, Count* out) { return constant(__func__, handle, out, 0); }
 SIMGPU_NVML nvmlDeviceGetArchitecture(Handle handle, Count* out) {
-  return ask(__func__, handle, [&](const Card& card) { return give(out, architecture(card.table)); });
+  return ask(__func__, handle, [&](const Card& card) { return give(out, architecture(card)); });
 }
 SIMGPU_NVML nvmlDeviceGetNumGpuCores(Handle handle, Count* out) {
   return ask(__func__, handle,
@@ -176,7 +176,8 @@ SIMGPU_NVML nvmlDeviceGetNumGpuCores(Handle handle, Count* out) {
 }
 SIMGPU_NVML nvmlDeviceGetCudaComputeCapability(Handle handle, int* major, int* minor) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
-    const auto capability = static_cast<int>(card.table.get(Setting::compute_capability));
+    if (!figure_of(card.device(), Figure::cc, 0)) return not_supported;
+    const auto capability = static_cast<int>(card.table.capability(card.index));
     if (major == nullptr) return invalid_argument;
     *major = capability / 10;
     return give(minor, capability % 10);

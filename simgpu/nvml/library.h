@@ -115,6 +115,13 @@ Return give(Out* out, Value value) {
   return success;
 }
 
+// Answers a query about a figure that may be set, or not supported by the card.
+template <typename Out>
+Return give_figure(Out* out, const Card& card, Figure figure, std::uint64_t otherwise) {
+  const auto value = figure_of(card.device(), figure, otherwise);
+  return value ? give(out, *value) : not_supported;
+}
+
 // Answers a query whose answer is the same for every card.
 template <typename Out, typename Value>
 Return constant(std::string_view name, Handle handle, Out* out, Value value) {

@@ -18,6 +18,7 @@ inline constexpr unsigned max_shared = 1024;
 inline constexpr unsigned max_faults = 32;
 inline constexpr unsigned max_counters = 2048;
 inline constexpr unsigned max_settings = 64;
+inline constexpr unsigned max_figures = 16;
 
 // Accounts count pages of this size, so that two counts fit into one word.
 inline constexpr std::uint64_t account_page = 4096;
@@ -59,7 +60,8 @@ struct DeviceRecord {
   std::array<Word, 2> link_bytes;  // bytes moved since creation
   Word busy_ns;                    // time of kernels since creation
   Word ecc_errors;
-  std::array<Word, 32> spare;
+  std::array<Word, max_figures> figures;  // by Figure: value + 1; 0: not set; all ones: not supported
+  std::array<Word, 16> spare;
 };
 
 // The words by which other processes send requests to this process's driver (control.h), one request at a time.

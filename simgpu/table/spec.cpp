@@ -53,6 +53,12 @@ bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::
     device.reserve = *bytes;
     return true;
   }
+  if (const auto figure = figure_from_key(key)) {
+    const auto number = parse_figure(*figure, value);
+    if (!number) return fail(error, "not a value for " + std::string(key) + ": " + std::string(value));
+    device.figures.emplace_back(*figure, *number);
+    return true;
+  }
   const auto setting = setting_from_key(key);
   if (!setting) return fail(error, "unknown key: " + std::string(key));
   const auto number = parse_setting(*setting, value);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "figures.h"
+
 namespace simgpu {
 
 // The settings that can change while programs run (`simgpu-ctl set KEY VALUE`). A value is one unsigned number.
@@ -84,6 +86,7 @@ struct DeviceSpec {
   std::uint64_t total = 0;    // bytes
   std::uint64_t reserve = 0;  // bytes; 0: the default for this size
   std::string name;           // empty: "Simulated GPU 24GiB"
+  std::vector<std::pair<Figure, std::uint64_t>> figures;
 };
 
 struct Spec {
@@ -92,8 +95,8 @@ struct Spec {
 };
 
 // Parses a specification: COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+', such as "2x24GiB" or
-// "1x4GiB,Simulated Small,reserve=0". KEY is a setting or `reserve`. A name without the word "simulated" gets
-// "Simulated " put before it.
+// "1x4GiB,Simulated Small,reserve=0". KEY is a setting, a figure of these cards (figures.h), or `reserve`. A name
+// without the word "simulated" gets "Simulated " put before it.
 std::optional<Spec> parse_spec(std::string_view text, std::string* error);
 
 // Parses a byte count: "24GiB", "512MiB", "4096", "1.5GiB", "25GB".

@@ -61,6 +61,7 @@ void fill(layout::Cards& table, const std::string& dir, const Spec& spec) {
     device.uuid = stable_uuid(dir, i);
     device.total = spec.devices[i].total;
     device.reserve = spec.devices[i].reserve;
+    for (const auto& [figure, value] : spec.devices[i].figures) set_figure(device, figure, value);
     device.pci_bus = 0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
     device.pci_domain = device.pci_bus >> 8;
     device.pci_bus &= 0xff;
@@ -221,6 +222,11 @@ std::string Table::pci_bus_id(unsigned index) const {
 
 std::uint64_t Table::get(Setting setting) const { return map_->settings[static_cast<unsigned>(setting)].load(); }
 void Table::set(Setting setting, std::uint64_t value) { map_->settings[static_cast<unsigned>(setting)] = value; }
+
+std::uint64_t Table::capability(unsigned device) const {
+  const std::uint64_t usual = get(Setting::compute_capability);
+  return figure_of(map_->device[device], Figure::cc, usual).value_or(usual);
+}
 
 std::uint64_t Table::context_bytes(unsigned device) const {
   const std::uint64_t value = get(Setting::context_bytes);

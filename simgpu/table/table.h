@@ -94,6 +94,7 @@ class Table {
 
   std::uint64_t get(Setting setting) const;
   void set(Setting setting, std::uint64_t value);
+  std::uint64_t capability(unsigned device) const;     // compute capability: of the card, or the setting
   std::uint64_t context_bytes(unsigned device) const;  // the setting, or its default for this card
 
   // Both sweep the slots of dead processes first.

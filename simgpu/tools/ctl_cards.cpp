@@ -115,7 +115,7 @@ Spec spec_of(const Table& table) {
   Spec spec;
   for (unsigned d = 0; d < table.device_count(); ++d) {
     const auto& device = table.device(d);
-    spec.devices.push_back({device.total, device.reserve, device.name.data()});
+    spec.devices.push_back({device.total, device.reserve, device.name.data(), {}});
   }
   return spec;
 }

@@ -134,6 +134,26 @@ Result<Fault> parse_fault(const std::vector<std::string_view>& arguments) {
   return fault;
 }
 
+Result<std::pair<Figure, std::uint64_t>> parse_card_figure(std::string_view word) {
+  const auto equals = std::min(word.find('='), word.size());
+  const auto key = word.substr(0, equals);
+  const auto figure = figure_from_key(key);
+  if (!figure) {
+    const auto known = words(figures(), [](const auto& info) { return info.key; });
+    return bad_request(fmt::format("unknown figure '{}'{}", sublet::printable(key), sublet::did_you_mean(key, known)),
+                       "simgpu-ctl --help lists all figures");
+  }
+  const auto value = parse_figure(*figure, word.substr(std::min(equals + 1, word.size())));
+  if (!value) return bad_request(fmt::format("'{}' is not KEY=VALUE of a figure", sublet::printable(word)));
+  return std::pair(*figure, *value);
+}
+
+std::string figure_list() {
+  std::string text;
+  for (const auto& info : figures()) text += fmt::format("  {:22} {}\n", info.key, info.help);
+  return text;
+}
+
 std::string fault_list() {
   std::string text;
   for (const auto& info : faults()) text += fmt::format("  {:22} {}\n", info.name, info.help);

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace simgpu::tools {
@@ -19,6 +20,10 @@ sublet::Result<Fault> parse_fault(const std::vector<std::string_view>& arguments
 sublet::Result<FaultKind> parse_fault_name(std::string_view name);
 sublet::Result<SettingInfo> parse_setting_key(std::string_view key);
 
+// Parses KEY=VALUE of `simgpu-ctl card`, such as "temperature=81".
+sublet::Result<std::pair<Figure, std::uint64_t>> parse_card_figure(std::string_view word);
+
+std::string figure_list();
 std::string fault_list();  // a line for each fault, for --help
 std::string setting_list();
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -21,7 +22,7 @@ using sublet::Code;
 using sublet::Status;
 
 using Words = std::vector<std::string_view>;
-constexpr std::array<std::string_view, 5> verbs = {"create", "show", "set", "fault", "clear"};
+constexpr std::array<std::string_view, 6> verbs = {"create", "show", "set", "card", "fault", "clear"};
 
 constexpr std::string_view help_text = R"(simgpu-ctl: make, show and steer simulated cards
 
@@ -29,6 +30,7 @@ constexpr std::string_view help_text = R"(simgpu-ctl: make, show and steer simul
                                          several kinds joined by +; nothing happens if they are there already
   simgpu-ctl --dir DIR show [--json]     devices, processes, violations, calls, settings, faults
   simgpu-ctl --dir DIR set KEY VALUE     change a setting, also while programs run
+  simgpu-ctl --dir DIR card N KEY=VALUE...  change figures of a card; VALUE `unsupported`: the driver lacks it
   simgpu-ctl --dir DIR fault NAME [...]  make something go wrong
   simgpu-ctl --dir DIR clear [NAME]      end one fault; without NAME all, and count calls and violations anew
 
@@ -85,6 +87,22 @@ Status set(Table& table, const Words& words) {
   return {};
 }
 
+Status card(Table& table, const Words& words) {
+  if (words.size() < 2) return bad_request("card needs a number and KEY=VALUE", "simgpu-ctl card 0 temperature=81");
+  unsigned index = 0;
+  const auto [end, error] = std::from_chars(words[0].data(), words[0].data() + words[0].size(), index);
+  if (error != std::errc() || end != words[0].data() + words[0].size() || index >= table.device_count())
+    return bad_request(fmt::format("there is no card '{}'", sublet::printable(words[0])));
+  std::vector<std::pair<Figure, std::uint64_t>> wanted;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const auto given = parse_card_figure(words[i]);
+    if (!given) return given.error();
+    wanted.push_back(*given);
+  }
+  for (const auto& [figure, value] : wanted) set_figure(table.device(index), figure, value);
+  return {};
+}
+
 Status fault(Table& table, const Words& words) {
   const auto parsed = parse_fault(words);
   if (!parsed) return parsed.error();
@@ -122,6 +140,7 @@ Status run(std::string_view verb, const std::string& dir, const Words& words) {
   if (!table) return table.error();
   if (verb == "show") return show(**table, words);
   if (verb == "set") return set(**table, words);
+  if (verb == "card") return card(**table, words);
   return verb == "fault" ? fault(**table, words) : clear(**table, words);
 }
 
@@ -133,7 +152,9 @@ int main(int argc, char** argv) {
   while (!words.empty() && words[0].starts_with("-")) {
     const std::string_view flag = words[0];
     if (flag == "--help" || flag == "-h")
-      return fmt::print("{}{}\nSettings:\n{}", help_text, fault_list(), setting_list()), 0;
+      return fmt::print("{}{}\nSettings:\n{}\nFigures of a card:\n{}", help_text, fault_list(), setting_list(),
+                        figure_list()),
+             0;
     if (flag == "--version") return fmt::print("simgpu-ctl {}\n", SUBLET_VERSION), 0;
     if (flag.starts_with("--dir=")) {
       dir = flag.substr(6);
@@ -148,7 +169,7 @@ int main(int argc, char** argv) {
     words.erase(words.begin());
   }
   const std::string_view verb = words.empty() ? "" : words[0];
-  const auto done = verb.empty() ? Status(bad_request("which verb? create, show, set, fault or clear"))
+  const auto done = verb.empty() ? Status(bad_request("which verb? create, show, set, card, fault or clear"))
                                  : run(verb, dir, {words.begin() + 1, words.end()});
   if (done) return 0;
   fmt::print(stderr, "simgpu-ctl: {}\n", done.error().detail);

@@ -48,6 +48,8 @@ std::string parked_phrase(const nlohmann::json& status);
 std::string leased_size(const nlohmann::json& device);
 // "draining since 2026-…Z by root, deadline 2026-…Z: new fan"; "": the device is in service.
 std::string service_text(const nlohmann::json& device);
+// "35 % busy · 61 °C · 180/600 W · 1980 MHz": what the driver tells of it; "" if nothing.
+std::string condition_text(const nlohmann::json& device);
 // "[###===xx...  ]" with `columns` characters inside; every non-zero part gets at least one. "" without a size.
 std::string device_bar(const nlohmann::json& device, std::size_t columns);
 

@@ -42,6 +42,50 @@ Cell percent_cell(const json& row) {
   return percent ? Cell{fmt::format("{} %", *percent)} : Cell{};
 }
 
+// A figure of the condition with its unit; nothing if the driver does not tell.
+std::string figure_text(const json& row, const char* key, std::string_view unit, std::int64_t divisor = 1) {
+  const auto figure = number_at(member(row, "condition"), key);
+  return figure ? fmt::format("{}{}", (*figure + divisor / 2) / divisor, unit) : std::string();
+}
+
+// "180/600 W".
+std::string power_text(const json& row) {
+  const std::string limit = figure_text(row, "power_limit_milliwatts", " W", 1000);
+  const std::string now = figure_text(row, "power_milliwatts", limit.empty() ? " W" : "", 1000);
+  return now.empty() || limit.empty() ? now : now + "/" + limit;
+}
+
+// "PCIe 4 x16", "PCIe 4 x8 of x16", "PCIe 5 x16, 4 NVLinks".
+std::string link_text(const json& row) {
+  const json& condition = member(row, "condition");
+  const auto lanes = number_at(condition, "pcie_lanes"), most = number_at(condition, "pcie_max_lanes");
+  const auto nvlinks = number_at(condition, "nvlinks");
+  std::string text;
+  if (lanes) {
+    const auto generation = number_at(condition, "pcie_max_generation");
+    text = fmt::format("PCIe{} x{}", generation ? fmt::format(" {}", *generation) : "", *lanes);
+    if (most && *most > *lanes) text += fmt::format(" of x{}", *most);
+  }
+  if (nvlinks.value_or(0) > 0)
+    text += fmt::format("{}{} NVLink{}", text.empty() ? "" : ", ", *nvlinks, *nvlinks == 1 ? "" : "s");
+  return text;
+}
+
+Cell link_cell(const json& row, const Look&) {
+  const std::string text = link_text(row);
+  return {text, text.find(" of x") == std::string::npos ? Paint::none : Paint::yellow};
+}
+
+// "2 (9 corrected)": double-bit errors first.
+Cell ecc_cell(const json& row, const Look&) {
+  const json& condition = member(row, "condition");
+  const auto uncorrected = number_at(condition, "ecc_uncorrected"), corrected = number_at(condition, "ecc_corrected");
+  if (!uncorrected) return {};
+  std::string text = std::to_string(*uncorrected);
+  if (corrected.value_or(0) > 0) text += fmt::format(" ({} corrected)", *corrected);
+  return {text, *uncorrected > 0 ? Paint::red : Paint::none};
+}
+
 // Never more than can be had: it is what people ask for next.
 Cell free_cell(const json& row, const Look&) {
   return text_at(row, "state") == "ok" ? Cell{size_at_most(row, "effective_free_bytes")} : Cell{};
@@ -64,6 +108,19 @@ constexpr Column device_columns[] = {
     {"free", "FREE", true, true, free_cell},
     {"state", "STATE", true, false, device_state_cell},
     {"seen", "SEEN", true, true, age_cell},
+    {"cc", "CC", false, false,
+     +[](const json& r, const Look&) { return text_cell(member(r, "condition"), "compute_capability"); }},
+    {"temp", "TEMP", false, true,
+     +[](const json& r, const Look&) { return Cell{figure_text(r, "temperature_celsius", " °C")}; }},
+    {"power", "POWER", false, true, +[](const json& r, const Look&) { return Cell{power_text(r)}; }},
+    {"clock", "CLOCK", false, true,
+     +[](const json& r, const Look&) { return Cell{figure_text(r, "sm_clock_mhz", " MHz")}; }},
+    {"memclock", "MEMCLOCK", false, true,
+     +[](const json& r, const Look&) { return Cell{figure_text(r, "memory_clock_mhz", " MHz")}; }},
+    {"link", "LINK", false, false, link_cell},
+    {"ecc", "ECC", false, false, ecc_cell},
+    {"xid", "XID", false, true,
+     +[](const json& r, const Look&) { return number_cell(member(r, "condition"), "last_xid"); }},
     {"simulated", "SIMULATED", false, false,
      +[](const json& r, const Look&) { return Cell{flag_at(r, "simulated") ? "yes" : "no"}; }},
     {"problem", "PROBLEM", true, false,
@@ -103,6 +160,20 @@ constexpr Column process_columns[] = {
 };
 
 }  // namespace
+
+std::string condition_text(const json& device) {
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    if (!part.empty()) text += (text.empty() ? "" : " · ") + part;
+  };
+  if (const auto busy = number_at(device, "busy_percent")) add(fmt::format("{} % busy", *busy));
+  add(figure_text(device, "temperature_celsius", " °C"));
+  add(power_text(device));
+  add(figure_text(device, "sm_clock_mhz", " MHz"));
+  if (number_at(member(device, "condition"), "ecc_uncorrected").value_or(0) > 0)
+    add(figure_text(device, "ecc_uncorrected", " double-bit errors"));
+  return text;
+}
 
 std::span<const Column> columns_of(std::string_view verb) {
   if (verb == "ps") return ps_columns();

@@ -75,6 +75,8 @@ void devices(Lines& out, const TopData& data, std::size_t columns) {
     const std::size_t taken = name.size() + numbers.size() + 3;
     const std::size_t width = columns > taken + 10 ? std::min<std::size_t>(columns - taken, 100) : 10;
     out.push_back({fmt::format("{}{}{}", name, device_bar(device, width), numbers), well ? Paint::none : Paint::red});
+    if (const std::string condition = condition_text(device); well && !condition.empty())
+      out.push_back({"      " + condition, Paint::dim});
     const std::string used = sparkline(data.past, text_at(device, "id"), std::min<std::size_t>(width, 60));
     if (!used.empty()) out.push_back({fmt::format("      {}  used, last hour", used), Paint::dim});
     const std::string problem = text_at(device, "problem");

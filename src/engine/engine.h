@@ -186,6 +186,8 @@ class Engine {
   std::string lease_field(std::string_view name, const core::Lease& lease) const;
   std::string device_field(std::string_view name, const std::string& uuid) const;  // the same for a device
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
+  // The condition of the device as of the last snapshot that named it; null: none has.
+  const gpu::Facts* condition(const std::string& uuid) const;
 
   // --- the work of leases' programs ---
   // As of the last reading and the last call of its owner. Unknown while its devices cannot be read.
@@ -444,6 +446,7 @@ class Engine {
   };
   void end_looks(std::int64_t asked_ns);  // of callers that a snapshot requested at that time answers
   std::list<Look> looks_;                 // callers of look(), oldest first
+  std::map<std::string, gpu::Facts> conditions_;  // by uuid
   std::set<ProcessRef> scanned_for_;      // the processes of the snapshot of the last scan
   Time scanned_at_;
   std::int64_t looked_ns_ = 0;  // CLOCK_MONOTONIC when the last usable snapshot was requested

@@ -178,9 +178,14 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   watch_groups();
   core::Snapshot snapshot{.began = clock_.at_monotonic(asked_ns), .devices = {}};
   for (const gpu::GpuDevice& device : judged.devices) {
-    if (!device.uuid.empty()) snapshot.devices.push_back(reading(device));
-    else if (device.lost) snapshot.lost = device.problem;
-    else snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
+    if (!device.uuid.empty()) {
+      snapshot.devices.push_back(reading(device));
+      conditions_.insert_or_assign(device.uuid, device.facts);
+    } else if (device.lost) {
+      snapshot.lost = device.problem;
+    } else {
+      snapshot.unnamed = device.problem.empty() ? "it has no UUID" : device.problem;
+    }
   }
   std::map<std::string, int> lost;
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
@@ -205,6 +210,11 @@ void Engine::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
       log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
   }
   tell_changes();
+}
+
+const gpu::Facts* Engine::condition(const std::string& uuid) const {
+  const auto found = conditions_.find(uuid);
+  return found == conditions_.end() ? nullptr : &found->second;
 }
 
 // A group that cannot be read says nothing, and its lease stays as it is.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/condition.h"
 
+#include "gpu/json_line.h"
+
 namespace sublet::gpu {
 
 const std::array<FactField, 20> fact_fields{{

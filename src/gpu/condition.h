@@ -3,7 +3,7 @@
 // of sublet-gpu.
 #pragma once
 
-#include "gpu/json_line.h"
+#include <nlohmann/json_fwd.hpp>
 
 #include <array>
 #include <cstdint>
@@ -45,8 +45,8 @@ struct FactField {
 };
 extern const std::array<FactField, 20> fact_fields;
 
-Json to_json(const Facts& facts);  // an object with the set figures
+nlohmann::json to_json(const Facts& facts);  // an object with the set figures
 // Reads the object. Returns "", or its first problem.
-std::string read_facts(const Json& json, Facts& facts);
+std::string read_facts(const nlohmann::json& json, Facts& facts);
 
 }  // namespace sublet::gpu

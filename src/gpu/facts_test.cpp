@@ -2,6 +2,7 @@
 // The figures of a device: one test a call for each kind of answer that the vendor's documentation names.
 #include "gpu/facts.h"
 
+#include "gpu/json_line.h"
 #include "gpu/testing/fake_env.h"
 
 #include <fmt/format.h>

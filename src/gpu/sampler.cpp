@@ -155,7 +155,10 @@ void Sampler::read_all(GpuSnapshot& snapshot) {
   } else if (count.value > max_devices) {
     snapshot.problem = fmt::format("the driver reports {} devices, more than {}", count.value, max_devices);
   } else {
-    for (unsigned index = 0; index < count.value; ++index) snapshot.devices.push_back(read_device(index));
+    for (unsigned index = 0; index < count.value; ++index) {
+      snapshot.devices.push_back(read_device(index));
+      read_facts(snapshot.devices.back());
+    }
   }
 }
 
@@ -184,7 +187,6 @@ GpuDevice Sampler::read_device(unsigned index) {
     device.problem = handle.error;
     device.lost = handle.code == NvmlCode::gpu_is_lost;
   }
-  if (!device.uuid.empty()) read_facts(handle, device);
   if (!device.problem.empty()) return device;
   const auto mig = api_->mig_enabled(handle.value);
   device.mig = mig && mig.value;
@@ -194,8 +196,11 @@ GpuDevice Sampler::read_device(unsigned index) {
 }
 
 // An error here is no problem of the reading.
-void Sampler::read_facts(const Answer<NvmlDevice>& handle, GpuDevice& device) {
+void Sampler::read_facts(GpuDevice& device) {
+  if (device.uuid.empty()) return;
+  const auto handle = api_->device(static_cast<unsigned>(device.index));
   device.facts = handle ? facts_->read(handle.value, device.index, monotonic_ns()) : facts_->last(device.index);
+  if (device.lost) device.facts.falls = std::max<std::int64_t>(device.facts.falls.value_or(0), 1);  // events may lack
 }
 
 // Reads memory, the list, and memory again, until both memory readings agree and all listed processes exist. Then all

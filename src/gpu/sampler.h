@@ -32,7 +32,7 @@ class Sampler {
   void stop();
   void read_all(GpuSnapshot& snapshot);
   GpuDevice read_device(unsigned index);
-  void read_facts(const Answer<NvmlDevice>& handle, GpuDevice& device);
+  void read_facts(GpuDevice& device);
   void read_numbers(NvmlDevice handle, GpuDevice& device);
   void note(NvmlCode code);
 

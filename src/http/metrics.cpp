@@ -3,6 +3,7 @@
 // number of series is bounded by that of cards, accounts and words.
 #include "events/outlets.h"
 #include "guard/guard.h"
+#include "http/metrics_page.h"
 #include "http/routes.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
@@ -14,86 +15,7 @@ namespace {
 
 using core::LeaseState;
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n') out += "\\n";
-    else out += c;
-  }
-  return out;
-}
-
-class Page {
- public:
-  // Begins a metric; its samples follow.
-  void metric(std::string_view name, std::string_view type, std::string_view help) {
-    name_ = name;
-    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
-  }
-  // `labels` as they are written, without braces; `suffix`: of a histogram's parts.
-  void sample(const std::string& labels, double value, std::string_view suffix = "") {
-    text_ += fmt::format("{}{}{}{}{} {}\n", name_, suffix, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}",
-                         value);
-  }
-  void single(std::string_view name, std::string_view type, std::string_view help, double value) {
-    metric(name, type, help);
-    sample("", value);
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-  std::string_view name_;
-};
-
-double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 double seconds(Duration time) { return std::max(std::chrono::duration<double>(time).count(), 0.0); }
-
-// Free memory may be negative if more is used than was leased; it is reported as zero.
-void gpus(Page& page, const engine::Engine& engine) {
-  const core::State& state = engine.state();
-  page.metric("sublet_gpu_memory_bytes", "gauge",
-              "Memory of a card: leased; unleased (unleased processes); unaccounted (used, but by no listed process); "
-              "driver (its own reserve); free (may still be promised)");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    const auto row = [&, &uuid = uuid](const char* what, Bytes bytes) {
-      page.sample(fmt::format("gpu=\"{}\",state=\"{}\"", escaped(uuid), what), count(std::max(bytes, Bytes{})));
-    };
-    row("leased", device.charged);
-    row("unleased", device.unleased);
-    row("unaccounted", device.other - device.unleased);
-    row("driver", device.reading.driver_reserved);
-    row("free", core::free_on(state, device, engine.rules(), engine.now()));
-  }
-  page.metric("sublet_gpu_memory_total_bytes", "gauge", "Memory of a card as its driver reports it");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    page.sample(fmt::format("gpu=\"{}\",name=\"{}\"", escaped(uuid), escaped(device.reading.name)),
-                count(device.reading.total));
-  }
-  page.metric("sublet_gpu_memory_used_bytes", "gauge", "Memory of a card in use, by the last reading");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (device.read_at) page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), count(device.reading.used));
-  }
-  page.metric("sublet_gpu_utilization_ratio", "gauge",
-              "Part of the time in which the card computed, 0 to 1, by the last reading; no sample: not known");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (device.reading.busy_percent)
-      page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)), *device.reading.busy_percent / 100.0);
-  }
-  page.metric("sublet_gpu_known", "gauge",
-              "1 while the last reading of the card is good and recent; at 0 no lease is granted on the card");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)),
-                core::is_known(state, device, engine.rules(), engine.now()) ? 1 : 0);
-  }
-  page.metric("sublet_gpu_reading_age_seconds", "gauge", "Age of the last good reading of the card");
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (!device.read_at) continue;
-    page.sample(fmt::format("gpu=\"{}\"", escaped(uuid)),
-                std::chrono::duration<double>(engine.now() - *device.read_at).count());
-  }
-}
 
 // One walk over the leases for all that is counted of them.
 void leases(Page& page, const engine::Engine& engine) {
@@ -291,7 +213,7 @@ Reply get_metrics(Call& call) {
   for (const auto& [code, number] : warnings) page.sample(fmt::format("code=\"{}\"", escaped(code)), number);
   page.single("sublet_events_total", "counter", "Events recorded in this store so far",
               static_cast<double>(engine.log().last()));
-  gpus(page, engine);
+  device_metrics(page, engine);
   leases(page, engine);
   tenants(page, engine);
   ledger(page, engine);

@@ -28,6 +28,7 @@ bool Readings::look_at_devices(const engine::Engine& engine) {
     known.row = render_device(device, engine, at_);
     json figures = known.row;
     figures.erase("snapshot_age_ms");
+    figures.erase("condition");
     if (known.figures == figures) continue;
     known.figures = std::move(figures);
     known.version = version_ + 1;

@@ -29,7 +29,7 @@ class Readings {
 
  private:
   struct Device {
-    nlohmann::json row, figures;  // the figures are the row without its age, which is another at each look
+    nlohmann::json row, figures;  // the figures are the row without those that change at each look
     Version version = 0;          // of the last change
     std::uint64_t look = 0;       // the last one that saw it
   };

@@ -4,6 +4,7 @@
 #include "core/blocked.h"
 #include "core/format.h"
 #include "explain/over_limit.h"
+#include "http/condition.h"
 #include "lease/reason.h"
 
 #include <fmt/format.h>
@@ -312,6 +313,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
                     : known     ? "ok"
                                 : "unknown"},
           {"service", json::parse(engine.device_field("service", reading.uuid))},
+          {"condition", render_condition(engine.condition(reading.uuid))},
           {"problem", text_or_null(problem)}};
 }
 

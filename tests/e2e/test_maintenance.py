@@ -184,7 +184,7 @@ def test_the_document(start_daemon):
             for line in answer:
                 assert line in said, (command, said)
             ran += 1
-    assert ran == 6
+    assert ran == 8
 
 
 def test_bad_requests_name_what_is_wrong(start_daemon):
