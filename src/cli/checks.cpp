@@ -22,13 +22,44 @@ Check device_check(const json& device) {
   std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
   if (flag_at(device, "simulated")) text += " (simulated)";
   if (const std::string service = service_text(device); state == "ok" && !service.empty())
-    return {"device", Level::note, text + ": " + service,
+    return {"device", text_at(member(device, "service"), "by") == "Sublet" ? Level::warn : Level::note,
+            text + ": " + service,
             "no lease is granted on it; `sublet gpu uncordon " + id + "` takes it back into service"};
   if (state == "ok")
     return {"device", Level::ok, text + fmt::format(", {} free", size_at_most(device, "effective_free_bytes")), {}};
   if (!problem.empty()) text += ": " + problem;
   return {"device", Level::fail, text + fmt::format(" [{}]: no lease is granted on it", state),
           state == "lost" ? "look for Xid messages in the kernel's log" : "sublet status shows the cause"};
+}
+
+// The health of a device, as its driver tells it.
+void add_condition_checks(Checks& checks, const json& device) {
+  const json& condition = member(device, "condition");
+  const std::string id = text_at(device, "id");
+  const auto add = [&](Level level, const std::string& text, const char* hint) {
+    checks.push_back({"condition", level, id + ": " + text, hint});
+  };
+  if (const auto errors = number_at(condition, "ecc_uncorrected").value_or(0); errors > 0)
+    add(Level::warn,
+        fmt::format("{} double-bit memory error{} since the driver was loaded", errors, errors == 1 ? "" : "s"),
+        "programs that met an error failed; reset the card (nvidia-smi --gpu-reset) and test its memory");
+  if (flag_at(condition, "retirement_pending"))
+    add(Level::warn, "pages of its memory are to be retired",
+        "drain the card (sublet gpu drain), then load the driver again or reboot");
+  if (flag_at(condition, "remapping_pending"))
+    add(Level::warn, "rows of its memory are to be remapped",
+        "drain the card (sublet gpu drain), then reset it: nvidia-smi --gpu-reset");
+  if (flag_at(condition, "remapping_failed"))
+    add(Level::warn, "a row of its memory could not be remapped", "the card needs a repair: see the vendor's manual");
+  const auto lanes = number_at(condition, "pcie_lanes"), most_lanes = number_at(condition, "pcie_max_lanes");
+  if (lanes && most_lanes && *lanes < *most_lanes)
+    add(Level::note, fmt::format("its PCIe link has {} of {} lanes, so pauses take longer", *lanes, *most_lanes),
+        "seat the card anew, or look whether the slot shares its lanes");
+  // A card at rest lowers the generation of its link.
+  const auto generation = number_at(condition, "pcie_generation"), most = number_at(condition, "pcie_max_generation");
+  if (number_at(device, "busy_percent").value_or(0) > 0 && generation && most && *generation < *most)
+    add(Level::note, fmt::format("its PCIe link runs as generation {} of {} under load", *generation, *most),
+        "look for PCIe errors in the kernel's log, and seat the card anew");
 }
 
 Check actor_check(const json& actor) {
@@ -123,7 +154,10 @@ Checks judge_status(const json& status, std::string_view our_version) {
   if (devices.empty()) {
     checks.push_back({"device", Level::fail, "the daemon knows no device", "the NVML check below says why"});
   }
-  for (const auto& device : devices) checks.push_back(device_check(device));
+  for (const auto& device : devices) {
+    checks.push_back(device_check(device));
+    add_condition_checks(checks, device);
+  }
   for (const auto& warning : list_at(status, "warnings")) {
     const std::string code = text_at(warning, "code");
     if (code == "store" || code.starts_with("device")) continue;  // said above

@@ -51,6 +51,12 @@ struct Secret {
   auto operator<=>(const Secret&) const = default;
 };
 
+// Words of a fixed set.
+struct Words {
+  std::vector<std::string> words;
+  auto operator<=>(const Words&) const = default;
+};
+
 // Users by name or uid, and groups as @NAME.
 struct Accounts {
   std::vector<std::string> names;
@@ -77,6 +83,7 @@ struct Config {
     Duration max_age = std::chrono::seconds(15);
     Duration forget_after = std::chrono::minutes(10);
     Choice names{"uuid"};
+    Words cordon_on{{"ecc", "xid", "retired"}};
   } gpu;
   struct Guard {
     bool enabled = true;

@@ -180,15 +180,15 @@ class Reader {
     return found == schema_.lists.end() ? nullptr : &*found;
   }
 
-  // One account in each line.
-  static Result<std::string> accounts_of(const std::string& hint, const toml::node& node) {
+  // One account or word in each line.
+  static Result<std::string> list_of(std::string_view type, const std::string& hint, const toml::node& node) {
     const toml::array* list = node.as_array();
-    if (list == nullptr) return bad_request(fmt::format("is {}, not a list of accounts", kind_of(node)), hint);
+    if (list == nullptr) return bad_request(fmt::format("is {}, not a {}", kind_of(node), type), hint);
     std::string all;
     for (const toml::node& each : *list) {
       const auto* text = each.as_string();
       if (text == nullptr || text->get().find_first_of("\n[") != std::string::npos || text->get().empty())
-        return bad_request("has a value in the list that is not the name of an account", hint);
+        return bad_request("has a value in the list that is not a name", hint);
       all += text->get() + "\n";
     }
     return all;
@@ -196,7 +196,7 @@ class Reader {
 
   // Returns the value as text for set_value(), if the file's type is `type`. `hint` says what to write instead.
   static Result<std::string> text_of(std::string_view type, const std::string& hint, const toml::node& node) {
-    if (type == "list of accounts") return accounts_of(hint, node);
+    if (type.starts_with("list of ")) return list_of(type, hint, node);
     if (const auto* number = node.as_integer(); number != nullptr) {
       if (type == "integer" || type == "number") return fmt::format("{}", number->get());
       if (type == "duration" || type == "size") {

@@ -284,6 +284,15 @@ TEST(Accounts, AreAListOfNames) {
     EXPECT_EQ(parse(std::string("[api]\nagents = ") + bad + "\n", "f", schema()).problems.size(), 1U) << bad;
 }
 
+TEST(Words, AreAListOfKnownWords) {
+  const Loaded good = parse("[gpu]\ncordon_on = [\"xid\", \"ecc\"]\n", "f", schema());
+  EXPECT_TRUE(good.problems.empty());
+  EXPECT_EQ(good.config.gpu.cordon_on.words, (std::vector<std::string>{"xid", "ecc"}));
+  EXPECT_TRUE(parse("[gpu]\ncordon_on = []\n", "f", schema()).config.gpu.cordon_on.words.empty());
+  for (const char* bad : {"\"xid\"", "[1]", "[\"\"]", "[\"heat\"]", "[\"xid ecc\", \"heat\"]", "[[\"xid\"]]", "true"})
+    EXPECT_EQ(parse(std::string("[gpu]\ncordon_on = ") + bad + "\n", "f", schema()).problems.size(), 1U) << bad;
+}
+
 TEST(Schema, TakesOnlyTheWordsOfAChoice) {
   Config config;
   EXPECT_TRUE(set_value(*find("guard.ceiling"), "lease", config));

@@ -51,6 +51,10 @@ constexpr Key table[] = {
     {"events.redis", "redis://", "",
      "Redis server that events are published to, as \"redis://USER:PASSWORD@HOST:PORT/NUMBER\". Empty: none.",
      +[](Config& c) -> Url& { return c.events.redis; }},
+    {"gpu.cordon_on", "ecc xid retired", "",
+     "Errors for which the daemon cordons a device by itself. Double-bit memory errors are `ecc`, and a fall off the "
+     "bus (Xid 79) is `xid`. Memory pages or rows that are to be retired or remapped are `retired`.",
+     +[](Config& c) -> Words& { return c.gpu.cordon_on; }},
     {"gpu.driver", "", "",
      "Absolute path of the CUDA driver's library (libcuda.so.1), which parks programs. Empty: where the vendor "
      "installs it. An actor with its own service unit takes the path from that unit (--driver).",
@@ -322,6 +326,10 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
     if (!has_word(key.minimum, text)) {
       return bad_request(fmt::format("{} is none of: {}", printable(text), list_words(key.minimum)), hint);
     }
+  } else if constexpr (std::is_same_v<Value, Words>) {
+    for (const std::string& word : value.words)
+      if (!has_word(key.minimum, word))
+        return bad_request(fmt::format("{} is none of: {}", printable(word), list_words(key.minimum)), hint);
   } else if constexpr (std::is_same_v<Value, Text>) {
     if (key.minimum == "1" && text.empty()) return bad_request("the text is empty", hint);
   } else if constexpr (std::is_same_v<Value, Url>) {
@@ -343,7 +351,8 @@ Status set_in_range(const Rule& key, const std::string& hint, std::string_view t
 // As the file has it: in quotes unless it is a number or a truth value.
 template <typename Value>
 std::string in_file(const Value& value) {
-  if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, Accounts>) return spelled(value);
+  constexpr bool is_list = std::is_same_v<Value, Accounts> || std::is_same_v<Value, Words>;
+  if constexpr (std::is_arithmetic_v<Value> || is_list) return spelled(value);
   else return in_quotes(spelled(value));
 }
 
@@ -359,7 +368,7 @@ std::string range_of(const Rule& key) {
   const std::string_view type = type_name(key);
   if (type == "address") return "127.0.0.1:PORT, [::1]:PORT, or empty";
   if (type == "true or false") return "true, false";
-  if (type == "word") return list_words(key.minimum);
+  if (type == "word" || type == "list of words") return list_words(key.minimum);
   if (type == "text" && key.minimum == "1") return "1 to 256 printable bytes";
   if (type == "text" || type == "secret") return "text, or empty";
   if (type == "URL") return fmt::format("{}, or empty", key.minimum.empty() ? "http://, https://" : key.minimum);
@@ -389,7 +398,9 @@ const Schema& schema() {
   return ours;
 }
 
-std::string_view type_name(const Key& key) { return type_at(key.access.index()); }
+std::string_view type_name(const Key& key) {
+  return std::holds_alternative<Words& (*)(Config&)>(key.access) ? "list of words" : type_at(key.access.index());
+}
 std::string_view type_name(const Field& field) { return type_at(field.access.index()); }
 
 std::string range_text(const Key& key) { return range_of(key); }

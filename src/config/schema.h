@@ -17,11 +17,12 @@ namespace sublet::config {
 using Access =
     std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
                  std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&),
-                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&), Accounts& (*)(Config&)>;
+                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&), Accounts& (*)(Config&),
+                 Words& (*)(Config&)>;
 
 struct Key {
   std::string_view name;  // "queue.claim_window": table and key
-  // The smallest value in the file's own form; "" for a path; the words of a choice, separated by blanks.
+  // The smallest value in the file's own form; "" for a path; the words of a choice or a list, separated by blanks.
   std::string_view minimum;
   std::string_view maximum;
   std::string_view summary;  // one sentence

@@ -71,11 +71,14 @@ std::string spelled(const Url& url) {
 
 std::string spelled(const Secret& secret) { return secret.text.empty() ? "" : "***"; }
 
-std::string spelled(const Accounts& accounts) {
+static std::string spelled_list(const std::vector<std::string>& list) {
   std::string out = "[";
-  for (const std::string& name : accounts.names) out += (out.size() > 1 ? ", " : "") + in_quotes(name);
+  for (const std::string& each : list) out += (out.size() > 1 ? ", " : "") + in_quotes(each);
   return out + "]";
 }
+
+std::string spelled(const Accounts& accounts) { return spelled_list(accounts.names); }
+std::string spelled(const Words& words) { return spelled_list(words.words); }
 
 Status parse(std::string_view text, Duration& into) {
   const auto value = parse_duration(text);
@@ -190,6 +193,18 @@ Status parse(std::string_view text, Accounts& into) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return {};
+}
+
+Status parse(std::string_view text, Words& into) {
+  constexpr std::string_view between = "\n[]\", ";
+  into.words.clear();
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(between), text.size()));
+    if (text.empty()) return {};
+    const auto end = std::min(text.find_first_of(between), text.size());
+    into.words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
 }
 
 Status check_scheme(std::string_view url, std::string_view schemes) {

@@ -24,6 +24,7 @@ std::string spelled(const Text& text);
 std::string spelled(const Url& url);        // "https://example.org/…" without what must not be shown
 std::string spelled(const Secret& secret);  // "***"
 std::string spelled(const Accounts& accounts);  // ["slurm", "@agents"], with its quotes
+std::string spelled(const Words& words);        // the same
 
 // Reads a value. The errors have their own hints: a flag accepts a bare number, but a file's value needs its unit.
 Status parse(std::string_view text, Duration& into);
@@ -39,6 +40,7 @@ Status parse(std::string_view text, Text& into);
 Status parse(std::string_view text, Url& into);
 Status parse(std::string_view text, Secret& into);
 Status parse(std::string_view text, Accounts& into);  // separated by newlines
+Status parse(std::string_view text, Words& into);     // separated by newlines, or as spelled
 
 // An error unless the URL is empty or begins with one of these schemes ("redis:// rediss://"; "": http and https).
 Status check_scheme(std::string_view url, std::string_view schemes);

@@ -110,7 +110,12 @@ Status make_meter(const Parts& parts, Made& made) {
 }
 
 Status make_maintenance(const Parts& parts, Made& made) {
-  keep(parts, made.maintenance, std::make_unique<maintenance::Maintenance>(parts.engine));
+  keep(parts, made.maintenance,
+       std::make_unique<maintenance::Maintenance>(parts.engine, cordon_causes(parts.config)));
+  if (sessions::Sessions* sessions = made.sessions.get())
+    made.maintenance->set_sessions(
+        {[sessions](LeaseId lease) { return sessions->checkpoint_time(lease); },
+         [sessions](LeaseId lease, const std::string& why) { sessions->end_drained(lease, why); }});
   return {};
 }
 

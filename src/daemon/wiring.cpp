@@ -267,6 +267,13 @@ Result<idle::Options> idle_options(const Config& config) {
   return options;
 }
 
+maintenance::Causes cordon_causes(const Config& config) {
+  maintenance::Causes causes;
+  for (const std::string& word : config.gpu.cordon_on.words)
+    if (const auto cause = maintenance::parse_cause(word)) causes.insert(*cause);
+  return causes;
+}
+
 // A device that does not change is read at the idle interval.
 meter::Options meter_options(const Config& config, const std::string& store_path) {
   return {.path = std::filesystem::path(store_path).replace_filename("meter.db"),

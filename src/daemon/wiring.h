@@ -12,6 +12,7 @@
 #include "guard/guard.h"
 #include "http/compatible_server.h"
 #include "idle/idle.h"
+#include "maintenance/errors.h"
 #include "meter/meter.h"
 #include "sessions/sessions.h"
 #include "stacks/one_slot.h"
@@ -32,6 +33,7 @@ Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
 Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
 Result<idle::Options> idle_options(const Config& config);      // an error names the key
+maintenance::Causes cordon_causes(const Config& config);
 Result<events::Options> events_options(const Config& config);  // an error names the key
 meter::Options meter_options(const Config& config, const std::string& store_path);
 guard::Options guard_options(const Config& config, const Places& places);

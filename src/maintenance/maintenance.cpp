@@ -15,6 +15,9 @@ namespace {
 
 using core::LeaseState;
 
+// The key of a row of known errors.
+constexpr std::string_view errors_key = "errors ";
+
 std::optional<std::string> some(const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); }
 
 }  // namespace
@@ -30,11 +33,18 @@ core::ReasonArgs Maintenance::args_of(const OutOfService& out) const {
 
 // -------------------------------------------------------------------------------- requests and rows
 
-Maintenance::Maintenance(engine::Engine& engine)
-    : engine_(engine), rows_(engine, "service_changed", [this](const std::string& device) {
-        const OutOfService* out = find(device);
-        return out == nullptr ? removed_row(device) : to_row(*out);
-      }) {}
+Maintenance::Maintenance(engine::Engine& engine, Causes cordon_on)
+    : engine_(engine),
+      rows_(engine, "service_changed",
+            [this](const std::string& key) {
+              if (key.starts_with(errors_key)) {
+                const std::string device = key.substr(errors_key.size());
+                return to_row(device, known_[device]);
+              }
+              const OutOfService* out = find(key);
+              return out == nullptr ? removed_row(key) : to_row(*out);
+            }),
+      cordon_on_(std::move(cordon_on)) {}
 
 void Maintenance::take_out(OutOfService out) {
   const std::string device = out.device;
@@ -52,6 +62,8 @@ void Maintenance::take_back(const std::string& device) {
   log::info("{} is in service again", name_of_device(device));
   (void)engine_.decide(core::Serve{device});
   rows_.store(device);
+  // The admin knows its errors: the next error is a new one.
+  if (const gpu::Facts* facts = engine_.condition(device)) know(device, learn(known_[device], errors_of(*facts)));
   tell_changes(engine_.now());
 }
 
@@ -61,8 +73,12 @@ const OutOfService* Maintenance::find(const std::string& device) const {
 }
 
 void Maintenance::loaded(const store::Loaded& rows, Time now) {
-  out_.clear(), rows_.clear(), tried_.clear(), told_.clear(), states_.clear();
+  out_.clear(), known_.clear(), rows_.clear(), tried_.clear(), told_.clear(), states_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind == errors_row_kind) {
+      if (const auto known = errors_from_row(row)) known_[row.key] = *known;
+      else log::error("{}", known.error().detail);  // errors that are there count as new
+    }
     if (row.kind != row_kind) continue;
     auto out = from_row(row);
     if (!out) {
@@ -92,11 +108,12 @@ void Maintenance::happened(const core::Plan& plan, Time) {
 // -------------------------------------------------------------------------------- drains
 
 Time Maintenance::due(Time now) {
+  if (std::exchange(look_at_errors_, false)) cordon_failed(now);
   if (out_.empty()) return Time::never();
   Time next = Time::never();
   for (const auto& [device, out] : out_) {
     if (out.mode != Mode::drain) continue;
-    if (!engine_.rules().safe_mode) carry_on(out, now);
+    if (!engine_.rules().safe_mode) next = std::min(next, carry_on(out, now));
     if (!out.deadline) continue;
     for (const Time at : {*out.deadline, after(*out.deadline, engine_.rules().grace)})
       if (at > now) next = std::min(next, at);
@@ -107,9 +124,11 @@ Time Maintenance::due(Time now) {
   return next;
 }
 
-void Maintenance::carry_on(const OutOfService& out, Time now) {
+// Returns when to be called next, at the latest.
+Time Maintenance::carry_on(const OutOfService& out, Time now) {
   const auto device = engine_.state().devices.by_uuid.find(out.device);
-  if (device == engine_.state().devices.by_uuid.end()) return;
+  if (device == engine_.state().devices.by_uuid.end()) return Time::never();
+  Time next = Time::never();
   const std::vector<LeaseId> here(device->second.leases.begin(), device->second.leases.end());
   for (const LeaseId id : here) {
     const core::Lease* lease = core::find(engine_.state(), id);  // each decision may change the others
@@ -118,8 +137,51 @@ void Maintenance::carry_on(const OutOfService& out, Time now) {
     const Act act = next_act(out, *lease, tried == tried_.end() ? std::nullopt : std::optional(tried->second), now);
     if (act == Act::pause) pause(out, *lease, now);
     else if (act == Act::end) end(out, *lease);
-    else if (lease->state == LeaseState::active) tell_unpausable(out, *lease, now);
+    else if (lease->state == LeaseState::active) {
+      tell_unpausable(out, *lease, now);
+      next = std::min(next, save(out, *lease, now));
+    }
   }
+  return next;
+}
+
+// A session that the deadline would end begins its end earlier: its checkpoint command has its time before.
+Time Maintenance::save(const OutOfService& out, const core::Lease& lease, Time now) {
+  if (!out.deadline || !sessions_.checkpoint_time || problem_of(lease).empty()) return Time::never();
+  const auto takes = sessions_.checkpoint_time(lease.id);
+  if (!takes) return Time::never();
+  const Time at = *out.deadline - *takes;
+  if (at > now) return at;
+  sessions_.end(lease.id, name_of_device(out.device) + " is " + why_text(out));
+  return Time::never();
+}
+
+// -------------------------------------------------------------------------------- errors of devices
+
+void Maintenance::know(const std::string& device, const Errors& errors) {
+  if (known_[device] == errors) return;
+  known_[device] = errors;
+  rows_.store(std::string(errors_key) + device);
+}
+
+// A device that is out of service stays as it is: its admin learns of its errors by its condition.
+void Maintenance::cordon_failed(Time now) {
+  if (engine_.rules().safe_mode) look_at_errors_ = true;  // afterwards
+  if (engine_.rules().safe_mode || cordon_on_.empty()) return;
+  std::vector<OutOfService> failed;
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
+    const gpu::Facts* facts = engine_.condition(uuid);
+    if (facts == nullptr || out_.contains(uuid)) continue;
+    const Errors errors = errors_of(*facts);
+    const std::string text = new_errors(known_[uuid], errors, cordon_on_);
+    if (text.empty()) {
+      know(uuid, forget_gone(known_[uuid], errors));
+      continue;
+    }
+    know(uuid, learn(known_[uuid], errors));
+    failed.push_back({.device = uuid, .by = "Sublet", .reason = text, .since = now, .automatic = true});
+  }
+  for (OutOfService& out : failed) take_out(std::move(out));
 }
 
 void Maintenance::pause(const OutOfService& out, const core::Lease& lease, Time now) {
@@ -210,6 +272,13 @@ void Maintenance::tell_changes(Time now) {
 std::vector<engine::Warning> Maintenance::warnings(Time now) const {
   std::vector<engine::Warning> all;
   for (const auto& [device, out] : out_) {
+    if (out.automatic)
+      all.push_back({"device-cordoned",
+                     fmt::format("Sublet cordoned {} at {}: {}", name_of_device(device), format_rfc3339(out.since),
+                                 out.reason),
+                     fmt::format("repair or reset the device; `sublet gpu uncordon {}` takes it back into service",
+                                 name_of_device(device)),
+                     out.since});
     if (state_of(out, now) != "late") continue;
     std::string leases;
     for (const Resident& its : residents(out)) {

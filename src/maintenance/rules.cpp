@@ -31,6 +31,7 @@ store::CapabilityRow to_row(const OutOfService& out) {
             {"reason", out.reason},
             {"since", out.since.ns}};
   if (out.deadline) data["deadline"] = out.deadline->ns;
+  if (out.automatic) data["automatic"] = true;
   return {std::string(row_kind), out.device, data.dump()};
 }
 
@@ -44,7 +45,8 @@ Result<OutOfService> from_row(const store::CapabilityRow& row) {
   };
   const bool readable = data.is_object() && has("mode", &json::is_string) && has("by", &json::is_string) &&
                         has("reason", &json::is_string) && has("since", &json::is_number_integer) &&
-                        (!data.contains("deadline") || has("deadline", &json::is_number_integer));
+                        (!data.contains("deadline") || has("deadline", &json::is_number_integer)) &&
+                        (!data.contains("automatic") || has("automatic", &json::is_boolean));
   if (!readable)
     return bad_request(fmt::format("the row of device {}, which is out of service, cannot be read: {}",
                                    printable(row.key), printable(row.data)));
@@ -54,6 +56,7 @@ Result<OutOfService> from_row(const store::CapabilityRow& row) {
   out.by = data["by"].get<std::string>();
   out.reason = data["reason"].get<std::string>();
   out.since = {data["since"].get<std::int64_t>()};
+  out.automatic = data.value("automatic", false);
   if (data.contains("deadline")) out.deadline = Time{data["deadline"].get<std::int64_t>()};
   return out;
 }

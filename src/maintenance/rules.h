@@ -24,6 +24,7 @@ struct OutOfService {
   std::string reason{};            // free text; may be ""
   Time since{};                    // of the last change
   std::optional<Time> deadline{};  // of a drain; unset: no program is ended
+  bool automatic = false;          // Sublet took it out of service, for an error of the device
   bool operator==(const OutOfService&) const = default;
 };
 

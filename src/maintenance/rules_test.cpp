@@ -67,7 +67,8 @@ TEST(Cordon, LeavesAllLeasesAlone) {
 }
 
 TEST(OutOfService, IsReadAsItWasStored) {
-  for (const auto& out : {drained(1h), drained({}), OutOfService{.device = "GPU-2", .by = "ana"}}) {
+  for (const auto& out : {drained(1h), drained({}), OutOfService{.device = "GPU-2", .by = "ana"},
+                          OutOfService{.device = "GPU-3", .by = "Sublet", .automatic = true}}) {
     const auto read = from_row(to_row(out));
     ASSERT_TRUE(read.has_value());
     EXPECT_EQ(*read, out);

@@ -336,6 +336,18 @@ bool Sessions::end_idle(LeaseId lease, const std::string& why) {
   return true;
 }
 
+std::optional<Duration> Sessions::checkpoint_time(LeaseId lease) const {
+  const Session* session = find(lease);
+  if (session == nullptr || session->has_ended() || session->request.checkpoint.empty()) return std::nullopt;
+  return session->request.checkpoint_timeout;
+}
+
+void Sessions::end_drained(LeaseId lease, const std::string& why) {
+  const auto found = by_lease_.find(lease);
+  if (found == by_lease_.end()) return;
+  end(entries_.at(found->second), End::revoked, false, why, engine_.now());
+}
+
 bool Sessions::rests(LeaseId lease) const {
   const Session* session = find(lease);
   return session != nullptr && rests(*session);

@@ -94,6 +94,10 @@ class Sessions final : public engine::Capability {
   bool rests(LeaseId lease) const;
   // The idle rule ends the lease. False: the lease is no session's. The end may be left to the next call.
   bool end_idle(LeaseId lease, const std::string& why);
+  // The time of the checkpoint command of the lease's session; unset: it has none, or its end is in progress.
+  std::optional<Duration> checkpoint_time(LeaseId lease) const;
+  // A device of the lease is drained: the session saves its work and ends. It has a checkpoint_time().
+  void end_drained(LeaseId lease, const std::string& why);
   // The idle rule would pause the lease. True: its program uses no GPU, and its memory is given back instead, now or by
   // the next call.
   bool rest_idle(LeaseId lease, const std::string& why);

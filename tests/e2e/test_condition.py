@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The condition of cards: temperature, power, clocks, link and memory errors, in all places that show it."""
+import json
 import re
 
 from tests.e2e.test_metrics import scrape
@@ -68,3 +69,15 @@ def test_metrics_have_the_names_and_units_of_the_exporter(start_daemon):
     daemon.ctl("card", 0, "xid=31")
     has(daemon, last_xid=31)
     assert scrape(daemon.api())["DCGM_FI_DEV_XID_ERRORS"][labels] == 31
+
+
+def test_doctor_explains_errors_and_a_reduced_link(start_daemon):
+    daemon = start_daemon("1x2GiB,pcie_lanes=4,ecc_uncorrected=1,retirement_pending=1,remapping_pending=1,"
+                          "remapping_failed=1+1x2GiB", config=CONFIG)
+    has(daemon, ecc_uncorrected=1)
+    checks = [c for c in json.loads(daemon.cli("doctor", "--json").stdout)["checks"] if c["name"] == "condition"]
+    for text, hint in (("gpu0: 1 double-bit memory error since", "gpu-reset"), ("to be retired", "sublet gpu drain"),
+                       ("to be remapped", "gpu-reset"), ("could not be remapped", "repair"),
+                       ("4 of", "slot shares its lanes")):
+        assert [c for c in checks if text in c["text"] and hint in c["hint"]], (text, checks)
+    assert len(checks) == 5, "a card that is well has none"

@@ -145,6 +145,46 @@ def program_pid(daemon, tag):
     return next(row["pid"] for row in daemon.get("/v1/processes")["processes"] if row["lease"] == lease)
 
 
+def test_a_session_saves_its_work_before_the_deadline(start_daemon, tmp_path):
+    daemon = two_cards(start_daemon)
+    daemon.cli("session", "open", "--vram", "1GiB", "--gpu", "gpu1", "--pausable", "no", "--checkpoint-timeout", "1h",
+               "--checkpoint-cmd", f"cd {tmp_path}; echo work > saved; realpath saved", "--", "sleep", "600", check=0)
+
+    def session():
+        return json.loads(daemon.cli("session", "show", "session-1", "--json", check=0).stdout)
+
+    wait_until(lambda: session()["state"] == "active", "it is active")
+    daemon.cli("gpu", "drain", "gpu1", "--deadline", "2h", check=0)
+    wait_until(lambda: service(daemon)["leases"] and service(daemon)["leases"][0]["problem"], "its owner is told")
+    assert session()["state"] == "active", "its command has time enough"
+    daemon.cli("gpu", "drain", "gpu1", "--deadline", "30m", "--reason", "new fan", check=0)
+    closed = wait_until(lambda: (now := session())["state"] == "closed" and now, "it ends")
+    assert closed["end_reason"] == "revoked" and "gpu1 is drained by root: new fan" in closed["why"], closed
+    assert closed["checkpoint"]["locator"] == f"{tmp_path}/saved" and (tmp_path / "saved").read_text() == "work\n"
+    is_in(daemon, "drained")
+
+
+def test_two_drains_at_once(start_daemon):
+    daemon = two_cards(start_daemon)
+    run = load(daemon, "train")
+    daemon.cli("gpu", "drain", "gpu0", "gpu1", check=2)
+    daemon.cli("gpu", "drain", "gpu1", check=0)
+    daemon.cli("gpu", "drain", "gpu0", check=0)
+    until(daemon, "train", "paused")
+    is_in(daemon, "drained", "gpu0")
+    is_in(daemon, "drained", "gpu1")
+    waits = daemon.api().post("/v1/leases", dict(ASK, tag="waits"))
+    assert waits["state"] == "queued"
+    told = daemon.cli("why", "waits", check=0).stdout
+    assert "gpu0 is out of service" in told and "gpu1 is out of service" in told, told
+    daemon.cli("gpu", "uncordon", "gpu0", check=0)
+    wait_until(lambda: lease_of(daemon, "waits")["state"] == "offered", "it gets the first card")
+    assert lease_of(daemon, "train")["state"] == "paused", "its card is still drained"
+    daemon.cli("gpu", "uncordon", "gpu1", check=0)
+    until(daemon, "train", "active")
+    ends_well(daemon, "train", run)
+
+
 def test_the_last_card_may_be_drained_while_others_wait(start_daemon):
     daemon = start_daemon("1x4GiB", config=CONFIG)
     quick_checkpoints(daemon)
@@ -184,7 +224,7 @@ def test_the_document(start_daemon):
             for line in answer:
                 assert line in said, (command, said)
             ran += 1
-    assert ran == 8
+    assert ran == 9
 
 
 def test_bad_requests_name_what_is_wrong(start_daemon):
