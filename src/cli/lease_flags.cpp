@@ -2,6 +2,7 @@
 #include "cli/lease_flags.h"
 
 #include "base/device_name.h"
+#include "base/gpu_spec.h"
 #include "base/hash.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
@@ -46,7 +47,7 @@ Whole whole_device(const LeaseFlags& flags, const json& status, Bytes Whole::*si
   const Bytes least = std::max(flags.min_vram.value_or(Bytes{}), least_lease);
   std::vector<Whole> whole;
   for (const auto& device : list_at(status, "devices"))
-    if (device_matches(device, flags.gpu)) whole.push_back(whole_of(device, least));
+    if (device_matches(device, flags)) whole.push_back(whole_of(device, least));
   std::stable_sort(whole.begin(), whole.end(), [size](const auto& a, const auto& b) { return a.*size > b.*size; });
   // If there are not so many, the daemon says so, with what there is.
   return whole.empty() ? Whole() : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];
@@ -214,6 +215,17 @@ bool device_matches(const json& device, const std::string& wanted) {
   });
 }
 
+bool device_matches(const json& device, const LeaseFlags& flags) {
+  if (!device_matches(device, flags.gpu)) return false;
+  if (flags.gpu_spec.empty()) return true;
+  const json& condition = member(device, "condition");
+  DescribedGpu gpu{text_at(device, "name"), Bytes{number_at(device, "total_bytes").value_or(0)}, {}, {}};
+  if (const auto capability = parse_capability(text_at(condition, "compute_capability"))) gpu.capability = *capability;
+  if (const auto nvlinks = number_at(condition, "nvlinks")) gpu.has_nvlink = *nvlinks > 0;
+  const auto spec = GpuSpec::parse(flags.gpu_spec);
+  return spec && spec->matches(gpu);
+}
+
 void add_request_flags(Command command, LeaseFlags& flags) {
   command.size_or_word("-m,--vram", flags.vram, "all", flags.all,
                        "VRAM to lease, or all: an empty device without its headroom. Default: the most that earlier "
@@ -224,6 +236,13 @@ void add_request_flags(Command command, LeaseFlags& flags) {
               "Device: gpu0, a uuid, or any; or several, joined by commas, of which the lease gets --gpus")
       .type("ID")
       .offers({Offer::Of::devices, {"any"}});
+  const auto take_spec = [&flags](const std::string& text) -> Status {
+    if (const auto spec = GpuSpec::parse(text); !spec) return spec.error();
+    flags.gpu_spec = text;
+    return {};
+  };
+  command.taken("--gpu-spec", take_spec, "Only devices like this: name=A100*,memory>=40GB,cc>=8.0,link=nvlink")
+      .type("SPEC");
   command.option("--gpus", flags.gpus, "Number of devices, each with --vram: all at once or none")
       .type("K")
       .between(1, 1024);
@@ -303,6 +322,7 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   put("pausable", flags.pausable);
   if (flags.name.empty() && runs_anything(consumer)) body["remember"] = false;
   if (flags.gpu != "any") put("device", flags.gpu);
+  put("gpu_spec", flags.gpu_spec);
   if (flags.gpus > 1) body["devices"] = flags.gpus;
   if (flags.min_vram) body["min_vram_bytes"] = flags.min_vram->count;
   if (flags.priority) body["priority"] = *flags.priority;

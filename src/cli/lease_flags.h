@@ -19,6 +19,7 @@ struct LeaseFlags {
   std::optional<Bytes> memory;    // `run` only: ceiling per device
   std::optional<Bytes> soft;      // `run` only: soft limit per device
   std::string gpu;                // --gpu, several joined by commas; "" or "any": every device
+  std::string gpu_spec;           // --gpu-spec; "": every device
   int gpus = 1;                   // number of devices, all or none
   std::string tier, tenant, name, tag, pausable;
   std::optional<int> priority;
@@ -37,6 +38,8 @@ void add_lease_flags(Command command, LeaseFlags& flags);
 
 // Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid, alone or in a list.
 bool device_matches(const nlohmann::json& device, const std::string& wanted);
+// Whether --gpu and --gpu-spec may both mean the device.
+bool device_matches(const nlohmann::json& device, const LeaseFlags& flags);
 
 // The size to request.
 struct Size {

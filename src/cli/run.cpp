@@ -108,7 +108,7 @@ bool Run::fits_outer(const client::Lease& outer) const {
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
   return std::ranges::count_if(devices_here, [&](const json& device) {
-    return device_matches(device, wanted.gpu) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
+    return device_matches(device, wanted) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
   }) >= wanted.gpus;
 }
 
@@ -139,7 +139,7 @@ void Run::take_environment_of(const client::Lease& outer) const {
 void Run::warn_of_devices(Talk& talk) const {
   const auto& devices = list_at(status_, "devices");
   const bool real = std::any_of(devices.begin(), devices.end(), [&](const json& device) {
-    return !flag_at(device, "simulated") && device_matches(device, flags_.lease.gpu);
+    return !flag_at(device, "simulated") && device_matches(device, flags_.lease);
   });
   if (!real) return;
   if (const std::string warning = unusable_device_files("/dev"); !warning.empty()) talk.say("warning: " + warning);

@@ -3,9 +3,11 @@
 #include "http/asking.h"
 
 #include "base/device_name.h"
+#include "base/gpu_spec.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "core/format.h"
+#include "engine/like_devices.h"
 #include "explain/nesting.h"
 #include "explain/rehearse.h"
 #include "http/find_lease.h"
@@ -89,6 +91,15 @@ Status take_device(Body& body, const core::State& state, core::Lease& lease) {
     uuids.insert(*uuid);
   }
   lease.wanted_devices.assign(uuids.begin(), uuids.end());
+  return {};
+}
+
+Status take_gpu_spec(Body& body, const engine::Engine& engine, core::Lease& lease) {
+  const std::string spec = body.text("gpu_spec", longest_gpu_spec).value_or("");
+  if (spec.empty()) return {};
+  auto uuids = engine::like_devices(engine, spec, lease.wanted_devices, lease.device_count);
+  if (!uuids) return uuids.error();
+  lease.wanted_devices = std::move(*uuids);
   return {};
 }
 

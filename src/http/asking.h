@@ -26,6 +26,10 @@ struct LeaseCall {
 // device open.
 Status take_device(Body& body, const core::State& state, core::Lease& lease);
 
+// Reads `gpu_spec`: the lease is on those of its devices that are like this. Call it after take_device() and once the
+// number of devices is known. NotFound: there are not so many such devices, and the error names those that are there.
+Status take_gpu_spec(Body& body, const engine::Engine& engine, core::Lease& lease);
+
 // Reads the body of a later POST /v1/leases by the caller. The lease gets a new token.
 Result<LeaseCall> read_lease_request(Call& call, const json& body);
 

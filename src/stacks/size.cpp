@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/size.h"
 
+#include "base/gpu_spec.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
 
@@ -49,10 +50,15 @@ Status take(std::string_view name, const std::string& field, const json& value, 
   } else if (field == "pausable") {
     if (!value.is_boolean()) return wrong(name, field, value, "true or false");
     into.pausable = value.get<bool>();
+  } else if (field == "gpu_spec") {
+    const auto spec = value.is_string() ? GpuSpec::parse(value.get<std::string>())
+                                        : Result<GpuSpec>(bad_request("it is no text"));
+    if (!spec) return wrong(name, field, value, "a description of devices such as cc>=8.0; " + spec.error().detail);
+    into.gpu_spec = value.get<std::string>();
   } else {
     return bad_request(
         fmt::format("x-sublet of stack {} has the unknown field '{}'", printable(name), printable(field)),
-        "its fields are vram, gpus, tier, exclusive and pausable");
+        "its fields are vram, gpus, gpu_spec, tier, exclusive and pausable");
   }
   return {};
 }
@@ -96,6 +102,7 @@ Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vec
   size.tier = set.tier ? *set.tier : file.tier.value_or(core::Tier::standard);
   size.pausable = set.pausable ? *set.pausable : file.pausable.value_or(true);
   size.exclusive = set.exclusive ? *set.exclusive : file.exclusive.value_or(false);
+  size.gpu_spec = file.gpu_spec.value_or("");
   const Bytes all = whole(std::move(capacities), size.devices);
   if (size.exclusive) {
     size.source = Source::exclusive;

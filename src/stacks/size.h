@@ -9,7 +9,7 @@
 namespace sublet::stacks {
 
 // Reads x-sublet of a Compose file, as JSON: {"vram": "16GiB", "gpus": 1, "tier": "batch", "exclusive": true,
-// "pausable": true}. "": it has none. An error names the stack and the field.
+// "pausable": true, "gpu_spec": "cc>=8.0"}. "": it has none. An error names the stack and the field.
 Result<Settings> parse_extension(std::string_view name, const std::string& text);
 
 enum class Source { exclusive, set, file, peak, device };  // where the size comes from
@@ -22,11 +22,12 @@ struct Size {
   bool exclusive = false;
   bool pausable = true;
   Source source = Source::device;
+  std::string gpu_spec{};  // description of its devices; "": any
 };
 
 // The lease that a stack needs. Settings of the administrator go before those of the file. Without a size, the peak of
 // earlier uses and a tenth more is taken; without a peak a whole device. `capacities`: bytes of each device
-// without those of unleased processes, in any order.
+// that it may have, without those of unleased processes, in any order.
 Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vector<Bytes> capacities);
 
 }  // namespace sublet::stacks

@@ -29,6 +29,7 @@ struct Settings {
   std::optional<core::Tier> tier{};
   std::optional<bool> exclusive{};  // the lease takes whole devices
   std::optional<bool> pausable{};   // unset: it may be paused for others
+  std::optional<std::string> gpu_spec{};  // of the file alone
   bool operator==(const Settings&) const = default;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "engine/like_devices.h"
 #include "stacks/steps.h"
 
 #include <fmt/format.h>
@@ -92,9 +93,16 @@ std::optional<Health> Stacks::label_fault(const Entry& entry) const {
 Result<Size> Stacks::size(const Entry& entry) const {
   const auto file = parse_extension(entry.stack.name, entry.found ? entry.found->extension : "");
   if (!file) return file.error();
+  std::vector<std::string> like;
+  if (file->gpu_spec) {
+    const auto devices = engine::like_devices(engine_, *file->gpu_spec, {}, 1);
+    if (!devices) return devices.error();
+    like = *devices;
+  }
   std::vector<Bytes> capacities;
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
-    if (device.read_at) capacities.push_back(core::capacity_of(device, engine_.rules()) - device.unleased);
+    if (device.read_at && (like.empty() || std::ranges::count(like, uuid) > 0))
+      capacities.push_back(core::capacity_of(device, engine_.rules()) - device.unleased);
   const Size size = choose_size(entry.stack.set, *file, entry.stack.peak, std::move(capacities));
   if (size.vram > Bytes{}) return size;
   return unavailable(fmt::format("the size of stack {} is not known: the daemon has not read any GPU yet",
@@ -172,6 +180,11 @@ Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) co
   lease.priority = wish.priority;
   lease.vram = size->vram;
   lease.device_count = size->devices;
+  if (!size->gpu_spec.empty()) {
+    auto devices = engine::like_devices(engine_, size->gpu_spec, {}, size->devices);
+    if (!devices) return devices.error();
+    lease.wanted_devices = std::move(*devices);
+  }
   lease.owner.kind = core::OwnerKind::token;
   lease.token = wish.token_hash;
   submit.held = true;

@@ -88,7 +88,7 @@ def test_pids_of_another_namespace_end_nobody(start_daemon):
 
 
 def test_a_device_that_is_lost_and_comes_back(start_daemon):
-    daemon = start_daemon("1x4GiB", config=QUICK.replace('max_age = "2s"', 'max_age = "1m"'))
+    daemon = start_daemon("1x4GiB", config=QUICK.replace('max_age = "2s"', 'max_age = "1m"\ncordon_on = []'))
     api = daemon.api()
     lease = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     waiter = api.post("/v1/leases", {"vram_bytes": 3500 * MIB, "ttl_seconds": 600})

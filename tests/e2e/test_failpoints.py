@@ -21,7 +21,7 @@ from tests.support.retrying import Retrying
 from tests.support.scenarios import SCENARIOS, scenario
 from tests.support.sublet import BIN, GIB, MIB, Daemon, living, pidfds_have_inodes, wait_until
 
-CONFIG = ('[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
+CONFIG = ('[gpu]\ncordon_on = []\ninterval_idle = "300ms"\ninterval_busy = "100ms"\nmax_age = "1s"\n'
           '[queue]\nclaim_window = "{claim_window}"\nreserve_after = "500ms"\n'
           '[lease]\nlinger = "2s"\nreconnect = "4s"\ngrace = "{grace}"\n'
           '[pause]\norphan_after = "{orphan_after}"\n'

@@ -328,7 +328,7 @@ def test_the_gpu_cannot_be_read(start_daemon):
 
 
 def test_a_card_that_is_lost(start_daemon):
-    scene = Transcript(start_daemon("1x2GiB+1x4GiB", config=QUICK))
+    scene = Transcript(start_daemon("1x2GiB+1x4GiB", config=QUICK + "cordon_on = []\n"))
     hold(scene, "3GiB", "--name", "blocker")
     scene.daemon.spawn("sublet", "run", "--vram", "3GiB", "--name", "next", "--", "true")
     queued(scene)

@@ -11,7 +11,9 @@ from tests.support.sublet import GIB, MIB, wait_until
 
 # The second card is the large one.
 SIM = "1x2GiB+1x4GiB"
-QUICK = ('[gpu]\ninterval_idle = "200ms"\ninterval_busy = "100ms"\nmax_age = "1s"\nforget_after = "{forget}"\n'
+# test_cordon_on.py: a lost card is cordoned by itself.
+QUICK = ('[gpu]\ncordon_on = []\n'
+         'interval_idle = "200ms"\ninterval_busy = "100ms"\nmax_age = "1s"\nforget_after = "{forget}"\n'
          '[lease]\nlinger = "500ms"\ngrace = "500ms"\n[device]\nheadroom = "64MiB"\n')
 ASK = {"vram_bytes": 3 * GIB, "ttl_seconds": 600}
 

@@ -224,7 +224,7 @@ def test_the_document(start_daemon):
             for line in answer:
                 assert line in said, (command, said)
             ran += 1
-    assert ran == 9
+    assert ran == 11
 
 
 def test_bad_requests_name_what_is_wrong(start_daemon):
