@@ -36,7 +36,7 @@ constexpr std::uint32_t nobodys_uid = 4242;
 constexpr int most_turns = 1000;
 
 // An unused card of 8 GiB, read on request and then at most once in a loop iteration.
-class Card final : public engine::Probe {
+class Card final : public machine::Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
   void stop() override { wanted_ = false; }
@@ -68,15 +68,15 @@ class Card final : public engine::Probe {
 };
 
 // Programs that yield and resume at once. Nothing that the input names is called or signalled.
-class Willing final : public engine::Cooperation {
+class Willing final : public pause::Cooperation {
  public:
   explicit Willing(asio::io_context& io) : io_(io) {}
   void open(Events) override {}
   void number_from(std::uint64_t) override {}
   void yield(const core::Lease&, const std::string&, Duration, Done done) override { say_done(std::move(done)); }
   void resume(const core::Lease&, Duration, Done done) override { say_done(std::move(done)); }
-  engine::YieldOrder order(LeaseId) const override { return {}; }
-  Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override { return {}; }
+  pause::YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, pause::YieldAnswer, const std::string&) override { return {}; }
   std::string answer_file(const core::Lease&) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
@@ -85,8 +85,8 @@ class Willing final : public engine::Cooperation {
  private:
   void say_done(Done done) {
     asio::post(io_, [done = std::move(done)] {
-      engine::ParkOutcome outcome;
-      outcome.kind = engine::ParkOutcome::Kind::done;
+      pause::ParkOutcome outcome;
+      outcome.kind = pause::ParkOutcome::Kind::done;
       done(outcome);
     });
   }
@@ -94,22 +94,22 @@ class Willing final : public engine::Cooperation {
 };
 
 // All processes have ended.
-class NoProcesses final : public engine::Unleased {
+class NoProcesses final : public machine::Unleased {
  public:
   Result<std::uint64_t> hold(ProcessRef, std::uint64_t) override { return not_found("it has ended"); }
   void let_go(ProcessRef) override {}
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return not_found("it has ended"); }
-  void trace(ProcessRef, std::function<void(const engine::Parents&)>) override {}
+  void trace(ProcessRef, std::function<void(const machine::Parents&)>) override {}
   LeaseId lease_above(const std::vector<proc::Ancestor>&) const override { return {}; }
   void open_sources(const std::string&) override {}
-  const std::vector<engine::LinkSource>& sources() const override { return sources_; }
+  const std::vector<machine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef, Done) override {}
   void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
 
  private:
-  std::vector<engine::LinkSource> sources_;
+  std::vector<machine::LinkSource> sources_;
 };
 
 // Knows the stack "chat", once it is adopted.
@@ -182,7 +182,7 @@ std::string answer_to(std::string_view input) {
   store::MemoryStore store;
   Card* card = nullptr;
   engine::Machine parts = machine(io, card);
-  engine::Keepers& keepers = *parts.keepers;
+  machine::Keepers& keepers = *parts.keepers;
   engine::Engine engine(io, store, std::move(parts), options());
   guard::Guard guard(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
   engine.add(guard);

@@ -18,8 +18,8 @@ namespace sublet::daemon {
 struct Parts {
   boost::asio::io_context& io;
   engine::Engine& engine;
-  engine::Keepers& keepers;
-  engine::Unleased* unleased;  // null: the processes of this machine cannot be listed
+  machine::Keepers& keepers;
+  machine::Unleased* unleased;  // null: the processes of this machine cannot be listed
   const Config& config;
   const Places& places;
   std::string store_path;

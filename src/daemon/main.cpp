@@ -114,8 +114,8 @@ int run(const daemon::Options& options) {
   const std::string crashes = store_path + ".crashes";
   wiring.rules.safe_mode = daemon::safe_mode_after(daemon::record_crashes(crashes), wall_time());
   engine::Machine machine = engine::real_machine(io, daemon::machine_options(*config, *places));
-  engine::Keepers& keepers = *machine.keepers;
-  engine::Unleased* unleased = machine.unleased.get();
+  machine::Keepers& keepers = *machine.keepers;
+  machine::Unleased* unleased = machine.unleased.get();
   engine::Engine engine(io, store, std::move(machine), std::move(wiring));
   daemon::CapabilitySet capabilities;
   if (auto made = capabilities.make({io, engine, keepers, unleased, *config, *places, store_path}); !made)

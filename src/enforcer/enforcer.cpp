@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "engine/account.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ bool is_replaced(const Rule& other, const Rule& rule) {
 
 }  // namespace
 
-Enforcer::Enforcer(engine::Engine& engine, engine::Unleased& unleased, Options options)
+Enforcer::Enforcer(engine::Engine& engine, machine::Unleased& unleased, Options options)
     : engine_(engine),
       unleased_(unleased),
       options_(options),
@@ -72,7 +72,7 @@ std::optional<Policy> Enforcer::policy_towards(ProcessRef process) const {
   auto record = unleased_.describe(process);
   if (!record) return std::nullopt;
   Verdict verdict;
-  const auto name = engine::find_account_name(record->uid);
+  const auto name = machine::find_account_name(record->uid);
   verdict.unnamed = !name;
   verdict.user = name.value_or(std::to_string(record->uid));
   if (enforcer::approval_of(rules_, {*record, verdict.user}, engine_.now()) != nullptr) return std::nullopt;

@@ -10,7 +10,7 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "engine/records.h"
-#include "engine/unleased.h"
+#include "machine/unleased.h"
 
 #include <deque>
 #include <map>
@@ -41,7 +41,7 @@ struct Preview {
 class Enforcer final : public engine::Capability {
  public:
   // Keeps references. Call engine.add() with it.
-  Enforcer(engine::Engine& engine, engine::Unleased& unleased, Options options);
+  Enforcer(engine::Engine& engine, machine::Unleased& unleased, Options options);
 
   // --- reading ---
   const std::map<std::uint64_t, Verdict>& verdicts() const { return verdicts_; }
@@ -53,7 +53,7 @@ class Enforcer final : public engine::Capability {
   // The policy that would hold for this process if it had no lease; unset: it is approved, or has ended.
   std::optional<Policy> policy_towards(ProcessRef process) const;
   // The sources of links between processes, and whether they work.
-  const std::vector<engine::LinkSource>& sources() const { return unleased_.sources(); }
+  const std::vector<machine::LinkSource>& sources() const { return unleased_.sources(); }
   // The processes since that time that this policy would have ended or spared, by their records.
   std::vector<Preview> preview(Time since, const std::optional<Subject>& subject) const;
 
@@ -81,7 +81,7 @@ class Enforcer final : public engine::Capability {
   Listed list(bool& known, std::set<ProcessRef>& leased) const;
   void take_up(std::uint64_t id, Time now);
   void see_ancestry(Verdict& verdict, proc::ProcessRecord& record);
-  void traced(std::uint64_t id, const engine::Parents& parents);
+  void traced(std::uint64_t id, const machine::Parents& parents);
   LeaseId link_of(const Verdict& verdict) const;
   bool is_linked(Verdict& verdict, Time now);
   void see(ProcessRef process, const Found& found, Time now);
@@ -101,12 +101,12 @@ class Enforcer final : public engine::Capability {
   void notify(Verdict& verdict, Time now);
   void look(Verdict& verdict, Time now);
   void signal(Verdict& verdict, int signal);
-  void looked(std::uint64_t id, const engine::UnleasedResult& result);
-  void answered(Verdict& verdict, const engine::UnleasedResult& result, Time now);
-  void schedule_look(const Verdict& verdict, const engine::UnleasedResult& result, Time now);
+  void looked(std::uint64_t id, const machine::UnleasedResult& result);
+  void answered(Verdict& verdict, const machine::UnleasedResult& result, Time now);
+  void schedule_look(const Verdict& verdict, const machine::UnleasedResult& result, Time now);
   void condemn(Verdict& verdict, Time now);
   bool say(Verdict& verdict, const char* what, const std::string& why, Time now);
-  void signalled(std::uint64_t id, int signal, const engine::UnleasedResult& result);
+  void signalled(std::uint64_t id, int signal, const machine::UnleasedResult& result);
   void alarm(Verdict& verdict, Time now);
   std::string alarm_about(const Verdict& verdict, Time now) const;
   void enter(Verdict& verdict, Stage stage);
@@ -118,7 +118,7 @@ class Enforcer final : public engine::Capability {
   bool take_policy(Verdict& verdict, Time now);
 
   engine::Engine& engine_;
-  engine::Unleased& unleased_;
+  machine::Unleased& unleased_;
   Options options_;
   std::map<std::uint64_t, Verdict> verdicts_;
   std::map<ProcessRef, std::uint64_t> open_;

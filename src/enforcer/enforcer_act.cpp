@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "engine/terminals.h"
+#include "machine/terminals.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 namespace sublet::enforcer {
 namespace {
 
-using Kind = engine::UnleasedResult::Kind;
+using Kind = machine::UnleasedResult::Kind;
 
 // A pass may be this much late. A list that is older proves nothing: the driver does not answer, or with old figures.
 constexpr Duration late_pass = std::chrono::seconds(2);
@@ -140,7 +140,7 @@ void Enforcer::notify(Verdict& verdict, Time now) {
   if (verdict.policy == Policy::enforce)
     text += fmt::format(" It will be ended: SIGTERM soon, SIGKILL {} later.", format_duration(options_.grace));
   else text += fmt::format(" To {}.", advice(verdict));
-  const int told = engine::write_to_terminals(verdict.record.uid, "sublet: " + text);
+  const int told = machine::write_to_terminals(verdict.record.uid, "sublet: " + text);
   verdict.note(now, "notice",
                told == 0 ? "its owner has no terminal that takes messages"
                          : fmt::format("written to {} of its owner", counted(told, "terminal")));
@@ -152,10 +152,10 @@ void Enforcer::signal(Verdict& verdict, int signal) {
   asked_.insert(verdict.id);
   unleased_.end(
       verdict.id, verdict.record.process, signal, spared(verdict),
-      [this, id = verdict.id, signal](const engine::UnleasedResult& result) { signalled(id, signal, result); });
+      [this, id = verdict.id, signal](const machine::UnleasedResult& result) { signalled(id, signal, result); });
 }
 
-void Enforcer::signalled(std::uint64_t id, int signal, const engine::UnleasedResult& result) {
+void Enforcer::signalled(std::uint64_t id, int signal, const machine::UnleasedResult& result) {
   asked_.erase(id);
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end() || !found->second.open()) return;

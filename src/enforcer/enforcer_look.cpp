@@ -13,7 +13,7 @@
 namespace sublet::enforcer {
 namespace {
 
-using Kind = engine::UnleasedResult::Kind;
+using Kind = machine::UnleasedResult::Kind;
 
 constexpr Duration longest_wait = std::chrono::hours(1);  // between two looks at a process that is spared
 
@@ -83,10 +83,10 @@ void Enforcer::look(Verdict& verdict, Time now) {
   }
   asked_.insert(verdict.id);
   unleased_.look(verdict.record.process,
-                 [this, id = verdict.id](const engine::UnleasedResult& result) { looked(id, result); });
+                 [this, id = verdict.id](const machine::UnleasedResult& result) { looked(id, result); });
 }
 
-void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
+void Enforcer::looked(std::uint64_t id, const machine::UnleasedResult& result) {
   asked_.erase(id);
   engine_.call_capabilities();  // others wait for their look
   const auto found = verdicts_.find(id);
@@ -107,7 +107,7 @@ void Enforcer::looked(std::uint64_t id, const engine::UnleasedResult& result) {
 }
 
 // The evidence of the kernel comes before the verdict, and the verdict is stored before the first signal.
-void Enforcer::answered(Verdict& verdict, const engine::UnleasedResult& result, Time now) {
+void Enforcer::answered(Verdict& verdict, const machine::UnleasedResult& result, Time now) {
   schedule_look(verdict, result, now);
   const std::string why = result.kind == Kind::done ? std::string() : result.why;
   if (std::exchange(verdict.spared, why) != why) changed(verdict, false);
@@ -126,7 +126,7 @@ void Enforcer::answered(Verdict& verdict, const engine::UnleasedResult& result, 
 
 // The answer about a protected process holds for long. Other answers may change with time. A process that would only be
 // ended by another policy may change its name at will, so its looks become rare too.
-void Enforcer::schedule_look(const Verdict& verdict, const engine::UnleasedResult& result, Time now) {
+void Enforcer::schedule_look(const Verdict& verdict, const machine::UnleasedResult& result, Time now) {
   Look& look = looks_[verdict.id];
   const bool waits =
       result.kind == Kind::spared || (result.kind == Kind::done && policy_for(verdict) != Policy::enforce);

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "enforcer/ancestry.h"
-#include "engine/account.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -114,7 +114,7 @@ void Enforcer::see(ProcessRef process, const Found& found, Time now) {
   const auto known = open_.find(process);
   auto record = unleased_.describe(process);
   if (!record) return;  // it has just ended
-  const auto name = engine::find_account_name(record->uid);
+  const auto name = machine::find_account_name(record->uid);
   const std::string user = name.value_or(fmt::format("{}", record->uid));
   if (const Rule* approval = enforcer::approval_of(rules_, {*record, user}, now)) {
     approved_.insert_or_assign(process, approval->id);
@@ -163,10 +163,10 @@ void Enforcer::see_ancestry(Verdict& verdict, proc::ProcessRecord& record) {
   record.missing = std::move(verdict.record.missing);
   if (verdict.shown == shown) return;
   verdict.shown = std::move(shown);
-  unleased_.trace(record.process, [this, id = verdict.id](const engine::Parents& parents) { traced(id, parents); });
+  unleased_.trace(record.process, [this, id = verdict.id](const machine::Parents& parents) { traced(id, parents); });
 }
 
-void Enforcer::traced(std::uint64_t id, const engine::Parents& parents) {
+void Enforcer::traced(std::uint64_t id, const machine::Parents& parents) {
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end()) return;
   Verdict& verdict = found->second;

@@ -10,9 +10,9 @@ namespace sublet::enforcer {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = engine::UnleasedResult::Kind;
+using Kind = machine::UnleasedResult::Kind;
 
-const engine::UnleasedResult is_protected{
+const machine::UnleasedResult is_protected{
     .kind = Kind::spared, .why = "the process is protected and never signalled", .lasting = true};
 
 int count(const std::vector<ProcessRef>& all, ProcessRef process) {
@@ -182,10 +182,8 @@ TEST_F(EnforcerTest, AProcessThatOnlyDrawsIsSparedUnlessARuleNamesIt) {
   card->listed[0].graphics_only = true;
   pass(2 * grace);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM}));
-  enforcer->add({.kind = Rule::Kind::policy,
-                 .subject = *parse_subject("user:0"),
-                 .policy = Policy::enforce,
-                 .graphics = true});
+  enforcer->add(
+      {.kind = Rule::Kind::policy, .subject = *parse_subject("user:0"), .policy = Policy::enforce, .graphics = true});
   store_rows();
   pass(2 * interval);
   EXPECT_EQ(unleased->signals, (std::vector{SIGTERM, SIGTERM}));
@@ -207,8 +205,7 @@ TEST_F(EnforcerTest, AProcessBelowAnApprovedOneIsSparedWithoutAPromiseToEndIt) {
   add(approved, GiB);
   unleased->parents_of[approved] = {};
   unleased->uids[approved] = 7;
-  const std::uint64_t approval =
-      enforcer->add({.kind = Rule::Kind::approval, .subject = *parse_subject("user:7")}).id;
+  const std::uint64_t approval = enforcer->add({.kind = Rule::Kind::approval, .subject = *parse_subject("user:7")}).id;
   set_policy("user:0", Policy::enforce);
   pass(20 * interval);
   EXPECT_TRUE(unleased->signals.empty());

@@ -10,7 +10,7 @@ namespace sublet::enforcer {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = engine::UnleasedResult::Kind;
+using Kind = machine::UnleasedResult::Kind;
 
 TEST_F(EnforcerTest, EndsAProcessByTheLadder) {
   be_condemned();

@@ -37,14 +37,14 @@ class Timers {
     }
     return false;
   }
-  std::unique_ptr<engine::Alarm> make() {
+  std::unique_ptr<machine::Alarm> make() {
     auto timer = std::make_shared<Timer>();
     timers_.push_back(timer);
     return std::make_unique<TestAlarm>(clock_, std::move(timer));
   }
 
  private:
-  struct TestAlarm final : engine::Alarm {
+  struct TestAlarm final : machine::Alarm {
     TestAlarm(const Clock& given, std::shared_ptr<Timer> its) : clock(given), timer(std::move(its)) {}
     void set(Duration from_now, std::function<void()> ring) override {
       timer->at = clock.now() + from_now;
@@ -59,7 +59,7 @@ class Timers {
 };
 
 // A card that lists what the test says.
-class TestCard final : public engine::Probe {
+class TestCard final : public machine::Probe {
  public:
   explicit TestCard(const ManualClock& clock) : clock_(clock) {}
   void start(Events events) override { events_ = std::move(events); }
@@ -98,7 +98,7 @@ class TestCard final : public engine::Probe {
 };
 
 // Processes and an actor that answer as the test says.
-class TestUnleased final : public engine::Unleased {
+class TestUnleased final : public machine::Unleased {
  public:
   Result<std::uint64_t> hold(ProcessRef process, std::uint64_t) override {
     held.push_back(process);
@@ -120,7 +120,7 @@ class TestUnleased final : public engine::Unleased {
     record.ancestry = own == parents_of.end() ? parents : own->second;
     return record;
   }
-  void trace(ProcessRef, std::function<void(const engine::Parents&)> told) override {
+  void trace(ProcessRef, std::function<void(const machine::Parents&)> told) override {
     traced.push_back(std::move(told));
   }
   LeaseId lease_above(const std::vector<proc::Ancestor>& ancestry) const override {
@@ -128,7 +128,7 @@ class TestUnleased final : public engine::Unleased {
     return member == 0 || std::ranges::any_of(ancestry, is_member) ? above : LeaseId{};
   }
   void open_sources(const std::string&) override {}
-  const std::vector<engine::LinkSource>& sources() const override { return sources_; }
+  const std::vector<machine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef process, Done done) override {
     looked.push_back(process);
     const auto own = answers.find(process);
@@ -152,10 +152,10 @@ class TestUnleased final : public engine::Unleased {
   bool silent = false;  // the actor gives no answers now
   std::set<ProcessRef> living{offender};
   std::vector<proc::Ancestor> parents{{{4000, 50}, 0, "bash"}, {{1, 1}, 0, "systemd"}};
-  engine::UnleasedResult answer{.kind = engine::UnleasedResult::Kind::done, .device_file = true, .sent = 1};
+  machine::UnleasedResult answer{.kind = machine::UnleasedResult::Kind::done, .device_file = true, .sent = 1};
   std::map<ProcessRef, std::string> names{};
   std::map<ProcessRef, std::uint32_t> uids{};                    // others have 0
-  std::map<ProcessRef, engine::UnleasedResult> answers{};        // to a look; others get `answer`
+  std::map<ProcessRef, machine::UnleasedResult> answers{};       // to a look; others get `answer`
   std::map<ProcessRef, std::vector<proc::Ancestor>> parents_of;  // others have `parents`
   LeaseId above;                                                 // lease of `member`
   std::int32_t member = 0;                                       // pid above spared processes; 0: above all
@@ -165,11 +165,11 @@ class TestUnleased final : public engine::Unleased {
   std::vector<int> signals;
   std::vector<ProcessRef> signalled;  // the process of each signal
   std::vector<ProcessRef> spare;      // of the last signal
-  std::vector<std::function<void(const engine::Parents&)>> traced;
-  std::vector<std::pair<Done, engine::UnleasedResult>> waiting;
+  std::vector<std::function<void(const machine::Parents&)>> traced;
+  std::vector<std::pair<Done, machine::UnleasedResult>> waiting;
 
  private:
-  std::vector<engine::LinkSource> sources_;
+  std::vector<machine::LinkSource> sources_;
 };
 
 class EnforcerTest : public ::testing::Test {

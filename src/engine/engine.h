@@ -10,13 +10,13 @@
 #include "engine/activity.h"
 #include "engine/capability.h"
 #include "engine/counters.h"
-#include "engine/driver_away.h"
 #include "engine/event_log.h"
 #include "engine/machine.h"
 #include "engine/move_progress.h"
 #include "engine/peer.h"
 #include "engine/tenants.h"
 #include "explain/explain.h"
+#include "pause/driver_away.h"
 #include "store/store.h"
 
 #include <boost/asio/awaitable.hpp>
@@ -148,8 +148,8 @@ class Engine {
   const std::map<LeaseId, Stopped>& stopped() const { return stopped_; }
 
   // Gives cooperative programs their orders, and takes their answers.
-  Cooperation& cooperation() { return cooperation_; }
-  const Cooperation& cooperation() const { return cooperation_; }
+  pause::Cooperation& cooperation() { return cooperation_; }
+  const pause::Cooperation& cooperation() const { return cooperation_; }
   // Returns the link of a process to the lease. Scans again if there is none, because the process may be new.
   const proc::Member* member_of(ProcessRef process, LeaseId lease);
   // Stores a pause grant: whether programs of that user's consumer may be parked although Sublet did not start them.
@@ -232,13 +232,13 @@ class Engine {
   std::vector<Warning> warnings();  // the current warnings; remembers their start
   // "" while leases can be granted and changes stored; else the reason.
   const std::string& store_problem() const { return store_problem_; }
-  const Probe& probe() const { return probe_; }
-  const Actor& actor() const { return actor_; }
+  const machine::Probe& probe() const { return probe_; }
+  const machine::Actor& actor() const { return actor_; }
   const Counters& counters() const { return counters_; }
 
-  const Programs& programs() const { return programs_; }
+  const machine::Programs& programs() const { return programs_; }
   // Limits the processor time of a lease's program, on behalf of a capability (programs.h).
-  void limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) {
+  void limit_cpu(LeaseId lease, int percent, std::function<void(const machine::CpuLimited&)> done) {
     programs_.limit_cpu(lease, percent, std::move(done));
   }
 
@@ -274,7 +274,7 @@ class Engine {
   core::ProgramEnded with_time(core::ProgramEnded ended) const;
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
-  Parker::Program program_of(LeaseId id) const;
+  pause::Parker::Program program_of(LeaseId id) const;
   void touching(const core::LockIntent& fact, std::function<void(bool)> may);
   void may_lock(LeaseId lease, bool may);
   // The end of a program that is not stored yet.
@@ -324,8 +324,8 @@ class Engine {
   void ask_to_yield(const core::Park& order);
   void unpark(const core::Unpark& order);
   void send_resume_order(const core::Unpark& order);
-  void parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome);
-  void unparked(LeaseId lease, const ParkOutcome& outcome);
+  void parked(LeaseId lease, core::PauseMethod method, const pause::ParkOutcome& outcome);
+  void unparked(LeaseId lease, const pause::ParkOutcome& outcome);
   void withdraw_if_gone(LeaseId lease);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   void begin_moving(LeaseId lease);
@@ -335,7 +335,7 @@ class Engine {
   void watch_swap(const core::Lease& lease);
   void watch_stopped();
   bool any_moves() const;
-  std::vector<Room> room_for(LeaseId lease) const;
+  std::vector<pause::Room> room_for(LeaseId lease) const;
   void not_killed(LeaseId lease, const std::string& why);
   void announce(LeaseId lease);
   void on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns);
@@ -376,15 +376,15 @@ class Engine {
   Options options_;
   const Machine machine_;
   Clock& clock_;  // clock_ and the references below belong to machine_
-  Host& host_;
-  Probe& probe_;
-  Actor& actor_;
-  Programs& programs_;
-  Parker& parker_;
-  Cooperation& cooperation_;
-  const std::unique_ptr<Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()}, heartbeat_{machine_.alarm()},
-      safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()}, signals_alarm_{machine_.alarm()},
-      commit_alarm_{machine_.alarm()}, first_reading_alarm_{machine_.alarm()};
+  machine::Host& host_;
+  machine::Probe& probe_;
+  machine::Actor& actor_;
+  machine::Programs& programs_;
+  pause::Parker& parker_;
+  pause::Cooperation& cooperation_;
+  const std::unique_ptr<machine::Alarm> timer_{machine_.alarm()}, reopen_timer_{machine_.alarm()},
+      heartbeat_{machine_.alarm()}, safe_mode_over_{machine_.alarm()}, capability_alarm_{machine_.alarm()},
+      signals_alarm_{machine_.alarm()}, commit_alarm_{machine_.alarm()}, first_reading_alarm_{machine_.alarm()};
   Time started_at_;
   Time earlier_until_;  // the last stored time of the daemon before
   Time undisturbed_since_;
@@ -460,7 +460,7 @@ class Engine {
   std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // answers to the parker that wait for a commit
   std::map<LeaseId, std::uint64_t> parking_;  // number of the newest order to park, while memory is kept from swap
   std::uint64_t last_park_ = 0;
-  DriverAway driver_away_;
+  pause::DriverAway driver_away_;
   std::uint64_t naming_ = 0;  // how often keep_all_from_swap() was called
   std::map<LeaseId, Weighing> weighing_;
   std::map<LeaseId, Time> copying_since_;     // start of copying in the current move by the driver

@@ -10,7 +10,7 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   cooperate();
   pause();
   settle();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
   cooperation_->events.runs_late(id_);  // before the resume order is durable
   EXPECT_EQ(state(), LeaseState::active);
@@ -24,7 +24,8 @@ TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
   cooperate();
   pause();
   settle();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "unreachable", .detail = "the actor is not there"});
+  cooperation_->waits(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = "unreachable", .detail = "the actor is not there"});
   settle();
   EXPECT_EQ(cooperation_->orders, (std::vector<std::string>{"yield", "resume"}));
   EXPECT_EQ(core::record_of(engine_->state(), {0, "ana"}, core::PauseMethod::cooperative), nullptr);
@@ -38,9 +39,9 @@ TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
   request(core::Cooperate{id_, 0, how});
   pause();
   settle();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   settle();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
   ASSERT_TRUE(core::find(engine_->state(), id_)->cooperation);
   cooperation_->events.runs_late(id_);
@@ -111,14 +112,15 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   EXPECT_FALSE(parker_->may) << "not durable yet";
   settle();
   ASSERT_EQ(parker_->may, true);
-  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "helper", .detail = "it ended"});
+  parker_->waiting.extract(id_).mapped()(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = "helper", .detail = "it ended"});
   settle();
   EXPECT_EQ(parker_->orders.back(), "unpark");
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
 }
 
 // A host with enough memory for everything that is parked.
-class RoomyHost final : public Host {
+class RoomyHost final : public machine::Host {
  public:
   core::HostMemory memory(std::span<const ProcessRef> of, const std::optional<proc::SwapStopper>&) const override {
     return {.available = 64 * GiB, .headroom = of.empty() ? std::nullopt : headroom};
@@ -126,7 +128,7 @@ class RoomyHost final : public Host {
   std::vector<std::string> swap_groups(std::span<const ProcessRef> of) const override {
     return std::vector<std::string>(of.size());
   }
-  HostUse use(std::span<const ProcessRef>) const override { return {}; }
+  machine::HostUse use(std::span<const ProcessRef>) const override { return {}; }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string&) override {}
   void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
@@ -138,7 +140,7 @@ struct Roomy {
 };
 
 struct RoomyOrders : Roomy, EngineOrders {
-  RoomyOrders() : EngineOrders([this](Machine& machine) { machine.host = std::unique_ptr<Host>(host_); }) {}
+  RoomyOrders() : EngineOrders([this](Machine& machine) { machine.host = std::unique_ptr<machine::Host>(host_); }) {}
 };
 
 // The core decides by the memory of the machine; the control group of the program may take less.
@@ -155,8 +157,8 @@ TEST_F(RoomyOrders, APauseBeyondItsControlGroupIsUndoneBeforeAnyProcessIsAsked) 
     EXPECT_EQ(asked(), 0);
     EXPECT_EQ(state(), LeaseState::resuming);
     settle();  // the resume order is durable
-    if (const auto waiting = parker_->waiting.extract(id_)) waiting.mapped()({.kind = ParkOutcome::Kind::done});
-    if (cooperation_->waits) std::exchange(cooperation_->waits, {})({.kind = ParkOutcome::Kind::done});
+    if (const auto waiting = parker_->waiting.extract(id_)) waiting.mapped()({.kind = pause::ParkOutcome::Kind::done});
+    if (cooperation_->waits) std::exchange(cooperation_->waits, {})({.kind = pause::ParkOutcome::Kind::done});
     settle();
     EXPECT_EQ(state(), LeaseState::active);
     EXPECT_EQ(core::standing_of(engine_->state(), id_).failures, 0) << "the program is not to blame";
@@ -214,7 +216,7 @@ TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   settle();
   parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
   parker_->waiting.extract(id_).mapped()(
-      {.kind = ParkOutcome::Kind::undone, .code = "measure_timeout", .detail = "too late"});
+      {.kind = pause::ParkOutcome::Kind::undone, .code = "measure_timeout", .detail = "too late"});
   settle();
   parker_->answer(id_);
   settle();
@@ -258,7 +260,8 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   pause();
   settle();
   // A call that was given up counts as running until it has returned.
-  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  parker_->waiting.extract(id_).mapped()(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"}));
   EXPECT_GE(std::ranges::min(parker_->given_up), std::chrono::seconds(30));
@@ -267,7 +270,8 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   parker_->returned(id_);
   settle();
   EXPECT_EQ(parker_->orders.size(), 2U) << "somebody is looking already";
-  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  parker_->waiting.extract(id_).mapped()(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders.size(), 2U) << "it is tried again later …";
   parker_->returned(id_);
@@ -286,7 +290,8 @@ TEST_F(EngineOrders, WhatIsLearnedAloneIsStoredToo) {
   run();
   pause();
   settle();
-  parker_->waiting.extract(id_).mapped()({.kind = ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+  parker_->waiting.extract(id_).mapped()(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"})) << "which is not answered yet";
   parker_->returned(id_);

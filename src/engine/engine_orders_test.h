@@ -19,7 +19,7 @@ using core::LeaseState;
 using store::FaultyStore;
 
 // An empty card; the test sends its snapshots.
-class OneCard final : public Probe {
+class OneCard final : public machine::Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
   void stop() override {}
@@ -52,7 +52,7 @@ class OneCard final : public Probe {
 };
 
 // Cooperative programs that the test plays.
-class NotingCooperation final : public Cooperation {
+class NotingCooperation final : public pause::Cooperation {
  public:
   void open(Events given) override { events = std::move(given); }
   void number_from(std::uint64_t number) override { first_number = number; }
@@ -62,8 +62,8 @@ class NotingCooperation final : public Cooperation {
   void resume(const core::Lease&, Duration, Done done) override {
     orders.emplace_back("resume"), waits = std::move(done);
   }
-  YieldOrder order(LeaseId) const override { return {}; }
-  Status answer(LeaseId, std::uint64_t, YieldAnswer, const std::string&) override { return {}; }
+  pause::YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, pause::YieldAnswer, const std::string&) override { return {}; }
   std::string answer_file(const core::Lease&) const override { return {}; }
   void adopt(const core::Lease&) override {}
   void forget(const core::Lease&) override {}
@@ -76,13 +76,13 @@ class NotingCooperation final : public Cooperation {
 };
 
 // Records its orders; the test answers them.
-class NotingParker final : public Parker {
+class NotingParker final : public pause::Parker {
  public:
   void park(LeaseId lease, Program, Duration give_up, List, Touch touch, Weigh its, Done done) override {
     orders.emplace_back("park"), given_up.push_back(give_up), waiting[lease] = std::move(done), ask = std::move(touch);
     weigh = std::move(its);
   }
-  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<Room> needs, Duration give_up,
+  void unpark(LeaseId lease, std::vector<ProcessRef> its, std::vector<pause::Room> needs, Duration give_up,
               Done done) override {
     room = std::move(needs);
     orders.emplace_back("unpark"), given_up.push_back(give_up), waiting[lease] = std::move(done), tree = std::move(its);
@@ -92,7 +92,7 @@ class NotingParker final : public Parker {
   void forget(LeaseId lease) override { waiting.erase(lease); }
   void answer(LeaseId lease) {
     const auto done = waiting.extract(lease);
-    done.mapped()({.kind = ParkOutcome::Kind::done});
+    done.mapped()({.kind = pause::ParkOutcome::Kind::done});
   }
   // Asks whether it may lock this process; `may` gets the answer.
   void ask_for(ProcessRef process) {
@@ -110,7 +110,7 @@ class NotingParker final : public Parker {
   Weigh weigh;
   std::optional<bool> may;
   std::vector<ProcessRef> tree;  // of the last unpark
-  std::vector<Room> room;
+  std::vector<pause::Room> room;
 };
 
 class EngineOrders : public testing::Test {
@@ -120,9 +120,9 @@ class EngineOrders : public testing::Test {
     MachineOptions real;
     real.actor.socket = "/nonexistent";
     Machine machine = real_machine(io_, real);
-    machine.probe = std::unique_ptr<Probe>(probe_);
-    machine.parker = std::unique_ptr<Parker>(parker_);
-    machine.cooperation = std::unique_ptr<Cooperation>(cooperation_);
+    machine.probe = std::unique_ptr<machine::Probe>(probe_);
+    machine.parker = std::unique_ptr<pause::Parker>(parker_);
+    machine.cooperation = std::unique_ptr<pause::Cooperation>(cooperation_);
     if (change) change(machine);
     Options options;
     options.exit_dir = "/nonexistent/exits";
@@ -187,7 +187,7 @@ class EngineOrders : public testing::Test {
   void be_paused(Bytes host_bytes) {
     pause();
     settle();
-    ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}}};
+    pause::ParkOutcome parked{.kind = pause::ParkOutcome::Kind::done, .parked = {{4321, 5}}};
     parked.host_bytes = host_bytes;
     parker_->waiting.extract(id_).mapped()(parked);
     settle();

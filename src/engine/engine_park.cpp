@@ -5,8 +5,8 @@
 
 #include "base/mutants.h"
 #include "core/host_check.h"
-#include "engine/park_hint.h"
 #include "gpu/checkpoint_line.h"
+#include "pause/park_hint.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
@@ -18,10 +18,10 @@ namespace sublet::engine {
 namespace {
 
 // Returns the obstacle in an outcome that no process of the lease is to blame for.
-std::optional<core::Hindrance> hindrance_in(const ParkOutcome& outcome) {
+std::optional<core::Hindrance> hindrance_in(const pause::ParkOutcome& outcome) {
   // An actor that was lost with its order may have told the program. The order is taken back, and the program is not to
   // blame.
-  const bool nobodys = outcome.kind == ParkOutcome::Kind::undone || outcome.code == "unreachable";
+  const bool nobodys = outcome.kind == pause::ParkOutcome::Kind::undone || outcome.code == "unreachable";
   if (!nobodys) return std::nullopt;
   constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
       {"no_right", core::Hindrance::program},
@@ -72,8 +72,8 @@ std::vector<ProcessRef> Engine::tree_of(LeaseId lease) {
 // which would then fail for good. Unleased processes on the device may take them. A full device shows that they are
 // taken, perhaps by a program above its lease or an unlisted one. A paused program that allocated again may have taken
 // its own bytes. So may a program that held more than its lease, or whose processes are parked in part.
-std::vector<Room> Engine::room_for(LeaseId id) const {
-  std::vector<Room> room;
+std::vector<pause::Room> Engine::room_for(LeaseId id) const {
+  std::vector<pause::Room> room;
   const core::Lease* lease = core::find(state_, id);
   if (lease == nullptr || !lease->parking) return room;
   for (const std::string& uuid : lease->devices) {
@@ -114,7 +114,7 @@ void Engine::not_killed(LeaseId lease, const std::string& why) {
 // --- pausing
 
 // The owner vouches by a pause grant that the driver can park the program. `sublet run` alone does not vouch.
-Parker::Program Engine::program_of(LeaseId id) const {
+pause::Parker::Program Engine::program_of(LeaseId id) const {
   const core::Lease* lease = core::find(state_, id);
   if (lease == nullptr) return {};
   const bool vouched = lease->pausable == core::Pausable::driver || core::is_granted(state_, lease->whose());
@@ -178,7 +178,7 @@ void Engine::park_by_driver(const core::Park& order) {
       [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
         weigh(lease, {now(), std::move(processes), std::move(say)});
       },
-      [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+      [this, lease, epoch = store_epoch_](const pause::ParkOutcome& outcome) {
         // A late answer to its questions must not answer the questions of the next order.
         locks_waiting_.erase(lease);
         weighing_.erase(lease);
@@ -326,18 +326,18 @@ void Engine::ask_to_yield(const core::Park& order) {
     return;
   }
   cooperation_.yield(*known, core::text_of(known->parking->cause), order.at_most,
-                     [this, lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+                     [this, lease, epoch = store_epoch_](const pause::ParkOutcome& outcome) {
                        if (epoch == store_epoch_) parked(lease, core::PauseMethod::cooperative, outcome);
                      });
 }
 
-void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& outcome) {
-  const bool done = outcome.kind == ParkOutcome::Kind::done;
+void Engine::parked(LeaseId lease, core::PauseMethod method, const pause::ParkOutcome& outcome) {
+  const bool done = outcome.kind == pause::ParkOutcome::Kind::done;
   log::info({.lease = lease}, "{}",
             done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
                                format_duration(outcome.took))
                  : "not paused: " + outcome.detail);
-  core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == ParkOutcome::Kind::undone};
+  core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == pause::ParkOutcome::Kind::undone};
   fact.may_be_by_chance = outcome.code == "shared_memory";
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
   if (outcome.code == "owner_must_vouch") fact.unfit = core::Unfit::unvouched;
@@ -346,7 +346,7 @@ void Engine::parked(LeaseId lease, core::PauseMethod method, const ParkOutcome& 
   const bool by_driver = method == core::PauseMethod::driver;
   if (by_driver && driver_away_.lasts(outcome, options_.rules.cooldown, clock_.now()))
     fact.hindrance = core::Hindrance::driver;
-  fact.hint = park_hint(outcome.code);
+  fact.hint = pause::park_hint(outcome.code);
   tick(fact);
 }
 
@@ -366,7 +366,7 @@ void Engine::unpark(const core::Unpark& order) {
   begin_moving(lease);
   if (order.method != core::PauseMethod::driver) return send_resume_order(order);
   parker_.unpark(lease, order.locked_processes ? *order.locked_processes : tree_of(lease), room_for(lease),
-                 order.give_up, [this, order, epoch = store_epoch_](const ParkOutcome& outcome) {
+                 order.give_up, [this, order, epoch = store_epoch_](const pause::ParkOutcome& outcome) {
                    if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
                    if (epoch != store_epoch_) return;
                    unparked(order.lease, outcome);
@@ -375,18 +375,18 @@ void Engine::unpark(const core::Unpark& order) {
 
 void Engine::send_resume_order(const core::Unpark& order) {
   const core::Lease* known = core::find(state_, order.lease);
-  if (known == nullptr || !order.told) return unparked(order.lease, {.kind = ParkOutcome::Kind::done});
+  if (known == nullptr || !order.told) return unparked(order.lease, {.kind = pause::ParkOutcome::Kind::done});
   cooperation_.resume(*known, order.at_most,
-                      [this, lease = order.lease, epoch = store_epoch_](const ParkOutcome& outcome) {
+                      [this, lease = order.lease, epoch = store_epoch_](const pause::ParkOutcome& outcome) {
                         if (epoch == store_epoch_) unparked(lease, outcome);
                       });
 }
 
-void Engine::unparked(LeaseId lease, const ParkOutcome& outcome) {
+void Engine::unparked(LeaseId lease, const pause::ParkOutcome& outcome) {
   using How = core::Unparked::How;
   How how = How::not_yet;
-  if (outcome.kind == ParkOutcome::Kind::done) how = How::runs;
-  else if (outcome.kind == ParkOutcome::Kind::final) how = How::never;
+  if (outcome.kind == pause::ParkOutcome::Kind::done) how = How::runs;
+  else if (outcome.kind == pause::ParkOutcome::Kind::final) how = How::never;
   if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
   const core::Lease* known = core::find(state_, lease);
   const auto host = known != nullptr ? std::optional(host_memory(known)) : std::nullopt;

@@ -10,7 +10,7 @@ namespace sublet::engine {
 namespace {
 
 // A host with a swap device. All groups could be kept from swap; the groups in `stopped` are.
-class SwappingHost final : public Host {
+class SwappingHost final : public machine::Host {
  public:
   explicit SwappingHost(const std::set<std::int32_t>& stopped) : stopped_(stopped) {}
   core::HostMemory memory(std::span<const ProcessRef> processes,
@@ -25,7 +25,7 @@ class SwappingHost final : public Host {
     for (const ProcessRef process : processes) groups.push_back(together ? "session" : std::to_string(process.pid));
     return groups;
   }
-  HostUse use(std::span<const ProcessRef>) const override { return {}; }
+  machine::HostUse use(std::span<const ProcessRef>) const override { return {}; }
   Status lock_card(const std::string&) override { return {}; }
   void remove_exit_record(const std::string&) override {}
   void sweep_exit_records(const std::string&, const std::function<bool(LeaseId)>&) override {}
@@ -37,7 +37,7 @@ class SwappingHost final : public Host {
 };
 
 // An actor that is there when the test says so.
-class SomeActor final : public Actor {
+class SomeActor final : public machine::Actor {
  public:
   void start(std::function<void()> came) override { came_ = std::move(came); }
   void stop() override {}
@@ -57,7 +57,7 @@ class SomeActor final : public Actor {
 };
 
 // A program of two processes. Records which are kept from swap; the test answers.
-class SomePrograms final : public Programs {
+class SomePrograms final : public machine::Programs {
  public:
   explicit SomePrograms(std::set<std::int32_t>& its) : stopped(its) {}
   Status open(Events) override { return {}; }
@@ -75,14 +75,14 @@ class SomePrograms final : public Programs {
   bool signal(LeaseId, int, std::uint32_t) override { return true; }
   bool keeper_alive(LeaseId) const override { return true; }
   void wake_keeper(LeaseId, std::uint32_t) override {}
-  void tell(LeaseId, ProcessRef, int, std::function<void(SignalResult)> done) override { done({}); }
+  void tell(LeaseId, ProcessRef, int, std::function<void(machine::SignalResult)> done) override { done({}); }
   void keep_from_swap(LeaseId, ProcessRef process, bool keep, std::function<void(std::string)> done) override {
     if (!keep) return kept.clear();
     kept.push_back(process.pid);
     answers.push_back(std::move(done));
   }
   void all_are_kept() override { named = kept.size(); }
-  void limit_cpu(LeaseId, int, std::function<void(const CpuLimited&)> done) override { done({}); }
+  void limit_cpu(LeaseId, int, std::function<void(const machine::CpuLimited&)> done) override { done({}); }
   bool can_signal(LeaseId) const override { return true; }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override {
@@ -117,9 +117,9 @@ class Swap : protected Parts, public EngineOrders {
  protected:
   Swap()
       : EngineOrders([this](Machine& machine) {
-          machine.host = std::unique_ptr<Host>(host_);
-          machine.actor = std::unique_ptr<Actor>(actor_);
-          machine.programs = std::unique_ptr<Programs>(programs_);
+          machine.host = std::unique_ptr<machine::Host>(host_);
+          machine.actor = std::unique_ptr<machine::Actor>(actor_);
+          machine.programs = std::unique_ptr<machine::Programs>(programs_);
         }) {}
 };
 
@@ -232,7 +232,7 @@ TEST_F(Swap, WhoCameBackWithoutAnActorIsLetBeByTheNext) {
   pause();
   settle();
   for (int process = 0; process < 2; ++process) programs_->answer();
-  ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
+  pause::ParkOutcome parked{.kind = pause::ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
   parked.host_bytes = Bytes{};
   parker_->waiting.extract(id_).mapped()(parked);
   settle();
@@ -280,7 +280,7 @@ TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
   pause();
   settle();
   for (int process = 0; process < 2; ++process) programs_->answer();
-  cooperation_->waits({.kind = ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
   settle();
   ASSERT_EQ(state(), LeaseState::resuming);
   EXPECT_FALSE(programs_->kept.empty());
@@ -298,7 +298,7 @@ TEST_F(Swap, NobodyIsKeptOnceItRunsAgain) {
   pause();
   settle();
   for (int process = 0; process < 2; ++process) programs_->answer();
-  ParkOutcome parked{.kind = ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
+  pause::ParkOutcome parked{.kind = pause::ParkOutcome::Kind::done, .parked = {{4321, 5}, {4322, 6}}};
   parked.host_bytes = Bytes{};
   parker_->waiting.extract(id_).mapped()(parked);
   settle();

@@ -333,7 +333,7 @@ TEST(Engine, ARefusalChangesNothing) {
 }
 
 // Rings when the test says so.
-struct HandAlarm final : Alarm {
+struct HandAlarm final : machine::Alarm {
   struct Set {
     Duration from_now;
     std::function<void()> ring;

@@ -25,7 +25,7 @@ constexpr Bytes little_room = 64 * MiB;
 // A program needs longer to start and allocate. One reading in this time costs few percent of a processor.
 constexpr Duration as_good_as_now = std::chrono::milliseconds(10);
 // A driver that hangs delays no caller for longer: the snapshot in progress and the next one are late by then.
-constexpr Duration longest_look = 2 * late_after;
+constexpr Duration longest_look = 2 * machine::late_after;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 Warning safe_mode_warning(const core::SafeMode& safe, Time now) {

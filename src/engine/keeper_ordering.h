@@ -3,8 +3,8 @@
 #pragma once
 
 #include "engine/engine.h"
-#include "engine/keepers.h"
 #include "engine/records.h"
+#include "machine/keepers.h"
 
 namespace sublet::engine {
 
@@ -21,7 +21,7 @@ enum class OrderStep { order, starts, lost, away, not_durable };
 
 template <typename Key>
 OrderStep next_order_step(KeeperOrdering& ordering, std::uint64_t start, const Key& key, Records<Key>& records,
-                          const Engine& engine, const Keepers& keepers) {
+                          const Engine& engine, const machine::Keepers& keepers) {
   if (ordering.start != start) ordering = {.start = start};
   if (ordering.ordered)
     return !ordering.keeper || engine.programs().lives(ordering.keeper) ? OrderStep::starts : OrderStep::lost;

@@ -4,16 +4,16 @@
 #pragma once
 
 #include "base/clock.h"
-#include "engine/actor.h"
-#include "engine/alarm.h"
-#include "engine/cooperation.h"
-#include "engine/driver_parker.h"
-#include "engine/helper_probe.h"
-#include "engine/host.h"
-#include "engine/keepers.h"
-#include "engine/local_checkpoint_helper.h"
-#include "engine/programs.h"
-#include "engine/unleased.h"
+#include "machine/actor.h"
+#include "machine/alarm.h"
+#include "machine/helper_probe.h"
+#include "machine/host.h"
+#include "machine/keepers.h"
+#include "machine/programs.h"
+#include "machine/unleased.h"
+#include "pause/cooperation.h"
+#include "pause/driver_parker.h"
+#include "pause/local_checkpoint_helper.h"
 
 #include <functional>
 #include <memory>
@@ -22,23 +22,23 @@ namespace sublet::engine {
 
 struct Machine {
   std::unique_ptr<Clock> clock;
-  std::function<std::unique_ptr<Alarm>()> alarm;  // makes a timer that is not set, on the same clock
-  std::unique_ptr<Host> host;
-  std::unique_ptr<Probe> probe;
-  std::unique_ptr<Actor> actor;
-  std::unique_ptr<Programs> programs;  // may refer to `actor`
-  std::unique_ptr<Parker> parker;
-  std::unique_ptr<Cooperation> cooperation;  // may refer to `programs`
-  std::unique_ptr<Keepers> keepers;          // may refer to `actor`; null: no keeper is ever started
-  std::unique_ptr<Unleased> unleased;        // may refer to `actor` and `programs`; null: nothing unleased is ended
+  std::function<std::unique_ptr<machine::Alarm>()> alarm;  // makes a timer that is not set, on the same clock
+  std::unique_ptr<machine::Host> host;
+  std::unique_ptr<machine::Probe> probe;
+  std::unique_ptr<machine::Actor> actor;
+  std::unique_ptr<machine::Programs> programs;  // may refer to `actor`
+  std::unique_ptr<pause::Parker> parker;
+  std::unique_ptr<pause::Cooperation> cooperation;  // may refer to `programs`
+  std::unique_ptr<machine::Keepers> keepers;        // may refer to `actor`; null: no keeper is ever started
+  std::unique_ptr<machine::Unleased> unleased;  // may refer to `actor` and `programs`; null: nothing unleased is ended
 };
 
 struct MachineOptions {
-  ProbeOptions probe;
-  LocalParking parker;
+  machine::ProbeOptions probe;
+  pause::LocalParking parker;
   // The actor starts the helpers that park, with the rights of their processes, and the keepers as their users.
   bool actor_parks = false;
-  ActorOptions actor;
+  machine::ActorOptions actor;
   std::string keeper{};                           // path of sublet-keep, unless the actor starts keepers
   std::string answers_dir{};                      // directory of the users' directories (user_directory.h)
   Duration reconnect = std::chrono::seconds(30);  // time for a living keeper to report an exit status

@@ -3,7 +3,7 @@
 
 #include "base/accounts.h"
 #include "base/aside.h"
-#include "engine/account.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ std::optional<GroupIds> group_ids(const TenantRules& rules) {
 Tenants tenants_of(const TenantRules& rules, const Peer& peer) {
   if (rules.groups.empty()) return tenants_of(rules, peer.user, InGroup());
   const auto ids = group_ids(rules);
-  const auto theirs = peer.groups != nullptr ? std::optional(*peer.groups) : account_groups(peer.uid);
+  const auto theirs = peer.groups != nullptr ? std::optional(*peer.groups) : machine::account_groups(peer.uid);
   return tenants_of(rules, peer.user, [&](const std::string& group) -> std::optional<bool> {
     if (!ids) return std::nullopt;
     const auto id = ids->find(group);

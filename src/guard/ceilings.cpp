@@ -226,7 +226,7 @@ void Ceilings::approach(const Over& over, Watched& watched) {
   }
   if (watched.slowed != Slowed::no) return;
   watched.slowed = Slowed::asked;
-  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const engine::CpuLimited& done) {
+  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const machine::CpuLimited& done) {
     const auto found = watched_.find(over.lease);
     if (found == watched_.end() || found->second.slowed != Slowed::asked) return;
     found->second.slowed = done.why_not.empty() ? Slowed::yes : done.passes ? Slowed::no : Slowed::refused;
@@ -237,7 +237,7 @@ void Ceilings::approach(const Over& over, Watched& watched) {
 void Ceilings::let_run(LeaseId lease, Watched& watched) {
   const Slowed before = std::exchange(watched.slowed, Slowed::no);
   if (before == Slowed::no || before == Slowed::refused) return;
-  engine_.limit_cpu(lease, 0, [lease](const engine::CpuLimited& done) {
+  engine_.limit_cpu(lease, 0, [lease](const machine::CpuLimited& done) {
     if (!done.why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", done.why_not);
   });
 }

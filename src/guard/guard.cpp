@@ -23,7 +23,7 @@ bool is_sized_by_ceiling(const Program& program, const Update& changes) {
 
 }  // namespace
 
-Guard::Guard(engine::Engine& engine, engine::Keepers& keepers, Options options)
+Guard::Guard(engine::Engine& engine, machine::Keepers& keepers, Options options)
     : engine_(engine),
       keepers_(keepers),
       options_(std::move(options)),

@@ -5,13 +5,13 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "engine/keeper_ordering.h"
-#include "engine/keepers.h"
 #include "engine/records.h"
 #include "guard/ceilings.h"
 #include "guard/forgotten_logs.h"
 #include "guard/program.h"
 #include "guard/shortage.h"
 #include "guard/supervise.h"
+#include "machine/keepers.h"
 
 #include <map>
 #include <optional>
@@ -56,7 +56,7 @@ struct Report {
 class Guard final : public engine::Capability {
  public:
   // Keeps references. Call engine.add() with it.
-  Guard(engine::Engine& engine, engine::Keepers& keepers, Options options);
+  Guard(engine::Engine& engine, machine::Keepers& keepers, Options options);
 
   // --- reading ---
   const Program* find(std::uint32_t uid, std::string_view tag) const;
@@ -130,11 +130,11 @@ class Guard final : public engine::Capability {
   bool has_lost_keeper(const core::Lease& lease) const;
   Time replace_keeper(const Program& program, const core::Lease& lease, Time now);
   nlohmann::json log_limits(const Program& program) const;
-  engine::KeeperOrder order(const Program& program, std::string document) const;
+  machine::KeeperOrder order(const Program& program, std::string document) const;
   std::string document(const Program& program) const;
 
   engine::Engine& engine_;
-  engine::Keepers& keepers_;
+  machine::Keepers& keepers_;
   Options options_;
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;                  // the newest lease of each program that is up

@@ -262,7 +262,7 @@ Time Guard::start_keeper(Program& program, Time now) {
   return now + look_for_keeper;
 }
 
-engine::KeeperOrder Guard::order(const Program& program, std::string document) const {
+machine::KeeperOrder Guard::order(const Program& program, std::string document) const {
   return {program.uid,   program.user,        program.tag,
           options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, program.uid)};
 }

@@ -24,7 +24,7 @@ namespace sublet::guard {
 using namespace std::chrono_literals;
 
 // A card with these bytes of each pid; the test sends its snapshots.
-class CardInUse final : public engine::Probe {
+class CardInUse final : public machine::Probe {
  public:
   explicit CardInUse(const ManualClock& clock) : clock_(clock) {}
   void start(Events events) override { events_ = std::move(events); }
@@ -58,7 +58,7 @@ class CardInUse final : public engine::Probe {
 };
 
 // Each lease has one process, with a keeper. Keeps the signals.
-class KeptPrograms final : public engine::Programs {
+class KeptPrograms final : public machine::Programs {
  public:
   Status open(Events events) override { return events_ = std::move(events), Status(); }
   void introduce_all() override {}
@@ -84,10 +84,10 @@ class KeptPrograms final : public engine::Programs {
   bool signal(LeaseId, int signal, std::uint32_t) override { return signals.push_back(signal), true; }
   bool keeper_alive(LeaseId) const override { return keepers_live; }
   void wake_keeper(LeaseId, std::uint32_t) override { ++woken; }
-  void tell(LeaseId, ProcessRef, int, std::function<void(engine::SignalResult)> done) override { done({}); }
+  void tell(LeaseId, ProcessRef, int, std::function<void(machine::SignalResult)> done) override { done({}); }
   void keep_from_swap(LeaseId, ProcessRef, bool, std::function<void(std::string)>) override {}
   void all_are_kept() override {}
-  void limit_cpu(LeaseId, int percent, std::function<void(const engine::CpuLimited&)> done) override {
+  void limit_cpu(LeaseId, int percent, std::function<void(const machine::CpuLimited&)> done) override {
     cpu_limits.push_back(percent);
     done({});
   }
@@ -116,14 +116,14 @@ class KeptPrograms final : public engine::Programs {
 };
 
 // Keeps the orders. The test answers them.
-struct KeptOrders final : engine::Keepers {
-  void start(const engine::KeeperOrder& order, Done done) override {
+struct KeptOrders final : machine::Keepers {
+  void start(const machine::KeeperOrder& order, Done done) override {
     orders.push_back(order);
     answers.push_back(std::move(done));
   }
   nlohmann::json document(std::size_t i) const { return nlohmann::json::parse(orders.at(i).document); }
 
-  std::vector<engine::KeeperOrder> orders;
+  std::vector<machine::KeeperOrder> orders;
   std::vector<Done> answers;
 };
 
@@ -131,14 +131,14 @@ struct KeptOrders final : engine::Keepers {
 class TestAlarms {
  public:
   explicit TestAlarms(const ManualClock*& clock) : clock_(clock) {}
-  std::unique_ptr<engine::Alarm> make() { return std::make_unique<One>(*this); }
+  std::unique_ptr<machine::Alarm> make() { return std::make_unique<One>(*this); }
   // Rings those that are due.
   void ring() {
     for (auto due = take_due(); due; due = take_due()) due();
   }
 
  private:
-  struct One final : engine::Alarm {
+  struct One final : machine::Alarm {
     explicit One(TestAlarms& its_all) : all(its_all) { all.set_.push_back(this); }
     ~One() override { all.set_.remove(this); }
     void set(Duration from_now, std::function<void()> its_ring) override {
@@ -172,9 +172,9 @@ class GuardTest : public testing::Test {
     machine.clock = std::move(clock);
     machine.alarm = [this] { return alarms_.make(); };
     card_ = new CardInUse(*clock_);
-    machine.probe = std::unique_ptr<engine::Probe>(card_);
+    machine.probe = std::unique_ptr<machine::Probe>(card_);
     programs_ = new KeptPrograms;
-    machine.programs = std::unique_ptr<engine::Programs>(programs_);
+    machine.programs = std::unique_ptr<machine::Programs>(programs_);
     engine::Options options;
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = "boot";

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
-#include "engine/user_directory.h"
 #include "guard/guard.h"
 #include "http/agents.h"
 #include "http/body.h"
@@ -11,6 +10,7 @@
 #include "http/render.h"
 #include "http/routes.h"
 #include "idle/idle.h"
+#include "machine/user_directory.h"
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
 
@@ -133,8 +133,8 @@ Result<proc::CgroupRef> group_to_book(const std::string& directory, const Lease&
 
 // Where the keeper leaves the exit status. "": nowhere, so that an end without the daemon has none.
 std::string exit_record_of(const Lease& lease, std::int64_t pid, const std::string& exit_dir) {
-  const Status made = engine::make_user_directory(exit_dir, lease.uid);
-  if (made) return fmt::format("{}/{}-{}.json", engine::user_directory(exit_dir, lease.uid), to_string(lease.id), pid);
+  const Status made = machine::make_user_directory(exit_dir, lease.uid);
+  if (made) return fmt::format("{}/{}-{}.json", machine::user_directory(exit_dir, lease.uid), to_string(lease.id), pid);
   log::warn({.lease = lease.id}, "its program leaves no exit record: {}", made.error().detail);
   return {};
 }
@@ -239,16 +239,16 @@ static Status may_change_size(const Request& request, const engine::Engine& engi
 }
 
 Reply post_resize(Call& call) {
-  return act_and_wait(call, [](Body& body, const Lease& lease, const Request& request,
-                               engine::Engine& engine) -> Result<core::Fact> {
-    if (auto may = may_change_size(request, engine, lease); !may) return may.error();
-    const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
-    const bool may_queue = body.boolean("queue").value_or(true);
-    const auto generation = take_generation(body);
-    if (auto finished = body.finish(); !finished) return finished.error();
-    if (!vram) return bad_request("vram_bytes is missing", "give the lease's new size in bytes");
-    return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
-  });
+  return act_and_wait(
+      call, [](Body& body, const Lease& lease, const Request& request, engine::Engine& engine) -> Result<core::Fact> {
+        if (auto may = may_change_size(request, engine, lease); !may) return may.error();
+        const auto vram = body.integer("vram_bytes", least_lease.count, 1LL << 62);
+        const bool may_queue = body.boolean("queue").value_or(true);
+        const auto generation = take_generation(body);
+        if (auto finished = body.finish(); !finished) return finished.error();
+        if (!vram) return bad_request("vram_bytes is missing", "give the lease's new size in bytes");
+        return core::Fact(core::Resize{lease.id, generation, {*vram}, may_queue});
+      });
 }
 
 // The lease of a session's program ends with the session: after a release the program would run on without a lease.

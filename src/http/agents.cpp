@@ -5,7 +5,7 @@
 #include "base/aside.h"
 #include "base/text.h"
 #include "core/format.h"
-#include "engine/account.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -16,13 +16,11 @@ namespace {
 
 using core::Lease;
 
-Error database_is_silent() {
-  return unavailable("the account database does not answer", "retry in a moment");
-}
+Error database_is_silent() { return unavailable("the account database does not answer", "retry in a moment"); }
 
 // Nothing while the database does not answer.
 std::optional<std::optional<gid_t>> gid_of(const std::string& group) {
-  static AskedAside<std::string, std::optional<gid_t>> known(engine::rights_thread(),
+  static AskedAside<std::string, std::optional<gid_t>> known(machine::rights_thread(),
                                                              {.patience_ns = accounts_patience_ns});
   const auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
   return known.get(group, fresh, [group] { return group_named(group); });
@@ -52,8 +50,9 @@ Result<std::uint32_t> named_user(Body& behalf, const json& given) {
   if (!name) return bad_request("on_behalf has no user", "name the account, or give its uid");
   const auto uid = uid_of(*name);
   if (!uid) return database_is_silent();
-  if (!*uid) return bad_request(fmt::format("user '{}' does not exist on this machine", printable(*name)),
-                                "name an account of this machine, or give its uid");
+  if (!*uid)
+    return bad_request(fmt::format("user '{}' does not exist on this machine", printable(*name)),
+                       "name an account of this machine, or give its uid");
   return **uid;
 }
 
@@ -89,7 +88,7 @@ Result<OnBehalf> take_on_behalf(Body& body, const Call& call) {
   const auto uid = named_user(behalf, *given);
   if (auto finished = behalf.finish(); !finished) return finished.error();
   if (!uid) return uid.error();
-  const auto name = engine::find_account_name(*uid);
+  const auto name = machine::find_account_name(*uid);
   if (!name) return database_is_silent();
   who.user.uid = *uid;
   who.user.user = *name;
@@ -110,7 +109,7 @@ Status take_group(const std::string& path, const OnBehalf& who, const Call& call
     return denied(fmt::format("user {} may not name a control group as an owner", call.request.peer.user),
                   "name a process (owner.pid), or ask an admin to name the user in api.agents");
   if (auto here = may_name_processes(call.request.peer); !here) return here;
-  const engine::Programs& programs = call.engine.programs();
+  const machine::Programs& programs = call.engine.programs();
   auto directory = programs.group_directory(path);
   if (!directory) return directory.error();
   const auto group = programs.look_at_group(*directory);
@@ -129,10 +128,10 @@ Result<const Lease*> lease_of_group(const Call& call, const Lease& asked) {
     const std::string& other = lease.owner.cgroup;
     if (other == asked.owner.cgroup && lease.uid == asked.uid) return &lease;
     if (!is_inside(other, asked.owner.cgroup) && !is_inside(asked.owner.cgroup, other)) continue;
-    return Error{Code::InUse,
-                 fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease),
-                             lease.user),
-                 fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
+    return Error{
+        Code::InUse,
+        fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease), lease.user),
+        fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
   }
   return nullptr;
 }

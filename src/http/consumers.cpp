@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GET /v1/consumers: remembered consumers, the basis of estimates and pause costs.
-#include "engine/account.h"
 #include "http/grants.h"
 #include "http/routes.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -75,7 +75,7 @@ json row(const core::State& state, const core::Consumer& consumer, const engine:
   const auto median = history.median ? json(*history.median / std::chrono::seconds(1)) : json(nullptr);
   return {{"consumer", consumer.name},
           {"uid", consumer.uid},
-          {"user", engine::account_name(consumer.uid)},
+          {"user", machine::account_name(consumer.uid)},
           {"own", consumer.uid == viewer.uid},
           {"peak_used_bytes", history.peak_used.count},
           {"runs", history.runs.size()},

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "engine/user_directory.h"
-#include "engine/webhook.h"
 #include "http/body.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/routes.h"
+#include "machine/user_directory.h"
+#include "pause/webhook.h"
 
 #include <fmt/format.h>
 
@@ -35,8 +35,8 @@ std::string name_of_signal(int number) {
 }
 
 std::string render(const Lease& lease, const engine::Engine& engine) {
-  const engine::YieldOrder order = engine.cooperation().order(lease.id);
-  const bool yields = order.kind == engine::YieldOrder::Kind::yield;
+  const pause::YieldOrder order = engine.cooperation().order(lease.id);
+  const bool yields = order.kind == pause::YieldOrder::Kind::yield;
   json body = {{"lease", to_string(lease.id)},
                {"order", to_string(order.kind)},
                {"number", order.number},
@@ -59,7 +59,7 @@ std::string render(const Lease& lease, const engine::Engine& engine) {
   return body.dump();
 }
 
-std::optional<ProcessRef> process_of(const engine::Programs& programs, std::int64_t pid) {
+std::optional<ProcessRef> process_of(const machine::Programs& programs, std::int64_t pid) {
   if (pid <= 0) return std::nullopt;
   const auto info = programs.root().read(static_cast<std::int32_t>(pid));
   return info ? std::optional(info->ref) : std::nullopt;
@@ -90,7 +90,7 @@ Status take_signal(Body& body, const char* field, int& into, int otherwise) {
 Status take_process(std::optional<std::int64_t> named, const Request& request, const Lease& lease,
                     engine::Engine& engine, Cooperation& how) {
   if (Status here = may_name_processes(request.peer, named.value_or(0)); !here) return here;
-  const engine::Programs& programs = engine.programs();
+  const machine::Programs& programs = engine.programs();
   if (Status same = programs.check_pid_namespace(request.peer.pid); !same) return same;
   const std::int64_t pid = named.value_or(request.peer.pid);
   const auto process = process_of(programs, pid);
@@ -146,12 +146,12 @@ Result<Cooperation> read_how(Body& body, const Request& request, const Lease& le
   if (!webhook) {
     if (auto taken = take_process(pid, request, lease, engine, how); !taken) return taken.error();
     if (!by_signal) return how;
-    const Status made = engine::make_user_directory(engine.options().exit_dir, lease.uid);
+    const Status made = machine::make_user_directory(engine.options().exit_dir, lease.uid);
     if (!made) return unavailable("there is no place for the answers: " + made.error().detail, made.error().hint);
     return how;
   }
   if (pid) return bad_request("the way webhook takes no pid", "leave it out");
-  if (auto parsed = engine::parse_webhook(*url); !parsed) return parsed.error();
+  if (auto parsed = pause::parse_webhook(*url); !parsed) return parsed.error();
   how.address = *url;
   return how;
 }
@@ -230,8 +230,8 @@ Reply get_cooperate(Call& call) {
     }
     engine::Engine& engine = made.engine;
     const auto news = [&engine, id = lease.id, since] {
-      const engine::YieldOrder order = engine.cooperation().order(id);
-      return order.kind != engine::YieldOrder::Kind::none && order.number != since;
+      const pause::YieldOrder order = engine.cooperation().order(id);
+      return order.kind != pause::YieldOrder::Kind::none && order.number != since;
     };
     if (wait <= Duration::zero() || news()) return as_json(200, render(lease, engine));
     return WaitForLease{.lease = lease.id,
@@ -249,7 +249,7 @@ Reply post_cooperate_answer(Call& call) {
     const auto word = body.text("answer", 16);
     const auto detail = body.text("detail", 512);
     if (auto finished = body.finish(); !finished) return problem(finished.error());
-    const auto answer = word ? engine::parse_yield_answer(*word) : std::nullopt;
+    const auto answer = word ? pause::parse_yield_answer(*word) : std::nullopt;
     if (!number || !answer) {
       return problem(bad_request("an answer needs the order's number and one of yielded, refused, resumed",
                                  R"(for example {"number": 7, "answer": "yielded"})"));

@@ -4,11 +4,11 @@
 
 #include "base/number.h"
 #include "base/text.h"
-#include "engine/account.h"
 #include "http/body.h"
 #include "http/query.h"
 #include "http/routes.h"
 #include "http/stored.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ json render_short(const Verdict& verdict) {
 
 json render_sources(const Enforcer& enforcer) {
   json rows = json::array();
-  for (const engine::LinkSource& source : enforcer.sources())
+  for (const machine::LinkSource& source : enforcer.sources())
     rows.push_back({{"name", source.name}, {"works", source.works}, {"text", source.text}});
   return rows;
 }
@@ -75,7 +75,7 @@ Result<std::optional<Subject>> subject_in_query(const Call& call) {
 // A user may get an account later, so the rule is taken all the same.
 std::string warning_of(const Subject& subject) {
   if (subject.kind != Subject::Kind::user || parse_number<std::uint32_t>(subject.value)) return {};
-  if (engine::account_exists(subject.value).value_or(true)) return {};
+  if (machine::account_exists(subject.value).value_or(true)) return {};
   return fmt::format("there is no user '{}' on this machine now, so the rule is for nobody", printable(subject.value));
 }
 

@@ -2,9 +2,9 @@
 // Grants: programs that may be parked although Sublet did not start them; given and revoked by the leases' user.
 #include "http/grants.h"
 #include "base/text.h"
-#include "engine/account.h"
 #include "http/body.h"
 #include "http/routes.h"
+#include "machine/account.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ Reply store(Call& call, bool given) {
 json render_grants(const engine::Engine& engine) {
   json rows = json::array();
   for (const auto& [uid, name] : engine.state().learned.grants)
-    rows.push_back(render(uid, engine::account_name(uid), name));
+    rows.push_back(render(uid, machine::account_name(uid), name));
   return rows;
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/accounts.h"
 #include "base/aside.h"
-#include "engine/account.h"
+#include "machine/account.h"
 #include "proc/pidfd.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ std::vector<gid_t> peer_groups(int socket, gid_t primary) {
 // answer is used without a limit, since group ids do not change. Nothing: it is not known whether there is such a
 // group.
 std::optional<std::optional<gid_t>> group_id(const char* name) {
-  static AskedAside<std::string, std::optional<gid_t>> groups(engine::rights_thread(),
+  static AskedAside<std::string, std::optional<gid_t>> groups(machine::rights_thread(),
                                                               {.patience_ns = accounts_patience_ns});
   const auto fresh = [](const auto&, std::int64_t age_ns) { return age_ns < rights_fresh_ns; };
   return groups.get(name, fresh, [name = std::string(name)] { return group_named(name); });
@@ -77,14 +77,14 @@ engine::Peer peer_of(const proc::ProcRoot& root, int socket, std::uint32_t own_u
   peer.role = role_of_peer(*who, *groups, own_uid, own_daemon);
   if (peer.role >= engine::Role::user) peer.groups = std::move(groups);
   // Unknown users may be many, and their names are not worth a wait.
-  peer.user = peer.role >= engine::Role::user ? engine::account_name(who->uid) : std::to_string(who->uid);
+  peer.user = peer.role >= engine::Role::user ? machine::account_name(who->uid) : std::to_string(who->uid);
   return peer;
 }
 
 engine::Role role_of(std::uint32_t uid, std::uint32_t own_uid, bool own_daemon) {
   if (uid == own_uid || uid == 0) return engine::Role::admin;
   if (own_daemon) return engine::Role::nobody;
-  const auto known = engine::account_groups(uid);
+  const auto known = machine::account_groups(uid);
   return known ? role_by(*known) : engine::Role::unknown;
 }
 

@@ -15,7 +15,7 @@ using engine::Peer;
 using engine::Role;
 
 // A card of 4 GiB on which nothing runs, as often as it is asked for.
-class FakeProbe : public engine::Probe {
+class FakeProbe : public machine::Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
   void stop() override {}

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 // A card of 16 GiB, of which the test says how much is used.
-class UsedCard : public engine::Probe {
+class UsedCard : public machine::Probe {
  public:
   void start(Events events) override { events_ = std::move(events); }
   void stop() override {}

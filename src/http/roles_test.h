@@ -40,24 +40,24 @@ inline Peer by_token(std::uint32_t uid, Scope scope) {
 }
 
 // Starts no keeper, and never answers.
-struct NoKeepers final : engine::Keepers {
-  void start(const engine::KeeperOrder&, std::function<void(Result<ProcessRef>)>) override {}
+struct NoKeepers final : machine::Keepers {
+  void start(const machine::KeeperOrder&, std::function<void(Result<ProcessRef>)>) override {}
 };
 
 // All processes have ended.
-struct NoProcesses final : engine::Unleased {
+struct NoProcesses final : machine::Unleased {
   Result<std::uint64_t> hold(ProcessRef, std::uint64_t) override { return sublet::not_found("it has ended"); }
   void let_go(ProcessRef) override {}
   bool lives(ProcessRef) const override { return false; }
   Result<proc::ProcessRecord> describe(ProcessRef) const override { return sublet::not_found("it has ended"); }
-  void trace(ProcessRef, std::function<void(const engine::Parents&)>) override {}
+  void trace(ProcessRef, std::function<void(const machine::Parents&)>) override {}
   LeaseId lease_above(const std::vector<proc::Ancestor>&) const override { return {}; }
   void open_sources(const std::string&) override {}
-  const std::vector<engine::LinkSource>& sources() const override { return sources_; }
+  const std::vector<machine::LinkSource>& sources() const override { return sources_; }
   void look(ProcessRef, Done) override {}
   void end(std::uint64_t, ProcessRef, int, const std::vector<ProcessRef>&, Done) override {}
   void close(std::uint64_t) override {}
-  std::vector<engine::LinkSource> sources_;
+  std::vector<machine::LinkSource> sources_;
 };
 
 // An engine without a card: every lease waits. There is verdict 1, about a process of the owner.
@@ -115,13 +115,14 @@ class Roles : public testing::Test {
     std::string text = body;  // OURS: a process that is none of the askers'
     if (const auto at = text.find("OURS"); at != std::string::npos) text.replace(at, 4, std::to_string(::getpid()));
     if (!text.empty()) request.body = json::parse(text);
-    Reply reply = dispatch(request, engine_, {.guard = &guard_,
-                                            .enforcer = &enforcer_,
-                                            .stacks = &stacks_,
-                                            .sessions = &sessions_,
-                                            .events = &outlets_,
-                                            .meter = &meter_,
-                                            .maintenance = &maintenance_});
+    Reply reply = dispatch(request, engine_,
+                           {.guard = &guard_,
+                            .enforcer = &enforcer_,
+                            .stacks = &stacks_,
+                            .sessions = &sessions_,
+                            .events = &outlets_,
+                            .meter = &meter_,
+                            .maintenance = &maintenance_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });

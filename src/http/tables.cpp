@@ -3,11 +3,11 @@
 #include "base/text.h"
 #include "core/format.h"
 #include "enforcer/enforcer.h"
-#include "engine/account.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/routes.h"
+#include "machine/account.h"
 #include "proc/container.h"
 
 #include <fmt/format.h>
@@ -59,7 +59,7 @@ json process_row(const core::ProcessUse& use, const core::Device& device, const 
   return {{"pid", use.process.pid},
           {"start_ticks", use.process.start_ticks},
           {"uid", here ? json(info->uid) : json(nullptr)},
-          {"user", here ? json(engine::account_name(info->uid)) : json(nullptr)},
+          {"user", here ? json(machine::account_name(info->uid)) : json(nullptr)},
           {"command", own ? json(root.command_line(use.process.pid)) : json(nullptr)},
           {"container", container_named(container, root)},
           {"device", device.reading.uuid},

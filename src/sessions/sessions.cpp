@@ -36,7 +36,7 @@ Error ended_error(const Session& session) {
 
 }  // namespace
 
-Sessions::Sessions(engine::Engine& engine, engine::Keepers& keepers, Options options)
+Sessions::Sessions(engine::Engine& engine, machine::Keepers& keepers, Options options)
     : engine_(engine),
       keepers_(keepers),
       options_(std::move(options)),

@@ -6,8 +6,8 @@
 #include "engine/choose.h"
 #include "engine/engine.h"
 #include "engine/keeper_ordering.h"
-#include "engine/keepers.h"
 #include "engine/records.h"
+#include "machine/keepers.h"
 #include "sessions/session.h"
 
 #include <functional>
@@ -59,7 +59,7 @@ struct Report {
 class Sessions final : public engine::Capability {
  public:
   // Keeps references. Call engine.add() with it.
-  Sessions(engine::Engine& engine, engine::Keepers& keepers, Options options);
+  Sessions(engine::Engine& engine, machine::Keepers& keepers, Options options);
 
   // --- reading ---
   const Session* find(std::uint64_t number) const;
@@ -197,13 +197,13 @@ class Sessions final : public engine::Capability {
   Time next_checkpoint(const Session& session) const;
   Time checkpoint_deadline(const Session& session) const;
   void replace_keeper(Entry& entry, const core::Lease& lease);
-  engine::KeeperOrder order(const Session& session, std::string document) const;
+  machine::KeeperOrder order(const Session& session, std::string document) const;
   nlohmann::json log_limits(const Session& session) const;
   std::string start_document(const Session& session) const;
   std::string hook_document(const Session& session, const core::Lease& lease) const;
 
   engine::Engine& engine_;
-  engine::Keepers& keepers_;
+  machine::Keepers& keepers_;
   Options options_;
   std::map<std::uint64_t, Entry> entries_;     // by number
   std::map<LeaseId, std::uint64_t> by_lease_;  // of sessions that are not closed

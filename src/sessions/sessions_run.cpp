@@ -286,7 +286,7 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
   return now + look_for_keeper;
 }
 
-engine::KeeperOrder Sessions::order(const Session& session, std::string document) const {
+machine::KeeperOrder Sessions::order(const Session& session, std::string document) const {
   return {session.uid,   session.user,        session.id(),
           options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, session.uid)};
 }

@@ -22,7 +22,7 @@ namespace sublet::sessions {
 using namespace std::chrono_literals;
 
 // An empty card; the test sends its snapshots.
-class EmptyCard final : public engine::Probe {
+class EmptyCard final : public machine::Probe {
  public:
   explicit EmptyCard(const ManualClock& clock) : clock_(clock) {}
   void start(Events events) override { events_ = std::move(events); }
@@ -55,16 +55,16 @@ class EmptyCard final : public engine::Probe {
 };
 
 // Keeps the orders. The test answers them.
-struct KeptOrders final : engine::Keepers {
+struct KeptOrders final : machine::Keepers {
   bool ready() const override { return is_ready; }
-  void start(const engine::KeeperOrder& order, Done done) override {
+  void start(const machine::KeeperOrder& order, Done done) override {
     orders.push_back(order);
     answers.push_back(std::move(done));
   }
   nlohmann::json document(std::size_t i) const { return nlohmann::json::parse(orders.at(i).document); }
 
   bool is_ready = true;
-  std::vector<engine::KeeperOrder> orders;
+  std::vector<machine::KeeperOrder> orders;
   std::vector<Done> answers;
 };
 
@@ -88,7 +88,7 @@ class SessionsTest : public testing::Test {
     clock_ = clock.get();
     machine.clock = std::move(clock);
     card_ = new EmptyCard(*clock_);
-    machine.probe = std::unique_ptr<engine::Probe>(card_);
+    machine.probe = std::unique_ptr<machine::Probe>(card_);
     if (!sizes_.empty()) card_->sizes = sizes_;
     engine::Options options;
     options.exit_dir = "/nonexistent/exits";

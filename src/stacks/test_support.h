@@ -140,7 +140,7 @@ class RecordingWorker final : public compose::Worker {
 };
 
 // An empty card; the test sends its snapshots.
-class EmptyCard final : public engine::Probe {
+class EmptyCard final : public machine::Probe {
  public:
   explicit EmptyCard(const ManualClock& clock) : clock_(clock) {}
   void start(Events events) override { events_ = std::move(events); }
@@ -186,7 +186,7 @@ class StacksTest : public testing::Test {
     clock_ = clock.get();
     machine.clock = std::move(clock);
     card_ = new EmptyCard(*clock_);
-    machine.probe = std::unique_ptr<engine::Probe>(card_);
+    machine.probe = std::unique_ptr<machine::Probe>(card_);
     engine::Options options;
     options.exit_dir = "/nonexistent/exits";
     options.boot_id = "boot";

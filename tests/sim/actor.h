@@ -13,7 +13,7 @@
 
 namespace sublet::sim {
 
-class SimActor final : public engine::Actor {
+class SimActor final : public machine::Actor {
  public:
   explicit SimActor(std::shared_ptr<Life> life);
   void start(std::function<void()> came) override;

@@ -8,7 +8,7 @@
 namespace sublet::sim {
 
 using namespace std::chrono_literals;
-using engine::ParkOutcome;
+using pause::ParkOutcome;
 
 namespace {
 
@@ -27,7 +27,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
   Order& order = orders_[lease.id];
   const auto says = [&](std::string_view what) {
     return [&lease, kind, what] {
-      return fmt::format("{} is told to {}: {}", to_string(lease.id), engine::to_string(kind), what);
+      return fmt::format("{} is told to {}: {}", to_string(lease.id), pause::to_string(kind), what);
     };
   };
   // A resume order may come at any time, and replaces the order before.

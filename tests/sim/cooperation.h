@@ -7,7 +7,7 @@
 
 namespace sublet::sim {
 
-class SimCooperation final : public engine::Cooperation {
+class SimCooperation final : public pause::Cooperation {
  public:
   explicit SimCooperation(std::shared_ptr<Life> life) : life_(std::move(life)) {}
   void open(Events events) override { events_ = std::move(events); }
@@ -19,14 +19,14 @@ class SimCooperation final : public engine::Cooperation {
   void let_go(LeaseId) override {}
 
   // Calls of the HTTP edge, which is not part of a simulation.
-  engine::YieldOrder order(LeaseId) const override { return {}; }
-  Status answer(LeaseId, std::uint64_t, engine::YieldAnswer, const std::string&) override {
+  pause::YieldOrder order(LeaseId) const override { return {}; }
+  Status answer(LeaseId, std::uint64_t, pause::YieldAnswer, const std::string&) override {
     return bad_request("a simulated program answers by itself");
   }
   std::string answer_file(const core::Lease&) const override { return {}; }
 
  private:
-  using Kind = engine::YieldOrder::Kind;
+  using Kind = pause::YieldOrder::Kind;
   struct Order {
     Kind kind = Kind::none;
     std::uint64_t number = 0;
@@ -50,8 +50,8 @@ class SimCooperation final : public engine::Cooperation {
   void hear_resume(LeaseId lease, Order& order);
   void yield_late(LeaseId lease, Program& program, Duration after);
   void grab_again_later(LeaseId lease);
-  engine::ParkOutcome yielded(LeaseId lease) const;
-  void finish(Order& order, engine::ParkOutcome outcome);
+  pause::ParkOutcome yielded(LeaseId lease) const;
+  void finish(Order& order, pause::ParkOutcome outcome);
 
   std::shared_ptr<Life> life_;
   Events events_;

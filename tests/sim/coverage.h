@@ -12,7 +12,7 @@
 
 namespace sublet::sim {
 
-// Codes of orders that were not carried out (engine::ParkOutcome::code).
+// Codes of orders that were not carried out (pause::ParkOutcome::code).
 inline constexpr std::array<std::string_view, 26> park_failures{
     "gone", "no_right", "not_dumpable", "owner_must_vouch", "traced", "stopped", "unsupported_driver", "no_driver",
     "no_cuda", "wrong_state", "timeout", "not_parkable", "no_room", "driver", "stuck", "helper", "tree_changing",

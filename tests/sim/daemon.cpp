@@ -112,7 +112,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     parts_.programs->scan();  // as the engine is about to
     oracle_.reading(reading, clock->at_monotonic(asked_ns), lease_of);
   };
-  life_->restores = [this](LeaseId lease, const std::vector<engine::Room>& room) { oracle_.restores(lease, room); };
+  life_->restores = [this](LeaseId lease, const std::vector<pause::Room>& room) { oracle_.restores(lease, room); };
   life_->parks = [this](LeaseId lease, std::span<const ProcessRef> weighed) { oracle_.parks(lease, weighed); };
   life_->state_of = [this](LeaseId id) {
     const core::Lease* lease = engine_ ? core::find(engine_->state(), id) : nullptr;

@@ -4,7 +4,7 @@
 
 #include "orders.h"
 
-#include "engine/checkpoint_helper.h"
+#include "pause/checkpoint_helper.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -15,7 +15,7 @@
 
 namespace sublet::sim {
 
-class SimHelper final : public engine::CheckpointHelper, public std::enable_shared_from_this<SimHelper> {
+class SimHelper final : public pause::CheckpointHelper, public std::enable_shared_from_this<SimHelper> {
  public:
   // `let_go`: the helper ends when it rests, as if another process had started it.
   SimHelper(boost::asio::io_context& io, std::shared_ptr<Life> life, std::shared_ptr<Orders> orders, LeaseId lease,

@@ -39,7 +39,7 @@ class SimClock final : public Clock {
   std::int64_t offset_ns_;
 };
 
-class SimAlarm final : public engine::Alarm {
+class SimAlarm final : public machine::Alarm {
  public:
   explicit SimAlarm(Agenda& agenda) : agenda_(agenda) {}
   ~SimAlarm() override { cancel(); }
@@ -54,7 +54,7 @@ class SimAlarm final : public engine::Alarm {
   Agenda::Id id_{};
 };
 
-class SimHost final : public engine::Host {
+class SimHost final : public machine::Host {
  public:
   explicit SimHost(std::shared_ptr<Life> life) : life_(std::move(life)) {}
   core::HostMemory memory(std::span<const ProcessRef> processes,
@@ -81,8 +81,8 @@ class SimHost final : public engine::Host {
     }
     return groups;
   }
-  engine::HostUse use(std::span<const ProcessRef> processes) const override {
-    engine::HostUse sum;
+  machine::HostUse use(std::span<const ProcessRef> processes) const override {
+    machine::HostUse sum;
     for (const ProcessRef ref : processes) {
       const auto found = life_->world.processes().find(ref);
       if (found == life_->world.processes().end()) continue;
@@ -165,8 +165,8 @@ void SimProbe::ask() {
     if (life_->faults && life_->random.chance(life_->world.config().lies)) spoil(reading);
     later(life_, until_told, [this, reading = std::move(reading), asked_ns] { answer(reading, asked_ns); });
   };
-  if (until_read + until_told > engine::late_after && slow)
-    later(life_, engine::late_after, [this] {
+  if (until_read + until_told > machine::late_after && slow)
+    later(life_, machine::late_after, [this] {
       if (!stopped_) events_.late("the driver has not answered for a while");
     });
   if (slow) later(life_, until_read, read);

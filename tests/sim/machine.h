@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/machine.h"
-#include "engine/parker.h"
+#include "pause/parker.h"
 #include "watched_store.h"
 #include "world.h"
 
@@ -30,7 +30,7 @@ struct Life {
   // Called before a reading is reported.
   std::function<void(const gpu::GpuSnapshot&, std::int64_t asked_ns)> reading;
   // Called before the driver restores a program, with the memory that was made sure of.
-  std::function<void(LeaseId, const std::vector<engine::Room>&)> restores;
+  std::function<void(LeaseId, const std::vector<pause::Room>&)> restores;
   // The state by the last decision.
   std::function<std::optional<core::LeaseState>(LeaseId)> state_of;
   // The end of its program was decided, and the disk is slow or full.
@@ -61,7 +61,7 @@ struct Parts {
 // `wall`: the wall clock at the start of this life.
 Parts make_machine(const std::shared_ptr<Life>& life, boost::asio::io_context& io, Time wall);
 
-class SimProbe final : public engine::Probe {
+class SimProbe final : public machine::Probe {
  public:
   explicit SimProbe(std::shared_ptr<Life> life) : life_(std::move(life)) {}
   void start(Events events) override;
@@ -86,7 +86,7 @@ class SimProbe final : public engine::Probe {
   std::string none_, problem_;
 };
 
-class SimPrograms final : public engine::Programs {
+class SimPrograms final : public machine::Programs {
  public:
   // Keeps a reference to `actor`.
   SimPrograms(std::shared_ptr<Life> life, SimActor& actor);
@@ -105,12 +105,12 @@ class SimPrograms final : public engine::Programs {
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
   bool keeper_alive(LeaseId lease) const override;
   void wake_keeper(LeaseId lease, std::uint32_t asked_by) override;
-  void tell(LeaseId, ProcessRef, int, std::function<void(engine::SignalResult)> done) override {
+  void tell(LeaseId, ProcessRef, int, std::function<void(machine::SignalResult)> done) override {
     done({"nobody hears it"});
   }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
-  void limit_cpu(LeaseId, int, std::function<void(const engine::CpuLimited&)> done) override {
+  void limit_cpu(LeaseId, int, std::function<void(const machine::CpuLimited&)> done) override {
     done({.why_not = "nobody limits it"});
   }
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }

@@ -78,7 +78,7 @@ class Oracle {
   bool wanted_back(LeaseId lease, bool back);  // notes the owner's last call, and returns the one before
   void revoked(LeaseId lease) { revoked_.insert(lease); }
   void told(LeaseId lease, std::uint64_t generation);
-  void restores(LeaseId lease, const std::vector<engine::Room>& room);
+  void restores(LeaseId lease, const std::vector<pause::Room>& room);
   // The lease is told to yield, or these processes were weighed and may be parked.
   void parks(LeaseId lease, std::span<const ProcessRef> weighed);
   void held(LeaseId lease, bool held, Time now);

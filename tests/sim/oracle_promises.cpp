@@ -228,7 +228,7 @@ void Oracle::check_promise(const Lease& lease, Time now, bool wakes) {
 
 // A restore without free memory is the last one that is tried. So none begins while others are seen to have taken the
 // memory, or could take it at any moment, unless the memory is secured first.
-void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
+void Oracle::restores(LeaseId id, const std::vector<pause::Room>& room) {
   const auto lease = leases_.find(id);
   if (engine_ == nullptr || lease == leases_.end()) return;
   const auto& parking = lease->second.parking;
@@ -241,7 +241,7 @@ void Oracle::restores(LeaseId id, const std::vector<engine::Room>& room) {
     const Bytes parked = std::min(world_.parked_by(id, card), known_of);
     const Reading* reading = known(uuid, engine_->now());
     if (parked <= Bytes{} || reading == nullptr) continue;
-    const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const engine::Room& its) {
+    const bool sure = std::any_of(room.begin(), room.end(), [&uuid = uuid](const pause::Room& its) {
       return its.uuid == uuid && its.all > Bytes{};
     });
     const Bytes free = reading->total - reading->driver_reserved - reading->used;

@@ -7,9 +7,9 @@
 
 namespace sublet::sim {
 
-using engine::ParkOutcome;
 using gpu::CheckpointCall;
 using gpu::ParkState;
+using pause::ParkOutcome;
 
 template <typename What>
 void Orders::expect(bool holds, const char* invariant, LeaseId lease, const What& what) const {
@@ -50,7 +50,7 @@ void Orders::begin_park(LeaseId lease, Duration give_up) {
   begin(lease, {.parks = true, .give_up = give_up});
 }
 
-void Orders::begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room) {
+void Orders::begin_unpark(LeaseId lease, Duration give_up, const std::vector<pause::Room>& room) {
   life_->restores(lease, room);
   begin(lease, {.parks = false, .give_up = give_up, .room = room});
 }
@@ -168,7 +168,7 @@ void Orders::check_lock(LeaseId lease, ProcessRef process) const {
 void Orders::check_room(LeaseId lease, const Order& order, ProcessRef process,
                         const gpu::CheckpointCommand& command) const {
   const bool together = command.ballast.empty();
-  for (const engine::Room& room : order.room) {
+  for (const pause::Room& room : order.room) {
     const auto card = life_->world.card_of(room.uuid);
     if (!card) continue;
     Bytes needed;

@@ -5,7 +5,7 @@
 #include "driver.h"
 #include "machine.h"
 
-#include "engine/parker.h"
+#include "pause/parker.h"
 
 #include <map>
 #include <memory>
@@ -20,10 +20,10 @@ class Orders {
 
   // One order at a time, and none before the state of the lease is durable.
   void begin_park(LeaseId lease, Duration give_up);
-  void begin_unpark(LeaseId lease, Duration give_up, const std::vector<engine::Room>& room);
+  void begin_unpark(LeaseId lease, Duration give_up, const std::vector<pause::Room>& room);
   void weighing(LeaseId lease, const std::vector<ProcessRef>& processes);
   void weighed(LeaseId lease, bool may);
-  void end(LeaseId lease, const engine::ParkOutcome& outcome);
+  void end(LeaseId lease, const pause::ParkOutcome& outcome);
   void forget(LeaseId lease);
   bool out(LeaseId lease) const { return orders_.contains(lease); }
 
@@ -36,7 +36,7 @@ class Orders {
   struct Order {
     bool parks;
     Duration give_up;
-    std::vector<engine::Room> room{};
+    std::vector<pause::Room> room{};
     std::set<ProcessRef> not_running{};  // processes that did not run before the order
     std::set<ProcessRef> aside{};        // processes without CUDA when asked; nobody sees what they begin later
     std::set<ProcessRef> weighed{};      // processes that lived when all were locked

@@ -5,14 +5,14 @@
 
 namespace sublet::sim {
 
-using engine::ParkOutcome;
+using pause::ParkOutcome;
 
 SimParker::SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io,
-                     std::function<std::unique_ptr<engine::Alarm>()> alarm)
+                     std::function<std::unique_ptr<machine::Alarm>()> alarm)
     : life_(std::move(life)),
       orders_(std::make_shared<Orders>(life_)),
       parker_(io, {.helper = [&io, life = life_, orders = orders_, let_go = life_->random.chance(50)](
-                                 LeaseId lease, ProcessRef process) -> std::shared_ptr<engine::CheckpointHelper> {
+                                 LeaseId lease, ProcessRef process) -> std::shared_ptr<pause::CheckpointHelper> {
                      return std::make_shared<SimHelper>(io, life, orders, lease, process, let_go);
                    },
                    .resident = [life = life_](ProcessRef process) { return life->world.driver().resident(process); },
@@ -31,7 +31,7 @@ void SimParker::park(LeaseId lease, Program program, Duration give_up, List list
   parker_.park(lease, program, give_up, std::move(list), std::move(touch), weighs, checked(lease, std::move(done)));
 }
 
-void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
+void SimParker::unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<pause::Room> room, Duration give_up,
                        Done done) {
   orders_->begin_unpark(lease, give_up, room);
   parker_.unpark(lease, std::move(tree), std::move(room), give_up, checked(lease, std::move(done)));

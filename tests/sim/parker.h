@@ -4,16 +4,16 @@
 
 #include "orders.h"
 
-#include "engine/driver_parker.h"
+#include "pause/driver_parker.h"
 
 namespace sublet::sim {
 
-class SimParker final : public engine::Parker {
+class SimParker final : public pause::Parker {
  public:
   SimParker(std::shared_ptr<Life> life, boost::asio::io_context& io,
-            std::function<std::unique_ptr<engine::Alarm>()> alarm);
+            std::function<std::unique_ptr<machine::Alarm>()> alarm);
   void park(LeaseId lease, Program program, Duration give_up, List list, Touch touch, Weigh weigh, Done done) override;
-  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<engine::Room> room, Duration give_up,
+  void unpark(LeaseId lease, std::vector<ProcessRef> tree, std::vector<pause::Room> room, Duration give_up,
               Done done) override;
   bool busy(LeaseId lease) const override;
   void when_returned(std::function<void(LeaseId)> told) override { parker_.when_returned(std::move(told)); }
@@ -24,7 +24,7 @@ class SimParker final : public engine::Parker {
 
   std::shared_ptr<Life> life_;
   std::shared_ptr<Orders> orders_;
-  engine::DriverParker parker_;
+  pause::DriverParker parker_;
 };
 
 }  // namespace sublet::sim

@@ -270,8 +270,8 @@ void SimPrograms::wake_keeper(LeaseId lease, std::uint32_t) {
 }
 
 // A call of the HTTP edge, which is not part of a simulation.
-Result<engine::Programs::Identified> SimPrograms::identify(std::int32_t, std::optional<std::uint32_t>,
-                                                           std::int32_t) const {
+Result<machine::Programs::Identified> SimPrograms::identify(std::int32_t, std::optional<std::uint32_t>,
+                                                            std::int32_t) const {
   return unavailable("a simulated machine has no processes that anybody could name");
 }
 Result<proc::CgroupRef> SimPrograms::check_cgroup(const std::string&) const {

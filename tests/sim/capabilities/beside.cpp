@@ -12,11 +12,11 @@ using nlohmann::json;
 
 // ------------------------------------------------------------------------------------------------ keepers
 
-class Beside::SimKeepers final : public engine::Keepers {
+class Beside::SimKeepers final : public machine::Keepers {
  public:
   SimKeepers(Beside& beside, House& house) : beside_(beside), house_(house) {}
   bool ready() const override { return beside_.calm_ || !beside_.random_.chance(5); }
-  void start(const engine::KeeperOrder& order, Done done) override {
+  void start(const machine::KeeperOrder& order, Done done) override {
     beside_.check_durable(json::parse(order.document), order.uid);
     const bool fails = !beside_.calm_ && beside_.random_.chance(5);
     beside_.agenda_.in(beside_.random_.time(1ms, 500ms), [this, order, done, fails, lives = house_.lives()] {
@@ -33,7 +33,7 @@ class Beside::SimKeepers final : public engine::Keepers {
   House& house_;
 };
 
-std::unique_ptr<engine::Keepers> Beside::keepers(House& house) { return std::make_unique<SimKeepers>(*this, house); }
+std::unique_ptr<machine::Keepers> Beside::keepers(House& house) { return std::make_unique<SimKeepers>(*this, house); }
 
 // Nothing is started that the store does not know.
 void Beside::check_durable(const json& document, std::uint32_t uid) {
@@ -49,7 +49,7 @@ void Beside::check_durable(const json& document, std::uint32_t uid) {
                   [&] { return fmt::format("start {} of {}, and the store has '{}'", name.dump(), key, row); });
 }
 
-void Beside::order(const engine::KeeperOrder& order) {
+void Beside::order(const machine::KeeperOrder& order) {
   auto keeper = std::make_shared<Keeper>();
   keeper->document = json::parse(order.document);
   keeper->uid = order.uid;

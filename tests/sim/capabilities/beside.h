@@ -5,8 +5,8 @@
 
 #include "compose/worker.h"
 #include "daemon.h"
-#include "engine/keepers.h"
 #include "house.h"
+#include "machine/keepers.h"
 
 #include <map>
 #include <memory>
@@ -38,7 +38,7 @@ class Beside {
   std::string left() const;  // what is still there, for people
 
   // Each has its own life; `house` gets the answers if it is still there.
-  std::unique_ptr<engine::Keepers> keepers(House& house);
+  std::unique_ptr<machine::Keepers> keepers(House& house);
   std::unique_ptr<compose::Worker> worker(House& house);
 
  private:
@@ -47,7 +47,7 @@ class Beside {
   friend class SimKeepers;
   friend class SimWorker;
 
-  void order(const engine::KeeperOrder& order);
+  void order(const machine::KeeperOrder& order);
   void next(const std::shared_ptr<Keeper>& keeper, Duration in);
   void step(const std::shared_ptr<Keeper>& keeper);
   void ask(Keeper& keeper);

@@ -44,7 +44,7 @@ class House {
   engine::Engine& engine_;
   boost::asio::io_context& io_;
   Verdict& verdict_;
-  std::unique_ptr<engine::Keepers> keepers_;
+  std::unique_ptr<machine::Keepers> keepers_;
   std::unique_ptr<compose::Worker> worker_;
   std::unique_ptr<guard::Guard> guard_;
   std::unique_ptr<idle::Idle> idle_;
