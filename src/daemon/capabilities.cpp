@@ -30,7 +30,7 @@ using Made = CapabilitySet::Made;
 // Adds the capability to the engine, and keeps it.
 template <typename Capability>
 void keep(const Parts& parts, std::unique_ptr<Capability>& place, std::unique_ptr<Capability> made) {
-  parts.engine.add(*made);
+  parts.engine.capabilities().add(*made);
   place = std::move(made);
 }
 

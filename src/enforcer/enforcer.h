@@ -40,7 +40,7 @@ struct Preview {
 
 class Enforcer final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it.
+  // Keeps references. Call Capabilities::add() with it.
   Enforcer(engine::Engine& engine, machine::Unleased& unleased, Options options);
 
   // --- reading ---

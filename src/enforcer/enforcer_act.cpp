@@ -64,7 +64,7 @@ Circumstances Enforcer::circumstances(Verdict& verdict, Time now, bool evident) 
 // Why nothing is ended until an admin helps or the daemon recovers; "": nothing is in the way.
 std::string Enforcer::why_halted() const {
   if (engine_.rules().safe_mode) return "nothing is ended in safe mode";
-  if (const std::string& problem = engine_.probe().problem(); !problem.empty())
+  if (const std::string& problem = engine_.machine().probe->problem(); !problem.empty())
     return fmt::format("nothing is ended while the driver cannot be read: {}", problem);
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
     if (device.lost || !device.problem.empty())
@@ -75,15 +75,15 @@ std::string Enforcer::why_halted() const {
 
 std::string Enforcer::why_quiet(Time now) const {
   if (std::string why = why_halted(); !why.empty()) return why;
-  if (now - engine_.undisturbed_since() >= options_.start_grace) return {};
+  if (now - engine_.clock().undisturbed_since() >= options_.start_grace) return {};
   return fmt::format("nothing is ended for {} after a start or a clock gap", format_duration(options_.start_grace));
 }
 
 // A clock gap in the grace of a process begins the grace anew.
 bool Enforcer::is_quiet(const Verdict& verdict, Time now) const {
   const bool gap_in_grace =
-      verdict.stage == Stage::terminating && engine_.undisturbed_since() > verdict.act_at - options_.grace;
-  if (gap_in_grace && now - engine_.undisturbed_since() < options_.grace) return true;
+      verdict.stage == Stage::terminating && engine_.clock().undisturbed_since() > verdict.act_at - options_.grace;
+  if (gap_in_grace && now - engine_.clock().undisturbed_since() < options_.grace) return true;
   return !why_quiet(now).empty();
 }
 

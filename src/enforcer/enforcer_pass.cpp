@@ -37,7 +37,7 @@ Time Enforcer::due(Time now) {
   if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
   if (now >= next_pass_) {
     if (last_reading_ <= std::max(listed_at_, signalled_at_)) {
-      engine_.take_snapshot();  // measured() and another call follow
+      engine_.observer().take_snapshot();  // measured() and another call follow
       next_pass_ = now + shortest_pass;
       return next_pass_;
     }
@@ -76,7 +76,7 @@ std::vector<std::uint64_t> Enforcer::largest_first() const {
 // The listed processes without a lease. `known`: all devices were read well; else nothing is concluded.
 Enforcer::Listed Enforcer::list(bool& known, std::set<ProcessRef>& leased) const {
   Listed listed;
-  known = !engine_.state().devices.by_uuid.empty() && engine_.probe().problem().empty();
+  known = !engine_.state().devices.by_uuid.empty() && engine_.machine().probe->problem().empty();
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
     if (!device.problem.empty() || device.lost || !device.read_at || *device.read_at <= listed_at_) {
       known = false;
@@ -188,7 +188,7 @@ void Enforcer::missed(Verdict& verdict, const std::set<ProcessRef>& leased, Time
   if (leased.contains(process)) return close(verdict, Outcome::leased, now);
   if (unleased_.lives(process)) {
     // It lives and holds nothing: after some time nothing is to be explained, and nobody is to be ended.
-    const Time since = std::max(verdict.last_seen, engine_.undisturbed_since());
+    const Time since = std::max(verdict.last_seen, engine_.clock().undisturbed_since());
     if (now - since >= intervals_until_gone * options_.interval) close(verdict, Outcome::gone, now);
     return;
   }

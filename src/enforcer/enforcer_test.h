@@ -216,7 +216,7 @@ class EnforcerTest : public ::testing::Test {
     its.boot_id = boot_id;
     engine.emplace(io, store, std::move(machine), std::move(its));
     enforcer.emplace(*engine, *unleased, Options{.interval = interval, .grace = grace});
-    engine->add(*enforcer);
+    engine->capabilities().add(*enforcer);
     EXPECT_TRUE(engine->start());
     settle();
   }

@@ -2,20 +2,15 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
-#include "base/mutants.h"
 #include "proc/exit_record.h"
 
 #include <fmt/format.h>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
-#include <csignal>
+#include <algorithm>
+#include <utility>
 
 namespace sublet::engine {
 namespace {
-
-namespace asio = boost::asio;
 
 // A loop that does not run for this long was stopped: no load delays it so much.
 Duration standstill(const core::Rules& rules) {
@@ -33,63 +28,60 @@ core::ProgramEnded recorded(core::ProgramEnded ended, const core::Lease& lease) 
 
 // --- the tick ---
 
-// Returns the time, and detects a clock gap. Deadlines that passed meanwhile must not fire before the
-// affected clients could be heard.
-Time Engine::notice() {
-  const Duration asleep = clock_.take_sleep();
+// Deadlines that passed during a clock gap must not fire before the affected clients could be heard: all deadlines move
+// by that time.
+void Engine::notice() {
+  const auto gap = clock_.look(standstill(options_.rules));
+  if (!gap) return;
+  observer_.forgive(gap->asleep + gap->stood_still);
   const Time now = clock_.now();
-  const Duration away = now - std::exchange(alive_at_, now) - asleep;
-  if (asleep > Duration::zero()) fell_asleep(asleep, now);
-  else if (away <= standstill(options_.rules) || mutant(Mutant::standstills_go_unnoticed)) return now;
-  else log::warn("the daemon stood still for {}; all deadlines are extended by that time", format_duration(away));
-  undisturbed_since_ = now;
-  const Duration stood_still = asleep > Duration::zero() ? Duration::zero() : away;
-  activities_.forgive(asleep + stood_still);
-  lost_time_ = lost_time_ + asleep + stood_still;
-  time_asleep_ = time_asleep_ + asleep;
-  intend(core::step(state_, options_.rules, core::ClockGap{asleep, stood_still}, now), now);
-  return now;
-}
-
-// The machine slept with all its programs. The clock has moved forward by this time, and the following step moves all
-// deadlines too.
-void Engine::fell_asleep(Duration asleep, Time now) {
-  log::warn("the machine slept for {}; all deadlines are extended by that time", format_duration(asleep));
-  woke_at_ns_ = now.ns - clock_.offset_ns();
-  boot_id_stored_ = false;  // stored again with the new offset of the clock
-  if (!store_problem_.empty()) return;
-  hand_over();
-  write_events({log_.of_daemon("woke", now, asleep)}, now);
+  core::Plan plan = core::step(state_, options_.rules, core::ClockGap{gap->asleep, gap->stood_still}, now);
+  if (gap->asleep > Duration::zero()) {
+    commits_.store_offset_again();
+    pending_.asleep = gap->asleep;
+    pending_.stores = true;
+  }
+  intend(std::move(plan), now);
 }
 
 void Engine::beat() {
   heartbeat_->set(standstill(options_.rules) / 2, [this] {
-    (void)notice();
+    { const Transaction transaction(*this); }
     beat();
   });
 }
 
 void Engine::tick(const core::Fact& fact) {
-  const Time now = notice();
+  const Transaction transaction(*this);
+  std::map<LeaseId, Ends::Unstored> kills;
+  (void)take(fact, [&](const core::Plan& plan) { kills = executor_.ends().kills_in(plan, clock_.now()); });
+  for (auto& [lease, kill] : kills) executor_.ends().await(lease, std::move(kill));
+}
+
+Result<LeaseId> Engine::take(const core::Fact& fact, const std::function<void(core::Plan&)>& look) {
+  const Transaction transaction(*this);
+  const Time now = clock_.now();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
-  auto kills = kills_in(plan, now);
+  if (look) look(plan);
+  Result<LeaseId> outcome = plan.outcome;
   intend(std::move(plan), now);
-  for (auto& [lease, kill] : kills) await_end(lease, std::move(kill));
+  return outcome;
 }
 
 Result<Answered> Engine::request(const core::Fact& fact, const Remember& remember, const Answer& answer) {
+  Ends& ends = executor_.ends();
   core::Fact timed = fact;
   if (auto* ended = std::get_if<core::ProgramEnded>(&timed)) {
     const core::Lease* lease = core::find(state_, ended->lease);
     // Its keeper reports an end from before the daemon's start.
-    if (lease != nullptr && lease->granted_at < started_at_) *ended = with_time(recorded(*ended, *lease));
+    if (lease != nullptr && lease->granted_at < clock_.started_at()) *ended = with_time(recorded(*ended, *lease));
   }
-  if (const Status may = may_take(fact); !may) {
-    const auto ended = decide_end(fact, may.error());
-    return ended ? not_stored(*ended) : ended.error();
+  if (const Status may = ends.may_take(fact); !may) {
+    const auto ended = ends.decide(fact, may.error());
+    return ended ? ends.not_stored(*ended) : ended.error();
   }
   const Transaction transaction(*this);
-  const Time now = notice();
+  const Time now = clock_.now();
   core::Plan plan = core::step(state_, options_.rules, timed, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();
@@ -102,71 +94,63 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   const core::Lease* lease = changed != plan.changed.rend() ? &*changed : find(id);
   if (lease == nullptr) return not_found(fmt::format("{} no longer exists", to_string(id)));
   Answered answered = answer(*lease);
-  auto end = end_in(fact, plan, now);
+  auto end = ends.end_in(fact, plan, now);
   intend(std::move(plan), now);
   const std::uint64_t stored_by = answer_with(remember, answered);
-  await_end(id, std::move(end));
+  ends.await(id, std::move(end));
   // The batch contains the lease of the request and the remembered answer. A queued lease's answer also depends on
   // other leases.
-  if (!state_.queue.contains(id)) answered.after = std::max(stored_by, intended_of(id));
+  if (!state_.queue.contains(id)) answered.after = std::max(stored_by, commits_.last_of(id));
   return answered;
 }
 
-void Engine::reach(std::span<const std::string_view> transitions, std::string_view step) const {
-  if (options_.failpoints != nullptr) options_.failpoints->at(transitions, step);
+Result<LeaseId> Engine::decide(const core::Fact& fact) {
+  Ends& ends = executor_.ends();
+  if (const Status may = ends.may_take(fact); !may) return ends.decide(fact, may.error());
+  const Transaction transaction(*this);
+  std::optional<Ends::Unstored> end;
+  Result<LeaseId> outcome = take(fact, [&](const core::Plan& plan) { end = ends.end_in(fact, plan, clock_.now()); });
+  if (end) ends.await(*outcome, std::move(end));
+  return outcome;
 }
 
-void Engine::perform(const core::Action& action) {
-  if (std::holds_alternative<core::TakeSnapshot>(action)) {
-    probe_.take_now();
-  } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
-    // A living keeper sees the lease and stops its program itself. A keeper may hang, so SIGKILL is also sent from
-    // here.
-    const bool keeper = programs_.keeper_alive(wanted->lease);
-    const std::uint32_t asked_by = wanted->asked_by.value_or(actor::the_daemon);
-    if (!wanted->kill) asked_to_end_.try_emplace(wanted->lease, Asked{!keeper, clock_.now()});
-    if (keeper && !wanted->kill) return programs_.wake_keeper(wanted->lease, asked_by);
-    if (was_sent(*wanted)) return;
-    if (programs_.signal(wanted->lease, wanted->kill ? SIGKILL : SIGTERM, asked_by)) return;
-    not_killed(wanted->lease, programs_.why_not_signalled(wanted->lease));
-  } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
-    if (lives(yielding->lease)) park(*yielding);
-  } else if (const auto* locking = std::get_if<core::Lock>(&action)) {
-    may_lock(locking->lease, lives(locking->lease));
-  } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
-    if (lives(returning->lease)) unpark(*returning);
-  }
+Result<Answered> Engine::set_grant(const core::Grant& grant, const Remember& remember, Answered answer) {
+  if (const Status may = may_decide(); !may) return may.error();
+  const Transaction transaction(*this);
+  (void)take(grant);
+  answer_with(remember, answer);
+  return answer;
 }
 
 // Updates the watches for the changed leases.
 void Engine::follow_changes(const core::Plan& plan) {
+  machine::Programs& programs = *machine_.programs;
+  const auto settled = [this, &programs](LeaseId id) {
+    programs.forget(id);
+    executor_.ends().forget(id);
+  };
   for (const core::Lease& lease : plan.changed) {
-    if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs_.follow(lease, false);
+    if (lease.owner.kind == core::OwnerKind::process && !lease.ended()) programs.follow(lease, false);
     const bool group = lease.owner.kind == core::OwnerKind::group;
-    if ((group || !lease.booked.empty()) && !lease.ended()) programs_.book(lease);
+    if ((group || !lease.booked.empty()) && !lease.ended()) programs.book(lease);
     if (!lease.ended()) continue;
+    const bool settles = core::find(state_, lease.id) != nullptr;
     // A process that was attached in the step that ended its lease is not followed yet, and its program must be ended.
-    if (lease.stop_requested && lease.owner.process && core::find(state_, lease.id) != nullptr)
-      programs_.follow(lease, false);
-    keep_ended(lease);
-    may_lock(lease.id, false);
-    parker_.forget(lease.id);
-    cooperation_.forget(lease);
-    unparks_waiting_.erase(lease.id);
-    if (core::find(state_, lease.id) != nullptr) settling_.insert(lease.id);
-    else programs_.forget(lease.id), asked_to_end_.erase(lease.id);
+    if (lease.stop_requested && lease.owner.process && settles) programs.follow(lease, false);
+    recently_ended_.keep(lease);
+    executor_.lease_ended(lease);
+    if (settles) observer_.settles(lease.id);
+    else settled(lease.id);
   }
   for (const LeaseId id : plan.settled) {
-    settling_.erase(id);
-    asked_to_end_.erase(id);
-    programs_.forget(id);
+    observer_.settled(id);
+    settled(id);
   }
 }
 
 const core::Lease* Engine::find(LeaseId id) const {
   if (const core::Lease* live = core::find(state_, id)) return live;
-  const auto ended = recently_ended_.find(id);
-  return ended == recently_ended_.end() ? nullptr : &ended->second;
+  return recently_ended_.find(id);
 }
 
 void Engine::arm(Time wake_at) {
@@ -182,93 +166,71 @@ void Engine::arm(Time wake_at) {
 
 // --- life ---
 
-Engine::Engine(asio::io_context& io, store::Store& store, Machine machine, Options options)
-    : io_(io),
-      store_(store),
-      options_(std::move(options)),
+Engine::Engine(boost::asio::io_context& io, store::Store& store, Machine machine, Options options)
+    : options_(std::move(options)),
       machine_(std::move(machine)),
       clock_(*machine_.clock),
-      host_(*machine_.host),
-      probe_(*machine_.probe),
-      actor_(*machine_.actor),
-      programs_(*machine_.programs),
-      parker_(*machine_.parker),
-      cooperation_(*machine_.cooperation),
-      started_at_(clock_.now()),
-      undisturbed_since_(started_at_),
-      alive_at_(started_at_) {}
+      commits_(io, store, machine_, options_,
+               {.ready = [this](const AfterCommit& effects) { start(effects); },
+                .committed =
+                    [this](std::uint64_t sequence) {
+                      executor_.ends().committed(sequence);
+                      capabilities_.committed(sequence);
+                    },
+                .failed =
+                    [this](const std::vector<LeaseId>& ends) {
+                      ends_in_doubt_.insert(ends.begin(), ends.end());
+                      executor_.store_failed();
+                    },
+                .reopen = [this] { reopen(); },
+                .warned = [this] { tell_changes(); }}),
+      executor_(*this, machine_, io),
+      observer_(*this, machine_, io),
+      access_(*this, io),
+      capabilities_(*this, machine_, io),
+      timer_(machine_.alarm()),
+      heartbeat_(machine_.alarm()),
+      safe_mode_alarm_(machine_.alarm()) {}
 
 Engine::~Engine() = default;
 
 // The keeper's record tells when a program ended while no daemon ran. Otherwise the daemon knows.
 core::ProgramEnded Engine::with_time(core::ProgramEnded ended) const {
-  if (ended.at && *ended.at < started_at_) ended.at = std::max(*ended.at, earlier_until_);
+  if (ended.at && *ended.at < clock_.started_at()) ended.at = std::max(*ended.at, clock_.earlier_until());
   else ended.at.reset();
   return ended;
 }
 
 Status Engine::start() {
   watch_safe_mode();
-  Status watched =
-      programs_.open({.ended = [this](const core::ProgramEnded& ended) { tick(with_time(ended)); },
-                      .unkillable = [this](LeaseId lease, const std::string& why) { not_killed(lease, why); },
-                      .keeper_lost =
-                          [this](LeaseId lease) {
-                            for (Capability* capability : capabilities_) capability->keeper_lost(lease);
-                            call_capabilities();
-                          }});
+  const Status watched = machine_.programs->open(
+      {.ended = [this](const core::ProgramEnded& ended) { tick(with_time(ended)); },
+       .unkillable = [this](LeaseId lease, const std::string& why) { executor_.ends().not_killed(lease, why); },
+       .keeper_lost = [this](LeaseId lease) { capabilities_.keeper_lost(lease); }});
   if (!watched) return watched;
-  cooperation_.open({.told = [this](LeaseId lease) { announce(lease); },
-                     .runs_late =
-                         [this](LeaseId lease) {
-                           tick(core::Unparked{lease});
-                           withdraw_if_gone(lease);
-                         }});
-  parker_.when_returned([this](LeaseId lease) { tick(core::DriverReturned{lease}); });
+  executor_.open();
   if (Status opened = open_store(); !opened) {
     if (opened.error().code == Code::InUse) return opened;  // another daemon holds the store, so this one must not run
-    store_problem_ = opened.error().detail;
-    if (!opened.error().hint.empty()) store_problem_ += " (" + opened.error().hint + ")";
-    store_problem_since_ = clock_.now();
-    log::error("the store cannot be used: {}. No leases are granted.", store_problem_);
-    reopen_later();
+    commits_.fail_open(opened.error());
   }
-  probe_.start({.snapshot = [this](gpu::GpuSnapshot snapshot,
-                                   std::int64_t asked_ns) { on_snapshot(std::move(snapshot), asked_ns); },
-                .problem =
-                    [this](const std::string& problem) {
-                      tick(core::SnapshotFailed{problem});
-                      fail_measurements(problem);
-                      end_looks(INT64_MAX);
-                      tell_changes();
-                    },
-                .late =
-                    [this](const std::string& problem) {
-                      tick(core::SnapshotFailed{problem});
-                      end_looks(INT64_MAX);
-                      tell_changes();
-                    }});
-  await_first_reading();
-  actor_.start([this] {
-    programs_.introduce_all();
-    keep_all_from_swap();
+  observer_.start();
+  machine_.actor->start([this] {
+    machine_.programs->introduce_all();
+    executor_.swap().keep_all();
   });
   beat();
   return {};
 }
 
 void Engine::stop() {
-  if (store_problem_.empty()) write_events({log_.of_daemon("stopped", clock_.now())}, clock_.now());
+  if (store_problem().empty()) commits_.write_events({commits_.log().of_daemon("stopped", clock_.now())}, clock_.now());
   stopping_ = true;
-  probe_.stop();
-  end_looks(INT64_MAX);
-  actor_.stop();
-  for (const auto* alarm : {&timer_, &reopen_timer_, &heartbeat_, &safe_mode_over_, &capability_alarm_, &signals_alarm_,
-                            &commit_alarm_, &first_reading_alarm_})
-    (*alarm)->cancel();
-  store_.close();
+  observer_.stop();
+  machine_.actor->stop();
+  for (const auto* alarm : {&timer_, &heartbeat_, &safe_mode_alarm_}) (*alarm)->cancel();
+  capabilities_.stop();
+  executor_.ends().stop();
+  commits_.stop();
 }
-
-Time Engine::now() const { return clock_.now(); }
 
 }  // namespace sublet::engine

@@ -88,7 +88,7 @@ TEST_F(EngineOrders, AnEndThatIsLostLeavesTheLeaseToThoseWhoHoldIt) {
   submit.lease.user = submit.lease.tenant = submit.lease.consumer = "ana";
   submit.lease.vram = GiB;
   request(submit);
-  engine_->hold(id_, 1);
+  engine_->access().hold(id_, 1);
   settle();
   store_.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
   request(core::Release{.lease = id_});

@@ -125,9 +125,10 @@ class Swap : protected Parts, public EngineOrders {
 
 TEST_F(Swap, WithoutAnActorNobodyIsAsked) {
   run();
-  EXPECT_TRUE(engine_->host_memory(engine_->find(id_)).may_swap) << "there never was one, and it had all rights";
+  EXPECT_TRUE(engine_->observer().host_memory(engine_->find(id_)).may_swap)
+      << "there never was one, and it had all rights";
   actor_->come();
-  EXPECT_FALSE(engine_->host_memory(engine_->find(id_)).may_swap);
+  EXPECT_FALSE(engine_->observer().host_memory(engine_->find(id_)).may_swap);
 }
 
 // The group may be kept for another lease already. The resume of that lease must not end it.

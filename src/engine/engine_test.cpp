@@ -78,7 +78,7 @@ struct World {
   std::shared_ptr<std::optional<bool>> when_durable() {
     auto told = std::make_shared<std::optional<bool>>();
     asio::co_spawn(
-        io, [this, told]() -> asio::awaitable<void> { *told = co_await engine->durable(engine->intended()); },
+        io, [this, told]() -> asio::awaitable<void> { *told = co_await engine->commits().durable(engine->intended()); },
         asio::detached);
     turn();
     return told;
@@ -89,11 +89,11 @@ struct World {
     asio::co_spawn(
         io,
         [this, id, woken]() -> asio::awaitable<void> {
-          const auto watcher = engine->watch(id);
+          const auto watcher = engine->access().watch(id);
           const auto timer = watcher->second;
           timer->expires_at(std::chrono::steady_clock::time_point::max());
           co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
-          engine->unwatch(watcher);
+          engine->access().unwatch(watcher);
           *woken = true;
         },
         asio::detached);
@@ -175,7 +175,7 @@ TEST(Engine, ATransactionIsOneBatchOrNothing) {
     FaultyStore store(inner);
     World world(store);
     OneRow capability(*world.engine);
-    world.engine->add(capability);
+    world.engine->capabilities().add(capability);
     const LeaseId id = world.submit("kept");
     inner.pump();
     world.turn();
@@ -191,7 +191,7 @@ TEST(Engine, ATransactionIsOneBatchOrNothing) {
       capability.rows.store(1);
       EXPECT_FALSE(capability.rows.is_durable(1));
       EXPECT_EQ(world.engine->intended(), before + 1) << "it will be that batch";
-      EXPECT_FALSE(world.engine->is_durable(world.engine->intended()));
+      EXPECT_FALSE(world.engine->commits().is_durable(world.engine->intended()));
       const Remember once{.uid = 1000, .key = "once", .fingerprint = "f"};
       const auto answer = [&] { return Answered{200, std::to_string(capability.heard)}; };
       EXPECT_EQ(world.engine->store_rows("verdict_changed", once, answer)->body, "2")
@@ -203,7 +203,7 @@ TEST(Engine, ATransactionIsOneBatchOrNothing) {
     const core::Lease& lease = *core::find(world.engine->state(), id);
     EXPECT_EQ(lease.priority, fails ? 0 : 3);
     EXPECT_EQ(lease.tier, fails ? core::Tier::standard : core::Tier::batch);
-    EXPECT_EQ(world.engine->maybe_remembered(1000, "once"), !fails);
+    EXPECT_EQ(world.engine->commits().maybe_remembered(1000, "once"), !fails);
     EXPECT_TRUE(capability.rows.is_durable(1)) << "it is stored, or loaded anew";
   }
 }
@@ -220,9 +220,9 @@ TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
   EXPECT_EQ(*told, false);
   ASSERT_NE(core::find(world.engine->state(), id), nullptr);
   // The retry finds the stored answer, and makes no second lease.
-  ASSERT_TRUE(world.engine->maybe_remembered(1000, "once"));
+  ASSERT_TRUE(world.engine->commits().maybe_remembered(1000, "once"));
   std::optional<store::Remembered> found;
-  world.engine->remembered(1000, "once", [&](const Result<std::optional<store::Remembered>>& answered) {
+  world.engine->commits().remembered(1000, "once", [&](const Result<std::optional<store::Remembered>>& answered) {
     ASSERT_TRUE(answered);
     found = *answered;
   });
@@ -310,13 +310,13 @@ TEST(Engine, AConnectionsLeaseIsHeldWhileAnyOfItsSessionsLives) {
     id = lease.id;
     return answer(lease);
   }));
-  world.engine->hold(id, 1);
-  world.engine->hold(id, 2);
-  world.engine->session_closed(1);
+  world.engine->access().hold(id, 1);
+  world.engine->access().hold(id, 2);
+  world.engine->access().session_closed(1);
   EXPECT_FALSE(core::find(world.engine->state(), id)->unheld_since);
-  world.engine->session_closed(2);
+  world.engine->access().session_closed(2);
   EXPECT_TRUE(core::find(world.engine->state(), id)->unheld_since);
-  world.engine->hold(id, 3);
+  world.engine->access().hold(id, 3);
   EXPECT_FALSE(core::find(world.engine->state(), id)->unheld_since);
 }
 

@@ -10,7 +10,7 @@ namespace asio = boost::asio;
 
 asio::awaitable<std::optional<std::vector<EventLog::Event>>> read_events(Engine& engine, std::uint64_t after,
                                                                          std::size_t limit) {
-  if (engine.log().holds(after)) co_return engine.log().above(after, limit);
+  if (engine.commits().log().holds(after)) co_return engine.commits().log().above(after, limit);
   struct Pending {
     explicit Pending(const asio::any_io_executor& executor)
         : wake(executor, std::chrono::steady_clock::time_point::max()) {}
@@ -18,7 +18,7 @@ asio::awaitable<std::optional<std::vector<EventLog::Event>>> read_events(Engine&
     std::optional<Result<std::vector<store::LoggedEvent>>> found;
   };
   auto pending = std::make_shared<Pending>(co_await asio::this_coro::executor);
-  engine.read_store([pending, after, limit](store::Reader& reader) {
+  engine.commits().read([pending, after, limit](store::Reader& reader) {
     auto found = reader.events(after, limit);
     return [pending, found = std::move(found)]() mutable {
       pending->found = std::move(found);

@@ -29,7 +29,7 @@ Result<std::vector<std::string>> like_devices(const Engine& engine, std::string_
   std::vector<std::string> meet, all;
   for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
     if (!device.read_at) continue;
-    const DescribedGpu gpu = described(device, engine.condition(uuid));
+    const DescribedGpu gpu = described(device, engine.observer().condition(uuid));
     all.push_back(fmt::format("{} ({})", core::name_of(device), describe(gpu)));
     if ((named.empty() || std::ranges::count(named, uuid) > 0) && spec->matches(gpu)) meet.push_back(uuid);
   }

@@ -26,7 +26,7 @@ class Records final : public RowSource {
   // core::all_transitions; "": tests do not interrupt it.
   Records(Engine& engine, std::string_view transition, ToRow to_row)
       : engine_(engine), transition_(transition), to_row_(std::move(to_row)) {
-    engine_.add(*this);
+    engine_.capabilities().add(*this);
   }
   Records(const Records&) = delete;
   Records& operator=(const Records&) = delete;

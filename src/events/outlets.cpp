@@ -53,7 +53,7 @@ std::shared_ptr<Tool> Outlets::make(const std::string& name) {
 void Outlets::loaded(const store::Loaded& rows, Time) {
   if (std::exchange(started_, true)) return;
   for (const auto& tool : tools_)
-    asio::co_spawn(io_, Tool::run(tool, engine_.log().life(), rows.last_event), asio::detached);
+    asio::co_spawn(io_, Tool::run(tool, engine_.commits().log().life(), rows.last_event), asio::detached);
 }
 
 Status Outlets::has(const std::string& name) const {

@@ -26,7 +26,7 @@ struct Options {
 
 class Outlets final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it.
+  // Keeps references. Call Capabilities::add() with it.
   Outlets(boost::asio::io_context& io, engine::Engine& engine, Options options);
   ~Outlets() override;
 

@@ -109,7 +109,7 @@ void Tool::stop() {
 Counts Tool::counts() const {
   Counts counts = counts_;
   counts.dropped += missed_;
-  const std::uint64_t last = engine_.log().last();
+  const std::uint64_t last = engine_.commits().log().last();
   counts.behind = last > after_ ? last - after_ : 0;
   return counts;
 }
@@ -168,7 +168,7 @@ asio::awaitable<bool> Tool::step(const Logged& all) {
 }
 
 void Tool::drop_oldest() {
-  const std::uint64_t newest = engine_.log().last();
+  const std::uint64_t newest = engine_.commits().log().last();
   if (newest - after_ <= pace_.most_behind) return;
   const std::uint64_t lost = newest - after_ - pace_.most_behind;
   missed_ += lost;
@@ -181,7 +181,7 @@ asio::awaitable<void> Tool::pause(Duration wait) {
 }
 
 asio::awaitable<void> Tool::run(std::shared_ptr<Tool> tool, std::string life, std::uint64_t after) {
-  const engine::EventLog& log = tool->engine_.log();
+  const engine::EventLog& log = tool->engine_.commits().log();
   tool->life_ = std::move(life);
   tool->after_ = after;
   Duration wait = tool->pace_.first_retry;
@@ -191,7 +191,7 @@ asio::awaitable<void> Tool::run(std::shared_ptr<Tool> tool, std::string life, st
       tool->after_ = log.last();
     }
     if (tool->after_ >= log.last()) {
-      co_await tool->engine_.new_events(std::chrono::steady_clock::time_point::max());
+      co_await tool->engine_.commits().new_events(std::chrono::steady_clock::time_point::max());
       continue;
     }
     tool->drop_oldest();

@@ -129,7 +129,8 @@ void Follow::look_at_strays(Time now) {
     return std::ranges::none_of(
         strays, [&](const explain::Stray& stray) { return entry.first == Place(stray.lease, stray.device); });
   });
-  const bool is_settled = now - engine_.undisturbed_since() >= options_.start_grace && !engine_.rules().safe_mode;
+  const bool is_settled =
+      now - engine_.clock().undisturbed_since() >= options_.start_grace && !engine_.rules().safe_mode;
   const bool may_end = is_settled && std::ranges::all_of(state.devices.by_uuid, [](const auto& entry) {
                          return entry.second.problem.empty() && !entry.second.lost;
                        });

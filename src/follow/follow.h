@@ -26,7 +26,7 @@ struct Options {
 
 class Follow final : public engine::Capability {
  public:
-  // Keeps a reference. Call engine.add() with it.
+  // Keeps a reference. Call Capabilities::add() with it.
   Follow(engine::Engine& engine, Options options);
 
   // A new lease: its program runs on without its keeper, or ends with it. Call it before the lease is stored.

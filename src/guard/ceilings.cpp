@@ -78,7 +78,7 @@ void Ceilings::note(const core::Lease& lease) {
     watched.lowering = {engine_.now(), lease.parking.has_value()};
   watched.limits = limits;
   watched.limited_at = engine_.now();
-  engine_.take_snapshot();
+  engine_.observer().take_snapshot();
 }
 
 void Ceilings::loaded() {
@@ -124,7 +124,7 @@ Reading Ceilings::take(const core::Lease& lease, const core::Device& device, Sta
   }
   if (stage == Stage::ending) {
     if (!seen.asked) seen.asked = seen.held = seen.at.ns != 0 ? seen.used : reading.used;
-    const Time asked_at = engine_.asked_to_end_at(lease);
+    const Time asked_at = engine_.executor().ends().asked_at(lease);
     if (asked_at == Time::never() || read_at < asked_at + request_takes) seen.held = std::max(seen.held, reading.used);
     reading.due = *seen.asked;
     reading.held = seen.held;
@@ -187,7 +187,7 @@ Time Ceilings::due(Time now) {
   for (Over& over : std::exchange(over_, {})) act_on(std::move(over), now);
   if (next_ <= now) {
     next_ = Time::never();  // the snapshot says when the one after it is due
-    engine_.take_snapshot();
+    engine_.observer().take_snapshot();
   }
   return next_;
 }
@@ -226,7 +226,7 @@ void Ceilings::approach(const Over& over, Watched& watched) {
   }
   if (watched.slowed != Slowed::no) return;
   watched.slowed = Slowed::asked;
-  engine_.limit_cpu(over.lease, soft_cpu_, [this, over](const machine::CpuLimited& done) {
+  engine_.machine().programs->limit_cpu(over.lease, soft_cpu_, [this, over](const machine::CpuLimited& done) {
     const auto found = watched_.find(over.lease);
     if (found == watched_.end() || found->second.slowed != Slowed::asked) return;
     found->second.slowed = done.why_not.empty() ? Slowed::yes : done.passes ? Slowed::no : Slowed::refused;
@@ -237,7 +237,7 @@ void Ceilings::approach(const Over& over, Watched& watched) {
 void Ceilings::let_run(LeaseId lease, Watched& watched) {
   const Slowed before = std::exchange(watched.slowed, Slowed::no);
   if (before == Slowed::no || before == Slowed::refused) return;
-  engine_.limit_cpu(lease, 0, [lease](const machine::CpuLimited& done) {
+  engine_.machine().programs->limit_cpu(lease, 0, [lease](const machine::CpuLimited& done) {
     if (!done.why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", done.why_not);
   });
 }
@@ -279,7 +279,7 @@ void Ceilings::pause(const Over& over, Time now) {
   if (!is_wanted(*lease)) return;
   watched->second.paused_at = now;
   const core::PauseCause cause{core::PauseCauseKind::soft_limit, {}, core::args("soft", over.limits.soft_limit)};
-  if (engine_.decide(core::Pause{over.lease, 0, cause, engine_.host_memory(lease)}))
+  if (engine_.decide(core::Pause{over.lease, 0, cause, engine_.observer().host_memory(lease)}))
     (void)engine_.decide(core::Resume{over.lease});
 }
 

@@ -55,7 +55,7 @@ struct Report {
 
 class Guard final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it.
+  // Keeps references. Call Capabilities::add() with it.
   Guard(engine::Engine& engine, machine::Keepers& keepers, Options options);
 
   // --- reading ---

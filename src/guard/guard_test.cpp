@@ -192,11 +192,11 @@ TEST_F(GuardTest, AKeeperIsToldOfASignalThatDidNotWaitForIt) {
   EXPECT_EQ(programs_->signals, std::vector{SIGTERM}) << "the disk is slow";
   settle();
   EXPECT_EQ(programs_->woken, 1) << "its keeper measures the grace";
-  EXPECT_TRUE(engine_->has_signalled(leak));
+  EXPECT_TRUE(engine_->executor().ends().has_signalled(leak));
   request(core::Release{.lease = stopped, .stop = true});
   settle();
   EXPECT_EQ(programs_->woken, 2);
-  EXPECT_FALSE(engine_->has_signalled(stopped)) << "its keeper sends the signal";
+  EXPECT_FALSE(engine_->executor().ends().has_signalled(stopped)) << "its keeper sends the signal";
 }
 
 TEST_F(GuardTest, AStopNeedsNoDiskAndIsStoredLater) {

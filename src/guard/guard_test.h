@@ -184,7 +184,7 @@ class GuardTest : public testing::Test {
     its.log_dir = "/nonexistent/logs";
     its.soft_cpu = 25;
     guard_.emplace(*engine_, keepers_, its);
-    engine_->add(*guard_);
+    engine_->capabilities().add(*guard_);
     EXPECT_TRUE(engine_->start());
     card_->tell();
     settle();

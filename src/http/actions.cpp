@@ -40,7 +40,7 @@ using Ask = std::function<Result<core::Fact>(Body&, const Lease&, const Request&
 void note_touch(const core::Fact& fact, const Request& request, const Lease& lease, engine::Engine& engine) {
   const bool counts = std::holds_alternative<core::Renew>(fact) || std::holds_alternative<core::Resize>(fact) ||
                       std::holds_alternative<core::Attach>(fact) || std::holds_alternative<core::Resume>(fact);
-  if (counts && is_owner(request, lease)) engine.touch(lease.id);
+  if (counts && is_owner(request, lease)) engine.observer().touch(lease.id);
 }
 
 using After = std::function<Reply(engine::Answered, LeaseId)>;
@@ -215,7 +215,7 @@ Reply post_touch(Call& call) {
           return problem({Code::Stale,
                           fmt::format("{} has ended: {}", to_string(lease.id), core::to_string(lease.end_reason)),
                           "ask for a new lease"});
-        engine.touch(lease.id);
+        engine.observer().touch(lease.id);
         const auto answer = [&](const Lease& now) {
           const bool waits = idle::Idle::has_paused(now);
           return engine::Answered{waits ? 202 : 200, render_lease(now, engine, request.peer, true)};
@@ -348,7 +348,7 @@ Reply post_pause(Call& call) {
         return core::Fact(core::Pause{lease.id,
                                       take_generation(body),
                                       {own ? core::PauseCauseKind::owner_request : core::PauseCauseKind::admin_request},
-                                      engine.host_memory(&lease)});
+                                      engine.observer().host_memory(&lease)});
       });
 }
 

@@ -25,9 +25,9 @@ Response outlived(const store::AccessToken& token) {
 
 std::optional<Response> Admission::refusal() const {
   if (!token_) return std::nullopt;
-  const auto found = engine_.tokens().find(token_->number);
+  const auto found = engine_.access().tokens().find(token_->number);
   // Another store may have given its number to another.
-  const bool same = found != engine_.tokens().end() && found->second.hash == token_->hash;
+  const bool same = found != engine_.access().tokens().end() && found->second.hash == token_->hash;
   if (!same || token_->expired(engine_.now())) {
     return problem(401, denied(fmt::format("token-{} was revoked or has expired", token_->number),
                                "create a new token: sublet token create"));

@@ -15,7 +15,7 @@ namespace sublet::http {
 class Admission {
  public:
   using RoleOf = std::function<engine::Role(std::uint32_t)>;
-  Admission(const engine::Engine& engine, const RoleOf& role_of) : engine_(engine), role_of_(role_of) {}
+  Admission(engine::Engine& engine, const RoleOf& role_of) : engine_(engine), role_of_(role_of) {}
 
   // Sets the access token; null: none. A caller over the Unix socket is identified by the kernel.
   void by(const store::AccessToken* token) { token_ = token == nullptr ? std::nullopt : std::optional(*token); }
@@ -29,7 +29,7 @@ class Admission {
   std::chrono::steady_clock::time_point look_again() const;
 
  private:
-  const engine::Engine& engine_;
+  engine::Engine& engine_;
   const RoleOf& role_of_;
   std::optional<store::AccessToken> token_;
 };

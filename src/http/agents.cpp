@@ -122,7 +122,7 @@ Status take_group(const std::string& path, const OnBehalf& who, const Call& call
 
 Result<const Lease*> lease_of_group(const Call& call, const Lease& asked) {
   if (asked.owner.kind != core::OwnerKind::group) return nullptr;
-  call.engine.watch_groups();  // a lease of an earlier group of this name ends now
+  call.engine.observer().watch_groups();  // a lease of an earlier group of this name ends now
   for (const auto& [id, lease] : call.engine.state().leases.by_id) {
     if (lease.ended() || lease.owner.kind != core::OwnerKind::group) continue;
     const std::string& other = lease.owner.cgroup;

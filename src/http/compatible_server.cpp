@@ -103,7 +103,8 @@ class CompatibleServer::Impl : public std::enable_shared_from_this<CompatibleSer
   }
 
   bool has_token(const Message& message) const {
-    const store::AccessToken* token = engine_.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
+    const store::AccessToken* token =
+        engine_.access().token_of(bearer_token(to_text(message[bhttp::field::authorization])));
     return token != nullptr && token->scope != to_string(engine::Scope::read);
   }
 

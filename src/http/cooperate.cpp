@@ -35,7 +35,7 @@ std::string name_of_signal(int number) {
 }
 
 std::string render(const Lease& lease, const engine::Engine& engine) {
-  const pause::YieldOrder order = engine.cooperation().order(lease.id);
+  const pause::YieldOrder order = engine.executor().cooperation().order(lease.id);
   const bool yields = order.kind == pause::YieldOrder::Kind::yield;
   json body = {{"lease", to_string(lease.id)},
                {"order", to_string(order.kind)},
@@ -48,13 +48,14 @@ std::string render(const Lease& lease, const engine::Engine& engine) {
     const Cooperation& how = *lease.cooperation;
     const bool by_signal = how.way == CooperationWay::signal;
     const auto text = [](const std::string& value) { return value.empty() ? json() : json(value); };
-    body["registered"] = {{"way", core::to_string(how.way)},
-                          {"residue_bytes", how.residue.count},
-                          {"pid", how.process ? json(how.process.pid) : json()},
-                          {"url", text(how.address)},
-                          {"pause_signal", text(name_of_signal(how.pause_signal))},
-                          {"resume_signal", text(name_of_signal(how.resume_signal))},
-                          {"answer_file", by_signal ? json(engine.cooperation().answer_file(lease)) : json()}};
+    body["registered"] = {
+        {"way", core::to_string(how.way)},
+        {"residue_bytes", how.residue.count},
+        {"pid", how.process ? json(how.process.pid) : json()},
+        {"url", text(how.address)},
+        {"pause_signal", text(name_of_signal(how.pause_signal))},
+        {"resume_signal", text(name_of_signal(how.resume_signal))},
+        {"answer_file", by_signal ? json(engine.executor().cooperation().answer_file(lease)) : json()}};
   }
   return body.dump();
 }
@@ -70,7 +71,7 @@ Status may_take_part(const Request& request, const Lease& lease, engine::Engine&
   Status may = may_act(request, lease);
   if (may || request.peer.tcp) return may;
   const auto process = process_of(engine.programs(), request.peer.pid);
-  if (process && engine.member_of(*process, lease.id) != nullptr) return {};
+  if (process && engine.executor().member_of(*process, lease.id) != nullptr) return {};
   return may;
 }
 
@@ -95,7 +96,7 @@ Status take_process(std::optional<std::int64_t> named, const Request& request, c
   const std::int64_t pid = named.value_or(request.peer.pid);
   const auto process = process_of(programs, pid);
   if (!process) return bad_request(fmt::format("process {} does not exist", pid), "name a running process");
-  const proc::Member* member = engine.member_of(*process, lease.id);
+  const proc::Member* member = engine.executor().member_of(*process, lease.id);
   const bool by_signal = how.way == CooperationWay::signal;
   const bool proven = member != nullptr && (!by_signal || proc::is_program(member->link));
   const bool holds_it = !by_signal && pid == request.peer.pid && has_token(request, lease);
@@ -175,7 +176,7 @@ Reply store(Call& call, const Lease& lease, std::optional<Cooperation> how, std:
         return engine::Answered{200, render(now, engine)};
       });
   if (!answered) return problem(answered.error());
-  if (touched) engine.touch(touched);
+  if (touched) engine.observer().touch(touched);
   return as_json(std::move(answered));
 }
 
@@ -230,7 +231,7 @@ Reply get_cooperate(Call& call) {
     }
     engine::Engine& engine = made.engine;
     const auto news = [&engine, id = lease.id, since] {
-      const pause::YieldOrder order = engine.cooperation().order(id);
+      const pause::YieldOrder order = engine.executor().cooperation().order(id);
       return order.kind != pause::YieldOrder::Kind::none && order.number != since;
     };
     if (wait <= Duration::zero() || news()) return as_json(200, render(lease, engine));
@@ -256,8 +257,8 @@ Reply post_cooperate_answer(Call& call) {
     }
     const LeaseId id = lease.id;
     const core::Lease before = lease;  // which the answer may end
-    const auto taken = made.engine.cooperation().answer(id, static_cast<std::uint64_t>(*number), *answer,
-                                                        printable(detail.value_or("")));
+    const auto taken = made.engine.executor().cooperation().answer(id, static_cast<std::uint64_t>(*number), *answer,
+                                                                   printable(detail.value_or("")));
     if (!taken) return problem(taken.error());
     const Lease* now = made.engine.find(id);
     const engine::Answered answered{200, render(now == nullptr ? before : *now, made.engine)};

@@ -112,7 +112,7 @@ void exporter_metrics(Page& page, const engine::Engine& engine) {
   };
   for (const Field& field : fields) {
     each(field.name, field.type, field.help, [&](const core::Device& device) -> std::optional<double> {
-      const gpu::Facts* facts = engine.condition(device.reading.uuid);
+      const gpu::Facts* facts = engine.observer().condition(device.reading.uuid);
       const auto figure = facts == nullptr ? std::nullopt : facts->*field.figure;
       return figure ? std::optional(static_cast<double>(*figure) / field.unit) : std::nullopt;
     });

@@ -42,7 +42,7 @@ class EventStream {
         admission_(admission),
         wanted_(std::move(wanted)),
         write_time_(write_time),
-        life_(engine.log().life()),
+        life_(engine.commits().log().life()),
         after_(wanted_.after),
         known_(wanted_.after) {
     // It begins with the present figures: the reader asks for the tables after this.
@@ -63,17 +63,18 @@ class EventStream {
         co_await flush();
         co_return;
       }
-      if (engine_.log().life() != life_) {  // the store was replaced while we read: nothing leads from here to there
+      if (engine_.commits().log().life() !=
+          life_) {  // the store was replaced while we read: nothing leads from here to there
         add_gap("the daemon has another store now; older events are lost", {});
         co_await flush();
         co_return;
       }
-      if (after_ < engine_.log().last() && co_await send_page()) {
+      if (after_ < engine_.commits().log().last() && co_await send_page()) {
         good = !ended_;
         continue;
       }
       if (!wanted_.follow) {
-        if (after_ >= engine_.log().last()) co_await say_end();
+        if (after_ >= engine_.commits().log().last()) co_await say_end();
         co_return;
       }
       good = co_await wait();
@@ -116,9 +117,9 @@ class EventStream {
     while (Clock::now() < sign_due) {
       auto look = std::min(sign_due, admission_.look_again());
       if (wanted_.readings) look = std::min(look, reading_due());
-      const auto result = co_await (engine_.new_events(look) || peer_gone(stream_));
+      const auto result = co_await (engine_.commits().new_events(look) || peer_gone(stream_));
       if (result.index() == 1) co_return false;
-      if (after_ < engine_.log().last() || admission_.refusal()) co_return true;
+      if (after_ < engine_.commits().log().last() || admission_.refusal()) co_return true;
       if (add_reading()) {
         const bool sent = co_await flush();
         co_return sent;

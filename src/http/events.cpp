@@ -11,8 +11,8 @@
 namespace sublet::http {
 namespace {
 
-constexpr std::array<std::string_view, 8> types{"lease", "device",  "service", "warning",
-                                                "verdict", "stack", "session", "daemon"};
+constexpr std::array<std::string_view, 8> types{"lease",   "device", "service", "warning",
+                                                "verdict", "stack",  "session", "daemon"};
 
 Status take_types(std::string_view text, std::vector<std::string>& into) {
   while (!text.empty()) {
@@ -55,7 +55,8 @@ Status take_place(const std::string& last_id, const engine::EventLog& log, Follo
 Reply get_events(Call& call) {
   const Request& request = call.request;
   FollowEvents wanted;
-  if (auto taken = take_place(request.last_event_id, call.engine.log(), wanted); !taken) return problem(taken.error());
+  if (auto taken = take_place(request.last_event_id, call.engine.commits().log(), wanted); !taken)
+    return problem(taken.error());
   if (auto taken = take_types(query_value(request, "type"), wanted.types); !taken) return problem(taken.error());
   if (const auto text = query_value(request, "heartbeat"); !text.empty()) {
     const auto heartbeat = parse_duration(text);

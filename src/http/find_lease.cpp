@@ -56,7 +56,7 @@ Later from_store(engine::Engine& engine, std::function<Found(store::Reader&)> lo
                  std::function<Reply(const core::Lease&)> next) {
   return Later{[&engine, look = std::move(look), none = std::move(none),
                 next = std::move(next)](std::function<void(Reply)> done) {
-    engine.read_store([look, none, next, done](store::Reader& reader) {
+    engine.commits().read([look, none, next, done](store::Reader& reader) {
       return [none, next, done, found = look(reader)] {
         if (!found) return done(problem(found.error()));
         if (!*found) return done(problem(none));

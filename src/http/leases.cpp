@@ -326,9 +326,9 @@ Reply submit(Call& call, LeaseCall asked) {
   }
   auto& [id, response] = *made;
   const bool by_connection = asked.submit.lease.owner.kind == core::OwnerKind::connection;
-  if (by_connection) engine.hold(id, call.request.session, peer.pid);
+  if (by_connection) engine.access().hold(id, call.request.session, peer.pid);
   if (asked.wait <= Duration::zero() || response.status == 201) {
-    if (!by_connection) engine.not_held(id);
+    if (!by_connection) engine.access().not_held(id);
     response.location = location_of(id);
     return std::move(response);
   }
@@ -369,7 +369,7 @@ Reply replay_lease(Call& call, const store::Remembered& answer) {
   if (lease == nullptr || lease->ended()) return same;
   const bool by_connection = lease->owner.kind == core::OwnerKind::connection;
   if (by_connection) {
-    call.engine.hold(*id, call.request.session, call.request.peer.pid);
+    call.engine.access().hold(*id, call.request.session, call.request.peer.pid);
     lease = call.engine.find(*id);  // a moment has passed for it, which may have been its last
     if (lease == nullptr || lease->ended()) return same;
   }
@@ -416,7 +416,7 @@ Reply get_lease(Call& call) {
         const bool by_connection = found.owner.kind == core::OwnerKind::connection;
         const Lease* now = &found;
         if (owner && by_connection && !found.ended()) {
-          engine.hold(id, request.session, request.peer.pid);
+          engine.access().hold(id, request.session, request.peer.pid);
           now = engine.find(id);  // a moment has passed for it: if that was its last, `found` is gone
           if (now == nullptr) return get_lease(again);
         }

@@ -112,7 +112,7 @@ Reply list_all(Call& call, const Page& page, LeaseId after_live, std::optional<s
     if (write_live(rows, engine, peer, after_live, page.limit, next)) return list("leases", std::move(rows), next);
   }
   return Later{[&engine, peer, page, before, rows, told](const std::function<void(Reply)>& done) {
-    engine.read_store([&engine, peer, page, before, rows, told, done](store::Reader& reader) {
+    engine.commits().read([&engine, peer, page, before, rows, told, done](store::Reader& reader) {
       return [&engine, peer, rows, told, done, room = page.limit - told.size(),
               ended = reader.ended(page.limit + 1, std::nullopt, before)]() mutable {
         if (!ended) return done(problem(ended.error()));
@@ -201,7 +201,7 @@ Reply get_why(Call& call) {
     }
     body.end_array().key("reasons").begin_array();
     return Later{[&engine, body, id = lease.id](const std::function<void(Reply)>& done) {
-      engine.read_store([body, id, done](store::Reader& reader) {
+      engine.commits().read([body, id, done](store::Reader& reader) {
         return [body, done, reasons = reader.reasons(id)]() mutable {
           if (!reasons) return done(problem(reasons.error()));
           for (const core::Reason& reason : *reasons) {

@@ -38,7 +38,7 @@ json render_service(const engine::Engine& engine, const std::string& uuid) {
   if (device == engine.state().devices.by_uuid.end()) return {{"uuid", uuid}, {"service", nullptr}};
   return {{"uuid", uuid},
           {"device", core::name_of(device->second)},
-          {"service", json::parse(engine.device_field("service", uuid))}};
+          {"service", json::parse(engine.capabilities().device_field("service", uuid))}};
 }
 
 Reply stored(Call& call, const std::string& uuid) {

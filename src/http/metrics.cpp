@@ -99,7 +99,7 @@ void ledger(Page& page, const engine::Engine& engine) {
               "Host memory in the park ledger: parked, promised (entered, not yet parked), swapped (parked, on a swap "
               "device), limit");
   Bytes swapped;
-  for (const auto& [lease, bytes] : engine.swapped()) swapped += bytes;
+  for (const auto& [lease, bytes] : engine.observer().swapped()) swapped += bytes;
   page.sample("state=\"parked\"", count(state.host.entries - state.host.unsettled));
   page.sample("state=\"promised\"", count(state.host.unsettled));
   page.sample("state=\"swapped\"", count(swapped));
@@ -202,7 +202,7 @@ Reply get_metrics(Call& call) {
   Page page;
   page.metric("sublet_build_info", "gauge", "1; the version is in the label");
   page.sample(fmt::format("version=\"{}\"", SUBLET_VERSION), 1);
-  const std::int64_t started_ms = engine.started_at().ns / 1'000'000;
+  const std::int64_t started_ms = engine.clock().started_at().ns / 1'000'000;
   page.single("sublet_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970",
               static_cast<double>(started_ms) / 1e3);
   page.single("sublet_store_up", "gauge", "1 while the store is usable; at 0 no lease is granted",
@@ -212,7 +212,7 @@ Reply get_metrics(Call& call) {
   for (const engine::Warning& warning : call.engine.warnings()) ++warnings[warning.code];
   for (const auto& [code, number] : warnings) page.sample(fmt::format("code=\"{}\"", escaped(code)), number);
   page.single("sublet_events_total", "counter", "Events recorded in this store so far",
-              static_cast<double>(engine.log().last()));
+              static_cast<double>(engine.commits().log().last()));
   device_metrics(page, engine);
   leases(page, engine);
   tenants(page, engine);

@@ -42,7 +42,8 @@ bool Readings::look_at_leases(const engine::Engine& engine) {
   bool changed = false;
   for (const auto& [id, lease] : engine.state().leases.by_id) {
     if (lease.ended() || !lease.granted_at) continue;
-    const Use use{core::use_of(engine.state(), id).used.count, engine.activity(id).state, version_ + 1, looks_};
+    const Use use{core::use_of(engine.state(), id).used.count, engine.observer().activity(id).state, version_ + 1,
+                  looks_};
     const auto [known, fresh] = leases_.try_emplace(id, use);
     known->second.look = looks_;
     if (!fresh && known->second.used_bytes == use.used_bytes && known->second.activity == use.activity) continue;

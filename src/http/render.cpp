@@ -76,7 +76,7 @@ void write_resize(JsonText& out, const core::Lease& lease) {
 // The obstacle to running the program again, as of the last attempt; "" if none is known, or if a running attempt has
 // got further.
 std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
-                       const std::optional<engine::Engine::Progress>& progress) {
+                       const std::optional<engine::MoveProgress>& progress) {
   if (lease.state == core::LeaseState::poisoned) return core::text_of(lease.parking->cause);
   if (lease.state == core::LeaseState::pausing)
     return core::unverified_text(engine.state(), engine.rules(), lease, engine.now());
@@ -91,7 +91,7 @@ std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine&
   return eta ? std::optional(engine.now() + *eta) : std::nullopt;
 }
 
-void write_progress(JsonText& out, const std::optional<engine::Engine::Progress>& progress) {
+void write_progress(JsonText& out, const std::optional<engine::MoveProgress>& progress) {
   out.key("progress");
   if (!progress) {
     out.value(nullptr);
@@ -121,7 +121,7 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   out.field("resume_requested", parking.resume_requested).field("stuck", core::is_stuck(engine.state(), lease.id));
   out.field("begun", core::has_begun(engine.state(), lease.id));
   out.field("residue_bytes", parking.residue.count);
-  const auto progress = engine.progress(lease);
+  const auto progress = engine.observer().progress(lease);
   maybe_text(out, "problem", problem_of(lease, engine, progress));
   write_progress(out, progress);
   out.end_object();
@@ -146,7 +146,7 @@ void write_blocked(JsonText& out, const std::optional<core::Blocked>& blocked) {
 
 // The work of its program; null while it can do none.
 void write_activity(JsonText& out, const core::Lease& lease, const engine::Engine& engine) {
-  const engine::LeaseActivity activity = engine.activity(lease.id);
+  const engine::LeaseActivity activity = engine.observer().activity(lease.id);
   out.key("activity");
   if (lease.state != core::LeaseState::active || activity.last == Time{}) {
     out.value(nullptr);
@@ -250,19 +250,19 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.field("paused_seconds", seconds(lease.parked_until(engine.now())));
   maybe_text(out, "command", own ? lease.command : std::string());
   write_owner(out, lease, engine);
-  const auto stopped = lease.ended() ? engine.stopped().end() : engine.stopped().find(lease.id);
-  const bool stands = stopped != engine.stopped().end();
+  const auto stopped = lease.ended() ? engine.observer().stopped().end() : engine.observer().stopped().find(lease.id);
+  const bool stands = stopped != engine.observer().stopped().end();
   maybe_time(out, "stopped_since", stands ? std::optional(stopped->second.since) : std::nullopt);
   maybe_text(out, "stopped_by", !stands ? "" : stopped->second.by_debugger ? "debugger" : "signal");
   out.field("lapsed_offers", lease.lapsed_offers);
   out.field("stopping", lease.stop_requested)
       .field("stop_grace_seconds", whole_seconds(core::stop_grace(lease, engine.rules())))
-      .field("signalled", engine.has_signalled(lease.id));
+      .field("signalled", engine.executor().ends().has_signalled(lease.id));
   maybe_text(out, "exit_record", own ? lease.owner.exit_record : std::string());
   out.field("settling", lease.ended() && live && core::use_of(state, lease.id).settling);
   write_activity(out, lease, engine);
-  out.key("idle").raw(engine.lease_field("idle", lease));
-  out.key("session").raw(engine.lease_field("session", lease));
+  out.key("idle").raw(engine.capabilities().lease_field("idle", lease));
+  out.key("session").raw(engine.capabilities().lease_field("session", lease));
   write_resize(out, lease);
   out.key("queue");
   if (detailed) write_queue(out, lease, engine, *foretold);
@@ -312,8 +312,8 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"state", device.lost ? "lost"
                     : known     ? "ok"
                                 : "unknown"},
-          {"service", json::parse(engine.device_field("service", reading.uuid))},
-          {"condition", render_condition(engine.condition(reading.uuid))},
+          {"service", json::parse(engine.capabilities().device_field("service", reading.uuid))},
+          {"condition", render_condition(engine.observer().condition(reading.uuid))},
           {"problem", text_or_null(problem)}};
 }
 

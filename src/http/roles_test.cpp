@@ -409,7 +409,7 @@ TEST_F(Roles, ThatALeaseIsNoMoreIsToldToWhoIsPausedOnlyOnceItIsStored) {
   request.path = path + "/release";
   request.body = json::object();
   EXPECT_EQ(std::get<Response>(dispatch(request, engine_)).status, 200);
-  ASSERT_FALSE(engine_.is_durable(engine_.intended()));
+  ASSERT_FALSE(engine_.commits().is_durable(engine_.intended()));
   request = Request();
   request.path = path + "/cooperate";
   for (const auto& [uid, status] : {std::pair(owner_uid, 409), std::pair(other_uid, 403)}) {
@@ -442,7 +442,7 @@ TEST_F(Roles, WhatIsOpenIsRefusedOnceItsTokenIsWorthNoMore) {
     json made;
     EXPECT_EQ(ask(Method::post, "/v1/tokens", body, on_socket(owner_uid, as), &made), 201);
     Admission admission(engine_, role_of);
-    admission.by(engine_.token_of(made.at("token").get<std::string>()));
+    admission.by(engine_.access().token_of(made.at("token").get<std::string>()));
     EXPECT_FALSE(admission.refusal());
     return std::pair(admission, "/v1/tokens/" + made.at("id").get<std::string>());
   };
@@ -472,7 +472,7 @@ TEST_F(Roles, WhoseRoleIsUnknownIsToldToTryAgainAndNotThatTheyMayNot) {
   json made;
   ask(Method::post, "/v1/tokens", R"({"scope":"read"})", on_socket(owner_uid, Role::user), &made);
   Admission admission(engine_, role_of);
-  admission.by(engine_.token_of(made.at("token").get<std::string>()));
+  admission.by(engine_.access().token_of(made.at("token").get<std::string>()));
   EXPECT_FALSE(admission.refusal());
   now = Role::unknown;
   ASSERT_TRUE(admission.refusal());

@@ -72,12 +72,12 @@ class Roles : public testing::Test {
         outlets_(io_, engine_, {}),
         meter_(io_, engine_, {.path = ":memory:"}),
         maintenance_(engine_) {
-    engine_.add(maintenance_);
-    engine_.add(meter_);
-    engine_.add(stacks_);
-    engine_.add(guard_);
-    engine_.add(sessions_);
-    engine_.add(enforcer_);
+    engine_.capabilities().add(maintenance_);
+    engine_.capabilities().add(meter_);
+    engine_.capabilities().add(stacks_);
+    engine_.capabilities().add(guard_);
+    engine_.capabilities().add(sessions_);
+    engine_.capabilities().add(enforcer_);
     EXPECT_TRUE(engine_.start());
     enforcer::Verdict verdict;
     verdict.id = 1;

@@ -87,7 +87,7 @@ Reply call(const Route& route, const Request& request, engine::Engine& engine, s
 Reply replay(const Route& route, const Request& request, engine::Engine& engine, const std::vector<std::string>& args,
              Capabilities capabilities) {
   return Later{[&route, request, &engine, args, capabilities](const std::function<void(Reply)>& done) {
-    engine.remembered(
+    engine.commits().remembered(
         request.peer.uid, store::hash_secret(request.idempotency_key),
         [&route, request, &engine, args, capabilities, done](const Result<std::optional<store::Remembered>>& found) {
           if (!found) return done(problem(found.error()));
@@ -225,7 +225,7 @@ Reply dispatch(const Request& request, engine::Engine& engine, Capabilities capa
                                  "acknowledged changes are kept; 'sublet status' shows when the store is back"));
     }
     const bool keyed = request.method != Method::get && !request.idempotency_key.empty();
-    if (keyed && engine.maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {
+    if (keyed && engine.commits().maybe_remembered(request.peer.uid, store::hash_secret(request.idempotency_key))) {
       return replay(route, request, engine, *args, capabilities);
     }
     return call(route, request, engine, std::move(*args), capabilities);

@@ -165,7 +165,8 @@ class Session {
     // A crash must not lose anything that an answer has reported.
     const bool must_be_durable = response.of_leases;
     const std::uint64_t after = response.after.value_or(context_.engine.intended());
-    if (must_be_durable && !context_.engine.is_durable(after) && !co_await context_.engine.durable(after)) {
+    if (must_be_durable && !context_.engine.commits().is_durable(after) &&
+        !co_await context_.engine.commits().durable(after)) {
       response =
           refusal(503, unavailable("the store failed before the change was written: " + context_.engine.store_problem(),
                                    "send the same request again, with the same Idempotency-Key"));
@@ -196,7 +197,7 @@ class Session {
     auto request = to_request(message, *method, context_);
     if (!request) co_return problem(request.error());
     if (may_be_granted(*request, context_.engine)) {
-      co_await context_.engine.look();
+      co_await context_.engine.observer().look();
       if (auto refused = admission_.refusal(); refused && context_.peer.tcp) co_return *refused;  // revoked meanwhile
     }
     co_return dispatch(*request, context_.engine, context_.capabilities);
@@ -240,7 +241,7 @@ class Session {
                             "open the page of this daemon: http://" + std::string(host)));
     }
     const store::AccessToken* token =
-        context_.engine.token_of(bearer_token(to_text(message[bhttp::field::authorization])));
+        context_.engine.access().token_of(bearer_token(to_text(message[bhttp::field::authorization])));
     context_.peer = engine::Peer{.user = "unknown", .tcp = true};
     admission_.by(token);
     if (token == nullptr) return std::nullopt;  // what a stranger may ask for is the route's matter
@@ -251,7 +252,7 @@ class Session {
     peer.user = token->user;
     peer.scope = engine::parse_scope(token->scope);
     peer.role = Admission::role_of(*token);
-    context_.engine.shows(context_.id, token->number, [this] { token_revoked(); });
+    context_.engine.access().shows(context_.id, token->number, [this] { token_revoked(); });
     return std::nullopt;
   }
 
@@ -320,14 +321,15 @@ class Session {
     engine::Engine& engine = context_.engine;
     if (context_.usage->waiters >= context_.limits.waiters) {
       if (!wait.submitted) co_return too_many_waits();
-      engine.not_held(wait.lease);  // it is queued all the same: the answer is its place and token, without the wait
+      engine.access().not_held(
+          wait.lease);  // it is queued all the same: the answer is its place and token, without the wait
       wait.at_most = Duration::zero();
     }
     std::optional<Waiting> waiting(context_.usage);
-    if (wait.hold && wait.at_most > Duration::zero()) engine.hold(wait.lease, context_.id, context_.peer.pid);
+    if (wait.hold && wait.at_most > Duration::zero()) engine.access().hold(wait.lease, context_.id, context_.peer.pid);
     if (wait.at_most > Duration::zero() && !is_news(engine.find(wait.lease), wait)) {
       const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
-      const auto watcher = engine.watch(wait.lease);
+      const auto watcher = engine.access().watch(wait.lease);
       const auto timer = watcher->second;
       peer_->start(timer);
       while (!peer_->gone() && Clock::now() < deadline && !is_news(engine.find(wait.lease), wait) &&
@@ -335,15 +337,15 @@ class Session {
         timer->expires_at(std::min(deadline, admission_.look_again()));
         co_await timer->async_wait(quiet);
       }
-      engine.unwatch(watcher);
+      engine.access().unwatch(watcher);
     }
     waiting.reset();
-    if (wait.hold && wait.release_hold) engine.unhold(wait.lease, context_.id);
+    if (wait.hold && wait.release_hold) engine.access().unhold(wait.lease, context_.id);
     if (peer_->gone()) co_return std::nullopt;
     if (auto refusal = admission_.refusal()) co_return refusal;
     if (const core::Lease* lease = engine.find(wait.lease)) {
       Response answer = wait.answer(*lease);
-      answer.after = engine.intended_of(wait.lease);
+      answer.after = engine.commits().last_of(wait.lease);
       co_return answer;
     }
     // One that ended while it was waited for may be in the store alone by now. If it is not there, one that this call
@@ -360,22 +362,22 @@ class Session {
   asio::awaitable<std::optional<Reply>> wait_for_news(WaitForNews& wait) {
     engine::Engine& engine = context_.engine;
     if (context_.usage->waiters >= context_.limits.waiters) {
-      if (wait.hold) engine.not_held(wait.hold);
+      if (wait.hold) engine.access().not_held(wait.hold);
       co_return too_many_waits();
     }
     std::optional<Waiting> waiting(context_.usage);
-    if (wait.hold) engine.hold(wait.hold, context_.id, context_.peer.pid);
+    if (wait.hold) engine.access().hold(wait.hold, context_.id, context_.peer.pid);
     const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait.at_most);
     const auto timer = std::make_shared<asio::steady_timer>(co_await asio::this_coro::executor);
-    const auto follower = engine.follow(timer);
+    const auto follower = engine.commits().follow(timer);
     peer_->start(timer);
     while (!peer_->gone() && Clock::now() < deadline && !wait.news() && !admission_.refusal()) {
       timer->expires_at(std::min(deadline, admission_.look_again()));
       co_await timer->async_wait(quiet);
     }
-    engine.unfollow(follower);
+    engine.commits().unfollow(follower);
     waiting.reset();
-    if (wait.hold) engine.unhold(wait.hold, context_.id);
+    if (wait.hold) engine.access().unhold(wait.hold, context_.id);
     if (peer_->gone()) co_return std::nullopt;
     if (auto refusal = admission_.refusal()) co_return std::move(*refusal);
     co_return wait.answer();
@@ -470,7 +472,7 @@ asio::awaitable<void> run_session(Protocol::socket socket, SessionContext contex
     failure = std::current_exception();
   }
   // Not in a destructor: a session that the loop still holds when the daemon ends outlives the engine.
-  engine.session_closed(id);
+  engine.access().session_closed(id);
   if (failure) std::rethrow_exception(failure);
 }
 

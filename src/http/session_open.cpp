@@ -147,7 +147,7 @@ Reply submit_session(Call& call, Session session) {
     if (!is_new && refusal.code == Code::TooLarge) refusal.code = Code::Stale;  // it fitted when it was opened
     return problem(refusal);
   }
-  engine.not_held(made->lease);
+  engine.access().not_held(made->lease);
   return std::move(made->response);
 }
 

@@ -48,7 +48,7 @@ json render_activity(const Session& session, const Sessions& sessions, bool up) 
 
 // The idle rule in force.
 json render_idle(const core::Lease& lease, const engine::Engine& engine) {
-  const std::string field = engine.lease_field("idle", lease);
+  const std::string field = engine.capabilities().lease_field("idle", lease);
   return field.empty() ? json(nullptr) : json::parse(field, nullptr, false);
 }
 

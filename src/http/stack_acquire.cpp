@@ -95,7 +95,7 @@ Reply wait_for_stack(const Shared& asked) {
   if (entry == nullptr) return over(*asked);
   const LeaseId lease = entry->stack.use.lease;
   if (asked->left() <= Duration::zero() || is_done(*asked, *entry)) {
-    asked->engine.not_held(lease);
+    asked->engine.access().not_held(lease);
     return answer(*asked);
   }
   const auto news = [asked] {
@@ -149,7 +149,7 @@ Reply submit_stack(const Shared& asked) {
   });
   if (!made) return problem(made.error());
   if (asked->left() > Duration::zero()) return wait_for_stack(asked);
-  asked->engine.not_held(made->lease);
+  asked->engine.access().not_held(made->lease);
   return std::move(made->response);
 }
 

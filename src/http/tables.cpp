@@ -115,7 +115,8 @@ json caller(const engine::Peer& peer) {
 json activities(const engine::Engine& engine) {
   std::array<int, 3> count{};
   for (const auto& [id, lease] : engine.state().leases.by_id)
-    if (lease.state == core::LeaseState::active) ++count.at(static_cast<std::size_t>(engine.activity(id).state));
+    if (lease.state == core::LeaseState::active)
+      ++count.at(static_cast<std::size_t>(engine.observer().activity(id).state));
   using State = engine::LeaseActivity::State;
   json by_state = json::object();
   for (const State state : {State::busy, State::idle, State::unknown})
@@ -131,7 +132,7 @@ std::optional<Bytes> group_headroom(const engine::Engine& engine) {
     for (const LeaseId id : device.leases) {
       const core::Lease& lease = *core::find(engine.state(), id);
       if (lease.state != core::LeaseState::active || !lease.owner.process || ++looked_at > groups_looked_at) continue;
-      const auto headroom = engine.host_memory(&lease).headroom;
+      const auto headroom = engine.observer().host_memory(&lease).headroom;
       if (headroom) least = std::min(least.value_or(*headroom), *headroom);
     }
   }
@@ -139,20 +140,20 @@ std::optional<Bytes> group_headroom(const engine::Engine& engine) {
 }
 
 json ledger_entry(const core::Lease& lease, const engine::Engine& engine) {
-  const auto swapped = engine.swapped().find(lease.id);
+  const auto swapped = engine.observer().swapped().find(lease.id);
   return {{"lease", to_string(lease.id)},
           {"consumer", lease.consumer},
           {"user", lease.user},
           {"class", "parked"},
           {"bytes", lease.parking->host_bytes.count},
           {"settled", lease.parking->measured},
-          {"swapped_bytes", swapped == engine.swapped().end() ? 0 : swapped->second.count}};
+          {"swapped_bytes", swapped == engine.observer().swapped().end() ? 0 : swapped->second.count}};
 }
 
 json ledger(const engine::Engine& engine) {
   const core::State& state = engine.state();
   const core::Rules& rules = engine.rules();
-  core::HostMemory host = engine.host_memory();
+  core::HostMemory host = engine.observer().host_memory();
   host.headroom = group_headroom(engine);
   json entries = json::array();
   std::map<std::uint32_t, std::string> users;
@@ -181,12 +182,12 @@ json ledger(const engine::Engine& engine) {
 }
 
 json render_actor(const engine::Engine& engine) {
-  const actor::Reply& said = engine.actor().introduction();
-  const bool ready = engine.actor().ready();
+  const actor::Reply& said = engine.machine().actor->introduction();
+  const bool ready = engine.machine().actor->ready();
   const bool groups = ready && said.path[0] != '\0';
   return {{"ready", ready},
-          {"problem", engine.actor().problem()},
-          {"socket", engine.actor().socket().empty() ? json(nullptr) : json(engine.actor().socket())},
+          {"problem", engine.machine().actor->problem()},
+          {"socket", engine.machine().actor->socket().empty() ? json(nullptr) : json(engine.machine().actor->socket())},
           {"uid", ready ? json(said.uid) : json(nullptr)},
           {"signals_others", ready && (said.flags & actor::signals_others) != 0},
           {"parks_others", ready && (said.flags & actor::parks_others) != 0},
@@ -197,7 +198,9 @@ json render_actor(const engine::Engine& engine) {
 json render_safe_mode(const engine::Engine& engine) {
   const auto& safe = engine.rules().safe_mode;
   if (!safe) return nullptr;
-  return {{"since", format_rfc3339(engine.started_at())}, {"until", format_rfc3339(safe->until)}, {"why", safe->why}};
+  return {{"since", format_rfc3339(engine.clock().started_at())},
+          {"until", format_rfc3339(safe->until)},
+          {"why", safe->why}};
 }
 
 Reply get_health(Call& call) {
@@ -242,7 +245,7 @@ Reply get_status(Call& call) {
   return Response{200,
                   {{"daemon",
                     {{"version", SUBLET_VERSION},
-                     {"since", format_rfc3339(engine.started_at())},
+                     {"since", format_rfc3339(engine.clock().started_at())},
                      {"mode", options.mode},
                      {"pid", ::getpid()},
                      {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
@@ -251,8 +254,8 @@ Reply get_status(Call& call) {
                      {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
                      {"safe_mode", render_safe_mode(engine)},
                      {"actor", render_actor(engine)},
-                     {"gpu_library", engine.probe().library()},
-                     {"driver_version", engine.probe().driver_version()}}},
+                     {"gpu_library", engine.machine().probe->library()},
+                     {"driver_version", engine.machine().probe->driver_version()}}},
                    {"devices", all_devices(engine)},
                    {"leases", counts(engine.state())},
                    {"activity", activities(engine)},

@@ -51,7 +51,7 @@ Result<store::AccessToken> read_wanted(Call& call) {
                   "your highest scope is submit");
   }
   int own = 0;
-  for (const auto& [number, other] : call.engine.tokens())
+  for (const auto& [number, other] : call.engine.access().tokens())
     own += other.uid == peer.uid && !other.expired(call.engine.now()) ? 1 : 0;
   if (own >= tokens_per_user) {
     return Error{Code::Quota,
@@ -68,14 +68,14 @@ const store::AccessToken* find_token(const Call& call, std::string_view name) {
   if (digits.starts_with("token-")) digits.remove_prefix(6);
   const auto number = parse_number<std::uint64_t>(digits);
   if (!number) return nullptr;
-  const auto found = call.engine.tokens().find(*number);
-  if (found == call.engine.tokens().end() || !call.request.peer.may_act_for(found->second.uid)) return nullptr;
+  const auto found = call.engine.access().tokens().find(*number);
+  if (found == call.engine.access().tokens().end() || !call.request.peer.may_act_for(found->second.uid)) return nullptr;
   return &found->second;
 }
 
 Reply get_tokens(Call& call) {
   json rows = json::array();
-  for (const auto& [number, token] : call.engine.tokens()) {
+  for (const auto& [number, token] : call.engine.access().tokens()) {
     if (!token.expired(call.engine.now()) && call.request.peer.may_act_for(token.uid))
       rows.push_back(render_token(token));
   }
@@ -88,11 +88,12 @@ Reply post_token(Call& call) {
   const Secret secret = new_secret(call.request);
   wanted->hash = store::hash_secret(secret.text);
   std::string shown;
-  auto answered = call.engine.add_token(std::move(*wanted), call.remember, [&](const store::AccessToken& token) {
-    const std::string prefix = fmt::format("sublet_{}_", token.number);
-    shown = with_field(render_token(token).dump(), "token", prefix + secret.text);
-    return engine::Answered{201, sealed(render_token(token).dump(), secret, prefix)};
-  });
+  auto answered =
+      call.engine.access().add_token(std::move(*wanted), call.remember, [&](const store::AccessToken& token) {
+        const std::string prefix = fmt::format("sublet_{}_", token.number);
+        shown = with_field(render_token(token).dump(), "token", prefix + secret.text);
+        return engine::Answered{201, sealed(render_token(token).dump(), secret, prefix)};
+      });
   if (!answered) return problem(answered.error());
   return as_json(201, std::move(shown));
 }
@@ -104,7 +105,7 @@ Reply delete_token(Call& call) {
                              "sublet token ls lists the tokens"));
   }
   const std::uint64_t number = token->number;
-  auto answered = call.engine.revoke_token(number, call.remember, {200, render_token(*token).dump()});
+  auto answered = call.engine.access().revoke_token(number, call.remember, {200, render_token(*token).dump()});
   return as_json(std::move(answered));
 }
 

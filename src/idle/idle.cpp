@@ -89,10 +89,10 @@ std::optional<Idle::Quiet> Idle::quiet(const core::Lease& lease, Time now) const
   if (lease.stop_requested || (lease.parking && (lease.parking->then_stop || lease.parking->resume_requested)))
     return std::nullopt;
   if (options_.is_resting && options_.is_resting(lease.id)) return std::nullopt;
-  engine::LeaseActivity activity = engine_.activity(lease.id);
+  engine::LeaseActivity activity = engine_.observer().activity(lease.id);
   // It was paused before the daemon began: the idle time begins again.
   if (paused_by_rule && activity.last == Time{})
-    activity.last = std::max(lease.parking->since, engine_.undisturbed_since());
+    activity.last = std::max(lease.parking->since, engine_.clock().undisturbed_since());
   if (activity.last == Time{} || (!paused_by_rule && activity.state != Activity::idle)) return std::nullopt;
   const InForce rule = rule_of(lease);
   if (rule.is_nothing()) return std::nullopt;
@@ -108,7 +108,7 @@ Time Idle::due(Time now) {
   if (std::exchange(fresh_, false)) look(now);
   if (next_ <= now) {
     next_ = now + ask_again_after;
-    engine_.take_snapshot();
+    engine_.observer().take_snapshot();
   }
   return next_;
 }
@@ -204,7 +204,7 @@ void Idle::pause(const Quiet& quiet, LeaseId waiter, Time now) {
   core::ReasonArgs args = core::args("idle", quiet.idle);
   if (waits != nullptr) args.add("preemptor", core::name_of(*waits));
   const core::PauseCause cause{core::PauseCauseKind::idle, waiter, std::move(args)};
-  const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)});
+  const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.observer().host_memory(&lease)});
   tried_[id] = now;
   if (done) {
     why_not_.erase(id);

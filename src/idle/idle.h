@@ -29,7 +29,7 @@ struct Options {
 
 class Idle final : public engine::Capability {
  public:
-  // Keeps a reference. Call engine.add() with it.
+  // Keeps a reference. Call Capabilities::add() with it.
   Idle(engine::Engine& engine, Options options);
 
   // The daemon connects the sessions, which are made later.

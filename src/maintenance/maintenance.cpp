@@ -63,7 +63,7 @@ void Maintenance::take_back(const std::string& device) {
   (void)engine_.decide(core::Serve{device});
   rows_.store(device);
   // The admin knows its errors: the next error is a new one.
-  if (const gpu::Facts* facts = engine_.condition(device)) know(device, learn(known_[device], errors_of(*facts)));
+  if (const gpu::Facts* facts = engine_.observer().condition(device)) know(device, learn(known_[device], errors_of(*facts)));
   tell_changes(engine_.now());
 }
 
@@ -170,7 +170,7 @@ void Maintenance::cordon_failed(Time now) {
   if (engine_.rules().safe_mode || cordon_on_.empty()) return;
   std::vector<OutOfService> failed;
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
-    const gpu::Facts* facts = engine_.condition(uuid);
+    const gpu::Facts* facts = engine_.observer().condition(uuid);
     if (facts == nullptr || out_.contains(uuid)) continue;
     const Errors errors = errors_of(*facts);
     const std::string text = new_errors(known_[uuid], errors, cordon_on_);
@@ -188,7 +188,7 @@ void Maintenance::pause(const OutOfService& out, const core::Lease& lease, Time 
   const LeaseId id = lease.id;
   core::ReasonArgs args = core::args("device", name_of_device(out.device), "why", out.reason);
   const core::PauseCause cause{core::PauseCauseKind::drain, {}, std::move(args)};
-  const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.host_memory(&lease)});
+  const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.observer().host_memory(&lease)});
   tried_[id] = {now, done ? std::string() : done.error().detail};
   if (done) return;
   log::warn({.lease = id}, "{} is drained, and the lease cannot be paused: {}", name_of_device(out.device),

@@ -21,7 +21,7 @@ namespace sublet::maintenance {
 
 class Maintenance final : public engine::Capability {
  public:
-  // Keeps a reference. Call engine.add() with it. `cordon_on`: errors for which a device goes out of service.
+  // Keeps a reference. Call Capabilities::add() with it. `cordon_on`: errors for which a device goes out of service.
   explicit Maintenance(engine::Engine& engine, Causes cordon_on = {});
 
   // The end of a session that saves its work.

@@ -68,7 +68,7 @@ Meter::~Meter() = default;
 
 void Meter::loaded(const store::Loaded&, Time) {
   if (follower_) return wake();  // read again after a failure: the place in the log stays
-  follower_ = engine_.follow(timer_);
+  follower_ = engine_.commits().follow(timer_);
   open();
   asio::co_spawn(io_, run(), asio::detached);
 }
@@ -101,7 +101,7 @@ asio::awaitable<void> Meter::asleep() {
 
 // Returns whether there may be more to do at once.
 asio::awaitable<bool> Meter::step() {
-  const engine::EventLog& log = engine_.log();
+  const engine::EventLog& log = engine_.commits().log();
   if (!feed_ || (in_flight_ && feed_->unflushed() > much)) co_return false;
   if (feed_->life() != log.life() || feed_->after() > log.last()) feed_->replace_store(log.life());
   if (feed_->after() < log.last()) {
@@ -112,8 +112,8 @@ asio::awaitable<bool> Meter::step() {
     if (feed_->unflushed() > much) flush();
     co_return true;
   }
-  if (const std::uint64_t last = engine_.intended(); !engine_.is_durable(last))
-    co_return (feed_->has_readings() || !asked_.empty()) && co_await engine_.durable(last);
+  if (const std::uint64_t last = engine_.intended(); !engine_.commits().is_durable(last))
+    co_return (feed_->has_readings() || !asked_.empty()) && co_await engine_.commits().durable(last);
   catch_up(ms_of(engine_.now()));
   co_return false;
 }
@@ -199,7 +199,8 @@ void Meter::opened(Result<Writer::Opened> opened) {
   note("");
   const Ms patience = ms_of(options_.patience);
   const bool begun = !opened->mark.life.empty();
-  auto feed = begun ? Feed::resume(opened->mark, patience) : Result<Feed>(Feed(engine_.log().life(), patience));
+  auto feed =
+      begun ? Feed::resume(opened->mark, patience) : Result<Feed>(Feed(engine_.commits().log().life(), patience));
   if (!feed) return note(feed.error().detail);
   feed_ = std::move(*feed);
   written_until_ = feed_->now();
@@ -326,7 +327,7 @@ void Meter::stop() {
   stopped_ = true;
   if (feed_) {
     const Ms now = ms_of(engine_.now());
-    if (feed_->after() == engine_.log().last() && engine_.is_durable(engine_.intended()))
+    if (feed_->after() == engine_.commits().log().last() && engine_.commits().is_durable(engine_.intended()))
       feed_->caught_up(now, feed_->needs_living() ? living(now) : std::vector<Living>());
     Feed::Flushed flushed = feed_->flush(true);
     pending_.add(std::move(flushed.deltas));

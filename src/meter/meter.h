@@ -30,7 +30,7 @@ struct Options {
 
 class Meter final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it. `io` must not run after the end of its life.
+  // Keeps references. Call Capabilities::add() with it. `io` must not run after the end of its life.
   Meter(boost::asio::io_context& io, engine::Engine& engine, Options options);
   ~Meter() override;
 
@@ -79,7 +79,7 @@ class Meter final : public engine::Capability {
   engine::Engine& engine_;
   const Options options_;
   std::shared_ptr<boost::asio::steady_timer> timer_;  // of run(): cancelled when there may be something to do
-  std::optional<engine::Engine::Followers::iterator> follower_{};
+  std::optional<engine::Commits::Followers::iterator> follower_{};
   std::optional<Feed> feed_{};  // unset while the file cannot be opened
   Deltas pending_{};            // to be written
   Mark mark_{};                 // after `pending_`

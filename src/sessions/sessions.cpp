@@ -45,7 +45,7 @@ Sessions::Sessions(engine::Engine& engine, machine::Keepers& keepers, Options op
         return session != nullptr ? to_row(*session)
                                   : store::CapabilityRow{std::string(row_kind), fmt::format("{}", number), ""};
       }) {
-  if (!options_.activity) options_.activity = [&engine](LeaseId lease) { return engine.activity(lease); };
+  if (!options_.activity) options_.activity = [&engine](LeaseId lease) { return engine.observer().activity(lease); };
 }
 
 // -------------------------------------------------------------------------------- reading
@@ -197,7 +197,7 @@ Status Sessions::touch(const Session& session) {
   if (session.has_ended()) return ended_error(session);
   entry.session.progress.last_activity = engine_.now();
   const core::Lease* lease = lease_of(session);
-  if (lease != nullptr) engine_.touch(lease->id);
+  if (lease != nullptr) engine_.observer().touch(lease->id);
   if (progress.state == State::resting) want_back(entry, "its user wants its memory", engine_.now());
   const bool idle = lease != nullptr && lease->state == core::LeaseState::paused && !lease->parking->resume_requested &&
                     lease->parking->cause.kind == core::PauseCauseKind::idle;
@@ -285,7 +285,7 @@ Status Sessions::call_back(Entry& entry) {
   Session& session = entry.session;
   if (!engine_.decide(core::Resume{session.progress.lease})) return ended_error(session);
   const core::Lease* lease = lease_of(session);
-  engine_.touch(session.progress.lease);
+  engine_.observer().touch(session.progress.lease);
   if (session.progress.state == State::ending && lease != nullptr) cancel_end(entry, *lease, engine_.now());
   return {};
 }

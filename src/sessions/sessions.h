@@ -58,7 +58,7 @@ struct Report {
 
 class Sessions final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it.
+  // Keeps references. Call Capabilities::add() with it.
   Sessions(engine::Engine& engine, machine::Keepers& keepers, Options options);
 
   // --- reading ---

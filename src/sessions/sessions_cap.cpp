@@ -89,7 +89,7 @@ Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time 
                                           core::name_of(*core::find(engine_.state(), waiter)))};
   progress.preemptor = waiter;
   progress.preempted_at = now;
-  const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.host_memory(&lease)});
+  const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.observer().host_memory(&lease)});
   if (paused) {
     move(entry, State::paused, preempted + "; it comes back by itself", now);
     return Time::never();

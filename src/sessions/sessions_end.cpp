@@ -151,7 +151,8 @@ Time Sessions::park(Entry& entry, const Lease& lease, Time now) {
   if (has_memory && !entry.pause_ordered) {
     entry.pause_ordered = true;
     entry.pause_problem.clear();
-    const auto asked = engine_.decide(core::Pause{lease.id, 0, cause_of(progress, now), engine_.host_memory(&lease)});
+    const auto asked =
+        engine_.decide(core::Pause{lease.id, 0, cause_of(progress, now), engine_.observer().host_memory(&lease)});
     if (asked) return now + look_again;
     problem = asked.error().detail;
   } else if (has_memory) {

@@ -231,7 +231,8 @@ TEST_F(SessionsTest, AParkedProgramThatDoesNotAnswerIsEnded) {
 TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {
   const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
-  decide(core::Pause{at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->host_memory(nullptr)});
+  decide(core::Pause{
+      at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->observer().host_memory(nullptr)});
   parks(number);
   EXPECT_EQ(state(number), State::paused);
   ASSERT_TRUE(sessions_->touch(at(number)));
@@ -241,7 +242,8 @@ TEST_F(SessionsTest, AParkedProgramWaitsForItsMemoryOnceItIsResumed) {
 TEST_F(SessionsTest, AProgramThatCanNeverRunAgainEndsTheSession) {
   const std::uint64_t number = open(1000s, 256 * MiB);
   cooperates(number);
-  decide(core::Pause{at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->host_memory(nullptr)});
+  decide(core::Pause{
+      at(number).progress.lease, 0, {core::PauseCauseKind::idle}, engine_->observer().host_memory(nullptr)});
   parks(number);
   ASSERT_TRUE(sessions_->resume(at(number)));
   settle();

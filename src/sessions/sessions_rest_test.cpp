@@ -44,7 +44,7 @@ TEST_F(RestTest, ARefusalForNowEndsNothing) {
   has_process(number);
   cooperates(number);
   const LeaseId id = at(number).progress.lease;
-  decide(core::Pause{id, 0, {core::PauseCauseKind::owner_request}, engine_->host_memory(nullptr)});
+  decide(core::Pause{id, 0, {core::PauseCauseKind::owner_request}, engine_->observer().host_memory(nullptr)});
   parks(number);
   ASSERT_TRUE(sessions_->resume(at(number)));
   settle();

@@ -22,7 +22,7 @@ constexpr Duration closed_look = 24h;
 
 void Sessions::loaded(const store::Loaded& rows, Time now) {
   entries_.clear(), by_lease_.clear(), rows_.clear();
-  forgiven_ = engine_.lost_time();
+  forgiven_ = engine_.clock().lost_time();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;
     auto session = from_row(row);

@@ -119,7 +119,7 @@ void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& pl
 // -------------------------------------------------------------------------------- moving on
 
 Time Sessions::due(Time now) {
-  if (const Duration gap = engine_.lost_time() - forgiven_; gap > Duration{}) forgive(gap, now);
+  if (const Duration gap = engine_.clock().lost_time() - forgiven_; gap > Duration{}) forgive(gap, now);
   preempted_.reset();
   for (const std::uint64_t number : rows_.due(now))
     if (const auto found = entries_.find(number); found != entries_.end())

@@ -106,7 +106,7 @@ TEST_F(SessionsTest, TheIdleRuleEndsIt) {
 
 TEST_F(SessionsTest, WaitsForMemoryAndClaimsItsOffer) {
   const std::uint64_t first = open(1000s, 20 * GiB), second = open(1000s, 20 * GiB);
-  engine_->not_held(lease(second).id);
+  engine_->access().not_held(lease(second).id);
   ASSERT_EQ(state(second), State::queued);
   ASSERT_TRUE(close(first));
   pass(5s);

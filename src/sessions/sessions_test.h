@@ -96,7 +96,7 @@ class SessionsTest : public testing::Test {
     options.rules = rules_;
     engine_.emplace(io_, store_, std::move(machine), std::move(options));
     sessions_.emplace(*engine_, keepers_, options_);
-    engine_->add(*sessions_);
+    engine_->capabilities().add(*sessions_);
     ASSERT_TRUE(engine_->start());
     card_->tell();
     settle();

@@ -110,7 +110,7 @@ void OneSlot::loaded(const store::Loaded& rows, Time now) {
     slot_ = std::move(*slot);
     has_row_ = true;
   }
-  forgiven_ = engine_.time_asleep();
+  forgiven_ = engine_.clock().time_asleep();
   follow_clock();
   slot_.forgive(engine_.rules().reconnect, now);
   slot_.leave_unnamed(options_.claim_window, now);
@@ -183,7 +183,7 @@ void OneSlot::happened(const core::Plan& plan, Time) {
 Time OneSlot::due(Time now) {
   (void)rows_.due(now);
   follow_clock();
-  if (const Duration asleep = engine_.time_asleep() - forgiven_; asleep > Duration{}) {
+  if (const Duration asleep = engine_.clock().time_asleep() - forgiven_; asleep > Duration{}) {
     forgiven_ = forgiven_ + asleep;
     if (!slot_.stands_still()) slot_.stand_still(asleep);
   }

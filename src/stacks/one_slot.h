@@ -55,7 +55,7 @@ struct SlotAnswer {
 class OneSlot final : public engine::Capability {
  public:
   using Done = std::function<void(SlotAnswer)>;
-  // Keeps references. Call engine.add() with it, after the stacks.
+  // Keeps references. Call Capabilities::add() with it, after the stacks.
   OneSlot(engine::Engine& engine, Stacks& stacks, OneSlotOptions options);
 
   const Slot& slot() const { return slot_; }

@@ -17,7 +17,7 @@ class OneSlotTest : public StacksTest {
 
   void add() {
     slot_.emplace(*engine_, *stacks_, OneSlotOptions{.uid = 1000, .user = "ana"});
-    engine_->add(*slot_);
+    engine_->capabilities().add(*slot_);
     slot_->loaded({}, clock_->now());
   }
 

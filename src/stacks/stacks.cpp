@@ -275,7 +275,7 @@ bool Stacks::is_usable(const Entry& entry) const {
 
 Status Stacks::resume(const Entry& entry) {
   const LeaseId id = entry.stack.use.lease;
-  engine_.touch(id);
+  engine_.observer().touch(id);
   if (!is_away(entry)) return {};
   const auto done = engine_.decide(core::Resume{id});
   return done ? Status() : Status(done.error());
@@ -372,7 +372,7 @@ void Stacks::make_spot(Entry& entry) {
 
 void Stacks::loaded(const store::Loaded& rows, Time now) {
   by_lease_.clear(), rows_.clear();
-  forgiven_ = engine_.time_asleep();
+  forgiven_ = engine_.clock().time_asleep();
   for (auto& [name, entry] : entries_) {
     Entry fresh;
     fresh.stack.name = name;

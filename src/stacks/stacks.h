@@ -77,7 +77,7 @@ struct Entry {
 
 class Stacks final : public engine::Capability {
  public:
-  // Keeps references. Call engine.add() with it.
+  // Keeps references. Call Capabilities::add() with it.
   Stacks(engine::Engine& engine, compose::Worker& worker, Options options);
 
   // --- reading ---

@@ -36,7 +36,7 @@ void Stacks::refresh(Duration at_most, std::function<void()> done, bool reading)
   Asked asked{now + at_most, std::move(done)};
   if (reading && !engine_.state().devices.by_uuid.empty() && engine_.state().devices.snapshot_problem.empty()) {
     asked.read_by = now + reading_at_most;
-    engine_.take_snapshot();
+    engine_.observer().take_snapshot();
   }
   (describing_ ? asked_next_ : asked_).push_back(std::move(asked));
   if (!describing_) describe();

@@ -175,7 +175,7 @@ void Stacks::note_last(Entry& entry) {
 // -------------------------------------------------------------------------------- moving on
 
 Time Stacks::due(Time now) {
-  if (const Duration asleep = engine_.time_asleep() - forgiven_; asleep > Duration{}) sleep_through(asleep);
+  if (const Duration asleep = engine_.clock().time_asleep() - forgiven_; asleep > Duration{}) sleep_through(asleep);
   Time next = Time::never();
   if (!describing_ && (!looked_ || !worker_problem_.empty())) {
     if (now >= describe_at_) describe();
@@ -421,7 +421,7 @@ void Stacks::finish(Entry& entry, Time now) {
   entry.devices.clear();
   entry.resolved.clear();
   watch(false);
-  engine_.take_snapshot();
+  engine_.observer().take_snapshot();
 }
 
 // -------------------------------------------------------------------------------- the processes of containers

@@ -192,7 +192,7 @@ class StacksTest : public testing::Test {
     options.boot_id = "boot";
     engine_.emplace(io_, store_, std::move(machine), std::move(options));
     stacks_.emplace(*engine_, worker_, options_);
-    engine_->add(*stacks_);
+    engine_->capabilities().add(*stacks_);
     ASSERT_TRUE(engine_->start());
     card_->tell();
     settle();

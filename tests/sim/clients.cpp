@@ -33,7 +33,7 @@ Bytes Clients::some_bytes(Random& random) const {
   return random.between(1, 24) * 512 * MiB + random.between(0, 3) * 300 * KiB;
 }
 
-core::HostMemory Clients::host(LeaseId lease) const { return daemon_->engine().host_memory(seen(lease)); }
+core::HostMemory Clients::host(LeaseId lease) const { return daemon_->engine().observer().host_memory(seen(lease)); }
 
 // ------------------------------------------------------------------------------------------------ calls
 
@@ -117,7 +117,7 @@ void Clients::submit(Random& random) {
   Client& client = clients_[made];
   client.lease = made;
   if (stays) return hold(client, true);
-  daemon_->engine().not_held(made);
+  daemon_->engine().access().not_held(made);
   oracle_.held(made, false, daemon_->engine().now());
 }
 
@@ -127,10 +127,10 @@ void Clients::hold(Client& client, bool hold) {
   if (hold) {
     client.session = ++last_session_;
     oracle_.held(client.lease, true, now);
-    daemon_->engine().hold(client.lease, client.session);
+    daemon_->engine().access().hold(client.lease, client.session);
   } else {
     oracle_.held(client.lease, false, now);
-    daemon_->engine().session_closed(std::exchange(client.session, 0));
+    daemon_->engine().access().session_closed(std::exchange(client.session, 0));
   }
 }
 

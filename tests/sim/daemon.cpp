@@ -118,7 +118,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     const core::Lease* lease = engine_ ? core::find(engine_->state(), id) : nullptr;
     return lease == nullptr ? std::nullopt : std::optional(lease->state);
   };
-  life_->has_unstored_end = [this](LeaseId id) { return engine_ && engine_->has_unstored_end(id); };
+  life_->has_unstored_end = [this](LeaseId id) { return engine_ && engine_->executor().ends().has_unstored(id); };
   engine::Options options;
   options.rules = config.rules;
   options.boot_id = boot_id;
@@ -155,8 +155,8 @@ void Daemon::turn() {
 void Daemon::no_more_faults() { life_->faults = false; }
 
 void Daemon::call(const core::Fact& fact, const std::string& key, Told told) {
-  if (key.empty() || !engine_->maybe_remembered(1000, key)) return decide(fact, key, told);
-  engine_->remembered(
+  if (key.empty() || !engine_->commits().maybe_remembered(1000, key)) return decide(fact, key, told);
+  engine_->commits().remembered(
       1000, key, [this, fact, key, told = std::move(told)](Result<std::optional<store::Remembered>> found) {
         if (!found) return told({.status = 503, .body = {}, .lease = {}});
         if (!*found) return decide(fact, key, told);
@@ -170,22 +170,24 @@ void Daemon::grant(const core::Grant& grant) {
 
 void Daemon::change_tokens(Random& random) {
   const engine::Remember remember{.uid = 1000, .key = fmt::format("token-{}", random.next()), .fingerprint = "f"};
-  const auto& tokens = engine_->tokens();
+  const auto& tokens = engine_->access().tokens();
   if (random.chance(30)) return engine_->remember(remember, {200, "nothing changed"});
   if (!tokens.empty() && random.chance(50)) {
-    (void)engine_->revoke_token(tokens.begin()->first, remember, {200, {}});
+    (void)engine_->access().revoke_token(tokens.begin()->first, remember, {200, {}});
     return;
   }
   store::AccessToken token{.uid = 1000, .user = "ana", .scope = "submit", .hash = "hash"};
   if (random.chance(50)) token.expires_at = engine_->now() + random.time(1s, 60s);
-  (void)engine_->add_token(std::move(token), remember, [](const store::AccessToken&) { return engine::Answered{}; });
+  (void)engine_->access().add_token(std::move(token), remember,
+                                    [](const store::AccessToken&) { return engine::Answered{}; });
 }
 
 void Daemon::decide(const core::Fact& asked, const std::string& key, const Told& told) {
   Answer answer;
   core::Fact fact = asked;
   // Host memory is looked at when the pause is decided.
-  if (auto* weighs = std::get_if<core::Pause>(&fact)) weighs->host = engine_->host_memory(engine_->find(weighs->lease));
+  if (auto* weighs = std::get_if<core::Pause>(&fact))
+    weighs->host = engine_->observer().host_memory(engine_->find(weighs->lease));
   const auto* pause = std::get_if<core::Pause>(&fact);
   const auto* resume = std::get_if<core::Resume>(&fact);
   const bool word = pause != nullptr && oracle_.wanted_back(pause->lease, false);
@@ -213,7 +215,7 @@ void Daemon::decide(const core::Fact& asked, const std::string& key, const Told&
   boost::asio::co_spawn(
       io_,
       [this, answer, told]() mutable -> boost::asio::awaitable<void> {
-        answer.durable = co_await engine_->durable(engine_->intended());
+        answer.durable = co_await engine_->commits().durable(engine_->intended());
         if (answer.durable) oracle_.told(answer.lease, answer.generation);
         told(answer);
       },

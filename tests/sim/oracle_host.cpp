@@ -91,8 +91,8 @@ void Oracle::check_swapped(const core::State& state) const {
     const Lease& lease = *core::find(state, id);
     if (!lease.parked() || lease.owner.kind != core::OwnerKind::process) continue;
     const Bytes is = world_.swapped_of(id);
-    const auto found = engine_->swapped().find(id);
-    const Bytes said = found == engine_->swapped().end() ? Bytes{} : found->second;
+    const auto found = engine_->observer().swapped().find(id);
+    const Bytes said = found == engine_->observer().swapped().end() ? Bytes{} : found->second;
     verdict_.expect(is == said, "swap-unseen", [&] {
       return fmt::format("{} of {} are on the swap device, and {} are said to be", format_size(is), to_string(id),
                          format_size(said));

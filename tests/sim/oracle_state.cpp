@@ -169,13 +169,13 @@ void Oracle::check_durable() {
   for (const WatchedStore::Pending& batch : store_->pending()) {
     if (batch.sequence > engine_->intended()) continue;  // of a life that is over
     for (const Lease& lease : batch.changed) {
-      verdict_.expect(engine_->intended_of(lease.id) >= batch.sequence, "durable-by-mistake", [&] {
+      verdict_.expect(engine_->commits().last_of(lease.id) >= batch.sequence, "durable-by-mistake", [&] {
         return fmt::format("{} changed in batch {}, which is not durable", to_string(lease.id), batch.sequence);
       });
     }
   }
-  verdict_.expect(engine_->log().last() <= store_->last_event(), "event-before-durable", [&] {
-    return fmt::format("event {} is told, {} is durable", engine_->log().last(), store_->last_event());
+  verdict_.expect(engine_->commits().log().last() <= store_->last_event(), "event-before-durable", [&] {
+    return fmt::format("event {} is told, {} is durable", engine_->commits().log().last(), store_->last_event());
   });
 }
 

@@ -113,7 +113,7 @@ void Beside::ask(Keeper& keeper) {
   if (made) {
     keeper.stage = Keeper::Stage::waiting;
     keeper.held_by = house_;
-    engine.hold(keeper.lease, keeper.lease.number + 1'000'000);
+    engine.access().hold(keeper.lease, keeper.lease.number + 1'000'000);
     return;
   }
   program ? guard.refused(keeper.uid, start.tag, made.error()) : sessions.refused(number, made.error());
@@ -129,7 +129,8 @@ void Beside::wait(Keeper& keeper) {
     keeper.stage = Keeper::Stage::over;
     return;
   }
-  if (std::exchange(keeper.held_by, house_) != house_) engine.hold(keeper.lease, keeper.lease.number + 1'000'000);
+  if (std::exchange(keeper.held_by, house_) != house_)
+    engine.access().hold(keeper.lease, keeper.lease.number + 1'000'000);
   if (lease == nullptr || lease->state != decided->state) return;
   if (lease->state == core::LeaseState::offered)
     (void)engine.request(core::Claim{lease->id}, {}, [](const auto&) { return engine::Answered(); });

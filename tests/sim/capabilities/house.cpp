@@ -25,10 +25,10 @@ House::House(engine::Engine& engine, boost::asio::io_context& io, Beside& beside
   idle_->set_sessions([this](LeaseId lease, std::string why) { return sessions_->end_idle(lease, why); },
                       [this](LeaseId lease, std::string why) { return sessions_->rest_idle(lease, why); },
                       [this](LeaseId lease) { return sessions_->rests(lease); });
-  engine.add(*guard_);
-  engine.add(*sessions_);
-  engine.add(*stacks_);
-  engine.add(*idle_);
+  engine.capabilities().add(*guard_);
+  engine.capabilities().add(*sessions_);
+  engine.capabilities().add(*stacks_);
+  engine.capabilities().add(*idle_);
 }
 
 void House::change(std::string_view transition, const std::function<Status()>& change, std::function<void(bool)> told) {
@@ -42,7 +42,7 @@ void House::change(std::string_view transition, const std::function<Status()>& c
   boost::asio::co_spawn(
       io_,
       [this, told = std::move(told)]() -> boost::asio::awaitable<void> {
-        told(co_await engine_.durable(engine_.intended()));
+        told(co_await engine_.commits().durable(engine_.intended()));
       },
       boost::asio::detached);
 }

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/executor.h"
+
+#include "base/log.h"
+#include "base/mutants.h"
+#include "core/host_check.h"
+#include "engine/engine.h"
+#include "gpu/checkpoint_line.h"
+#include "pause/park_hint.h"
+
+#include <fmt/format.h>
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace sublet::engine {
+namespace {
+
+// Returns the obstacle in an outcome that no process of the lease is to blame for.
+std::optional<core::Hindrance> hindrance_in(const pause::ParkOutcome& outcome) {
+  // An actor that was lost with its order may have told the program. The order is taken back, and the program is not to
+  // blame.
+  const bool nobodys = outcome.kind == pause::ParkOutcome::Kind::undone || outcome.code == "unreachable";
+  if (!nobodys) return std::nullopt;
+  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
+      {"no_right", core::Hindrance::program},
+      {"not_dumpable", core::Hindrance::program},
+      {"unsupported_driver", core::Hindrance::driver},
+      {"no_driver", core::Hindrance::passing},  // it is being installed, or its module reloaded
+      {"traced", core::Hindrance::passing},
+      {"stopped", core::Hindrance::passing},
+      {"host_memory", core::Hindrance::passing},      // host memory is short, or its tree swaps
+      {"withdrawn", core::Hindrance::passing},        // a state that had to be stored first could not be stored
+      {"measure_timeout", core::Hindrance::passing},  // the store or a reading of the device is slow
+      {"helper", core::Hindrance::passing},           // there was no helper
+      // The process to be told, or all that could be parked, has just ended.
+      {"gone", core::Hindrance::passing},
+      {"unreachable", core::Hindrance::passing},  // the way to the program is missing
+      {"internal", core::Hindrance::passing},
+  }};
+  const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
+  if (found == known.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace
+
+Executor::Executor(Engine& engine, const Machine& machine, boost::asio::io_context& io)
+    : engine_(engine),
+      state_(engine.state()),
+      io_(io),
+      host_(*machine.host),
+      probe_(*machine.probe),
+      actor_(*machine.actor),
+      programs_(*machine.programs),
+      parker_(*machine.parker),
+      cooperation_(*machine.cooperation),
+      ends_(engine, machine),
+      swap_(engine, machine) {}
+
+void Executor::open() {
+  cooperation_.open({.told = [this](LeaseId lease) { engine_.access().announce(lease); },
+                     .runs_late =
+                         [this](LeaseId lease) {
+                           engine_.tick(core::Unparked{lease});
+                           withdraw_if_gone(lease);
+                         }});
+  parker_.when_returned([this](LeaseId lease) { engine_.tick(core::DriverReturned{lease}); });
+}
+
+void Executor::perform(const core::Action& action) {
+  if (std::holds_alternative<core::TakeSnapshot>(action)) {
+    probe_.take_now();
+  } else if (const auto* wanted = std::get_if<core::SignalProgram>(&action)) {
+    ends_.signal(*wanted);
+  } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
+    if (lives(yielding->lease)) park(*yielding);
+  } else if (const auto* locking = std::get_if<core::Lock>(&action)) {
+    may_lock(locking->lease, lives(locking->lease));
+  } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
+    if (lives(returning->lease)) unpark(*returning);
+  }
+}
+
+void Executor::lease_ended(const core::Lease& lease) {
+  may_lock(lease.id, false);
+  parker_.forget(lease.id);
+  cooperation_.forget(lease);
+  unparks_waiting_.erase(lease.id);
+}
+
+void Executor::store_failed() {
+  ends_.store_failed();
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
+}
+
+void Executor::tick_later(const core::Parked& fact) {
+  boost::asio::post(io_, [this, fact] { engine_.tick(fact); });
+}
+
+// A lease that ended before its order was durable is not parked: nothing would resume its program.
+bool Executor::lives(LeaseId id) const {
+  const core::Lease* lease = core::find(state_, id);
+  return lease != nullptr && !lease->ended();
+}
+
+const proc::Member* Executor::member_of(ProcessRef process, LeaseId lease) {
+  const proc::Member* member = programs_.member(process);
+  if (member == nullptr || member->lease != lease) {
+    programs_.scan();
+    member = programs_.member(process);
+  }
+  return member != nullptr && member->lease == lease ? member : nullptr;
+}
+
+std::vector<ProcessRef> Executor::tree_of(LeaseId lease) {
+  programs_.scan();
+  return programs_.tree(lease);
+}
+
+// Returns the memory that a restore must make sure of. It is needed where free bytes may be taken before the restore,
+// which would then fail for good. Unleased processes on the device may take them. A full device shows that they are
+// taken, perhaps by a program above its lease or an unlisted one. A paused program that allocated again may have taken
+// its own bytes. So may a program that held more than its lease, or whose processes are parked in part.
+std::vector<pause::Room> Executor::room_for(LeaseId id) const {
+  std::vector<pause::Room> room;
+  const core::Lease* lease = core::find(state_, id);
+  if (lease == nullptr || !lease->parking) return room;
+  for (const std::string& uuid : lease->devices) {
+    const auto device = state_.devices.by_uuid.find(uuid);
+    if (device == state_.devices.by_uuid.end()) continue;
+    core::ToRestore needed = core::to_restore(state_, *lease, uuid);
+    const bool shared = device->second.unleased > Bytes{};
+    const core::DeviceReading& seen = device->second.reading;
+    // These bytes were allocated since the pause, or were never parked: host memory tells which.
+    const Bytes left = core::charge_on(state_, id, uuid).used;
+    const bool holds = left > lease->parking->residue;
+    const bool fits = needed.all <= seen.total - seen.driver_reserved - seen.used;
+    const bool alone = !shared && !holds && fits && lease->parking->measured;
+    if (alone && needed.all + needed.beside <= lease->vram) continue;
+    std::optional<Bytes> most;
+    // The device need not list the residue.
+    if (device->second.read_at) most = seen.total - seen.driver_reserved - std::max(left, lease->parking->residue);
+    room.push_back({uuid, needed.all, std::move(needed.of), gpu::ballast_margin, most, holds});
+  }
+  return room;
+}
+
+// --- pausing
+
+// The owner vouches by a pause grant that the driver can park the program. `sublet run` alone does not vouch.
+pause::Parker::Program Executor::program_of(LeaseId id) const {
+  const core::Lease* lease = core::find(state_, id);
+  if (lease == nullptr) return {};
+  const bool vouched = lease->pausable == core::Pausable::driver || core::is_granted(state_, lease->whose());
+  return {vouched, std::max(static_cast<int>(lease->devices.size()), 1)};
+}
+
+void Executor::park(const core::Park& order) {
+  const LeaseId lease = order.lease;
+  // An order from before a store failure is not finished; the next order of the core undoes it.
+  if (parker_.busy(lease)) {
+    core::Parked fact{lease, false, "an earlier order was not answered yet"};
+    fact.hindrance = core::Hindrance::passing;
+    return tick_later(fact);
+  }
+  engine_.observer().begin_moving(lease);
+  const std::uint64_t number = ++last_park_;
+  parking_[lease] = number;
+  swap_.keep(lease, tree_of(lease),
+             [this, order, number, epoch = engine_.commits().epoch()](const std::string& why_not) {
+               const auto newest = parking_.find(order.lease);
+               if (newest == parking_.end() || newest->second != number) return;
+               parking_.erase(newest);
+               if (epoch != engine_.commits().epoch() || !is_asked(order.lease)) return;
+               if (const auto fact = refusal(order.lease, why_not)) return tick_later(*fact);
+               order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
+             });
+}
+
+// Whether the lease has an unanswered order to park; else the order was withdrawn meanwhile.
+bool Executor::is_asked(LeaseId id) const {
+  const core::Lease* lease = core::find(state_, id);
+  return lease != nullptr && (lease->state == core::LeaseState::pausing || lease->state == core::LeaseState::paused);
+}
+
+// The core decides by the memory of the machine; the control groups of the processes are examined here. `not_kept`: why
+// they cannot be kept out of swap.
+std::optional<core::Parked> Executor::refusal(LeaseId id, const std::string& not_kept) {
+  const core::Lease& lease = *core::find(state_, id);
+  const std::string swaps = not_kept.empty() ? swap_.who_may_swap(tree_of(id)) : not_kept;
+  const core::HostMemory host = engine_.observer().host_memory(&lease);
+  core::Parked fact{id, false, "its memory cannot be kept out of swap: " + swaps, {}, true};
+  fact.hindrance = host.may_swap && actor_.ready() ? core::Hindrance::swap : core::Hindrance::passing;
+  if (!swaps.empty()) return fact;
+  const Status takes = core::check_host(state_, engine_.rules(), lease, host);
+  if (takes) return std::nullopt;
+  fact.detail = takes.error().detail;
+  fact.hint = takes.error().hint;
+  return fact;
+}
+
+void Executor::park_by_driver(const core::Park& order) {
+  const LeaseId lease = order.lease;
+  parker_.park(
+      lease, program_of(lease), order.give_up, [this, lease] { return tree_of(lease); },
+      [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
+        touching({lease, std::move(processes)}, std::move(may));
+      },
+      [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
+        weigh(lease, {engine_.now(), std::move(processes), std::move(say)});
+      },
+      [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+        // A late answer to its questions must not answer the questions of the next order.
+        locks_waiting_.erase(lease);
+        weighing_.erase(lease);
+        if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
+        if (epoch == engine_.commits().epoch()) parked(lease, core::PauseMethod::driver, outcome);
+      });
+}
+
+// The processes to lock are stored first: after a crash the next daemon must know which processes to unlock.
+void Executor::touching(const core::LockIntent& fact, std::function<void(bool)> may) {
+  if (!engine_.may_decide()) return may(false);
+  locks_waiting_.insert_or_assign(fact.lease, std::move(may));
+  const bool refused = !engine_.take(fact);
+  if (refused || mutant(Mutant::locked_before_durable)) may_lock(fact.lease, !refused);
+}
+
+void Executor::may_lock(LeaseId lease, bool may) {
+  if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(may);
+}
+
+// Measures the bytes of the processes again when they are locked and cannot allocate any more.
+void Executor::weigh(LeaseId lease, Weighing weighing) {
+  weighing_.insert_or_assign(lease, std::move(weighing));
+  probe_.take_now();
+}
+
+void Executor::measure(Time began) {
+  std::vector<std::pair<LeaseId, Weighing>> measured;
+  for (auto& [lease, weighing] : weighing_) {
+    if (began >= weighing.since) measured.emplace_back(lease, std::move(weighing));
+  }
+  for (const auto& entry : measured) weighing_.erase(entry.first);
+  for (const auto& [lease, weighing] : measured) {
+    if (const Status may = engine_.may_decide(); !may) {
+      weighing.say(may.error().detail);
+      continue;
+    }
+    // The bytes of each process are stored before it is parked, because its restore must be made sure of by them.
+    const auto lock = [this, lease = lease, say = weighing.say](core::Plan& plan) {
+      if (!plan.outcome) return;
+      locks_waiting_.insert_or_assign(lease, [this, lease, say](bool stored) {
+        if (stored) engine_.observer().begin_copying(lease);
+        say(stored ? std::string() : "the memory that it holds cannot be stored");
+      });
+      plan.actions.emplace_back(core::Lock{lease});
+    };
+    // Keeping groups from swap happened before the lock.
+    const auto outcome = engine_.take(core::MeasuredWhileLocked{lease, host_.memory(weighing.processes, {})}, lock);
+    if (!outcome) weighing.say(outcome.error().detail);
+    else if (mutant(Mutant::parked_before_durable)) may_lock(lease, true);
+  }
+}
+
+void Executor::fail_measurements(const std::string& problem) {
+  for (const auto& [lease, weighing] : std::exchange(weighing_, {}))
+    weighing.say("the memory that it holds cannot be measured: " + problem);
+}
+
+void Executor::ask_to_yield(const core::Park& order) {
+  const LeaseId lease = order.lease;
+  const core::Lease* known = core::find(state_, lease);
+  if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
+    boost::asio::post(io_, [this, lease] {
+      engine_.tick(core::Parked{lease, false, "its program is no longer cooperative"});
+    });
+    return;
+  }
+  cooperation_.yield(*known, core::text_of(known->parking->cause), order.at_most,
+                     [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+                       if (epoch == engine_.commits().epoch()) parked(lease, core::PauseMethod::cooperative, outcome);
+                     });
+}
+
+void Executor::parked(LeaseId lease, core::PauseMethod method, const pause::ParkOutcome& outcome) {
+  const bool done = outcome.kind == pause::ParkOutcome::Kind::done;
+  log::info({.lease = lease}, "{}",
+            done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
+                               format_duration(outcome.took))
+                 : "not paused: " + outcome.detail);
+  core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == pause::ParkOutcome::Kind::undone};
+  fact.may_be_by_chance = outcome.code == "shared_memory";
+  if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
+  if (outcome.code == "owner_must_vouch") fact.unfit = core::Unfit::unvouched;
+  fact.stuck = outcome.code == "stuck";
+  fact.hindrance = hindrance_in(outcome);
+  const bool by_driver = method == core::PauseMethod::driver;
+  if (by_driver && driver_away_.lasts(outcome, engine_.rules().cooldown, engine_.now()))
+    fact.hindrance = core::Hindrance::driver;
+  fact.hint = pause::park_hint(outcome.code);
+  engine_.tick(fact);
+}
+
+// --- resuming
+
+void Executor::unpark(const core::Unpark& order) {
+  const LeaseId lease = order.lease;
+  // The program has reported that it runs while this order waited for its commit. Another resume order would not be a
+  // repetition: it could withdraw the next order to yield.
+  const core::Lease* known = core::find(state_, lease);
+  if (known != nullptr && known->state != core::LeaseState::resuming) return;
+  if (parker_.busy(lease) && !mutant(Mutant::two_orders_at_once)) {
+    if (mutant(Mutant::returns_ask_again)) return boost::asio::post(io_, [this, order] { unpark(order); });
+    unparks_waiting_.insert_or_assign(lease, order);
+    return;
+  }
+  engine_.observer().begin_moving(lease);
+  if (order.method != core::PauseMethod::driver) return send_resume_order(order);
+  parker_.unpark(lease, order.locked_processes ? *order.locked_processes : tree_of(lease), room_for(lease),
+                 order.give_up, [this, order, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+                   if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
+                   if (epoch != engine_.commits().epoch()) return;
+                   unparked(order.lease, outcome);
+                 });
+}
+
+void Executor::send_resume_order(const core::Unpark& order) {
+  const core::Lease* known = core::find(state_, order.lease);
+  if (known == nullptr || !order.told) return unparked(order.lease, {.kind = pause::ParkOutcome::Kind::done});
+  cooperation_.resume(
+      *known, order.at_most,
+      [this, lease = order.lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+        if (epoch == engine_.commits().epoch()) unparked(lease, outcome);
+      });
+}
+
+void Executor::unparked(LeaseId lease, const pause::ParkOutcome& outcome) {
+  using How = core::Unparked::How;
+  How how = How::not_yet;
+  if (outcome.kind == pause::ParkOutcome::Kind::done) how = How::runs;
+  else if (outcome.kind == pause::ParkOutcome::Kind::final) how = How::never;
+  if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
+  const core::Lease* known = core::find(state_, lease);
+  const auto host = known != nullptr ? std::optional(engine_.observer().host_memory(known)) : std::nullopt;
+  core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};
+  fact.nothing_parked = how == How::never && outcome.parked.empty();
+  engine_.tick(fact);
+  if (how == How::runs) withdraw_if_gone(lease);
+}
+
+// The process that yields for the program may have ended meanwhile. A program that was resumed does not need it any
+// more.
+void Executor::withdraw_if_gone(LeaseId lease) {
+  const core::Lease* known = core::find(state_, lease);
+  const bool told = known != nullptr && known->cooperation && known->cooperation->process;
+  if (told && !programs_.lives(known->cooperation->process)) engine_.tick(core::Cooperate{lease});
+}
+
+}  // namespace sublet::engine
