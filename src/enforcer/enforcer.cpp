@@ -108,6 +108,7 @@ const Rule& Enforcer::add(Rule rule) {
   rule_rows_.store({to_row(rule).kind, rule.id});
   rules_.push_back(std::move(rule));
   approved_.clear();
+  news_ = true;
   return rules_.back();
 }
 
@@ -121,6 +122,7 @@ Status Enforcer::remove(std::uint64_t id, Rule::Kind kind) {
   rule_rows_.store({to_row(*found).kind, id});
   rules_.erase(found);
   approved_.clear();
+  news_ = true;
   return {};
 }
 
@@ -188,6 +190,7 @@ void Enforcer::take_up(std::uint64_t id, Time now) {
 
 void Enforcer::changed(const Verdict& verdict, bool tell) {
   verdict_rows_.store(verdict.id);
+  news_ = true;
   if (!tell) return;
   const nlohmann::json data{{"type", "verdict"},
                             {"at", format_rfc3339(engine_.now())},

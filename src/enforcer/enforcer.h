@@ -142,6 +142,7 @@ class Enforcer final : public engine::Capability {
   Time signalled_at_;  // an older reading does not show the effect of the last signal
   Bytes unleased_before_;
   bool drop_ = false;       // the unleased memory has grown since the last pass
+  bool news_ = false;       // a reading, a rule, an answer or a verdict has changed: all open verdicts are looked at
   std::deque<Kill> kills_;  // of the last hour
   engine::Records<std::uint64_t> verdict_rows_;
   engine::Records<std::pair<std::string, std::uint64_t>> rule_rows_;  // by kind and number

@@ -157,6 +157,7 @@ void Enforcer::signal(Verdict& verdict, int signal) {
 
 void Enforcer::signalled(std::uint64_t id, int signal, const machine::UnleasedResult& result) {
   asked_.erase(id);
+  news_ = true;
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end() || !found->second.open()) return;
   Verdict& verdict = found->second;

@@ -88,7 +88,8 @@ void Enforcer::look(Verdict& verdict, Time now) {
 
 void Enforcer::looked(std::uint64_t id, const machine::UnleasedResult& result) {
   asked_.erase(id);
-  engine_.call_capabilities();  // others wait for their look
+  news_ = true;  // others wait for their look
+  engine_.call_capabilities();
   const auto found = verdicts_.find(id);
   if (found == verdicts_.end() || !found->second.open() || found->second.stage != Stage::seen) return;
   Verdict& verdict = found->second;

@@ -30,10 +30,10 @@ void Enforcer::measured(Time) {
   drop_ = drop_ || unleased > unleased_before_ + core::reading_slack;
   unleased_before_ = unleased;
   last_reading_ = newest;
+  news_ = true;
 }
 
 Time Enforcer::due(Time now) {
-  (void)verdict_rows_.due(now);  // all open ones are looked at
   if (drop_ && now - listed_at_ >= shortest_pass) next_pass_ = std::min(next_pass_, now);
   if (now >= next_pass_) {
     if (last_reading_ <= std::max(listed_at_, signalled_at_)) {
@@ -47,15 +47,17 @@ Time Enforcer::due(Time now) {
     for (const auto& [process, id] : std::map(waiting_)) take_up(id, now);
     pass(now);
   }
-  Time next = next_pass_;
-  for (const std::uint64_t id : largest_first()) {
-    Verdict& verdict = verdicts_.at(id);
-    act(verdict, now);  // may close it, and remove closed ones
+  std::vector<std::uint64_t> woken = verdict_rows_.due(now);
+  if (std::exchange(news_, false)) woken = largest_first();
+  for (const std::uint64_t id : woken) {
+    const auto found = verdicts_.find(id);
+    if (found == verdicts_.end() || !found->second.open()) continue;
+    act(found->second, now);  // may close it, and remove closed ones
     const auto still = verdicts_.find(id);
     if (still != verdicts_.end() && still->second.signalled() && still->second.act_at > now)
-      next = std::min(next, still->second.act_at);
+      verdict_rows_.wake(id, still->second.act_at);
   }
-  return next;
+  return std::min(next_pass_, verdict_rows_.next());
 }
 
 // The open verdicts. A process that holds much is acted on before those that hold little, then the oldest.
