@@ -27,36 +27,30 @@ namespace {
 
 using Made = CapabilitySet::Made;
 
-// Adds the capability to the engine, and keeps it.
-template <typename Capability>
-void keep(const Parts& parts, std::unique_ptr<Capability>& place, std::unique_ptr<Capability> made) {
-  parts.engine.capabilities().add(*made);
-  place = std::move(made);
+// Makes a capability, adds it to the engine, and keeps it.
+template <typename Capability, typename... Args>
+Status keep(const Parts& parts, std::unique_ptr<Capability>& place, Args&&... args) {
+  place = std::make_unique<Capability>(std::forward<Args>(args)...);
+  parts.engine.capabilities().add(*place);
+  return {};
 }
 
 Status make_guard(const Parts& parts, Made& made) {
-  keep(parts, made.guard,
-       std::make_unique<guard::Guard>(parts.engine, parts.keepers, guard_options(parts.config, parts.places)));
-  return {};
+  return keep(parts, made.guard, parts.engine, parts.keepers, guard_options(parts.config, parts.places));
 }
 
 Status make_sessions(const Parts& parts, Made& made) {
-  keep(parts, made.sessions,
-       std::make_unique<sessions::Sessions>(parts.engine, parts.keepers, sessions_options(parts.config, parts.places)));
-  return {};
+  return keep(parts, made.sessions, parts.engine, parts.keepers, sessions_options(parts.config, parts.places));
 }
 
 Status make_enforcer(const Parts& parts, Made& made) {
   if (parts.unleased == nullptr) return {};
-  keep(parts, made.enforcer,
-       std::make_unique<enforcer::Enforcer>(parts.engine, *parts.unleased, enforcer_options(parts.config)));
-  return {};
+  return keep(parts, made.enforcer, parts.engine, *parts.unleased, enforcer_options(parts.config));
 }
 
 Status make_stacks(const Parts& parts, Made& made) {
   made.worker = compose::remote_worker(parts.io, stacks_worker(parts.config, parts.places));
-  keep(parts, made.stacks, std::make_unique<stacks::Stacks>(parts.engine, *made.worker, stacks_options(parts.config)));
-  return {};
+  return keep(parts, made.stacks, parts.engine, *made.worker, stacks_options(parts.config));
 }
 
 Status make_one_slot(const Parts& parts, Made& made) {
@@ -67,7 +61,7 @@ Status make_one_slot(const Parts& parts, Made& made) {
   if (!slot) return slot.error();
   auto address = compatible_options(parts.config);
   if (!address) return address.error();
-  keep(parts, made.one_slot, std::make_unique<stacks::OneSlot>(parts.engine, *made.stacks, std::move(*slot)));
+  (void)keep(parts, made.one_slot, parts.engine, *made.stacks, std::move(*slot));
   const bool is_admin = parts.config.stacks.http_role.word == "admin";
   made.compatible =
       std::make_unique<http::CompatibleService>(parts.io, parts.engine, *made.stacks, *made.one_slot, is_admin);
@@ -81,7 +75,7 @@ Status make_idle(const Parts& parts, Made& made) {
   auto rules = idle_options(parts.config);
   if (!rules) return rules.error();
   if (!parts.config.idle.enabled) return {};
-  keep(parts, made.idle, std::make_unique<idle::Idle>(parts.engine, std::move(*rules)));
+  (void)keep(parts, made.idle, parts.engine, std::move(*rules));
   if (sessions::Sessions* sessions = made.sessions.get())
     made.idle->set_sessions(
         [sessions](LeaseId lease, const std::string& why) { return sessions->end_idle(lease, why); },
@@ -91,27 +85,21 @@ Status make_idle(const Parts& parts, Made& made) {
 }
 
 Status make_follow(const Parts& parts, Made& made) {
-  keep(parts, made.follow,
-       std::make_unique<follow::Follow>(parts.engine, follow_options(parts.config, made.enforcer.get())));
-  return {};
+  return keep(parts, made.follow, parts.engine, follow_options(parts.config, made.enforcer.get()));
 }
 
 Status make_events(const Parts& parts, Made& made) {
   auto tools = events_options(parts.config);
   if (!tools) return tools.error();
-  keep(parts, made.outlets, std::make_unique<events::Outlets>(parts.io, parts.engine, std::move(*tools)));
-  return {};
+  return keep(parts, made.outlets, parts.io, parts.engine, std::move(*tools));
 }
 
 Status make_meter(const Parts& parts, Made& made) {
-  keep(parts, made.meter,
-       std::make_unique<meter::Meter>(parts.io, parts.engine, meter_options(parts.config, parts.store_path)));
-  return {};
+  return keep(parts, made.meter, parts.io, parts.engine, meter_options(parts.config, parts.store_path));
 }
 
 Status make_maintenance(const Parts& parts, Made& made) {
-  keep(parts, made.maintenance,
-       std::make_unique<maintenance::Maintenance>(parts.engine, cordon_causes(parts.config)));
+  (void)keep(parts, made.maintenance, parts.engine, cordon_causes(parts.config));
   if (sessions::Sessions* sessions = made.sessions.get())
     made.maintenance->set_sessions(
         {[sessions](LeaseId lease) { return sessions->checkpoint_time(lease); },
