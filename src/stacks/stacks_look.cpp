@@ -87,7 +87,7 @@ void Stacks::measured(Time) {  // due() follows
     for (Asked& asked : *list) asked.read_by.reset();
 }
 
-// Answers the callers whose wait is over. Returns when the next one's is, at the latest.
+// Answers the callers whose wait is over, after the present transaction. Returns when the next one's is, at the latest.
 Time Stacks::answer_asked(Time now) {
   Time next = Time::never();
   std::vector<Asked> done;
@@ -102,7 +102,10 @@ Time Stacks::answer_asked(Time now) {
     list->erase(rest, list->end());
     for (const Asked& asked : *list) next = std::min({next, asked.until, asked.read_by.value_or(Time::never())});
   }
-  for (const Asked& asked : done) asked.done();
+  if (!done.empty())
+    engine_.capabilities().later([done = std::move(done)] {
+      for (const Asked& asked : done) asked.done();
+    });
   return next;
 }
 
