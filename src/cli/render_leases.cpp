@@ -187,6 +187,7 @@ constexpr Column lease_columns[] = {
     {"exit", "EXIT", false, true, exit_cell},
     {"generation", "GENERATION", false, true, +[](const json& r, const Look&) { return number_cell(r, "generation"); }},
     {"command", "COMMAND", false, false, +[](const json& r, const Look&) { return text_cell(r, "command"); }},
+    {"summary", "SUMMARY", false, false, +[](const json& r, const Look&) { return text_cell(r, "summary"); }},
     {"reason", "REASON", true, false, reason_cell, Narrow::below},
 };
 

@@ -4,6 +4,7 @@
 #include "core/blocked.h"
 #include "core/format.h"
 #include "explain/over_limit.h"
+#include "explain/summary.h"
 #include "http/condition.h"
 #include "lease/reason.h"
 
@@ -156,6 +157,18 @@ void write_activity(JsonText& out, const core::Lease& lease, const engine::Engin
   out.field("since", format_rfc3339(activity.last)).end_object();
 }
 
+// The sentence of its present state.
+std::string summary_of(const core::Lease& lease, const engine::Engine& engine, explain::Foretold* foretold) {
+  explain::Aspects aspects{.keeper_killed = is_without_keeper(lease, engine)};
+  if (lease.parking && !lease.ended()) aspects.problem = problem_of(lease, engine, engine.observer().progress(lease));
+  if (const auto& stopped = engine.observer().stopped(); !lease.ended() && stopped.contains(lease.id))
+    aspects.stopped = stopped.at(lease.id).by_debugger ? "stopped by a debugger" : "stopped by a signal";
+  std::optional<explain::QueueInfo> queue;
+  if (foretold != nullptr && !lease.held_back_at && engine.state().queue.contains(lease.id))
+    queue = foretold->of(lease);
+  return explain::summary(engine.state(), engine.rules(), lease, queue ? &*queue : nullptr, aspects, engine.now());
+}
+
 void write_asked(JsonText& out, const core::Lease& lease, const core::State& state) {
   out.field("consumer", lease.consumer).field("remembered", !lease.nameless);
   maybe_text(out, "tag", lease.tag);
@@ -238,6 +251,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");
   if (lease.ended()) out.value(core::to_string(lease.end_reason));
   else out.value(nullptr);
+  out.field("summary", summary_of(lease, engine, detailed ? foretold : nullptr));
   write_asked(out, lease, state);
   out.field("reserved_bytes", lease.reserved().count);
   out.field("used_bytes", live ? core::use_of(state, lease.id).used.count : 0)

@@ -127,7 +127,8 @@ function Counts() {
 const columnsOf = (devices) => [
   {title: "Lease", cell: (lease) => html`<${LeaseLink} id=${lease.id} /> <${Names} lease=${lease} />`},
   {title: "User", cell: (lease) => lease.user, cls: "wide"},
-  {title: "State", cell: (lease) => html`<${State} is=${lease.state} more=${lease.stopping ? "stopping" : ""} />`},
+  {title: "State", cell: (lease) => html`<span title=${lease.summary}><${State} is=${lease.state}
+    more=${lease.stopping ? "stopping" : ""} /></span>`},
   {title: "Tier", cell: (lease) => lease.tier, cls: "wide"},
   {title: "GPU", cell: (lease) => deviceNames(lease.devices, devices), cls: "wide"},
   {title: "VRAM", cell: (lease) => sizeAtMost(lease.vram_bytes), cls: "right"},

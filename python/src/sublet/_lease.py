@@ -95,6 +95,11 @@ class Lease:
         return self._held
 
     @property
+    def summary(self) -> str:
+        """The state as one sentence for people, as of the last answer of the daemon; `refresh()` asks again."""
+        return str(self._known()["summary"])
+
+    @property
     def nested(self) -> bool:
         """True if it uses an outer lease and reserves nothing itself."""
         return self._nested

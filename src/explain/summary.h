@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The present state of a lease as one sentence, for all who show it. Reads only.
+#pragma once
+
+#include "explain/explain.h"
+
+#include <string>
+
+namespace sublet::explain {
+
+// Facts that the core does not know.
+struct Aspects {
+  std::string problem{};       // of its pause or resume, as a sentence; "": none
+  bool keeper_killed = false;  // its program runs on without a keeper
+  std::string stopped{};       // "stopped by a debugger"; "": its program is not stopped
+};
+
+// `queue`: its place and estimate, if they were asked for; null: only its place is told.
+std::string summary(const core::State& state, const core::Rules& rules, const core::Lease& lease,
+                    const QueueInfo* queue, const Aspects& aspects, Time now);
+
+}  // namespace sublet::explain
