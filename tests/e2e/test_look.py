@@ -90,6 +90,16 @@ def test_ps_and_queue_tell_waiters_and_obstacles(busy):
     assert line.split()[:3] == ["1", second["id"], "second"] and first["id"] in line
 
 
+def test_each_lease_is_told_as_one_sentence(busy):
+    daemon, first, second = busy
+    holds = daemon.get(f"/v1/leases/{first['id']}")["summary"]
+    assert holds == f"{first['id']} holds 3.0 GiB on gpu0, and uses 0 B"
+    waits = daemon.get(f"/v1/leases/{second['id']}")["summary"]
+    assert waits.startswith(f"{second['id']} waits at place 1: ") and "short on gpu0" in waits, waits
+    shown = daemon.cli("ps", "-o", "id,summary").stdout
+    assert holds in shown and f"{second['id']} waits at place 1" in shown, shown
+
+
 def test_columns_are_chosen_and_wrong_ones_refused(busy):
     daemon, first, second = busy
     done = daemon.cli("ps", "--no-header", "-o", "tag,id", check=0)
