@@ -3,22 +3,22 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "base/words.h"
+#include "store/fields.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include <array>
 #include <utility>
 
 namespace sublet::enforcer {
 namespace {
 
-using nlohmann::json;
-
-constexpr std::array policies{std::pair{Policy::observe, "observe"}, std::pair{Policy::warn, "warn"},
-                              std::pair{Policy::adopt, "adopt"}, std::pair{Policy::enforce, "enforce"}};
-constexpr std::array kinds{std::pair{Subject::Kind::user, "user"}, std::pair{Subject::Kind::cgroup, "cgroup"},
-                           std::pair{Subject::Kind::unit, "unit"}, std::pair{Subject::Kind::container, "container"}};
+constexpr Words<Policy, 4> policies{
+    {{Policy::observe, "observe"}, {Policy::warn, "warn"}, {Policy::adopt, "adopt"}, {Policy::enforce, "enforce"}}};
+constexpr Words<Subject::Kind, 4> kinds{{{Subject::Kind::user, "user"},
+                                         {Subject::Kind::cgroup, "cgroup"},
+                                         {Subject::Kind::unit, "unit"},
+                                         {Subject::Kind::container, "container"}}};
 constexpr std::size_t longest_value = 1024;
 
 bool is_below(std::string_view path, std::string_view above) {
@@ -30,22 +30,11 @@ const char* row_kind(Rule::Kind kind) { return kind == Rule::Kind::approval ? "a
 
 }  // namespace
 
-std::string_view to_string(Policy policy) {
-  for (const auto& [each, word] : policies)
-    if (each == policy) return word;
-  return "observe";
-}
-
-std::optional<Policy> parse_policy(std::string_view text) {
-  for (const auto& [each, word] : policies)
-    if (word == text) return each;
-  return std::nullopt;
-}
+std::string_view to_string(Policy policy) { return word_of(policies, policy); }
+std::optional<Policy> parse_policy(std::string_view text) { return value_of(policies, text); }
 
 std::string to_string(const Subject& subject) {
-  for (const auto& [kind, word] : kinds)
-    if (kind == subject.kind) return fmt::format("{}:{}", word, subject.value);
-  return {};
+  return fmt::format("{}:{}", word_of(kinds, subject.kind), subject.value);
 }
 
 Result<Subject> parse_subject(std::string_view text) {
@@ -82,40 +71,26 @@ bool matches(const Subject& subject, const Suspect& suspect) {
   return false;
 }
 
+void fields(auto& visit, store::Like<Rule> auto& rule) {
+  visit.word("subject", rule.subject, parse_subject);
+  visit.word("policy", rule.policy, parse_policy);
+  visit("graphics", rule.graphics);
+  visit("until", rule.until);
+  visit("reason", rule.reason);
+  visit("by", rule.by);
+  visit("at", rule.at);
+}
+
 store::CapabilityRow to_row(const Rule& rule) {
-  json data{{"subject", to_string(rule.subject)}, {"by", rule.by}, {"at_ns", rule.at.ns}};
-  if (rule.kind == Rule::Kind::policy) data["policy"] = to_string(rule.policy);
-  if (rule.graphics) data["graphics"] = true;
-  if (rule.until) data["until_ns"] = rule.until->ns;
-  if (!rule.reason.empty()) data["reason"] = rule.reason;
-  return {row_kind(rule.kind), fmt::format("{}", rule.id), data.dump(-1, ' ', false, json::error_handler_t::replace)};
+  return store::row_of(row_kind(rule.kind), fmt::format("{}", rule.id), rule);
 }
 
 Result<Rule> rule_from_row(const store::CapabilityRow& row) {
-  const auto unreadable = [&row] {
-    return bad_request(fmt::format("the {} {} cannot be read: {}", row.kind, printable(row.key), printable(row.data)));
-  };
   const auto id = parse_number<std::uint64_t>(row.key);
-  if (!id) return unreadable();
-  try {
-    const json data = json::parse(row.data);
-    auto subject = parse_subject(data.at("subject").get<std::string>());
-    const auto policy = parse_policy(data.value("policy", "observe"));
-    if (!subject || !policy) return unreadable();
-    Rule rule{.kind = row.kind == "policy" ? Rule::Kind::policy : Rule::Kind::approval,
-              .id = *id,
-              .subject = std::move(*subject),
-              .policy = *policy,
-              .graphics = data.value("graphics", false),
-              .until = std::nullopt,
-              .reason = data.value("reason", ""),
-              .by = data.value("by", ""),
-              .at = Time{data.value("at_ns", std::int64_t{0})}};
-    if (data.contains("until_ns")) rule.until = Time{data.at("until_ns").get<std::int64_t>()};
-    return rule;
-  } catch (const json::exception&) {  // a field is missing, or has another type
-    return unreadable();
-  }
+  if (!id) return bad_request(fmt::format("the {} {} has no number", row.kind, printable(row.key)));
+  Rule rule{.kind = row.kind == "policy" ? Rule::Kind::policy : Rule::Kind::approval, .id = *id};
+  if (const Status read = store::read_row(row, rule); !read) return read.error();
+  return rule;
 }
 
 const Rule* approval_of(const std::vector<Rule>& rules, const Suspect& suspect, Time now) {

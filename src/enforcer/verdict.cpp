@@ -3,96 +3,68 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "base/words.h"
+#include "store/fields.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <utility>
+
+namespace sublet::proc {
+
+static std::optional<ParentSource> parse_source(std::string_view text) {
+  for (int each = 0; each <= static_cast<int>(ParentSource::leader); ++each)
+    if (to_string(static_cast<ParentSource>(each)) == text) return static_cast<ParentSource>(each);
+  return std::nullopt;
+}
+
+void fields(auto& visit, store::Like<Ancestor> auto& ancestor) {
+  visit("process", ancestor.process);
+  visit("uid", ancestor.uid);
+  visit("name", ancestor.name);
+  visit.word("source", ancestor.source, parse_source);
+  visit("certain", ancestor.certain);
+  visit("dead", ancestor.dead);
+  visit("ended", ancestor.ended);
+}
+
+void fields(auto& visit, store::Like<ProcessRecord> auto& record) {
+  visit("process", record.process);
+  visit("uid", record.uid);
+  visit("name", record.name);
+  visit("command", record.command);
+  visit("cgroup", record.cgroup);
+  visit("unit", record.unit);
+  visit("system_unit", record.system_unit);
+  visit("container", record.container);
+  visit("ancestry", record.ancestry);
+  visit("missing", record.missing);
+}
+
+}  // namespace sublet::proc
 
 namespace sublet::enforcer {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::array stages{std::pair{Stage::seen, "seen"},
-                            std::pair{Stage::condemned, "condemned"},
-                            std::pair{Stage::terminating, "terminating"},
-                            std::pair{Stage::killing, "killing"},
-                            std::pair{Stage::unkillable, "unkillable"},
-                            std::pair{Stage::closed, "closed"}};
-constexpr std::array outcomes{std::pair{Outcome::open, "open"}, std::pair{Outcome::gone, "gone"},
-                              std::pair{Outcome::leased, "leased"}, std::pair{Outcome::approved, "approved"},
-                              std::pair{Outcome::ended, "ended"}};
+constexpr Words<Stage, 6> stages{{{Stage::seen, "seen"},
+                                  {Stage::condemned, "condemned"},
+                                  {Stage::terminating, "terminating"},
+                                  {Stage::killing, "killing"},
+                                  {Stage::unkillable, "unkillable"},
+                                  {Stage::closed, "closed"}}};
+constexpr Words<Outcome, 5> outcomes{{{Outcome::open, "open"},
+                                      {Outcome::gone, "gone"},
+                                      {Outcome::leased, "leased"},
+                                      {Outcome::approved, "approved"},
+                                      {Outcome::ended, "ended"}}};
 
-template <typename Table, typename Value>
-std::string_view word_of(const Table& table, Value value) {
-  for (const auto& [each, word] : table)
-    if (each == value) return word;
-  return {};
-}
-
-template <typename Value, typename Table>
-std::optional<Value> value_of(const Table& table, std::string_view text) {
-  for (const auto& [each, word] : table)
-    if (word == text) return each;
-  return std::nullopt;
-}
-
-json process_json(ProcessRef process) { return json::array({process.pid, process.start_ticks}); }
-
-ProcessRef process_from(const json& data) { return {data.at(0).get<std::int32_t>(), data.at(1).get<std::uint64_t>()}; }
-
-json record_json(const proc::ProcessRecord& record) {
-  json ancestry = json::array();
-  for (const proc::Ancestor& each : record.ancestry)
-    ancestry.push_back({{"process", process_json(each.process)},
-                        {"uid", each.uid},
-                        {"name", each.name},
-                        {"source", static_cast<int>(each.source)},
-                        {"certain", each.certain},
-                        {"dead", each.dead},
-                        {"ended_ns", each.ended.ns}});
-  return {{"process", process_json(record.process)},
-          {"uid", record.uid},
-          {"name", record.name},
-          {"command", record.command},
-          {"cgroup", record.cgroup},
-          {"unit", record.unit},
-          {"system_unit", record.system_unit},
-          {"container", record.container},
-          {"ancestry", std::move(ancestry)},
-          {"missing", record.missing}};
-}
-
-proc::Ancestor ancestor_from(const json& data) {
-  constexpr int last_source = static_cast<int>(proc::ParentSource::leader);
-  return {.process = process_from(data.at("process")),
-          .uid = data.at("uid").get<std::uint32_t>(),
-          .name = data.at("name").get<std::string>(),
-          .source = static_cast<proc::ParentSource>(std::clamp(data.value("source", 0), 0, last_source)),
-          .certain = data.value("certain", true),
-          .dead = data.value("dead", false),
-          .ended = Time{data.value("ended_ns", std::int64_t{0})}};
-}
-
-proc::ProcessRecord record_from(const json& data) {
-  proc::ProcessRecord record;
-  record.process = process_from(data.at("process"));
-  record.uid = data.at("uid").get<std::uint32_t>();
-  for (const auto& [name, field] :
-       {std::pair{"name", &record.name}, std::pair{"command", &record.command}, std::pair{"cgroup", &record.cgroup},
-        std::pair{"unit", &record.unit}, std::pair{"container", &record.container}})
-    *field = data.at(name).get<std::string>();
-  record.system_unit = data.at("system_unit").get<bool>();
-  for (const json& each : data.at("ancestry")) record.ancestry.push_back(ancestor_from(each));
-  record.missing = data.value("missing", "");
-  return record;
-}
-
-std::string dump(const json& data) { return data.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::optional<Stage> parse_stage(std::string_view text) { return value_of(stages, text); }
+std::optional<Outcome> parse_outcome(std::string_view text) { return value_of(outcomes, text); }
 
 json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
 
@@ -168,75 +140,54 @@ void Verdict::hold_all(Time at, const std::map<std::string, Bytes>& used) {
   for (const auto& [device, bytes] : used) hold(at, device, bytes);
 }
 
+void fields(auto& visit, store::Like<Step> auto& step) {
+  visit("at", step.at);
+  visit("what", step.what);
+  visit("result", step.result);
+}
+
+void fields(auto& visit, store::Like<Holding> auto& holding) {
+  visit("at", holding.at);
+  visit("device", holding.device);
+  visit("used", holding.used);
+}
+
+void fields(auto& visit, store::Like<Verdict> auto& verdict) {
+  visit("record", verdict.record);
+  visit("inode", verdict.inode);
+  visit("user", verdict.user);
+  visit("exe", verdict.exe);
+  visit("device_file", verdict.device_file);
+  visit("mapping", verdict.mapping);
+  visit("draws", verdict.draws);
+  visit("looked", verdict.looked);
+  visit("spared", verdict.spared);
+  visit("opened", verdict.opened_at);
+  visit("seen", verdict.last_seen);
+  visit("closed", verdict.closed_at);
+  visit("sightings", verdict.sightings);
+  visit.word("policy", verdict.policy, parse_policy);
+  visit.word("stage", verdict.stage, parse_stage);
+  visit.word("outcome", verdict.outcome, parse_outcome);
+  visit("noticed", verdict.noticed);
+  visit("spared_for", verdict.spared_for);
+  visit("descendants", verdict.descendants);
+  visit("act_at", verdict.act_at);
+  visit("holdings", verdict.holdings);
+  visit("steps", verdict.steps);
+}
+
 store::CapabilityRow to_row(const Verdict& verdict) {
-  json holdings = json::array(), steps = json::array();
-  for (const Holding& each : verdict.holdings) holdings.push_back({each.at.ns, each.device, each.used.count});
-  for (const Step& each : verdict.steps) steps.push_back({each.at.ns, each.what, each.result});
-  const json data{{"record", record_json(verdict.record)},
-                  {"inode", verdict.inode},
-                  {"user", verdict.user},
-                  {"exe", verdict.exe},
-                  {"device_file", verdict.device_file},
-                  {"mapping", verdict.mapping},
-                  {"draws", verdict.draws},
-                  {"looked", verdict.looked},
-                  {"spared", verdict.spared},
-                  {"opened_ns", verdict.opened_at.ns},
-                  {"seen_ns", verdict.last_seen.ns},
-                  {"closed_ns", verdict.closed_at.ns},
-                  {"sightings", verdict.sightings},
-                  {"policy", to_string(verdict.policy)},
-                  {"stage", to_string(verdict.stage)},
-                  {"outcome", to_string(verdict.outcome)},
-                  {"noticed", verdict.noticed},
-                  {"spared_for", verdict.spared_for.number},
-                  {"descendants", verdict.descendants},
-                  {"act_ns", verdict.act_at.ns},
-                  {"holdings", std::move(holdings)},
-                  {"steps", std::move(steps)}};
-  return {"verdict", fmt::format("{}", verdict.id), dump(data)};
+  return store::row_of("verdict", fmt::format("{}", verdict.id), verdict);
 }
 
 Result<Verdict> verdict_from_row(const store::CapabilityRow& row) {
   const auto id = parse_number<std::uint64_t>(row.key);
-  const auto unreadable = [&](std::string_view why) {
-    return bad_request(fmt::format("the verdict {} cannot be read: {}", printable(row.key), printable(why)));
-  };
-  if (!id) return unreadable("its number");
-  try {
-    const json data = json::parse(row.data);
-    Verdict verdict;
-    verdict.id = *id;
-    verdict.record = record_from(data.at("record"));
-    verdict.inode = data.at("inode").get<std::uint64_t>();
-    verdict.user = data.at("user").get<std::string>();
-    verdict.exe = data.at("exe").get<std::string>();
-    verdict.device_file = data.at("device_file").get<bool>();
-    verdict.mapping = data.at("mapping").get<bool>();
-    verdict.draws = data.value("draws", false);
-    verdict.looked = data.value("looked", false);
-    verdict.spared = data.value("spared", "");
-    verdict.opened_at.ns = data.at("opened_ns").get<std::int64_t>();
-    verdict.last_seen.ns = data.at("seen_ns").get<std::int64_t>();
-    verdict.closed_at.ns = data.at("closed_ns").get<std::int64_t>();
-    verdict.sightings = data.at("sightings").get<int>();
-    verdict.policy = parse_policy(data.at("policy").get<std::string>()).value();
-    verdict.stage = value_of<Stage>(stages, data.at("stage").get<std::string>()).value();
-    verdict.outcome = value_of<Outcome>(outcomes, data.at("outcome").get<std::string>()).value();
-    verdict.noticed = data.at("noticed").get<bool>();
-    verdict.spared_for.number = data.value("spared_for", std::uint64_t{0});
-    verdict.descendants = data.at("descendants").get<int>();
-    verdict.act_at.ns = data.at("act_ns").get<std::int64_t>();
-    for (const json& each : data.at("holdings"))
-      verdict.holdings.push_back(
-          {Time{each.at(0).get<std::int64_t>()}, each.at(1).get<std::string>(), Bytes{each.at(2).get<std::int64_t>()}});
-    for (const json& each : data.at("steps"))
-      verdict.steps.push_back(
-          {Time{each.at(0).get<std::int64_t>()}, each.at(1).get<std::string>(), each.at(2).get<std::string>()});
-    return verdict;
-  } catch (const std::exception& error) {  // of the JSON library, or a word that this version does not know
-    return unreadable(error.what());
-  }
+  if (!id) return bad_request(fmt::format("the verdict {} has no number", printable(row.key)));
+  Verdict verdict;
+  verdict.id = *id;
+  if (const Status read = store::read_row(row, verdict); !read) return read.error();
+  return verdict;
 }
 
 json describe(const Verdict& verdict) {

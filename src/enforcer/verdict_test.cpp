@@ -83,22 +83,6 @@ TEST(Verdicts, TellTheSourceOfEachParent) {
   EXPECT_EQ(shown["spared_for"], "lease-7");
 }
 
-// A row of an earlier version has no sources.
-TEST(Verdicts, AreReadWithoutSources) {
-  store::CapabilityRow row = to_row(full());
-  nlohmann::json data = nlohmann::json::parse(row.data, nullptr, false);
-  if (data.is_discarded()) GTEST_FAIL() << row.data;
-  for (auto& each : data["record"]["ancestry"])
-    for (const char* field : {"source", "certain", "dead", "ended_ns"}) each.erase(field);
-  data["record"].erase("missing");
-  data.erase("spared_for");
-  row.data = data.dump();
-  const auto read = verdict_from_row(row);
-  ASSERT_TRUE(read) << read.error().detail;
-  EXPECT_TRUE(read->record.ancestry[0].certain);
-  EXPECT_FALSE(read->spared_for);
-}
-
 TEST(Ancestry, KeepsParentsThatHaveEnded) {
   const proc::Ancestor shell{{4000, 50}, 0, "bash"}, login{{3000, 40}, 0, "login"}, init{{1, 1}, 0, "systemd"};
   const Ancestry known{shell, login, init};

@@ -27,6 +27,7 @@ enum class Wish { none, stop, restart, remove };
 
 std::string_view to_string(Restart restart);  // "on-failure"
 std::string_view to_string(Phase phase);
+std::string_view to_string(Wish wish);
 std::optional<Restart> parse_restart(std::string_view text);
 std::optional<Phase> parse_phase(std::string_view text);
 

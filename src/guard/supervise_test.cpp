@@ -130,13 +130,6 @@ TEST(Program, KeepsItsWishInItsRow) {
     program.progress.wish = wish;
     EXPECT_EQ(from_row(to_row(program))->progress.wish, wish);
   }
-  // An earlier version could store several flags.
-  store::CapabilityRow row = to_row(program);
-  for (const char* flag : {"stop_asked", "again"}) {
-    const std::string name = std::string("\"") + flag + "\":";
-    row.data.replace(row.data.find(name + "false"), name.size() + 5, name + "true");
-  }
-  EXPECT_EQ(from_row(row)->progress.wish, Wish::remove);
 }
 
 TEST(Supervise, TheEndOfAPausedProgramBeginsBeforeItsSignal) {

@@ -2,120 +2,77 @@
 #include "stacks/stack.h"
 
 #include "base/text.h"
+#include "base/words.h"
+#include "store/fields.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 namespace sublet::stacks {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t longest_name = 58;  // the tag of its lease, "stack-NAME", has at most 64
 
-constexpr std::array phases{std::pair{Phase::down, "down"},         std::pair{Phase::queued, "queued"},
-                            std::pair{Phase::creating, "creating"}, std::pair{Phase::starting, "starting"},
-                            std::pair{Phase::ready, "ready"},       std::pair{Phase::released, "released"},
-                            std::pair{Phase::stopping, "stopping"}, std::pair{Phase::failed, "failed"}};
-
-json write(const Settings& set) {
-  json out = json::object();
-  if (set.vram) out["vram"] = set.vram->count;
-  if (set.devices) out["devices"] = *set.devices;
-  if (set.tier) out["tier"] = core::to_string(*set.tier);
-  if (set.exclusive) out["exclusive"] = *set.exclusive;
-  if (set.pausable) out["pausable"] = *set.pausable;
-  return out;
-}
-
-Settings read_settings(const json& from) {
-  Settings set;
-  if (from.contains("vram")) set.vram = Bytes{from.at("vram").get<std::int64_t>()};
-  if (from.contains("devices")) set.devices = from.at("devices").get<int>();
-  if (from.contains("tier")) set.tier = core::parse_tier(from.at("tier").get<std::string>());
-  if (from.contains("exclusive")) set.exclusive = from.at("exclusive").get<bool>();
-  if (from.contains("pausable")) set.pausable = from.at("pausable").get<bool>();
-  return set;
-}
-
-json write(const Use& use) {
-  json out{{"uid", use.uid},
-           {"user", use.user},
-           {"owner", use.owner},
-           {"token_hash", use.token_hash},
-           {"lease", use.lease.number},
-           {"ttl", use.ttl.count()},
-           {"tier", core::to_string(use.tier)}};
-  if (use.expires_at) out["expires_at"] = use.expires_at->ns;
-  if (use.ready_by) out["ready_by"] = use.ready_by->ns;
-  return out;
-}
-
-Use read_use(const json& from) {
-  Use use;
-  from.at("uid").get_to(use.uid);
-  from.at("user").get_to(use.user);
-  from.at("owner").get_to(use.owner);
-  from.at("token_hash").get_to(use.token_hash);
-  from.at("lease").get_to(use.lease.number);
-  use.ttl = Duration(from.at("ttl").get<std::int64_t>());
-  use.tier = core::parse_tier(from.at("tier").get<std::string>()).value_or(core::Tier::standard);
-  if (from.contains("expires_at")) use.expires_at = Time{from.at("expires_at").get<std::int64_t>()};
-  if (from.contains("ready_by")) use.ready_by = Time{from.at("ready_by").get<std::int64_t>()};
-  return use;
-}
+constexpr Words<Phase, 8> phases{{{Phase::down, "down"},
+                                  {Phase::queued, "queued"},
+                                  {Phase::creating, "creating"},
+                                  {Phase::starting, "starting"},
+                                  {Phase::ready, "ready"},
+                                  {Phase::released, "released"},
+                                  {Phase::stopping, "stopping"},
+                                  {Phase::failed, "failed"}}};
 
 }  // namespace
 
-std::string_view to_string(Phase phase) {
-  for (const auto& [each, word] : phases)
-    if (each == phase) return word;
-  return {};
-}
-
-std::optional<Phase> parse_phase(std::string_view text) {
-  for (const auto& [each, word] : phases)
-    if (word == text) return each;
-  return std::nullopt;
-}
+std::string_view to_string(Phase phase) { return word_of(phases, phase); }
+std::optional<Phase> parse_phase(std::string_view text) { return value_of(phases, text); }
 
 bool Stack::blank() const {
   return adopted.empty() && set == Settings{} && peak == Bytes{} && phase == Phase::down && why.empty();
 }
 
-store::CapabilityRow to_row(const Stack& stack) {
-  const json data{{"adopted", stack.adopted},        {"set", write(stack.set)},      {"peak", stack.peak.count},
-                  {"phase", to_string(stack.phase)}, {"since", stack.since.ns},      {"why", stack.why},
-                  {"use", write(stack.use)},         {"will_fail", stack.will_fail}, {"project", stack.project},
-                  {"directory", stack.directory},    {"by_label", stack.by_label},   {"recreate", stack.recreate}};
-  return {"stack", stack.name, data.dump(-1, ' ', false, json::error_handler_t::replace)};
+void fields(auto& visit, store::Like<Settings> auto& set) {
+  visit("vram", set.vram);
+  visit("devices", set.devices);
+  visit.word("tier", set.tier, core::parse_tier);
+  visit("exclusive", set.exclusive);
+  visit("pausable", set.pausable);
 }
 
+void fields(auto& visit, store::Like<Use> auto& use) {
+  visit("uid", use.uid);
+  visit("user", use.user);
+  visit("owner", use.owner);
+  visit("token_hash", use.token_hash);
+  visit("lease", use.lease);
+  visit("ttl", use.ttl);
+  visit("expires_at", use.expires_at);
+  visit("ready_by", use.ready_by);
+  visit.word("tier", use.tier, core::parse_tier);
+}
+
+void fields(auto& visit, store::Like<Stack> auto& stack) {
+  visit("adopted", stack.adopted);
+  visit("set", stack.set);
+  visit("peak", stack.peak);
+  visit.word("phase", stack.phase, parse_phase);
+  visit("since", stack.since);
+  visit("why", stack.why);
+  visit("use", stack.use);
+  visit("will_fail", stack.will_fail);
+  visit("project", stack.project);
+  visit("directory", stack.directory);
+  visit("by_label", stack.by_label);
+  visit("recreate", stack.recreate);
+}
+
+store::CapabilityRow to_row(const Stack& stack) { return store::row_of("stack", stack.name, stack); }
+
 Result<Stack> from_row(const store::CapabilityRow& row) {
-  try {
-    const json data = json::parse(row.data);
-    Stack stack;
-    stack.name = row.key;
-    data.at("adopted").get_to(stack.adopted);
-    stack.set = read_settings(data.at("set"));
-    data.at("peak").get_to(stack.peak.count);
-    stack.phase = parse_phase(data.at("phase").get<std::string>()).value_or(Phase::down);
-    data.at("since").get_to(stack.since.ns);
-    data.at("why").get_to(stack.why);
-    stack.use = read_use(data.at("use"));
-    data.at("will_fail").get_to(stack.will_fail);
-    data.at("project").get_to(stack.project);
-    data.at("directory").get_to(stack.directory);
-    data.at("by_label").get_to(stack.by_label);
-    stack.recreate = data.value("recreate", false);
-    return stack;
-  } catch (const json::exception& wrong) {
-    return unavailable("the stored stack '" + row.key + "' cannot be read: " + wrong.what());
-  }
+  Stack stack{.name = row.key};
+  if (const Status read = store::read_row(row, stack); !read) return read.error();
+  return stack;
 }
 
 Status check_name(std::string_view name) {
