@@ -184,12 +184,13 @@ std::string answer_to(std::string_view input) {
   engine::Machine parts = machine(io, card);
   machine::Keepers& keepers = *parts.keepers;
   engine::Engine engine(io, store, std::move(parts), options());
-  guard::Guard guard(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
+  guard::Guard guard(engine, keepers, {.runs = {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"}});
   engine.capabilities().add(guard);
   NoProcesses processes;
   enforcer::Enforcer enforcer(engine, processes, {});
   engine.capabilities().add(enforcer);
-  sessions::Sessions sessions(engine, keepers, {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"});
+  sessions::Sessions sessions(engine, keepers,
+                              {.runs = {.host = "unix:///nonexistent", .log_dir = "/nonexistent/logs"}});
   engine.capabilities().add(sessions);
   OneStack worker(io);
   stacks::Stacks stacks(engine, worker, {});

@@ -87,22 +87,22 @@ engine::Options engine_options(const Config& config, const Places& places, const
   return options;
 }
 
-guard::Options guard_options(const Config& config, const Places& places) {
+static engine::RunOptions run_options(const Config& config, const Places& places) {
   return {.host = "unix://" + places.socket,
           .log_dir = places.log_dir,
           .log_max_size = config.guard.log_max_size,
           .log_keep = static_cast<int>(config.guard.log_keep),
-          .log_user_max = config.guard.log_user_max,
+          .log_user_max = config.guard.log_user_max};
+}
+
+guard::Options guard_options(const Config& config, const Places& places) {
+  return {.runs = run_options(config, places),
           .soft_cpu = static_cast<int>(config.guard.soft_cpu),
           .ceiling_for_all = config.guard.ceiling.word == "lease"};
 }
 
 sessions::Options sessions_options(const Config& config, const Places& places) {
-  return {.host = "unix://" + places.socket,
-          .log_dir = places.log_dir,
-          .log_max_size = config.guard.log_max_size,
-          .log_keep = static_cast<int>(config.guard.log_keep),
-          .log_user_max = config.guard.log_user_max,
+  return {.runs = run_options(config, places),
           .most_sessions = static_cast<std::size_t>(config.limits.sessions),
           .ttl = config.sessions.ttl,
           .max_continuous = config.sessions.max_continuous,

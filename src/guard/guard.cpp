@@ -25,8 +25,8 @@ bool is_sized_by_ceiling(const Program& program, const Update& changes) {
 
 Guard::Guard(engine::Engine& engine, machine::Keepers& keepers, Options options)
     : engine_(engine),
-      keepers_(keepers),
       options_(std::move(options)),
+      runs_(engine, keepers, options_.runs),
       rows_(engine, "program_changed",
             [this](const Key& key) {
               const auto found = programs_.find(key);
@@ -47,16 +47,14 @@ const Program* Guard::find_user(std::string_view user, std::string_view tag) con
   return nullptr;
 }
 
-std::string Guard::log_path(const Program& program) const {
-  return fmt::format("{}/{}/program-{}.log", options_.log_dir, program.uid, program.number);
-}
+std::string Guard::log_path(const Program& program) const { return runs_.log_path(program.uid, run_of(program).log); }
 
 std::string Guard::warning(const Program& program) const {
   std::string text = program.progress.warning;
   const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : "; ") + more; };
   const core::Lease* lease = program.is_up() ? core::find(engine_.state(), program.progress.lease) : nullptr;
   if (lease == nullptr || lease->ended()) return text;
-  if (has_lost_keeper(*lease))
+  if (runs_.has_lost_keeper(*lease))
     add(
         fmt::format("its keeper (pid {}) is gone, so its exit status will be unknown; "
                     "sublet restart {} starts it again with a keeper",
@@ -107,14 +105,15 @@ Result<const Program*> Guard::add(Program program) {
                  {{"limit", static_cast<std::int64_t>(options_.most_programs)}}};
   }
   if (auto checked = check_size(key, program.user, program.manifest); !checked) return checked.error();
-  if (const Bytes logs = disk_use(fmt::format("{}/{}", options_.log_dir, program.uid)); logs > options_.log_user_max) {
+  if (const Bytes logs = disk_use(fmt::format("{}/{}", options_.runs.log_dir, program.uid));
+      logs > options_.runs.log_user_max) {
     return Error{Code::Quota,
                  fmt::format("the logs of {} take {}, and guard.log_user_max is {}", program.user, format_size(logs),
-                             format_size(options_.log_user_max)),
+                             format_size(options_.runs.log_user_max)),
                  fmt::format("remove programs with their logs (sublet programs lists them, sublet remove), or files in "
                              "{}/{}; or an admin raises guard.log_user_max",
-                             options_.log_dir, program.uid),
-                 {{"limit_bytes", options_.log_user_max.count}}};
+                             options_.runs.log_dir, program.uid),
+                 {{"limit_bytes", options_.runs.log_user_max.count}}};
   }
   program.created_at = engine_.now();
   // By the clock, so that a log's name is not used again after its program was removed.

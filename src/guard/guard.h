@@ -4,8 +4,8 @@
 
 #include "engine/capability.h"
 #include "engine/engine.h"
-#include "engine/keeper_ordering.h"
 #include "engine/records.h"
+#include "engine/supervised_run.h"
 #include "guard/ceilings.h"
 #include "guard/forgotten_logs.h"
 #include "guard/program.h"
@@ -23,11 +23,7 @@
 namespace sublet::guard {
 
 struct Options {
-  std::string host;                 // URL of the daemon's socket, for keepers
-  std::string log_dir;              // directory with one directory for each uid
-  Bytes log_max_size = 10 * MiB;    // of one log file
-  int log_keep = 3;                 // rotated files beside the live one
-  Bytes log_user_max = GiB;         // of all logs of one user
+  engine::RunOptions runs{};
   int soft_cpu = 0;                 // guard.soft_cpu: percent of one processor above the soft limit; 0: not limited
   bool ceiling_for_all = false;     // guard.ceiling = "lease": a lease without a ceiling has its size as ceiling
   std::size_t most_programs = 200;  // of one user
@@ -127,24 +123,20 @@ class Guard final : public engine::Capability {
   bool keep_memory(const Program& program);
   Time check_lease(Program& program, Time now);
   bool lives_on(const core::Lease& lease) const;
-  bool has_lost_keeper(const core::Lease& lease) const;
-  Time replace_keeper(const Program& program, const core::Lease& lease, Time now);
-  nlohmann::json log_limits(const Program& program) const;
-  machine::KeeperOrder order(const Program& program, std::string document) const;
-  std::string document(const Program& program) const;
+  engine::Run run_of(const Program& program) const;
+  nlohmann::json document(const Program& program) const;
 
   engine::Engine& engine_;
-  machine::Keepers& keepers_;
   Options options_;
+  engine::SupervisedRuns runs_;
   std::map<Key, Program> programs_;
   std::map<LeaseId, Key> by_lease_;                  // the newest lease of each program that is up
   std::size_t starts_ = 0;                           // that are under way now
   std::map<std::uint32_t, std::size_t> starts_of_;   // the same, by uid
   std::map<Key, engine::KeeperOrdering> orderings_;  // starts until their leases are there; forgotten at a restart
   LogNumbers removed_logs_;                          // of programs that were removed, and may have a keeper
-  bool all_known_ = false;           // no stored program was unreadable: each other log is of a removed program
-  Time logs_due_ = Time::never();    // when the logs of removed programs are looked for
-  std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when another was last ordered for their output
+  bool all_known_ = false;         // no stored program was unreadable: each other log is of a removed program
+  Time logs_due_ = Time::never();  // when the logs of removed programs are looked for
   engine::Records<Key> rows_;
   std::uint64_t last_number_ = 0;
   Ceilings ceilings_;

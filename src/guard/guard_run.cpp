@@ -26,17 +26,8 @@ constexpr std::size_t most_starts = 4;
 // The starts of one user among them, so that others start meanwhile.
 constexpr std::size_t most_starts_of_user = 2;
 constexpr Duration start_counts_for = std::chrono::seconds(2);
-// How often the keeper of a running program is looked at.
-constexpr Duration look_at_keeper = std::chrono::seconds(10);
-// How often the reader of the output of a program without a keeper is ordered again, in case it was killed too.
-constexpr Duration drain_again = std::chrono::seconds(10);
 // How often the log of a removed program that runs on is looked at.
 constexpr Duration remove_logs_again = std::chrono::seconds(10);
-
-// The newest start, as its keeper names it.
-json name_of(const Program& program) {
-  return {{"tag", program.tag}, {"number", program.number}, {"start", program.progress.start}};
-}
 
 }  // namespace
 
@@ -119,14 +110,9 @@ bool Guard::lives_on(const core::Lease& lease) const {
   return untold || engine_.programs().inhabited(lease.id);
 }
 
-bool Guard::has_lost_keeper(const core::Lease& lease) const {
-  return lease.owner.keeper && !engine_.programs().keeper_alive(lease.id);
-}
-
 void Guard::ended(Program& program, const Ended& end, Time now) {
   const Key key{program.uid, program.tag};
   by_lease_.erase(program.progress.lease);
-  drained_.erase(program.progress.lease);
   end_start(program, end, now);
   rows_.change(key);
   wake_starts();
@@ -180,7 +166,7 @@ Time Guard::remove_logs(Time now) {
   if (now < logs_due_) return logs_due_;
   LogNumbers known;
   for (const auto& [key, program] : programs_) known.insert(program.number);
-  if (remove_forgotten_logs(options_.log_dir, known, removed_logs_)) return logs_due_ = now + remove_logs_again;
+  if (remove_forgotten_logs(options_.runs.log_dir, known, removed_logs_)) return logs_due_ = now + remove_logs_again;
   removed_logs_.clear();
   return logs_due_ = now + std::chrono::hours(24);
 }
@@ -211,7 +197,7 @@ Time Guard::supervise(Program& program, Time now) {
 // the store.
 Time Guard::check_lease(Program& program, Time now) {
   const core::Lease* lease = engine_.find(program.progress.lease);
-  if (lease != nullptr && !lease->ended()) return replace_keeper(program, *lease, now);
+  if (lease != nullptr && !lease->ended()) return runs_.watch_keeper(run_of(program), *lease, now);
   if (lease != nullptr && lives_on(*lease)) return now + look_for_keeper;
   const Progress& progress = program.progress;
   if (lease != nullptr && progress.ending)
@@ -236,7 +222,7 @@ Time Guard::start_keeper(Program& program, Time now) {
   const bool is_ordered = earlier.ordered && earlier.start == program.progress.start;
   const bool is_full = starts_ >= most_starts || starts_of_[key.first] >= most_starts_of_user;
   if (is_full && !is_ordered) return now + look_for_keeper;
-  switch (engine::next_order_step(orderings_[key], program.progress.start, key, rows_, engine_, keepers_)) {
+  switch (runs_.next_step(orderings_[key], program.progress.start, key, rows_)) {
     case Step::starts:
     case Step::away: return now + look_for_keeper;
     case Step::lost:
@@ -246,7 +232,7 @@ Time Guard::start_keeper(Program& program, Time now) {
     case Step::order: ++starts_, ++starts_of_[key.first]; break;
   }
   const std::uint64_t number = program.number, start = program.progress.start;
-  keepers_.start(order(program, document(program)), [this, key, number, start](const Result<ProcessRef>& started) {
+  runs_.start(run_of(program), document(program), [this, key, number, start](const Result<ProcessRef>& started) {
     const auto found = programs_.find(key);
     if (found == programs_.end()) return;
     Program& mine = found->second;
@@ -262,54 +248,24 @@ Time Guard::start_keeper(Program& program, Time now) {
   return now + look_for_keeper;
 }
 
-machine::KeeperOrder Guard::order(const Program& program, std::string document) const {
-  return {program.uid,   program.user,        program.tag,
-          options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, program.uid)};
+// The newest start.
+engine::Run Guard::run_of(const Program& program) const {
+  return {.uid = program.uid,
+          .user = program.user,
+          .tag = program.tag,
+          .kind = "program",
+          .name = {{"tag", program.tag}, {"number", program.number}, {"start", program.progress.start}},
+          .log = fmt::format("program-{}.log", program.number)};
 }
 
-// The keeper of a running program was killed: another one reads its output, so that the program never waits for a full
-// pipe. It ends at once if there is one already, so the order is repeated.
-Time Guard::replace_keeper(const Program& program, const core::Lease& lease, Time now) {
-  const core::Owner& owner = lease.owner;
-  if (!has_lost_keeper(lease)) return now + look_at_keeper;
-  const auto last = drained_.find(lease.id);
-  if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
-  if (last == drained_.end())
-    log::warn({.lease = lease.id, .program = fmt::format("{}/{}", program.user, printable(program.tag))},
-              "its keeper (pid {}) is gone: the exit status will stay unknown", owner.keeper.pid);
-  drained_[lease.id] = now;
-  const json document{{"host", options_.host},
-                      {"program", name_of(program)},
-                      {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
-                      {"log", log_limits(program)}};
-  keepers_.start(order(program, document.dump()), [](const Result<ProcessRef>& started) {
-    if (!started) log::error("the output of a program without a keeper is not read: {}", started.error().detail);
-  });
-  return now + drain_again;
-}
-
-json Guard::log_limits(const Program& program) const {
-  return {{"path", log_path(program)},
-          {"max_bytes", options_.log_max_size.count},
-          {"keep", options_.log_keep},
-          {"user_max_bytes", options_.log_user_max.count}};
-}
-
-std::string Guard::document(const Program& program) const {
-  json request = program.manifest.request;
+json Guard::document(const Program& program) const {
+  const engine::Run run = run_of(program);
+  json document = runs_.document(run, program.manifest, program.manifest.environment);
+  json& request = document["request"] = program.manifest.request;
   request["tag"] = program.tag;
   request["command"] = program.manifest.command;
-  request["program"] = name_of(program);
-  const json document{{"host", options_.host},
-                      {"program", name_of(program)},
-                      {"request", std::move(request)},
-                      {"arguments", program.manifest.arguments},
-                      {"environment", program.manifest.environment},
-                      {"directory", program.manifest.directory},
-                      {"umask", program.manifest.umask},
-                      {"limits", program.manifest.limits},
-                      {"log", log_limits(program)}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  request["program"] = run.name;
+  return document;
 }
 
 }  // namespace sublet::guard

@@ -180,8 +180,8 @@ class GuardTest : public testing::Test {
     options.boot_id = "boot";
     engine_.emplace(io_, store_, std::move(machine), std::move(options));
     Options its;
-    its.host = "unix:///run/sublet.sock";
-    its.log_dir = "/nonexistent/logs";
+    its.runs.host = "unix:///run/sublet.sock";
+    its.runs.log_dir = "/nonexistent/logs";
     its.soft_cpu = 25;
     guard_.emplace(*engine_, keepers_, its);
     engine_->capabilities().add(*guard_);

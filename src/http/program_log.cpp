@@ -49,7 +49,8 @@ Reply get_program_log(Call& call) {
   const auto program = find_program(call, call.args[0], true);
   if (!program) return problem(program.error());
   const guard::Guard& guard = *call.capabilities.guard;
-  return log_reply(call, {.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().log_keep});
+  return log_reply(call,
+                   {.path = guard.log_path(**program), .uid = (*program)->uid, .keep = guard.options().runs.log_keep});
 }
 
 Reply get_session_log(Call& call) {
@@ -59,8 +60,8 @@ Reply get_session_log(Call& call) {
   if (!(*session)->has_command())
     return problem(not_found(fmt::format("{} has no program of its own, and so no log", (*session)->id()),
                              "processes that were attached write where they were started"));
-  return log_reply(call,
-                   {.path = sessions.log_path(**session), .uid = (*session)->uid, .keep = sessions.options().log_keep});
+  return log_reply(
+      call, {.path = sessions.log_path(**session), .uid = (*session)->uid, .keep = sessions.options().runs.log_keep});
 }
 
 constexpr Route table[] = {

@@ -65,10 +65,10 @@ class Roles : public testing::Test {
  protected:
   Roles()
       : engine_(io_, store_, machine(), options()),
-        guard_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
+        guard_(engine_, keepers_, {.runs = {.host = "", .log_dir = "/nowhere"}}),
         enforcer_(engine_, processes_, {}),
         stacks_(engine_, worker_, {}),
-        sessions_(engine_, keepers_, {.host = "", .log_dir = "/nowhere"}),
+        sessions_(engine_, keepers_, {.runs = {.host = "", .log_dir = "/nowhere"}}),
         outlets_(io_, engine_, {}),
         meter_(io_, engine_, {.path = ":memory:"}),
         maintenance_(engine_) {

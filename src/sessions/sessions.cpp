@@ -38,8 +38,8 @@ Error ended_error(const Session& session) {
 
 Sessions::Sessions(engine::Engine& engine, machine::Keepers& keepers, Options options)
     : engine_(engine),
-      keepers_(keepers),
       options_(std::move(options)),
+      runs_(engine, keepers, options_.runs),
       rows_(engine, "session_changed", [this](std::uint64_t number) {
         const Session* session = find(number);
         return session != nullptr ? to_row(*session)
@@ -77,7 +77,7 @@ std::vector<const Session*> Sessions::all() const {
 }
 
 std::string Sessions::log_path(const Session& session) const {
-  return fmt::format("{}/{}/{}.log", options_.log_dir, session.uid, session.id());
+  return runs_.log_path(session.uid, run_of(session).log);
 }
 
 std::string Sessions::warning(const Session& session) const { return entries_.at(session.number).warning; }

@@ -5,8 +5,8 @@
 #include "engine/capability.h"
 #include "engine/choose.h"
 #include "engine/engine.h"
-#include "engine/keeper_ordering.h"
 #include "engine/records.h"
+#include "engine/supervised_run.h"
 #include "machine/keepers.h"
 #include "sessions/session.h"
 
@@ -24,11 +24,7 @@ namespace sublet::sessions {
 using Activity = engine::LeaseActivity;
 
 struct Options {
-  std::string host;                                       // URL of the daemon's socket, for keepers
-  std::string log_dir;                                    // directory with one directory for each uid
-  Bytes log_max_size = 10 * MiB;                          // of one log file
-  int log_keep = 3;                                       // rotated files beside the live one
-  Bytes log_user_max = GiB;                               // of all logs of one user
+  engine::RunOptions runs{};
   std::size_t most_sessions = 100;                        // of one user, that are not closed
   Duration ttl = std::chrono::hours(1);                   // of a session that names none
   Duration max_continuous = std::chrono::minutes(30);     // 0: no limit
@@ -132,7 +128,6 @@ class Sessions final : public engine::Capability {
     bool noticed = false;                  // spot: this time has begun
     std::uint64_t notice_run = 0;          // number of the run of the checkpoint command in it; 0: none yet
     std::string pause_problem{};           // why its last pause failed
-    LeaseId drained{};                     // lease whose keeper is gone, and whose output another keeper reads
     std::string warning{};                 // of its keeper
     std::pair<State, std::string> told{};  // state and text of its last event
   };
@@ -196,15 +191,13 @@ class Sessions final : public engine::Capability {
   void finish_checkpoint(Entry& entry, const Report& report, Time now);
   Time next_checkpoint(const Session& session) const;
   Time checkpoint_deadline(const Session& session) const;
-  void replace_keeper(Entry& entry, const core::Lease& lease);
-  machine::KeeperOrder order(const Session& session, std::string document) const;
-  nlohmann::json log_limits(const Session& session) const;
-  std::string start_document(const Session& session) const;
-  std::string hook_document(const Session& session, const core::Lease& lease) const;
+  engine::Run run_of(const Session& session) const;
+  nlohmann::json start_document(const Session& session) const;
+  nlohmann::json hook_document(const Session& session, const core::Lease& lease) const;
 
   engine::Engine& engine_;
-  machine::Keepers& keepers_;
   Options options_;
+  engine::SupervisedRuns runs_;
   std::map<std::uint64_t, Entry> entries_;     // by number
   std::map<LeaseId, std::uint64_t> by_lease_;  // of sessions that are not closed
   engine::Records<std::uint64_t> rows_;

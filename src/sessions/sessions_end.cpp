@@ -74,7 +74,6 @@ void Sessions::close_now(Entry& entry, Time now) {
   Session& session = entry.session;
   if (session.progress.lease) by_lease_.erase(session.progress.lease);
   session.progress.checkpoint.running = false;
-  entry.drained = {};
   move(entry, State::closed, session.progress.why, now);
 }
 
@@ -305,7 +304,7 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
   const std::uint64_t number = session.number, run = checkpoint.number;
   const Lease* lease = lease_of(session);
   using Ordered = engine::OrderStep;
-  switch (engine::next_order_step(entry.hook, run, number, rows_, engine_, keepers_)) {
+  switch (runs_.next_step(entry.hook, run, number, rows_)) {
     case Ordered::starts: return std::min(deadline, now + look_at_hook);
     case Ordered::lost:  // its report may be on its way
       if (entry.hook_lost_at == Time{}) entry.hook_lost_at = now;
@@ -320,18 +319,17 @@ Time Sessions::drive_checkpoint(Entry& entry, Time now) {
     finish_checkpoint(entry, {.checkpoint = run, .problem = "its lease is gone"}, now);
     return now;
   }
-  keepers_.start(
-      order(session, hook_document(session, *lease)), [this, number, run](const Result<ProcessRef>& started) {
-        const auto found = entries_.find(number);
-        if (found == entries_.end()) return;
-        Entry& mine = found->second;
-        const Checkpoint& its = mine.session.progress.checkpoint;
-        if (!its.running || its.number != run) return;
-        if (started) mine.hook.keeper = *started;
-        else
-          finish_checkpoint(mine, {.checkpoint = run, .problem = "it could not be started: " + started.error().detail},
-                            engine_.now());
-      });
+  runs_.start(run_of(session), hook_document(session, *lease), [this, number, run](const Result<ProcessRef>& started) {
+    const auto found = entries_.find(number);
+    if (found == entries_.end()) return;
+    Entry& mine = found->second;
+    const Checkpoint& its = mine.session.progress.checkpoint;
+    if (!its.running || its.number != run) return;
+    if (started) mine.hook.keeper = *started;
+    else
+      finish_checkpoint(mine, {.checkpoint = run, .problem = "it could not be started: " + started.error().detail},
+                        engine_.now());
+  });
   return std::min(deadline, now + look_at_hook);
 }
 
@@ -360,29 +358,21 @@ void Sessions::finish_checkpoint(Entry& entry, const Report& report, Time now) {
   go_on(entry, next_step(session, can_run(lease_of(session)) && options_.keep_parked > Duration{}));
 }
 
-std::string Sessions::hook_document(const Session& session, const Lease& lease) const {
-  using nlohmann::json;
+nlohmann::json Sessions::hook_document(const Session& session, const Lease& lease) const {
   const Command& command = session.request.command;
   const Checkpoint& checkpoint = session.progress.checkpoint;
   std::vector<std::string> environment = command.environment;
   for (const auto& [name, value] : engine_.options().program_env) environment.push_back(name + "=" + value);
   environment.push_back("SUBLET_SESSION=" + session.id());
   environment.push_back("SUBLET_LEASE=" + to_string(lease.id));
-  environment.push_back("SUBLET_HOST=" + options_.host);
+  environment.push_back("SUBLET_HOST=" + options_.runs.host);
   environment.push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", fmt::join(lease.devices, ",")));
   if (const std::int32_t pid = main_pid(lease); pid != 0) environment.push_back(fmt::format("SUBLET_PID={}", pid));
   if (checkpoint.at != Time{}) environment.push_back("SUBLET_CHECKPOINT=" + checkpoint.locator);
-  const json document{
-      {"host", options_.host},
-      {"session", {{"id", session.id()}, {"start", session.progress.start}}},
-      {"hook", {{"number", checkpoint.number}, {"timeout_ms", session.request.checkpoint_timeout / 1ms}}},
-      {"arguments", session.request.checkpoint},
-      {"environment", environment},
-      {"directory", command.directory},
-      {"umask", command.umask},
-      {"limits", command.limits},
-      {"log", log_limits(session)}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  nlohmann::json document = runs_.document(run_of(session), command, std::move(environment));
+  document["arguments"] = session.request.checkpoint;
+  document["hook"] = {{"number", checkpoint.number}, {"timeout_ms", session.request.checkpoint_timeout / 1ms}};
+  return document;
 }
 
 }  // namespace sublet::sessions

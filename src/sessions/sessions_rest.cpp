@@ -81,7 +81,7 @@ Time Sessions::look_at_resting(Entry& entry, Time now) {
     became_active(entry, *lease, now);
     return now;
   }
-  replace_keeper(entry, *lease);
+  (void)runs_.watch_keeper(run_of(entry.session), *lease, now);
   if (uses_gpu(*lease)) {
     want_back(entry, "its program uses a GPU again", now);
     return now;
@@ -93,7 +93,7 @@ Time Sessions::look_at_resting(Entry& entry, Time now) {
 // Its lease has the least size, and waits to grow.
 Time Sessions::wait_for_size(Entry& entry, const Lease& lease, Time now) {
   Progress& progress = entry.session.progress;
-  replace_keeper(entry, lease);
+  (void)runs_.watch_keeper(run_of(entry.session), lease, now);
   if (!lease.resize && now >= entry.grow_at) {
     entry.grow_at = now + ask_again;
     const LeaseId id = lease.id;

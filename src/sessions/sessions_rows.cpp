@@ -73,7 +73,7 @@ void Sessions::erase(std::uint64_t number) {
   std::error_code ignored;
   if (entry.session.has_command()) {
     for (const std::string& path : {log, log + ".lock"}) std::filesystem::remove(path, ignored);
-    for (int i = 1; i <= options_.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
+    for (int i = 1; i <= options_.runs.log_keep; ++i) std::filesystem::remove(fmt::format("{}.{}", log, i), ignored);
   }
   entries_.erase(number);
   rows_.change(number);

@@ -20,7 +20,6 @@ using core::Lease;
 using core::LeaseState;
 
 constexpr Duration look_for_keeper = 1s;  // how often a keeper that has not asked for its lease is looked for
-constexpr Duration look_at_keeper = 10s;  // how often the keeper of a running program is looked at
 constexpr Duration grow_again = 1min;     // after a refusal to grow
 constexpr Duration closed_look = 24h;
 
@@ -194,8 +193,8 @@ Time Sessions::look(Entry& entry, Time now) {
   if (lease->state != LeaseState::active) return Time::never();
   const Activity seen = activity(entry.session);
   entry.session.progress.last_activity = seen.last;
-  replace_keeper(entry, *lease);
-  const Time next_keeper = entry.session.has_command() ? now + look_at_keeper : Time::never();
+  const Time look_at_keeper = runs_.watch_keeper(run_of(entry.session), *lease, now);
+  const Time next_keeper = entry.session.has_command() ? look_at_keeper : Time::never();
   Time next = std::min(next_keeper, cap(entry, *lease, seen, now));
   if (entry.session.progress.state != State::active || entry.session.progress.preemptor) return next;
   next = std::min(next, renew(entry, *lease, now));
@@ -258,7 +257,7 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
     const auto whole = whole_devices(session.request);
     if (!whole && whole.error().code == Code::Unavailable) return now + look_for_keeper;
   }
-  switch (engine::next_order_step(entry.keeper, start, number, rows_, engine_, keepers_)) {
+  switch (runs_.next_step(entry.keeper, start, number, rows_)) {
     case Ordered::starts:
     case Ordered::away: return now + look_for_keeper;
     case Ordered::lost:
@@ -269,7 +268,7 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
     case Ordered::not_durable: return Time::never();
     case Ordered::order: break;
   }
-  keepers_.start(order(session, start_document(session)), [this, number, start](const Result<ProcessRef>& started) {
+  runs_.start(run_of(session), start_document(session), [this, number, start](const Result<ProcessRef>& started) {
     const auto found = entries_.find(number);
     if (found == entries_.end() || found->second.session.progress.start != start) return;
     Entry& mine = found->second;
@@ -286,57 +285,32 @@ Time Sessions::start_keeper(Entry& entry, Time now) {
   return now + look_for_keeper;
 }
 
-machine::KeeperOrder Sessions::order(const Session& session, std::string document) const {
-  return {session.uid,   session.user,        session.id(),
-          options_.host, std::move(document), fmt::format("{}/{}", options_.log_dir, session.uid)};
+// The newest start.
+engine::Run Sessions::run_of(const Session& session) const {
+  return {.uid = session.uid,
+          .user = session.user,
+          .tag = session.id(),
+          .kind = "session",
+          .name = {{"id", session.id()}, {"start", session.progress.start}},
+          .log = session.id() + ".log"};
 }
 
-nlohmann::json Sessions::log_limits(const Session& session) const {
-  return {{"path", log_path(session)},
-          {"max_bytes", options_.log_max_size.count},
-          {"keep", options_.log_keep},
-          {"user_max_bytes", options_.log_user_max.count}};
-}
-
-std::string Sessions::start_document(const Session& session) const {
-  using nlohmann::json;
+nlohmann::json Sessions::start_document(const Session& session) const {
+  const engine::Run run = run_of(session);
   const Command& command = session.request.command;
-  const json name{{"id", session.id()}, {"start", session.progress.start}};
-  json request = session.request.lease;
-  request["tag"] = session.tag();
-  request["command"] = command.text;
-  request["session"] = name;
-  request["ttl_seconds"] = session.request.ttl / 1s;
-  if (session.request.exclusive)
-    if (const auto whole = whole_devices(session.request)) request["vram_bytes"] = whole->count;
   std::vector<std::string> environment = command.environment;
   environment.push_back("SUBLET_SESSION=" + session.id());
   if (session.progress.checkpoint.at != Time{})
     environment.push_back("SUBLET_CHECKPOINT=" + session.progress.checkpoint.locator);
-  const json document{{"host", options_.host},         {"session", name},
-                      {"request", std::move(request)}, {"arguments", command.arguments},
-                      {"environment", environment},    {"directory", command.directory},
-                      {"umask", command.umask},        {"limits", command.limits},
-                      {"log", log_limits(session)}};
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-// The keeper of a running program was killed: another one reads its output, so that the program never waits for a full
-// pipe.
-void Sessions::replace_keeper(Entry& entry, const Lease& lease) {
-  const core::Owner& owner = lease.owner;
-  if (!owner.keeper || engine_.programs().keeper_alive(lease.id) || entry.drained == lease.id) return;
-  entry.drained = lease.id;
-  const Session& session = entry.session;
-  log::warn({.lease = lease.id, .program = session.id()}, "its keeper (pid {}) is gone: the exit status stays unknown",
-            owner.keeper.pid);
-  const nlohmann::json document{{"host", options_.host},
-                                {"session", {{"id", session.id()}, {"start", session.progress.start}}},
-                                {"drain", {{"pid", owner.process.pid}, {"start_ticks", owner.process.start_ticks}}},
-                                {"log", log_limits(session)}};
-  keepers_.start(order(session, document.dump()), [](const Result<ProcessRef>& started) {
-    if (!started) log::error("the output of a session without a keeper is not read: {}", started.error().detail);
-  });
+  nlohmann::json document = runs_.document(run, command, std::move(environment));
+  nlohmann::json& request = document["request"] = session.request.lease;
+  request["tag"] = session.tag();
+  request["command"] = command.text;
+  request["session"] = run.name;
+  request["ttl_seconds"] = session.request.ttl / 1s;
+  if (session.request.exclusive)
+    if (const auto whole = whole_devices(session.request)) request["vram_bytes"] = whole->count;
+  return document;
 }
 
 }  // namespace sublet::sessions

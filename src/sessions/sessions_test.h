@@ -71,8 +71,8 @@ struct KeptOrders final : machine::Keepers {
 class SessionsTest : public testing::Test {
  protected:
   SessionsTest() {
-    options_.host = "unix:///run/sublet.sock";
-    options_.log_dir = "/nonexistent/logs";
+    options_.runs.host = "unix:///run/sublet.sock";
+    options_.runs.log_dir = "/nonexistent/logs";
     rules_.ledger_reserve = {};  // the tests' machine may be short of memory
     rules_.ledger_max_pressure = 1;
     options_.activity = [this](LeaseId) { return activity_; };

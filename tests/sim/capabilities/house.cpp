@@ -13,12 +13,14 @@ using namespace std::chrono_literals;
 
 House::House(engine::Engine& engine, boost::asio::io_context& io, Beside& beside, Verdict& verdict)
     : engine_(engine), io_(io), verdict_(verdict), keepers_(beside.keepers(*this)), worker_(beside.worker(*this)) {
-  guard_ = std::make_unique<guard::Guard>(engine, *keepers_, guard::Options{.host = "sim", .log_dir = "/nonexistent"});
+  guard_ = std::make_unique<guard::Guard>(engine, *keepers_,
+                                          guard::Options{.runs = {.host = "sim", .log_dir = "/nonexistent"}});
   idle_ = std::make_unique<idle::Idle>(engine, idle::Options{});
-  sessions_ = std::make_unique<sessions::Sessions>(
-      engine, *keepers_,
-      sessions::Options{
-          .host = "sim", .log_dir = "/nonexistent", .ttl = 5min, .max_continuous = 1min, .keep_parked = 2min});
+  sessions_ = std::make_unique<sessions::Sessions>(engine, *keepers_,
+                                                   sessions::Options{.runs = {.host = "sim", .log_dir = "/nonexistent"},
+                                                                     .ttl = 5min,
+                                                                     .max_continuous = 1min,
+                                                                     .keep_parked = 2min});
   stacks_ = std::make_unique<stacks::Stacks>(
       engine, *worker_,
       stacks::Options{.sources = {}, .label = {}, .command_timeout = 1min, .ready_timeout = 3min, .ttl = 5min});
