@@ -8,7 +8,11 @@ function slurm_job_submit(job, partitions, uid)
   local number, unit = size:match("^(%d+)(%a*)$")
   local gib = tonumber(number) / ((unit or ""):lower():sub(1, 1) == "m" and 1024 or 1)
   if gib > card_gib then slurm.log_user("--vram=%s is more than a card has (%d GiB)", size, card_gib) return slurm.ERROR end
-  job.tres_per_node = "gres:shard:" .. math.ceil(gib)
+  local wanted = {"gres:shard:" .. math.ceil(gib)}
+  for other in (job.tres_per_node or ""):gmatch("[^,]+") do
+    if not other:match("^gres[:/]shard") then wanted[#wanted + 1] = other end
+  end
+  job.tres_per_node = table.concat(wanted, ",")
   return slurm.SUCCESS
 end
 function slurm_job_modify() return slurm.SUCCESS end

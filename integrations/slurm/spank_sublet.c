@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The SPANK plugin of Sublet. A task of a job with --vram or shards gets its lease before its program starts.
  *
- * The plugin starts `sublet slurm lease` as root before the task gives up root (task_init_privileged). The helper asks
- * the daemon, and the task waits for the helper's answer (task_init). All texts of the helper go to the user's stderr.
+ * The plugin starts `sublet slurm lease` as root before the task gives up root: for the first task of a step in
+ * init_post_opt, for the others in task_init_privileged. The helper asks the daemon, and the task waits for the
+ * helper's answer (task_init). All texts of the helper go to the user's stderr.
  * The wait is in the task and never in the prolog: a failure ends the task, and drains no node. */
 #include "vram_size.h"
 
+#include <slurm/slurm.h>
 #include <slurm/spank.h>
 
 #include <errno.h>
@@ -27,6 +29,7 @@ static struct {
 } settings = {.program = "/usr/bin/sublet", .timeout = "60s", .usual_pausable = "auto"};
 
 static int helper_socket = -1; /* the helper of this task; -1: none */
+static int early_socket = -1;  /* the helper of the first task, which begins while the step gets ready */
 
 static int take(char *into, size_t size, const char *option, const char *value) {
   if (value == NULL || value[0] == '\0' || strlen(value) >= size) {
@@ -112,8 +115,8 @@ int slurm_spank_init(spank_t spank, int argc, char **argv) {
 }
 
 static void run_helper(int socket, const char *job, const char *uid) {
-  const char *argv[24];
-  const char *slurm_conf = getenv("SLURM_CONF"); /* of slurmd, not of the user */
+  const char *argv[28];
+  const char *slurm_conf = getenv("SLURM_CONF"), *node = getenv("SLURMD_NODENAME"); /* of slurmd, not of the user */
   char conf[512] = "";
   int count = 0, fd;
   if (slurm_conf != NULL && strlen(slurm_conf) < 480) snprintf(conf, sizeof conf, "SLURM_CONF=%s", slurm_conf);
@@ -122,6 +125,7 @@ static void run_helper(int socket, const char *job, const char *uid) {
   if (settings.host[0] != '\0') argv[count++] = "--host", argv[count++] = settings.host;
   argv[count++] = "--job", argv[count++] = job;
   argv[count++] = "--uid", argv[count++] = uid;
+  argv[count++] = "--node", argv[count++] = node != NULL ? node : "";
   argv[count++] = "--timeout", argv[count++] = settings.timeout;
   if (settings.vram[0] != '\0') argv[count++] = "--vram", argv[count++] = settings.vram;
   if (settings.tier[0] != '\0') argv[count++] = "--tier", argv[count++] = settings.tier;
@@ -161,23 +165,58 @@ static int start_helper(const char *job, const char *uid) {
   return pair[0];
 }
 
+/* slurmstepd sets the number of shards by the credential of the step, over anything that the user wrote there. A step
+ * without shards (--gres=none) has a variable of its user, if any: its size is asked of Slurm's controller. */
 static int wants_lease(spank_t spank) {
   char shards[32];
   if (settings.vram[0] != '\0') return 1;
   return spank_getenv(spank, "SLURM_SHARDS_ON_NODE", shards, sizeof shards) == ESPANK_SUCCESS && atol(shards) > 0;
 }
 
-/* As root, before the task becomes the user. A failure is told in task_init, where the user's stderr is. */
-int slurm_spank_task_init_privileged(spank_t spank, int argc, char **argv) {
+static int start_helper_of(spank_t spank) {
   uint32_t job = 0;
   uid_t uid = 0;
   char job_text[32], uid_text[32];
-  (void)argc, (void)argv;
-  if (!wants_lease(spank)) return 0;
-  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_UID, &uid)) return 0;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_UID, &uid)) return -1;
   snprintf(job_text, sizeof job_text, "%u", job);
   snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
-  helper_socket = start_helper(job_text, uid_text);
+  return start_helper(job_text, uid_text);
+}
+
+static void close_early(void) {
+  if (early_socket >= 0) close(early_socket);
+  early_socket = -1;
+}
+
+/* In slurmstepd, as root, before its tasks exist. The step of PrologFlags=Contain has none. */
+int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv) {
+  uint32_t step = SLURM_EXTERN_CONT;
+  (void)argc, (void)argv;
+  if (spank_context() != S_CTX_REMOTE || !wants_lease(spank)) return 0;
+  if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == SLURM_EXTERN_CONT) return 0;
+  early_socket = start_helper_of(spank);
+  return 0;
+}
+
+/* In slurmstepd: the helper's connection ends with the first task. */
+int slurm_spank_task_post_fork(spank_t spank, int argc, char **argv) {
+  (void)spank, (void)argc, (void)argv;
+  close_early();
+  return 0;
+}
+
+/* As root, before the task becomes the user. A failure is told in task_init, where the user's stderr is. */
+int slurm_spank_task_init_privileged(spank_t spank, int argc, char **argv) {
+  int task = -1;
+  (void)argc, (void)argv;
+  if (!wants_lease(spank)) return 0;
+  if (spank_get_item(spank, S_TASK_ID, &task) == ESPANK_SUCCESS && task == 0 && early_socket >= 0) {
+    helper_socket = early_socket;
+    early_socket = -1;
+    return 0;
+  }
+  close_early();
+  helper_socket = start_helper_of(spank);
   return 0;
 }
 
@@ -209,9 +248,8 @@ static int obey(spank_t spank, char *line) {
 
 /* As the user, in the control group of the job, with the user's stderr. */
 int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
-  static const char *const told[] = {"SLURMD_NODENAME", "SLURM_JOB_NAME"};
   char text[8192], line[8192];
-  size_t used = 0, i;
+  size_t used = 0;
   int result = 0;
   (void)argc, (void)argv;
   if (!wants_lease(spank)) return 0;
@@ -220,7 +258,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
     return -1;
   }
   snprintf(text, sizeof text, "pid %d\n", (int)getpid());
-  for (i = 0; i < sizeof told / sizeof told[0]; ++i) pass_on(spank, text, sizeof text, told[i]);
+  pass_on(spank, text, sizeof text, "SLURM_JOB_NAME");
   snprintf(text + strlen(text), sizeof text - strlen(text), "go\n");
   if (send(helper_socket, text, strlen(text), MSG_NOSIGNAL) < 0) result = 0; /* its last words may still be there */
   while (result == 0) {

@@ -264,7 +264,7 @@ std::string usage_line(const CLI::App& app) {
   return usage;
 }
 
-std::unique_ptr<Program> make_program() {
+std::unique_ptr<Program> make_program(std::string_view only) {
   auto program = std::make_unique<Program>();
   CLI::App& app = program->app;
   app.formatter(std::make_shared<Formatter>());
@@ -272,7 +272,8 @@ std::unique_ptr<Program> make_program() {
   app.set_version_flag("--version", "sublet " SUBLET_VERSION, "Print the version and exit")->group("Common");
   add_json(Command(app), program->common);
   add_common(Command(app), program->common);
-  for (const Verb& verb : verbs()) add_verb(*program, verb);
+  for (const Verb& verb : verbs())
+    if (only.empty() || verb.name == only) add_verb(*program, verb);
   add_help(*program);
   app.footer(
       "Help for one verb: sublet VERB --help. Exit codes: 0 ok, 1 failed, 2 usage, 4\n"
@@ -289,7 +290,9 @@ int run_program(int argc, const char* const* argv) {
     if (std::string_view(argv[1]) == "__complete") return flush(run_complete(words));
     if (std::string_view(argv[1]) == "__reference") return flush(run_reference(words));
   }
-  const auto program = make_program();
+  // Each task of Slurm waits for this verb, and the tree of all verbs takes longer than the program's start.
+  const bool in_task = argc > 2 && std::string_view(argv[1]) == "slurm" && std::string_view(argv[2]) == "lease";
+  const auto program = make_program(in_task ? "slurm" : "");
   CLI::App& app = program->app;
   // The words after "--" belong to another program; the parser would split some of them ("[1,2]" becomes two words).
   const auto mark = std::find(argv + 1, argv + argc, std::string_view("--"));

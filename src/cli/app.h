@@ -24,8 +24,8 @@ struct Program {
   std::map<std::string, Action, std::less<>> actions;  // by the verb's name
 };
 
-// The program holds pointers into itself and must not be moved.
-std::unique_ptr<Program> make_program();
+// The program holds pointers into itself and must not be moved. `only`: the name of the only verb that is made.
+std::unique_ptr<Program> make_program(std::string_view only = {});
 
 std::string usage_line(const CLI::App& app);  // "Usage: sublet why [flags] LEASE"
 

@@ -30,11 +30,12 @@ void add_agent(const Command& verb, AgentFlags& flags) {
 void add_lease(const Command& verb, JobLeaseFlags& flags) {
   verb.option("--job", flags.job, "Number of the job").required().type("NUMBER");
   verb.option("--uid", flags.uid, "User of the job").required().type("NUMBER");
+  verb.option("--node", flags.node, "Name of this node in slurm.conf").required().type("NAME");
   verb.option("--scontrol", flags.scontrol, "Slurm's scontrol").type("PATH").show_default();
   verb.option("--vram", flags.vram, "Memory on the card; without it the shards of the job count").type("SIZE");
   verb.option("--tier", flags.tier, "Tier of the lease").type("TIER").show_default();
   verb.option("--pausable", flags.pausable, "How the job may be paused").type("HOW").show_default();
-  verb.duration("--timeout", flags.timeout, "Longest time without a daemon (default: 60s)");
+  verb.duration("--timeout", flags.timeout, "Longest time without an answer of daemon and controller (default: 60s)");
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ std::int64_t shards_of(Bytes capacity, double factor);
 
 // A task's lease: asks for it, waits, and talks to the plugin on stdin and stdout.
 struct JobLeaseFlags {
-  std::string job, uid;
+  std::string job, uid, node;
   std::string scontrol = "scontrol";
   std::string vram;  // as the plugin's option; "": by the shards of the job
   std::string tier = "standard", pausable = "auto";
-  std::optional<Duration> timeout;  // longest time without a daemon
+  std::optional<Duration> timeout;  // longest time in which daemon or controller does not answer
 };
 int take_job_lease(const Common& common, const JobLeaseFlags& flags);
 
@@ -66,6 +66,8 @@ using Expand = std::function<std::vector<std::string>(const std::string& list)>;
 std::optional<NodeShare> share_of(std::string_view text, const std::string& node, const Expand& expand);
 // The line of this job among those of its array; "": there is none, or its user has written another.
 std::string line_of_job(std::string_view text, std::uint64_t job);
+// The name of this job alone: "23", or "20_3" for a task of an array, whose number may mean the whole array.
+std::string address_of_job(std::string_view line, std::uint64_t job);
 // A field of the job that stands there twice, because its user has written it into a name or path; "": none does.
 std::string word_of_user(std::string_view text);
 NodeShare parse_gres(std::string_view gres);  // "gpu:1(IDX:0),shard:4(IDX:0-1,3)"

@@ -17,6 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr Duration longest_question = 20s;  // of one call of scontrol
+
 std::string hours_and_minutes(Time at) {
   const std::time_t seconds = at.ns / 1'000'000'000;
   std::tm local{};
@@ -57,6 +59,7 @@ class Agent {
   bool first_round_ = true;
 
   Duration every() const { return flags_.every.value_or(30s); }
+  Scontrol scontrol() const { return {flags_.scontrol, longest_question}; }
 
   void complain(const std::string& problem) {
     if (problem != complained_) print_error(problem);
@@ -75,14 +78,14 @@ class Agent {
       seen[job.job] = mark;
       return true;
     }
-    const auto shown = show_job(flags_.scontrol, job.job);
+    const auto shown = show_job(scontrol(), job.job);
     if (!shown) {
       complain(shown.error().detail);
       return false;
     }
     const auto value = [&](const char* name) {
-      const auto found = shown->find(name);
-      return found == shown->end() ? std::string() : found->second;
+      const auto found = shown->fields.find(name);
+      return found == shown->fields.end() ? std::string() : found->second;
     };
     const AdminComment now = parse_comment(value("AdminComment"));
     const bool limited = value("TimeLimit") != "UNLIMITED" && value("JobState") == "RUNNING";
@@ -92,11 +95,11 @@ class Agent {
     }
     next.others = now.others;
     next.given_minutes = std::max(now.given_minutes, limited ? due : std::int64_t{0});
-    std::vector<std::string> words{"update", fmt::format("JobId={}", job.job)};
+    std::vector<std::string> words{"update", "JobId=" + shown->address};
     if (next.given_minutes > now.given_minutes)
       words.push_back(fmt::format("TimeLimit=+{}", next.given_minutes - now.given_minutes));
     words.push_back(fmt::format("AdminComment={}", to_text(next)));
-    if (const auto done = run_scontrol(flags_.scontrol, words); !done) {
+    if (const auto done = run_scontrol(scontrol(), words); !done) {
       complain(done.error().detail);
       return false;
     }

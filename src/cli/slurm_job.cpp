@@ -123,6 +123,16 @@ std::string line_of_job(std::string_view text, std::uint64_t job) {
   return found;
 }
 
+// The user's words come after these: nobody else's job is addressed.
+std::string address_of_job(std::string_view line, std::uint64_t job) {
+  const auto words = parts_of(line, ' ');
+  const auto number_at = [&words](std::size_t at, std::string_view name) {
+    return words.size() > at && words[at].starts_with(name) ? number_in(words[at].substr(name.size())) : std::nullopt;
+  };
+  const auto array = number_at(1, "ArrayJobId="), task = number_at(2, "ArrayTaskId=");
+  return array && task ? fmt::format("{}_{}", *array, *task) : fmt::format("{}", job);
+}
+
 std::string word_of_user(std::string_view text) {
   for (const std::string_view name : {"Account=", "AdminComment=", "TimeLimit=", "JobState="}) {
     const auto is_it = [name](std::string_view word) { return word.starts_with(name); };

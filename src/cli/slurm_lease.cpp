@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The helper of the plugin: takes the lease of a task. The plugin writes lines on stdin, ended by "go", and reads lines
 // on stdout: "say TEXT", "env NAME=VALUE", then "ok" or "fail TEXT". Stdin ends with the task.
+#include "base/clock.h"
 #include "base/number.h"
 #include "cli/fetch.h"
 #include "cli/scontrol.h"
@@ -14,6 +15,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <future>
 #include <map>
 
 namespace sublet::cli {
@@ -71,8 +73,6 @@ std::string plain(std::string text) {
   return text.substr(0, 64);
 }
 
-std::string node_of(const Told& told) { return plain(value_of(told, "SLURMD_NODENAME")); }
-
 // "gpu0,gpu2"
 std::string devices_of(const NodeShare& share) {
   std::string devices;
@@ -80,15 +80,22 @@ std::string devices_of(const NodeShare& share) {
   return devices;
 }
 
-// The group of the whole job. "": the tasks of Slurm have no groups here.
+// The directory of the group of the whole job. "": the tasks of Slurm have no groups here.
 std::string group_of(std::int32_t pid, std::uint64_t job) {
   const auto root = proc::ProcRoot::open();
   if (!root) return {};
   const auto groups = proc::cgroups_of(*root, pid);
-  if (!groups) return {};
-  if (std::string group = group_of_job(groups->v2, job); !group.empty()) return group;
+  const auto mounted = proc::find_hierarchies(*root);
+  if (!groups || !mounted) return {};
+  // Groups of the same name in other hierarchies may be of others, or empty.
+  const auto directory = [job](const proc::CgroupMount* mount, const std::string& path) {
+    const std::string group = group_of_job(path, job);
+    const std::string found = mount == nullptr || group.empty() ? std::string() : proc::directory_of(*mount, group);
+    return found.empty() ? group : found;
+  };
+  if (std::string group = directory(mounted->v2(), groups->v2); !group.empty()) return group;
   for (const auto& [controller, path] : groups->v1)
-    if (std::string group = group_of_job(path, job); !group.empty()) return group;
+    if (std::string group = directory(mounted->v1(controller), path); !group.empty()) return group;
   return {};
 }
 
@@ -100,10 +107,22 @@ std::int32_t parent_of(std::int32_t pid) {
 
 class JobLease {
  public:
-  JobLease(const Common& common, const JobLeaseFlags& flags, client::Client& client, Told told)
-      : common_(common), flags_(flags), client_(client), told_(std::move(told)) {}
+  JobLease(const Common& common, const JobLeaseFlags& flags, client::Client& client)
+      : common_(common), flags_(flags), client_(client) {
+    tag_ = fmt::format("slurm-{}-{}", flags_.job, node());
+  }
 
-  int run() {
+  // While the task gets ready, unless another task of the job has a lease: the controller needs longer than all else.
+  void ask_controller_early() {
+    const auto known =
+        client_.call({"GET", "/v1/leases/" + client::encode(tag_), {}, {}, {}}, std::min<Duration>(1s, left()));
+    const json lease = known ? json::parse(known->text, nullptr, false) : json();
+    if (lease.is_object() && text_at(lease, "state") != "ended") return;
+    early_ = std::async(std::launch::async, [this] { return ask_controller(); });
+  }
+
+  int run(Told told) {
+    told_ = std::move(told);
     if (const Status named = name_owner(); !named) return refuse(named.error().detail, named.error().hint);
     // The task is gone once the plugin's socket is closed.
     client_.set_interrupt({STDIN_FILENO, [] { return false; }});
@@ -147,6 +166,8 @@ class JobLease {
   const JobLeaseFlags& flags_;
   client::Client& client_;
   Told told_;
+  std::int64_t deadline_ns_ = monotonic_ns() + timeout().count();  // until all have answered
+  std::future<Result<std::string>> early_;
   json status_;
   Look look_;
   std::string shown_;
@@ -158,30 +179,36 @@ class JobLease {
   NodeShare share_;
   std::string account_;  // "": Slurm keeps no accounts
 
-  std::string node() const { return node_of(told_); }
-  client::Patience patience() const { return {.say = {}, .limit = timeout(), .refused_limit = timeout()}; }
+  std::string node() const { return plain(flags_.node); }
+  client::Patience patience() const { return patience(timeout()); }
+  client::Patience patience(Duration limit) const { return {.say = {}, .limit = limit, .refused_limit = limit}; }
   Duration timeout() const { return flags_.timeout.value_or(60s); }
+  Duration left() const { return std::max<Duration>(Duration(deadline_ns_ - monotonic_ns()), 100ms); }
+  Scontrol scontrol() const { return {flags_.scontrol, left()}; }
+  Result<std::string> ask_controller() const {
+    return show_job_in_detail(scontrol(), static_cast<std::uint64_t>(number_of(flags_.job).value_or(0)));
+  }
 
   client::Answer<client::Reply> meet_daemon() {
-    auto status = client_.call({"GET", "/v1/status", {}, {}, {}});
+    auto status = client_.call({"GET", "/v1/status", {}, {}, {}}, left());
     if (status || !status.error().passing()) return status;
     tell("say", fmt::format("Sublet's daemon on {} does not answer; the task waits for it up to {}", node(),
                             format_duration(timeout())));
-    return client_.insist({"GET", "/v1/status", {}, {}, {}}, patience());
+    return client_.insist({"GET", "/v1/status", {}, {}, {}}, patience(left()), left());
   }
 
   // The share and the account of the job, by Slurm's controller: the environment of a task belongs to its user.
   Status learn_share() {
-    auto shown = show_job_in_detail(flags_.scontrol, job_);
-    for (Duration waited{}; !shown && waited < timeout(); waited += 1s) {
-      if (waited == 0s) tell("say", fmt::format("Slurm's controller does not answer: {}", shown.error().detail));
-      if (!client_.pause(1s)) return shown.error();
-      shown = show_job_in_detail(flags_.scontrol, job_);
+    auto shown = early_.valid() ? early_.get() : ask_controller();
+    for (bool told = false; !shown && monotonic_ns() < deadline_ns_; told = true) {
+      if (!told) tell("say", fmt::format("Slurm's controller does not answer: {}", shown.error().detail));
+      if (!client_.pause(std::min<Duration>(1s, left()))) return shown.error();
+      shown = ask_controller();
     }
     if (!shown) return shown.error();
     const std::string line = line_of_job(*shown, job_);
     const auto share =
-        share_of(line, node(), [this](const std::string& list) { return names_of_nodes(flags_.scontrol, list); });
+        share_of(line, node(), [this](const std::string& list) { return names_of_nodes(scontrol(), list); });
     if (!share || !word_of_user(line).empty())
       return bad_request(fmt::format("Slurm names no single share of job {} on node {}", job_, node()),
                          "a name or path of the job may have words of scontrol, such as Account= or GRES=: change it");
@@ -197,7 +224,6 @@ class JobLease {
     if (!job || !uid || !pid) return bad_request("the plugin named no job, user or process");
     job_ = static_cast<std::uint64_t>(*job), uid_ = *uid;
     group_ = group_of(static_cast<std::int32_t>(*pid), job_);
-    tag_ = fmt::format("slurm-{}-{}", job_, node());
     if (!group_.empty()) return {};
     step_ = parent_of(static_cast<std::int32_t>(*pid));  // the tasks of a step share slurmstepd, their parent
     tag_ += fmt::format("-{}", step_);
@@ -243,14 +269,19 @@ class JobLease {
   }
 
   client::Answer<client::Reply> ask(json body) {
-    const client::Request first{"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}};
-    auto answer = client_.insist(first, patience());
-    const bool taken =
-        !answer && answer.error().kind == client::FailureKind::answered && answer.error().error.code == Code::InUse;
-    if (!taken) return answer;
-    if (auto other = of_another_task()) return std::move(*other);
-    body.erase("tag");  // the user gave this name to a lease of another kind
-    return client_.insist({"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
+    const std::int64_t until = monotonic_ns() + timeout().count();
+    for (std::string said;;) {
+      auto answer = client_.insist(
+          {"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
+      const bool taken =
+          !answer && answer.error().kind == client::FailureKind::answered && answer.error().error.code == Code::InUse;
+      if (!taken || monotonic_ns() >= until) return answer;
+      if (auto other = of_another_task()) return std::move(*other);
+      if (body.erase("tag") != 0) continue;  // the user gave this name to a lease of another kind
+      // An earlier lease of the group may not be settled yet.
+      if (said != answer.error().error.detail) tell("say", said = answer.error().error.detail);
+      if (!client_.pause(1s)) return answer;
+    }
   }
 
   void show(const client::Lease& lease) {
@@ -282,13 +313,14 @@ class JobLease {
 }  // namespace
 
 int take_job_lease(const Common& common, const JobLeaseFlags& flags) {
-  auto told = hear();
-  if (!told) return kFailed;
   Common here = common;  // where several nodes are on one machine, each has its own daemon
-  if (const auto at = here.host.find("%n"); at != std::string::npos) here.host.replace(at, 2, node_of(*told));
+  if (const auto at = here.host.find("%n"); at != std::string::npos) here.host.replace(at, 2, plain(flags.node));
   auto client = connect(here);
   if (!client) return refuse(client.error().detail, client.error().hint);
-  return JobLease(common, flags, *client, std::move(*told)).run();
+  JobLease lease(common, flags, *client);
+  lease.ask_controller_early();
+  auto told = hear();
+  return told ? lease.run(std::move(*told)) : kFailed;
 }
 
 }  // namespace sublet::cli

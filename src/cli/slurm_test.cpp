@@ -81,6 +81,15 @@ TEST(Scontrol, AJobIsReadWithItsComment) {
   EXPECT_TRUE(parse_job("").empty());
 }
 
+TEST(Scontrol, AQuestionHasADeadlineAndTellsWhatWentWrong) {
+  const Scontrol hangs{"sleep", 100ms}, fails{"sh", 60s};
+  EXPECT_NE(run_scontrol(hangs, {"600"}).error().detail.find("did not answer within"), std::string::npos);
+  EXPECT_NE(run_scontrol(fails, {"-c", "echo first; echo it is away >&2; exit 1"}).error().detail.find("it is away"),
+            std::string::npos);
+  EXPECT_EQ(run_scontrol(fails, {"-c", "echo right"}).value(), "right\n");
+  EXPECT_FALSE(run_scontrol({"/no/such/scontrol", 60s}, {}));
+}
+
 TEST(SlurmShare, IsReadFromTheNodesOfAJob) {
   const auto none = [](const std::string&) { return std::vector<std::string>(); };
   const std::string text =
@@ -104,6 +113,9 @@ TEST(SlurmShare, IsReadFromTheNodesOfAJob) {
   EXPECT_EQ(parse_gres("shard:9223372036854775807,shard:9223372036854775807").shards, 1 << 20);
   EXPECT_EQ(word_of_user("JobId=2 Account=lab Command=/tmp/a Account=prod TimeLimit=1:00"), "Account=");
   EXPECT_EQ(word_of_user("JobId=2 Account=lab TimeLimit=1:00"), "");
+  EXPECT_EQ(address_of_job("JobId=23 ArrayJobId=20 ArrayTaskId=3 JobName=x", 23), "20_3");
+  EXPECT_EQ(address_of_job("JobId=23 ArrayJobId=20 ArrayTaskId=4-9%2 JobName=x", 23), "23");
+  EXPECT_EQ(address_of_job("JobId=23 JobName=x ArrayJobId=20 ArrayTaskId=3", 23), "23") << "its user chose this name";
   EXPECT_EQ(line_of_job("JobId=2 A=1\nJobId=3 A=2\n", 3), "JobId=3 A=2");
   EXPECT_EQ(line_of_job("JobId=3 JobName=x\nJobId=3 A=2\n", 3), "") << "its name has a line end";
   for (const char* odd :

@@ -144,7 +144,7 @@ void Observer::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   note_reading(judged.problem);
   if (!judged.problem.empty()) return fail(judged.problem, asked_ns, false);
   scan_for(judged);
-  watch_groups();
+  watch_groups(true);
   std::map<std::string, int> lost;
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
     if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);

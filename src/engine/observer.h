@@ -55,7 +55,8 @@ class Observer {
   void resumed(const core::Resumed& lease) { activities_.resumed(lease); }
   void forgive(Duration gap) { activities_.forgive(gap); }
   // Looks at the control groups that own leases. Leases end whose group is empty or gone.
-  void watch_groups();
+  // `at_reading`: it is called at a reading of the devices.
+  void watch_groups(bool at_reading = false);
   struct Stopped {
     Time since;  // first scan that saw it
     bool by_debugger = false;
@@ -114,6 +115,7 @@ class Observer {
   std::int64_t looked_ns_ = 0;  // CLOCK_MONOTONIC when the last usable snapshot was requested
   Time busy_until_;
   std::unordered_set<LeaseId> settling_;
+  std::set<LeaseId> empty_groups_;  // leases whose group a reading found empty, and not certainly
   std::map<LeaseId, Time> copying_since_;     // start of copying in the current move by the driver
   std::map<LeaseId, Bytes> resident_before_;  // host memory of the program at the start of the current move
   std::map<LeaseId, Bytes> swapped_;

@@ -17,18 +17,25 @@ void Observer::touch(LeaseId lease) {
   engine_.call_capabilities();
 }
 
-// A group that cannot be read says nothing, and its lease stays as it is.
-void Observer::watch_groups() {
+// A group that cannot be read says nothing, and its lease stays as it is. A walk may miss processes that move
+// meanwhile, so two readings must find such a group empty.
+void Observer::watch_groups(bool at_reading) {
   std::vector<core::Lease> owned;  // copies, because a report may end a lease
   for (const auto& [id, lease] : state_.leases.by_id)
     if (lease.owner.kind == core::OwnerKind::group && !lease.ended()) owned.push_back(lease);
   for (const core::Lease& lease : owned) {
     const auto group = programs_.look_at_group(lease.owner.cgroup);
     if (!group) continue;
-    const bool lives = group->populated && group->inode == lease.owner.inode;
+    const bool same = group->inode == lease.owner.inode, lives = group->populated && same;
+    if (lives) empty_groups_.erase(lease.id);
+    if (!lives && same && !group->certain && (!at_reading || empty_groups_.insert(lease.id).second)) continue;
     if (!lives || lease.state == core::LeaseState::offered)
       engine_.tick(core::GroupReport{lease.id, group->populated, group->inode});
   }
+  std::erase_if(empty_groups_, [this](LeaseId id) {
+    const core::Lease* lease = core::find(state_, id);
+    return lease == nullptr || lease->ended();
+  });
 }
 
 void Observer::watch_stopped() {

@@ -33,6 +33,16 @@ std::optional<std::optional<uid_t>> uid_of(const std::string& user) {
   return known.get(user, fresh, [user] { return uid_named(user); });
 }
 
+// A lease that was given back or taken back while processes of its group live: it is not settled, and the next lease of
+// the group would have these processes too.
+bool is_still_inhabited(const Call& call, const Lease& ended) {
+  const auto runtime = call.engine.state().leases.runtime.find(ended.id);
+  if (ended.owner.inode == 0 || (runtime != call.engine.state().leases.runtime.end() && runtime->second.program_ended))
+    return false;
+  const auto group = call.engine.programs().look_at_group(ended.owner.cgroup);
+  return !group || (group->populated && group->inode == ended.owner.inode);
+}
+
 bool is_inside(std::string_view path, std::string_view group) {
   return path.starts_with(group) && (path.size() == group.size() || path[group.size()] == '/');
 }
@@ -124,14 +134,21 @@ Result<const Lease*> lease_of_group(const Call& call, const Lease& asked) {
   if (asked.owner.kind != core::OwnerKind::group) return nullptr;
   call.engine.observer().watch_groups();  // a lease of an earlier group of this name ends now
   for (const auto& [id, lease] : call.engine.state().leases.by_id) {
-    if (lease.ended() || lease.owner.kind != core::OwnerKind::group) continue;
+    if (lease.owner.kind != core::OwnerKind::group) continue;
     const std::string& other = lease.owner.cgroup;
-    if (other == asked.owner.cgroup && lease.uid == asked.uid) return &lease;
+    if (!lease.ended() && other == asked.owner.cgroup && lease.uid == asked.uid) return &lease;
     if (!is_inside(other, asked.owner.cgroup) && !is_inside(asked.owner.cgroup, other)) continue;
-    return Error{
-        Code::InUse,
-        fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease), lease.user),
-        fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
+    if (lease.ended() && !is_still_inhabited(call, lease)) continue;
+    if (lease.ended())
+      return Error{Code::InUse,
+                   fmt::format("processes of {} live on in the control group {} after its end, and its memory is not "
+                               "measured gone",
+                               core::name_of(lease), other),
+                   fmt::format("end these processes, or ask again once it is settled: sublet why {}", to_string(id))};
+    return Error{Code::InUse,
+                 fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease),
+                             lease.user),
+                 fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
   }
   return nullptr;
 }

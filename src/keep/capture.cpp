@@ -62,14 +62,15 @@ bool reap_until(pid_t pid, std::int64_t deadline_ns, int& status) {
 }  // namespace
 
 Result<Captured> capture(const std::vector<std::string>& argv, const std::map<std::string, std::string>& extra,
-                         Duration timeout) {
+                         Duration timeout, Output what) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe", errno);
   const Fd from(ends[0]);
   Fd to(ends[1]);
   proc::Launch launch{.program = argv.at(0), .arguments = {argv.begin() + 1, argv.end()}};
   launch.environment = environment_with(extra);
-  launch.descriptors = {{0, proc::Launch::nothing}, {1, to.get()}, {2, proc::Launch::nothing}};
+  launch.descriptors = {{0, proc::Launch::nothing}, {1, to.get()}};
+  launch.descriptors.push_back({2, what == Output::out ? proc::Launch::nothing : to.get()});
   const auto pid = launch.start();
   to.reset();
   if (!pid) return pid.error();

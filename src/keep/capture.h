@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program of this installation, which may hang, and reads its output.
+// Runs a program that may hang, and reads its output.
 #pragma once
 
 #include "base/error.h"
@@ -14,13 +14,15 @@ namespace sublet::keep {
 struct Captured {
   int exit_status = -1;    // 128+N after signal N
   bool timed_out = false;  // the program was killed after `timeout`, or hangs unkillably
-  std::string out;         // stdout, at most 4 MiB
+  std::string out;         // at most 4 MiB
 };
 
-// Runs argv[0] (a path) with `extra` added to the environment, stdin from /dev/null, stderr dropped. Blocks for at most
-// `timeout` plus one second.
+enum class Output { out, out_and_errors };
+
+// Runs argv[0] (a path, or a name that PATH leads to) with `extra` added to the environment, and stdin from /dev/null.
+// `what`: what is read; other output is dropped. Blocks for at most `timeout` plus one second.
 Result<Captured> capture(const std::vector<std::string>& argv, const std::map<std::string, std::string>& extra,
-                         Duration timeout);
+                         Duration timeout, Output what = Output::out);
 
 // Path of the program `name` of this installation: beside the running executable, or in its ../libexec/sublet; "" if
 // neither exists.

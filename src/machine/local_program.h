@@ -27,7 +27,12 @@ struct LocalPrograms::Program {
   boost::asio::steady_timer recheck;
   boost::asio::steady_timer keeper_check;
   std::vector<ProcessRef> attached;
-  std::vector<proc::CgroupRef> cgroups;
+  std::vector<proc::CgroupRef> cgroups;  // booked to the lease
+
+  // The control group that the lease belongs to. `group_inode` 0: there is none, or no process was seen there yet.
+  std::string group_path;
+  std::uint64_t group_inode = 0;
+  std::optional<proc::CgroupRef> owner_group;  // unset: not found so far
 
   // The conversation with the actor about this program.
   bool introduced = false;                     // the actor follows the program

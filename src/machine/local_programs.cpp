@@ -233,10 +233,8 @@ void LocalPrograms::book(const core::Lease& lease) {
   program->uid = lease.uid;
   program->attached.clear();
   program->cgroups.clear();
-  if (lease.owner.kind == core::OwnerKind::group) {
-    auto group = check_cgroup(lease.owner.cgroup);
-    if (group && group->inode == lease.owner.inode) program->cgroups.push_back(std::move(*group));
-  }
+  program->owner_group.reset();
+  program->group_path = lease.owner.cgroup, program->group_inode = lease.owner.inode;
   scan();  // processes of the program itself stay members without the booking
   for (const auto& [process, cgroup] : lease.booked) {
     if (cgroup.empty()) {
@@ -277,14 +275,26 @@ std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
                            .in_cgroups = {},
                            .in_own_group = {}};
     if (program->group) roots.in_own_group = proc::newcomers(*root_, *program->group, id, lineage_);
-    for (const proc::CgroupRef& group : program->cgroups) {
-      if (auto inside = proc::processes_in(group)) {
-        roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
-      }
+    if (!program->owner_group && program->group_inode != 0) {
+      auto group = check_cgroup(program->group_path);
+      if (group && group->inode == program->group_inode) program->owner_group = std::move(*group);
     }
+    if (program->owner_group) add_members(*program->owner_group, roots);
+    for (const proc::CgroupRef& group : program->cgroups) add_members(group, roots);
     all.push_back(std::move(roots));
   }
   return all;
+}
+
+// A group that exists and cannot be read keeps the members that were seen before.
+void LocalPrograms::add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const {
+  if (const auto inside = proc::processes_in(group)) {
+    roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
+  } else if (inside.error().code != Code::NotFound) {
+    for (const proc::Member& member : lineage_.members)
+      if (member.lease == roots.lease && member.link == proc::Link::cgroup && lives(member.process))
+        roots.in_cgroups.push_back(member.process.pid);
+  }
 }
 
 void LocalPrograms::scan() {

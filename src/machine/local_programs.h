@@ -75,6 +75,7 @@ class LocalPrograms final : public Programs {
   LeaseId lease_of(ProcessRef process, std::uint32_t uid) const;
   void find_stopped(std::span<const proc::ProcessInfo> table);
   std::vector<proc::LeaseRoots> roots() const;
+  void add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const;
   std::shared_ptr<Program> find(LeaseId lease) const;
   // The conversation with the actor (local_programs_actor.cpp).
   void introduce(const std::shared_ptr<Program>& program);

@@ -16,6 +16,7 @@
 #include <climits>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 namespace sublet::proc {
 namespace {
@@ -160,6 +161,18 @@ Result<CgroupProcesses> walk_all(Fd dir) {
   return found;
 }
 
+// Whether the kernel counts a process in the group or below it, as version 2 tells. Unset: it does not tell.
+std::optional<bool> told_by_the_kernel(int dir) {
+  const Fd file(::openat(dir, "cgroup.events", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  char text[256];
+  const ssize_t got = file ? ::read(file.get(), text, sizeof text) : -1;
+  for (const auto line : split(std::string_view(text, static_cast<std::size_t>(std::max<ssize_t>(got, 0))), '\n')) {
+    if (line == "populated 1") return true;
+    if (line == "populated 0") return false;
+  }
+  return std::nullopt;
+}
+
 Result<Fd> open_group(const std::string& path) {
   Fd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (dir) return dir;
@@ -286,9 +299,11 @@ Result<GroupState> look_at_group(const std::string& path) {
   if (::fstatfs(dir.get(), &fs) != 0 || ::fstat(dir.get(), &file) != 0)
     return from_errno(fmt::format("cannot read {}", printable(path)), errno);
   if (fs.f_type != v1_magic && fs.f_type != v2_magic) return not_a_cgroup(path, "is not a cgroup");
+  if (const auto populated = told_by_the_kernel(dir.get())) return GroupState{file.st_ino, *populated};
   const auto inside = walk_all(std::move(dir));
   if (!inside) return inside.error();
-  return GroupState{file.st_ino, !inside->pids.empty() || inside->outside > 0};
+  const bool populated = !inside->pids.empty() || inside->outside > 0;
+  return GroupState{file.st_ino, populated, populated};
 }
 
 Result<CgroupRef> check_cgroup(const Hierarchies& hierarchies, const std::string& path) {

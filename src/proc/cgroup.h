@@ -73,6 +73,7 @@ Result<std::string> group_directory(const Hierarchies& hierarchies, const std::s
 struct GroupState {
   std::uint64_t inode = 0;  // 0: the directory does not exist
   bool populated = false;   // a process is in the group or below it
+  bool certain = true;      // false: it looks empty, and its processes may have moved between its groups meanwhile
 };
 // Looks at the directory of a group. An error means that nothing is known.
 Result<GroupState> look_at_group(const std::string& path);

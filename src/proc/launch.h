@@ -20,7 +20,7 @@ struct Launch {
   };
   static constexpr int nothing = -1;
 
-  std::string program{};                                  // path
+  std::string program{};                                  // path, or a name that PATH leads to
   std::vector<std::string> arguments{};                   // without the program's name
   std::optional<std::vector<std::string>> environment{};  // "NAME=VALUE", the whole of it; unset: ours
   std::vector<Descriptor> descriptors{};

@@ -110,6 +110,37 @@ def test_a_lease_lives_as_long_as_its_group_has_processes(start_daemon, groups):
     assert ended["end_reason"] == "released", ended
 
 
+def test_a_group_whose_earlier_lease_is_not_settled_gets_no_other(start_daemon, groups):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api, group = daemon.api(), groups.make("job_7")
+    asleep(daemon, groups, group)
+    first = api.post("/v1/leases", for_group(group, gib=2))
+    load = daemon.spawn("sh", "-c", f"echo $$ > {group}/cgroup.procs; exec simgpu-load --alloc 1GiB --seconds 600")
+    wait_until(lambda: api.lease(first["id"])["used_bytes"] > GIB, "its program uses the card")
+    assert api.post(f"/v1/leases/{first['id']}/release", {"force": True}).status == 200
+    refused = api.post("/v1/leases", for_group(group, gib=2))
+    assert refused.status == 409 and first["id"] in refused["detail"] and first["id"] in refused["hint"], refused
+    assert api.post("/v1/leases", for_group(groups.top, gib=2)).status == 409, "nor a group around it"
+    load.kill()
+    load.wait()
+    wait_until(lambda: api.post("/v1/leases", for_group(group, gib=2)).status == 201, "it is settled")
+    assert sum(lease["vram_bytes"] for lease in api.get("/v1/leases")["leases"]) == 2 * GIB
+
+
+def test_a_group_that_cannot_be_read_keeps_its_members(start_daemon, groups):
+    daemon = start_daemon("1x4GiB", config=CONFIG)
+    api, group = daemon.api(), groups.make("job_9")
+    lease = api.post("/v1/leases", for_group(group, gib=2))
+    daemon.spawn("sh", "-c", f"echo $$ > {group}/cgroup.procs; exec simgpu-load --alloc 1GiB --seconds 600")
+    wait_until(lambda: api.lease(lease["id"])["used_bytes"] > GIB, "its program uses the card")
+    groups.make("job_9/" + "/".join("d" * 40))  # deeper than the daemon walks
+    asleep(daemon, groups, groups.make("job_10"))
+    assert api.post("/v1/leases", for_group(groups.top / "job_10")).status == 201, "the process table is read again"
+    for _ in range(5):
+        assert api.lease(lease["id"])["used_bytes"] > GIB
+        assert api.get("/v1/status")["unleased_processes"] == []
+
+
 def test_a_lease_may_come_before_its_processes_and_waits_without_a_connection(start_daemon, groups):
     daemon = start_daemon("1x4GiB", config=CONFIG + '[queue]\nclaim_window = "2s"\n')
     api = daemon.api()

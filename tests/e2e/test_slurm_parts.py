@@ -32,19 +32,21 @@ def daemon(start_daemon):
 class Task:
     """A process in the group of a job, and the plugin's helper for it."""
 
-    def __init__(self, daemon, groups, job, *flags, shards="4", account="(null)", name="job"):
+    def __init__(self, daemon, groups, job, *flags, shards="4", account="(null)", name="job", controller=""):
         self.group = groups.make(f"slurm/uid_0/job_{job}/step_0")
         self.process = daemon.spawn("sleep", "600")
         groups.move(self.process.pid, self.group)
         gres = f"shard:{shards}(IDX:0)" if shards else ""
         scontrol = daemon.dir / f"scontrol-{job}"
-        scontrol.write_text(f"#!/bin/sh\necho JobId={job} 'Account={account}' Nodes=n1 CPU_IDs=0 'GRES={gres}'\n")
+        scontrol.write_text(f"#!/bin/sh\n{controller}\n"
+                            f"echo JobId={job} 'Account={account}' Nodes=n1 CPU_IDs=0 'GRES={gres}'\n")
         scontrol.chmod(0o755)
         self.socket, theirs = socket.socketpair()
         self.helper = daemon.spawn(BIN / "sublet", "slurm", "lease", "--host", f"unix://{daemon.socket}", "--job", job,
-                                   "--uid", "0", "--scontrol", scontrol, *flags, stdin=theirs, stdout=theirs)
+                                   "--uid", "0", "--node", "n1", "--scontrol", scontrol, *flags, stdin=theirs,
+                                   stdout=theirs)
         theirs.close()
-        lines = [f"pid {self.process.pid}", "SLURMD_NODENAME n1", f"SLURM_JOB_NAME {name}", "go", ""]
+        lines = [f"pid {self.process.pid}", f"SLURM_JOB_NAME {name}", "go", ""]
         self.socket.sendall("\n".join(lines).encode())
         self.lines = self.socket.makefile()
 
@@ -141,6 +143,38 @@ def test_a_task_without_a_daemon_is_told_so_and_fails_in_time(daemon, groups):
     daemon.restart()
     patient.until("ok")
     patient.close()
+
+
+def test_a_controller_that_hangs_costs_no_more_than_the_timeout(daemon, groups):
+    task = Task(daemon, groups, 7, "--vram", "1", "--timeout", "1s", controller="exec sleep 600")
+    said = task.until("fail")
+    assert "did not answer within" in said[0] and "did not answer within" in said[-1], said
+    assert task.helper.wait(30) == 1
+    assert daemon.leases() == []
+    task.close()
+
+
+def test_the_group_of_a_task_is_found_in_its_own_hierarchy(daemon):
+    """Groups of the same name in other hierarchies are not the job's."""
+    made = [Groups(kind) for kind in ("v2", "v1", "memory")]
+    try:
+        for own in made:
+            for other in made:
+                if other is not own:
+                    other.make(f"{made.index(own)}/slurm/uid_0/job_7")
+            own.make(str(made.index(own)))
+            nested = type("Nested", (), {"make": lambda self, name: own.make(f"{made.index(own)}/{name}"),
+                                         "move": own.move})()
+            task = Task(daemon, nested, 7, "--vram", "1")
+            task.until("ok")
+            assert daemon.leases()[-1]["owner"]["cgroup"] == str(task.group.parent)
+            task.helper.wait(30)
+            own.remove(task.group.parent)
+            wait_until(lambda: not daemon.leases(), "the lease ends with its group")
+            task.close()
+    finally:
+        for groups in made:
+            groups.close()
 
 
 def test_what_a_task_cannot_get_is_told(daemon, groups):

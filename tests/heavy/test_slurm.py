@@ -243,11 +243,42 @@ def test_nobody_gets_more_than_slurm_counted(cluster):
     assert "lease=\n" in cluster.output(plain), "a job without memory of a card has no lease"
 
 
+def test_the_memory_of_a_job_is_added_to_its_other_resources(cluster):
+    job = cluster.submit("true", "--vram=2", "--gres=tape:1,shard:9", node="n1")
+    shown = cluster.call("scontrol", "show", "job", "-d", "-o", job).stdout
+    assert "tape:1" in shown and re.search(r"shard:2\b", shown) and "shard:9" not in shown, shown
+    cluster.until(job, "COMPLETED")
+
+
+def test_comment_and_minutes_reach_one_task_of_an_array(cluster):
+    array = cluster.submit(load(5), "--vram=6", "-t", "10", "--array=1-2", node="n1")
+    tasks = wait_until(lambda: len(found := cluster.call("squeue", "-h", "-r", "-t", "R", "-j", array, "-o",
+                                                         "%A").stdout.split()) == 2 and found, "both tasks run")
+    for task in tasks:
+        cluster.until_lease(task, "active")
+    wait_until(lambda: all(cluster.lease_of(task)["used_bytes"] > 5 * GIB for task in tasks), "they fill their memory")
+    cluster.daemons["n1"].cli("pause", cluster.lease_of(array)["id"], check=0)  # its number means the whole array too
+    cluster.until_lease(array, "paused")
+    cluster.call("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
+    lines = cluster.call("scontrol", "show", "job", "-o", array).stdout.splitlines()
+    paused = [line for line in lines if "sublet: paused" in line]
+    assert len(lines) == 2 and len(paused) == 1 and f"JobId={array} " in paused[0], lines
+    assert [line for line in lines if "TimeLimit=00:10:00" in line] == [line for line in lines if line != paused[0]]
+
+
 def test_the_environment_of_a_task_gives_it_no_memory(cluster):
     forged = "ALL,SLURM_SHARDS_ON_NODE=20,SLURM_JOB_GPUS=7,SLURM_STEP_GPUS=7,SLURM_JOB_ACCOUNT=others"
     job = cluster.submit("sleep 600", "--gres=shard:1", f"--export={forged}", node="n1")
     lease = cluster.until_lease(job, "active")
     assert (lease["vram_bytes"], lease["tenant"]) == (GIB, "root"), "Slurm's controller tells the size and the account"
+    for script, export in (("sleep 600", "ALL,SLURM_SHARDS_ON_NODE="), ("sleep 600", "NIL,SLURMD_NODENAME=n2"),
+                           ("sleep 600", "ALL,SLURM_SHARDS_ON_NODE=0")):
+        job = cluster.submit(script, "--gres=shard:2", f"--export={export}", node="n1")
+        lease = cluster.until_lease(job, "active")
+        assert lease["vram_bytes"] == 2 * GIB, "no user can hide the shards of a step"
+    step = cluster.call("salloc", "-w", "n1", "--gres=shard:2", "env", "-u", "SLURM_SHARDS_ON_NODE", "srun", "sh", "-c",
+                        "echo lease=$SUBLET_LEASE")
+    assert "lease=lease-" in step.stdout, step
     done = cluster.call("srun", "-w", "n1", "sh", "-c", "echo lease=$SUBLET_LEASE", check=False,
                         env=cluster.env(SLURM_SHARDS_ON_NODE="20", _SLURM_SPANK_OPTION_sublet_vram="20"))
     counted = cluster.call("scontrol", "show", "job", "-d").stdout

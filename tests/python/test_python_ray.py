@@ -2,6 +2,7 @@
 """sublet.ray without Ray: sizes, options, names, texts, and the checks of `python -m sublet.ray start`. tests/heavy
 runs the package with Ray.
 """
+import os
 import sys
 import types
 
@@ -9,7 +10,7 @@ import pytest
 
 import sublet
 import sublet.ray
-from sublet.ray import _engine, _gpu, _hook, _job, _start, _take, _watch
+from sublet.ray import _engine, _gang, _gpu, _hook, _job, _start, _take, _watch
 from sublet.ray._job import Job, Want
 from tests.support.sublet import GIB, MIB
 
@@ -110,6 +111,25 @@ def test_names_show_the_work_of_ray(monkeypatch):
     assert JOB.tag.startswith("step-01000000-")
     assert len(_job.tag_of("x" * 100, "01000000", "4711")) == 64
     assert _job._plain("a/b\n") == "a_b_" and _job._plain("--") == "work"
+
+
+def test_members_that_restart_together_take_different_places(monkeypatch):
+    """Both find the places of dead members: each takes over one of them."""
+    keys = {}
+    monkeypatch.setattr(_gang, "put_first", lambda key, value: keys.setdefault(key, value))
+    group = _gang.Group("group", "node", (GIB, GIB), False)
+    assert [_gang.take_place(group, 0, 2, name, lambda _: True) for name in ("a", "b", "c", "a")] == [0, 1, None, 0]
+    taken = []
+
+    def lives(owner):
+        if owner == "a" and not taken:  # the other member is quicker
+            taken.append("d")
+            taken.append(_gang.take_place(group, 0, 2, "d", lives))
+        return owner not in ("a", "b")
+
+    assert [_gang.take_place(group, 0, 2, "c", lives), taken] == [1, ["d", 0]]
+    ours = _gang.process_of(os.getpid())
+    assert _gang.lives(ours) and not _gang.lives(f"{os.getpid()}:1") and not _gang.lives(_gang.process_of(1) + "0")
 
 
 def test_the_tenant_is_named_by_code_then_environment_then_namespace(monkeypatch):

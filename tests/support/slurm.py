@@ -105,7 +105,7 @@ class Cluster:
                 os.mknod(card, 0o666 | stat.S_IFCHR, os.makedev(1, 3))  # any device: nobody opens it
             done = self.daemons[node].cli("slurm", "gres", "--factor", factor, "--node", node, "--device-file",
                                           self.dir / f"card{number}-%d", check=0)
-            lines.append(done.stdout)
+            lines.append(done.stdout + f"NodeName={node} Name=tape Count=2\n")
             shards[node] = sum(int(word[6:]) for word in done.stdout.split() if word.startswith("Count="))
         (self.dir / "gres.conf").write_text("".join(lines))
         user = "SlurmUser=root\nSlurmdUser=root\n"
@@ -115,12 +115,12 @@ class Cluster:
             f"StateSaveLocation={self.dir}/state\nSlurmdSpoolDir={self.dir}/spool.%n\n"
             f"SlurmctldPidFile={self.dir}/slurmctld.pid\nSlurmdPidFile={self.dir}/slurmd.%n.pid\n"
             f"ProctrackType=proctrack/cgroup\nTaskPlugin=task/none\nSelectType=select/cons_tres\n"
-            f"SelectTypeParameters=CR_Core\nGresTypes=gpu,shard\nSlurmdParameters=config_overrides\n"
+            f"SelectTypeParameters=CR_Core\nGresTypes=gpu,shard,tape\nSlurmdParameters=config_overrides\n"
             f"ReturnToService=2\nKillWait=3\nSchedulerParameters=sched_interval=2,bf_interval=2,"
             f"max_rpc_cnt=0\nPlugStackConfig={self.dir}/plugstack.conf\nJobSubmitPlugins=lua\nJobRequeue=1\n"
             f"MailProg=/bin/true\nBatchStartTimeout=60\nMessageTimeout=30\nInactiveLimit=0\n"
             + "".join(f"NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=20000 "
-                      f"Gres=gpu:1,shard:{shards[node]}\n" for node, port in zip(NODES, nodes))
+                      f"Gres=gpu:1,shard:{shards[node]},tape:2\n" for node, port in zip(NODES, nodes))
             + "PartitionName=all Nodes=ALL Default=YES MaxTime=1-0 State=UP OverSubscribe=NO\n")
         (self.dir / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n")
         lua = (PLUGIN / "job_submit.lua").read_text()

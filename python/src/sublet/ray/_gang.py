@@ -7,11 +7,12 @@ the same lease. Each keeps a connection to the daemon and books its process: the
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import secrets
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .._devices import device_field
 from .._flow import Wish, acquire, drive, path_of
@@ -143,18 +144,41 @@ class Member:
         devices: List[str] = list(document["devices"])
         if len(devices) < 2:
             return devices
-        for number in range(len(devices) // count):
-            key, ours = self._group.slot(str(attempt), str(number)), str(os.getpid())
-            owner = put_first(key, ours)
-            if owner == ours or not os.path.exists(f"/proc/{owner}"):
-                Table().set(key, ours.encode(), True)
-                return devices[number * count:(number + 1) * count]
-        return devices
+        number = take_place(self._group, attempt, len(devices) // count, process_of(os.getpid()), lives)
+        return devices if number is None else devices[number * count:(number + 1) * count]
 
     def _show(self, document: Dict[str, Any], devices: List[str]) -> None:
         os.environ.update({"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(devices),
                            "SUBLET_HOST": self._client.endpoint.url, "SUBLET_LEASE": self.lease,
                            "SUBLET_LEASE_BYTES": str(document["vram_bytes"])})
+
+
+def take_place(group: Group, attempt: int, places: int, ours: str, lives: Callable[[str], bool]) -> Optional[int]:
+    """Returns the number of a place that no living member has; None: there is none. Each place has a row of keys, one
+    for each process that had it. A key is written once, so that two members never follow the same process.
+    """
+    for number in range(places):
+        for heir in itertools.count():
+            owner = put_first(group.slot(str(attempt), str(number), str(heir)), ours)
+            if owner == ours:
+                return number
+            if lives(owner):
+                break
+    return None
+
+
+def process_of(pid: int) -> str:
+    """Returns "PID:START", which no later process has; "" if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return f"{pid}:{file.read().rsplit(')', 1)[1].split()[19]}"
+    except OSError:
+        return ""
+
+
+def lives(process: str) -> bool:
+    """Tells whether the process of `process_of` lives."""
+    return process == process_of(int(process.split(":")[0]))
 
 
 class Table:
