@@ -22,7 +22,8 @@ import sbom  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEBIAN = ROOT / "packaging/debian"
-PACKAGES = ("sublet", "sublet-simgpu")
+PACKAGES = ("sublet", "sublet-simgpu", "sublet-slurm")
+OPTIONAL = ("sublet-slurm",)  # made where its tree was installed
 MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
 
 
@@ -150,6 +151,14 @@ def needed_libraries(tree):
     return f"libc6 (>= {'.'.join(map(str, max(versions)))})"
 
 
+def needed_slurm():
+    """Returns "slurm-client (>= 22.05), slurm-client (<< 22.06~)": Slurm loads plugins of its own version only."""
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "libslurm-dev"], check=True, capture_output=True,
+                          text=True)
+    year, month = map(int, re.match(r"(?:\d+:)?(\d+)\.(\d+)", done.stdout).groups())
+    return f"slurm-client (>= {year}.{month:02}), slurm-client (<< {year}.{month + 1:02}~)"
+
+
 def write_control(package, tree, values):
     control = tree / "DEBIAN"
     control.mkdir()
@@ -179,7 +188,8 @@ def build(package, stage, out, version, when, document):
                                   text=True).stdout.strip()
     size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file()) // 1024 + 1
     write_control(package, tree, {"VERSION": version, "ARCHITECTURE": architecture, "SIZE": size,
-                                  "DEPENDS": needed_libraries(tree)})
+                                  "DEPENDS": needed_libraries(tree),
+                                  "SLURM": needed_slurm() if package == "sublet-slurm" else ""})
     for path in tree.rglob("*"):  # dpkg-deb takes off only times after the release
         os.utime(path, (when, when), follow_symlinks=False)
     target = out / f"{package}_{version}_{architecture}.deb"
@@ -209,7 +219,9 @@ def main(argv):
     os.umask(0o022)  # the folders of a package are open
     args.out.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
-        document = args.sbom / f"{package}.spdx.json" if args.sbom else None
+        if package in OPTIONAL and not (args.stage / package).exists():
+            continue
+        document = args.sbom / f"{package}.spdx.json" if args.sbom and package not in OPTIONAL else None
         build(package, args.stage.resolve(), args.out.resolve(), args.version, when, document)
     return 0
 

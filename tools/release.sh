@@ -21,6 +21,8 @@ stage_packages() {
   rm -rf "$stage"
   DESTDIR=$stage/sublet cmake --install build-release --strip >/dev/null
   DESTDIR=$stage/sublet-simgpu cmake --install build-release --strip --component simgpu >/dev/null
+  [[ ! -f build-release/lib/slurm/spank_sublet.so ]] ||
+    DESTDIR=$stage/sublet-slurm cmake --install build-release --strip --component slurm >/dev/null
   "$python" tools/package.py "$stage" "$1" --version "$2" --sbom build-release/sbom
 }
 

@@ -25,7 +25,7 @@ SPANK_PLUGIN(sublet, 1);
 
 static struct {
   char vram[32], tier[32], pausable[32]; /* the user's options; "": not given */
-  char program[256], host[256], timeout[32], usual_pausable[32];
+  char program[256], host[256], timeout[32], usual_pausable[32], accounts[1024];
 } settings = {.program = "/usr/bin/sublet", .timeout = "60s", .usual_pausable = "auto"};
 
 static int helper_socket = -1; /* the helper of this task; -1: none */
@@ -94,7 +94,8 @@ static void take_argument(const char *argument) {
   } known[] = {{"sublet=", settings.program, sizeof settings.program},
                {"host=", settings.host, sizeof settings.host},
                {"timeout=", settings.timeout, sizeof settings.timeout},
-               {"pausable=", settings.usual_pausable, sizeof settings.usual_pausable}};
+               {"pausable=", settings.usual_pausable, sizeof settings.usual_pausable},
+               {"accounts=", settings.accounts, sizeof settings.accounts}};
   size_t i;
   for (i = 0; i < sizeof known / sizeof known[0]; ++i) {
     const size_t length = strlen(known[i].name);
@@ -129,6 +130,7 @@ static void run_helper(int socket, const char *job, const char *uid) {
   argv[count++] = "--timeout", argv[count++] = settings.timeout;
   if (settings.vram[0] != '\0') argv[count++] = "--vram", argv[count++] = settings.vram;
   if (settings.tier[0] != '\0') argv[count++] = "--tier", argv[count++] = settings.tier;
+  if (settings.accounts[0] != '\0') argv[count++] = "--accounts", argv[count++] = settings.accounts;
   argv[count++] = "--pausable";
   argv[count++] = settings.pausable[0] != '\0' ? settings.pausable : settings.usual_pausable;
   argv[count] = NULL;

@@ -20,7 +20,13 @@ void add_gres(const Command& verb, GresFlags& flags) {
   verb.flag("--force", flags.force, "Although jobs hold more memory than the factor declares");
 }
 
+void add_accounts(const Command& verb, std::string& accounts) {
+  verb.option("--accounts", accounts, "Tenants of accounts, such as lab:vision,prod:ml; others have the account's name")
+      .type("LIST");
+}
+
 void add_agent(const Command& verb, AgentFlags& flags) {
+  add_accounts(verb, flags.accounts);
   verb.duration("--every", flags.every, "Time between two rounds (default: 30s)");
   verb.option("--scontrol", flags.scontrol, "Slurm's scontrol").type("PATH").show_default();
   verb.flag("--once", flags.once, "Do one round");
@@ -33,6 +39,7 @@ void add_lease(const Command& verb, JobLeaseFlags& flags) {
   verb.option("--node", flags.node, "Name of this node in slurm.conf").required().type("NAME");
   verb.option("--scontrol", flags.scontrol, "Slurm's scontrol").type("PATH").show_default();
   verb.option("--vram", flags.vram, "Memory on the card; without it the shards of the job count").type("SIZE");
+  add_accounts(verb, flags.accounts);
   verb.option("--tier", flags.tier, "Tier of the lease").type("TIER").show_default();
   verb.option("--pausable", flags.pausable, "How the job may be paused").type("HOW").show_default();
   verb.duration("--timeout", flags.timeout, "Longest time without an answer of daemon and controller (default: 60s)");

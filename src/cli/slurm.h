@@ -36,6 +36,7 @@ struct JobLeaseFlags {
   std::string scontrol = "scontrol";
   std::string vram;  // as the plugin's option; "": by the shards of the job
   std::string tier = "standard", pausable = "auto";
+  std::string accounts;  // as tenant_of_account() reads it
   std::optional<Duration> timeout;  // longest time in which daemon or controller does not answer
 };
 int take_job_lease(const Common& common, const JobLeaseFlags& flags);
@@ -43,7 +44,8 @@ int take_job_lease(const Common& common, const JobLeaseFlags& flags);
 struct AgentFlags {
   std::optional<Duration> every;  // time between two rounds
   std::string scontrol = "scontrol";
-  bool once = false;  // one round
+  std::string accounts;  // as tenant_of_account() reads it
+  bool once = false;     // one round
 };
 int run_agent(const Common& common, const AgentFlags& flags);
 
@@ -53,6 +55,10 @@ std::optional<std::uint64_t> job_of_group(std::string_view path);
 std::string group_of_job(std::string_view path, std::uint64_t job);
 // The size that the plugin's option means. Unset: no size.
 std::optional<Bytes> parse_vram(const std::string& text);
+
+// The tenant of an account of Slurm. `accounts`: "lab:vision,prod:ml"; the tenant of another account has its name.
+// Unset: that is no such list.
+std::optional<std::string> tenant_of_account(std::string_view accounts, std::string_view account);
 
 // The part of a job on one node, as Slurm's controller tells it.
 struct NodeShare {

@@ -104,7 +104,8 @@ class Agent {
       return false;
     }
     const std::string account = value("Account");
-    if (!account.empty() && account != "(null)" && account != job.tenant)
+    const auto tenant = tenant_of_account(flags_.accounts, account);
+    if (!account.empty() && account != "(null)" && tenant && *tenant != job.tenant)
       complain(
           fmt::format("job {} has account {}, and its lease is charged to tenant {}", job.job, account, job.tenant));
     seen[job.job] = mark;
@@ -116,6 +117,9 @@ class Agent {
 }  // namespace
 
 int run_agent(const Common& common, const AgentFlags& flags) {
+  if (!tenant_of_account(flags.accounts, ""))
+    return usage_error(fmt::format("--accounts: '{}' is no list of accounts and tenants", printable(flags.accounts)),
+                       "for example --accounts lab:vision,prod:ml");
   auto client = connect(common);
   if (!client) return fail(common, client.error());
   Agent agent(common, flags);

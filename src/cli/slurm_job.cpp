@@ -155,6 +155,16 @@ std::string group_of_job(std::string_view path, std::uint64_t job) {
   return found;
 }
 
+std::optional<std::string> tenant_of_account(std::string_view accounts, std::string_view account) {
+  std::string tenant(account);
+  for (const std::string_view pair : parts_of(accounts, ',')) {
+    const auto colon = pair.find(':');
+    if (colon == 0 || colon >= pair.size() - 1) return std::nullopt;
+    if (pair.substr(0, colon) == account) tenant = pair.substr(colon + 1);
+  }
+  return tenant;
+}
+
 std::optional<Bytes> parse_vram(const std::string& text) {
   const bool bare = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   std::string full = bare ? text + "GiB" : text;

@@ -177,7 +177,7 @@ class JobLease {
   std::string group_, tag_;  // "": the tasks of Slurm have no groups here
   std::int64_t step_ = 0;    // without a group: slurmstepd
   NodeShare share_;
-  std::string account_;  // "": Slurm keeps no accounts
+  std::string tenant_;  // by the account of the job; "": Slurm keeps no accounts
 
   std::string node() const { return plain(flags_.node); }
   client::Patience patience() const { return patience(timeout()); }
@@ -215,7 +215,12 @@ class JobLease {
     share_ = *share;
     const auto fields = parse_job(line);
     const auto account = fields.find("Account");
-    if (account != fields.end() && account->second != "(null)") account_ = plain(account->second);
+    if (account == fields.end() || account->second == "(null)") return {};
+    const auto tenant = tenant_of_account(flags_.accounts, plain(account->second));
+    if (!tenant)
+      return bad_request(fmt::format("'{}' is no list of accounts and tenants", printable(flags_.accounts)),
+                         "the admin writes accounts=ACCOUNT:TENANT,... into plugstack.conf");
+    tenant_ = *tenant;
     return {};
   }
 
@@ -263,7 +268,7 @@ class JobLease {
             {"tag", tag_},
             {"on_behalf", {{"user", uid_}}}};
     if (!devices.empty()) body["device"] = devices;
-    if (!account_.empty()) body["on_behalf"]["tenant"] = account_;
+    if (!tenant_.empty()) body["on_behalf"]["tenant"] = tenant_;
     body["owner"] = group_.empty() ? json{{"pid", step_}} : json{{"cgroup", group_}};
     return {};
   }

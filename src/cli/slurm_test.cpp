@@ -26,6 +26,14 @@ TEST(SlurmJob, SizesAreGiBUnlessTheySayOtherwise) {
   for (const char* text : {"", "x", "-6", "6 GiB x"}) EXPECT_FALSE(parse_vram(text)) << text;
 }
 
+TEST(SlurmJob, TheTenantIsTheAccountUnlessAnAdminNamesAnother) {
+  EXPECT_EQ(tenant_of_account("", "lab"), "lab");
+  EXPECT_EQ(tenant_of_account("lab:vision,prod:ml", "prod"), "ml");
+  EXPECT_EQ(tenant_of_account("lab:vision,prod:ml", "pro"), "pro");
+  for (const char* text : {"lab", ":x", "lab:", "lab:vision,", ",", "lab:vision,x"})
+    EXPECT_EQ(tenant_of_account(text, "lab").has_value(), text == std::string("lab:vision,")) << text;
+}
+
 TEST(SlurmComment, KeepsTheTextOfOthersAndTheMinutesGivenSoFar) {
   const AdminComment first{
       .others = "do not touch", .given_minutes = 7, .text = "paused for lease-9, back about 14:05"};

@@ -90,6 +90,7 @@ class SomePrograms final : public machine::Programs {
   }
   Status check_pid_namespace(std::int32_t) const override { return {}; }
   Result<proc::CgroupRef> check_cgroup(const std::string&) const override { return unavailable("nobody asks"); }
+  Result<proc::GroupState> look_at_group(const std::string&) const override { return group; }
   const proc::ProcRoot& root() const override { std::abort(); }
 
   // Answers all waiting orders: success, or failure with `why_not`.
@@ -100,6 +101,7 @@ class SomePrograms final : public machine::Programs {
   std::set<std::int32_t>& stopped;
   std::int32_t dead = 0;
   bool scanned = false;
+  proc::GroupState group;
   std::vector<ProcessRef> all{{4321, 5}, {4322, 6}};
   std::vector<std::int32_t> kept;
   std::optional<std::size_t> named;  // number of kept processes when the last order said that these are all
@@ -144,6 +146,33 @@ TEST_F(Swap, EveryProcessIsKeptForItsOwnLease) {
   EXPECT_TRUE(parker_->orders.empty());
   programs_->answer("the actor may not, and its owner has it kept");
   EXPECT_EQ(parker_->orders, std::vector<std::string>{"park"});
+}
+
+TEST_F(Swap, TwoReadingsEndALeaseOfAGroupUnlessTheKernelItselfSaysThatItIsEmpty) {
+  for (const bool certain : {false, true}) {
+    core::Submit wish;
+    wish.lease.uid = 1000, wish.lease.user = wish.lease.tenant = "ana", wish.lease.consumer = "job";
+    wish.lease.vram = GiB;
+    wish.lease.owner = {.kind = core::OwnerKind::group, .inode = 5, .cgroup = "/sys/fs/cgroup/job_7"};
+    LeaseId id;
+    ASSERT_TRUE(engine_->request(wish, {}, [&](const core::Lease& lease) {
+      id = lease.id;
+      return Answered{201, "{}"};
+    }));
+    programs_->group = {5, false, certain};
+    engine_->observer().watch_groups();
+    if (!certain) {
+      engine_->observer().watch_groups(true);
+      EXPECT_FALSE(engine_->find(id)->ended()) << "its processes may move just now";
+      programs_->group = {5, true};
+      engine_->observer().watch_groups(true);
+      programs_->group = {5, false, false};
+      engine_->observer().watch_groups(true), engine_->observer().watch_groups();
+      EXPECT_FALSE(engine_->find(id)->ended()) << "they were seen in between";
+      engine_->observer().watch_groups(true);
+    }
+    EXPECT_TRUE(engine_->find(id)->ended());
+  }
 }
 
 TEST_F(Swap, OfThoseInOneGroupOneIsNamed) {

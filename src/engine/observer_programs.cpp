@@ -24,6 +24,10 @@ void Observer::watch_groups(bool at_reading) {
   for (const auto& [id, lease] : state_.leases.by_id)
     if (lease.owner.kind == core::OwnerKind::group && !lease.ended()) owned.push_back(lease);
   for (const core::Lease& lease : owned) {
+    if (at_reading && lease.state != core::LeaseState::offered && programs_.take_group_seen(lease.id)) {
+      empty_groups_.erase(lease.id);
+      continue;
+    }
     const auto group = programs_.look_at_group(lease.owner.cgroup);
     if (!group) continue;
     const bool same = group->inode == lease.owner.inode, lives = group->populated && same;

@@ -33,6 +33,7 @@ struct LocalPrograms::Program {
   std::string group_path;
   std::uint64_t group_inode = 0;
   std::optional<proc::CgroupRef> owner_group;  // unset: not found so far
+  bool group_seen = false;                     // the last scan found a process there
 
   // The conversation with the actor about this program.
   bool introduced = false;                     // the actor follows the program

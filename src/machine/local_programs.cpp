@@ -279,22 +279,29 @@ std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
       auto group = check_cgroup(program->group_path);
       if (group && group->inode == program->group_inode) program->owner_group = std::move(*group);
     }
-    if (program->owner_group) add_members(*program->owner_group, roots);
+    program->group_seen = program->owner_group && add_members(*program->owner_group, roots);
     for (const proc::CgroupRef& group : program->cgroups) add_members(group, roots);
     all.push_back(std::move(roots));
   }
   return all;
 }
 
-// A group that exists and cannot be read keeps the members that were seen before.
-void LocalPrograms::add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const {
-  if (const auto inside = proc::processes_in(group)) {
+// True if the group has processes. A group that exists and cannot be read keeps the members that were seen before.
+bool LocalPrograms::add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const {
+  const auto inside = proc::processes_in(group);
+  if (inside) {
     roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
   } else if (inside.error().code != Code::NotFound) {
     for (const proc::Member& member : lineage_.members)
       if (member.lease == roots.lease && member.link == proc::Link::cgroup && lives(member.process))
         roots.in_cgroups.push_back(member.process.pid);
   }
+  return inside && (!inside->pids.empty() || inside->outside > 0);
+}
+
+bool LocalPrograms::take_group_seen(LeaseId lease) {
+  const auto found = programs_.find(lease);
+  return found != programs_.end() && std::exchange(found->second->group_seen, false);
 }
 
 void LocalPrograms::scan() {

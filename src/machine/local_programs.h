@@ -60,6 +60,7 @@ class LocalPrograms final : public Programs {
   Result<proc::CgroupRef> check_cgroup(const std::string& directory) const override;
   Result<std::string> group_directory(const std::string& path) const override;
   Result<proc::GroupState> look_at_group(const std::string& path) const override { return proc::look_at_group(path); }
+  bool take_group_seen(LeaseId lease) override;
   bool lives(ProcessRef process) const override;
   const proc::ProcRoot& root() const override { return *root_; }
 
@@ -75,7 +76,7 @@ class LocalPrograms final : public Programs {
   LeaseId lease_of(ProcessRef process, std::uint32_t uid) const;
   void find_stopped(std::span<const proc::ProcessInfo> table);
   std::vector<proc::LeaseRoots> roots() const;
-  void add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const;
+  bool add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const;
   std::shared_ptr<Program> find(LeaseId lease) const;
   // The conversation with the actor (local_programs_actor.cpp).
   void introduce(const std::shared_ptr<Program>& program);

@@ -124,6 +124,8 @@ class Programs {
   // As proc::group_directory() and proc::look_at_group().
   virtual Result<std::string> group_directory(const std::string& path) const { return path; }
   virtual Result<proc::GroupState> look_at_group(const std::string&) const { return unavailable("no groups here"); }
+  // Whether the last scan has seen a process in the control group that the lease belongs to. True once for each scan.
+  virtual bool take_group_seen(LeaseId) { return false; }
   virtual const proc::ProcRoot& root() const = 0;
 };
 

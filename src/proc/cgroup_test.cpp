@@ -160,6 +160,10 @@ TEST(CheckCgroup, HoldsAGroupOfThisMachineByItsInode) {
   EXPECT_TRUE(own->v2.ends_with("/sublet-test-" + std::to_string(::getpid()))) << own->v2;
   EXPECT_TRUE(look_at_group(path)->populated);
   EXPECT_EQ(look_at_group(path)->inode, group->inode);
+  ASSERT_EQ(::mkdir((path + "/empty").c_str(), 0755), 0);
+  EXPECT_FALSE(look_at_group(path + "/empty")->populated);
+  EXPECT_TRUE(look_at_group(path + "/empty")->certain) << "version 2 tells it";
+  ASSERT_EQ(::rmdir((path + "/empty").c_str()), 0);
   ::kill(child.pid(), SIGKILL);
   child.reap();
   // The kernel empties a group a moment after its last process was reaped.

@@ -14,6 +14,7 @@ from tests.support.browser_fixtures import chromium_fixture, daemons_fixture, op
 from tests.support.python_fixtures import place, start_place  # noqa: E402, F401
 from tests.support.ray_place import ray_cluster_fixture, rays_fixture  # noqa: E402, F401
 from tests.support.real_engine import RealEngine, need  # noqa: E402
+from tests.support.slurm_jobs import cluster_fixture, slurm_cluster_fixture  # noqa: E402, F401
 
 
 @pytest.fixture(name="engine", scope="module")

@@ -9,48 +9,11 @@ import time
 
 import pytest
 
-from tests.support import slurm
+from tests.support.groups import hierarchies
+from tests.support.slurm_jobs import HOLD, load, not_drained, urgent
 from tests.support.sublet import BIN, GIB, wait_until
 
 pytestmark = pytest.mark.heavy
-HOLD = "simgpu-load --alloc 1GiB --seconds 600 --verify"
-
-
-@pytest.fixture(scope="module")
-def slurm_cluster():
-    if why := slurm.missing():
-        pytest.skip(why)
-    made = slurm.Cluster()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def cluster(slurm_cluster, request):
-    yield slurm_cluster
-    failed = getattr(request.node, "call_failed", False)
-    if failed:
-        print(slurm_cluster.all_logs())
-    slurm_cluster.clear()
-
-
-def load(gib, seconds="600"):
-    return f"simgpu-load --alloc {gib}GiB --seconds {seconds} --verify"
-
-
-def not_drained(cluster):
-    assert all(state in ("idle", "mixed", "allocated", "completing") for state in cluster.states().values())
-
-
-def urgent(cluster, gib, node="n1"):
-    """Returns a connection that holds a lease of a higher tier."""
-    api = cluster.daemons[node].api()
-    lease = api.post("/v1/leases", {"vram_bytes": gib * GIB, "tier": "interactive", "pausable": "no", "tag": "urgent",
-                                    "owner": {"connection": True}, "wait_seconds": 60})
-    assert lease.status in (201, 202), lease
-    if lease["state"] != "active":
-        assert api.post(f"/v1/leases/{lease['id']}/claim", {}).status == 200, lease
-    return api
 
 
 def test_twelve_jobs_of_6_gib_on_one_card_of_24_with_factor_2_all_finish(cluster):
@@ -78,35 +41,31 @@ def test_an_array_of_200_jobs_ends_without_a_failure(cluster):
     cluster.until_no_lease("n1"), cluster.until_no_lease("n2")
 
 
-def test_a_job_is_paused_for_another_and_its_comment_tells_so(cluster):
-    job = cluster.submit(load(5), "--vram=6", "-t", "10", node="n1")
+def test_a_job_whose_memory_limit_cannot_hold_its_parked_bytes_is_not_paused(cluster):
+    memory = hierarchies().get("memory")
+    if memory is None:
+        pytest.skip("no memory hierarchy of version 1 here")
+    group = memory / f"sublet-test-{os.getpid()}"
+    job = cluster.submit(f"mkdir {group}\necho 512M > {group}/memory.limit_in_bytes\necho $$ > {group}/cgroup.procs\n"
+                         + load(1), "--vram=6", node="n1")
     lease = cluster.until_lease(job, "active")
-    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > 5 * GIB, "it fills its memory")
-    api = urgent(cluster, 20)
-    cluster.until_lease(job, "paused")
-    agent = ("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
-    cluster.call(*agent)
-    shown = cluster.job(job)
-    assert re.search(r"AdminComment=sublet: paused for lease-\d+.*; given back \d+ min", shown["text"]), shown["text"]
-    assert shown["TimeLimit"] != "00:10:00", "the minutes of the pause are given back"
-    why = cluster.daemons["n1"].cli("why", lease["id"], check=0).stdout
-    assert f"It belongs to job {job} (control group" in why, why
-    api.post("/v1/leases/urgent/release", {"force": True})
-    cluster.until_lease(job, "active")
-    cluster.call(*agent)
-    assert "sublet: runs;" in cluster.job(job)["text"]
+    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > GIB, "it fills its memory")
+    refused = cluster.daemons["n1"].cli("pause", lease["id"])
+    assert refused.returncode != 0 and "control group" in refused.stderr, refused
+    smaller = cluster.daemons["n1"].cli("slurm", "gres", "--factor", "0.2", "--node", "n1")
+    assert smaller.returncode == 1 and "6.0 GiB leased to jobs" in smaller.stderr, smaller
+    assert cluster.state(job) == "RUNNING" and cluster.lease_of(job)["state"] == "active"
+    cluster.call("scancel", job)
+    wait_until(lambda: cluster.lease_of(job) is None, "its lease ends")
 
+    def removed():
+        try:
+            group.rmdir()
+        except OSError:  # its last process is still ending
+            return False
+        return True
 
-def test_a_paused_job_is_not_ended_at_its_first_limit(cluster):
-    job = cluster.submit(load(5, "75"), "--vram=6", "-t", "1", node="n1")
-    cluster.until_lease(job, "active")
-    wait_until(lambda: cluster.lease_of(job)["used_bytes"] > 5 * GIB, "it fills its memory")
-    api = urgent(cluster, 20)
-    cluster.until_lease(job, "paused")
-    cluster.call("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
-    assert cluster.job(job)["TimeLimit"] == "00:02:00", cluster.job(job)["text"]
-    api.post("/v1/leases/urgent/release", {"force": True})
-    cluster.until_lease(job, "active")
+    wait_until(removed, "the group is empty")
 
 
 @pytest.mark.parametrize("moment", ["waiting", "paused", "resuming"])
@@ -248,22 +207,6 @@ def test_the_memory_of_a_job_is_added_to_its_other_resources(cluster):
     shown = cluster.call("scontrol", "show", "job", "-d", "-o", job).stdout
     assert "tape:1" in shown and re.search(r"shard:2\b", shown) and "shard:9" not in shown, shown
     cluster.until(job, "COMPLETED")
-
-
-def test_comment_and_minutes_reach_one_task_of_an_array(cluster):
-    array = cluster.submit(load(5), "--vram=6", "-t", "10", "--array=1-2", node="n1")
-    tasks = wait_until(lambda: len(found := cluster.call("squeue", "-h", "-r", "-t", "R", "-j", array, "-o",
-                                                         "%A").stdout.split()) == 2 and found, "both tasks run")
-    for task in tasks:
-        cluster.until_lease(task, "active")
-    wait_until(lambda: all(cluster.lease_of(task)["used_bytes"] > 5 * GIB for task in tasks), "they fill their memory")
-    cluster.daemons["n1"].cli("pause", cluster.lease_of(array)["id"], check=0)  # its number means the whole array too
-    cluster.until_lease(array, "paused")
-    cluster.call("sublet", "--host", f"unix://{cluster.dir}/n1.sock", "slurm", "agent", "--once")
-    lines = cluster.call("scontrol", "show", "job", "-o", array).stdout.splitlines()
-    paused = [line for line in lines if "sublet: paused" in line]
-    assert len(lines) == 2 and len(paused) == 1 and f"JobId={array} " in paused[0], lines
-    assert [line for line in lines if "TimeLimit=00:10:00" in line] == [line for line in lines if line != paused[0]]
 
 
 def test_the_environment_of_a_task_gives_it_no_memory(cluster):
