@@ -54,7 +54,7 @@ CUresult ask(int pid, const ControlRequest& request, bool patient, std::uint64_t
 
 int card_of(const CUuuid& uuid) {
   const Table& table = *driver().table;
-  for (unsigned d = 0; d < table.device_count(); ++d)
+  for (const unsigned d : table.places())
     if (std::memcmp(table.device(d).uuid.data(), uuid.bytes, sizeof uuid.bytes) == 0) return static_cast<int>(d);
   return -1;
 }
@@ -68,7 +68,7 @@ CUresult named_cards(const CUcheckpointRestoreArgs* args, std::uint64_t& cards) 
   rest.gpuPairsCount = 0;
   if (!all_zero(&rest) || driver().table->get(Setting::driver_version) < first_version_with_pairs)
     return CUDA_ERROR_INVALID_VALUE;
-  if ((args->gpuPairs == nullptr) != (args->gpuPairsCount == 0) || args->gpuPairsCount > max_devices)
+  if ((args->gpuPairs == nullptr) != (args->gpuPairsCount == 0) || args->gpuPairsCount > max_places)
     return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < args->gpuPairsCount; ++i) {
     const int from = card_of(args->gpuPairs[i].oldUuid), to = card_of(args->gpuPairs[i].newUuid);

@@ -84,9 +84,9 @@ class Server {
 
   const std::uint32_t thread_id_ = static_cast<std::uint32_t>(::syscall(SYS_gettid));
   CUprocessState state_ = CU_PROCESS_STATE_RUNNING;
-  bool restore_failed_ = false;                    // no later restore can succeed, whatever is free then
-  std::array<std::uint64_t, max_devices> held_{};  // bytes of each card before the checkpoint freed them
-  std::array<std::uint64_t, max_devices> kept_{};  // the part of `bytes` that is contexts
+  bool restore_failed_ = false;                   // no later restore can succeed, whatever is free then
+  std::array<std::uint64_t, max_places> held_{};  // bytes of each card before the checkpoint freed them
+  std::array<std::uint64_t, max_places> kept_{};  // the part of `bytes` that is contexts
 };
 
 void Server::become(CUprocessState state) {
@@ -96,8 +96,8 @@ void Server::become(CUprocessState state) {
 
 std::optional<Fault> Server::meet(FaultKind kind) const {
   std::uint64_t cards = 0;
-  for (unsigned d = 0; d < max_devices; ++d)
-    if (held_[d] != 0 || driver().process->charged(d) != 0) cards |= std::uint64_t{1} << d;
+  for (unsigned d = 0; d < max_places; ++d)
+    if (held_[d] != 0 || driver().process->charged(d) != 0) cards |= driver().table->concerned(static_cast<int>(d));
   return driver().table->meet_on(kind, cards);
 }
 
@@ -105,7 +105,11 @@ void Server::hang_on(FaultKind kind) const {
   if (const auto fault = meet(kind)) hang(kind, fault->device, fault->duration_ns);
 }
 
-bool Server::card_lost() const { return meet(FaultKind::device_lost).has_value(); }
+bool Server::card_lost() const {
+  for (unsigned d = 0; d < max_places; ++d)
+    if ((held_[d] != 0 || driver().process->charged(d) != 0) && !driver().table->is_usable(d)) return true;
+  return meet(FaultKind::device_lost).has_value();
+}
 
 // Tells whether, within the time, all calls inside have returned and all their work is done.
 bool Server::drained(std::uint64_t timeout_ms) const {
@@ -184,13 +188,13 @@ CUresult Server::move_all(const Memory& memory, Pace& pace, const std::optional<
 }
 
 void Server::give_up() const {
-  for (unsigned d = 0; d < max_devices; ++d)
+  for (unsigned d = 0; d < max_places; ++d)
     if (held_[d] != kept_[d]) driver().process->discharge(d, held_[d] - kept_[d]);
 }
 
 // Takes all memory on all cards, or none.
 bool Server::take_back() const {
-  for (unsigned d = 0; d < max_devices; ++d) {
+  for (unsigned d = 0; d < max_places; ++d) {
     if (held_[d] == kept_[d] || driver().process->charge(d, held_[d] - kept_[d])) continue;
     while (d-- > 0)
       if (held_[d] != kept_[d]) driver().process->discharge(d, held_[d] - kept_[d]);
@@ -225,7 +229,7 @@ CUresult Server::checkpoint() {
     become(CU_PROCESS_STATE_FAILED);
     return result;
   }
-  for (unsigned i = 0; i < max_devices; ++i) {
+  for (unsigned i = 0; i < max_places; ++i) {
     held_[i] = d.process->charged(i);
     kept_[i] = std::min(held_[i], residue_bytes);
   }
@@ -239,7 +243,7 @@ CUresult Server::restore(std::uint64_t named_devices) {
   if (restore_failed_) return CUDA_ERROR_OPERATING_SYSTEM;
   if (state_ != CU_PROCESS_STATE_CHECKPOINTED) return CUDA_ERROR_ILLEGAL_STATE;
   if (traced() || meet(FaultKind::restore_refused)) return CUDA_ERROR_OPERATING_SYSTEM;
-  for (unsigned i = 0; i < max_devices; ++i)
+  for (unsigned i = 0; i < max_places; ++i)
     if (named_devices != 0 && held_[i] != 0 && (named_devices >> i & 1) == 0) return CUDA_ERROR_INVALID_VALUE;
   restore_failed_ = true;  // reset after a success
   if (card_lost()) return CUDA_ERROR_UNKNOWN;

@@ -24,7 +24,7 @@ thread_local constinit Stack stack{};
 CUresult activate(Context& context) {
   auto& d = driver();
   const std::uint64_t bytes = d.table->context_bytes(context.device);
-  if (d.table->meet(FaultKind::device_lost, static_cast<int>(context.device))) return CUDA_ERROR_UNKNOWN;
+  if (d.table->is_lost(context.device)) return CUDA_ERROR_UNKNOWN;
   if (!d.process->charge(context.device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   // Under the lock: all other calls in this process wait while a context is made.
   if (const std::uint64_t us = d.table->get(Setting::context_us)) sleep_until_ns(now_ns() + us * 1000);
@@ -128,8 +128,7 @@ CUresult current_context(Context*& context) {
   context = top_context();
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (context->error == 0 && driver().table->meet(FaultKind::device_lost, static_cast<int>(context->device)))
-    context->error = CUDA_ERROR_UNKNOWN;
+  if (context->error == 0 && driver().table->is_lost(context->device)) context->error = CUDA_ERROR_UNKNOWN;
   return static_cast<CUresult>(context->error.load());
 }
 

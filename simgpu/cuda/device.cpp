@@ -168,11 +168,18 @@ int capability_of(CUdevice device) {
   return static_cast<int>(driver().table->capability(driver().cards[static_cast<std::size_t>(device)]));
 }
 
+// A slice has its part of them.
+std::uint64_t multiprocessors_of(const layout::DeviceRecord& record, const Table& table) {
+  const std::uint64_t all = table.get(Setting::multiprocessors), parts = record.parts.load();
+  return parts == 0 ? all : std::max<std::uint64_t>(all * parts / all_parts, 1);
+}
+
 CUresult attribute_of(CUdevice device, int attribute, int& value) {
   const auto& record = record_of(device);
   const auto& table = *driver().table;
   switch (attribute) {
-    case 16: value = static_cast<int>(table.get(Setting::multiprocessors)); return CUDA_SUCCESS;
+    case 16: value = static_cast<int>(multiprocessors_of(record, table)); return CUDA_SUCCESS;
+    case 18: value = record.unified.load() != 0; return CUDA_SUCCESS;  // integrated
     case 33: value = static_cast<int>(record.pci_bus); return CUDA_SUCCESS;
     case 34: value = static_cast<int>(record.pci_device); return CUDA_SUCCESS;
     case 40: value = static_cast<int>(table.get(Setting::copy_engines)); return CUDA_SUCCESS;

@@ -38,32 +38,47 @@ void say_once(const char* text) {
   if (!said.exchange(true)) std::fprintf(stderr, "simgpu: %s\n", text);
 }
 
+// The place that a program sees for a card or slice: a card in MIG mode shows its first slice, -1 if it has none.
+int shown_place(const Table& table, unsigned place) {
+  if (place >= max_devices || !table.in_mig_mode(place)) return static_cast<int>(place);
+  const std::vector<unsigned> slices = table.slices_of(place);
+  return slices.empty() ? -1 : static_cast<int>(slices.front());
+}
+
 // An entry of CUDA_VISIBLE_DEVICES; -1 ends the list.
 int visible_card(const Table& table, std::string_view entry) {
   while (!entry.empty() && entry.front() == ' ') entry.remove_prefix(1);
   while (!entry.empty() && entry.back() == ' ') entry.remove_suffix(1);
-  if (entry.starts_with("GPU-")) {
+  if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) {
     int found = -1;
-    for (unsigned i = 0; i < table.device_count(); ++i) {
+    for (const unsigned i : table.places()) {
       const std::string uuid = table.uuid_text(i);
       if (uuid.size() < entry.size() || ::strncasecmp(uuid.c_str(), entry.data(), entry.size()) != 0) continue;
       if (found >= 0) return -1;  // a prefix that matches two cards names none
       found = static_cast<int>(i);
     }
-    return found;
+    return found < 0 ? -1 : shown_place(table, static_cast<unsigned>(found));
   }
   int index = -1;
   const auto read = std::from_chars(entry.data(), entry.data() + entry.size(), index);
   if (read.ec != std::errc{} || read.ptr != entry.data() + entry.size()) return -1;
-  return index >= 0 && index < static_cast<int>(table.device_count()) ? index : -1;
+  if (index < 0 || index >= static_cast<int>(table.device_count())) return -1;
+  return shown_place(table, static_cast<unsigned>(index));
+}
+
+// A process sees one slice, and then no card.
+std::vector<unsigned> one_slice_or(std::vector<unsigned> cards) {
+  const auto slice = std::find_if(cards.begin(), cards.end(), [](unsigned place) { return place >= max_devices; });
+  return slice == cards.end() ? cards : std::vector{*slice};
 }
 
 std::vector<unsigned> visible_cards(const Table& table) {
   std::vector<unsigned> cards;
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!variable) {
-    for (unsigned i = 0; i < table.device_count(); ++i) cards.push_back(i);
-    return cards;
+    for (unsigned i = 0; i < table.device_count(); ++i)
+      if (const int place = shown_place(table, i); place >= 0) cards.push_back(static_cast<unsigned>(place));
+    return one_slice_or(std::move(cards));
   }
   std::string_view rest = variable;
   while (!rest.empty()) {
@@ -76,7 +91,7 @@ std::vector<unsigned> visible_cards(const Table& table) {
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
-  return cards;
+  return one_slice_or(std::move(cards));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ SIMGPU_API cuMemCreate(CUmemGenericAllocationHandle* out, std::size_t size, cons
   unsigned card = 0;
   if (!out || size == 0 || !aligned(size) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = check_properties(properties, card); result != CUDA_SUCCESS) return result;
-  if (driver().table->meet(FaultKind::device_lost, static_cast<int>(card))) return CUDA_ERROR_UNKNOWN;
+  if (driver().table->is_lost(card)) return CUDA_ERROR_UNKNOWN;
   if (driver().table->meet(FaultKind::create_fail, static_cast<int>(card))) return CUDA_ERROR_OUT_OF_MEMORY;
   auto physical = size >> 46 ? nullptr : Physical::create(card, size);
   if (!physical) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -96,6 +96,13 @@ struct ProcessDetailList {
 };
 static_assert(version_of<ProcessDetailList>(1) == 0x01000018);
 
+struct Attributes {  // of a MIG slice
+  Count multiprocessors, copy_engines, decoders, encoders, jpeg_engines, optical_flow_engines;
+  Count gpu_instance_parts, compute_instance_parts;
+  Wide memory_mib;
+};
+static_assert(sizeof(Attributes) == 40);
+
 struct Utilization {
   Count gpu, memory;
 };

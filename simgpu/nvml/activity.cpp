@@ -32,6 +32,7 @@ void convert(const Activity::OfProcess& process, Wide now, ProcessUtilizationInf
 
 // Whether the card reports utilisation at all.
 bool supports_utilization(const Card& card) {
+  if (card.table.in_mig_mode(card.index)) return false;
   return !card.table.meet(FaultKind::nvml_no_utilization, static_cast<int>(card.index));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modes and errors of a data-centre card in its factory state: ECC on, MIG off, no display.
+// Modes and errors of a data-centre card in its factory state: ECC on, no display.
 #include "library.h"
 
 namespace {
@@ -74,12 +74,3 @@ SIMGPU_NVML nvmlDeviceGetPersistenceMode(Handle handle, Count* mode) { return co
 SIMGPU_NVML nvmlDeviceGetComputeMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
 SIMGPU_NVML nvmlDeviceGetDisplayMode(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
 SIMGPU_NVML nvmlDeviceGetDisplayActive(Handle handle, Count* mode) { return constant(__func__, handle, mode, 0); }
-
-SIMGPU_NVML nvmlDeviceGetMigMode(Handle handle, Count* current, Count* pending) {
-  return pair_of(__func__, handle, current, pending, 0);
-}
-SIMGPU_NVML nvmlDeviceGetMaxMigDeviceCount(Handle handle, Count* count) { return constant(__func__, handle, count, 0); }
-SIMGPU_NVML nvmlDeviceIsMigDeviceHandle(Handle handle, Count* is) { return constant(__func__, handle, is, 0); }
-SIMGPU_NVML nvmlDeviceGetMigDeviceHandleByIndex(Handle handle, Count, Handle*) {
-  return ask(__func__, handle, [](Card) { return not_found; });
-}

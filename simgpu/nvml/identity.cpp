@@ -27,7 +27,7 @@ Return count(const char* name, Count* out) {
 Return handle_where(const char* name, Handle* out, const std::function<bool(Table&, unsigned)>& wanted) {
   return ask(name, [&](Table& table) -> Return {
     if (out == nullptr) return invalid_argument;
-    for (unsigned i = 0; i < table.device_count(); ++i) {
+    for (const unsigned i : table.places()) {
       if (!wanted(table, i)) continue;
       if (table.meet(FaultKind::device_lost, static_cast<int>(i))) return gpu_is_lost;
       *out = Library::instance().handle_of(i);
@@ -38,7 +38,7 @@ Return handle_where(const char* name, Handle* out, const std::function<bool(Tabl
 }
 
 Return handle_by_index(const char* name, unsigned index, Handle* out) {
-  const Return found = handle_where(name, out, [&](Table&, unsigned i) { return i == index; });
+  const Return found = handle_where(name, out, [&](Table&, unsigned i) { return i < max_devices && i == index; });
   return found == not_found ? invalid_argument : found;
 }
 
@@ -69,7 +69,8 @@ bool names_place(const char* text, const layout::DeviceRecord& device) {
 
 Return handle_by_bus_id(const char* name, const char* bus_id, Handle* out) {
   if (bus_id == nullptr) return ask(name, [](Table&) { return invalid_argument; });
-  return handle_where(name, out, [&](Table& table, unsigned i) { return names_place(bus_id, table.device(i)); });
+  return handle_where(
+      name, out, [&](Table& table, unsigned i) { return i < max_devices && names_place(bus_id, table.device(i)); });
 }
 
 template <typename Info>
@@ -131,7 +132,9 @@ SIMGPU_NVML nvmlDeviceGetHandleByUUID(const char* uuid, Handle* out) {
 }
 SIMGPU_NVML nvmlDeviceGetHandleBySerial(const char* number, Handle* out) {
   if (number == nullptr) return ask(__func__, [](Table&) { return invalid_argument; });
-  return handle_where(__func__, out, [&](Table& table, unsigned i) { return serial({table, i}) == number; });
+  return handle_where(__func__, out, [&](Table& table, unsigned i) {
+    return i < max_devices && serial({table, i}) == number;
+  });
 }
 SIMGPU_NVML nvmlDeviceGetHandleByPciBusId(const char* id, Handle* out) { return handle_by_bus_id(__func__, id, out); }
 SIMGPU_NVML nvmlDeviceGetHandleByPciBusId_v2(const char* id, Handle* out) {
@@ -155,7 +158,8 @@ SIMGPU_NVML nvmlDeviceGetVbiosVersion(Handle handle, char* out, unsigned length)
   return ask(__func__, handle, [&](const Card&) { return give_text(out, length, "00.00.00.00.00"); });
 }
 SIMGPU_NVML nvmlDeviceGetIndex(Handle handle, Count* out) {
-  return ask(__func__, handle, [&](const Card& card) { return give(out, card.index); });
+  return ask(__func__, handle,
+             [&](const Card& card) { return give(out, card.is_slice() ? card.device().slice.load() : card.index); });
 }
 SIMGPU_NVML nvmlDeviceGetMinorNumber(Handle handle, Count* out) {
   return ask(__func__, handle, [&](const Card& card) { return give(out, card.index); });

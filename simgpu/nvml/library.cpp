@@ -12,7 +12,7 @@ namespace simgpu::nvml {
 namespace {
 
 // No card has this number: a fault on one card does not concern a query about none.
-constexpr int no_card = static_cast<int>(max_devices);
+constexpr int no_card = static_cast<int>(max_places);
 
 void hang(Table& table, const Fault& fault, int device) {
   using namespace std::chrono;
@@ -71,8 +71,9 @@ std::shared_ptr<Table> Library::table() {
 int Library::index_of(Handle handle, const Table& table) const {
   const auto* place = static_cast<const Place*>(handle);
   const std::less<> before;
-  if (place == nullptr || before(place, places_) || !before(place, places_ + table.device_count())) return -1;
-  return static_cast<int>(place - places_);
+  if (place == nullptr || before(place, places_) || !before(place, places_ + max_places)) return -1;
+  const auto index = static_cast<unsigned>(place - places_);
+  return index < table.device_count() || table.parent_of(index) ? static_cast<int>(index) : -1;
 }
 
 Snapshot Library::snapshot(Table& table, unsigned device) {

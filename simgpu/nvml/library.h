@@ -70,7 +70,7 @@ class Library {
   std::mutex mutex_;
   std::shared_ptr<Table> table_;
   unsigned references_ = 0;
-  Place places_[max_devices]{};
+  Place places_[max_places]{};
   std::map<unsigned, Snapshot> last_;                                // by card, for the fault nvml-late
   std::map<std::pair<unsigned, std::uint64_t>, Seen> process_busy_;  // by card, pid and start time
   std::map<std::pair<unsigned, unsigned>, Seen> link_;               // by card and direction
@@ -83,10 +83,14 @@ struct Card {
   Table& table;
   unsigned index;
   layout::DeviceRecord& device() const { return table.device(index); }
+  bool is_slice() const { return index >= max_devices; }
 };
 
 // Counts the call and meets the faults that stop any query; `device` is -1 for a query about no card.
 Return enter(Table& table, std::string_view name, int device);
+
+// Whether the function answers about a MIG slice too. The others answer NOT_SUPPORTED there.
+bool takes_slices(std::string_view name);
 
 // Answers a query about no particular card.
 template <typename Answer>
@@ -97,7 +101,8 @@ Return ask(std::string_view name, Answer answer) {
   return answer(*table);
 }
 
-// Answers a query about one card. A wrong handle and a lost card are refused before `answer` is called.
+// Answers a query about one card or MIG slice. A wrong handle and a lost card are refused before `answer` is called.
+// The handle of a slice that was destroyed is a wrong handle.
 template <typename Answer>
 Return ask(std::string_view name, Handle handle, Answer answer) {
   const auto table = Library::instance().table();
@@ -105,6 +110,7 @@ Return ask(std::string_view name, Handle handle, Answer answer) {
   const int index = Library::instance().index_of(handle, *table);
   if (index < 0) return invalid_argument;
   if (const Return refused = enter(*table, name, index); refused != success) return refused;
+  if (static_cast<unsigned>(index) >= max_devices && !takes_slices(name)) return not_supported;
   return answer(Card{*table, static_cast<unsigned>(index)});
 }
 

@@ -13,14 +13,30 @@ struct Holder {
   Count pid;
   Wide bytes;
   bool draws;
+  Count gpu_instance = no_instance, compute_instance = no_instance;
 };
+
+// The places of a card that programs may hold memory of: itself, and its slices.
+std::vector<unsigned> places_of(const Card& card) {
+  std::vector<unsigned> places{card.index};
+  for (const unsigned slice : card.table.slices_of(card.index)) places.push_back(slice);
+  return places;
+}
 
 // The processes as NVML lists them; with faults the list differs from the truth.
 std::vector<Holder> holders(const Card& card) {
   const int device = static_cast<int>(card.index);
   std::vector<Holder> list;
-  for (const auto& process : Library::instance().snapshot(card.table, card.index).processes)
-    list.push_back({process.pid, process.device.at(card.index).bytes, process.draws});
+  for (const unsigned place : places_of(card)) {
+    for (const auto& process : Library::instance().snapshot(card.table, place).processes) {
+      Holder holder{process.pid, process.device.at(place).bytes, process.draws};
+      if (place >= max_devices) {
+        holder.gpu_instance = static_cast<Count>(card.table.device(place).instance.load());
+        holder.compute_instance = 0;
+      }
+      list.push_back(holder);
+    }
+  }
   if (card.table.meet(FaultKind::nvml_empty, device)) list.clear();
   if (const auto fault = card.table.meet(FaultKind::nvml_missing_pid, device)) {
     const auto missing = fault->argument == 0 ? list.begin()
@@ -42,9 +58,11 @@ std::vector<Holder> holders(const Card& card, bool draws) {
 }
 
 void convert(const Holder& holder, ProcessInfoV1& info) { info = {holder.pid, holder.bytes}; }
-void convert(const Holder& holder, ProcessInfo& info) { info = {holder.pid, holder.bytes, no_instance, no_instance}; }
+void convert(const Holder& holder, ProcessInfo& info) {
+  info = {holder.pid, holder.bytes, holder.gpu_instance, holder.compute_instance};
+}
 void convert(const Holder& holder, ProcessDetail& info) {
-  info = {holder.pid, holder.bytes, no_instance, no_instance, 0};
+  info = {holder.pid, holder.bytes, holder.gpu_instance, holder.compute_instance, 0};
 }
 
 template <typename Info>
@@ -75,17 +93,29 @@ Return detail_list(const Card& card, ProcessDetailList* list) {
   if (!has_version(list, 1)) return argument_version_mismatch;
   if (list->mode > all) return invalid_argument;
   if (list->mode == mps) return give_list(&list->count, list->processes, std::vector<ProcessDetail>());
-  return give_list(
-      &list->count, list->processes,
-      converted<ProcessDetail>(list->mode == all ? holders(card) : holders(card, list->mode == graphics)));
+  return give_list(&list->count, list->processes,
+                   converted<ProcessDetail>(list->mode == all ? holders(card) : holders(card, list->mode == graphics)));
 }
 
 }  // namespace
+
+// The machine whose memory a card with unified memory uses: 0 and its bytes. No vendor's library has this function. The
+// product asks it for simulated cards only, and reads /proc/meminfo otherwise.
+SIMGPU_NVML simgpuMachineMemory(Handle handle, Wide* total, Wide* available) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (total == nullptr) return invalid_argument;
+    if (!card.table.is_unified(card.index)) return not_supported;
+    const DeviceUse use = Library::instance().snapshot(card.table, card.index).use;
+    *total = use.total;
+    return give(available, use.available());
+  });
+}
 
 // Version 1 has no field for the driver's reserve: the reserve counts as used.
 SIMGPU_NVML nvmlDeviceGetMemoryInfo(Handle handle, Memory* memory) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (memory == nullptr) return invalid_argument;
+    if (card.table.is_unified(card.index)) return not_supported;
     const DeviceUse use = Library::instance().snapshot(card.table, card.index).use;
     *memory = {use.total, use.available(), use.total - use.available()};
     return success;
@@ -96,6 +126,7 @@ SIMGPU_NVML nvmlDeviceGetMemoryInfo_v2(Handle handle, MemoryV2* memory) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (memory == nullptr) return invalid_argument;
     if (!has_version(memory, 2)) return argument_version_mismatch;
+    if (card.table.is_unified(card.index)) return not_supported;
     const DeviceUse use = Library::instance().snapshot(card.table, card.index).use;
     *memory = {memory->version, use.total, use.reserve, use.available(), use.capacity() - use.available()};
     return success;
@@ -106,6 +137,7 @@ SIMGPU_NVML nvmlDeviceGetMemoryInfo_v2(Handle handle, MemoryV2* memory) {
 SIMGPU_NVML nvmlDeviceGetBAR1MemoryInfo(Handle handle, Bar1Memory* memory) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     if (memory == nullptr) return invalid_argument;
+    if (card.table.is_unified(card.index)) return not_supported;
     constexpr Wide mib = 1 << 20;
     Wide total = 256 * mib;
     while (total < card.device().total) total *= 2;

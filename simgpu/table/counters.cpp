@@ -67,7 +67,7 @@ void Table::violation(std::string_view what) {
 }
 
 bool Table::set_fault(const Fault& fault, std::string* error) {
-  if (fault.device >= static_cast<int>(map_->devices)) {
+  if (fault.device >= static_cast<int>(map_->devices) && !parent_of(static_cast<unsigned>(fault.device))) {
     if (error) *error = "no such card";
     return false;
   }
@@ -149,7 +149,13 @@ bool expired(const layout::FaultRecord& slot, FaultKind kind) {
 
 }  // namespace
 
-std::optional<Fault> Table::meet(FaultKind kind, int device) const { return meet_on(kind, only(device)); }
+std::uint64_t Table::concerned(int device) const {
+  if (device < 0 || device >= static_cast<int>(max_places)) return only(device);
+  const auto parent = parent_of(static_cast<unsigned>(device));
+  return only(device) | (parent ? std::uint64_t{1} << *parent : 0);
+}
+
+std::optional<Fault> Table::meet(FaultKind kind, int device) const { return meet_on(kind, concerned(device)); }
 
 std::optional<Fault> Table::meet_on(FaultKind kind, std::uint64_t devices) const {
   if ((map_->fault_mask.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) == 0) return std::nullopt;
@@ -167,7 +173,7 @@ std::optional<Fault> Table::meet_on(FaultKind kind, std::uint64_t devices) const
 
 bool Table::still_set(FaultKind kind, int device) const {
   return std::any_of(map_->fault.begin(), map_->fault.end(), [&](const auto& slot) {
-    return in_use(slot.state.load()) && concerns(slot, kind, only(device)) && !expired(slot, kind);
+    return in_use(slot.state.load()) && concerns(slot, kind, concerned(device)) && !expired(slot, kind);
   });
 }
 

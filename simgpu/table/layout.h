@@ -12,7 +12,10 @@
 
 namespace simgpu {
 
-inline constexpr unsigned max_devices = 16;
+inline constexpr unsigned max_devices = 16;                       // whole cards
+inline constexpr unsigned max_slices = 32;                        // MIG slices of all cards together
+inline constexpr unsigned max_places = max_devices + max_slices;  // the cards' records, then those of the slices
+inline constexpr unsigned all_parts = 7;                          // compute parts of a card, for slices
 inline constexpr unsigned max_processes = 1024;
 inline constexpr unsigned max_shared = 1024;
 inline constexpr unsigned max_faults = 32;
@@ -29,7 +32,7 @@ using Word = std::atomic<std::uint64_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 
 inline constexpr std::uint64_t magic = 0x53494d4347505531;  // "SIMCGPU1"
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 
 // An owner word: pid (22 bits), start time in clock ticks since boot (40 bits), and a state (2 high bits). Pid and
 // start time together name one process of this boot; 0 is no process.
@@ -61,7 +64,13 @@ struct DeviceRecord {
   Word busy_ns;                    // time of kernels since creation
   Word ecc_errors;
   std::array<Word, max_figures> figures;  // by Figure: value + 1; 0: not set; all ones: not supported
-  std::array<Word, 16> spare;
+  Word unified;   // 1: its memory is the machine's
+  Word mig;       // of a card: 1 in MIG mode
+  Word parent;    // of a slice that exists: 1 + its card's index; else 0
+  Word slice;     // of a slice: its index among the slices of its card
+  Word instance;  // of a slice: id of its GPU instance; its compute instance is 0
+  Word parts;     // of a slice: how many of the 7 compute parts of its card
+  std::array<Word, 10> spare;
 };
 
 // The words by which other processes send requests to this process's driver (control.h), one request at a time.
@@ -81,9 +90,9 @@ struct ControlRecord {
 
 struct ProcessRecord {
   Word owner;
-  std::array<Word, max_devices> charge;
-  std::array<Word, max_devices> contexts;
-  std::array<Word, max_devices> busy_ns;
+  std::array<Word, max_places> charge;
+  std::array<Word, max_places> contexts;
+  std::array<Word, max_places> busy_ns;
   ControlRecord control;
   Word group;  // the same number for processes that share memory; 0: none
   Word draws;  // 1: NVML lists it among the graphics programs
@@ -121,7 +130,7 @@ struct Cards {
   Word fault_generation;
   std::array<Word, 64> spare;
   std::array<Word, max_settings> settings;
-  std::array<DeviceRecord, max_devices> device;
+  std::array<DeviceRecord, max_places> device;
   std::array<ProcessRecord, max_processes> process;
   std::array<SharedRecord, max_shared> shared;
   std::array<FaultRecord, max_faults> fault;

@@ -38,10 +38,42 @@ bool says_simulated(std::string_view name) {
   return lower.find("simulated") != std::string::npos;
 }
 
+bool parse_slices(std::string_view list, DeviceSpec& device, std::string* error) {
+  device.mig = true;
+  if (list.empty()) return true;
+  for (std::string_view part : split(list, '+')) {
+    unsigned count = 1;
+    if (const auto star = part.find('*'); star != std::string_view::npos) {
+      const auto number = part.substr(star + 1);
+      const auto read = std::from_chars(number.data(), number.data() + number.size(), count);
+      if (read.ec != std::errc{} || read.ptr != number.data() + number.size() || count == 0 || count > max_slices)
+        return fail(error, "not a number of slices: " + std::string(part));
+      part = part.substr(0, star);
+    }
+    const auto profile = parse_profile(part);
+    if (!profile) return fail(error, "expected a profile such as 1g.10gb: " + std::string(part));
+    device.slices.insert(device.slices.end(), count, *profile);
+  }
+  return true;
+}
+
+// Joins the parts of a list of profiles that the sign between kinds of cards has divided.
+std::vector<std::string> groups_of(std::string_view text) {
+  std::vector<std::string> groups;
+  for (const std::string_view part : split(text, '+')) {
+    const auto end = part.find_first_not_of("0123456789");
+    const bool goes_on = !groups.empty() && end != 0 && end != std::string_view::npos && part.substr(end, 2) == "g.";
+    if (goes_on) groups.back() += '+' + std::string(part);
+    else groups.emplace_back(part);
+  }
+  return groups;
+}
+
 bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::string* error) {
   const auto equals = option.find('=');
   if (equals == std::string_view::npos) {
     if (option.empty()) return fail(error, "empty name");
+    if (option == "unified") return device.unified = true;
     device.name = says_simulated(option) ? std::string(option) : "Simulated " + std::string(option);
     if (device.name.size() >= sizeof(layout::DeviceRecord::name)) return fail(error, "name too long: " + device.name);
     return true;
@@ -53,6 +85,7 @@ bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::
     device.reserve = *bytes;
     return true;
   }
+  if (key == "mig") return parse_slices(value, device, error);
   if (const auto figure = figure_from_key(key)) {
     const auto number = parse_figure(*figure, value);
     if (!number) return fail(error, "not a value for " + std::string(key) + ": " + std::string(value));
@@ -88,6 +121,11 @@ bool parse_group(std::string_view group, Spec& spec, std::string* error) {
     if (!parse_option(parts[i], device, spec, error)) return false;
   if (device.reserve == automatic) device.reserve = default_reserve(device.total);
   if (device.reserve >= device.total) return fail(error, "the reserve leaves nothing of the card");
+  std::uint64_t sliced = 0;
+  unsigned compute = 0;
+  for (const Profile& profile : device.slices) sliced += profile.bytes, compute += profile.parts;
+  if (sliced > device.total || compute > all_parts) return fail(error, "the slices are more than the card has");
+  if (device.unified && device.mig) return fail(error, "a card with unified memory has no MIG mode");
   spec.devices.insert(spec.devices.end(), count, device);
   return true;
 }
@@ -221,6 +259,26 @@ std::string format_bytes(std::uint64_t bytes) {
   return std::to_string(bytes) + std::string(names[unit]);
 }
 
+std::optional<Profile> parse_profile(std::string_view text) {
+  Profile profile;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), profile.parts);
+  const std::string_view rest = text.substr(static_cast<std::size_t>(read.ptr - text.data()));
+  unsigned gib = 0;
+  if (read.ec != std::errc{} || !rest.starts_with("g.") || !rest.ends_with("gb") || rest.size() < 5)
+    return std::nullopt;
+  const std::string_view number = rest.substr(2, rest.size() - 4);
+  const auto size = std::from_chars(number.data(), number.data() + number.size(), gib);
+  if (size.ec != std::errc{} || size.ptr != number.data() + number.size() || gib == 0 || gib > 8192)
+    return std::nullopt;
+  if (profile.parts == 0 || profile.parts > all_parts) return std::nullopt;
+  profile.bytes = std::uint64_t{gib} << 30;
+  return profile;
+}
+
+std::string format_profile(const Profile& profile) {
+  return std::to_string(profile.parts) + "g." + std::to_string(profile.bytes >> 30) + "gb";
+}
+
 std::optional<std::uint64_t> parse_setting(Setting setting, std::string_view text) {
   const auto value = parse_bytes(text);
   if (!value) return std::nullopt;
@@ -244,8 +302,14 @@ std::optional<std::uint64_t> parse_setting(Setting setting, std::string_view tex
 
 std::optional<Spec> parse_spec(std::string_view text, std::string* error) {
   Spec spec;
-  for (const auto group : split(text, '+'))
+  for (const std::string& group : groups_of(text))
     if (!parse_group(group, spec, error)) return std::nullopt;
+  std::size_t slices = 0;
+  for (const DeviceSpec& device : spec.devices) slices += device.slices.size();
+  if (slices > max_slices) {
+    fail(error, "at most " + std::to_string(max_slices) + " slices");
+    return std::nullopt;
+  }
   if (spec.devices.size() > max_devices) {
     fail(error, "at most " + std::to_string(max_devices) + " cards");
     return std::nullopt;

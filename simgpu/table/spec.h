@@ -82,10 +82,20 @@ struct FaultInfo {
 const std::vector<FaultInfo>& faults();
 std::optional<FaultKind> fault_from_name(std::string_view name);
 
+// The size of a MIG slice: "1g.10gb" has one of seven compute parts and 10 GiB.
+struct Profile {
+  unsigned parts = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Profile&) const = default;
+};
+
 struct DeviceSpec {
   std::uint64_t total = 0;    // bytes
   std::uint64_t reserve = 0;  // bytes; 0: the default for this size
   std::string name;           // empty: "Simulated GPU 24GiB"
+  bool unified = false;       // its memory is the machine's
+  bool mig = false;           // in MIG mode, perhaps without slices
+  std::vector<Profile> slices{};
   std::vector<std::pair<Figure, std::uint64_t>> figures;
 };
 
@@ -95,9 +105,14 @@ struct Spec {
 };
 
 // Parses a specification: COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+', such as "2x24GiB" or
-// "1x4GiB,Simulated Small,reserve=0". KEY is a setting, a figure of these cards (figures.h), or `reserve`. A name
-// without the word "simulated" gets "Simulated " put before it.
+// "1x4GiB,Simulated Small,reserve=0". KEY is a setting, a figure of these cards (figures.h), `reserve` or `mig`. A name
+// without the word "simulated" gets "Simulated " put before it. "unified" makes a card with unified memory.
+// "mig=1g.10gb*4+3g.40gb" makes a card in MIG mode with these slices, "mig=" one without.
 std::optional<Spec> parse_spec(std::string_view text, std::string* error);
+
+// Parses a profile such as "1g.10gb".
+std::optional<Profile> parse_profile(std::string_view text);
+std::string format_profile(const Profile& profile);
 
 // Parses a byte count: "24GiB", "512MiB", "4096", "1.5GiB", "25GB".
 std::optional<std::uint64_t> parse_bytes(std::string_view text);

@@ -16,6 +16,8 @@
 #include <map>
 #include <string>
 
+#include "slices.h"
+
 namespace simgpu {
 namespace {
 
@@ -57,6 +59,8 @@ void fill(layout::Cards& table, const std::string& dir, const Spec& spec) {
   for (const auto& [setting, value] : spec.settings) table.settings[static_cast<unsigned>(setting)] = value;
   for (unsigned i = 0; i < table.devices; ++i) {
     auto& device = table.device[i];
+    device.mig = spec.devices[i].mig ? 1 : 0;
+    device.unified = spec.devices[i].unified ? 1 : 0;
     std::snprintf(device.name.data(), device.name.size(), "%s", spec.devices[i].name.c_str());
     device.uuid = stable_uuid(dir, i);
     device.total = spec.devices[i].total;
@@ -138,7 +142,10 @@ bool write_cards(const std::string& path, const std::string& dir, const Spec& sp
     void* map = ::mmap(nullptr, sizeof(layout::Cards), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     good = map != MAP_FAILED;
     if (good) {
-      fill(*static_cast<layout::Cards*>(map), dir, spec);
+      auto& table = *static_cast<layout::Cards*>(map);
+      fill(table, dir, spec);
+      for (unsigned card = 0; card < table.devices; ++card)
+        for (const Profile& profile : spec.devices[card].slices) add_slice(table, card, profile);
       ::munmap(map, sizeof(layout::Cards));
     }
   }
@@ -203,7 +210,7 @@ std::unique_ptr<Table> Table::open_from_environment(std::string* error) {
 Table::~Table() { ::munmap(static_cast<void*>(map_), sizeof(layout::Cards)); }
 
 std::string Table::uuid_text(unsigned index) const {
-  std::string text = "GPU-";
+  std::string text = index < max_devices ? "GPU-" : "MIG-";
   char two[4];
   for (unsigned i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
@@ -348,6 +355,16 @@ Process* Table::join(std::string* error) {
 
 DeviceUse Table::use(unsigned device) {
   sweep();
+  DeviceUse use = use_of(device);
+  for (const unsigned slice : slices_of(device)) {
+    const DeviceUse part = use_of(slice);
+    use.processes += part.processes;
+    use.exported += part.exported;
+  }
+  return use;
+}
+
+DeviceUse Table::use_of(unsigned device) const {
   DeviceUse use;
   use.total = map_->device[device].total;
   use.reserve = map_->device[device].reserve;
@@ -376,13 +393,13 @@ std::vector<ProcessUse> Table::processes() {
     use.start_ticks = owner_start(owner);
     use.state = static_cast<ControlState>(slot.control.state.load());
     use.draws = slot.draws.load() != 0;
-    for (unsigned d = 0; d < map_->devices; ++d)
+    for (unsigned d = 0; d < max_places; ++d)
       use.device[d] = {held_pages(slot.charge[d].load()) * account_page, slot.contexts[d].load(),
                        slot.busy_ns[d].load()};
     for (unsigned s = 0; s < shared; ++s) {
       const auto& object = map_->shared[s];
       if ((object.state.load() & ~owner_identity_mask) == owner_ready && object.creator.load() == owner)
-        use.device[object.device.load() % max_devices].bytes += object.bytes.load();
+        use.device[object.device.load() % max_places].bytes += object.bytes.load();
     }
     // Another process may have taken the slot while it was read.
     if (slot.owner.load() == owner) all.push_back(use);

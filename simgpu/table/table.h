@@ -48,8 +48,8 @@ struct ProcessUse {
     std::uint64_t contexts;
     std::uint64_t busy_ns;  // time of kernels since the process started
   };
-  std::array<OnDevice, max_devices> device{};
-  bool draws = false;  // a graphics program
+  std::array<OnDevice, max_places> device{};  // by place: cards, then slices
+  bool draws = false;                         // a graphics program
   ControlState state = ControlState::running;
 };
 
@@ -87,9 +87,27 @@ class Table {
 
   const std::string& dir() const { return dir_; }
   unsigned device_count() const { return map_->devices; }
+  // A place is the index of a card or of a slice. The functions below take either.
+  // All cards, and all slices that exist.
+  std::vector<unsigned> places() const;
+  // The card of a slice that exists; nothing for any other place.
+  std::optional<unsigned> parent_of(unsigned place) const;
+  // The slices of a card, in the order of their indices.
+  std::vector<unsigned> slices_of(unsigned card) const;
+  bool in_mig_mode(unsigned card) const { return map_->device[card].mig.load() != 0; }
+  bool is_unified(unsigned card) const { return map_->device[card].unified.load() != 0; }
+  // True if programs can use it: a card that is not in MIG mode, or a slice that exists.
+  bool is_usable(unsigned place) const;
+  // True if a call that uses it fails: a lost card, or a place that is not usable any more.
+  bool is_lost(unsigned place) const;
+  // Switching the mode off destroys the slices. Nothing waits for the programs that use the card or a slice.
+  void set_mig_mode(unsigned card, bool on);
+  // Makes a slice; returns its place, or nothing and why.
+  std::optional<unsigned> create_slice(unsigned card, const Profile& profile, std::string* error);
+  void destroy_slice(unsigned place);
   layout::DeviceRecord& device(unsigned index) { return map_->device[index]; }
   const layout::DeviceRecord& device(unsigned index) const { return map_->device[index]; }
-  std::string uuid_text(unsigned index) const;   // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string uuid_text(unsigned index) const;   // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", or "MIG-…"
   std::string pci_bus_id(unsigned index) const;  // "00000000:17:00.0", NVML's form; CUDA's has a domain of 4 digits
 
   std::uint64_t get(Setting setting) const;
@@ -97,7 +115,7 @@ class Table {
   std::uint64_t capability(unsigned device) const;     // compute capability: of the card, or the setting
   std::uint64_t context_bytes(unsigned device) const;  // the setting, or its default for this card
 
-  // Both sweep the slots of dead processes first.
+  // Both sweep the slots of dead processes first. The use of a card includes that of its slices.
   DeviceUse use(unsigned device);
   std::vector<ProcessUse> processes();
 
@@ -118,8 +136,10 @@ class Table {
   // Tells whether this call of this process meets a fault. If no fault is set this is one load; else the call is
   // counted.
   std::optional<Fault> meet(FaultKind kind, int device) const;
-  // The same for a call on several cards at once: a bit for each card.
+  // The same for a call on several cards at once: a bit for each card and slice.
   std::optional<Fault> meet_on(FaultKind kind, std::uint64_t devices) const;
+  // The bits of a card, or of a slice and its card. -1: all bits.
+  std::uint64_t concerned(int device) const;
   // Tells whether the fault is still set (not cleared, not expired). A hang waits for this.
   bool still_set(FaultKind kind, int device) const;
 
@@ -145,6 +165,7 @@ class Table {
   bool shared_alive(unsigned slot, std::uint64_t state) const;
   std::string shared_path(unsigned slot, std::uint64_t state) const;
   bool identity_alive(std::uint64_t identity) const;
+  DeviceUse use_of(unsigned place) const;  // without its slices
   void sweep_shared();
   void sweep_claim(unsigned slot, std::uint64_t state);
 

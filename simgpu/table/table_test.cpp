@@ -70,6 +70,49 @@ TEST(Spec, ReadsCountsSizesNamesAndSettings) {
     EXPECT_FALSE(parse_spec(wrong, &error)) << wrong;
 }
 
+TEST(Spec, ReadsSlicesAndUnifiedMemory) {
+  std::string error;
+  const auto spec = parse_spec("1x80GiB,mig=1g.10gb*4+3g.40gb+2x4GiB,unified+1x8GiB,mig=", &error);
+  ASSERT_TRUE(spec) << error;
+  ASSERT_EQ(spec->devices.size(), 4u);
+  ASSERT_EQ(spec->devices[0].slices.size(), 5u);
+  EXPECT_EQ(format_profile(spec->devices[0].slices[0]), "1g.10gb");
+  EXPECT_EQ(spec->devices[0].slices[4], (Profile{3, std::uint64_t{40} << 30}));
+  EXPECT_TRUE(spec->devices[1].unified && spec->devices[2].unified && !spec->devices[2].mig);
+  EXPECT_TRUE(spec->devices[3].mig && spec->devices[3].slices.empty());
+  for (const char* wrong :
+       {"1x80GiB,mig=1g.10gb*8", "1x80GiB,mig=2g.50gb*2", "1x80GiB,mig=8g.80gb", "1x80GiB,mig=0g.1gb",
+        "1x80GiB,mig=1g.0gb", "1x80GiB,mig=1g.10gb*0", "1x80GiB,mig=10gb", "1x80GiB,mig=1g.10gb*", "1x80GiB,mig=1g.gb",
+        "1x80GiB,unified,mig=1g.10gb", "8x80GiB,mig=1g.10gb*5"})
+    EXPECT_FALSE(parse_spec(wrong, &error)) << wrong;
+}
+
+TEST_F(TableTest, SlicesAreMadeAndDestroyed) {
+  std::string error;
+  EXPECT_FALSE(table_->create_slice(0, {1, std::uint64_t{1} << 30}, &error)) << "not in MIG mode";
+  auto table = Table::create(dir_, *parse_spec("1x4GiB,mig=1g.1gb*2", &error), &error, true);
+  ASSERT_TRUE(table) << error;
+  EXPECT_EQ(table->device_count(), 1u);
+  const auto slices = table->slices_of(0);
+  ASSERT_EQ(slices.size(), 2u);
+  EXPECT_FALSE(table->is_usable(0));
+  EXPECT_TRUE(table->is_usable(slices[0]));
+  EXPECT_EQ(table->parent_of(slices[1]), 0u);
+  EXPECT_NE(table->uuid_text(slices[0]), table->uuid_text(slices[1]));
+  EXPECT_FALSE(table->create_slice(0, {1, std::uint64_t{3} << 30}, &error));
+  EXPECT_NE(error.find("too little"), std::string::npos);
+  const std::string uuid = table->uuid_text(slices[0]);
+  table->destroy_slice(slices[0]);
+  EXPECT_EQ(table->slices_of(0), std::vector{slices[1]});
+  const auto again = table->create_slice(0, {1, std::uint64_t{1} << 30}, &error);
+  ASSERT_TRUE(again) << error;
+  EXPECT_EQ(table->uuid_text(*again), uuid);
+  EXPECT_EQ(table->slices_of(0), (std::vector{*again, slices[1]})) << "in the order of their indices";
+  table->set_mig_mode(0, false);
+  EXPECT_TRUE(table->slices_of(0).empty());
+  EXPECT_TRUE(table->is_usable(0));
+}
+
 TEST_F(TableTest, ASecondTableInTheSamePlaceIsRefused) {
   std::string error;
   EXPECT_FALSE(Table::create(dir_, *parse_spec("1x1GiB", &error), &error));

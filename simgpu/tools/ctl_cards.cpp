@@ -19,7 +19,7 @@ using sublet::Result;
 std::string size(std::uint64_t bytes) { return sublet::format_size({static_cast<std::int64_t>(bytes)}); }
 
 bool same_device(const DeviceSpec& a, const DeviceSpec& b) {
-  return a.total == b.total && a.reserve == b.reserve && a.name == b.name;
+  return a.total == b.total && a.reserve == b.reserve && a.name == b.name && a.unified == b.unified;
 }
 
 bool same_cards(const Table& table, const Spec& wanted) {
@@ -62,9 +62,9 @@ std::string_view state_name(ControlState state) {
   return "unknown";
 }
 
-json process_json(const ProcessUse& process, unsigned device_count) {
+json process_json(const ProcessUse& process, const std::vector<unsigned>& places) {
   json devices = json::array();
-  for (unsigned d = 0; d < device_count; ++d) {
+  for (const unsigned d : places) {
     const auto& use = process.device[d];
     if (use.bytes == 0 && use.contexts == 0) continue;
     devices.push_back(
@@ -115,7 +115,10 @@ Spec spec_of(const Table& table) {
   Spec spec;
   for (unsigned d = 0; d < table.device_count(); ++d) {
     const auto& device = table.device(d);
-    spec.devices.push_back({device.total, device.reserve, device.name.data(), {}});
+    DeviceSpec one{device.total, device.reserve, device.name.data(), table.is_unified(d), table.in_mig_mode(d), {}, {}};
+    for (const unsigned slice : table.slices_of(d))
+      one.slices.push_back({static_cast<unsigned>(table.device(slice).parts.load()), table.device(slice).total});
+    spec.devices.push_back(std::move(one));
   }
   return spec;
 }
@@ -129,6 +132,10 @@ std::string describe(const Spec& spec) {
     if (!text.empty()) text += '+';
     text += fmt::format("{}x{},{},reserve={}", end - i, format_bytes(device.total), device.name,
                         format_bytes(device.reserve));
+    if (device.unified) text += ",unified";
+    if (device.mig) text += ",mig=";
+    for (const Profile& slice : device.slices)
+      text += fmt::format("{}{}", text.ends_with('=') ? "" : "+", format_profile(slice));
     i = end;
   }
   for (const auto& [setting, value] : spec.settings) text += fmt::format(",{}={}", info_of(setting).key, value);
@@ -137,10 +144,16 @@ std::string describe(const Spec& spec) {
 
 json cards_json(Table& table) {
   json devices = json::array(), processes = json::array(), values = json::object(), active = json::array();
-  for (unsigned d = 0; d < table.device_count(); ++d) {
+  const std::vector<unsigned> places = table.places();
+  for (const unsigned d : places) {
     const DeviceUse use = table.use(d);
     const auto& device = table.device(d);
+    const auto parent = table.parent_of(d);
     devices.push_back({{"index", d},
+                       {"parent", parent ? json(*parent) : json()},
+                       {"slice", parent ? json(device.slice.load()) : json()},
+                       {"mig", table.in_mig_mode(d)},
+                       {"unified", table.is_unified(d)},
                        {"uuid", table.uuid_text(d)},
                        {"name", device.name.data()},
                        {"pci_bus_id", table.pci_bus_id(d)},
@@ -153,7 +166,7 @@ json cards_json(Table& table) {
                        {"to_device_bytes", device.link_bytes[0].load()},
                        {"to_host_bytes", device.link_bytes[1].load()}});
   }
-  for (const auto& process : table.processes()) processes.push_back(process_json(process, table.device_count()));
+  for (const auto& process : table.processes()) processes.push_back(process_json(process, places));
   for (const auto& info : settings()) values[std::string(info.key)] = setting_value(table, info);
   for (const auto& fault : table.active_faults()) active.push_back(fault_json(fault));
   return {{"dir", table.dir()},
@@ -168,14 +181,14 @@ json cards_json(Table& table) {
 
 std::string cards_text(Table& table) {
   std::string text;
-  for (unsigned d = 0; d < table.device_count(); ++d) {
+  for (const unsigned d : table.places()) {
     const DeviceUse use = table.use(d);
     text +=
         fmt::format("{}  {}  {}  {} used, {} free of {} ({} kept by the driver)\n", d, table.device(d).name.data(),
                     table.uuid_text(d), size(use.used()), size(use.available()), size(use.total), size(use.reserve));
   }
   for (const auto& process : table.processes())
-    for (unsigned d = 0; d < table.device_count(); ++d)
+    for (const unsigned d : table.places())
       if (const auto& use = process.device[d]; use.bytes != 0 || use.contexts != 0)
         text +=
             fmt::format("process {} holds {} on {} in {} context{}{}\n", process.pid, size(use.bytes), d, use.contexts,

@@ -65,7 +65,7 @@ Status set_option(Fault& fault, std::string_view flag, std::string_view value) {
     return {};
   }
   const auto number = parse_count(flag, value,
-                                  flag == "--device"  ? max_devices - 1
+                                  flag == "--device"  ? max_places - 1
                                   : flag == "--nth"   ? UINT32_MAX
                                   : flag == "--code"  ? 999
                                   : flag == "--after" ? 100

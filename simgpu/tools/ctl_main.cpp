@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,16 +23,22 @@ using sublet::Code;
 using sublet::Status;
 
 using Words = std::vector<std::string_view>;
-constexpr std::array<std::string_view, 6> verbs = {"create", "show", "set", "card", "fault", "clear"};
+constexpr std::array<std::string_view, 7> verbs = {"create", "show", "set", "card", "fault", "clear", "mig"};
 
 constexpr std::string_view help_text = R"(simgpu-ctl: make, show and steer simulated cards
 
   simgpu-ctl --dir DIR create SPEC       make cards: 2x24GiB, 1x4GiB,NAME, 1x4GiB,reserve=0,context_bytes=0;
                                          several kinds joined by +; nothing happens if they are there already
+                                         1x16GiB,unified: its memory is the machine's
+                                         1x80GiB,mig=1g.10gb*4+3g.40gb: divided into MIG slices
   simgpu-ctl --dir DIR show [--json]     devices, processes, violations, calls, settings, faults
   simgpu-ctl --dir DIR set KEY VALUE     change a setting, also while programs run
   simgpu-ctl --dir DIR card N KEY=VALUE...  change figures of a card; VALUE `unsupported`: the driver lacks it
   simgpu-ctl --dir DIR fault NAME [...]  make something go wrong
+  simgpu-ctl --dir DIR mig CARD on|off   change the MIG mode of a card, which destroys its slices
+  simgpu-ctl --dir DIR mig CARD create PROFILE | destroy SLICE
+                                         make a slice such as 1g.10gb; destroy the slice of that index,
+                                         also under its programs
   simgpu-ctl --dir DIR clear [NAME]      end one fault; without NAME all, and count calls and violations anew
 
 DIR is the directory of a private daemon (subletd --dir DIR): its cards lie in DIR/simgpu. Without --dir the
@@ -39,7 +46,8 @@ environment variable SIMGPU_DIR names that place itself; programs find their car
 Exit status: 0 ok, 1 failed, 2 usage.
 
 Options of a fault:
-  --device N             only on this card (else on any)
+  --device N             only on this card and its slices (else on any); slices have the numbers that show
+                         tells, from 16 on
   --pid P                only calls of this process (nvml-missing-pid: the process that is missing, else
                          the first; faults of checkpoints: the process that is to be parked)
   --nth N                only the N-th such call from now on (else every one)
@@ -120,6 +128,37 @@ Status clear(Table& table, const Words& words) {
   return {};
 }
 
+template <typename Number>
+std::optional<Number> number_below(std::string_view text, Number limit) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number >= limit) return std::nullopt;
+  return number;
+}
+
+Status mig(Table& table, const Words& words) {
+  const std::string_view change = words.size() > 1 ? words[1] : "";
+  const bool mode = change == "on" || change == "off";
+  if (auto fits = too_many(words, mode ? 2 : 3); !fits) return fits;
+  const auto card = words.empty() ? std::nullopt : number_below(words[0], table.device_count());
+  if (!card) return bad_request("mig needs the number of a card");
+  if (table.is_unified(*card)) return bad_request("a card with unified memory has no MIG mode");
+  if (mode) return table.set_mig_mode(*card, change == "on"), Status();
+  const auto profile = words.size() == 3 && change == "create" ? parse_profile(words[2]) : std::nullopt;
+  if (profile) {
+    std::string error;
+    const auto place = table.create_slice(*card, *profile, &error);
+    if (!place) return sublet::unavailable(error);
+    fmt::print("{}\n", table.uuid_text(*place));
+    return {};
+  }
+  const auto index = words.size() == 3 && change == "destroy" ? number_below(words[2], max_slices) : std::nullopt;
+  if (!index) return bad_request("mig CARD takes on, off, create PROFILE or destroy SLICE");
+  for (const unsigned place : table.slices_of(*card))
+    if (table.device(place).slice.load() == *index) return table.destroy_slice(place), Status();
+  return sublet::not_found(fmt::format("card {} has no slice {}", *card, *index));
+}
+
 Status create(const std::string& cards_dir, const Words& words) {
   if (auto fits = too_many(words, 1); !fits) return fits;
   if (words.empty()) return bad_request("create needs a specification such as 2x24GiB");
@@ -141,6 +180,7 @@ Status run(std::string_view verb, const std::string& dir, const Words& words) {
   if (verb == "show") return show(**table, words);
   if (verb == "set") return set(**table, words);
   if (verb == "card") return card(**table, words);
+  if (verb == "mig") return mig(**table, words);
   return verb == "fault" ? fault(**table, words) : clear(**table, words);
 }
 
@@ -169,7 +209,7 @@ int main(int argc, char** argv) {
     words.erase(words.begin());
   }
   const std::string_view verb = words.empty() ? "" : words[0];
-  const auto done = verb.empty() ? Status(bad_request("which verb? create, show, set, card, fault or clear"))
+  const auto done = verb.empty() ? Status(bad_request("which verb? create, show, set, card, fault, clear or mig"))
                                  : run(verb, dir, {words.begin() + 1, words.end()});
   if (done) return 0;
   fmt::print(stderr, "simgpu-ctl: {}\n", done.error().detail);
