@@ -29,6 +29,9 @@ std::optional<Error> explain_device_name(std::string_view name) {
   if (name.empty()) return bad_request("a name in the list of devices is empty", "for example: gpu1,gpu3");
   if (name == "any") return bad_request("'any' stands in a list of devices", "leave out 'any', or the other devices");
   const auto colon = name.rfind(':');
+  std::string_view card = name.substr(0, std::min(colon, name.size()));
+  if (card.starts_with("gpu")) card.remove_prefix(3);
+  if (parse_number<unsigned>(card)) return std::nullopt;  // a MIG slice, as gpu0:1
   if (colon == std::string_view::npos || !parse_number<unsigned>(name.substr(colon + 1))) return std::nullopt;
   return bad_request(fmt::format("device '{}' is the name that a framework gives to a device", printable(name)),
                      fmt::format("write --gpu gpu{}; a program under a lease finds its first device as {}:0 anyway",

@@ -35,6 +35,8 @@ TEST(DeviceName, NamesThatNameNoDeviceAreExplained) {
       {"GPU-0a1b", "", ""},
       {"cuda:", "", ""},
       {"00000000:01:00.0", "", ""},
+      {"0:1", "", ""},  // MIG slices
+      {"gpu0:12", "", ""},
   };
   for (const Row& row : rows) {
     const auto error = explain_device_name(row.name);

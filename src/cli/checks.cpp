@@ -21,6 +21,7 @@ Check device_check(const json& device) {
   const std::string problem = text_at(device, "problem");
   std::string text = fmt::format("{} {}, {}", id, text_at(device, "name"), size_at(device, "total_bytes"));
   if (flag_at(device, "simulated")) text += " (simulated)";
+  if (flag_at(device, "unified")) text += " (unified)";
   if (const std::string service = service_text(device); state == "ok" && !service.empty())
     return {"device", text_at(member(device, "service"), "by") == "Sublet" ? Level::warn : Level::note,
             text + ": " + service,
@@ -200,6 +201,30 @@ Checks judge_enforcer(const json& enforcer, const json& status) {
   return checks;
 }
 
+namespace {
+
+// Explains a card in MIG mode, and a device without memory of its own.
+void explain_mode(const json& device, const json& devices, Checks& checks) {
+  const std::int64_t index = number_at(device, "index").value_or(-1);
+  if (flag_at(device, "mig")) {
+    const auto slices = std::ranges::count_if(devices, [&](const json& other) {
+      return !text_at(other, "parent").empty() && text_at(other, "parent") == text_at(device, "uuid");
+    });
+    checks.push_back(
+        {"mig", slices == 0 ? Level::warn : Level::note,
+         fmt::format("gpu{} is in MIG mode with {} slice{}: each slice is leased on its own, the card is "
+                     "not",
+                     index, slices, slices == 1 ? "" : "s"),
+         slices == 0 ? "`nvidia-smi mig -cgi PROFILE -C` makes a slice; `nvidia-smi -mig 0` ends the mode" : ""});
+  }
+  if (flag_at(device, "unified"))
+    checks.push_back({"unified", Level::note,
+                      fmt::format("gpu{} has no memory of its own: Sublet leases memory of the machine there", index),
+                      "device.unified_headroom stays free for the system; only cooperative programs can be paused"});
+}
+
+}  // namespace
+
 Checks judge_snapshot(std::string_view output, int exit_status) {
   const auto body = json::parse(output, nullptr, false);
   const auto& snapshot = member(body, "snapshot").is_object() ? member(body, "snapshot") : body;
@@ -217,7 +242,9 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
   const auto& devices = list_at(snapshot, "devices");
   const bool simulated =
       std::any_of(devices.begin(), devices.end(), [](const json& d) { return flag_at(d, "simulated"); });
-  std::string text = fmt::format("NVML sees {} device{}", devices.size(), devices.size() == 1 ? "" : "s");
+  const auto cards =
+      std::ranges::count_if(devices, [](const json& device) { return text_at(device, "parent").empty(); });
+  std::string text = fmt::format("NVML sees {} device{}", cards, cards == 1 ? "" : "s");
   if (const auto driver = text_at(snapshot, "driver_version"); !driver.empty()) text += ", driver " + driver;
   if (const auto library = text_at(snapshot, "library"); !library.empty()) text += ", by " + library;
   if (simulated) text += ": SIMULATED, not a real GPU";
@@ -234,9 +261,11 @@ Checks judge_snapshot(std::string_view output, int exit_status) {
          "install another driver, or pause cooperative programs only: sublet run --pausable cooperative "
          "(docs/decisions/0029)"});
   for (const auto& device : devices) {
+    explain_mode(device, devices, checks);
     std::string trouble = text_at(device, "problem"), hint;
     const Bytes used{number_at(device, "used_bytes").value_or(0)}, total{number_at(device, "total_bytes").value_or(0)};
-    if (trouble.empty() && list_at(device, "processes").empty() && used.count > total.count / 2) {
+    if (trouble.empty() && !flag_at(device, "unified") && list_at(device, "processes").empty() &&
+        used.count > total.count / 2) {
       trouble =
           fmt::format("{} of {} are used, but the driver lists no process", format_size(used), format_size(total));
       hint = "in a container, run sublet doctor on the host instead; while a program is being resumed, this passes";

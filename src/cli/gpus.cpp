@@ -15,7 +15,9 @@ Action add_gpus(Command command, Common& common) {
       common.columns = {"gpu", "name", "cc", "busy", "temp", "power", "clock", "link", "ecc", "state", "problem"};
     return show(common, "/v1/devices", [&](const auto& body, auto&) {
       return with_remark(common, render_devices(body, common, look_for(common)),
-                         list_at(body, "devices").empty() ? "the daemon knows no device; sublet doctor says why" : "");
+                         list_at(body, "devices").empty() && list_at(body, "mig_cards").empty()
+                             ? "the daemon knows no device; sublet doctor says why"
+                             : "");
     });
   };
 }

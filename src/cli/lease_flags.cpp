@@ -7,6 +7,7 @@
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "cli/fetch.h"
+#include "cli/placement.h"
 #include "cli/render.h"
 
 #include <fmt/format.h>
@@ -113,22 +114,20 @@ std::string label_of(std::string_view text) {
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 bool is_interpreter(std::string_view program) {
-  if (program.starts_with("python")) return true;  // python3.11
+  if (program.starts_with("python")) return true;                                  // python3.11
   if (program.starts_with("pypy") || program.starts_with("ipython")) return true;  // pypy3, ipython3
-  constexpr std::string_view all[] = {"bash", "sh",   "dash",  "zsh",     "perl", "ruby",
-                                      "node", "bun",  "julia", "Rscript", "php",  "lua"};
+  constexpr std::string_view all[] = {"bash", "sh",  "dash",  "zsh",     "perl", "ruby",
+                                      "node", "bun", "julia", "Rscript", "php",  "lua"};
   return std::find(std::begin(all), std::end(all), program) != std::end(all);
 }
 
 // Such programs run any program, so their past use predicts nothing.
 bool runs_anything(std::string_view consumer) {
-  constexpr std::string_view launchers[] = {"accelerate", "apptainer", "conda",       "deepspeed", "docker",
-                                            "env",        "hold",      "horovodrun",  "java",      "mamba",
-                                            "micromamba", "mpiexec",   "mpirun",      "ncu",       "nice",
-                                            "nohup",      "nsys",      "numactl",     "podman",    "poetry",
-                                            "program",    "setsid",    "singularity", "srun",      "stdbuf",
-                                            "sudo",       "taskset",   "time",        "timeout",   "torchrun",
-                                            "uv",         "xargs"};
+  constexpr std::string_view launchers[] = {
+      "accelerate", "apptainer", "conda",      "deepspeed", "docker",  "env",      "hold",        "horovodrun",
+      "java",       "mamba",     "micromamba", "mpiexec",   "mpirun",  "ncu",      "nice",        "nohup",
+      "nsys",       "numactl",   "podman",     "poetry",    "program", "setsid",   "singularity", "srun",
+      "stdbuf",     "sudo",      "taskset",    "time",      "timeout", "torchrun", "uv",          "xargs"};
   return is_interpreter(consumer) ||
          std::find(std::begin(launchers), std::end(launchers), consumer) != std::end(launchers);
 }
@@ -211,7 +210,7 @@ bool device_matches(const json& device, const std::string& wanted) {
   if (wanted.empty() || wanted == "any") return true;
   return std::ranges::any_of(device_list(wanted), [&device](const std::string& name) {
     return text_at(device, "id") == name || (!name.empty() && text_at(device, "uuid").starts_with(name)) ||
-           fmt::format("{}", number_at(device, "index").value_or(-1)) == name;
+           device_number(device) == name;
   });
 }
 

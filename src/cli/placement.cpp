@@ -37,12 +37,14 @@ std::vector<std::string_view> entries_of(std::string_view list) {
   return entries;
 }
 
+bool is_start_of_uuid(std::string_view entry) { return entry.starts_with("GPU-") || entry.starts_with("MIG-"); }
+
 std::string named(std::string_view visible) { return fmt::format("CUDA_VISIBLE_DEVICES is '{}'", printable(visible)); }
 
 std::string devices_phrase(const json& devices) {
   std::string phrase;
   for (const json& device : devices)
-    phrase += fmt::format("{}{} ({})", phrase.empty() ? "" : ", ", number_at(device, "index").value_or(-1),
+    phrase += fmt::format("{}{} ({})", phrase.empty() ? "" : ", ", device_number(device),
                           text_at(device, "uuid").substr(0, short_uuid));
   return phrase;
 }
@@ -53,17 +55,23 @@ std::vector<std::string> meant_by(std::string_view entry, const json& devices) {
   const auto index = parse_number<std::int64_t>(entry);
   for (const json& device : devices) {
     const std::string uuid = text_at(device, "uuid");
-    const bool by_index = index && number_at(device, "index") == index;
+    const bool by_index = index && device_number(device) == fmt::format("{}", *index);
     if (by_index || uuid == entry) return {uuid};
-    if (!index && entry.starts_with("GPU-") && uuid.starts_with(entry)) found.push_back(uuid);
+    if (!index && is_start_of_uuid(entry) && uuid.starts_with(entry)) found.push_back(uuid);
   }
   return found;
 }
 
 // Whether the entry can name a device that the daemon has not read yet.
-bool may_name(std::string_view entry) { return parse_number<int>(entry) || entry.starts_with("GPU-"); }
+bool may_name(std::string_view entry) { return parse_number<int>(entry) || is_start_of_uuid(entry); }
 
 }  // namespace
+
+std::string device_number(const json& device) {
+  if (device.value("slice", json()).is_number())
+    return fmt::format("{}:{}", number_at(device, "index").value_or(-1), number_at(device, "slice").value_or(-1));
+  return fmt::format("{}", number_at(device, "index").value_or(-1));
+}
 
 Result<std::string> devices_of_wish(std::string_view visible, int count, const json& status) {
   const auto entries = entries_of(visible);

@@ -16,4 +16,7 @@ namespace sublet::cli {
 // names no device, an unknown device, or fewer devices than the lease is to have.
 Result<std::string> devices_of_wish(std::string_view visible, int count, const nlohmann::json& status);
 
+// "0", of a MIG slice "0:1": the name of a device without "gpu". `device`: an entry of /v1/devices.
+std::string device_number(const nlohmann::json& device);
+
 }  // namespace sublet::cli

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sublet::cli {
 
 using nlohmann::json;
@@ -20,6 +22,7 @@ std::string service_text(const json& device) {
 namespace {
 
 Cell age_cell(const json& row, const Look&) {
+  if (text_at(row, "state") == "mig") return {};
   const auto age = number_at(row, "snapshot_age_ms");
   if (!age) return {"never", Paint::red};
   return {*age < 1000 ? fmt::format("{}ms", *age) : compact(std::chrono::milliseconds(*age)), Paint::none};
@@ -28,6 +31,8 @@ Cell age_cell(const json& row, const Look&) {
 Cell device_state_cell(const json& row, const Look&) {
   const std::string state = text_at(row, "state"), service = text_at(member(row, "service"), "state");
   if (state == "ok" && !service.empty()) return {service, Paint::yellow};
+  if (state == "mig") return {state, Paint::dim};
+  if (state == "ok" && flag_at(row, "unified")) return {"unified", Paint::green};
   return {state, state == "ok" ? Paint::green : Paint::red};
 }
 
@@ -89,6 +94,22 @@ Cell ecc_cell(const json& row, const Look&) {
 // Never more than can be had: it is what people ask for next.
 Cell free_cell(const json& row, const Look&) {
   return text_at(row, "state") == "ok" ? Cell{size_at_most(row, "effective_free_bytes")} : Cell{};
+}
+
+// The devices, and each card in MIG mode before its slices.
+json device_tree(const json& reply) {
+  json rows = list_at(reply, "devices");
+  for (json card : list_at(reply, "mig_cards")) {
+    const std::string uuid = text_at(card, "uuid");
+    const auto own = [&](const json& row) { return text_at(row, "uuid") == uuid; };
+    if (std::ranges::any_of(rows, own)) continue;  // leases from before are still there
+    const auto after = std::ranges::find_if(rows, [&](const json& row) {
+      return text_at(row, "parent") == uuid || number_at(row, "index") > number_at(card, "index");
+    });
+    card["state"] = "mig";
+    rows.insert(after, std::move(card));
+  }
+  return rows;
 }
 
 constexpr Column device_columns[] = {
@@ -189,7 +210,7 @@ std::span<const Column> columns_of(std::string_view verb) {
 }
 
 Result<std::string> render_devices(const json& devices, const Common& common, const Look& look) {
-  return render_table("gpus", device_columns, list_at(devices, "devices"), common, look);
+  return render_table("gpus", device_columns, device_tree(devices), common, look);
 }
 
 Result<std::string> render_processes(const json& processes, const Common& common, const Look& look) {

@@ -55,6 +55,7 @@ std::string own_name() {
 Status check_leased(const json& devices, const json& leases, double factor) {
   for (const json& device : list_at(devices, "devices")) {
     const std::string uuid = text_at(device, "uuid");
+    if (!text_at(device, "parent").empty()) continue;  // Slurm makes shards of whole cards
     Bytes leased;
     for (const json& lease : list_at(leases, "leases")) {
       if (text_at(member(lease, "owner"), "kind") != "group") continue;
@@ -95,6 +96,7 @@ std::string gres_text(const json& devices, const std::string& node, double facto
   std::ostringstream cards;
   std::int64_t count = 0, shards = 0;
   for (const json& device : list_at(devices, "devices")) {
+    if (!text_at(device, "parent").empty()) continue;
     const Bytes capacity{device.value("capacity_bytes", std::int64_t{0})};
     const std::int64_t own = shards_of(capacity, factor);
     const std::string& file = card_files.at(static_cast<std::size_t>(count++));

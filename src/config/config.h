@@ -73,6 +73,7 @@ struct Config {
   } api;
   struct Device {
     Bytes headroom = 256 * MiB;
+    Bytes unified_headroom = 4 * GiB;
   } device;
   struct Gpu {
     std::string nvml;    // "": the vendor's usual place

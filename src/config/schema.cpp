@@ -29,6 +29,10 @@ constexpr Key table[] = {
     {"device.headroom", "0", "1TiB",
      "VRAM of each device that is never leased. It covers unforeseen use and the residue of parked programs.",
      +[](Config& c) -> Bytes& { return c.device.headroom; }},
+    {"device.unified_headroom", "0", "1TiB",
+     "Memory of the machine that is never leased on a device that has no memory of its own (GB10, Jetson), beside "
+     "`device.headroom`. It is for the system and for programs that use no GPU.",
+     +[](Config& c) -> Bytes& { return c.device.unified_headroom; }},
     {"enforcer.accounting", "", "",
      "Absolute path of the file of process accounting (/var/log/account/pacct). It tells the parents of processes that "
      "have ended. Another program must turn the accounting on. Empty: no file is read.",
@@ -358,8 +362,8 @@ std::string in_file(const Value& value) {
 
 std::string_view type_at(std::size_t index) {
   static constexpr std::string_view names[] = {
-      "duration",      "size", "integer", "number", "path",   "address",
-      "true or false", "word", "text",    "URL",    "secret", "list of accounts", "name"};
+      "duration", "size", "integer", "number",           "path", "address", "true or false", "word",
+      "text",     "URL",  "secret",  "list of accounts", "name"};
   return names[index];
 }
 

@@ -19,7 +19,7 @@ const Device* find_device(const State& state, std::string_view name) {
   if (name.substr(0, 3) == "gpu") name.remove_prefix(3);
   const Device* lost = nullptr;  // the driver may have given its index to another since
   for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (!device.read_at || std::to_string(device.reading.index) != name) continue;
+    if (!device.read_at || device.reading.number() != name) continue;
     if (!device.lost) return &device;
     lost = &device;
   }
@@ -50,9 +50,7 @@ const Device* given_up_device(const State& state, const Lease& lease, const Rule
   return nullptr;
 }
 
-Bytes capacity_of(const Device& device, const Rules& rules) {
-  return device.reading.total - device.reading.driver_reserved - rules.headroom;
-}
+Bytes capacity_of(const Device& device, const Rules& rules) { return device.reading.for_programs() - rules.headroom; }
 
 Bytes free_on(const State& state, const Device& device, const Rules& rules, Time now) {
   return may_grant_on(state, device, rules, now) ? unclaimed_on(device, rules) : Bytes{};
@@ -136,7 +134,7 @@ void reindex(State& state, Device& device, const Rules& rules, Time now) {
   std::optional<Time> age;
   if (is_known(state, device, rules, now)) {
     if (is_in_service(state, uuid))
-      room = DeviceFree{free_on(state, device, rules, now), device.reading.index, uuid, device.number};
+      room = DeviceFree{free_on(state, device, rules, now), device.reading.order(), uuid, device.number};
     age = device.read_at;
   }
   if (room && (!indexed.room || room->free > indexed.room->free)) state.devices.opened.push_back(uuid);
@@ -152,7 +150,7 @@ void reindex(State& state, Device& device, const Rules& rules, Time now) {
     indexed.age = age;
   }
   if (!device.read_at) return;
-  const Bytes capacity = device.reading.total - device.reading.driver_reserved;
+  const Bytes capacity = device.reading.for_programs();
   if (capacity == indexed.capacity) return;
   if (indexed.capacity) state.devices.capacities.erase({*indexed.capacity, uuid});
   state.devices.capacities.insert({capacity, uuid});
@@ -174,7 +172,7 @@ Bytes leaves_headroom(const State& state, const Lease& lease, std::string_view d
 // A lease that waits for more than this waits for the leases parked there, and they may wait for it.
 Bytes most_beside_others(const State& state, const Lease& lease, const Device& device) {
   const Bytes residues = device.residues - (lease.parked() ? lease.parking->residue : Bytes{});
-  Bytes most = device.reading.total - device.reading.driver_reserved - device.other + in_headroom(state, residues);
+  Bytes most = device.reading.for_programs() - device.other + in_headroom(state, residues);
   if (state.devices.indexed_under) most -= state.devices.indexed_under->first;
   for (const LeaseId id : device.leases) {
     const Lease& other = state.leases.by_id.at(id);

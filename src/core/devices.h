@@ -27,10 +27,10 @@ struct State;
 // them.
 inline constexpr Bytes reading_slack = 64 * MiB;
 
-// A known device, ordered by its free memory, then by its index, then by its uuid.
+// A known device, ordered by its free memory, then by the order of devices, then by its uuid.
 struct DeviceFree {
   Bytes free;
-  int index = 0;
+  int index = 0;             // DeviceReading::order()
   std::string device;        // uuid
   std::uint32_t number = 0;  // the device's number, not compared
   bool operator==(const DeviceFree&) const = default;
@@ -108,7 +108,7 @@ struct Devices {
   std::set<std::pair<Bytes, std::string>> capacities;  // devices that were ever read; headroom not taken off
   std::uint32_t last_number = 0;                       // of a device
   std::map<std::string, std::string, std::less<>> out_of_service;  // uuids of devices that grant nothing, and why
-  std::vector<std::string> moved;                      // uuids of devices that are not reindexed yet
+  std::vector<std::string> moved;                                  // uuids of devices that are not reindexed yet
   std::vector<std::string> opened;  // uuids of devices with more free memory than when all waiters were last looked at
   std::optional<std::pair<Bytes, Duration>> indexed_under;     // headroom and max_age that the indices rest on
   std::array<std::set<std::string>, tier_count> with_victims;  // uuids of devices with possible victims, by their tier
@@ -136,7 +136,8 @@ const Device* given_up_device(const State& state, const Lease& lease, const Rule
 Bytes free_on(const State& state, const Device& device, const Rules& rules, Time now);
 // The free memory by the last reading, known or not.
 Bytes unclaimed_on(const Device& device, const Rules& rules);
-// The most that one lease could ever get on the device: total − driver's reserve − headroom.
+// The most that one lease could ever get on the device: total − driver's reserve − headroom, and less what a unified
+// device leaves to the system.
 Bytes capacity_of(const Device& device, const Rules& rules);
 // The device with the `count`th largest capacity of those that were ever read; null: there are not so many.
 const Device* capacity_for(const State& state, int count);

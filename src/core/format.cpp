@@ -9,9 +9,7 @@
 #include <climits>
 
 namespace sublet::core {
-std::string name_of(const Device& device) {
-  return device.read_at ? "gpu" + std::to_string(device.reading.index) : device.reading.uuid;
-}
+std::string name_of(const Device& device) { return device.read_at ? device.reading.id() : device.reading.uuid; }
 
 std::string name_of(const Lease& lease) {
   std::string inside = lease.tag.empty() ? lease.consumer : lease.tag;
@@ -23,7 +21,7 @@ std::string list_devices(const State& state) {
   std::vector<const Device*> devices;
   for (const auto& [uuid, device] : state.devices.by_uuid) devices.push_back(&device);
   std::stable_sort(devices.begin(), devices.end(),
-                   [](const Device* a, const Device* b) { return a->reading.index < b->reading.index; });
+                   [](const Device* a, const Device* b) { return a->reading.order() < b->reading.order(); });
   std::string text;
   for (const Device* device : devices) {
     if (!text.empty()) text += ", ";
@@ -38,7 +36,8 @@ std::string list_devices(const State& state) {
 std::string capacity_text(const Device& device, const Rules& rules) {
   return format_size_down(capacity_of(device, rules)) + " of " + format_size(device.reading.total) + " on " +
          name_of(device) + " (the driver keeps " + format_size(device.reading.driver_reserved) + ", " +
-         format_size(rules.headroom) + " is headroom)";
+         format_size(rules.headroom) + " is headroom" +
+         (device.reading.unified ? ", " + format_size(device.reading.for_system) + " is for the system)" : ")");
 }
 
 std::string gone_text(const Device& device, Time now) {
@@ -152,8 +151,10 @@ ReasonArgs asked_args(const Lease& lease) {
 }
 
 ReasonArgs capacity_args(const Device& device, const Rules& rules) {
-  return args("most", capacity_of(device, rules), "total", device.reading.total, "device", name_of(device),
-              "driver_keeps", device.reading.driver_reserved, "headroom", rules.headroom);
+  ReasonArgs all = args("most", capacity_of(device, rules), "total", device.reading.total, "device", name_of(device),
+                        "driver_keeps", device.reading.driver_reserved, "headroom", rules.headroom);
+  if (device.reading.unified) all.add("system", device.reading.for_system);
+  return all;
 }
 
 std::string why_text(const LeftAlone& left_alone) {
@@ -168,7 +169,7 @@ Nearest nearest_device(const State& state, const Rules& rules, const Lease& leas
   const auto known = [&](const std::string& uuid) -> const Device* {
     const auto device = state.devices.by_uuid.find(uuid);
     return device != state.devices.by_uuid.end() && may_grant_on(state, device->second, rules, now) ? &device->second
-                                                                                                : nullptr;
+                                                                                                    : nullptr;
   };
   Nearest nearest;
   if (lease.waits_in_place()) {

@@ -49,7 +49,7 @@ Status check_host(const State& state, const Rules& rules, const Lease& lease, co
                  name_of(lease) + " cannot be parked: the machine waited for memory for " + percent(*host.pressure) +
                      " of the last 10 s (limit " + percent(rules.ledger_max_pressure) + ", `ledger.max_pressure`)",
                  "retry later, end a program that uses much host memory, or raise `ledger.max_pressure`"};
-  const Bytes bytes = held_by(state, lease);
+  const Bytes bytes = enters_host(state, lease);
   const Bytes free = ledger_free(state, rules, host, lease.uid, &lease);
   if (bytes <= free || mutant(Mutant::ledger_has_no_limit)) return {};
   const Bytes own = lease.parking ? lease.parking->host_bytes : Bytes{};

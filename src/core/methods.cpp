@@ -30,7 +30,7 @@ bool has_program(const Lease& lease) {
 }
 
 // Why there is none, in the order in which something can be done about it.
-Error no_method(const Lease& lease) {
+Error no_method(const State& state, const Lease& lease) {
   const auto unsafe = [&lease](std::string why, std::string hint) {
     return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
   };
@@ -48,6 +48,10 @@ Error no_method(const Lease& lease) {
     return unsafe("it has no program that the driver could park, and no cooperative program has registered",
                   "start the program with `sublet run`, attach it with `sublet attach`, or register it with "
                   "`sublet cooperate`");
+  if (const Device* unified = unified_device(state, lease))
+    return unsafe(
+        name_of(*unified) + " uses the memory of the machine, so that parking in host memory would free nothing there",
+        "make the program cooperative, so that it frees its memory itself: see `sublet cooperate --help`");
   if (lease.unfit && lease.unfit->kind == Unfit::unvouched)
     return unsafe("the driver parks it only if its owner vouches for it: " + lease.unfit->why,
                   "if it uses none of these: sublet pause --grant " + lease.consumer +
@@ -64,7 +68,8 @@ Error no_method(const Lease& lease) {
 bool lacks_a_grant(const State& state, const Lease& lease) {
   const bool may = lease.pausable == Pausable::automatic || lease.pausable == Pausable::driver;
   const bool word = !lease.unfit || lease.unfit->kind == Unfit::unvouched;
-  return may && word && has_program(lease) && pause_methods_of(state, lease).empty();
+  const bool helps = unified_device(state, lease) == nullptr;
+  return may && word && helps && has_program(lease) && pause_methods_of(state, lease).empty();
 }
 
 // A user who starts a program with `sublet run` agrees to all methods by that.
@@ -77,7 +82,8 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
   // Sublet starts the programs of stacks, too. The agent that named a control group speaks for its user.
   const bool ours = lease.owner.keeper || !stack_of(lease).empty() || lease.owner.kind == OwnerKind::group;
   const bool agreed = ours || is_granted(state, lease.whose()) || mutant(Mutant::grants_do_not_matter);
-  if (has_program(lease) && agreed && !lease.unfit && (any || lease.pausable == Pausable::driver))
+  const bool unified = unified_device(state, lease) != nullptr;
+  if (has_program(lease) && agreed && !lease.unfit && !unified && (any || lease.pausable == Pausable::driver))
     methods.push_back(PauseMethod::driver);
   if (methods.size() == 2) {
     const MethodRecord* own = record_of(state, lease.whose(), PauseMethod::cooperative);
@@ -97,7 +103,7 @@ PauseMethods open_methods_of(const State& state, const Lease& lease, Time now) {
 
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
   const auto methods = pause_methods_of(state, lease);
-  if (methods.empty()) return no_method(lease);
+  if (methods.empty()) return no_method(state, lease);
   return methods.front();
 }
 
@@ -120,6 +126,21 @@ Bytes held_by(const State& state, const Lease& lease) {
   Bytes bytes;
   for (const std::string& device : lease.devices) bytes += charged_on(state, lease, device);
   return bytes;
+}
+
+Bytes enters_host(const State& state, const Lease& lease) {
+  Bytes bytes;
+  for (const std::string& device : lease.devices)
+    if (!state.devices.by_uuid.at(device).reading.unified) bytes += charged_on(state, lease, device);
+  return bytes;
+}
+
+const Device* unified_device(const State& state, const Lease& lease) {
+  for (const std::string& uuid : lease.devices) {
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device != state.devices.by_uuid.end() && device->second.reading.unified) return &device->second;
+  }
+  return nullptr;
 }
 
 // The bytes that cooperative programs save in host memory are not known.
@@ -174,8 +195,9 @@ bool may_be_ended(const Lease& lease) {
 
 // Host memory could never take the lease, whatever part of it is paused. Only its reserved bytes count: no lease is
 // ended for bytes beyond its size, because it may give them back.
-bool is_too_large(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
-  return !lease.parking && lease.reserved() > most_parkable(rules, lease, preemptor).bytes;
+bool is_too_large(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor) {
+  return !lease.parking && unified_device(state, lease) == nullptr &&
+         lease.reserved() > most_parkable(rules, lease, preemptor).bytes;
 }
 
 // Counts from the grant, or from the end of the process that had registered. Use of the card does not prolong the time.
@@ -232,7 +254,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     way.obstacle = by;
     return way;
   };
-  if (may_be_ended(lease) && is_too_large(rules, lease, preemptor)) return {WayToYield::Kind::end};
+  if (may_be_ended(lease) && is_too_large(state, rules, lease, preemptor)) return {WayToYield::Kind::end};
   if (does_not_go_on(state, rules, lease, now)) return {WayToYield::Kind::end};
   if (methods.empty()) {
     if (!may_be_ended(lease))
@@ -252,7 +274,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   }
   if (!lease.parking) {  // else the ledger has entered it already
     const Bytes takes = ledger_left_for(state, rules, lease.uid, preemptor);
-    if (held_by(state, lease) > takes) {
+    if (enters_host(state, lease) > takes) {
       WayToYield way = hindered(Obstacle::ledger);
       way.takes = takes;
       return way;
@@ -276,14 +298,14 @@ std::string obstacle_text(const State& state, const Lease& lease, const WayToYie
       return "its program holds no memory on a card that could be parked" +
              (way.until == Time::never() ? "" : ", and it still has time to take some" + ends);
     case WayToYield::Obstacle::ledger: {
-      const auto [holds, takes] = format_sizes_apart(held_by(state, lease), way.takes);
+      const auto [holds, takes] = format_sizes_apart(enters_host(state, lease), way.takes);
       return "host memory takes no more than " + takes +
              " of parked bytes now (`sublet status` shows its limits), and it holds " + holds;
     }
     case WayToYield::Obstacle::none:
     case WayToYield::Obstacle::no_method: break;
   }
-  return no_method(lease).detail;
+  return no_method(state, lease).detail;
 }
 
 MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {

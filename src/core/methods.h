@@ -84,6 +84,13 @@ MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t
 // The bytes that its processes hold, or may take, on all its devices together.
 Bytes held_by(const State& state, const Lease& lease);
 
+// The part of these bytes that enters the ledger if the lease is parked. Memory of a unified device is the machine's
+// already, so that a program there can only free it.
+Bytes enters_host(const State& state, const Lease& lease);
+
+// The first unified device of the lease; null: none.
+const Device* unified_device(const State& state, const Lease& lease);
+
 // The bytes that the ledger's own limits leave to the user, or to all, whatever host memory the machine has. Leases
 // that are being parked count with no more than they use, because no other lease is asked before that is known.
 Bytes ledger_left(const State& state, const Rules& rules, std::optional<std::uint32_t> uid);

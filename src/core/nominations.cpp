@@ -210,7 +210,7 @@ std::optional<Nomination> Nominations::choose(const Lease& waiter) const {
   if (choices.size() < count) return std::nullopt;
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
     const auto rank = [](const Choice& c) {
-      return std::tuple(!c.shadow.start, c.shadow.start.value_or(Time{}), c.shadow.stay, c.device->reading.index);
+      return std::tuple(!c.shadow.start, c.shadow.start.value_or(Time{}), c.shadow.stay, c.device->reading.order());
     };
     return rank(a) != rank(b) ? rank(a) < rank(b) : a.device->reading.uuid < b.device->reading.uuid;
   });

@@ -81,7 +81,7 @@ Result<LeaseId> on(Step& step, const MeasuredWhileLocked& fact) {
     return not_found(to_string(fact.lease) + " has no yield order");
   const Bytes entered = lease->parking->host_bytes;
   if (const Status takes = check_host(step.state, step.rules, *lease, fact.host); !takes) return takes.error();
-  const Bytes held = held_by(step.state, *lease);
+  const Bytes held = enters_host(step.state, *lease);
   Parking parking = *lease->parking;
   parking.host_bytes = std::max(entered, held);
   note_asked(step.state, *lease, parking, step.rules, step.now);

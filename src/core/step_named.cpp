@@ -24,7 +24,7 @@ std::vector<std::string> uuids_of(const State& state, const std::vector<std::str
 std::vector<std::string> sort_by_index(const State& state, std::vector<std::string> uuids) {
   std::ranges::stable_sort(uuids, {}, [&state](const std::string& uuid) {
     const auto device = state.devices.by_uuid.find(uuid);
-    return device == state.devices.by_uuid.end() || !device->second.read_at ? INT_MAX : device->second.reading.index;
+    return device == state.devices.by_uuid.end() || !device->second.read_at ? INT_MAX : device->second.reading.order();
   });
   return uuids;
 }
@@ -35,9 +35,8 @@ const Device* capacity_for(const State& state, int count, const std::vector<std:
     if (const auto at = state.devices.by_uuid.find(uuid); at != state.devices.by_uuid.end() && at->second.read_at)
       devices.push_back(&at->second);
   if (count < 1 || std::ssize(devices) < count) return nullptr;
-  std::ranges::stable_sort(devices, std::greater<>(), [](const Device* device) {
-    return device->reading.total - device->reading.driver_reserved;
-  });
+  std::ranges::stable_sort(devices, std::greater<>(),
+                           [](const Device* device) { return device->reading.for_programs(); });
   return devices[static_cast<std::size_t>(count - 1)];
 }
 

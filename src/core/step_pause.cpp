@@ -98,7 +98,7 @@ void ask_to_yield(Step& step, Lease& lease, PauseMethod method, Parking parking)
   const Bytes held = held_by(step.state, lease);
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
   parking.method = method;
-  parking.host_bytes = held;
+  parking.host_bytes = enters_host(step.state, lease);
   parking.measured = false;
   parking.residue = residue_of(step.state, lease, method);
   parking.locked_processes.emplace();

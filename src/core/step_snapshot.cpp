@@ -117,7 +117,8 @@ static std::string implausible(const Step& step, const Device& device, const Dev
     if (listed > reading.total)
       return "implausible: the listed processes use more than the " + format_size(reading.total) + " there are";
   }
-  if (!reading.processes.empty()) return {};
+  // On a unified device the whole machine uses the memory, and no list tells by whom.
+  if (!reading.processes.empty() || reading.unified) return {};
   // Half is our choice: what no process holds is the driver's own and what parked processes keep, megabytes each. Bytes
   // that nobody is listed for are charged to nobody below that, and make the list unbelievable above.
   const Bytes used = reading.used - arrived(step, device, reading);
@@ -192,7 +193,9 @@ static void accept(Step& step, Device& device, const DeviceReading& reading, Tim
     ++of_lease.processes;
   }
   device.arrived = arrived(step, device, reading);
-  const Bytes unlisted = std::max(reading.used - all - kept_by_driver(step, device, reading) - device.arrived, Bytes{});
+  const Bytes unlisted =
+      reading.unified ? Bytes{}
+                      : std::max(reading.used - all - kept_by_driver(step, device, reading) - device.arrived, Bytes{});
   if (device.read_at) note_hidden(step, device, reading, unlisted);
   device.unlisted = unlisted;
   if (reading.link_per_second != device.reading.link_per_second)

@@ -38,7 +38,7 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   victim.gain -= residue - std::min(residue, headroom_share(state, device));
   for (const std::string& uuid : lease.devices) victim.bytes += charge_on(state, lease.id, uuid).used;
   if (!lease.parking) {  // else the ledger has entered it already
-    victim.enters = held_by(state, lease);
+    victim.enters = enters_host(state, lease);
     victim.stays = stays_parked(state, lease, victim.method, victim.enters);
   } else {  // on its way back
     Bytes whole;

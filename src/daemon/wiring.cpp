@@ -79,6 +79,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
   options.gpu_names = config.gpu.names.word;
+  options.unified_headroom = config.device.unified_headroom;
   options.agents = config.api.agents.names;
   options.leases_per_user = static_cast<int>(config.limits.leases);
   for (const Config::Tenant& each : config.tenants.users) options.tenants.users[each.name.text] = each.tenant.text;

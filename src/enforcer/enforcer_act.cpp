@@ -68,7 +68,7 @@ std::string Enforcer::why_halted() const {
     return fmt::format("nothing is ended while the driver cannot be read: {}", problem);
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
     if (device.lost || !device.problem.empty())
-      return fmt::format("nothing is ended while gpu{} ({}) {}", device.reading.index, uuid,
+      return fmt::format("nothing is ended while {} ({}) {}", device.reading.id(), uuid,
                          device.lost ? "is gone" : "cannot be read");
   return {};
 }

@@ -108,7 +108,7 @@ std::vector<EventLog::Event> EventLog::of_changes(const core::State& state, cons
     if (told == is) continue;
     told = is;
     JsonText out = begin("device", now);
-    out.field("device", fmt::format("gpu{}", device.reading.index)).field("uuid", uuid).field("state", word);
+    out.field("device", device.reading.id()).field("uuid", uuid).field("state", word);
     out.key("problem");
     if (device.problem.empty()) out.value(nullptr);
     else out.value(device.problem);

@@ -10,6 +10,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace sublet::engine {
@@ -23,6 +24,7 @@ constexpr Duration scan_again = std::chrono::milliseconds(900);
 constexpr Duration as_good_as_now = std::chrono::milliseconds(10);
 // A driver that hangs delays no caller for longer: the snapshot in progress and the next one are late by then.
 constexpr Duration longest_look = 2 * machine::late_after;
+constexpr std::string_view in_mig_mode = "the card is in MIG mode, and only its slices are leased";
 constexpr Duration long_first_reading = std::chrono::seconds(5);
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
@@ -99,7 +101,16 @@ core::DeviceReading Observer::reading(const gpu::GpuDevice& device) {
                               .processes = {},
                               .problem = device.problem,
                               .lost = device.lost,
-                              .busy_percent = device.busy_percent};
+                              .busy_percent = device.busy_percent,
+                              .parent = device.parent,
+                              .slice = device.slice,
+                              .unified = device.unified,
+                              .for_system = device.unified ? engine_.options().unified_headroom : Bytes{}};
+  if (device.mig) {
+    // The card itself is no device any more: what was leased there ends as on a lost card, and nothing is granted.
+    reading.lost = true;
+    if (reading.problem.empty()) reading.problem = std::string(in_mig_mode);
+  }
   if (!device.simulated && !device.uuid.empty()) {
     if (const Status locked = host_.lock_card(device.uuid); !locked) reading.problem = locked.error().detail;
   }
@@ -143,11 +154,13 @@ void Observer::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   const gpu::GpuSnapshot judged = gpu::judge(std::move(raw));
   note_reading(judged.problem);
   if (!judged.problem.empty()) return fail(judged.problem, asked_ns, false);
+  divided_.clear();
+  std::ranges::copy_if(judged.devices, std::back_inserter(divided_), &gpu::GpuDevice::mig);
   scan_for(judged);
   watch_groups(true);
-  std::map<std::string, int> lost;
+  std::map<std::string, std::string> lost;  // ids by uuid
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
-    if (device.lost && device.read_at) lost.emplace(uuid, device.reading.index);
+    if (device.lost && device.read_at) lost.emplace(uuid, device.reading.id());
   }
   const Time began = engine_.clock().at_monotonic(asked_ns);
   engine_.tick(snapshot_of(judged, began));
@@ -160,9 +173,9 @@ void Observer::on_snapshot(gpu::GpuSnapshot raw, std::int64_t asked_ns) {
   engine_.capabilities().measured(engine_.now());
   looked_ns_ = asked_ns;
   end_looks(asked_ns);
-  for (const auto& [uuid, index] : lost) {
+  for (const auto& [uuid, id] : lost) {
     if (!state_.devices.by_uuid.contains(uuid))
-      log::warn("gpu{} ({}) was gone for longer than gpu.forget_after and is forgotten", index, uuid);
+      log::warn("{} ({}) was gone for longer than gpu.forget_after and is forgotten", id, uuid);
   }
   engine_.tell_changes();
 }

@@ -41,6 +41,8 @@ class Observer {
   void take_snapshot() { probe_.take_now(); }  // see Capability::measured
   // The condition of the device as of the last snapshot that named it; null: none has.
   const gpu::Facts* condition(const std::string& uuid) const;
+  // The cards in MIG mode, as of the last reading. They are no devices: their slices are.
+  const std::vector<gpu::GpuDevice>& divided() const { return divided_; }
   // Snapshots are frequent until this time, while a lease settles, and while programs wait or move.
   void keep_busy(Time until) { busy_until_ = until; }
   void settles(LeaseId lease) { settling_.insert(lease); }
@@ -123,6 +125,7 @@ class Observer {
   // Lease and device with more bytes in use than leased, as of the last snapshot.
   std::set<std::pair<LeaseId, std::string>> over_;
   std::map<std::string, gpu::Facts> conditions_;  // by uuid
+  std::vector<gpu::GpuDevice> divided_;
 };
 
 }  // namespace sublet::engine

@@ -11,7 +11,7 @@ namespace sublet::engine {
 namespace {
 
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, Duration max_age, Time now) {
-  const std::string name = fmt::format("gpu{} ({})", device.reading.index, uuid);
+  const std::string name = fmt::format("{} ({})", device.reading.id(), uuid);
   if (device.lost) {
     return Warning{"device-lost", name + " is gone: " + device.problem, "look for Xid messages in the kernel's log",
                    now};
@@ -57,8 +57,8 @@ Warning poisoned_warning(const core::State& state, const core::Lease& lease, Tim
 // Without the bytes, which change all the time.
 Warning over_warning(const core::Lease& lease, const core::Device& device, Time now) {
   return {"over-lease",
-          fmt::format("{} ({}, {}) uses more than the {} that it leased on gpu{}", to_string(lease.id), lease.consumer,
-                      lease.user, format_size(lease.vram), device.reading.index),
+          fmt::format("{} ({}, {}) uses more than the {} that it leased on {}", to_string(lease.id), lease.consumer,
+                      lease.user, format_size(lease.vram), device.reading.id()),
           fmt::format("'sublet ps' shows how much; its owner can enlarge the lease (sublet resize {0} SIZE) or end it "
                       "(sublet stop {0})",
                       to_string(lease.id)),

@@ -24,6 +24,7 @@ struct Options {
   std::string config_file;                         // absolute path of the file that was read at the start; "": none
   std::string tcp;                                 // HOST:PORT of the TCP listener, else ""
   std::string gpu_names = "uuid";                  // gpu.names
+  Bytes unified_headroom = 4 * GiB;                // device.unified_headroom
   std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // limit of leases that have not ended

@@ -178,8 +178,8 @@ std::vector<engine::Warning> Follow::warnings(Time now) const {
     all.push_back(
         {"work-elsewhere",
          fmt::format("the program of {} holds no memory, and process {} ({}) without a lease, which was "
-                     "started after it, holds memory on gpu{}",
-                     core::name_of(lease), other->use->process.pid, other->use->name, other->device->reading.index),
+                     "started after it, holds memory on {}",
+                     core::name_of(lease), other->use->process.pid, other->use->name, other->device->reading.id()),
          fmt::format("if a container engine or another service started the work for it: sublet attach {} "
                      "--pid {}",
                      to_string(id), other->use->process.pid),

@@ -111,7 +111,7 @@ bool Parker::load(CheckpointReply& reply) {
   if (driver_) return true;
   {
     const Watch watch(socket_);  // it may hang, and changes no process
-    driver_ = CudaApi::load(library_);
+    driver_ = CudaApi::load(library_, target_.slice());
   }
   if (driver_) return true;
   const bool passes = driver_.error().code == Code::Unavailable;

@@ -31,8 +31,9 @@ struct Uuid {
   std::array<unsigned char, 16> bytes;
 };
 
+// Without the word before it, which is another one for a MIG slice.
 std::string text_of(const Uuid& uuid) {
-  std::string text = "GPU-";
+  std::string text = "-";
   for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     text += fmt::format("{:02x}", uuid.bytes[i]);
@@ -151,12 +152,14 @@ struct CudaApi::Table {
   }
 };
 
-Result<CudaApi> CudaApi::load(const std::string& path) {
+Result<CudaApi> CudaApi::load(const std::string& path, const std::string& slice) {
   if (!path.empty() && path[0] != '/') {
     return bad_request(fmt::format("the driver library '{}' is not an absolute path", printable(path)));
   }
-  // Ballast may be on any device, whatever CUDA_VISIBLE_DEVICES the daemon was started with.
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  // Ballast may be on any device, whatever CUDA_VISIBLE_DEVICES the daemon was started with. But a process sees one
+  // slice only.
+  if (slice.empty()) ::unsetenv("CUDA_VISIBLE_DEVICES");
+  else ::setenv("CUDA_VISIBLE_DEVICES", slice.c_str(), 1);
   Error last = unavailable("there is no libcuda.so.1 where the driver installs it");
   for (const std::string& candidate : path.empty() ? default_paths() : std::vector<std::string>{path}) {
     if (path.empty() && candidate[0] == '/' && ::access(candidate.c_str(), F_OK) != 0) continue;
@@ -274,7 +277,7 @@ Result<CudaApi::Ballast> CudaApi::take(const std::string& uuid, Bytes bytes, Byt
     int device = 0;
     Uuid found{};
     if (table_->device_get(&device, i) != 0 || table_->device_uuid(&found, device) != 0) continue;
-    if (text_of(found) != uuid) continue;
+    if (!uuid.ends_with(text_of(found))) continue;
     const auto refused = [&](std::string_view call, int code, Bytes got) {
       const bool full = code == static_cast<int>(CudaCode::out_of_memory);
       return Error{full ? Code::Memory : Code::Unavailable,

@@ -35,7 +35,8 @@ class CudaApi {
   // Opens and initialises the driver, which takes seconds on a real driver. `path`: absolute, or "" for the vendor's
   // places. Errors: Unavailable if there is no library or it does not start, which may change; NotFound if the driver
   // has no checkpoints.
-  static Result<CudaApi> load(const std::string& path);
+  // `slice`: uuid of the MIG slice that this process is to see; "": all cards.
+  static Result<CudaApi> load(const std::string& path, const std::string& slice = {});
 
   CudaApi(CudaApi&&) noexcept;
   CudaApi& operator=(CudaApi&&) noexcept;

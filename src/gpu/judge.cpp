@@ -66,8 +66,8 @@ GpuSnapshot judge(GpuSnapshot snapshot) {
   for (GpuDevice& device : snapshot.devices) {
     const std::string pids = judge_pids(device);  // called in any case, because it sets the flags
     if (!device.problem.empty()) continue;
-    if (device.mig) device.problem = "the card is divided into MIG slices, which this version does not manage";
-    else device.problem = judge_memory(device);
+    if (device.mig) continue;
+    device.problem = judge_memory(device);
     if (device.problem.empty()) device.problem = judge_uses(device);
     if (device.problem.empty()) device.problem = pids;
   }

@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint64_t not_available = ~0ULL;     // the vendor's "not available" for a count of bytes
 constexpr std::uint64_t bytes_limit = 1ULL << 62;  // the limit of Bytes (base/units.h)
 constexpr unsigned most_processes = 4096;
+constexpr unsigned most_slices = 64;          // of one card; the largest has 7
+constexpr unsigned no_instance = 0xffffffff;  // the vendor's "not available" for an instance
 
 // The vendor's structures, as its drivers fill them.
 struct MemoryV1 {
@@ -75,6 +77,11 @@ struct NvmlApi::Table {
   int (*memory_v1)(NvmlDevice, MemoryV1*) = nullptr;
   int (*memory_v2)(NvmlDevice, MemoryV2*) = nullptr;
   int (*mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  int (*most_slices)(NvmlDevice, unsigned*) = nullptr;
+  int (*slice)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
+  int (*gpu_instance)(NvmlDevice, unsigned*) = nullptr;
+  int (*bar1)(NvmlDevice, MemoryV1*) = nullptr;
+  int (*simulated_machine)(NvmlDevice, unsigned long long*, unsigned long long*) = nullptr;
   int (*link_generation)(NvmlDevice, unsigned*) = nullptr;
   int (*link_width)(NvmlDevice, unsigned*) = nullptr;
 
@@ -124,6 +131,11 @@ struct NvmlApi::Table {
     find(memory_v1, {"nvmlDeviceGetMemoryInfo"});
     find(memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
     find(mig_mode, {"nvmlDeviceGetMigMode"});
+    find(most_slices, {"nvmlDeviceGetMaxMigDeviceCount"});
+    find(slice, {"nvmlDeviceGetMigDeviceHandleByIndex"});
+    find(gpu_instance, {"nvmlDeviceGetGpuInstanceId"});
+    find(bar1, {"nvmlDeviceGetBAR1MemoryInfo"});
+    find(simulated_machine, {"simgpuMachineMemory"});
     // The maximum of device and slot: an idle link is slower to save power.
     find(link_generation, {"nvmlDeviceGetMaxPcieLinkGeneration"});
     find(link_width, {"nvmlDeviceGetCurrPcieLinkWidth"});
@@ -202,6 +214,9 @@ Answer<std::vector<NvmlProcess>> NvmlApi::Table::read_list(const List& list, con
       std::memcpy(&process.pid, buffer.data() + i * stride, sizeof process.pid);
       std::memcpy(&used, buffer.data() + i * stride + 8, sizeof used);
       if (used != not_available) process.used = to_bytes(used);
+      unsigned instance = no_instance;
+      if (stride > process_v1) std::memcpy(&instance, buffer.data() + i * stride + 16, sizeof instance);
+      if (instance != no_instance) process.gpu_instance = instance;
       answer.value.push_back(process);
     }
     return answer;
@@ -347,14 +362,55 @@ Answer<NvmlMemory> NvmlApi::memory(NvmlDevice device) const {
 }
 
 Answer<bool> NvmlApi::mig_enabled(NvmlDevice device) const {
-  if (table_->mig_mode == nullptr) return {};
+  constexpr auto unsupported = NvmlCode::not_supported;
+  if (table_->mig_mode == nullptr) return {unsupported, "nvmlDeviceGetMigMode is not there", {}};
   unsigned current = 0;
   unsigned pending = 0;
   const int code = table_->mig_mode(device, &current, &pending);
   const auto known = static_cast<NvmlCode>(code);
-  if (known == NvmlCode::not_supported || known == NvmlCode::function_not_found) return {};
+  if (known == NvmlCode::function_not_found) return {unsupported, "nvmlDeviceGetMigMode is not there", {}};
   if (code != 0) return table_->failed<bool>("nvmlDeviceGetMigMode", code);
-  return {NvmlCode::success, {}, current != 0};
+  if (current > 1) return {NvmlCode::unknown, fmt::format("nvmlDeviceGetMigMode: a mode of {}", current), {}};
+  return {NvmlCode::success, {}, current == 1};
+}
+
+Answer<std::vector<NvmlSlice>> NvmlApi::slices(NvmlDevice card) const {
+  using Slices = std::vector<NvmlSlice>;
+  constexpr int missing = static_cast<int>(NvmlCode::function_not_found);
+  if (table_->most_slices == nullptr) return table_->failed<Slices>("nvmlDeviceGetMaxMigDeviceCount", missing);
+  if (table_->slice == nullptr) return table_->failed<Slices>("nvmlDeviceGetMigDeviceHandleByIndex", missing);
+  unsigned count = 0;
+  if (const int code = table_->most_slices(card, &count); code != 0)
+    return table_->failed<Slices>("nvmlDeviceGetMaxMigDeviceCount", code);
+  if (count > most_slices)
+    return {NvmlCode::unknown, fmt::format("nvmlDeviceGetMaxMigDeviceCount: {} slices of one card", count), {}};
+  Answer<Slices> answer;
+  for (unsigned index = 0; index < count; ++index) {
+    NvmlSlice slice{.index = index, .device = nullptr, .gpu_instance = std::nullopt};
+    const int code = table_->slice(card, index, &slice.device);
+    if (static_cast<NvmlCode>(code) == NvmlCode::not_found) continue;
+    if (code != 0) return table_->failed<Slices>("nvmlDeviceGetMigDeviceHandleByIndex", code);
+    unsigned instance = no_instance;
+    if (table_->gpu_instance != nullptr && table_->gpu_instance(slice.device, &instance) == 0 &&
+        instance != no_instance)
+      slice.gpu_instance = instance;
+    answer.value.push_back(slice);
+  }
+  return answer;
+}
+
+bool NvmlApi::has_window(NvmlDevice device) const {
+  MemoryV1 window{};
+  return table_->bar1 != nullptr && table_->bar1(device, &window) == 0 && window.total > 0;
+}
+
+Answer<MachineMemory> NvmlApi::simulated_machine(NvmlDevice device) const {
+  constexpr int unsupported = static_cast<int>(NvmlCode::not_supported);
+  unsigned long long total = 0, available = 0;
+  const int code =
+      table_->simulated_machine == nullptr ? unsupported : table_->simulated_machine(device, &total, &available);
+  if (code != 0) return table_->failed<MachineMemory>("simgpuMachineMemory", code);
+  return {NvmlCode::success, {}, {to_bytes(total), to_bytes(available)}};
 }
 
 Answer<std::vector<NvmlProcess>> NvmlApi::processes(NvmlDevice device) const {

@@ -50,8 +50,9 @@ struct NvmlMemory {
 
 struct NvmlProcess {
   std::uint32_t pid = 0;
-  std::optional<Bytes> used;   // unset: the driver does not tell
-  bool graphics_only = false;  // in the list of graphics programs alone
+  std::optional<Bytes> used;             // unset: the driver does not tell
+  bool graphics_only = false;            // in the list of graphics programs alone
+  std::optional<unsigned> gpu_instance;  // the part of a card in MIG mode; unset: none, or the driver does not tell
 };
 
 struct NvmlIdentity {
@@ -60,6 +61,18 @@ struct NvmlIdentity {
 };
 
 using NvmlDevice = void*;
+
+// A MIG slice: a compute instance, with the GPU instance that has its memory.
+struct NvmlSlice {
+  unsigned index = 0;  // among the slices of its card
+  NvmlDevice device = nullptr;
+  std::optional<unsigned> gpu_instance;  // unset: the driver does not tell
+};
+
+// Memory of the machine, for devices that have none of their own.
+struct MachineMemory {
+  Bytes total, available;
+};
 
 class NvmlApi {
  public:
@@ -80,7 +93,13 @@ class NvmlApi {
   Answer<NvmlDevice> device(unsigned index) const;
   Answer<NvmlIdentity> identity(NvmlDevice device) const;
   Answer<NvmlMemory> memory(NvmlDevice device) const;
-  Answer<bool> mig_enabled(NvmlDevice device) const;  // false if the device has no MIG
+  Answer<bool> mig_enabled(NvmlDevice device) const;  // not_supported if the device or the driver has no such mode
+  // Returns the slices of a card in MIG mode. An error for one of them is an error of the answer.
+  Answer<std::vector<NvmlSlice>> slices(NvmlDevice card) const;
+  // Whether the device tells a window to its own memory (BAR1), as each card with memory of its own does.
+  bool has_window(NvmlDevice device) const;
+  // The memory of the simulated machine of a simulated device. Not supported by the vendor's library.
+  Answer<MachineMemory> simulated_machine(NvmlDevice device) const;
 
   // Returns compute, graphics and MPS clients together. A pid in several lists is returned once, with the largest
   // number. A pid that is twice in the same list is returned twice.

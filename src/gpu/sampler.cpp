@@ -12,12 +12,16 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace sublet::gpu {
 namespace {
 
 constexpr long call_pidfd_open = 434;
 constexpr int most_readings = 3;
+constexpr std::int64_t most_kib = std::int64_t{1} << 40;  // of a machine; more is an error
 // A start of NVML may wake devices up, which takes seconds. If it is not certain to help, it is not repeated earlier
 // than this.
 constexpr std::int64_t restart_pause_ns = 30'000'000'000;
@@ -70,6 +74,23 @@ bool look_up(const std::string& proc_root, std::vector<GpuProcess>& processes) {
     if ((!seen.there && !process.hidden) || seen.kernel_thread) all_there = false;
   }
   return all_there;
+}
+
+// The memory of the machine, as the kernel tells it.
+Answer<MachineMemory> machine_memory(const std::string& proc_root) {
+  std::ifstream file(proc_root + "/meminfo");
+  std::optional<std::int64_t> total, available;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    std::int64_t kib = -1;
+    if (!(words >> key >> kib) || kib < 0 || kib > most_kib) continue;
+    if (key == "MemTotal:") total = kib;
+    if (key == "MemAvailable:") available = kib;
+  }
+  if (!total || !available || *total == 0)
+    return {NvmlCode::unknown, fmt::format("{}/meminfo does not tell MemTotal and MemAvailable", proc_root), {}};
+  return {NvmlCode::success, {}, {*total * KiB, std::min(*available, *total) * KiB}};
 }
 
 bool plain_uuid(const std::string& uuid) {
@@ -156,8 +177,16 @@ void Sampler::read_all(GpuSnapshot& snapshot) {
     snapshot.problem = fmt::format("the driver reports {} devices, more than {}", count.value, max_devices);
   } else {
     for (unsigned index = 0; index < count.value; ++index) {
-      snapshot.devices.push_back(read_device(index));
-      read_facts(snapshot.devices.back());
+      GpuDevice device = read_device(index);
+      read_facts(device);
+      std::vector<GpuDevice> slices = device.mig ? read_slices(device) : std::vector<GpuDevice>();
+      for (GpuDevice& slice : slices) slice.facts = device.facts;  // those of the card
+      snapshot.devices.push_back(std::move(device));
+      std::ranges::move(slices, std::back_inserter(snapshot.devices));
+    }
+    if (snapshot.devices.size() > max_devices) {
+      snapshot.problem = fmt::format("the driver reports more than {} devices and slices", max_devices);
+      snapshot.devices.clear();
     }
   }
 }
@@ -187,11 +216,10 @@ GpuDevice Sampler::read_device(unsigned index) {
     device.problem = handle.error;
     device.lost = handle.code == NvmlCode::gpu_is_lost;
   }
-  if (!device.problem.empty()) return device;
-  const auto mig = api_->mig_enabled(handle.value);
-  device.mig = mig && mig.value;
-  if (device.mig) return device;  // its numbers are those of the slices, and only root sees them
-  read_numbers(handle.value, device);
+  if (device.problem.empty()) read_mode(handle.value, device);
+  // While a card cannot be read, its slices are not known to be gone.
+  if (!device.problem.empty()) device.mig = slices_.contains(device.uuid);
+  if (device.problem.empty() && !device.mig) read_numbers(handle.value, std::nullopt, device);
   return device;
 }
 
@@ -203,9 +231,94 @@ void Sampler::read_facts(GpuDevice& device) {
   if (device.lost) device.facts.falls = std::max<std::int64_t>(device.facts.falls.value_or(0), 1);  // events may lack
 }
 
+// Reads the mode of a card, and which slices it has. A card in MIG mode has no numbers of its own.
+void Sampler::read_mode(NvmlDevice handle, GpuDevice& device) {
+  const auto failed = [&](NvmlCode code, const std::string& error) {
+    note(code);
+    device.problem = error;
+    device.lost = code == NvmlCode::gpu_is_lost;
+  };
+  const auto mig = api_->mig_enabled(handle);
+  // A card that has slices does not lose the mode by an answer that it has no such mode.
+  if (mig.code == NvmlCode::not_supported && !slices_.contains(device.uuid)) return;
+  if (!mig) return failed(mig.code, mig.error);
+  device.mig = mig.value;
+  if (!device.mig) {
+    slices_.erase(device.uuid);
+    return;
+  }
+  const auto listed = api_->slices(handle);
+  if (!listed) return failed(listed.code, listed.error);
+  std::vector<GpuDevice> slices;
+  std::map<unsigned, unsigned> first_of;  // by GPU instance: index of its first slice
+  for (const NvmlSlice& slice : listed.value) {
+    slices.push_back(read_slice(slice, device));
+    if (!slice.gpu_instance) continue;
+    const auto [first, is_first] = first_of.emplace(*slice.gpu_instance, slice.index);
+    if (!is_first && slices.back().problem.empty())
+      slices.back().problem = fmt::format("its memory is also that of slice {} of the card", first->second);
+  }
+  slices_[device.uuid] = std::move(slices);
+}
+
+// The slices of a card in MIG mode. Those of a card that cannot be read have its problem.
+std::vector<GpuDevice> Sampler::read_slices(const GpuDevice& card) {
+  std::vector<GpuDevice> slices = slices_[card.uuid];
+  for (GpuDevice& slice : slices) {
+    if (card.problem.empty()) continue;
+    slice.processes.clear();
+    slice.total = slice.driver_reserved = slice.used = {};
+    slice.problem = card.problem;
+    slice.lost = card.lost;
+  }
+  return slices;
+}
+
+GpuDevice Sampler::read_slice(const NvmlSlice& slice, const GpuDevice& card) {
+  GpuDevice device;
+  device.index = card.index;
+  device.parent = card.uuid;
+  device.slice = static_cast<int>(slice.index);
+  device.pci_bus_id = card.pci_bus_id;
+  device.link_per_second = card.link_per_second;
+  // The place of a slice may have another one by now, so its name is asked for each time.
+  const auto identity = api_->identity(slice.device);
+  if (!identity) {
+    note(identity.code);
+    device.problem = identity.error;
+    device.lost = identity.code == NvmlCode::gpu_is_lost;
+    return device;
+  }
+  if (!plain_uuid(identity.value.uuid)) {
+    device.problem = fmt::format("the driver names a slice '{}', which is not a UUID", identity.value.uuid);
+    return device;
+  }
+  device.uuid = identity.value.uuid;
+  device.name = identity.value.name;
+  device.simulated = says_simulated(device.name);
+  read_numbers(slice.device, slice.gpu_instance, device);
+  return device;
+}
+
+// A device that never told any memory, and has no window to it, has none of its own: its programs use the memory of the
+// machine.
+Answer<NvmlMemory> Sampler::memory_of(NvmlDevice handle, GpuDevice& device) {
+  auto told = api_->memory(handle);
+  const bool none = told.code == NvmlCode::not_supported || (told && told.value.total == Bytes{});
+  if (told && !none) has_memory_.insert(device.uuid);
+  const bool known = device.slice >= 0 || has_memory_.contains(device.uuid) || (none && api_->has_window(handle));
+  if (!none || known) return told;
+  const auto machine = device.simulated ? api_->simulated_machine(handle) : machine_memory(proc_root_);
+  if (!machine)
+    return {machine.code, fmt::format("{}{}{}", told.error, told.error.empty() ? "" : "; ", machine.error), {}};
+  device.unified = true;
+  const Bytes used = std::max(machine.value.total - machine.value.available, Bytes{});
+  return {NvmlCode::success, {}, {machine.value.total, {}, used, true}};
+}
+
 // Reads memory, the list, and memory again, until both memory readings agree and all listed processes exist. Then all
 // three were true at the same moment. A device that never settles gets its last reading.
-void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
+void Sampler::read_numbers(NvmlDevice handle, std::optional<unsigned> gpu_instance, GpuDevice& device) {
   const auto failed = [&](NvmlCode code, const std::string& error) {
     note(code);
     device.processes.clear();
@@ -213,13 +326,15 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
     device.problem = error;
     device.lost = code == NvmlCode::gpu_is_lost;
   };
-  auto memory = api_->memory(handle);
+  auto memory = memory_of(handle, device);
   for (int reading = 0; reading < most_readings; ++reading) {
     if (!memory) return failed(memory.code, memory.error);
     const auto listed = api_->processes(handle);
     if (!listed) return failed(listed.code, listed.error);
     device.processes.clear();
     for (const NvmlProcess& process : listed.value) {
+      // Some drivers list all processes of the card for each of its slices.
+      if (gpu_instance && process.gpu_instance && process.gpu_instance != gpu_instance) continue;
       if (process.pid == 0 || process.pid > INT32_MAX) {
         return failed(NvmlCode::success, fmt::format("the driver lists the impossible pid {}", process.pid));
       }
@@ -228,8 +343,9 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
                                   .graphics_only = process.graphics_only});
     }
     const bool all_there = look_up(proc_root_, device.processes);
-    const auto after = api_->memory(handle);
-    const bool still = after && after.value.used == memory.value.used;
+    const auto after = memory_of(handle, device);
+    // The memory of a machine changes all the time.
+    const bool still = after && (device.unified || after.value.used == memory.value.used);
     memory = after;
     if (all_there && still) break;
   }
@@ -241,7 +357,8 @@ void Sampler::read_numbers(NvmlDevice handle, GpuDevice& device) {
   device.total = memory.value.total;
   device.driver_reserved = memory.value.reserved;
   device.used = memory.value.used;
-  utilisation_->read(handle, device, monotonic_ns());
+  // The driver does not tell the utilisation of slices.
+  if (device.slice < 0) utilisation_->read(handle, device, monotonic_ns());
 }
 
 }  // namespace sublet::gpu

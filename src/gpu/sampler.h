@@ -10,7 +10,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace sublet::gpu {
 
@@ -33,7 +35,11 @@ class Sampler {
   void read_all(GpuSnapshot& snapshot);
   GpuDevice read_device(unsigned index);
   void read_facts(GpuDevice& device);
-  void read_numbers(NvmlDevice handle, GpuDevice& device);
+  void read_mode(NvmlDevice handle, GpuDevice& device);
+  std::vector<GpuDevice> read_slices(const GpuDevice& card);
+  GpuDevice read_slice(const NvmlSlice& slice, const GpuDevice& card);
+  Answer<NvmlMemory> memory_of(NvmlDevice handle, GpuDevice& device);
+  void read_numbers(NvmlDevice handle, std::optional<unsigned> gpu_instance, GpuDevice& device);
   void note(NvmlCode code);
 
   std::string nvml_path_;
@@ -44,6 +50,8 @@ class Sampler {
   std::int64_t started_ns_ = 0;
   std::string driver_version_;
   std::map<unsigned, NvmlIdentity> known_;  // by index, since the start; a lost device no longer tells its uuid
+  std::map<std::string, std::vector<GpuDevice>> slices_;  // by uuid of the card: its slices when they were last listed
+  std::set<std::string> has_memory_;                      // uuids of devices that ever told their own memory
   Restart restart_ = Restart::no;
 };
 

@@ -14,10 +14,15 @@ std::string show_process(const GpuProcess& process) {
                      process.graphics_only ? ", draws" : "", remark);
 }
 
+const char* mode_of(const GpuDevice& device) {
+  return device.mig ? ", in MIG mode" : device.unified ? ", uses the memory of the machine" : "";
+}
+
 std::string show_device(const GpuDevice& device) {
-  std::string text = fmt::format("GPU {}: {}{}\n  {}  {}\n", device.index, device.name.empty() ? "?" : device.name,
-                                 device.simulated ? " (not a real card)" : "",
-                                 device.uuid.empty() ? "no UUID" : device.uuid, device.pci_bus_id);
+  const std::string slice = device.slice < 0 ? "" : fmt::format(":{}", device.slice);
+  std::string text = fmt::format("GPU {}{}: {}{}{}\n  {}  {}\n", device.index, slice,
+                                 device.name.empty() ? "?" : device.name, device.simulated ? " (not a real card)" : "",
+                                 mode_of(device), device.uuid.empty() ? "no UUID" : device.uuid, device.pci_bus_id);
   if (device.total.count > 0) {
     text += fmt::format("  {} in total, {} reserved by the driver, {} used by {} {}\n", format_size(device.total),
                         format_size(device.driver_reserved), format_size(device.used), device.processes.size(),

@@ -15,6 +15,7 @@ namespace {
 constexpr int format_version = 1;
 constexpr std::size_t max_uuid = 80;
 constexpr int max_index = 1023;
+constexpr int max_slice = 63;
 
 Json to_json(const GpuProcess& process) {
   Json json{{"pid", process.process.pid}, {"start_ticks", process.process.start_ticks}};
@@ -42,6 +43,11 @@ Json to_json(const GpuDevice& device) {
             {"problem", fit(device.problem)}};
   if (device.lost) json["lost"] = true;
   if (device.facts != Facts{}) json["condition"] = to_json(device.facts);
+  if (device.unified) json["unified"] = true;
+  if (device.slice >= 0) {
+    json["parent"] = fit(device.parent);
+    json["slice"] = device.slice;
+  }
   if (device.busy_percent) json["busy_percent"] = *device.busy_percent;
   return json;
 }
@@ -88,6 +94,13 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.problem = reader.text("problem");
   if (reader.ok() && json.contains("lost")) device.lost = reader.boolean("lost");
   device.busy_percent = read_percent(json, reader);
+  if (reader.ok() && json.contains("unified")) device.unified = reader.boolean("unified");
+  if (reader.ok() && json.contains("slice")) {
+    device.slice = static_cast<int>(reader.integer("slice", 0, max_slice));
+    device.parent = reader.text("parent", max_uuid);
+    if (!is_uuid(device.parent) || device.parent.empty()) reader.fail("is a slice of a card without a UUID");
+    if (device.mig) reader.fail("is a slice in MIG mode");
+  }
   if (device.lost && device.problem.empty()) reader.fail("is lost without a problem");
   if (!is_uuid(device.uuid) || (device.uuid.empty() && device.problem.empty())) reader.fail("has no UUID for its uuid");
   if (!is_bus_id(device.pci_bus_id)) reader.fail("has no PCI address for its pci_bus_id");
@@ -147,11 +160,12 @@ Result<SnapshotReply> decode_snapshot(std::string_view line) {
   const Json* devices = reader.array("devices", max_devices);
   if (devices == nullptr) return malformed(reader.problem());
   std::set<std::string> uuids;
-  std::set<int> indexes;
+  std::set<std::pair<int, int>> indexes;
   for (const Json& entry : *devices) {
     GpuDevice device;
     if (const std::string problem = read_device(entry, device); !problem.empty()) return malformed(problem);
-    if (!indexes.insert(device.index).second) return malformed(fmt::format("index {} is there twice", device.index));
+    if (!indexes.emplace(device.index, device.slice).second)
+      return malformed(fmt::format("index {} is there twice", device.index));
     if (!device.uuid.empty() && !uuids.insert(device.uuid).second) {
       return malformed(fmt::format("device {} is there twice", device.uuid));
     }

@@ -16,7 +16,7 @@
 
 namespace sublet::gpu {
 
-inline constexpr std::size_t max_devices = 32;
+inline constexpr std::size_t max_devices = 256;     // with MIG slices
 inline constexpr std::size_t max_processes = 1024;  // of one device
 inline constexpr std::size_t max_line = 4u << 20;   // bytes of one encoded snapshot
 
@@ -39,7 +39,10 @@ struct GpuDevice {
   int index = 0;  // NVML's index, in PCI bus order
   std::string pci_bus_id;
   bool simulated = false;  // the name says that the device is simulated
-  bool mig = false;        // in MIG mode, which Sublet does not manage
+  bool mig = false;        // a card in MIG mode: it has no numbers, and its slices follow as devices
+  std::string parent;      // of a MIG slice: uuid of its card; else ""
+  int slice = -1;          // of a MIG slice: index among the slices of its card; else -1
+  bool unified = false;    // without memory of its own: total and used are those of the machine
   Bytes link_per_second;   // bytes a second of its link to the host in each direction; 0: not known
   Bytes total;
   Bytes driver_reserved;              // 0 if the driver counts it as used (memory info v1)
@@ -72,12 +75,12 @@ struct SnapshotReply {
   GpuSnapshot snapshot;
 };
 // Decodes a line of encode_snapshot. Refuses values outside the limits: bytes 0 … 2^62, positive pids, at most
-// max_devices and max_processes, short and printable texts, each uuid and index once. Does not check whether the
-// numbers make sense.
+// max_devices and max_processes, short and printable texts, each uuid, and each index and slice, once. Does not check
+// whether the numbers make sense.
 Result<SnapshotReply> decode_snapshot(std::string_view line);
 
 // Sets `foreign_pid`, and sets `problem` on each device whose reading cannot be true: more used than there is, a pid
-// listed twice, pids that do not exist here, MIG. Each text contains the numbers. An existing problem stays. The core
+// listed twice, pids that do not exist here. Each text contains the numbers. An existing problem stays. The core
 // decides whether a list is complete.
 GpuSnapshot judge(GpuSnapshot snapshot);
 

@@ -126,6 +126,20 @@ bool Target::gone() const {
          static_cast<std::uint64_t>(number(stat_word(stat, 19))) != process_.start_ticks;
 }
 
+std::string Target::slice() const {
+  constexpr std::string_view variable = "CUDA_VISIBLE_DEVICES=";
+  const std::string environment = read_file(fmt::format("/proc/{}/environ", process_.pid));
+  for (std::string_view rest = environment; !rest.empty();) {
+    const auto end = std::min(rest.find('\0'), rest.size());
+    const std::string_view entry = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (!entry.starts_with(variable)) continue;
+    const std::string_view first = entry.substr(variable.size(), entry.find(',') - variable.size());
+    return first.starts_with("MIG-") ? std::string(first) : std::string();
+  }
+  return {};
+}
+
 NcclLook Target::nccl() const { return look_for_nccl(read_file(fmt::format("/proc/{}/maps", process_.pid))); }
 
 TargetLook Target::look() const {

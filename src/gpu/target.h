@@ -44,6 +44,8 @@ class Target {
   int pidfd() const { return pidfd_.get(); }  // -1 if the process is gone, or if the kernel has no pidfd
   bool gone() const;
   TargetLook look() const;
+  // The MIG slice that the process was started to see; "": none, or it cannot be read.
+  std::string slice() const;
   NcclLook nccl() const;  // false values if the mappings cannot be read
 
  private:

@@ -20,11 +20,9 @@ bool started_here(const core::Lease& lease) {
   return lease.owner.kind == core::OwnerKind::process && lease.owner.keeper;
 }
 
-Bytes free_on(const core::Device& device) {
-  return device.reading.total - device.reading.driver_reserved - device.reading.used;
-}
+Bytes free_on(const core::Device& device) { return device.reading.for_programs() - device.reading.used; }
 
-std::string name_of(const core::Device& device) { return fmt::format("gpu{}", device.reading.index); }
+std::string name_of(const core::Device& device) { return device.reading.id(); }
 
 core::ReasonArgs over_soft_args(Bytes used, const std::string& device, const Limits& limits,
                                 std::optional<std::int64_t> percent) {

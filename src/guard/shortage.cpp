@@ -58,7 +58,7 @@ std::optional<Shortage> shortage_of(const core::State& state, const core::Lease&
     auto found = largest_taker(state, device->second, lease.id);
     if (!found) continue;
     found->at = *device->second.read_at;
-    found->device = fmt::format("gpu{}", device->second.reading.index);
+    found->device = device->second.reading.id();
     found->free = free;
     found->left = left;
     return found;

@@ -11,6 +11,7 @@
 #include "explain/nesting.h"
 #include "explain/rehearse.h"
 #include "http/find_lease.h"
+#include "http/render.h"
 
 #include <fmt/format.h>
 
@@ -54,17 +55,58 @@ Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer)
 
 namespace {
 
+// A program of CUDA sees one MIG slice, and beside a slice no other device. So a lease of several devices has no slice.
+Status keep_to_whole_devices(const core::State& state, core::Lease& lease) {
+  if (lease.device_count < 2) return {};
+  std::vector<std::string> whole;
+  bool any_slices = false;
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    const bool named = lease.wanted_devices.empty() || std::ranges::count(lease.wanted_devices, uuid) > 0;
+    const bool slice = device.reading.slice >= 0;
+    any_slices |= slice;
+    if (slice && named && !lease.wanted_devices.empty())
+      return bad_request(fmt::format("{} is a MIG slice, and cannot be one of {} devices of a lease",
+                                     device.reading.id(), lease.device_count),
+                         "a CUDA program sees only one slice: ask for one device, or name whole devices");
+    if (!slice && named && !device.lost) whole.push_back(uuid);
+  }
+  if (!any_slices || !lease.wanted_devices.empty()) return {};
+  if (std::ssize(whole) < lease.device_count)
+    return bad_request(fmt::format("a lease of {} devices needs whole devices, and there are {}: the others are MIG "
+                                   "slices",
+                                   lease.device_count, whole.size()),
+                       "a CUDA program sees only one slice: ask for one device");
+  lease.wanted_devices = std::move(whole);
+  return {};
+}
+
+// The error that names the slices of a card in MIG mode; nothing for other names.
+std::optional<Error> explain_divided(const std::string& name, const engine::Engine& engine) {
+  for (const gpu::GpuDevice& card : engine.observer().divided()) {
+    const std::string number = fmt::format("{}", card.index);
+    if (name != number && name != "gpu" + number && (name.size() < 8 || !card.uuid.starts_with(name))) continue;
+    std::string slices;
+    for (const core::Device* slice : slices_of(engine, card))
+      slices += (slices.empty() ? "" : ", ") + slice->reading.id();
+    return bad_request(
+        fmt::format("gpu{} is in MIG mode: only its slices are leased", number),
+        slices.empty() ? "it has no slice; nvidia-smi mig makes slices" : fmt::format("its slices are {}", slices));
+  }
+  return std::nullopt;
+}
+
 // The uuid of the device that has this name. Before any device was read it is the name itself: the first reading says
 // which device that is.
-Result<std::string> device_named(const std::string& name, const core::State& state) {
+Result<std::string> device_named(const std::string& name, const engine::Engine& engine) {
+  const core::State& state = engine.state();
   std::vector<std::string> names;
   std::vector<std::string> matches;
   for (const auto& [uuid, device] : state.devices.by_uuid) {
-    const std::string id = fmt::format("gpu{}", device.reading.index);
+    const std::string id = device.reading.id();
     // A card that only a stored lease names has no number yet.
     const bool numbered = device.read_at.has_value();
     if (numbered) names.push_back(id);
-    const bool by_number = numbered && (name == id || name == std::to_string(device.reading.index));
+    const bool by_number = numbered && (name == id || name == device.reading.number());
     if (by_number || name == uuid) return uuid;
     if (name.size() >= 8 && uuid.starts_with(name)) matches.push_back(uuid);
   }
@@ -72,6 +114,7 @@ Result<std::string> device_named(const std::string& name, const core::State& sta
   if (matches.size() > 1)
     return bad_request(fmt::format("device '{}' matches {} devices", name, matches.size()),
                        fmt::format("write more of the uuid: {}", fmt::join(matches, ", ")));
+  if (const auto divided = explain_divided(name, engine)) return *divided;
   if (const auto explained = explain_device_name(name)) return *explained;
   if (names.empty() && plain_name(name)) return name;
   return not_found(
@@ -81,17 +124,18 @@ Result<std::string> device_named(const std::string& name, const core::State& sta
 
 }  // namespace
 
-Status take_device(Body& body, const core::State& state, core::Lease& lease) {
+Status take_device(Body& body, const engine::Engine& engine, core::Lease& lease) {
+  const core::State& state = engine.state();
   const std::string wanted = body.text("device", longest_device_list).value_or("");
-  if (wanted == "any") return {};
+  if (wanted == "any") return keep_to_whole_devices(state, lease);
   std::set<std::string> uuids;
   for (const std::string& name : device_list(wanted)) {
-    auto uuid = device_named(name, state);
+    auto uuid = device_named(name, engine);
     if (!uuid) return uuid.error();
     uuids.insert(*uuid);
   }
   lease.wanted_devices.assign(uuids.begin(), uuids.end());
-  return {};
+  return keep_to_whole_devices(state, lease);
 }
 
 Status take_gpu_spec(Body& body, const engine::Engine& engine, core::Lease& lease) {

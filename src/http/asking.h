@@ -22,9 +22,9 @@ struct LeaseCall {
   std::string more = {};      // a further field of the answer as JSON, `"name":value`; "" for none
 };
 
-// Reads `device`: gpu0, 0, a uuid or the start of one, or several of them joined by commas; nothing or "any" leaves the
-// device open.
-Status take_device(Body& body, const core::State& state, core::Lease& lease);
+// Reads `device`: gpu0, 0, a MIG slice as gpu0:1 or 0:1, a uuid or the start of one, or several of them joined by
+// commas; nothing or "any" leaves the device open.
+Status take_device(Body& body, const engine::Engine& engine, core::Lease& lease);
 
 // Reads `gpu_spec`: the lease is on those of its devices that are like this. Call it after take_device() and once the
 // number of devices is known. NotFound: there are not so many such devices, and the error names those that are there.

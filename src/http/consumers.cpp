@@ -60,7 +60,7 @@ json devices_of(const core::State& state) {
     const auto device = state.devices.by_uuid.find(uuid);
     const bool there = device != state.devices.by_uuid.end() && device->second.read_at;
     rows.push_back({{"uuid", uuid},
-                    {"id", there ? json(fmt::format("gpu{}", device->second.reading.index)) : json(nullptr)},
+                    {"id", there ? json(device->second.reading.id()) : json(nullptr)},
                     {"moves", moves_of(state.learned.costs, {}, uuid)}});
   }
   return rows;

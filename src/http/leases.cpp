@@ -207,7 +207,7 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   engine::Peer rank = rank_of(call, peer);
   if (who->by_agent) rank.role = engine::Role::admin;
   if (auto taken = take_rank(body, rank, lease); !taken) return taken.error();
-  if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
+  if (auto taken = take_device(body, call.engine, lease); !taken) return taken.error();
   if (auto taken = take_gpu_spec(body, call.engine, lease); !taken) return taken.error();
   if (auto taken = take_owner(body, *who, call, lease); !taken) return taken.error();
   if (auto taken = take_limits(body, call.engine, {vram.value_or(0)}, lease); !taken) return taken.error();

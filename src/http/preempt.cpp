@@ -102,7 +102,7 @@ Result<FreeWish> read_free(Call& call) {
   lease.ttl = std::chrono::seconds(body.integer("hold_seconds", 1, longest_hold).value_or(60));
   wish.asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
   wish.preview = body.boolean("preview").value_or(false);
-  if (auto taken = take_device(body, call.engine.state(), lease); !taken) return taken.error();
+  if (auto taken = take_device(body, call.engine, lease); !taken) return taken.error();
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM to free, in bytes");
   lease.vram = {*vram};

@@ -304,11 +304,14 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
   };
   std::string problem = device.problem;
   if (problem.empty() && !known) problem = device.read_at ? "the last reading is too old" : "never read";
-  return {{"id", fmt::format("gpu{}", reading.index)},
+  return {{"id", reading.id()},
           {"index", reading.index},
           {"uuid", reading.uuid},
           {"name", reading.name},
           {"pci_bus_id", reading.pci_bus_id},
+          {"parent", reading.slice < 0 ? json(nullptr) : json(reading.parent)},
+          {"slice", reading.slice < 0 ? json(nullptr) : json(reading.slice)},
+          {"unified", reading.unified},
           {"link_bytes_per_second",
            reading.link_per_second > Bytes{} ? json(reading.link_per_second.count) : json(nullptr)},
           {"total_bytes", reading.total.count},
@@ -329,6 +332,27 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"service", json::parse(engine.capabilities().device_field("service", reading.uuid))},
           {"condition", render_condition(engine.observer().condition(reading.uuid))},
           {"problem", text_or_null(problem)}};
+}
+
+std::vector<const core::Device*> slices_of(const engine::Engine& engine, const gpu::GpuDevice& card) {
+  std::vector<const core::Device*> there;
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid)
+    if (device.reading.parent == card.uuid && !device.lost) there.push_back(&device);
+  std::ranges::sort(there, {}, [](const core::Device* device) { return device->reading.order(); });
+  return there;
+}
+
+json render_divided(const gpu::GpuDevice& card, const engine::Engine& engine) {
+  json slices = json::array();
+  for (const core::Device* device : slices_of(engine, card)) slices.push_back(device->reading.uuid);
+  return {{"id", fmt::format("gpu{}", card.index)},
+          {"index", card.index},
+          {"uuid", card.uuid},
+          {"name", card.name},
+          {"pci_bus_id", card.pci_bus_id},
+          {"simulated", card.simulated},
+          {"slices", std::move(slices)},
+          {"problem", text_or_null(card.problem)}};
 }
 
 }  // namespace sublet::http

@@ -22,6 +22,10 @@ void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engin
 void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold);
 // Writes the fields of a preemption preview into an open object.
 void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state);
+// The slices of a card in MIG mode that are there, in their order.
+std::vector<const core::Device*> slices_of(const engine::Engine& engine, const gpu::GpuDevice& card);
+// A card in MIG mode, with the uuids of its slices.
+json render_divided(const gpu::GpuDevice& card, const engine::Engine& engine);
 json render_device(const core::Device& device, const engine::Engine& engine, Time now);
 
 }  // namespace sublet::http

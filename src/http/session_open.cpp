@@ -73,8 +73,8 @@ Status take_command(json& body, sessions::Request& into) {
 Status take_whole_devices(Call& call, const sessions::Sessions& sessions, sessions::Request& request) {
   core::Lease named;
   Body body(request.lease);
-  if (auto taken = take_device(body, call.engine.state(), named); !taken) return taken;
   named.device_count = static_cast<int>(request.number("devices", 1));
+  if (auto taken = take_device(body, call.engine, named); !taken) return taken;
   if (auto taken = take_gpu_spec(body, call.engine, named); !taken) return taken;
   if (!named.wanted_devices.empty()) request.lease["device"] = fmt::format("{}", fmt::join(named.wanted_devices, ","));
   request.lease.erase("min_vram_bytes");

@@ -29,7 +29,7 @@ json devices_of(const core::Lease* lease, const engine::Engine& engine) {
   if (lease == nullptr) return names;
   for (const std::string& uuid : lease->devices) {
     const core::Device* device = core::find_device(engine.state(), uuid);
-    names.push_back(device != nullptr ? fmt::format("gpu{}", device->reading.index) : uuid);
+    names.push_back(device != nullptr ? device->reading.id() : uuid);
   }
   return names;
 }

@@ -74,7 +74,7 @@ void add_lease(json& shown, const Entry& entry, const engine::Engine& engine) {
   if (lease != nullptr)
     for (const std::string& uuid : lease->devices) {
       const core::Device* device = core::find_device(engine.state(), uuid);
-      on.push_back(device != nullptr ? fmt::format("gpu{}", device->reading.index) : uuid);
+      on.push_back(device != nullptr ? device->reading.id() : uuid);
     }
   shown["on"] = std::move(on);
 }

@@ -21,12 +21,12 @@ namespace {
 constexpr std::size_t groups_looked_at = 64;
 
 json all_devices(const engine::Engine& engine) {
-  std::vector<json> devices;
-  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
-    devices.push_back(render_device(device, engine, engine.now()));
-  }
-  std::sort(devices.begin(), devices.end(), [](const json& a, const json& b) { return a["index"] < b["index"]; });
-  return devices;
+  std::vector<const core::Device*> devices;
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid) devices.push_back(&device);
+  std::ranges::stable_sort(devices, {}, [](const core::Device* device) { return device->reading.order(); });
+  json rows = json::array();
+  for (const core::Device* device : devices) rows.push_back(render_device(*device, engine, engine.now()));
+  return rows;
 }
 
 // Processes of an ended lease may hold memory for long; the memory stays charged to the lease.
@@ -210,7 +210,11 @@ Reply get_health(Call& call) {
   return Response{503, {{"status", "the store is not usable"}}, {}, false};
 }
 
-Reply get_devices(Call& call) { return Response{200, {{"devices", all_devices(call.engine)}}, {}, false}; }
+Reply get_devices(Call& call) {
+  json divided = json::array();
+  for (const gpu::GpuDevice& card : call.engine.observer().divided()) divided.push_back(render_divided(card, call.engine));
+  return Response{200, {{"devices", all_devices(call.engine)}, {"mig_cards", std::move(divided)}}, {}, false};
+}
 
 Reply get_processes(Call& call) {
   const std::string lease = query_value(call.request, "lease");

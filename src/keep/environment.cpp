@@ -25,8 +25,10 @@ std::string value_of(const char* const* ours, std::string_view name) {
 
 std::optional<std::int64_t> index_of(const std::string& uuid, const json& status) {
   if (!status.is_object() || !status.contains("devices")) return std::nullopt;
+  // A MIG slice has no index that CUDA reads.
   for (const json& device : status.at("devices"))
-    if (device.value("uuid", "") == uuid && device.contains("index")) return device.at("index").get<std::int64_t>();
+    if (device.value("slice", json()).is_null() && device.value("uuid", "") == uuid && device.contains("index"))
+      return device.at("index").get<std::int64_t>();
   return std::nullopt;
 }
 

@@ -271,6 +271,17 @@ struct DeviceReading {
   bool lost = false;  // the driver reports the device as lost; `problem` has the details
   // Part of the last sampling period in which anything ran on it, 0 to 100; unset: the driver does not tell.
   std::optional<int> busy_percent = {};
+  std::string parent = {};  // of a MIG slice: uuid of its card; else ""
+  int slice = -1;           // of a MIG slice: index among the slices of its card, whose index is `index`; else -1
+  bool unified = false;     // total and used are those of the machine, whose memory it uses
+  Bytes for_system = {};    // of a unified device: bytes that are never leased, set by the engine
+
+  // The order of devices: by the index of the card, and its slices after it.
+  int order() const { return index * 64 + slice + 1; }
+  std::string id() const { return "gpu" + number(); }  // "gpu0", of a slice "gpu0:1"
+  std::string number() const { return std::to_string(index) + (slice < 0 ? "" : ":" + std::to_string(slice)); }
+  // The most that programs could have there together.
+  Bytes for_programs() const { return total - driver_reserved - for_system; }
 };
 
 // A reading of all devices, begun at `began` and finished at `now`. A missing device is lost, unless the driver did not

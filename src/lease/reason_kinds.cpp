@@ -30,8 +30,8 @@ constexpr Fragment fragments[]{
     {"on_devices", " on {devices:each}"},
     {"hopeless",
      "[at most {most:down} of {total} can be had on {device}[, the last of {devices_each} devices], where the driver "
-     "keeps {driver_keeps} and {headroom} is headroom][there are only {present} devices][{gone}; the devices are "
-     "{known}]"},
+     "keeps {driver_keeps} and {headroom} is headroom[, and {system} is for the system]][there are only {present} "
+     "devices][{gone}; the devices are {known}]"},
     {"grant",
      "{vram:down}[ of the {asked:down} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
      "before)], after waiting {waited}"},

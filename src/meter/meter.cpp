@@ -149,7 +149,7 @@ Reading Meter::reading_now(Time now) const {
   reading.at = ms_of(now);
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
     if (!core::is_known(engine_.state(), device, engine_.rules(), now)) {
-      if (device.read_at && !device.lost) reading.unread.insert(fmt::format("gpu{}", device.reading.index));
+      if (device.read_at && !device.lost) reading.unread.insert(device.reading.id());
       continue;
     }
     const core::DeviceReading& read = device.reading;
@@ -313,8 +313,7 @@ void Meter::answer() {
     query.by = asked.by;
     query.whole = asked.whole;
     query.waiting_in_place = waiting_in_place;
-    for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
-      query.names[uuid] = fmt::format("gpu{}", device.reading.index);
+    for (const auto& [uuid, device] : engine_.state().devices.by_uuid) query.names[uuid] = device.reading.id();
     ++reading_;
     writer_.report(std::move(query), [this, done = std::move(asked.done)](Result<nlohmann::json> read) {
       --reading_;

@@ -131,7 +131,7 @@ void Validation::check_device(const Device& device) {
   expect(uuid, "other", device.other, other);
   // No byte is promised twice: what is charged, what others hold and what is free never exceed the card.
   const Bytes headroom_left = std::max(rules_.headroom - sum.residues, Bytes{});
-  const Bytes free = device.reading.total - device.reading.driver_reserved - headroom_left - sum.charged - other;
+  const Bytes free = device.reading.for_programs() - headroom_left - sum.charged - other;
   const bool known = device.read_at && device.problem.empty() && !device.lost &&
                      state_.devices.snapshot_problem.empty() && now_ - *device.read_at <= rules_.max_age;
   expect(uuid, "effective free memory", free_on(state_, device, rules_, now_),

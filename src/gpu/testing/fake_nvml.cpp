@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake management library for tests. The environment variable FAKE_NVML, read at every call, says what it reports:
 // "key=value;key=value". Keys: devices, total, reserved, used, uuid, name, stride (of listed processes), compute /
-// graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, busy
-// (percent of the device), samples = "pid:percent,pid:percent" with the time `at`, xid (of one event),
-// says.FUNCTION = number, and fail.FUNCTION = code or "hang".
+// graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, slices
+// (of each card in MIG mode), gap (index without a slice), shared (1: all slices have the same GPU instance), instance
+// (of the listed processes), window (bytes of BAR1), busy (percent of the device), samples = "pid:percent,pid:percent"
+// with the time `at`, xid (of one event), says.FUNCTION = number, and fail.FUNCTION = code or "hang".
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +16,9 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
+
+// Handles of cards are 1, 2, …; those of the slices of a card follow this number times that of the card.
+[[maybe_unused]] constexpr std::uintptr_t first_slice = 100;
 
 int inits = 0;
 int shutdowns = 0;
@@ -92,6 +96,8 @@ int grown = 0;
     std::memset(at, stride > 16 ? 0xff : 0, stride);
     std::memcpy(at, &entry.pid, 4);
     std::memcpy(at + 8, &entry.used, 8);
+    const auto instance = static_cast<unsigned>(number("instance", ~0ULL));
+    if (stride > 16) std::memcpy(at + 16, &instance, 4);
     at += stride;
   }
   *count = static_cast<unsigned>(number("count", needed));
@@ -131,14 +137,37 @@ EXPORT int nvmlDeviceGetName(void*, char* to, unsigned size) {
 }
 EXPORT int nvmlDeviceGetUUID(void* device, char* to, unsigned size) {
   const int code = outcome("nvmlDeviceGetUUID");
-  return code != 0 ? code
-                   : copy_text(option("uuid", "GPU-0000-" + std::to_string(reinterpret_cast<std::uintptr_t>(device))),
-                               to, size);
+  const auto number = reinterpret_cast<std::uintptr_t>(device);
+  return code != 0
+             ? code
+             : copy_text(option("uuid", (number < first_slice ? "GPU-0000-" : "MIG-0000-") + std::to_string(number)),
+                         to, size);
 }
 EXPORT int nvmlDeviceGetMigMode(void*, unsigned* current, unsigned* pending) {
   *current = *pending = static_cast<unsigned>(number("mig", 0));
   return outcome("nvmlDeviceGetMigMode");
 }
+#ifdef FAKE_V3
+EXPORT int nvmlDeviceGetBAR1MemoryInfo(void*, u64* memory) {
+  memory[0] = number("window", 0);
+  return memory[0] == 0 ? 3 : outcome("nvmlDeviceGetBAR1MemoryInfo");
+}
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) {
+  *count = static_cast<unsigned>(number("says.nvmlDeviceGetMaxMigDeviceCount", 7));
+  return outcome("nvmlDeviceGetMaxMigDeviceCount");
+}
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void* card, unsigned index, void** slice) {
+  if (const int code = outcome("nvmlDeviceGetMigDeviceHandleByIndex"); code != 0) return code;
+  if (index >= number("slices", 0) || index == number("gap", 99)) return 6;
+  *slice = reinterpret_cast<void*>(first_slice * reinterpret_cast<std::uintptr_t>(card) + index);
+  return 0;
+}
+EXPORT int nvmlDeviceGetGpuInstanceId(void* slice, unsigned* id) {
+  const auto own = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(slice) % first_slice);
+  *id = static_cast<unsigned>(number("says.nvmlDeviceGetGpuInstanceId", number("shared", 0) != 0 ? 1 : own + 1));
+  return outcome("nvmlDeviceGetGpuInstanceId");
+}
+#endif
 EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void*, unsigned* generation) {
   *generation = static_cast<unsigned>(number("says.nvmlDeviceGetMaxPcieLinkGeneration", number("generation", 4)));
   return outcome("nvmlDeviceGetMaxPcieLinkGeneration");
