@@ -50,7 +50,9 @@ def test_the_caller_s_variables_reach_the_program_with_env_all(daemon):
 
 def test_a_stop_tells_that_the_checkpoint_command_runs_first(daemon):
     name, _ = open_by_cli(daemon, "--checkpoint-cmd", "echo saved", "--", "sleep", "600")
-    done = daemon.cli("stop", session(daemon, name)["lease"], check=0)
+    lease = session(daemon, name)["lease"]
+    wait_until(lambda: daemon.get(f"/v1/leases/{lease}")["owner"]["pid"], "its keeper has attached the program")
+    done = daemon.cli("stop", lease, check=0)
     assert "the checkpoint command of the session runs first; then SIGTERM" in done.stderr, done.stderr
     assert "resumed" not in done.stderr
 
