@@ -64,12 +64,12 @@ struct DeviceRecord {
   Word busy_ns;                    // time of kernels since creation
   Word ecc_errors;
   std::array<Word, max_figures> figures;  // by Figure: value + 1; 0: not set; all ones: not supported
-  Word unified;   // 1: its memory is the machine's
-  Word mig;       // of a card: 1 in MIG mode
-  Word parent;    // of a slice that exists: 1 + its card's index; else 0
-  Word slice;     // of a slice: its index among the slices of its card
-  Word instance;  // of a slice: id of its GPU instance; its compute instance is 0
-  Word parts;     // of a slice: how many of the 7 compute parts of its card
+  Word unified;                           // 1: its memory is the machine's
+  Word mig;                               // of a card: 1 in MIG mode
+  Word parent;                            // of a slice that exists: 1 + its card's index; else 0
+  Word slice;                             // of a slice: its index among the slices of its card
+  Word instance;                          // of a slice: id of its GPU instance; its compute instance is 0
+  Word parts;                             // of a slice: how many of the 7 compute parts of its card
   std::array<Word, 10> spare;
 };
 

@@ -11,11 +11,7 @@ TEST(DeviceName, AListHasEachNameOnceAndInOrder) {
     const char* list;
     std::vector<std::string> names;
   } rows[] = {
-      {"", {}},
-      {"gpu1", {"gpu1"}},
-      {"3, 1 ,3", {"3", "1"}},
-      {"gpu1,", {"gpu1", ""}},
-      {",", {""}},
+      {"", {}}, {"gpu1", {"gpu1"}}, {"3, 1 ,3", {"3", "1"}}, {"gpu1,", {"gpu1", ""}}, {",", {""}},
   };
   for (const auto& row : rows) EXPECT_EQ(device_list(row.list), row.names) << row.list;
 }

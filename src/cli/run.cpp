@@ -108,8 +108,8 @@ bool Run::fits_outer(const client::Lease& outer) const {
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
   return std::ranges::count_if(devices_here, [&](const json& device) {
-    return device_matches(device, wanted) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
-  }) >= wanted.gpus;
+           return device_matches(device, wanted) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
+         }) >= wanted.gpus;
 }
 
 int Run::become(const client::Lease& outer, Talk& talk) {
@@ -224,8 +224,9 @@ int Run::supervise(Talk& talk, keep::Events& events, keep::Signals& signals, Acq
   keep::Listener listener = talk.listener();
   std::unique_ptr<keep::ContainerFollow> follow;
   if (flags_.shim) launch.program = flags_.shim->real;
-  else follow = keep::follow_container(launch, listener, client_.endpoint(), events, acquired.lease, acquired.token,
-                                       status_);
+  else
+    follow =
+        keep::follow_container(launch, listener, client_.endpoint(), events, acquired.lease, acquired.token, status_);
   keep::Keeper keeper(client_, events, signals, std::move(listener), std::move(acquired.lease),
                       std::move(acquired.token));
   const keep::Outcome outcome = keeper.run(launch);

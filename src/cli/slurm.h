@@ -36,7 +36,7 @@ struct JobLeaseFlags {
   std::string scontrol = "scontrol";
   std::string vram;  // as the plugin's option; "": by the shards of the job
   std::string tier = "standard", pausable = "auto";
-  std::string accounts;  // as tenant_of_account() reads it
+  std::string accounts;             // as tenant_of_account() reads it
   std::optional<Duration> timeout;  // longest time in which daemon or controller does not answer
 };
 int take_job_lease(const Common& common, const JobLeaseFlags& flags);

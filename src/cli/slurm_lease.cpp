@@ -276,8 +276,8 @@ class JobLease {
   client::Answer<client::Reply> ask(json body) {
     const std::int64_t until = monotonic_ns() + timeout().count();
     for (std::string said;;) {
-      auto answer = client_.insist(
-          {"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
+      auto answer =
+          client_.insist({"POST", "/v1/leases", client::to_text(body), client::new_idempotency_key(), {}}, patience());
       const bool taken =
           !answer && answer.error().kind == client::FailureKind::answered && answer.error().error.code == Code::InUse;
       if (!taken || monotonic_ns() >= until) return answer;

@@ -14,11 +14,10 @@
 namespace sublet::config {
 
 // Returns a reference to the value in a Config. The alternative of the variant is the type of the value.
-using Access =
-    std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&), double& (*)(Config&),
-                 std::string& (*)(Config&), LoopbackAddress& (*)(Config&), bool& (*)(Config&), Choice& (*)(Config&),
-                 Text& (*)(Config&), Url& (*)(Config&), Secret& (*)(Config&), Accounts& (*)(Config&),
-                 Words& (*)(Config&)>;
+using Access = std::variant<Duration& (*)(Config&), Bytes& (*)(Config&), std::int64_t& (*)(Config&),
+                            double& (*)(Config&), std::string& (*)(Config&), LoopbackAddress& (*)(Config&),
+                            bool& (*)(Config&), Choice& (*)(Config&), Text& (*)(Config&), Url& (*)(Config&),
+                            Secret& (*)(Config&), Accounts& (*)(Config&), Words& (*)(Config&)>;
 
 struct Key {
   std::string_view name;  // "queue.claim_window": table and key

@@ -21,8 +21,8 @@ std::string spelled(const LoopbackAddress& address);
 std::string spelled(const Choice& choice);
 std::string spelled(const Name& name);
 std::string spelled(const Text& text);
-std::string spelled(const Url& url);        // "https://example.org/…" without what must not be shown
-std::string spelled(const Secret& secret);  // "***"
+std::string spelled(const Url& url);            // "https://example.org/…" without what must not be shown
+std::string spelled(const Secret& secret);      // "***"
 std::string spelled(const Accounts& accounts);  // ["slurm", "@agents"], with its quotes
 std::string spelled(const Words& words);        // the same
 

@@ -7,8 +7,8 @@
 #include "core/state.h"
 
 #include <algorithm>
-#include <iterator>
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 namespace sublet::core {

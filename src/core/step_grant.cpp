@@ -293,8 +293,8 @@ void grant(Step& step, Lease& lease, const Placement& placement) {
   // connection owner without a connection has nobody to tell, even in the step that brought it.
   const bool connected = lease.owner.kind != OwnerKind::connection || step.state.leases.runtime.at(lease.id).held;
   // Processes of a control group are a proof, too.
-  const bool open = lease.owner.kind == OwnerKind::group ? lease.owner.inode != 0
-                                                         : lease.id == step.submitted && connected;
+  const bool open =
+      lease.owner.kind == OwnerKind::group ? lease.owner.inode != 0 : lease.id == step.submitted && connected;
   lease.state = open ? LeaseState::active : LeaseState::offered;
   book(step.state, lease);
   if (open) start_ttl(step, lease);

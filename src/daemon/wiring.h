@@ -32,7 +32,7 @@ Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
 // An error names the address. Call it only if stacks.http is set.
 Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
-Result<idle::Options> idle_options(const Config& config);      // an error names the key
+Result<idle::Options> idle_options(const Config& config);  // an error names the key
 maintenance::Causes cordon_causes(const Config& config);
 Result<events::Options> events_options(const Config& config);  // an error names the key
 meter::Options meter_options(const Config& config, const std::string& store_path);

@@ -117,7 +117,7 @@ class Observer {
   std::int64_t looked_ns_ = 0;  // CLOCK_MONOTONIC when the last usable snapshot was requested
   Time busy_until_;
   std::unordered_set<LeaseId> settling_;
-  std::set<LeaseId> empty_groups_;  // leases whose group a reading found empty, and not certainly
+  std::set<LeaseId> empty_groups_;            // leases whose group a reading found empty, and not certainly
   std::map<LeaseId, Time> copying_since_;     // start of copying in the current move by the driver
   std::map<LeaseId, Bytes> resident_before_;  // host memory of the program at the start of the current move
   std::map<LeaseId, Bytes> swapped_;

@@ -40,7 +40,7 @@ struct Facts {
 // A figure, with its name in JSON and the numbers that a device can have.
 struct FactField {
   const char* name;
-  std::optional<std::int64_t> Facts::* figure;
+  std::optional<std::int64_t> Facts::*figure;
   std::int64_t least, most;
 };
 extern const std::array<FactField, 20> fact_fields;

@@ -31,7 +31,7 @@ struct Call {
   std::string_view function;
   Form form;
   unsigned type;  // of `number_of`: kind of sensor or clock; of `count`: kind of error
-  std::optional<std::int64_t> Facts::* figure;
+  std::optional<std::int64_t> Facts::*figure;
 };
 constexpr std::array<Call, FactReader::calls> table{{
     {"nvmlDeviceGetTemperature", Form::number_of, 0, &Facts::celsius},
@@ -54,7 +54,7 @@ constexpr std::array<Call, FactReader::calls> table{{
 }};
 
 // Nothing if no device can have the number.
-std::optional<std::int64_t> within(std::optional<std::int64_t> Facts::* figure, unsigned long long number) {
+std::optional<std::int64_t> within(std::optional<std::int64_t> Facts::*figure, unsigned long long number) {
   for (const FactField& field : fact_fields) {
     if (field.figure != figure || number > static_cast<unsigned long long>(field.most)) continue;
     const auto told = static_cast<std::int64_t>(number);

@@ -145,10 +145,10 @@ Result<const Lease*> lease_of_group(const Call& call, const Lease& asked) {
                                "measured gone",
                                core::name_of(lease), other),
                    fmt::format("end these processes, or ask again once it is settled: sublet why {}", to_string(id))};
-    return Error{Code::InUse,
-                 fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease),
-                             lease.user),
-                 fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
+    return Error{
+        Code::InUse,
+        fmt::format("the control group {} belongs to {} of user {} already", other, core::name_of(lease), lease.user),
+        fmt::format("end that lease first, or name another group: sublet why {}", to_string(id))};
   }
   return nullptr;
 }

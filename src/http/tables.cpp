@@ -212,7 +212,8 @@ Reply get_health(Call& call) {
 
 Reply get_devices(Call& call) {
   json divided = json::array();
-  for (const gpu::GpuDevice& card : call.engine.observer().divided()) divided.push_back(render_divided(card, call.engine));
+  for (const gpu::GpuDevice& card : call.engine.observer().divided())
+    divided.push_back(render_divided(card, call.engine));
   return Response{200, {{"devices", all_devices(call.engine)}, {"mig_cards", std::move(divided)}}, {}, false};
 }
 

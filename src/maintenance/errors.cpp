@@ -28,8 +28,7 @@ constexpr std::array<Kind, 5> kinds{{{"double_bit", &Errors::double_bit, Cause::
                                      {"failed", &Errors::failed, Cause::retired}}};
 
 std::string text_of(Figure figure, std::int64_t count) {
-  if (figure == &Errors::double_bit)
-    return fmt::format("{} double-bit memory error{}", count, count == 1 ? "" : "s");
+  if (figure == &Errors::double_bit) return fmt::format("{} double-bit memory error{}", count, count == 1 ? "" : "s");
   if (figure == &Errors::falls) return "it has fallen off the bus (Xid 79)";
   if (figure == &Errors::retirement) return "pages of its memory are to be retired";
   if (figure == &Errors::remapping) return "rows of its memory are to be remapped";
@@ -94,8 +93,8 @@ Result<Errors> errors_from_row(const store::CapabilityRow& row) {
     if (readable) known.*kind.figure = data[kind.name].get<std::int64_t>();
   }
   if (readable) return known;
-  return bad_request(fmt::format("the row of the errors of device {} cannot be read: {}", printable(row.key),
-                                 printable(row.data)));
+  return bad_request(
+      fmt::format("the row of the errors of device {} cannot be read: {}", printable(row.key), printable(row.data)));
 }
 
 }  // namespace sublet::maintenance

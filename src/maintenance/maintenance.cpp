@@ -63,7 +63,8 @@ void Maintenance::take_back(const std::string& device) {
   (void)engine_.decide(core::Serve{device});
   rows_.store(device);
   // The admin knows its errors: the next error is a new one.
-  if (const gpu::Facts* facts = engine_.observer().condition(device)) know(device, learn(known_[device], errors_of(*facts)));
+  if (const gpu::Facts* facts = engine_.observer().condition(device))
+    know(device, learn(known_[device], errors_of(*facts)));
   tell_changes(engine_.now());
 }
 
@@ -273,12 +274,12 @@ std::vector<engine::Warning> Maintenance::warnings(Time now) const {
   std::vector<engine::Warning> all;
   for (const auto& [device, out] : out_) {
     if (out.automatic)
-      all.push_back({"device-cordoned",
-                     fmt::format("Sublet cordoned {} at {}: {}", name_of_device(device), format_rfc3339(out.since),
-                                 out.reason),
-                     fmt::format("repair or reset the device; `sublet gpu uncordon {}` takes it back into service",
-                                 name_of_device(device)),
-                     out.since});
+      all.push_back(
+          {"device-cordoned",
+           fmt::format("Sublet cordoned {} at {}: {}", name_of_device(device), format_rfc3339(out.since), out.reason),
+           fmt::format("repair or reset the device; `sublet gpu uncordon {}` takes it back into service",
+                       name_of_device(device)),
+           out.since});
     if (state_of(out, now) != "late") continue;
     std::string leases;
     for (const Resident& its : residents(out)) {

@@ -59,7 +59,7 @@ Result<pid_t> Launch::start() const {
   if (environment) variables = pointers_to(*environment);
   pid_t pid = 0;
   const int failed = ::posix_spawnp(&pid, program.c_str(), &actions.all, &attributes, pointers_to(words).data(),
-                                   environment ? variables.data() : environ);
+                                    environment ? variables.data() : environ);
   ::posix_spawnattr_destroy(&attributes);
   if (failed != 0) return from_errno("cannot start " + program, failed);
   return pid;

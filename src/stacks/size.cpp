@@ -51,8 +51,8 @@ Status take(std::string_view name, const std::string& field, const json& value, 
     if (!value.is_boolean()) return wrong(name, field, value, "true or false");
     into.pausable = value.get<bool>();
   } else if (field == "gpu_spec") {
-    const auto spec = value.is_string() ? GpuSpec::parse(value.get<std::string>())
-                                        : Result<GpuSpec>(bad_request("it is no text"));
+    const auto spec =
+        value.is_string() ? GpuSpec::parse(value.get<std::string>()) : Result<GpuSpec>(bad_request("it is no text"));
     if (!spec) return wrong(name, field, value, "a description of devices such as cc>=8.0; " + spec.error().detail);
     into.gpu_spec = value.get<std::string>();
   } else {

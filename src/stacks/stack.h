@@ -27,8 +27,8 @@ struct Settings {
   std::optional<Bytes> vram{};  // on each device
   std::optional<int> devices{};
   std::optional<core::Tier> tier{};
-  std::optional<bool> exclusive{};  // the lease takes whole devices
-  std::optional<bool> pausable{};   // unset: it may be paused for others
+  std::optional<bool> exclusive{};        // the lease takes whole devices
+  std::optional<bool> pausable{};         // unset: it may be paused for others
   std::optional<std::string> gpu_spec{};  // of the file alone
   bool operator==(const Settings&) const = default;
 };

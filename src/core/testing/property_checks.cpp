@@ -156,8 +156,8 @@ void PropertyChecks::check_nobody_waits_who_fits(const State& state, Time now) c
     int fits = 0;
     for (const auto& [uuid, device] : state.devices.by_uuid) {
       if (!may_be_on(lease, uuid) || !may_grant_on(state, device, rules_, now)) continue;
-      fits += !is_reserved_from(state, lease, uuid) &&
-              free_on(state, device, rules_, now) >= need_on(state, lease, uuid);
+      fits +=
+          !is_reserved_from(state, lease, uuid) && free_on(state, device, rules_, now) >= need_on(state, lease, uuid);
     }
     EXPECT_LT(fits, lease.device_count) << to_string(id) << " waits although it fits";
   }
