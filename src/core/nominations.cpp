@@ -72,15 +72,16 @@ Shadow shadow_of(const State& state, const Rules& rules, const Lease& waiter, co
 // True if the lease was preempted, and waits to resume: its preemptor owes it the memory.
 bool is_owed(const State& state, const Lease& lease) { return lease.is_preempted() && state.queue.contains(lease.id); }
 
-// The bytes that leases behind preempted leases may take for any time: the others must fit once their preemptors, which
-// outrank them, have given their memory back.
+// The bytes that leases behind preempted leases may take for any time: all of these must fit once their preemptors,
+// which outrank them, have given back what they got since.
 Bytes left_by_owed(const State& state, const Rules& rules, const Lease& waiter, const Device& device) {
   const std::string& uuid = device.reading.uuid;
   Bytes left = capacity_of(device, rules) - device.other;
   for (const auto& [bytes, id] : device.by_charge) {
     const Lease& lease = *find(state, id);
     if (is_owed(state, lease)) left -= bytes + need_on(state, lease, uuid);
-    else if (!outranks(lease, waiter)) left -= given_since(state, lease, uuid, waiter.waits_since());
+    else if (!lease.ended()) left -= bytes;
+    if (!lease.ended() && outranks(lease, waiter)) left += given_since(state, lease, uuid, waiter.waits_since());
   }
   return left;
 }
@@ -269,7 +270,12 @@ Bytes Nominations::allowance(const QueueKey& key, const Lease& lease, const Devi
     const Expected end = expected_end(state_, rules_, lease, lease.runs_since(now_), now_);
     if (end.known() && end.at <= *start) return free;
   }
-  return std::min(free, left_over(*held, room) - leaves_headroom(state_, lease, room.device));
+  const Bytes left = left_over(*held, room) - leaves_headroom(state_, lease, room.device);
+  // The sum for preempted leases has the need of this one.
+  const bool counted =
+      !terms(held->entry).start && is_owed(state_, lease) && is_owed(state_, *find(state_, entry.key.lease));
+  return std::min(free,
+                  counted ? left + charged_on(state_, lease, room.device) + need_on(state_, lease, room.device) : left);
 }
 
 // The memory left over by the nominated waiter, and by preemptors on this device if these are other leases.

@@ -57,6 +57,7 @@ void restore_plans(State& state, std::vector<PlanRecord> records, Time now) {
   Preemption& all = state.preemption;
   for (PlanRecord& record : records) {
     all.last_plan = std::max(all.last_plan, record.id);
+    for (const std::string& uuid : record.devices) device_entry(state, uuid);
     const auto waits = [&state](LeaseId id) { return state.queue.contains(id); };
     const bool apart = std::ranges::none_of(
         record.devices, [&state](const std::string& uuid) { return plan_on(state, uuid) != nullptr; });

@@ -30,8 +30,8 @@ static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::
 // Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
 // once.
 bool advance(Step& step, const PreemptionPlan& preemption) {
-  if (preemption.victims.empty() || somebody_yields(step, preemption.devices) || waits_for_reading(step, preemption))
-    return false;
+  if (preemption.victims.empty() || waits_for_reading(step, preemption)) return false;
+  if (somebody_yields(step, preemption.devices)) return false;
   // A victim whose method has just failed is asked by its next method before any other victim.
   const auto again =
       std::ranges::find_if(preemption.victims, [&step](const Victim& its) { return step.undone.contains(its.lease); });
@@ -66,7 +66,7 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
   note_victim_asked(step, preemption, victim.id);
   begin_pause(step, victim, cause_of(step, preemption, victim), true);
   for (PreemptionPlan& its : step.state.preemption.plans)
-    if (its.preemptor() == preemption.preemptor())
+    if (its.devices == preemption.devices)
       std::erase_if(its.victims, [&victim](const Victim& of) { return of.lease == victim.id; });
   return false;
 }

@@ -33,8 +33,8 @@ Result<LeaseId> on(Step& step, const Claim& fact) {
     return error;
   }
   if (lease.owner.kind == OwnerKind::group && lease.owner.inode == 0)
-    return Error{Code::Stale, "no process was seen yet in " + lease.owner.cgroup + ", the control group of " +
-                                  name_of(lease),
+    return Error{Code::Stale,
+                 "no process was seen yet in " + lease.owner.cgroup + ", the control group of " + name_of(lease),
                  "claim it once a process runs there; its first process claims it, too"};
   if (*lease.offer_ends_at <= step.now)
     return Error{

@@ -103,14 +103,16 @@ static std::optional<PlanEnd> choose_again(Step& step, PreemptionPlan& plan) {
   PreemptionQuery query{waiter, waiter.preemption_request, /*lists_all=*/false};
   query.on = plan.devices;
   const VictimPlan found = plan_victims(step.state, step.rules, query, step.now);
+  const bool sooner = found.no_victims.code == NoVictims::Code::free_sooner;
   plan.victims = found.victims;
+  if (found.found || sooner) plan.moved_at = step.now;
   if (found.found) {
     plan.cause = query.cause();
     plan.tier = keeps_out(step, query, found);
     return std::nullopt;
   }
   look_again_at(step, found.again);
-  if (found.no_victims.code == NoVictims::Code::free_sooner) return std::nullopt;
+  if (sooner) return std::nullopt;
   for (const Ineligible& ineligible : found.ineligible) look_again_at(step, ineligible.until);
   query.patient = true;
   return wait_for_victims(step, plan, plan_victims(step.state, step.rules, query, step.now).found);
@@ -146,7 +148,9 @@ static std::optional<PlanEnd> keep_slice(Step& step, PreemptionPlan& plan) {
   for (const Victim& victim : plan.victims) consider(victim.lease);
   for (const LeaseId id : plan.asked) consider(id);  // its pause came to nothing, and may be tried again
   const std::vector<Victim> left = std::exchange(plan.victims, {});
-  if (enough({})) return std::nullopt;
+  const bool waits_only = enough({});
+  if (waits_only) plan.moved_at = step.now;
+  if (waits_only) return std::nullopt;
   while (!enough(leaves) && plan.beneficiaries.size() > 1) plan.beneficiaries.pop_back();
   if (enough(leaves)) plan.victims = as_victims(step.state, step.rules, leaves, waiter.uid, plan.devices, step.now);
   else if (const auto why = wait_for_victims(step, plan, later)) return why;
@@ -186,7 +190,7 @@ bool propose(Step& step, PreemptionPlan plan) {
 
 void note_victim_asked(Step& step, const PreemptionPlan& plan, LeaseId victim) {
   for (PreemptionPlan& its : step.state.preemption.plans) {
-    if (its.preemptor() != plan.preemptor()) continue;
+    if (its.devices != plan.devices) continue;
     if (its.id == 0) its.id = ++step.state.preemption.last_plan;
     if (std::ranges::find(its.asked, victim) == its.asked.end()) its.asked.push_back(victim);
     its.moved_at = step.now;

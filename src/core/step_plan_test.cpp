@@ -133,6 +133,57 @@ TEST(Plan, IsForgottenIfNoLeaseWaitsForItAfterARestart) {
   EXPECT_TRUE(w.state.preemption.plans.empty());
 }
 
+// The state knows no device by a lease that is still empty when the daemon starts.
+TEST(Plan, OfSeveralDevicesGoesOnAfterARestart) {
+  Card w;
+  w.cards = 2;
+  w.measure();
+  const LeaseId first = w.start(12 * GiB, Tier::batch, "first"), second = w.start(12 * GiB, Tier::batch, "second");
+  ASSERT_EQ(w.device_of(first), w.device_of(second));
+  Lease gang = w.want(20 * GiB, Tier::standard, "gang");
+  gang.device_count = 2;
+  const LeaseId waits = w.submit(gang, true);
+  ASSERT_NE(plan_for(w.state, waits), nullptr);
+  w.obey(1);
+  w.restart();
+  ASSERT_NE(plan_for(w.state, waits), nullptr);
+  w.step(HeldChanged{waits, true});
+  w.obeyed = w.actions.size() - 1;
+  w.measure();
+  w.live(60s);
+  EXPECT_EQ(w.states(first, second, waits), "paused paused active");
+}
+
+TEST(Plan, OneVictimComesBackAlthoughAnotherIsStillOwedItsMemory) {
+  Card w;
+  const LeaseId large = w.start(16 * GiB, Tier::batch, "large"), small = w.start(8 * GiB, Tier::batch, "small");
+  const LeaseId brief = w.queue(7 * GiB, Tier::interactive, "brief");
+  w.obey();
+  ASSERT_EQ(w.states(large, small, brief), "active paused active");
+  w.attach(brief);
+  const LeaseId stays = w.queue(12 * GiB, Tier::interactive, "stays");
+  w.obey();
+  ASSERT_EQ(w.states(large, stays), "paused active");
+  w.attach(stays);
+  w.quit(brief);
+  EXPECT_EQ(w.states(large, small), "paused active") << "the large one fits once its preemptor is gone";
+}
+
+TEST(Plan, LeasesThatCameLaterCountWhatWasThereBeforeThePause) {
+  Card w;
+  w.pinned(8 * GiB, Tier::batch, "stays");
+  const LeaseId victim = w.start(12 * GiB, Tier::batch, "victim");
+  const LeaseId urgent = w.queue(10 * GiB, Tier::interactive, "urgent");
+  w.obey();
+  ASSERT_EQ(w.states(victim, urgent), "paused active");
+  w.attach(urgent);
+  const LeaseId later = w.queue(6 * GiB, Tier::batch, "later"), small = w.queue(3 * GiB, Tier::batch, "small");
+  EXPECT_EQ(w.states(later, small), "queued active") << "4 GiB are left over";
+  w.attach(small);
+  w.quit(urgent);
+  EXPECT_EQ(w.states(victim), "active");
+}
+
 TEST(Plan, WhatItsBeneficiaryGivesBackGoesToItsVictimFirst) {
   Card w;
   const LeaseId victim = w.start(16 * GiB, Tier::batch, "victim"), urgent = w.start(12 * GiB, Tier::standard, "infer");

@@ -169,7 +169,8 @@ static bool open_devices(Step& step, const std::vector<PreemptionPlan>& before) 
   for (const PreemptionPlan& old : before) {
     for (const std::string& device : old.devices) {
       if (const PreemptionPlan* now = plan_on(step.state, device);
-          now != nullptr && old.has(now->preemptor()) && !outranks(old.tier, now->tier))
+          now != nullptr && std::ranges::all_of(old.beneficiaries, [now](LeaseId id) { return now->has(id); }) &&
+          !outranks(old.tier, now->tier))
         continue;
       if (!mutant(Mutant::kept_room_stays_kept)) step.state.devices.opened.push_back(device);
       freed = true;

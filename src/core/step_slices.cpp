@@ -153,7 +153,7 @@ static bool take_slice(Step& step, const Lease& waiter, const NextSlice& slice) 
   auto devices = slice.devices;
   auto victims = as_victims(step.state, step.rules, slice.leaves, waiter.uid, devices, step.now);
   std::vector<LeaseId> enters = slice.enters;
-  std::erase(enters, waiter.id);
+  std::erase_if(enters, [&](LeaseId id) { return id == waiter.id || plan_for(step.state, id) != nullptr; });
   enters.insert(enters.begin(), waiter.id);
   return propose(step, {.cause = Cause::slice,
                         .tier = waiter.tier,
