@@ -248,6 +248,26 @@ static int obey(spank_t spank, char *line) {
   return strncmp(line, "fail ", 5) ? 0 : -1;
 }
 
+/* Seconds of silence after which a helper counts as hung. It writes a line every two seconds. */
+static long longest_silence(void) {
+  char *unit;
+  const long number = strtol(settings.timeout, &unit, 10);
+  if (number <= 0 || number > 100000) return 70;
+  if (unit[0] == '\0' || !strcmp(unit, "s")) return number + 10;
+  if (!strcmp(unit, "m") || !strcmp(unit, "min")) return 60 * number + 10;
+  return 70;
+}
+
+/* Waits for a byte of the helper. 0: it is silent for too long. Each look lasts a second, so that a time in which the
+ * task itself is stopped does not count. */
+static int is_heard(void) {
+  struct pollfd waited = {helper_socket, POLLIN, 0};
+  long left;
+  for (left = longest_silence(); left > 0; --left)
+    if (poll(&waited, 1, 1000) > 0) return 1;
+  return 0;
+}
+
 /* As the user, in the control group of the job, with the user's stderr. */
 int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
   char text[8192], line[8192];
@@ -265,7 +285,13 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
   if (send(helper_socket, text, strlen(text), MSG_NOSIGNAL) < 0) result = 0; /* its last words may still be there */
   while (result == 0) {
     char c;
-    const ssize_t got = read(helper_socket, &c, 1);
+    ssize_t got;
+    if (!is_heard()) {
+      dprintf(2, "sublet: this task gets no lease: the helper of the plugin does not answer; see the log of slurmd\n");
+      result = -1;
+      continue;
+    }
+    got = read(helper_socket, &c, 1);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       dprintf(2, "sublet: this task gets no lease: the helper of the plugin ended; see the log of slurmd\n");

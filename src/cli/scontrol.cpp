@@ -22,7 +22,7 @@ std::string last_line(std::string text) {
 Result<std::string> run_scontrol(const Scontrol& scontrol, const std::vector<std::string>& words) {
   std::vector<std::string> argv{scontrol.program};
   argv.insert(argv.end(), words.begin(), words.end());
-  const auto done = keep::capture(argv, {}, scontrol.limit, keep::Output::out_and_errors);
+  const auto done = keep::capture(argv, {}, scontrol.limit, keep::Output::out_and_errors, scontrol.peer);
   if (!done) return done.error();
   if (done->timed_out)
     return unavailable(fmt::format("{} did not answer within {}", scontrol.program, format_duration(scontrol.limit)),

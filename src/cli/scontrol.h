@@ -16,6 +16,7 @@ namespace sublet::cli {
 struct Scontrol {
   std::string program = "scontrol";
   Duration limit{};  // longest time of one question; the program is killed then
+  int peer = -1;     // the program is also killed once the other end of this pipe or socket is closed; -1: none
 };
 
 // Runs the program and returns its output. An error has the last line that it wrote.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The helper of the plugin: takes the lease of a task. The plugin writes lines on stdin, ended by "go", and reads lines
-// on stdout: "say TEXT", "env NAME=VALUE", then "ok" or "fail TEXT". Stdin ends with the task.
+// on stdout: "say TEXT", "env NAME=VALUE", then "ok" or "fail TEXT". Empty lines tell that the helper lives. Stdin ends
+// with the task.
 #include "base/clock.h"
 #include "base/number.h"
 #include "cli/fetch.h"
@@ -13,10 +14,15 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
+#include <condition_variable>
 #include <future>
 #include <map>
+#include <mutex>
+#include <thread>
 
 namespace sublet::cli {
 namespace {
@@ -26,8 +32,11 @@ using namespace std::chrono_literals;
 
 using Told = std::map<std::string, std::string, std::less<>>;
 
+std::mutex telling;  // of stdout: one line at a time
+
 void tell(std::string_view kind, std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
+  const std::scoped_lock lock(telling);
   (void)write_all(STDOUT_FILENO, fmt::format("{}{}{}\n", kind, text.empty() ? "" : " ", text));
 }
 
@@ -38,6 +47,22 @@ int refuse(std::string text, const std::string& hint = {}) {
 }
 
 int refuse(const client::Failure& failure) { return refuse(failure.error.detail, failure.error.hint); }
+
+// Writes an empty line every two seconds, in a thread of its own. A task whose helper is silent gives up.
+class Beats {
+ public:
+  Beats() : thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+ private:
+  std::condition_variable_any woken_;
+  std::jthread thread_;
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(telling);
+    while (!woken_.wait_for(lock, stop, 2s, [] { return false; }) && !stop.stop_requested())
+      (void)::send(STDOUT_FILENO, "\n", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+};
 
 // The lines of the plugin. Nothing if the task ended before.
 std::optional<Told> hear() {
@@ -97,6 +122,23 @@ std::string group_of(std::int32_t pid, std::uint64_t job) {
   for (const auto& [controller, path] : groups->v1)
     if (std::string group = directory(mounted->v1(controller), path); !group.empty()) return group;
   return {};
+}
+
+// Leaves the group of the job. Slurm kills only the group of a step, and the lease lasts as long as a process is in the
+// job's group.
+void leave_group_of(std::uint64_t job) {
+  const auto root = proc::ProcRoot::open();
+  if (!root) return;
+  const auto groups = proc::cgroups_of(*root, ::getpid());
+  const auto mounted = proc::find_hierarchies(*root);
+  if (!groups || !mounted) return;
+  const auto leave = [job](const proc::CgroupMount* mount, const std::string& path) {
+    if (mount == nullptr || group_of_job(path, job).empty()) return;
+    const Fd processes(::open((mount->path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    if (processes) (void)write_all(processes.get(), "0");
+  };
+  leave(mounted->v2(), groups->v2);
+  for (const auto& [controller, path] : groups->v1) leave(mounted->v1(controller), path);
 }
 
 std::int32_t parent_of(std::int32_t pid) {
@@ -184,7 +226,7 @@ class JobLease {
   client::Patience patience(Duration limit) const { return {.say = {}, .limit = limit, .refused_limit = limit}; }
   Duration timeout() const { return flags_.timeout.value_or(60s); }
   Duration left() const { return std::max<Duration>(Duration(deadline_ns_ - monotonic_ns()), 100ms); }
-  Scontrol scontrol() const { return {flags_.scontrol, left()}; }
+  Scontrol scontrol() const { return {flags_.scontrol, left(), STDIN_FILENO}; }
   Result<std::string> ask_controller() const {
     return show_job_in_detail(scontrol(), static_cast<std::uint64_t>(number_of(flags_.job).value_or(0)));
   }
@@ -235,6 +277,15 @@ class JobLease {
     return {};
   }
 
+  // A lease with this job's tag lives, or several do.
+  bool is_tag_taken() {
+    const auto reply = client_.call({"GET", "/v1/leases/" + client::encode(tag_), {}, {}, {}});
+    if (!reply)
+      return reply.error().kind == client::FailureKind::answered && reply.error().error.code != Code::NotFound;
+    const json lease = json::parse(reply->text, nullptr, false);
+    return lease.is_object() && text_at(lease, "state") != "ended";
+  }
+
   // The lease that another task of the job has got. Unset: there is none.
   std::optional<client::Reply> of_another_task() {
     auto reply = client_.call({"GET", "/v1/leases/" + client::encode(tag_), {}, {}, {}});
@@ -282,7 +333,10 @@ class JobLease {
           !answer && answer.error().kind == client::FailureKind::answered && answer.error().error.code == Code::InUse;
       if (!taken || monotonic_ns() >= until) return answer;
       if (auto other = of_another_task()) return std::move(*other);
-      if (body.erase("tag") != 0) continue;  // the user gave this name to a lease of another kind
+      if (body.contains("tag") && is_tag_taken()) {  // the user gave this name to a lease of another kind
+        body.erase("tag");
+        continue;
+      }
       // An earlier lease of the group may not be settled yet.
       if (said != answer.error().error.detail) tell("say", said = answer.error().error.detail);
       if (!client_.pause(1s)) return answer;
@@ -318,6 +372,8 @@ class JobLease {
 }  // namespace
 
 int take_job_lease(const Common& common, const JobLeaseFlags& flags) {
+  leave_group_of(static_cast<std::uint64_t>(number_of(flags.job).value_or(0)));
+  const Beats beats;
   Common here = common;  // where several nodes are on one machine, each has its own daemon
   if (const auto at = here.host.find("%n"); at != std::string::npos) here.host.replace(at, 2, plain(flags.node));
   auto client = connect(here);

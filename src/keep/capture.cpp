@@ -32,14 +32,16 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return all;
 }
 
-// Reads until the end or the deadline; false at the deadline.
-bool read_until(int fd, std::int64_t deadline_ns, std::string& out) {
+// Reads until the end or the deadline; false at the deadline, or once the other end of `peer` is closed.
+bool read_until(int fd, std::int64_t deadline_ns, int peer, std::string& out) {
   char buffer[16384];
   while (true) {
     const std::int64_t left_ms = (deadline_ns - monotonic_ns()) / 1'000'000;
     if (left_ms <= 0) return false;
-    pollfd waited{fd, POLLIN, 0};
-    if (::poll(&waited, 1, static_cast<int>(left_ms)) <= 0) continue;
+    pollfd waited[] = {{fd, POLLIN, 0}, {peer, 0, 0}};
+    if (::poll(waited, 2, static_cast<int>(left_ms)) <= 0) continue;
+    if ((waited[1].revents & (POLLHUP | POLLERR)) != 0) return false;
+    if (waited[0].revents == 0) continue;
     const ssize_t got = ::read(fd, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return true;
@@ -62,7 +64,7 @@ bool reap_until(pid_t pid, std::int64_t deadline_ns, int& status) {
 }  // namespace
 
 Result<Captured> capture(const std::vector<std::string>& argv, const std::map<std::string, std::string>& extra,
-                         Duration timeout, Output what) {
+                         Duration timeout, Output what, int peer) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno("pipe", errno);
   const Fd from(ends[0]);
@@ -77,7 +79,7 @@ Result<Captured> capture(const std::vector<std::string>& argv, const std::map<st
   const std::int64_t deadline = monotonic_ns() + timeout.count();
   Captured result;
   int status = 0;
-  if (!read_until(from.get(), deadline, result.out) || !reap_until(*pid, deadline, status)) {
+  if (!read_until(from.get(), deadline, peer, result.out) || !reap_until(*pid, deadline, status)) {
     result.timed_out = true;
     ::kill(*pid, SIGKILL);  // our own child, not yet reaped: its pid is its own
     if (!reap_until(*pid, monotonic_ns() + 1'000'000'000, status)) return result;

@@ -20,9 +20,10 @@ struct Captured {
 enum class Output { out, out_and_errors };
 
 // Runs argv[0] (a path, or a name that PATH leads to) with `extra` added to the environment, and stdin from /dev/null.
-// `what`: what is read; other output is dropped. Blocks for at most `timeout` plus one second.
+// `what`: what is read; other output is dropped. Blocks for at most `timeout` plus one second. It is also killed
+// once the other end of `peer` is closed, a pipe or socket; -1: none.
 Result<Captured> capture(const std::vector<std::string>& argv, const std::map<std::string, std::string>& extra,
-                         Duration timeout, Output what = Output::out);
+                         Duration timeout, Output what = Output::out, int peer = -1);
 
 // Path of the program `name` of this installation: beside the running executable, or in its ../libexec/sublet; "" if
 // neither exists.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts for Slurm that need no Slurm: gres.conf, sizes, the helper of the plugin, and the agent."""
+import pathlib
 import socket
 import subprocess
 
@@ -10,6 +11,7 @@ from tests.support.groups import Groups
 from tests.support.sublet import BIN, GIB, wait_until
 
 CONFIG = '[lease]\nlinger = "1s"\n[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[pause]\ncooldown = "1s"\n'
+PROC = pathlib.Path("/proc")
 SCONTROL = """#!/bin/sh
 echo "$@" >> {log}
 [ "$1" = show ] && cat {job}
@@ -32,8 +34,8 @@ def daemon(start_daemon):
 class Task:
     """A process in the group of a job, and the plugin's helper for it."""
 
-    def __init__(self, daemon, groups, job, *flags, shards="4", account="(null)", name="job", controller=""):
-        self.group = groups.make(f"slurm/uid_0/job_{job}/step_0")
+    def __init__(self, daemon, groups, job, *flags, shards="4", account="(null)", name="job", controller="", step=0):
+        self.group = groups.make(f"slurm/uid_0/job_{job}/step_{step}")
         self.process = daemon.spawn("sleep", "600")
         groups.move(self.process.pid, self.group)
         gres = f"shard:{shards}(IDX:0)" if shards else ""
@@ -53,7 +55,7 @@ class Task:
     def until(self, word):
         """Returns the lines up to the first one that begins with the word."""
         said = []
-        for line in self.lines:
+        for line in filter(str.strip, self.lines):  # empty lines tell only that the helper lives
             said.append(line.rstrip("\n"))
             if line.startswith(word):
                 return said
@@ -152,6 +154,43 @@ def test_a_controller_that_hangs_costs_no_more_than_the_timeout(daemon, groups):
     assert task.helper.wait(30) == 1
     assert daemon.leases() == []
     task.close()
+
+
+def test_a_controller_that_hangs_is_left_with_the_end_of_the_task(daemon, groups):
+    asked = daemon.dir / "asked"
+    task = Task(daemon, groups, 7, "--vram", "1", "--timeout", "10min",
+                controller=f"echo $$ > {asked}.new; mv {asked}.new {asked}; exec sleep 600")
+    wait_until(asked.exists, "the controller is asked")
+    task.close()
+    assert task.helper.wait(60) != 0
+    wait_until(lambda: not (PROC / asked.read_text().strip()).exists(), "the question has ended too")
+    assert daemon.leases() == []
+
+
+def test_a_helper_that_waits_tells_that_it_lives(daemon, groups):
+    holder = daemon.api()
+    holder.post("/v1/leases", {"vram_bytes": 3 * GIB, "owner": {"connection": True}, "pausable": "no"})
+    task = Task(daemon, groups, 8, shards="2")
+    task.until("say")
+    assert any(line == "\n" for line in task.lines), "an empty line"
+    task.close()
+
+
+def test_a_job_keeps_its_tag_while_its_earlier_lease_is_settled(daemon, groups):
+    first = Task(daemon, groups, 7, "--vram", "2")
+    first.until("ok")
+    load = daemon.spawn("sh", "-c", f"echo $$ > {first.group}/cgroup.procs; "
+                        "exec simgpu-load --alloc 1GiB --seconds 600")
+    lease = daemon.leases()[0]["id"]
+    wait_until(lambda: daemon.get(f"/v1/leases/{lease}")["used_bytes"] > GIB, "the job uses its card")
+    daemon.cli("release", lease, "--force", check=0)
+    second = Task(daemon, groups, 7, "--vram", "2", step=1)
+    assert lease in second.until("say")[-1]
+    load.kill()
+    load.wait()
+    second.until("ok")
+    assert [now["tag"] for now in daemon.leases()] == ["slurm-7-n1"]
+    first.close(), second.close()
 
 
 def test_the_group_of_a_task_is_found_in_its_own_hierarchy(daemon):

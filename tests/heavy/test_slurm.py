@@ -97,6 +97,34 @@ def test_scancel_ends_the_lease_at_any_moment(cluster, moment):
     not_drained(cluster)
 
 
+def helper_of(job):
+    """Returns the pid of the plugin's helper of the job."""
+    done = subprocess.run(["pgrep", "-f", rf"sublet slurm lease .*--job {job} "], capture_output=True, text=True)
+    return int(done.stdout.split()[0])
+
+
+def test_a_stopped_helper_ends_its_task_and_keeps_no_lease(cluster):
+    cluster.write_plugstack(timeout="2s")
+    api = urgent(cluster, 20)
+    silent, cancelled = (cluster.submit(HOLD, "--vram=6", node="n1") for _ in range(2))
+    cluster.until_lease(silent, "queued"), cluster.until_lease(cancelled, "queued")
+    stopped = [helper_of(job) for job in (silent, cancelled)]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        cluster.call("scancel", cancelled)
+        cluster.until(cancelled, "CANCELLED", "FAILED")
+        assert cluster.until(silent, "FAILED", "COMPLETED") == "FAILED"
+        assert "does not answer" in cluster.output(silent), cluster.output(silent)
+        wait_until(lambda: not cluster.lease_of(cancelled) and not cluster.lease_of(silent), "their leases end")
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+    api.post("/v1/leases/urgent/release", {"force": True})
+    cluster.write_plugstack()
+    not_drained(cluster)
+
+
 def test_a_job_without_a_daemon_fails_in_its_time_and_drains_no_node(cluster):
     cluster.write_plugstack(timeout="2s")
     daemon = cluster.daemons["n1"]
