@@ -96,6 +96,8 @@ struct AdminComment {
 };
 AdminComment parse_comment(std::string_view comment);
 std::string to_text(const AdminComment& comment);
+// The minutes of a time limit as scontrol shows it: "1-02:30:00". Unset: unlimited, or not known.
+std::optional<std::int64_t> minutes_of_limit(std::string_view limit);
 // The minutes that a job should have got back so far.
 std::int64_t minutes_due(Duration lost, Duration ahead);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent: gives lost time back to the time limits of jobs, and tells in their comments why they stand still. The
 // comment also holds the minutes given so far, so that a restarted agent and the agents of other nodes give no time
-// twice.
+// twice. A limit is set to its new value and not raised by minutes: two agents at the same time may do the same.
 #include "base/clock.h"
 #include "cli/fetch.h"
 #include "cli/scontrol.h"
@@ -11,6 +11,7 @@
 
 #include <ctime>
 #include <map>
+#include <set>
 
 namespace sublet::cli {
 namespace {
@@ -46,6 +47,7 @@ class Agent {
       all &= tell(job, seen);
     }
     told_ = std::move(seen);
+    std::erase_if(shared_, [this](std::uint64_t job) { return !told_.contains(job); });
     first_round_ = first_round_ && !all;
     if (all) complained_.clear();
     return all;
@@ -55,6 +57,7 @@ class Agent {
   const Common& common_;
   const AgentFlags& flags_;
   std::map<std::uint64_t, std::string> told_;  // the last comment of each job with a lease
+  std::set<std::uint64_t> shared_;             // jobs on several nodes: another agent may have put a lower limit
   std::string complained_;
   bool first_round_ = true;
 
@@ -74,7 +77,7 @@ class Agent {
     const auto before = told_.find(job.job);
     const bool is_new = before == told_.end(), tells = due > 0 || !job.comment.empty();
     // An earlier agent may have left a comment: the first round looks at all jobs.
-    if (is_new ? !tells && !first_round_ : before->second == mark) {
+    if (is_new ? !tells && !first_round_ : before->second == mark && !shared_.contains(job.job)) {
       seen[job.job] = mark;
       return true;
     }
@@ -93,11 +96,19 @@ class Agent {
       seen[job.job] = mark;
       return true;
     }
+    if (!value("NumNodes").empty() && value("NumNodes") != "1") shared_.insert(job.job);
     next.others = now.others;
     next.given_minutes = std::max(now.given_minutes, limited ? due : std::int64_t{0});
+    const bool told = !is_new && before->second == mark;  // of a job on several nodes
+    if (told && next.given_minutes == now.given_minutes) {
+      seen[job.job] = mark;
+      return true;
+    }
     std::vector<std::string> words{"update", "JobId=" + shown->address};
-    if (next.given_minutes > now.given_minutes)
-      words.push_back(fmt::format("TimeLimit=+{}", next.given_minutes - now.given_minutes));
+    if (const std::int64_t more = next.given_minutes - now.given_minutes; more > 0) {
+      const auto limit = minutes_of_limit(value("TimeLimit"));
+      words.push_back(limit ? fmt::format("TimeLimit={}", *limit + more) : fmt::format("TimeLimit=+{}", more));
+    }
     words.push_back(fmt::format("AdminComment={}", to_text(next)));
     if (const auto done = run_scontrol(scontrol(), words); !done) {
       complain(done.error().detail);

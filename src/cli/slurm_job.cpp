@@ -213,6 +213,16 @@ std::string to_text(const AdminComment& comment) {
                      comment.given_minutes, minutes);
 }
 
+std::optional<std::int64_t> minutes_of_limit(std::string_view limit) {
+  const auto dash = limit.find('-');
+  const auto days = dash == std::string_view::npos ? std::optional<std::uint64_t>(0) : number_in(limit.substr(0, dash));
+  const auto parts = parts_of(dash == std::string_view::npos ? limit : limit.substr(dash + 1), ':');
+  if (parts.size() != 3 || !days || *days > 100'000) return std::nullopt;
+  const auto hours = number_in(parts[0]), minutes_left = number_in(parts[1]);
+  if (!hours || !minutes_left || *hours > 100'000 || *minutes_left > 59) return std::nullopt;
+  return static_cast<std::int64_t>((*days * 24 + *hours) * 60 + *minutes_left);
+}
+
 std::int64_t minutes_due(Duration lost, Duration ahead) {
   if (lost + ahead < 1s) return 0;
   return std::chrono::ceil<std::chrono::minutes>(lost + ahead).count();

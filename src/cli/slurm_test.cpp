@@ -89,6 +89,13 @@ TEST(Scontrol, AJobIsReadWithItsComment) {
   EXPECT_TRUE(parse_job("").empty());
 }
 
+TEST(Slurm, ATimeLimitIsReadAsMinutes) {
+  EXPECT_EQ(minutes_of_limit("00:10:00"), 10);
+  EXPECT_EQ(minutes_of_limit("1-02:30:00"), 1590);
+  for (const char* none : {"", "UNLIMITED", "Partition_Limit", "10", "x-00:10:00", "-00:10:00", "00:99:00", "00:-1:00"})
+    EXPECT_FALSE(minutes_of_limit(none)) << none;
+}
+
 TEST(Scontrol, AQuestionHasADeadlineAndTellsWhatWentWrong) {
   const Scontrol hangs{"sleep", 100ms}, fails{"sh", 60s};
   EXPECT_NE(run_scontrol(hangs, {"600"}).error().detail.find("did not answer within"), std::string::npos);

@@ -248,7 +248,7 @@ def test_the_agent_gives_time_back_once_and_tells_why_a_job_stands_still(daemon,
     daemon.cli("pause", lease, check=0)
     wait_until(lambda: daemon.get(f"/v1/leases/{lease}")["state"] == "paused", "the job is paused")
     told, = agent()
-    assert "JobId=7 TimeLimit=+1 AdminComment=keep it sublet: paused; given back 1 min" in told, told
+    assert "JobId=7 TimeLimit=11 AdminComment=keep it sublet: paused; given back 1 min" in told, told
     job.write_text("JobId=7 JobState=RUNNING TimeLimit=00:11:00 AdminComment=keep it sublet: paused; given back 1 min "
                    "WorkDir=/\n")
     again, = agent()
