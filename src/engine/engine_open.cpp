@@ -61,7 +61,7 @@ core::Plan lose_all(std::vector<core::Lease> leases, Time now) {
 
 void Engine::reopen() {
   if (stopping_) return;
-  notice();  // a sleep of the machine has moved the clock, and counts as time without a daemon
+  (void)notice();  // a sleep of the machine has moved the clock, and counts as time without a daemon
   if (const Status opened = open_store(); !opened) return commits_.fail_open(opened.error());
   log::info("the store works again: read {} leases", state_.leases.by_id.size());
   observer_.take_snapshot();
@@ -109,6 +109,7 @@ Status Engine::open_store() {
     events.push_back(log.of_warning(*was_down, false, now));
   }
   if (!std::exchange(told_start_, true)) events.push_back(log.of_daemon("started", now));
+  hand_over();  // what the capabilities learned from the rows is in the first batch, which has the new boot id
   commits_.write_events(events, now);
   adopt();
   return {};
