@@ -26,7 +26,10 @@ def keeper_killed(client):
     keeper.kill()
     wait_until(lambda: "keeper_killed" in codes(client, lease["id"]) or client.disturbed(), "its end is noticed")
     client.act(lease["id"], "release", {"stop": True})
-    client.ends(lease["id"], "released")
+    ended = client.until(lease["id"], lambda now: now["state"] == "ended")
+    # A slow disk delays no signal: a daemon that is killed before its commit does not know its own signal.
+    is_lost = client.disturbed() and "keeper_killed" not in codes(client, lease["id"])
+    assert ended["end_reason"] == "released" or (is_lost and ended["end_reason"] == "owner_gone"), ended.body
     wait_until(lambda: not living(lease["owner"]["pid"]), "it is ended")
 
 

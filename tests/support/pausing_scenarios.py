@@ -192,7 +192,7 @@ def cooperation_withdrawn(client):
 
 # --- memory for other leases ---
 
-@scenario("preemption_requested", "request_kept")
+@scenario("preemption_requested", "request_kept", "plan_changed")
 def room_on_a_word(client):
     victim, _ = client.hooked(3)
     waiter = client.queue(2)

@@ -78,7 +78,11 @@ def over_limit(client):
     client.post("/v1/programs", manifest(client, "leak", "simgpu-load", "--alloc", "3GiB", "--seconds", "600",
                                          memory_bytes=GIB))
     reaches(client, "leak", "failed")
-    assert program(client, "leak")["end_reason"] == "over_limit"
+    failed = program(client, "leak")
+    reasons = client.get(f"/v1/leases/{failed['lease']}/why")["reasons"]
+    # A slow disk delays no signal: a daemon that is killed before its commit does not know its own signal.
+    is_lost = client.disturbed() and not [reason for reason in reasons if "ceiling" in reason["text"]]
+    assert failed["end_reason"] == "over_limit" or (is_lost and failed["end_reason"] == "owner_gone"), failed
 
 
 @scenario()
@@ -106,6 +110,6 @@ def short_of_memory(client):
 
 @scenario("idle_warned")
 def warned_of_idleness(client):
-    lease = client.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600, "idle": {"warn_seconds": 1}})["id"]
+    lease = client.ask(1, idle={"warn_seconds": 1})  # it has to wait until the card was read
     wait_until(lambda: "idle_warned" in [reason["code"] for reason in
                                          client.get(f"/v1/leases/{lease}/why")["reasons"]], "it is warned")
