@@ -147,7 +147,7 @@ TEST(Migrations, RefuseAnEarlierStoreAndLeaveItAlone) {
   {
     auto database = Database::open(path.string(), Database::Mode::create);
     ASSERT_TRUE(database);
-    const char* script = "PRAGMA application_id = 1396853844; PRAGMA user_version = 23; CREATE TABLE leases (id)";
+    const char* script = "PRAGMA application_id = 1396853844; PRAGMA user_version = 24; CREATE TABLE leases (id)";
     ASSERT_TRUE((*database)->run(script));
   }
   const std::string before = read_file(path);
@@ -155,7 +155,7 @@ TEST(Migrations, RefuseAnEarlierStoreAndLeaveItAlone) {
   News news;
   const auto opened = store.open(news.events());
   ASSERT_FALSE(opened);
-  EXPECT_NE(opened.error().detail.find("has version 23, and this program reads versions from 24"), std::string::npos)
+  EXPECT_NE(opened.error().detail.find("has version 24, and this program reads versions from 25"), std::string::npos)
       << opened.error().detail;
   EXPECT_NE(opened.error().hint.find("move the file away"), std::string::npos);
   store.close();

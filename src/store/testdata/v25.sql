@@ -1,6 +1,6 @@
--- A store as version 24 wrote it. Never changed: a newer program must be able to read it.
+-- A store as version 25 wrote it. Never changed: a newer program must be able to read it.
 PRAGMA application_id = 1396853844;
-PRAGMA user_version = 24;
+PRAGMA user_version = 25;
 BEGIN TRANSACTION;
 CREATE TABLE capability_rows (
   kind TEXT NOT NULL,
