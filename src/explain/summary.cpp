@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/summary.h"
 
-#include "core/blocked.h"
 #include "core/format.h"
 #include "explain/over_limit.h"
 
@@ -19,10 +18,10 @@ std::string estimate_of(const QueueInfo& queue) {
 }
 
 // "waits at place 2: 4.0 GiB short on gpu0, and should have it in about 5 min"
-std::string wait_of(const core::State& state, const core::Rules& rules, const core::Lease& lease,
-                    const QueueInfo* queue, Time now) {
+std::string wait_of(const core::State& state, const core::Lease& lease, const std::optional<core::Blocked>& blocked,
+                    const QueueInfo* queue) {
   std::string text = fmt::format("waits at place {}", state.queue.place_of(lease));
-  if (const auto blocked = core::what_blocks(state, rules, lease, now)) return text + ": " + blocked->text;
+  if (blocked) return text + ": " + blocked->text;
   if (queue == nullptr) return text;
   if (queue->reserved_for) text += ": memory is reserved for " + to_string(queue->reserved_for);
   else if (queue->short_bytes > Bytes{} && !queue->device.empty())
@@ -58,8 +57,8 @@ std::string paused_of(const core::State& state, const core::Lease& lease) {
 
 }  // namespace
 
-std::string summary(const core::State& state, const core::Rules& rules, const core::Lease& lease,
-                    const QueueInfo* queue, const Aspects& aspects, Time now) {
+std::string summary(const core::State& state, const core::Lease& lease, const std::optional<core::Blocked>& blocked,
+                    const QueueInfo* queue, const Aspects& aspects) {
   const std::string id = to_string(lease.id);
   const auto also = [&](std::string text) { return fmt::format("{} {}", id, text); };
   if (lease.ended()) return also(end_of(lease));
@@ -67,12 +66,12 @@ std::string summary(const core::State& state, const core::Rules& rules, const co
     return also(aspects.keeper_killed ? "is stopping, and its keeper was killed" : "is stopping");
   if (lease.held_back_at) return also(fmt::format("is held back, and keeps place {}", state.queue.place_of(lease)));
   const bool waits = state.queue.contains(lease.id);
-  const std::string wait = waits ? wait_of(state, rules, lease, queue, now) : std::string();
+  const std::string wait = waits ? wait_of(state, lease, blocked, queue) : std::string();
   if (lease.state == LeaseState::queued)
     return also((lease.lapsed_offers > 0 ? "did not claim its offer; it " : "") + wait);
   if (lease.state == LeaseState::offered)
-    return also(fmt::format("is to be claimed until {}",
-                            lease.offer_ends_at ? format_rfc3339(*lease.offer_ends_at) : "its program is there"));
+    return also(lease.offer_ends_at ? "is to be claimed until " + format_rfc3339(*lease.offer_ends_at)
+                                    : "waits for its program");
   if (lease.parking) {
     if (lease.state == LeaseState::poisoned)
       return also("is poisoned, and its program can never run again" + pause_of(state, lease));

@@ -2,8 +2,10 @@
 // The present state of a lease as one sentence, for all who show it. Reads only.
 #pragma once
 
+#include "core/blocked.h"
 #include "explain/explain.h"
 
+#include <optional>
 #include <string>
 
 namespace sublet::explain {
@@ -15,8 +17,9 @@ struct Aspects {
   std::string stopped{};       // "stopped by a debugger"; "": its program is not stopped
 };
 
-// `queue`: its place and estimate, if they were asked for; null: only its place is told.
-std::string summary(const core::State& state, const core::Rules& rules, const core::Lease& lease,
-                    const QueueInfo* queue, const Aspects& aspects, Time now);
+// `blocked`: see core::what_blocks. `queue`: its place and estimate, if they were asked for; null: only its place is
+// told.
+std::string summary(const core::State& state, const core::Lease& lease, const std::optional<core::Blocked>& blocked,
+                    const QueueInfo* queue, const Aspects& aspects);
 
 }  // namespace sublet::explain

@@ -14,7 +14,8 @@ struct Summed : World {
   std::string of(LeaseId id, const explain::Aspects& aspects = {}) {
     const Lease& lease = *core::find(state, id);
     const explain::QueueInfo queue = info(id);
-    return explain::summary(state, rules, lease, queue.place > 0 ? &queue : nullptr, aspects, now);
+    return explain::summary(state, lease, what_blocks(state, rules, lease, now), queue.place > 0 ? &queue : nullptr,
+                            aspects);
   }
 };
 

@@ -85,11 +85,29 @@ std::string problem_of(const core::Lease& lease, const engine::Engine& engine,
   return moves ? std::string() : core::resume_failure(engine.state(), lease.id);
 }
 
+// Findings that several parts of a lease's form tell.
+struct Found {
+  std::optional<explain::QueueInfo> queue{};  // while it waits, if the estimate is told
+  std::optional<core::Blocked> blocked{};
+  std::optional<engine::MoveProgress> progress{};
+  std::string problem{};  // see problem_of
+};
+
+Found find_out(const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold, bool detailed) {
+  Found found{.blocked = core::what_blocks(engine.state(), engine.rules(), lease, engine.now())};
+  const bool waits = !lease.held_back_at && engine.state().queue.contains(lease.id);
+  if ((detailed && waits) || (lease.parking && !lease.ended() && lease.waits_in_place()))
+    found.queue = foretold.of(lease);
+  if (!lease.parking || lease.ended()) return found;
+  found.progress = engine.observer().progress(lease);
+  found.problem = problem_of(lease, engine, found.progress);
+  return found;
+}
+
 // The expected end of the pause, if known, while the lease waits to resume.
-std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
-  if (!lease.waits_in_place()) return std::nullopt;
-  const auto eta = foretold.of(lease).eta;
-  return eta ? std::optional(engine.now() + *eta) : std::nullopt;
+std::optional<Time> parked_until(const core::Lease& lease, const engine::Engine& engine, const Found& found) {
+  if (!lease.waits_in_place() || !found.queue || !found.queue->eta) return std::nullopt;
+  return engine.now() + *found.queue->eta;
 }
 
 void write_progress(JsonText& out, const std::optional<engine::MoveProgress>& progress) {
@@ -106,7 +124,7 @@ void write_progress(JsonText& out, const std::optional<engine::MoveProgress>& pr
   out.field("under_way", progress->under_way).end_object();
 }
 
-void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
+void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const Found& found) {
   out.key("pause");
   if (!lease.parking || lease.ended()) {
     out.value(nullptr);
@@ -115,16 +133,15 @@ void write_parking(JsonText& out, const core::Lease& lease, const engine::Engine
   const core::Parking& parking = *lease.parking;
   out.begin_object().field("method", core::to_string(parking.method));
   out.field("since", format_rfc3339(parking.since));
-  maybe_time(out, "until", parked_until(lease, engine, foretold));
+  maybe_time(out, "until", parked_until(lease, engine, found));
   out.field("reason", core::text_of(explain::cause_now(engine.state(), parking.cause)));
   out.field("cause", core::to_string(parking.cause.kind));
   maybe_text(out, "preemptor", parking.cause.preemptor ? to_string(parking.cause.preemptor) : std::string());
   out.field("resume_requested", parking.resume_requested).field("stuck", core::is_stuck(engine.state(), lease.id));
   out.field("begun", core::has_begun(engine.state(), lease.id));
   out.field("residue_bytes", parking.residue.count);
-  const auto progress = engine.observer().progress(lease);
-  maybe_text(out, "problem", problem_of(lease, engine, progress));
-  write_progress(out, progress);
+  maybe_text(out, "problem", found.problem);
+  write_progress(out, found.progress);
   out.end_object();
 }
 
@@ -158,15 +175,12 @@ void write_activity(JsonText& out, const core::Lease& lease, const engine::Engin
 }
 
 // The sentence of its present state.
-std::string summary_of(const core::Lease& lease, const engine::Engine& engine, explain::Foretold* foretold) {
-  explain::Aspects aspects{.keeper_killed = is_without_keeper(lease, engine)};
-  if (lease.parking && !lease.ended()) aspects.problem = problem_of(lease, engine, engine.observer().progress(lease));
+std::string summary_of(const core::Lease& lease, const engine::Engine& engine, const Found& found, bool detailed) {
+  explain::Aspects aspects{.problem = found.problem, .keeper_killed = is_without_keeper(lease, engine)};
   if (const auto& stopped = engine.observer().stopped(); !lease.ended() && stopped.contains(lease.id))
     aspects.stopped = stopped.at(lease.id).by_debugger ? "stopped by a debugger" : "stopped by a signal";
-  std::optional<explain::QueueInfo> queue;
-  if (foretold != nullptr && !lease.held_back_at && engine.state().queue.contains(lease.id))
-    queue = foretold->of(lease);
-  return explain::summary(engine.state(), engine.rules(), lease, queue ? &*queue : nullptr, aspects, engine.now());
+  const auto* queue = detailed && found.queue ? &*found.queue : nullptr;
+  return explain::summary(engine.state(), lease, found.blocked, queue, aspects);
 }
 
 void write_asked(JsonText& out, const core::Lease& lease, const core::State& state) {
@@ -228,17 +242,23 @@ void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engin
   out.field("basis", info.basis).end_object();
 }
 
-void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
-  const core::Queue& queue = engine.state().queue;
+// `info`: set while it waits.
+static void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine,
+                        const std::optional<explain::QueueInfo>& info) {
   if (lease.held_back_at) {
     explain::QueueInfo kept;
-    kept.place = queue.place_of(lease);
+    kept.place = engine.state().queue.place_of(lease);
     write_queue_info(out, kept, engine, true);
-  } else if (queue.contains(lease.id)) {
-    write_queue_info(out, foretold.of(lease), engine);
+  } else if (info && engine.state().queue.contains(lease.id)) {
+    write_queue_info(out, *info, engine);
   } else {
     out.value(nullptr);
   }
+}
+
+void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
+  const bool waits = !lease.held_back_at && engine.state().queue.contains(lease.id);
+  write_queue(out, lease, engine, waits ? std::optional(foretold.of(lease)) : std::nullopt);
 }
 
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
@@ -246,12 +266,13 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   const core::State& state = engine.state();
   explain::Foretold alone(state, engine.rules(), engine.now());
   if (foretold == nullptr) foretold = &alone;
+  const Found found = find_out(lease, engine, *foretold, detailed);
   const bool own = viewer.may_act_for(lease.uid);
   const bool live = core::find(state, lease.id) != nullptr;
   out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");
   if (lease.ended()) out.value(core::to_string(lease.end_reason));
   else out.value(nullptr);
-  out.field("summary", summary_of(lease, engine, detailed ? foretold : nullptr));
+  out.field("summary", summary_of(lease, engine, found, detailed));
   write_asked(out, lease, state);
   out.field("reserved_bytes", lease.reserved().count);
   out.field("used_bytes", live ? core::use_of(state, lease.id).used.count : 0)
@@ -279,10 +300,10 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.key("session").raw(engine.capabilities().lease_field("session", lease));
   write_resize(out, lease);
   out.key("queue");
-  if (detailed) write_queue(out, lease, engine, *foretold);
+  if (detailed) write_queue(out, lease, engine, found.queue);
   else out.value(nullptr);
-  write_blocked(out, core::what_blocks(state, engine.rules(), lease, engine.now()));
-  write_parking(out, lease, engine, *foretold);
+  write_blocked(out, found.blocked);
+  write_parking(out, lease, engine, found);
   const auto slice = explain::leaves_in(state, lease.id, engine.now());
   out.field("next_slice_seconds", slice ? std::optional(whole_seconds(*slice)) : std::nullopt);
   out.end_object();
