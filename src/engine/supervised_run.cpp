@@ -6,12 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sublet::engine {
 namespace {
 
 constexpr Duration look_at_keeper = std::chrono::seconds(10);
-// How often the reader of the output is ordered again, in case it was killed too. It ends at once if there is one.
+// When a reader of the output that has ended is ordered again. It may have been killed. It ends at once if there is no
+// output to read, or if an earlier daemon has ordered one: so it is ordered less and less often.
 constexpr Duration drain_again = std::chrono::seconds(10);
+constexpr Duration rarely = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -42,20 +46,27 @@ bool SupervisedRuns::has_lost_keeper(const core::Lease& lease) const {
 
 Time SupervisedRuns::watch_keeper(const Run& run, const core::Lease& lease, Time now) {
   if (!has_lost_keeper(lease)) return now + look_at_keeper;
-  const auto last = drained_.find(lease.id);
-  if (last != drained_.end() && now - last->second < drain_again) return last->second + drain_again;
-  if (last == drained_.end()) {
-    std::erase_if(drained_, [this](const auto& entry) { return engine_.find(entry.first) == nullptr; });
+  const auto last = readers_.find(lease.id);
+  if (last != readers_.end()) {
+    Reader& reader = last->second;
+    if (reader.process && engine_.programs().lives(reader.process)) return now + look_at_keeper;
+    if (now - reader.ordered_at < reader.again) return reader.ordered_at + reader.again;
+    reader.again = std::min<Duration>(2 * reader.again, rarely);
+  } else {
+    std::erase_if(readers_, [this](const auto& entry) { return engine_.find(entry.first) == nullptr; });
     log::warn({.lease = lease.id, .program = fmt::format("{}/{}", run.user, printable(run.tag))},
               "its keeper (pid {}) is gone: the exit status will stay unknown", lease.owner.keeper.pid);
   }
-  drained_[lease.id] = now;
+  Reader& reader = readers_.try_emplace(lease.id, Reader{.again = drain_again}).first->second;
+  reader.ordered_at = now;
+  reader.process = {};
   nlohmann::json document = begin_document(run);
   document["drain"] = {{"pid", lease.owner.process.pid}, {"start_ticks", lease.owner.process.start_ticks}};
-  start(run, document, [](const Result<ProcessRef>& started) {
+  start(run, document, [this, id = lease.id](const Result<ProcessRef>& started) {
     if (!started) log::error("the output of a program without a keeper is not read: {}", started.error().detail);
+    else if (const auto known = readers_.find(id); known != readers_.end()) known->second.process = *started;
   });
-  return now + drain_again;
+  return now + reader.again;
 }
 
 }  // namespace sublet::engine

@@ -72,7 +72,12 @@ class SupervisedRuns {
   Engine& engine_;
   machine::Keepers& keepers_;
   const RunOptions options_;
-  std::map<LeaseId, Time> drained_;  // leases whose keeper is gone, and when a reader of their output was last ordered
+  struct Reader {
+    Time ordered_at{};
+    Duration again{};      // from then until it is ordered again, unless it lives
+    ProcessRef process{};  // once it is started
+  };
+  std::map<LeaseId, Reader> readers_;  // of the output of programs whose keeper is gone
 };
 
 template <typename Key>

@@ -319,6 +319,27 @@ TEST_F(GuardTest, FewProgramsStartAtATime) {
 
 // -------------------------------------------------------------------------------- starts
 
+TEST_F(GuardTest, AReaderOfTheOutputIsOrderedAgainOnlyIfItDoesNotLive) {
+  const LeaseId id = run(10, GiB);
+  engine::SupervisedRuns runs(*engine_, keepers_, {});
+  const engine::Run load{.uid = 1000, .user = "ana", .tag = "load", .kind = "program", .name = "load", .log = "log"};
+  const auto look_after = [&](Duration time) {
+    own_clock_->advance(time);
+    runs.watch_keeper(load, lease(id), engine_->now());
+  };
+  look_after(0s);
+  ASSERT_EQ(keepers_.orders.size(), 1U);
+  EXPECT_TRUE(keepers_.document(0).contains("drain"));
+  keepers_.answers[0](ProcessRef{50, 1});
+  for (int minute = 0; minute < 60; ++minute) look_after(1min);
+  EXPECT_EQ(keepers_.orders.size(), 1U) << "it reads";
+  programs_->others_live = false;
+  look_after(10s);
+  EXPECT_EQ(keepers_.orders.size(), 2U) << "it was killed";
+  for (int minute = 0; minute < 60; ++minute) look_after(1min);
+  EXPECT_LT(keepers_.orders.size(), 15U) << "it finds nothing to read";
+}
+
 TEST_F(GuardTest, TheKeeperOfARemovedProgramIsNotTakenForThatOfItsSuccessor) {
   const auto add = [this] {
     const auto added = guard_->add(wanted("a"));

@@ -76,7 +76,7 @@ class KeptPrograms final : public machine::Programs {
     return found == members.end() ? nullptr : &found->second;
   }
   std::vector<ProcessRef> tree(LeaseId) const override { return {}; }
-  bool lives(ProcessRef) const override { return true; }
+  bool lives(ProcessRef) const override { return others_live; }
   bool inhabited(LeaseId lease) const override {
     return std::ranges::any_of(members, [lease](const auto& entry) { return entry.second.lease == lease; });
   }
@@ -109,6 +109,7 @@ class KeptPrograms final : public machine::Programs {
   std::vector<int> signals;
   std::vector<int> cpu_limits;
   bool keepers_live = false;
+  bool others_live = true;  // processes that are in no lease
   int woken = 0;  // keepers that were told to end their programs
 
  private:
