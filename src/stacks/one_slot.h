@@ -61,9 +61,9 @@ class OneSlot final : public engine::Capability {
   const Slot& slot() const { return slot_; }
   const OneSlotOptions& options() const { return options_; }
 
-  // `done` is called once, on the loop: at once, or at the end of the wait. The answer may be sent when the engine's
-  // decisions are durable.
-  // Returns a number for cancel(); 0: `done` was called already.
+  // `done` is called once, on the loop: at once if the call is refused unseen, else after the transaction that answers
+  // it. The answer may be sent when the engine's decisions are durable.
+  // Returns a number for cancel(); 0: the call is answered already.
   std::uint64_t acquire(SlotCall call, Done done);
   // The caller has left: `done` is not called. A waiter keeps its place until its claim window is over. A wish whose
   // memory is not granted yet ends. A stack that is starting goes on, and its holder keeps it until the time to live is
@@ -102,6 +102,7 @@ class OneSlot final : public engine::Capability {
   void give_up(After after, Time now);
   Open* starter(const std::string& token);  // the open call that holds the slot with this token; null: none
   void end_holder(SlotAnswer::Kind kind, const std::string& detail, std::optional<Health> health, Time now);
+  void tell(const Open& open, SlotAnswer answer);
   Time answer_calls(Time now);
   bool answer(Open& open, Time now);
   bool answer_holder(const Open& open, Time now);

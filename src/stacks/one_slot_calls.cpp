@@ -6,8 +6,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::stacks {
+
+// A caller may come back with a request: not in the middle of a decision here.
+void OneSlot::tell(const Open& open, SlotAnswer answer) {
+  engine_.capabilities().later([done = open.done, answer = std::move(answer)] { done(answer); });
+}
 
 Time OneSlot::answer_calls(Time now) {
   Time next = Time::never();
@@ -25,7 +31,7 @@ Time OneSlot::answer_calls(Time now) {
 // Returns whether the call is answered.
 bool OneSlot::answer(Open& open, Time now) {
   if (open.ended) {
-    open.done(*open.ended);
+    tell(open, *open.ended);
     return true;
   }
   if (open.renewed) return answer_renewed(open, now);
@@ -46,12 +52,12 @@ bool OneSlot::answer(Open& open, Time now) {
     case Answer::Kind::queued:
       open.token = got.token;
       if (open.call.wait_turn) return false;
-      open.done({SlotAnswer::Kind::queued, got.token, {}});
+      tell(open, {SlotAnswer::Kind::queued, got.token, {}});
       return true;
     case Answer::Kind::start:
       if (open.call.wait_ready && !open.call.wrong_wait.empty()) {
         slot_.take_back(before);
-        open.done({SlotAnswer::Kind::invalid, {}, open.call.wrong_wait});
+        tell(open, {SlotAnswer::Kind::invalid, {}, open.call.wrong_wait});
         return true;
       }
       open.token = got.token;
@@ -66,7 +72,7 @@ bool OneSlot::answer(Open& open, Time now) {
   }
   const bool still_queued = open.call.wait_turn && slot_.place(open.token).has_value();
   slot_.name(open.token);
-  open.done({still_queued ? SlotAnswer::Kind::queued : SlotAnswer::Kind::busy, open.token, got.detail});
+  tell(open, {still_queued ? SlotAnswer::Kind::queued : SlotAnswer::Kind::busy, open.token, got.detail});
   return true;
 }
 
@@ -78,7 +84,7 @@ bool OneSlot::answer_holder(const Open& open, Time now) {
   const bool ready = has_stack && slot_.holder()->expires_at.has_value();
   if (ready || (created && !open.call.wait_ready)) {
     start_by_ = now + stacks_.options().ready_timeout;
-    open.done({SlotAnswer::Kind::granted, open.token, {}});
+    tell(open, {SlotAnswer::Kind::granted, open.token, {}});
     return true;
   }
   if (now < open.until) return false;
@@ -94,7 +100,7 @@ bool OneSlot::renew(Open& open, const Slot& before, const std::string& token, Ti
       holds_stack(*slot_.holder()) ? stacks_.renew(slot_.holder()->target, open.call.ask.ttl) : Status();
   if (done) return answer_renewed(open, now);
   slot_.take_back(before);
-  open.done({SlotAnswer::Kind::unavailable, {}, done.error().detail});
+  tell(open, {SlotAnswer::Kind::unavailable, {}, done.error().detail});
   return true;
 }
 
@@ -103,15 +109,15 @@ bool OneSlot::answer_renewed(const Open& open, Time now) {
   const auto& holder = slot_.holder();
   const Entry* entry = holder && holder->token == open.token ? stacks_.find(holder->target) : nullptr;
   if (entry == nullptr) {
-    open.done({SlotAnswer::Kind::failed, {}, "the stack was brought down"});
+    tell(open, {SlotAnswer::Kind::failed, {}, "the stack was brought down"});
     return true;
   }
   if (!holds_stack(*holder) || !stacks_.is_away(*entry)) {
-    open.done({SlotAnswer::Kind::granted, open.token, {}});
+    tell(open, {SlotAnswer::Kind::granted, open.token, {}});
     return true;
   }
   if (now < open.until) return false;
-  open.done({SlotAnswer::Kind::late, {},
+  tell(open, {SlotAnswer::Kind::late, {},
              fmt::format("the stack is paused, and waits for its memory: sublet why {} names the holders",
                          to_string(entry->stack.use.lease))});
   return true;
@@ -126,8 +132,8 @@ void OneSlot::say_late(const Open& open, Time now) {
     why = fmt::format("the stack still waits for its memory: sublet why {} names the holders",
                       to_string(entry->stack.use.lease));
   give_up(After::down, now);
-  if (!begun) open.done({SlotAnswer::Kind::busy, {}, "gpu busy: service:" + target});
-  else open.done({SlotAnswer::Kind::late, {}, why.empty() ? "service not ready" : why});
+  if (!begun) tell(open, {SlotAnswer::Kind::busy, {}, "gpu busy: service:" + target});
+  else tell(open, {SlotAnswer::Kind::late, {}, why.empty() ? "service not ready" : why});
 }
 
 }  // namespace sublet::stacks
