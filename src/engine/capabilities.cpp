@@ -59,9 +59,9 @@ void Capabilities::run() {
     const Engine::Transaction transaction(engine_);
     const bool can_store = engine_.store_problem().empty();
     for (Capability* capability : all_) {
-      const Time now = engine_.now();
-      next = std::min(next, can_store ? capability->due(now) : capability->due_without_store(now));
+      const Time now = engine_.notice();
       engine_.tell_plans();
+      next = std::min(next, can_store ? capability->due(now) : capability->due_without_store(now));
     }
   }
   if (next == Time::never()) return alarm_->cancel();

@@ -72,7 +72,6 @@ class Commits {
 
   // --- writing ---
   std::uint64_t last() const { return intended_; }  // the newest batch
-  std::uint64_t committed() const { return committed_; }
   // Gives a batch to the store, with its events and those leases of which it has the last change. Returns its number.
   std::uint64_t write(store::Batch batch, const std::vector<EventLog::Event>& events,
                       std::span<const LeaseId> changed = {});

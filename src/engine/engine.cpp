@@ -30,11 +30,11 @@ core::ProgramEnded recorded(core::ProgramEnded ended, const core::Lease& lease) 
 
 // Deadlines that passed during a clock gap must not fire before the affected clients could be heard: all deadlines move
 // by that time.
-void Engine::notice() {
+Time Engine::notice() {
   const auto gap = clock_.look(standstill(options_.rules));
-  if (!gap) return;
+  const Time now = clock_.looked_at();
+  if (!gap) return now;
   observer_.forgive(gap->asleep + gap->stood_still);
-  const Time now = clock_.now();
   core::Plan plan = core::step(state_, options_.rules, core::ClockGap{gap->asleep, gap->stood_still}, now);
   if (gap->asleep > Duration::zero()) {
     commits_.store_offset_again();
@@ -42,6 +42,7 @@ void Engine::notice() {
     pending_.stores = true;
   }
   intend(std::move(plan), now);
+  return now;
 }
 
 void Engine::beat() {
@@ -60,7 +61,7 @@ void Engine::tick(const core::Fact& fact) {
 
 Result<LeaseId> Engine::take(const core::Fact& fact, const std::function<void(core::Plan&)>& look) {
   const Transaction transaction(*this);
-  const Time now = clock_.now();
+  const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, fact, now);
   if (look) look(plan);
   Result<LeaseId> outcome = plan.outcome;
@@ -81,7 +82,7 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
     return ended ? ends.not_stored(*ended) : ended.error();
   }
   const Transaction transaction(*this);
-  const Time now = clock_.now();
+  const Time now = notice();
   core::Plan plan = core::step(state_, options_.rules, timed, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();

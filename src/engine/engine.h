@@ -94,6 +94,9 @@ class Engine {
   const Capabilities& capabilities() const { return capabilities_; }
 
   // --- for its parts ---
+  // Notices a clock gap, and moves all deadlines by it. Returns the time to decide at. Call it before each decision:
+  // the daemon may stand still in the middle of a transaction too.
+  Time notice();
   void tick(const core::Fact& fact);  // a fact that nobody waits for
   // Decides a fact. `look` sees the plan before it is taken, and may add actions.
   Result<LeaseId> take(const core::Fact& fact, const std::function<void(core::Plan&)>& look = {});
@@ -104,7 +107,6 @@ class Engine {
   void write(std::string_view transition, store::Batch batch, const Remember& remember, const Answered& answer);
 
  private:
-  void notice();
   void beat();
   void arm(Time wake_at);
   void intend(core::Plan plan, Time now);

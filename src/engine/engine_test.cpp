@@ -1,109 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's promises about commits: it answers, wakes and announces only durable decisions. A store that fails takes
 // back exactly the decisions that were not announced.
-#include "engine/engine.h"
-#include "engine/records.h"
+#include "engine/engine_test.h"
 
 #include "store/faulty_store.h"
-#include "store/memory_store.h"
-
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <unistd.h>
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
-namespace sublet::engine {
+namespace sublet::engine::test {
 namespace {
 
-namespace asio = boost::asio;
 using store::FaultyStore;
-using store::MemoryStore;
-
-core::Submit wish(std::string tag = {}) {
-  core::Submit submit;
-  submit.lease.uid = 1000;
-  submit.lease.user = submit.lease.tenant = "ana";
-  submit.lease.consumer = "train";
-  submit.lease.tag = std::move(tag);
-  submit.lease.vram = GiB;
-  submit.lease.owner.kind = core::OwnerKind::token;
-  submit.lease.ttl = std::chrono::hours(1);
-  return submit;
-}
-
-Answered answer(const core::Lease& lease) { return {202, nlohmann::json{{"id", to_string(lease.id)}}.dump()}; }
-
-// An engine whose helper cannot be started, so that no device is known and every lease queues. The store commits when
-// the test says so.
-struct World {
-  explicit World(store::Store& given, std::string boot_id = "boot", core::Rules rules = {},
-                 const std::function<void(Machine&)>& change = {}) {
-    MachineOptions machine;
-    machine.probe.helper = "/nonexistent/sublet-gpu";
-    machine.actor.socket = "/nonexistent/sublet-actor.sock";
-    Options options;
-    options.rules = std::move(rules);
-    options.exit_dir = "/nonexistent/exits";
-    options.boot_id = std::move(boot_id);
-    Machine real = real_machine(io, machine);
-    if (change) change(real);
-    engine.emplace(io, given, std::move(real), std::move(options));
-    EXPECT_TRUE(engine->start());
-    turn();
-  }
-  ~World() { engine->stop(); }
-
-  // Runs all ready handlers, without waiting for time to pass.
-  void turn() {
-    io.restart();
-    io.poll();
-  }
-
-  LeaseId submit(std::string tag = {}, const Remember& remember = {}) {
-    LeaseId id;
-    const auto answered = engine->request(wish(std::move(tag)), remember, [&](const core::Lease& lease) {
-      id = lease.id;
-      return answer(lease);
-    });
-    EXPECT_TRUE(answered) << answered.error().detail;
-    return id;
-  }
-
-  // Returns the result of durable() for all that was intended; unset while it waits.
-  std::shared_ptr<std::optional<bool>> when_durable() {
-    auto told = std::make_shared<std::optional<bool>>();
-    asio::co_spawn(
-        io, [this, told]() -> asio::awaitable<void> { *told = co_await engine->commits().durable(engine->intended()); },
-        asio::detached);
-    turn();
-    return told;
-  }
-
-  std::shared_ptr<bool> when_changed(LeaseId id) {
-    auto woken = std::make_shared<bool>(false);
-    asio::co_spawn(
-        io,
-        [this, id, woken]() -> asio::awaitable<void> {
-          const auto watcher = engine->access().watch(id);
-          const auto timer = watcher->second;
-          timer->expires_at(std::chrono::steady_clock::time_point::max());
-          co_await timer->async_wait(asio::as_tuple(asio::use_awaitable));
-          engine->access().unwatch(watcher);
-          *woken = true;
-        },
-        asio::detached);
-    turn();
-    return woken;
-  }
-
-  asio::io_context io{1};
-  std::optional<Engine> engine;
-};
 
 TEST(Engine, AnAnswerWaitsForItsCommit) {
   MemoryStore store;
@@ -150,62 +58,6 @@ TEST(Engine, AFailedCommitIsToldToWhoeverWaitsAndTakenBack) {
   EXPECT_EQ(core::find(world.engine->state(), lost), nullptr) << "it was never acknowledged, and is not there";
   EXPECT_EQ(world.engine->store_problem(), "") << "it was read anew, and works";
   EXPECT_GT(world.submit("again").number, lost.number) << "an id that was given out is not given out again";
-}
-
-// A capability with one row.
-struct OneRow final : Capability {
-  explicit OneRow(Engine& engine)
-      : rows(engine, "verdict_changed", [](int) {
-          return store::CapabilityRow{"verdict", "1", "{}"};
-        }) {}
-  void loaded(const store::Loaded&, Time) override { rows.clear(); }
-  void happened(const core::Plan&, Time) override {
-    EXPECT_FALSE(is_deciding) << "nobody is called back within a decision";
-    ++heard;
-  }
-  Time due(Time) override { return Time::never(); }
-  Records<int> rows;
-  bool is_deciding = false;
-  int heard = 0;
-};
-
-TEST(Engine, ATransactionIsOneBatchOrNothing) {
-  for (const bool fails : {false, true}) {
-    MemoryStore inner;
-    FaultyStore store(inner);
-    World world(store);
-    OneRow capability(*world.engine);
-    world.engine->capabilities().add(capability);
-    const LeaseId id = world.submit("kept");
-    inner.pump();
-    world.turn();
-    const std::uint64_t before = world.engine->intended();
-    if (fails) store.fail_commit(1, FaultyStore::Fate::lost, unavailable("no space left"));
-    {
-      const Engine::Transaction transaction(*world.engine);
-      capability.heard = 0;
-      capability.is_deciding = true;
-      EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .priority = 3}));
-      EXPECT_TRUE(world.engine->decide(core::Amend{.lease = id, .tier = core::Tier::batch}));
-      capability.is_deciding = false;
-      capability.rows.store(1);
-      EXPECT_FALSE(capability.rows.is_durable(1));
-      EXPECT_EQ(world.engine->intended(), before + 1) << "it will be that batch";
-      EXPECT_FALSE(world.engine->commits().is_durable(world.engine->intended()));
-      const Remember once{.uid = 1000, .key = "once", .fingerprint = "f"};
-      const auto answer = [&] { return Answered{200, std::to_string(capability.heard)}; };
-      EXPECT_EQ(world.engine->store_rows("verdict_changed", once, answer)->body, "2")
-          << "the answer knows the decisions";
-    }
-    EXPECT_EQ(world.engine->intended(), before + 1);
-    inner.pump();
-    world.turn();
-    const core::Lease& lease = *core::find(world.engine->state(), id);
-    EXPECT_EQ(lease.priority, fails ? 0 : 3);
-    EXPECT_EQ(lease.tier, fails ? core::Tier::standard : core::Tier::batch);
-    EXPECT_EQ(world.engine->commits().maybe_remembered(1000, "once"), !fails);
-    EXPECT_TRUE(capability.rows.is_durable(1)) << "it is stored, or loaded anew";
-  }
 }
 
 TEST(Engine, WhatBecameDurableWithoutAnybodyKnowingIsFound) {
@@ -301,15 +153,7 @@ TEST(Engine, NothingIsActedOnBeforeTheCommit) {
 TEST(Engine, AConnectionsLeaseIsHeldWhileAnyOfItsSessionsLives) {
   MemoryStore store;
   World world(store);
-  core::Submit submit = wish();
-  submit.lease.owner.kind = core::OwnerKind::connection;
-  submit.lease.ttl.reset();
-  submit.held = true;
-  LeaseId id;
-  ASSERT_TRUE(world.engine->request(submit, {}, [&](const core::Lease& lease) {
-    id = lease.id;
-    return answer(lease);
-  }));
+  const LeaseId id = world.submit_of_connection();
   world.engine->access().hold(id, 1);
   world.engine->access().hold(id, 2);
   world.engine->access().session_closed(1);
@@ -404,4 +248,4 @@ TEST(Engine, AJumpOfTheClockChangesNoPlaceInTheQueue) {
 }
 
 }  // namespace
-}  // namespace sublet::engine
+}  // namespace sublet::engine::test

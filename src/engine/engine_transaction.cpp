@@ -51,7 +51,7 @@ void what_follows(core::Plan& plan, AfterCommit& next) {
 }  // namespace
 
 Engine::Transaction::Transaction(Engine& engine) : engine_(engine) {
-  if (engine_.transactions_++ == 0) engine_.notice();
+  if (engine_.transactions_++ == 0) (void)engine_.notice();
 }
 
 Engine::Transaction::~Transaction() {

@@ -20,6 +20,7 @@ class LoopClock {
   Time now() const { return clock_.now(); }
   // The gap since the last look, if there was one. A loop that does not run for `standstill` was stopped.
   std::optional<Gap> look(Duration standstill);
+  Time looked_at() const { return alive_at_; }  // the time of the last look
   // The clock never goes back over a restart: it continues at the last stored time.
   void go_on_from(Time last_stored);
   std::int64_t offset_ns() const { return clock_.offset_ns(); }
