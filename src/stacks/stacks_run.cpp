@@ -183,8 +183,8 @@ Time Stacks::due(Time now) {
   }
   next = std::min(next, answer_asked(now));
   make_room(now);
-  if (rows_.due(now).empty()) return std::min(next, rows_.next());
-  for (auto& [name, entry] : entries_) rows_.wake_by(name, drive(entry, now));  // one may wait for another
+  for (const std::string& name : rows_.due(now))
+    if (Entry* entry = mutable_find(name)) rows_.wake_by(name, drive(*entry, now));
   return std::min(next, rows_.next());
 }
 
@@ -420,6 +420,8 @@ void Stacks::finish(Entry& entry, Time now) {
   entry.booked.clear();
   entry.devices.clear();
   entry.resolved.clear();
+  for (const auto& [name, other] : entries_)
+    if (other.stack.phase == Phase::creating) rows_.wake(name, now);  // it may wait for the memory of this one
   watch(false);
   engine_.observer().take_snapshot();
 }
