@@ -35,8 +35,18 @@ struct Whole {
   }
 };
 
+// The use of the system varies by this much while a lease waits. The daemon has the same margin.
+constexpr Bytes unified_margin = 512 * MiB;
+
 Whole whole_of(const json& device, Bytes least) {
-  const Bytes most{number_at(device, "capacity_bytes").value_or(0)};
+  const Bytes capacity{number_at(device, "capacity_bytes").value_or(0)};
+  if (const json& unified = member(device, "unified"); unified.is_boolean() && unified.get<bool>()) {
+    // The system always uses some of it, so the whole is what others leave now.
+    const Bytes left = capacity - Bytes{number_at(device, "other_bytes").value_or(0)} - unified_margin;
+    const Bytes most = left < least ? capacity : left;
+    return {most, most, text_at(device, "id")};
+  }
+  const Bytes most = capacity;
   const Bytes usable = most - Bytes{number_at(device, "other_lasting_bytes").value_or(0)};
   // Where too little is left, the lease waits, and its waiting line names the processes.
   return {most, usable < least ? most : usable, text_at(device, "id")};
@@ -47,8 +57,11 @@ Whole whole_of(const json& device, Bytes least) {
 Whole whole_device(const LeaseFlags& flags, const json& status, Bytes Whole::*size = &Whole::usable) {
   const Bytes least = std::max(flags.min_vram.value_or(Bytes{}), least_lease);
   std::vector<Whole> whole;
+  const auto may_be = [&flags](const json& device) {  // a lease of several devices has no MIG slice
+    return device_matches(device, flags) && (flags.gpus < 2 || !member(device, "slice").is_number());
+  };
   for (const auto& device : list_at(status, "devices"))
-    if (device_matches(device, flags)) whole.push_back(whole_of(device, least));
+    if (may_be(device)) whole.push_back(whole_of(device, least));
   std::stable_sort(whole.begin(), whole.end(), [size](const auto& a, const auto& b) { return a.*size > b.*size; });
   // If there are not so many, the daemon says so, with what there is.
   return whole.empty() ? Whole() : whole[std::min(whole.size(), static_cast<std::size_t>(flags.gpus)) - 1];

@@ -3,11 +3,13 @@
 #include "core/devices.h"
 
 #include "base/mutants.h"
+#include "core/reconfigured.h"
 #include "core/state.h"
 
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 namespace sublet::core {
@@ -31,7 +33,7 @@ bool is_known(const State& state, const Device& device, const Rules& rules, Time
          (now - *device.read_at <= rules.max_age || mutant(Mutant::old_readings_count));
 }
 
-bool is_in_service(const State& state, std::string_view uuid) { return !state.devices.out_of_service.contains(uuid); }
+bool is_in_service(const State& state, std::string_view uuid) { return closed_by(state, uuid) == nullptr; }
 
 bool may_grant_on(const State& state, const Device& device, const Rules& rules, Time now) {
   return is_in_service(state, device.reading.uuid) && is_known(state, device, rules, now);
@@ -62,9 +64,12 @@ Bytes unclaimed_on(const Device& device, const Rules& rules) {
   return capacity_of(device, rules) - device.charged - other + kept;
 }
 
+// A lease of several devices has no slice.
 const Device* capacity_for(const State& state, int count) {
-  if (count < 1 || static_cast<std::size_t>(count) > state.devices.capacities.size()) return nullptr;
-  return &state.devices.by_uuid.at(std::next(state.devices.capacities.rbegin(), count - 1)->second);
+  int left = count;
+  for (const auto& [capacity, uuid] : std::views::reverse(state.devices.capacities))
+    if ((count == 1 || !is_slice(uuid)) && --left == 0) return &state.devices.by_uuid.at(uuid);
+  return nullptr;
 }
 
 const std::set<std::string>& devices_with_victims(const State& state, Tier tier) {
@@ -100,7 +105,7 @@ void forget_device(State& state, const std::string& uuid) {
 }
 
 void refresh_other(State& state, Device& device) {
-  const Bytes seen = device.leased_used + device.kept_unseen + device.arrived;
+  const Bytes seen = device.leased_used + device.kept_unseen + device.arrived + untold_on(state, device);
   device.other = std::max({device.unleased, device.reading.used - seen, Bytes{}});
   mark_moved(state, device);
 }

@@ -3,6 +3,7 @@
 
 #include "base/size_bounds.h"
 #include "core/nominations.h"
+#include "core/reconfigured.h"
 #include "lease/stack_lease.h"
 
 #include <algorithm>
@@ -76,13 +77,15 @@ std::string out_of_service_text(const State& state, const Rules& rules, const Le
   constexpr int named = 3;
   int count = 0;
   std::string text;
-  for (const auto& [uuid, why] : state.devices.out_of_service) {
-    const auto device = state.devices.by_uuid.find(uuid);
-    if (device == state.devices.by_uuid.end() || !device->second.read_at) continue;
+  if (state.devices.out_of_service.empty()) return text;
+  for (const auto& [uuid, device] : state.devices.by_uuid) {
+    const std::string* closed = closed_by(state, uuid);
+    if (closed == nullptr || !device.read_at) continue;
     const bool waits_there = lease.waits_in_place() && std::ranges::count(lease.devices, uuid) > 0;
-    const bool serves = may_use(lease, uuid) && capacity_of(device->second, rules) >= lease.least();
+    const bool serves = may_use(lease, uuid) && capacity_of(device, rules) >= lease.least();
     if (!(lease.waits_in_place() ? waits_there : serves) || ++count > named) continue;
-    text += (text.empty() ? "" : "; ") + name_of(device->second) + " is out of service (" + why + ")";
+    const std::string& why = state.devices.out_of_service.find(*closed)->second;
+    text += (text.empty() ? "" : "; ") + name_of(device) + " is out of service (" + why + ")";
   }
   return count > named ? text + "; and " + std::to_string(count - named) + " more" : text;
 }

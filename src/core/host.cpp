@@ -2,6 +2,7 @@
 // The park ledger.
 #include "core/host.h"
 
+#include "core/reconfigured.h"
 #include "core/state.h"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ Bytes ledger_free(const State& state, const Rules& rules, const HostMemory& host
                   const Lease* except) {
   const Bytes own = except != nullptr && except->parking ? except->parking->host_bytes : Bytes{};
   const Bytes unsettled = state.host.unsettled - (own > Bytes{} && !except->parking->measured ? own : Bytes{});
-  Bytes free =
-      std::min(rules.ledger_limit - state.host.entries + own, host.available - rules.ledger_reserve - unsettled);
+  const Bytes available = host.available - promised_of_machine(state);
+  Bytes free = std::min(rules.ledger_limit - state.host.entries + own, available - rules.ledger_reserve - unsettled);
   if (uid && !is_alone(state, *uid)) free = std::min(free, ledger_share(rules) - ledger_of(state, *uid) + own);
   if (host.headroom) free = std::min(free, *host.headroom - unsettled);
   return std::max(free, Bytes{});

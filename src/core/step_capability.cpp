@@ -94,10 +94,11 @@ Result<LeaseId> on(Step& step, const Serve& fact) {
   auto& out_of_service = step.state.devices.out_of_service;
   if (fact.why.empty()) out_of_service.erase(fact.device);
   else out_of_service[fact.device] = fact.why;
-  const auto device = step.state.devices.by_uuid.find(fact.device);
-  if (device == step.state.devices.by_uuid.end()) return LeaseId{};
-  mark_moved(step.state, device->second);
-  step.state.preemption.stale = true;  // nothing is freed there any more, or again
+  for (auto& [uuid, device] : step.state.devices.by_uuid) {
+    if (uuid != fact.device && device.reading.parent != fact.device) continue;
+    mark_moved(step.state, device);
+    step.state.preemption.stale = true;  // nothing is freed there any more, or again
+  }
   return LeaseId{};
 }
 

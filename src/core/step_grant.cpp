@@ -7,6 +7,7 @@
 #include "base/size_bounds.h"
 #include "core/current_step.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
@@ -191,7 +192,8 @@ std::optional<Placement> place(const Step& step, const QueueKey& key, const Nomi
   if (placement.devices.empty()) return place_on_some(step, key, lease, held);
   for (const std::string& uuid : placement.devices) {
     const auto device = step.state.devices.by_uuid.find(uuid);
-    const bool known = device != step.state.devices.by_uuid.end() && device->second.indexed.room;
+    const bool known =
+        device != step.state.devices.by_uuid.end() && device->second.indexed.room && may_use(lease, uuid);
     const Bytes allowed = known ? allowance(key, lease, *device->second.indexed.room, held) : Bytes{};
     if (!known || allowed < need_on(step.state, lease, uuid)) return std::nullopt;
     if (!lease.waits_in_place()) placement.vram = std::min(placement.vram, allowed);
@@ -347,8 +349,9 @@ void reject_hopeless(Step& step) {
       const auto tree = step.state.queue.subsets().find(among);
       return tree == step.state.queue.subsets().end() ? nullptr : &tree->second;
     };
-    const Device& tightest = *capacity_for(step.state, among.count, among.devices);
-    reject(waiting, capacity_of(tightest, step.rules), [&] { return capacity_args(tightest, step.rules); });
+    if (const Device* tightest = capacity_for(step.state, among.count, among.devices))
+      reject(waiting, capacity_of(*tightest, step.rules), [&] { return capacity_args(*tightest, step.rules); });
+    else reject(waiting, Bytes{-1}, [&step] { return args("present", count_whole(step.state)); });
   }
   if (count_unread(step.state) > 0 || step.state.devices.capacities.empty()) return;
   std::vector<int> counts;
@@ -361,7 +364,10 @@ void reject_hopeless(Step& step) {
     if (const Device* tightest = capacity_for(step.state, count))
       reject(waiting, capacity_of(*tightest, step.rules),
              [&step, tightest] { return capacity_args(*tightest, step.rules); });
-    else reject(waiting, Bytes{-1}, [&step] { return args("present", step.state.devices.capacities.size()); });
+    else reject(waiting, Bytes{-1}, [&step, count] {
+        const auto all = std::ssize(step.state.devices.capacities);
+        return args("present", count > 1 ? count_whole(step.state) : all);
+      });
   }
 }
 

@@ -3,6 +3,7 @@
 #include "core/step_named.h"
 #include "core/current_step.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "core/step_grant.h"
 
 #include <algorithm>
@@ -31,9 +32,11 @@ std::vector<std::string> sort_by_index(const State& state, std::vector<std::stri
 
 const Device* capacity_for(const State& state, int count, const std::vector<std::string>& uuids) {
   std::vector<const Device*> devices;
-  for (const std::string& uuid : uuids)
+  for (const std::string& uuid : uuids) {
+    if (count > 1 && is_slice(uuid)) continue;
     if (const auto at = state.devices.by_uuid.find(uuid); at != state.devices.by_uuid.end() && at->second.read_at)
       devices.push_back(&at->second);
+  }
   if (count < 1 || std::ssize(devices) < count) return nullptr;
   std::ranges::stable_sort(devices, std::greater<>(),
                            [](const Device* device) { return device->reading.for_programs(); });

@@ -2,6 +2,7 @@
 // Readings of the devices: which are believed, which lease is charged, and which bytes are measured gone by them.
 #include "core/step_snapshot.h"
 #include "core/current_step.h"
+#include "core/reconfigured.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_method.h"
@@ -68,8 +69,9 @@ Result<LeaseId> on(Step& step, const Snapshot& fact) {
   for (const DeviceReading& reading : fact.devices) read_device(step, reading, fact.began, seen[reading.uuid] > 1);
   for (auto& [uuid, device] : step.state.devices.by_uuid) {
     if (seen.contains(uuid)) continue;
-    if (fact.unnamed.empty()) miss_device(step, device, fact.lost);
-    else device.problem = "the driver does not tell which card is which: " + fact.unnamed;
+    if (!fact.unnamed.empty()) device.problem = "the driver does not tell which card is which: " + fact.unnamed;
+    else if (const DeviceReading* card = unread_card(device, fact.devices)) device.problem = card->problem;
+    else miss_device(step, device, fact.lost);
     mark_moved(step.state, device);
   }
   adopt_named_devices(step);
@@ -95,6 +97,7 @@ static void read_device(Step& step, const DeviceReading& reading, Time began, bo
   device.missing = 0;
   device.missing_since.reset();
   device.problem = twice ? "implausible: the driver lists it twice" : implausible(step, device, reading);
+  if (device.problem.empty()) device.problem = reading_conflict(step.state, reading, step.rules, step.now);
   if (device.problem.empty()) accept(step, device, reading, began);
   mark_moved(step.state, device);
 }
@@ -305,7 +308,7 @@ static void settle_measured(Step& step, Device& device) {
 
 static void miss_device(Step& step, Device& device, const std::string& problem) {
   device.lost = true;
-  device.problem = problem.empty() ? "the driver no longer lists it" : problem;
+  device.problem = problem.empty() ? std::string(not_listed) : problem;
   mark_moved(step.state, device);
   ++device.missing;
   if (!device.missing_since) device.missing_since = step.now;

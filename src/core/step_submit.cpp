@@ -4,6 +4,7 @@
 #include "base/size_bounds.h"
 #include "core/current_step.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "core/step_capability.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
@@ -102,6 +103,12 @@ static Status check_size(const Step& step, const Lease& asked) {
   const auto read = step.state.devices.by_uuid.size() - count_unread(step.state);
   if (read == 0 || count_unread(step.state) > 0) return {};
   const Device* tightest = capacity_for(step.state, asked.device_count);
+  if (tightest == nullptr && std::ssize(step.state.devices.capacities) >= asked.device_count)
+    return Error{Code::TooLarge,
+                 "a lease of " + std::to_string(asked.device_count) + " devices needs whole devices; there are " +
+                     std::to_string(count_whole(step.state)) + ", and the others are MIG slices",
+                 "a CUDA program sees only one slice: ask for one device",
+                 {{"asked_devices", asked.device_count}, {"most_devices", count_whole(step.state)}}};
   if (tightest == nullptr)
     return Error{Code::TooLarge,
                  "the lease needs " + std::to_string(asked.device_count) + " devices at once; there " +
@@ -120,9 +127,12 @@ static Status check_size_on_named(const Step& step, const Lease& asked) {
     if (!step.state.devices.by_uuid.contains(uuid) && step.state.devices.by_uuid.size() > count_unread(step.state))
       return not_found("there is no device '" + uuid + "'", "the devices are: " + list_devices(step.state));
   if (!are_read(step, asked.wanted_devices)) return {};
-  const Device& device = *capacity_for(step.state, asked.device_count, asked.wanted_devices);
-  if (asked.least() <= capacity_of(device, step.rules)) return {};
-  return too_large(step.state, step.rules, asked, "at most ", device);
+  const Device* device = capacity_for(step.state, asked.device_count, asked.wanted_devices);
+  if (device == nullptr)
+    return bad_request("a lease of " + std::to_string(asked.device_count) + " devices cannot have a MIG slice",
+                       "a CUDA program sees only one slice: ask for one device, or name whole devices");
+  if (asked.least() <= capacity_of(*device, step.rules)) return {};
+  return too_large(step.state, step.rules, asked, "at most ", *device);
 }
 
 static Status check_tag(const Step& step, const Lease& asked) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices whose memory is that of the machine, and the names and the order of MIG slices.
 #include "core/format.h"
+#include "core/host.h"
 #include "core/methods.h"
 #include "core/testing/world.h"
 
@@ -41,6 +42,39 @@ TEST(Unified, TheDriverParksNothingThere) {
   EXPECT_FALSE(lacks_a_grant(w.state, w.at(lease)));
   EXPECT_EQ(held_by(w.state, w.at(lease)), 8 * GiB);
   EXPECT_EQ(enters_host(w.state, w.at(lease)), Bytes{});
+}
+
+TEST(Unified, ProgramsWithoutFiguresAreNotCountedTwice) {
+  World w;
+  w.snapshot({unified(GiB)});
+  const LeaseId lease = w.run(6 * GiB, 100);
+  ProcessUse untold = uses(100, {}, lease);
+  untold.used.reset();
+  w.snapshot({unified(6 * GiB, {untold})});
+  EXPECT_EQ(w.free(0), 6 * GiB) << "the 6 GiB are those of the lease, of the 12 GiB that are for programs";
+  w.snapshot({unified(9 * GiB, {untold})});
+  EXPECT_EQ(w.free(0), 3 * GiB) << "others use what is more than its size";
+}
+
+TEST(Unified, PromisedMemoryIsNotGivenToParkedPrograms) {
+  World w;
+  w.snapshot({unified(GiB)});
+  const HostMemory host{15 * GiB, std::nullopt};
+  const Bytes before = ledger_free(w.state, w.rules, host, std::nullopt);
+  const LeaseId lease = w.run(8 * GiB, 100);
+  EXPECT_EQ(ledger_free(w.state, w.rules, host, std::nullopt), before - 8 * GiB);
+  w.snapshot({unified(6 * GiB, {uses(100, 5 * GiB, lease)})});
+  EXPECT_EQ(ledger_free(w.state, w.rules, host, std::nullopt), before - 3 * GiB) << "5 GiB are used, and not available";
+}
+
+TEST(Unified, OnlyOneDeviceMayHaveTheMemoryOfTheMachine) {
+  World w;
+  DeviceReading second = unified(GiB);
+  second.uuid = uuid_of(1), second.index = 1;
+  w.snapshot({unified(GiB), second});
+  EXPECT_EQ(w.free(0), 11 * GiB);
+  EXPECT_EQ(w.free(1), Bytes{});
+  EXPECT_NE(w.state.devices.by_uuid.at(uuid_of(1)).problem.find("already that of gpu0"), std::string::npos);
 }
 
 TEST(Slices, HaveNamesAndAnOrderAmongTheCards) {

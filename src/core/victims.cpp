@@ -147,8 +147,10 @@ bool among_its_devices(const State& state, const Lease& lease, const Device& dev
   const std::string& uuid = device.reading.uuid;
   if (lease.waits_in_place() || !lease.wanted_devices.empty()) return may_use(lease, uuid);
   std::size_t left = tried_for(lease);
-  for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && left > 0; ++room, --left)
-    if (room->device == uuid) return true;
+  for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && left > 0; ++room) {
+    if (room->device == uuid) return may_use(lease, uuid);
+    left -= may_use(lease, room->device);
+  }
   return false;
 }
 
@@ -166,7 +168,7 @@ std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
     const std::size_t most = tried_for(lease);
     for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && devices.size() < most;
          ++room)
-      add(room->device);
+      if (may_use(lease, room->device)) add(room->device);
   }
   return devices;
 }

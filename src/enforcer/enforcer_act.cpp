@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "core/reconfigured.h"
 #include "machine/terminals.h"
 
 #include <fmt/format.h>
@@ -67,7 +68,7 @@ std::string Enforcer::why_halted() const {
   if (const std::string& problem = engine_.machine().probe->problem(); !problem.empty())
     return fmt::format("nothing is ended while the driver cannot be read: {}", problem);
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
-    if (device.lost || !device.problem.empty())
+    if ((device.lost || !device.problem.empty()) && !core::is_reconfigured(device))
       return fmt::format("nothing is ended while {} ({}) {}", device.reading.id(), uuid,
                          device.lost ? "is gone" : "cannot be read");
   return {};

@@ -2,6 +2,7 @@
 #include "engine/observer.h"
 
 #include "base/log.h"
+#include "core/reconfigured.h"
 #include "engine/engine.h"
 #include "explain/over_limit.h"
 
@@ -24,7 +25,6 @@ constexpr Duration scan_again = std::chrono::milliseconds(900);
 constexpr Duration as_good_as_now = std::chrono::milliseconds(10);
 // A driver that hangs delays no caller for longer: the snapshot in progress and the next one are late by then.
 constexpr Duration longest_look = 2 * machine::late_after;
-constexpr std::string_view in_mig_mode = "the card is in MIG mode, and only its slices are leased";
 constexpr Duration long_first_reading = std::chrono::seconds(5);
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
@@ -109,7 +109,7 @@ core::DeviceReading Observer::reading(const gpu::GpuDevice& device) {
   if (device.mig) {
     // The card itself is no device any more: what was leased there ends as on a lost card, and nothing is granted.
     reading.lost = true;
-    if (reading.problem.empty()) reading.problem = std::string(in_mig_mode);
+    if (reading.problem.empty()) reading.problem = std::string(core::in_mig_mode);
   }
   if (!device.simulated && !device.uuid.empty()) {
     if (const Status locked = host_.lock_card(device.uuid); !locked) reading.problem = locked.error().detail;

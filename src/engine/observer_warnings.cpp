@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warnings about devices, and about leases whose programs are not as they should be.
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "engine/engine.h"
 #include "engine/observer.h"
 #include "explain/over_limit.h"
@@ -12,6 +13,11 @@ namespace {
 
 std::optional<Warning> device_warning(const std::string& uuid, const core::Device& device, Duration max_age, Time now) {
   const std::string name = fmt::format("{} ({})", device.reading.id(), uuid);
+  if (core::is_reconfigured(device)) {
+    if (device.leases.empty()) return std::nullopt;
+    return Warning{"device-lost", name + " is gone: " + device.problem, "an admin changed the slices: its leases end",
+                   now};
+  }
   if (device.lost) {
     return Warning{"device-lost", name + " is gone: " + device.problem, "look for Xid messages in the kernel's log",
                    now};

@@ -180,7 +180,10 @@ void Sampler::read_all(GpuSnapshot& snapshot) {
       GpuDevice device = read_device(index);
       read_facts(device);
       std::vector<GpuDevice> slices = device.mig ? read_slices(device) : std::vector<GpuDevice>();
-      for (GpuDevice& slice : slices) slice.facts = device.facts;  // those of the card
+      for (GpuDevice& slice : slices) {
+        slice.facts = device.facts;   // those of the card
+        slice.facts.nvlinks.reset();  // no program of a slice reaches another card
+      }
       snapshot.devices.push_back(std::move(device));
       std::ranges::move(slices, std::back_inserter(snapshot.devices));
     }
@@ -250,13 +253,17 @@ void Sampler::read_mode(NvmlDevice handle, GpuDevice& device) {
   const auto listed = api_->slices(handle);
   if (!listed) return failed(listed.code, listed.error);
   std::vector<GpuDevice> slices;
-  std::map<unsigned, unsigned> first_of;  // by GPU instance: index of its first slice
+  // The first slice of a GPU instance stands for the memory of all. One that was a device before is not gone by a wrong
+  // answer about its instance.
+  const std::vector<GpuDevice> before = slices_[device.uuid];
+  std::set<unsigned> instances;
   for (const NvmlSlice& slice : listed.value) {
-    slices.push_back(read_slice(slice, device));
-    if (!slice.gpu_instance) continue;
-    const auto [first, is_first] = first_of.emplace(*slice.gpu_instance, slice.index);
-    if (!is_first && slices.back().problem.empty())
-      slices.back().problem = fmt::format("its memory is also that of slice {} of the card", first->second);
+    GpuDevice its = read_slice(slice, device);
+    if (slice.gpu_instance && !instances.insert(*slice.gpu_instance).second) {
+      if (std::ranges::find(before, its.uuid, &GpuDevice::uuid) == before.end()) continue;
+      if (its.problem.empty()) its.problem = "its memory is also that of another slice";
+    }
+    slices.push_back(std::move(its));
   }
   slices_[device.uuid] = std::move(slices);
 }
@@ -289,7 +296,7 @@ GpuDevice Sampler::read_slice(const NvmlSlice& slice, const GpuDevice& card) {
     device.lost = identity.code == NvmlCode::gpu_is_lost;
     return device;
   }
-  if (!plain_uuid(identity.value.uuid)) {
+  if (!plain_uuid(identity.value.uuid) || !identity.value.uuid.starts_with("MIG-")) {
     device.problem = fmt::format("the driver names a slice '{}', which is not a UUID", identity.value.uuid);
     return device;
   }
@@ -329,7 +336,9 @@ void Sampler::read_numbers(NvmlDevice handle, std::optional<unsigned> gpu_instan
   auto memory = memory_of(handle, device);
   for (int reading = 0; reading < most_readings; ++reading) {
     if (!memory) return failed(memory.code, memory.error);
-    const auto listed = api_->processes(handle);
+    auto listed = api_->processes(handle);
+    // The driver of such a device may have no list: its memory is that of the machine, and is known without one.
+    if (device.unified && listed.code == NvmlCode::not_supported) listed = {NvmlCode::success, {}, {}};
     if (!listed) return failed(listed.code, listed.error);
     device.processes.clear();
     for (const NvmlProcess& process : listed.value) {

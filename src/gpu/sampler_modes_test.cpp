@@ -45,6 +45,12 @@ TEST(Mig, SlicesFollowTheirCard) {
   EXPECT_EQ(decoded->snapshot.devices, snapshot.devices);
 }
 
+TEST(Mig, SlicesHaveNoNvlink) {
+  const FakeNvml fake("mig=1;slices=1");
+  Sampler sampler(fake_library("full"));
+  EXPECT_FALSE(sampler.take().devices.at(1).facts.nvlinks);
+}
+
 TEST(Mig, ProcessesOfOtherInstancesAreNotOfTheSlice) {
   const FakeNvml fake(fmt::format("mig=1;slices=2;compute={}:100;instance=2", ::getpid()));
   Sampler sampler(fake_library("full"));
@@ -57,8 +63,9 @@ TEST(Mig, OneSliceOfAnInstanceIsLeased) {
   const FakeNvml fake("mig=1;slices=2;shared=1");
   Sampler sampler(fake_library("full"));
   const GpuSnapshot snapshot = sampler.take();
-  EXPECT_EQ(snapshot.devices.at(1).problem, "");
-  EXPECT_NE(snapshot.devices.at(2).problem.find("that of slice 0"), std::string::npos);
+  ASSERT_EQ(snapshot.devices.size(), 2u) << "the card, and the first slice";
+  EXPECT_EQ(snapshot.devices[1].problem, "");
+  EXPECT_EQ(snapshot.devices[1].slice, 0);
 }
 
 TEST(Mig, SlicesOfACardThatCannotBeReadAreStillThere) {
@@ -129,6 +136,19 @@ TEST(Unified, TotalAndUseAreThoseOfTheMachine) {
   EXPECT_EQ(device.total, 16 * GiB);
   EXPECT_EQ(device.used, 12 * GiB);
   EXPECT_EQ(device.driver_reserved, Bytes{});
+}
+
+TEST(Unified, ADriverWithoutAProcessListIsReadable) {
+  const Meminfo machine("MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 4194304 kB\n");
+  std::string no_list;
+  for (const char* version : {"_v3", "_v2", ""})
+    no_list += fmt::format(";fail.nvmlDeviceGetComputeRunningProcesses{}=3", version);
+  const FakeNvml fake(no_memory + no_list);
+  Sampler sampler(fake_library("full"), machine.root());
+  const GpuDevice device = judge(sampler.take()).devices.at(0);
+  EXPECT_EQ(device.problem, "");
+  EXPECT_EQ(device.used, 12 * GiB);
+  EXPECT_TRUE(device.processes.empty());
 }
 
 TEST(Unified, AMachineThatDoesNotTellGrantsNothing) {

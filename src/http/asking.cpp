@@ -7,6 +7,7 @@
 #include "base/size_bounds.h"
 #include "base/text.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "engine/like_devices.h"
 #include "explain/nesting.h"
 #include "explain/rehearse.h"
@@ -55,28 +56,17 @@ Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer)
 
 namespace {
 
-// A program of CUDA sees one MIG slice, and beside a slice no other device. So a lease of several devices has no slice.
-Status keep_to_whole_devices(const core::State& state, core::Lease& lease) {
+// A CUDA program sees one MIG slice, and beside a slice no other device. The core gives no slice to a lease of several
+// devices; a request that names one is refused.
+Status refuse_named_slices(const core::State& state, const core::Lease& lease) {
   if (lease.device_count < 2) return {};
-  std::vector<std::string> whole;
-  bool any_slices = false;
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    const bool named = lease.wanted_devices.empty() || std::ranges::count(lease.wanted_devices, uuid) > 0;
-    const bool slice = device.reading.slice >= 0;
-    any_slices |= slice;
-    if (slice && named && !lease.wanted_devices.empty())
-      return bad_request(fmt::format("{} is a MIG slice, and cannot be one of {} devices of a lease",
-                                     device.reading.id(), lease.device_count),
-                         "a CUDA program sees only one slice: ask for one device, or name whole devices");
-    if (!slice && named && !device.lost) whole.push_back(uuid);
+  for (const std::string& uuid : lease.wanted_devices) {
+    const auto device = state.devices.by_uuid.find(uuid);
+    if (device == state.devices.by_uuid.end() || !core::is_slice(uuid)) continue;
+    return bad_request(fmt::format("{} is a MIG slice, and cannot be one of {} devices of a lease",
+                                   device->second.reading.id(), lease.device_count),
+                       "a CUDA program sees only one slice: ask for one device, or name whole devices");
   }
-  if (!any_slices || !lease.wanted_devices.empty()) return {};
-  if (std::ssize(whole) < lease.device_count)
-    return bad_request(fmt::format("a lease of {} devices needs whole devices, and there are {}: the others are MIG "
-                                   "slices",
-                                   lease.device_count, whole.size()),
-                       "a CUDA program sees only one slice: ask for one device");
-  lease.wanted_devices = std::move(whole);
   return {};
 }
 
@@ -127,7 +117,7 @@ Result<std::string> device_named(const std::string& name, const engine::Engine& 
 Status take_device(Body& body, const engine::Engine& engine, core::Lease& lease) {
   const core::State& state = engine.state();
   const std::string wanted = body.text("device", longest_device_list).value_or("");
-  if (wanted == "any") return keep_to_whole_devices(state, lease);
+  if (wanted == "any") return {};
   std::set<std::string> uuids;
   for (const std::string& name : device_list(wanted)) {
     auto uuid = device_named(name, engine);
@@ -135,7 +125,7 @@ Status take_device(Body& body, const engine::Engine& engine, core::Lease& lease)
     uuids.insert(*uuid);
   }
   lease.wanted_devices.assign(uuids.begin(), uuids.end());
-  return keep_to_whole_devices(state, lease);
+  return refuse_named_slices(state, lease);
 }
 
 Status take_gpu_spec(Body& body, const engine::Engine& engine, core::Lease& lease) {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <set>
+#include <vector>
 
 namespace sublet::http {
 namespace {
@@ -100,6 +102,23 @@ std::string exporter_labels(const core::DeviceReading& reading, const std::strin
                      escaped(host));
 }
 
+// The cards, whole or in MIG mode: the driver tells their condition once, and not for each slice.
+std::vector<core::DeviceReading> cards(const engine::Engine& engine) {
+  std::vector<core::DeviceReading> all;
+  std::set<std::string> divided;
+  for (const gpu::GpuDevice& card : engine.observer().divided()) {
+    divided.insert(card.uuid);
+    core::DeviceReading& reading = all.emplace_back();
+    reading.uuid = card.uuid;
+    reading.name = card.name;
+    reading.index = card.index;
+    reading.pci_bus_id = card.pci_bus_id;
+  }
+  for (const auto& [uuid, device] : engine.state().devices.by_uuid)
+    if (device.reading.slice < 0 && !divided.contains(uuid)) all.push_back(device.reading);
+  return all;
+}
+
 void exporter_metrics(Page& page, const engine::Engine& engine) {
   const std::string host = host_name();
   const auto each = [&](const char* name, const char* type, const char* help, const auto& figure) {
@@ -108,12 +127,14 @@ void exporter_metrics(Page& page, const engine::Engine& engine) {
       if (const std::optional<double> value = figure(device))
         page.sample(exporter_labels(device.reading, host), *value);
   };
+  const std::vector<core::DeviceReading> all = cards(engine);
   for (const Field& field : fields) {
-    each(field.name, field.type, field.help, [&](const core::Device& device) -> std::optional<double> {
-      const gpu::Facts* facts = engine.observer().condition(device.reading.uuid);
+    page.metric(field.name, field.type, field.help);
+    for (const core::DeviceReading& card : all) {
+      const gpu::Facts* facts = engine.observer().condition(card.uuid);
       const auto figure = facts == nullptr ? std::nullopt : facts->*field.figure;
-      return figure ? std::optional(static_cast<double>(*figure) / field.unit) : std::nullopt;
-    });
+      if (figure) page.sample(exporter_labels(card, host), static_cast<double>(*figure) / field.unit);
+    }
   }
   each("DCGM_FI_DEV_GPU_UTIL", "gauge", "Utilisation, in percent", [](const core::Device& device) {
     const auto& busy = device.reading.busy_percent;

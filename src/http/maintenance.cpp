@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 #include "http/body.h"
 #include "http/render.h"
 #include "http/routes.h"
@@ -20,12 +21,24 @@ using maintenance::OutOfService;
 constexpr std::size_t longest_reason = 200;
 constexpr std::int64_t longest_deadline = std::int64_t{30} * 24 * 3600;  // seconds
 
-// The device of the path, by uuid, name or index; NotFound names the known ones.
+// The card in MIG mode of this uuid, name or index. Null: there is none.
+const gpu::GpuDevice* divided_card(const engine::Engine& engine, std::string_view name) {
+  for (const gpu::GpuDevice& card : engine.observer().divided()) {
+    const std::string number = fmt::format("{}", card.index);
+    if (name == card.uuid || name == number || name == "gpu" + number) return &card;
+  }
+  return nullptr;
+}
+
+// The device of the path, by uuid, name or index; NotFound names the known ones. A card in MIG mode is one of them: its
+// slices are out of service with the card.
 Result<std::string> device_in_path(const Call& call) {
   const core::State& state = call.engine.state();
   if (call.capabilities.maintenance == nullptr)
     return unavailable("devices cannot be taken out of service here", "restart the daemon");
   const core::Device* device = core::find_device(state, call.args[0]);
+  if (device == nullptr || device->lost)
+    if (const gpu::GpuDevice* card = divided_card(call.engine, call.args[0])) return card->uuid;
   if (device != nullptr) return device->reading.uuid;
   // A device that is gone may still be out of service.
   if (call.capabilities.maintenance->find(call.args[0]) != nullptr) return call.args[0];
@@ -34,11 +47,14 @@ Result<std::string> device_in_path(const Call& call) {
 }
 
 json render_service(const engine::Engine& engine, const std::string& uuid) {
+  json told = {{"uuid", uuid}, {"service", nullptr}};
   const auto device = engine.state().devices.by_uuid.find(uuid);
-  if (device == engine.state().devices.by_uuid.end()) return {{"uuid", uuid}, {"service", nullptr}};
-  return {{"uuid", uuid},
-          {"device", core::name_of(device->second)},
-          {"service", json::parse(engine.capabilities().device_field("service", uuid))}};
+  const gpu::GpuDevice* card = divided_card(engine, uuid);
+  if (card != nullptr) told["device"] = fmt::format("gpu{}", card->index);
+  else if (device != engine.state().devices.by_uuid.end()) told["device"] = core::name_of(device->second);
+  else return told;
+  told["service"] = json::parse(engine.capabilities().device_field("service", uuid));
+  return told;
 }
 
 Reply stored(Call& call, const std::string& uuid) {
@@ -69,6 +85,14 @@ Reply post_device_uncordon(Call& call) {
   if (const Status none = Body(call.request.body).finish(); !none) return problem(none.error());
   const auto uuid = device_in_path(call);
   if (!uuid) return problem(uuid.error());
+  const auto* closed = core::closed_by(call.engine.state(), *uuid);
+  const auto& maintained = *call.capabilities.maintenance;
+  if (closed != nullptr && *closed != *uuid && maintained.find(*uuid) == nullptr) {
+    const gpu::GpuDevice* card = divided_card(call.engine, *closed);
+    const std::string name = card == nullptr ? *closed : fmt::format("gpu{}", card->index);
+    return problem(bad_request(fmt::format("the slice is out of service with its card, {}", name),
+                               fmt::format("take the card back: sublet gpu uncordon {}", name)));
+  }
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   call.capabilities.maintenance->take_back(*uuid);
   return stored(call, *uuid);

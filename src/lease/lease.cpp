@@ -96,7 +96,9 @@ std::vector<std::string> Lease::certain_devices() const {
   return std::ssize(wanted_devices) == device_count ? wanted_devices : std::vector<std::string>();
 }
 
+// A CUDA program sees one MIG slice, and beside a slice no other device. So a lease of several devices has no slice.
 bool may_use(const Lease& lease, std::string_view device) {
+  if (lease.device_count > 1 && device.starts_with("MIG-")) return false;
   const std::vector<std::string>& named = lease.waits_in_place() ? lease.devices : lease.wanted_devices;
   return named.empty() || std::ranges::find(named, device) != named.end();
 }

@@ -4,6 +4,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "core/format.h"
+#include "core/reconfigured.h"
 
 #include <fmt/format.h>
 
@@ -18,11 +19,26 @@ using core::LeaseState;
 // The key of a row of known errors.
 constexpr std::string_view errors_key = "errors ";
 
+// The leases on the device, and on the slices of a card.
+std::set<LeaseId> leases_on(const core::State& state, const std::string& device) {
+  std::set<LeaseId> all;
+  for (const auto& [uuid, there] : state.devices.by_uuid)
+    if (uuid == device || there.reading.parent == device) all.insert(there.leases.begin(), there.leases.end());
+  return all;
+}
+
+// The driver tells the errors of cards, not of slices.
+const std::string& card_of(const core::Device& device) {
+  return device.reading.parent.empty() ? device.reading.uuid : device.reading.parent;
+}
+
 std::optional<std::string> some(const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); }
 
 }  // namespace
 
 std::string Maintenance::name_of_device(const std::string& device) const {
+  for (const gpu::GpuDevice& card : engine_.observer().divided())
+    if (card.uuid == device) return fmt::format("gpu{}", card.index);
   const auto found = engine_.state().devices.by_uuid.find(device);
   return found == engine_.state().devices.by_uuid.end() ? device : core::name_of(found->second);
 }
@@ -63,8 +79,10 @@ void Maintenance::take_back(const std::string& device) {
   (void)engine_.decide(core::Serve{device});
   rows_.store(device);
   // The admin knows its errors: the next error is a new one.
-  if (const gpu::Facts* facts = engine_.observer().condition(device))
-    know(device, learn(known_[device], errors_of(*facts)));
+  const auto there = engine_.state().devices.by_uuid.find(device);
+  const std::string card = there == engine_.state().devices.by_uuid.end() ? device : card_of(there->second);
+  if (const gpu::Facts* facts = engine_.observer().condition(card))
+    know(card, learn(known_[card], errors_of(*facts)));
   tell_changes(engine_.now());
 }
 
@@ -127,11 +145,8 @@ Time Maintenance::due(Time now) {
 
 // Returns when to be called next, at the latest.
 Time Maintenance::carry_on(const OutOfService& out, Time now) {
-  const auto device = engine_.state().devices.by_uuid.find(out.device);
-  if (device == engine_.state().devices.by_uuid.end()) return Time::never();
   Time next = Time::never();
-  const std::vector<LeaseId> here(device->second.leases.begin(), device->second.leases.end());
-  for (const LeaseId id : here) {
+  for (const LeaseId id : leases_on(engine_.state(), out.device)) {
     const core::Lease* lease = core::find(engine_.state(), id);  // each decision may change the others
     if (lease == nullptr) continue;
     const auto tried = tried_.find(id);
@@ -170,7 +185,9 @@ void Maintenance::cordon_failed(Time now) {
   if (engine_.rules().safe_mode) look_at_errors_ = true;  // afterwards
   if (engine_.rules().safe_mode || cordon_on_.empty()) return;
   std::vector<OutOfService> failed;
-  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
+  std::set<std::string> cards;
+  for (const auto& [uuid, device] : engine_.state().devices.by_uuid) cards.insert(card_of(device));
+  for (const std::string& uuid : cards) {
     const gpu::Facts* facts = engine_.observer().condition(uuid);
     if (facts == nullptr || out_.contains(uuid)) continue;
     const Errors errors = errors_of(*facts);
@@ -227,9 +244,7 @@ void Maintenance::end(const OutOfService& out, const core::Lease& lease) {
 
 std::vector<Maintenance::Resident> Maintenance::residents(const OutOfService& out) const {
   std::vector<Resident> all;
-  const auto device = engine_.state().devices.by_uuid.find(out.device);
-  if (device == engine_.state().devices.by_uuid.end()) return all;
-  for (const LeaseId id : device->second.leases) {
+  for (const LeaseId id : leases_on(engine_.state(), out.device)) {
     const core::Lease& lease = *core::find(engine_.state(), id);
     Resident its{id, std::string(core::to_string(lease.state)), {}, lease.state != LeaseState::paused};
     if (out.mode == Mode::drain && lease.state == LeaseState::active) its.problem = problem_of(lease);
@@ -296,7 +311,8 @@ std::vector<engine::Warning> Maintenance::warnings(Time now) const {
 
 std::string Maintenance::device_field(std::string_view name, const std::string& device) const {
   if (name != "service") return {};
-  const OutOfService* out = find(device);
+  const std::string* closed = core::closed_by(engine_.state(), device);
+  const OutOfService* out = find(closed == nullptr ? device : *closed);
   if (out == nullptr) return "null";
   JsonText text;
   text.begin_object().field("state", state_of(*out, engine_.now())).field("since", format_rfc3339(out->since));

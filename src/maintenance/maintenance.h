@@ -72,7 +72,7 @@ class Maintenance final : public engine::Capability {
 
   engine::Engine& engine_;
   std::map<std::string, OutOfService> out_;  // by uuid
-  std::map<std::string, Errors> known_;      // by uuid: errors for which it is not cordoned again
+  std::map<std::string, Errors> known_;      // by uuid of the card: errors for which it is not cordoned again
   engine::Records<std::string> rows_;        // of `out_` by uuid, and of `known_` by "errors " and the uuid
   Causes cordon_on_;
   bool look_at_errors_ = false;  // there is a new reading

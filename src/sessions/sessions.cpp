@@ -5,6 +5,7 @@
 #include "base/device_name.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/reconfigured.h"
 #include "sessions/rules.h"
 
 #include <fmt/format.h>
@@ -99,17 +100,18 @@ Activity Sessions::activity(const Session& session) const {
 Result<Bytes> Sessions::whole_devices(const Request& request) const {
   std::vector<std::string> named = device_list(request.text("device", "any"));
   if (named == std::vector<std::string>{"any"}) named.clear();
+  const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(request.number("devices", 1), 1, 1024));
   std::vector<std::pair<Bytes, Bytes>> sizes;  // capacity, and what a lease can have of it
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
     if (!device.read_at || (!named.empty() && std::ranges::find(named, uuid) == named.end())) continue;
+    if (count > 1 && core::is_slice(uuid)) continue;  // a lease of several devices has none
     const Bytes capacity = core::capacity_of(device, engine_.rules());
-    sizes.emplace_back(capacity, capacity - device.unleased);
+    sizes.emplace_back(capacity, core::usable_of(device, engine_.rules()));
   }
   if (sizes.empty())
     return unavailable("the size of a whole device is not known: the daemon has not read the GPU yet",
                        "sublet gpus shows the devices; try again in a moment");
   std::ranges::sort(sizes, std::greater());
-  const auto count = static_cast<std::size_t>(std::clamp<std::int64_t>(request.number("devices", 1), 1, 1024));
   sizes.resize(std::min(count, sizes.size()));
   if (sizes.front().first != sizes.back().first)
     return bad_request(fmt::format("the {} largest devices differ in size ({} and {}): the larger would not be whole",

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "core/reconfigured.h"
 #include "engine/like_devices.h"
 #include "stacks/steps.h"
 
@@ -102,7 +103,7 @@ Result<Size> Stacks::size(const Entry& entry) const {
   std::vector<Bytes> capacities;
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid)
     if (device.read_at && (like.empty() || std::ranges::count(like, uuid) > 0))
-      capacities.push_back(core::capacity_of(device, engine_.rules()) - device.unleased);
+      capacities.push_back(core::usable_of(device, engine_.rules()));
   const Size size = choose_size(entry.stack.set, *file, entry.stack.peak, std::move(capacities));
   if (size.vram > Bytes{}) return size;
   return unavailable(fmt::format("the size of stack {} is not known: the daemon has not read any GPU yet",

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from tests.e2e.test_metrics import scrape
 from tests.support.keeping import ended, lease, queued
 from tests.support.parking import CONFIG, ends_well, lease_of, quick_checkpoints, until, until_filled
 from tests.support.sublet import GIB, MIB, ROOT, wait_until
@@ -96,7 +97,7 @@ def test_sizes_are_those_of_slices(start_daemon):
     assert whole.status == 400 and "in MIG mode" in whole["detail"] and "gpu0:0, gpu0:1, gpu0:2" in whole["hint"]
     for wish in ({}, {"device": "gpu0:0,gpu0:1"}):
         several = api.post("/v1/leases", dict(ask, vram_bytes=GIB, devices=2, **wish))
-        assert several.status == 400 and "one slice" in several["hint"], several
+        assert several.status == (400 if wish else 422) and "one slice" in several["hint"], several
 
 
 def test_slices_and_whole_cards_serve_one_queue(start_daemon):
@@ -265,8 +266,43 @@ def test_a_slice_is_taken_out_of_service(start_daemon):
     daemon.cli("gpu", "cordon", "0:2", "--reason", "test", check=0)
     assert devices(daemon)["gpu0:2"]["service"]["state"] == "cordoned"
     assert daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "queue": False}).status == 409
-    assert daemon.cli("gpu", "cordon", "gpu0").returncode == 4
     daemon.cli("gpu", "uncordon", "gpu0:2", check=0)
+
+
+def test_a_card_is_taken_out_of_service_with_its_slices(start_daemon):
+    daemon = machine(start_daemon)
+    run = load(daemon, "0:0", "it", "--pausable", "no")
+    assert daemon.cli("gpu", "drain", "gpu0", "--reason", "test", check=0).stdout.startswith("gpu0 is draining")
+    assert {device["service"]["reason"] for device in devices(daemon).values()} == {"test"}
+    refused = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "queue": False})
+    assert refused["code"] == "Draining", refused
+    alone = daemon.cli("gpu", "uncordon", "gpu0:2")
+    assert alone.returncode != 0 and "sublet gpu uncordon gpu0" in alone.stderr, alone
+    ends_well(daemon, "it", run)
+    assert daemon.cli("gpu", "uncordon", "gpu0", check=0).stdout == "gpu0 is in service\n"
+    hold(daemon, "0:2")
+
+
+def test_an_error_of_the_card_is_known_for_new_slices(start_daemon):
+    daemon = machine(start_daemon, "1x8GiB,mig=1g.2gb*2")
+    daemon.ctl("card", 0, "ecc_uncorrected=2")
+    closed = wait_until(lambda: devices(daemon)["gpu0:0"]["service"], "the card is cordoned")
+    assert closed["by"] == "Sublet" and "double-bit" in closed["reason"]
+    daemon.cli("gpu", "uncordon", "gpu0", check=0)
+    daemon.ctl("mig", 0, "destroy", 0)
+    wait_until(lambda: devices(daemon)["gpu0:0"]["state"] == "lost", "the slice is gone")
+    assert "enforcer-halted" not in {warning["code"] for warning in daemon.get("/v1/status")["warnings"]}
+    daemon.ctl("mig", 0, "create", "2g.4gb")
+    wait_until(lambda: any(device["state"] == "ok" and device["total_bytes"] == 4 * GIB
+                           for device in daemon.get("/v1/devices")["devices"]), "a new slice is there")
+    assert {str(device["service"]) for device in devices(daemon).values()} == {"None"}
+
+
+def test_the_condition_of_the_card_is_told_once(start_daemon):
+    daemon = machine(start_daemon)
+    found = scrape(daemon.api())
+    assert len(found["DCGM_FI_DEV_GPU_TEMP"]) == 1 and len(found["DCGM_FI_DEV_FB_TOTAL"]) == 3
+    assert daemon.get("/v1/devices")["mig_cards"][0]["uuid"] in str(list(found["DCGM_FI_DEV_GPU_TEMP"]))
 
 
 def test_doctor_explains_the_mode(start_daemon):

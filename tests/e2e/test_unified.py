@@ -65,6 +65,15 @@ def test_memory_of_others_is_not_promised(start_daemon):
     assert stranger.poll() is None
 
 
+@pytest.mark.parametrize("size", [("--vram", "all"), ()])
+def test_a_lease_of_the_whole_starts_beside_the_system(start_daemon, size):
+    daemon = machine(start_daemon)
+    stranger = daemon.spawn("simgpu-load", "--alloc", "1GiB", "--seconds", "600", env=daemon.env())
+    wait_until(lambda: device(daemon)["other_bytes"] > GIB, "its memory is seen")
+    run = daemon.cli("run", *size, "--wait", "60s", "--", "true")
+    assert run.returncode == 0 and stranger.poll() is None, run.stderr
+
+
 @pytest.mark.parametrize("wish", [(), ("--pausable", "driver")])
 def test_parking_in_host_memory_is_refused(start_daemon, wish):
     daemon = machine(start_daemon)

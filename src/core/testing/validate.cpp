@@ -2,6 +2,7 @@
 #include "core/testing/validate.h"
 
 #include "core/methods.h"
+#include "core/reconfigured.h"
 
 #include <algorithm>
 #include <array>
@@ -126,8 +127,8 @@ void Validation::check_device(const Device& device) {
   }
 
   expect(uuid, "arrived is 0 or more", device.arrived >= Bytes{}, true);
-  const Bytes other = std::max(
-      {unleased_on(device), device.reading.used - sum.leased_used - sum.kept_unseen - device.arrived, Bytes{}});
+  const Bytes seen = sum.leased_used + sum.kept_unseen + device.arrived + untold_on(state_, device);
+  const Bytes other = std::max({unleased_on(device), device.reading.used - seen, Bytes{}});
   expect(uuid, "other", device.other, other);
   // No byte is promised twice: what is charged, what others hold and what is free never exceed the card.
   const Bytes headroom_left = std::max(rules_.headroom - sum.residues, Bytes{});
