@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cards that are divided into slices, and slices that vanish: what is granted, and which leases end.
-#include "core/format.h"
 #include "core/reconfigured.h"
+#include "core/format.h"
 #include "core/testing/world.h"
 
 #include <gtest/gtest.h>

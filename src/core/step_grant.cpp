@@ -364,7 +364,8 @@ void reject_hopeless(Step& step) {
     if (const Device* tightest = capacity_for(step.state, count))
       reject(waiting, capacity_of(*tightest, step.rules),
              [&step, tightest] { return capacity_args(*tightest, step.rules); });
-    else reject(waiting, Bytes{-1}, [&step, count] {
+    else
+      reject(waiting, Bytes{-1}, [&step, count] {
         const auto all = std::ssize(step.state.devices.capacities);
         return args("present", count > 1 ? count_whole(step.state) : all);
       });

@@ -66,9 +66,7 @@ struct World {
     io.poll();
   }
 
-  LeaseId submit(std::string tag = {}, const Remember& remember = {}) {
-    return submit(wish(std::move(tag)), remember);
-  }
+  LeaseId submit(std::string tag = {}, const Remember& remember = {}) { return submit(wish(std::move(tag)), remember); }
 
   LeaseId submit(const core::Submit& wish, const Remember& remember = {}) {
     LeaseId id;

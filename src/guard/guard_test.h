@@ -110,7 +110,7 @@ class KeptPrograms final : public machine::Programs {
   std::vector<int> cpu_limits;
   bool keepers_live = false;
   bool others_live = true;  // processes that are in no lease
-  int woken = 0;  // keepers that were told to end their programs
+  int woken = 0;            // keepers that were told to end their programs
 
  private:
   Events events_;

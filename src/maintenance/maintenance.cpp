@@ -81,8 +81,7 @@ void Maintenance::take_back(const std::string& device) {
   // The admin knows its errors: the next error is a new one.
   const auto there = engine_.state().devices.by_uuid.find(device);
   const std::string card = there == engine_.state().devices.by_uuid.end() ? device : card_of(there->second);
-  if (const gpu::Facts* facts = engine_.observer().condition(card))
-    know(card, learn(known_[card], errors_of(*facts)));
+  if (const gpu::Facts* facts = engine_.observer().condition(card)) know(card, learn(known_[card], errors_of(*facts)));
   tell_changes(engine_.now());
 }
 

@@ -117,9 +117,10 @@ bool OneSlot::answer_renewed(const Open& open, Time now) {
     return true;
   }
   if (now < open.until) return false;
-  tell(open, {SlotAnswer::Kind::late, {},
-             fmt::format("the stack is paused, and waits for its memory: sublet why {} names the holders",
-                         to_string(entry->stack.use.lease))});
+  tell(open, {SlotAnswer::Kind::late,
+              {},
+              fmt::format("the stack is paused, and waits for its memory: sublet why {} names the holders",
+                          to_string(entry->stack.use.lease))});
   return true;
 }
 

@@ -96,9 +96,13 @@ void Oracle::check_served(const core::State& state, Time now) {
       const auto before = fits_since_.find(id);
       const Time since = fits[id] = before == fits_since_.end() ? now + napped_ : before->second;
       verdict_.expect(now - since <= served_within, "waits-although-it-fits", [&, &id = id, &waiter = lease] {
-        return fmt::format("{} ({}) waits for {} on {} devices, and fits for {}", to_string(id),
+        std::string plans;
+        for (const core::PreemptionPlan& plan : state.preemption.plans)
+          plans += fmt::format("; plan {} for {} of {} on {}", plan.id, to_string(plan.preemptor()),
+                               plan.beneficiaries.size(), plan.devices.front());
+        return fmt::format("{} ({}) waits for {} on {} devices, and fits for {}{}", to_string(id),
                            core::to_string(waiter.state), format_size(waiter.wanted_vram()), needed,
-                           format_duration(now - since));
+                           format_duration(now - since), plans);
       });
     }
   }
