@@ -58,9 +58,9 @@ void Oracle::parks(LeaseId id, std::span<const ProcessRef> weighed) {
                        to_string(id));
   });
   const Lease* stored = weighed.empty() ? nullptr : store_->find(id);
-  const bool as_stored =
-      stored == nullptr || !pauses ||
-      (stored->parking && stored->parking->held_when_paused == lease->second.parking->held_when_paused);
+  const Lease* decided = core::find(engine_->state(), id);  // perhaps in a batch that the store does not have yet
+  const bool as_stored = stored == nullptr || !pauses || decided == nullptr || !decided->parking ||
+                         (stored->parking && stored->parking->held_when_paused == decided->parking->held_when_paused);
   verdict_.expect(as_stored, "parked-undurably", [&] {
     return fmt::format("{} is to be parked as it was weighed, and what it holds is not stored", to_string(id));
   });

@@ -87,7 +87,7 @@ void Oracle::check_served(const core::State& state, Time now) {
         const bool may = in_place ? is_on(lease, uuid) : may_be_on(lease, uuid);
         const core::PreemptionPlan* plan = core::plan_on(state, uuid);  // frees memory for its own preemptor
         const bool grants = core::may_grant_on(state, device, config_.rules, now);
-        if (!may || !grants || (plan != nullptr && !plan->has(id))) continue;
+        if (!may || !grants || (plan != nullptr && plan->preemptor() != id)) continue;
         const Bytes least = in_place ? core::need_on(state, lease, uuid) : lease.least();
         fitting += core::free_on(state, device, config_.rules, now) >= least;
       }
