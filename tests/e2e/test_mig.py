@@ -272,14 +272,14 @@ def test_a_slice_is_taken_out_of_service(start_daemon):
 def test_a_card_is_taken_out_of_service_with_its_slices(start_daemon):
     daemon = machine(start_daemon)
     run = load(daemon, "0:0", "it", "--pausable", "no")
-    assert daemon.cli("gpu", "drain", "gpu0", "--reason", "test", check=0).stdout.startswith("gpu0 is draining")
+    assert daemon.cli("gpu", "drain", "gpu0", "--reason", "test", check=0).stderr.startswith("gpu0 is draining")
     assert {device["service"]["reason"] for device in devices(daemon).values()} == {"test"}
     refused = daemon.api().post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 60, "queue": False})
     assert refused["code"] == "Draining", refused
     alone = daemon.cli("gpu", "uncordon", "gpu0:2")
     assert alone.returncode != 0 and "sublet gpu uncordon gpu0" in alone.stderr, alone
     ends_well(daemon, "it", run)
-    assert daemon.cli("gpu", "uncordon", "gpu0", check=0).stdout == "gpu0 is in service\n"
+    assert daemon.cli("gpu", "uncordon", "gpu0", check=0).stderr == "gpu0 is in service\n"
     hold(daemon, "0:2")
 
 

@@ -51,7 +51,7 @@ def test_the_other_names():
 
 
 def test_hints_of_the_daemon_speak_python():
-    sources = "".join(path.read_text() for folder in ("core", "engine", "http")
+    sources = "".join(path.read_text() for folder in ("core", "engine", "http", "pause")
                       for path in (ROOT / "src" / folder).glob("*.cpp"))
     for words, ours in _hints.PYTHON:
         assert words in sources, f"no hint of the daemon has {words!r}"
