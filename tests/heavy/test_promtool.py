@@ -24,7 +24,9 @@ def test_metrics_are_well_formed(daemon):
     api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     checked = subprocess.run(["promtool", "check", "metrics"], input=api.get("/metrics").body, text=True,
                              capture_output=True, timeout=60)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    # 3: names against the conventions, which the vendor's exporter does not keep
+    assert checked.returncode in (0, 3), checked.stdout + checked.stderr
+    assert [line for line in checked.stderr.splitlines() if not line.startswith("DCGM_FI_DEV_")] == []
 
 
 def test_alerts_fire_for_their_causes_only():
