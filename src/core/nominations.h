@@ -3,12 +3,11 @@
 // ever. Other leases may take some of it all the same. For this folder and src/explain; reads only.
 //
 // The first leases in the queue that have waited for queue.reserve_after, or were preempted, get a nomination. A lease
-// that named just the
-// devices that it wants, or has some, gets it there. One other lease gets it where it can start first. Leases behind a
-// nominated lease may take the memory that it leaves over at its start, or more if they end before its start. If no
-// known end lets it start, it leaves over the memory of the whole device that it does not need. Grants there since it
-// has waited so long are taken off. Nothing is reserved where the lease could not start before a lease that is parked
-// there is back.
+// that named just the devices that it wants, or has some, gets it there. One other lease gets it where it can start
+// first. Leases behind a nominated lease may take the memory that it leaves over at its start, or more if they end
+// before its start. If no known end lets it start, it leaves over the memory of the whole device that it does not need.
+// Grants there since it has waited so long are taken off. Nothing is reserved where the lease could not start before a
+// lease that is parked there is back.
 #pragma once
 
 #include "core/state.h"

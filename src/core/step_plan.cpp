@@ -90,7 +90,8 @@ bool waits_for_reading(const Step& step, const PreemptionPlan& plan) {
   });
 }
 
-Bytes lacking_for(const Step& step, const PreemptionPlan& plan, const Device& device) {
+// The bytes that the beneficiaries lack on the device once all pauses in progress are done; 0 or less: nothing.
+static Bytes lacking_for(const Step& step, const PreemptionPlan& plan, const Device& device) {
   Bytes need;
   for (const LeaseId id : plan.beneficiaries) need += need_on(step.state, *find(step.state, id), device.reading.uuid);
   return need - free_on(step.state, device, step.rules, step.now) - device.settling - being_yielded(step.state, device);
@@ -148,9 +149,10 @@ static std::optional<PlanEnd> keep_slice(Step& step, PreemptionPlan& plan) {
   for (const Victim& victim : plan.victims) consider(victim.lease);
   for (const LeaseId id : plan.asked) consider(id);  // its pause came to nothing, and may be tried again
   const std::vector<Victim> left = std::exchange(plan.victims, {});
-  const bool waits_only = enough({});
-  if (waits_only) plan.moved_at = step.now;
-  if (waits_only) return std::nullopt;
+  if (enough({})) {
+    plan.moved_at = step.now;
+    return std::nullopt;
+  }
   while (!enough(leaves) && plan.beneficiaries.size() > 1) plan.beneficiaries.pop_back();
   if (enough(leaves)) plan.victims = as_victims(step.state, step.rules, leaves, waiter.uid, plan.devices, step.now);
   else if (const auto why = wait_for_victims(step, plan, later)) return why;

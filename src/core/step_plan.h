@@ -14,8 +14,6 @@ bool propose(Step& step, PreemptionPlan plan);
 void note_victim_asked(Step& step, const PreemptionPlan& plan, LeaseId victim);
 // Adds the plans that changed in this step to the changes that are stored.
 void store_plans(Step& step);
-// The bytes that the beneficiaries lack on the device once all pauses in progress are done; 0 or less: nothing.
-Bytes lacking_for(const Step& step, const PreemptionPlan& plan, const Device& device);
 // True while the last reading of one of its devices is too old to decide anything. The plan is kept as it is.
 bool waits_for_reading(const Step& step, const PreemptionPlan& plan);
 

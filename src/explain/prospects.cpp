@@ -156,14 +156,10 @@ Sooner by_patience(const State& state, const Rules& rules, const Lease& lease, T
   const VictimPlan at_once = plan_victims(state, rules, query, now);
   if (at_once.found) {
     for (const std::string& device : at_once.devices)
-      if (const PreemptionPlan* other = plan_on(state, device)) {
-        const bool with =
-            std::find(other->beneficiaries.begin(), other->beneficiaries.end(), lease.id) != other->beneficiaries.end();
+      if (const PreemptionPlan* other = plan_on(state, device))
         return {{},
                 "memory on " + names_of_devices(state, {device}) + " is being freed for " +
-                    name_of(*find(state, other->preemptor())) +
-                    (with ? " and for this lease, in the same time slice" : " first")};
-      }
+                    name_of(*find(state, other->preemptor())) + " first"};
     return {};
   }
   const VictimPlan later = plan_later(state, rules, query, now);
