@@ -30,8 +30,8 @@ const gpu::GpuDevice* divided_card(const engine::Engine& engine, std::string_vie
   return nullptr;
 }
 
-// The device of the path, by uuid, name or index; NotFound names the known ones. A card in MIG mode is one of them: its
-// slices are out of service with the card.
+// The device of the path, by uuid, name or index; NotFound names the known ones, Unavailable before the first reading.
+// A card in MIG mode is one of them: its slices are out of service with the card.
 Result<std::string> device_in_path(const Call& call) {
   const core::State& state = call.engine.state();
   if (call.capabilities.maintenance == nullptr)
@@ -42,6 +42,8 @@ Result<std::string> device_in_path(const Call& call) {
   if (device != nullptr) return device->reading.uuid;
   // A device that is gone may still be out of service.
   if (call.capabilities.maintenance->find(call.args[0]) != nullptr) return call.args[0];
+  if (state.devices.snapshot_began == Time{} && state.devices.snapshot_problem.empty())
+    return unavailable("the daemon has not read any GPU yet", "try again in a moment");
   return not_found(fmt::format("there is no device '{}'", printable(call.args[0])),
                    "the devices are: " + core::list_devices(state));
 }
