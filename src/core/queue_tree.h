@@ -4,9 +4,10 @@
 
 #include "lease/lease.h"
 
-#include <array>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
+
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace sublet::core {
@@ -30,14 +31,13 @@ struct QueueKey {
 // (it keeps the arithmetic in 64 bits). Zero or less: priority alone, then first come, first served.
 QueueKey queue_key(const Lease& lease, double aging_per_minute);
 
-// A B-tree of waiters. Its blocks hold the data of many waiters side by side, so that a lookup among a hundred thousand
-// touches few places of memory. An entry knows the number of waiters below it, the least and the most that one of them
-// asks for, and the longest wait.
+// The waiters in their order: a red-black tree of the standard library's extension. A node knows the number of waiters
+// below it, the least and the most that one of them asks for, and the longest wait. Lookups are O(log n).
 class QueueTree {
  public:
-  void insert(const QueueKey& key, Bytes bytes, Time queued_at);
+  void insert(const QueueKey& key, Bytes bytes, Time queued_at) { tree_.insert({key, {bytes, queued_at}}); }
   void erase(const QueueKey& key);  // only for a key that was inserted
-  std::size_t size() const { return all_.count; }
+  std::size_t size() const { return tree_.size(); }
   std::size_t before(const QueueKey& key) const;   // how many stand before it
   const QueueKey* first_within(Bytes room) const;  // the first that asks for `room` at most
   const QueueKey* first_above(Bytes bytes) const;  // the first that asks for more than `bytes`
@@ -47,45 +47,41 @@ class QueueTree {
   void queued_by(Time then, std::size_t limit, std::vector<QueueKey>& out) const;
 
  private:
-  using Index = std::uint32_t;  // of a block
-  // A waiter; or, above the lowest blocks, the sum of all waiters of the block below.
-  struct Entry {
-    QueueKey key;  // of the first of them
+  struct Waiter {
+    Bytes bytes;
+    Time queued_at;
+  };
+  // A waiter, or a node with all waiters below it.
+  struct Sum {
     Bytes least, most;
     Time oldest;
-    std::uint32_t count = 0;
-    Index below = 0;
+    std::size_t count = 0;
 
-    void add(const Entry& fresh);
-    bool needs(const Entry& gone) const;  // true if removing `gone` changes more than the count
+    void add(const Sum& other);
   };
-  static constexpr std::size_t width = 32;
-  struct Block {
-    std::size_t size = 0;
-    std::array<Entry, width> entries;
-
-    const Entry* begin() const { return entries.data(); }
-    const Entry* end() const { return entries.data() + size; }
-    void put(std::size_t place, const Entry& entry);
-    void cut(std::size_t place);
-    std::size_t place_of(const QueueKey& key) const;  // place of the first entry that does not stand before the key
-    std::size_t above(const QueueKey& key) const;     // place of the entry below which the key is, or would be
+  template <typename ConstNode, typename Node, typename, typename>
+  struct Sums {
+    using metadata_type = Sum;
+    void operator()(Node node, ConstNode none) const {
+      Sum sum = sum_of((**node).second);
+      for (const ConstNode below : {ConstNode(node.get_l_child()), ConstNode(node.get_r_child())})
+        if (below != none) sum.add(below.get_metadata());
+      const_cast<Sum&>(node.get_metadata()) = sum;  // the library gives no other access
+    }
   };
+  struct Before {
+    bool operator()(const QueueKey& a, const QueueKey& b) const { return a.before(b); }
+  };
+  using Tree = __gnu_pbds::tree<QueueKey, Waiter, Before, __gnu_pbds::rb_tree_tag, Sums>;
+  using Node = Tree::node_const_iterator;
 
-  Entry sum(Index at) const;
-  Index fresh_block();
-  std::optional<Entry> insert(Index at, int height, const Entry& fresh);  // the part that was split off to the right
-  Entry erase(Index at, int height, const QueueKey& key);
-  void join(Block& parent, std::size_t left);
+  static Sum sum_of(const Waiter& waiter) { return {waiter.bytes, waiter.bytes, waiter.queued_at, 1}; }
   template <typename Wanted>
   const QueueKey* first_wanted(const Wanted& wanted) const;
   template <typename Wanted>
-  void collect(Index at, int height, std::size_t& limit, std::vector<QueueKey>& out, const Wanted& wanted) const;
+  void collect(Node node, std::size_t& limit, std::vector<QueueKey>& out, const Wanted& wanted) const;
 
-  std::vector<Block> blocks_{1};
-  std::vector<Index> spare_;
-  Entry all_;       // below it is the root
-  int height_ = 0;  // of the root above the lowest blocks
+  Tree tree_;
 };
 
 }  // namespace sublet::core
