@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 
 namespace sublet::core {
@@ -37,59 +36,31 @@ void expect_minimal(const std::vector<Candidate>& candidates, const std::vector<
     EXPECT_LT(gain_of(candidates, chosen) - candidates[i].frees, need) << "one of them gives for nothing";
 }
 
-// One after the other, the cheapest first, each with what those before it have left there.
-bool have_place(const std::vector<Candidate>& candidates, std::vector<std::size_t> chosen, Bytes place) {
-  std::ranges::stable_sort(chosen, {}, [&](std::size_t i) { return candidates[i].cost; });
-  Bytes all;
-  std::map<std::uint32_t, Bytes> of;
-  for (const std::size_t i : chosen) {
-    const Candidate& candidate = candidates[i];
-    if (all + candidate.budget_now > place || of[candidate.user] + candidate.budget_now > candidate.for_user)
-      return false;
-    all += candidate.budget_later;
-    of[candidate.user] += candidate.budget_later;
-  }
-  return true;
-}
-
-std::optional<Duration> cheapest_by_force(const std::vector<Candidate>& candidates, Bytes need,
-                                          std::optional<Bytes> place = {}) {
+std::optional<Duration> cheapest_by_force(const std::vector<Candidate>& candidates, Bytes need) {
   std::optional<Duration> best;
   for (std::size_t set = 0; set < (std::size_t{1} << candidates.size()); ++set) {
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < candidates.size(); ++i)
       if (set >> i & 1) chosen.push_back(i);
-    if (gain_of(candidates, chosen) < need || (place && !have_place(candidates, chosen, *place))) continue;
+    if (gain_of(candidates, chosen) < need) continue;
     best = std::min(best.value_or(Duration::max()), cost_of(candidates, chosen));
   }
   return best;
 }
 
-TEST(Cover, IsTheCheapestOfAllAndOfThoseThatHavePlace) {
+TEST(Cover, IsTheCheapestOfAll) {
   std::mt19937_64 random{20261122};
-  int tight = 0;
-  for (int round = 0; round < 800; ++round) {
+  for (int round = 0; round < 400; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    std::vector<Candidate> candidates = some_candidates(random, 1 + random() % 11);
-    const std::optional<Bytes> place = round % 2 == 0 ? std::nullopt : std::optional(30 * GiB);
-    for (Candidate& candidate : candidates) {
-      if (!place) break;
-      candidate.budget_now = candidate.frees + GiB;
-      candidate.budget_later = random() % 2 == 0 ? candidate.budget_now : Bytes{candidate.budget_now.count / 2};
-      candidate.user = static_cast<std::uint32_t>(random() % 2);
-      candidate.for_user = 20 * GiB;
-    }
+    const std::vector<Candidate> candidates = some_candidates(random, 1 + random() % 11);
     const Bytes need = static_cast<std::int64_t>(1 + random() % 40) * GiB;
-    const std::optional<Duration> best = cheapest_by_force(candidates, need, place);
-    const auto chosen = cheapest_cover(candidates, need, place);
+    const std::optional<Duration> best = cheapest_by_force(candidates, need);
+    const auto chosen = cheapest_cover(candidates, need);
     ASSERT_EQ(chosen.has_value(), best.has_value());
     if (!chosen) continue;
     EXPECT_EQ(cost_of(candidates, *chosen), *best);
-    EXPECT_TRUE(!place || have_place(candidates, *chosen, *place));
-    tight += cost_of(candidates, *chosen) > *cheapest_by_force(candidates, need);
     expect_minimal(candidates, *chosen, need);
   }
-  EXPECT_GT(tight, 10) << "or it never mattered";
 }
 
 TEST(Cover, NamesTheCheapestFirst) {

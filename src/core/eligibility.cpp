@@ -4,6 +4,7 @@
 #include "core/format.h"
 #include "core/ledger_set.h"
 #include "core/rank.h"
+#include "core/reclaim.h"
 #include "core/slices.h"
 #include "core/victims.h"
 
@@ -65,11 +66,14 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
     return because(is_stuck(state, lease.id) ? IneligibleCode::stuck : IneligibleCode::inactive);
   }
   if (lease.stop_requested) return because(IneligibleCode::ending);
-  if (way.kind == WayToYield::Kind::none) return because(IneligibleCode::obstacle, way.until);
+  const Reclaim* terms = query.reclaims ? reclaim_for(state, query.lease, lease) : nullptr;
+  const bool is_paused = terms == nullptr || terms->is_paused();
+  if (is_paused && way.kind == WayToYield::Kind::none) return because(IneligibleCode::obstacle, way.until);
   const bool by_request = query.by_request(lease);
-  if (!query.reaches(lease)) return because(query.by_rules ? IneligibleCode::tier : IneligibleCode::not_requesters);
-  // A request of its own user may pause it, and not end it.
-  if (way.ends() && !outranks(query.lease, lease) && !mutant(Mutant::anybody_yields))
+  if (terms == nullptr && !query.reaches(lease))
+    return because(query.by_rules ? IneligibleCode::tier : IneligibleCode::not_requesters);
+  // A request of its own user, or terms of a pause, may pause it, and not end it.
+  if (is_paused && way.ends() && !outranks(query.lease, lease) && !mutant(Mutant::anybody_yields))
     return because(IneligibleCode::ends_for_higher_tier);
   if (auto kept = keeps_its_word(state, rules, query, lease, now);
       kept && !(query.patient && kept->until != Time::never()))

@@ -91,6 +91,7 @@ void drop_lease(State& state, LeaseId id) {
   if (state.queue.contains(id)) state.queue.erase(id);
   state.pauses.away.erase(id);
   state.pauses.verifying.erase(id);
+  state.preemption.reclaimable.erase(id);
   state.preemption.requested.erase(id);  // the number of one that was refused is given again
   // A lease that was ended for a preemptor may go before the next choice of victims.
   for (PreemptionPlan& plan : state.preemption.plans) {

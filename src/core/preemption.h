@@ -5,6 +5,7 @@
 #include "core/preemption_plan.h"
 #include "core/preemptors.h"
 #include "lease/lease.h"
+#include "lease/reclaim.h"
 #include "lease/rules.h"
 
 #include <map>
@@ -33,6 +34,12 @@ struct ServiceTime {
   std::optional<Time> since;  // since when it has its memory and is counted; unset: it is not
 };
 
+// All terms of one lease.
+struct Reclaims {
+  std::vector<Reclaim> all;                       // never empty
+  std::optional<PauseCauseKind> given_back = {};  // the capability of this cause is asked to take its memory
+};
+
 struct Preemption {
   std::vector<PreemptionPlan> plans;                                   // on devices of their own
   std::map<std::uint64_t, PlanRecord> stored;                          // the plans that are stored, by id
@@ -40,6 +47,7 @@ struct Preemption {
   std::map<std::string, NextSlice> slices;                             // the next slice on each device, by uuid
   std::map<std::string, std::map<LeaseId, ServiceTime>> slice_groups;  // by uuid, then by lease
   std::set<LeaseId> requested;                                         // waiters with a preemption request
+  std::map<LeaseId, Reclaims> reclaimable;                             // not stored
   Preemptors preemptors;                                               // as of the last step that looked for victims
   bool stale = true;                 // something changed that may matter on any device
   std::vector<std::string> changed;  // uuids of devices with a change that matters only there

@@ -18,7 +18,8 @@ namespace sublet::core {
 // A victim of a preemption plan or preview.
 struct Victim {
   LeaseId lease;
-  bool ends = false;  // a spot lease that cannot be paused: it is ended, with notice
+  bool ends = false;                           // a spot lease that cannot be paused: it is ended, with notice
+  std::optional<PauseCauseKind> reclaim = {};  // set: its capability takes its memory; see GiveBack
   PauseMethod method = PauseMethod::driver;
   Bytes gain;                // bytes freed on the devices of the plan
   Bytes bytes;               // bytes moved, on all of its devices
@@ -155,6 +156,7 @@ struct VictimPlan {
   std::string why_not;               // not found: why, one sentence; set by put_in_words()
   std::vector<std::string> devices;  // found: uuids of its devices; not found: where the least is lacking
   std::vector<Victim> victims;       // the cheapest first; empty: no further victim is needed
+  bool reclaims = false;             // found: with reclaimable leases
   bool in_progress = false;          // other leases are being paused there already
   Duration pause{};                  // time until the memory is free, the victims one after the other
   Duration cost{};

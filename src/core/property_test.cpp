@@ -92,8 +92,21 @@ class Storm {
 
   // --- what happens ---
 
+  // The capability that takes the memory is dead half of the time, and the lease is released at some time.
+  Fact reclaimable() {
+    constexpr std::array causes{PauseCauseKind::idle, PauseCauseKind::soft_limit, PauseCauseKind::max_continuous,
+                                PauseCauseKind::released};
+    Reclaim terms{.cause = causes[below(causes.size())],
+                  .taken = static_cast<Reclaim::Taken>(below(4)),
+                  .least = static_cast<Tier>(below(tier_count)),
+                  .since = now_,
+                  .since_as = "idle"};
+    const PauseCauseKind cause = terms.cause;
+    return Reclaimable{some_lease(), cause, chance(60) ? std::optional(std::move(terms)) : std::nullopt};
+  }
+
   Fact any_fact() {
-    switch (below(43)) {
+    switch (below(45)) {
       case 0:
       case 1:
       case 2:
@@ -130,6 +143,8 @@ class Storm {
       case 33: return Preempt{some_lease(), some_generation(), PreemptionRequest{1000, chance(50)}};
       case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
+      case 37:
+      case 38: return reclaimable();
       case 36: return Serve{testing::uuid_of(static_cast<int>(below(cards))), chance(20) ? "cordoned" : ""};
       default:
         change_programs();
@@ -331,6 +346,7 @@ class Storm {
     }
     State here = state_, there = State::load(checks_.stored(), {}, checks_.last_id(), calm, now_);
     there.devices.out_of_service = here.devices.out_of_service;
+    here.preemption.reclaimable.clear();  // capabilities declare anew
     const Snapshot snapshot{now_, honest(), {}, {}, some_host()};
     core::step(here, calm, snapshot, now_);
     core::step(there, calm, snapshot, now_);

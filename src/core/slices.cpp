@@ -101,8 +101,7 @@ void add_below(const State& state, const Rules& rules, const Lease& waiter, cons
     if (ineligible(state, rules, query, lease, way, now)) continue;
     const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
     emptied.below.push_back(its);
-    emptied.gives.push_back(
-        {its.gain, its.cost, its.enters, its.stays, lease.uid, ledger_left_for(state, rules, lease.uid, waiter.uid)});
+    emptied.gives.push_back({its.gain, its.cost});
   }
 }
 
@@ -142,19 +141,7 @@ std::optional<std::vector<Victim>> with_below(const State& state, const Rules& r
   auto chosen = cheapest_cover(emptied.gives, need);
   if (!chosen) return std::nullopt;
   if (auto victims = all(*chosen); fits(victims)) return victims;
-  if (chosen->empty()) return std::nullopt;
-  // The other candidates fit the budget whatever the members leave of it.
-  std::vector<Candidate> gives = emptied.gives;
-  Bytes place = ledger_left(state, rules, {});
-  for (const Victim& equal : equals) {
-    place -= equal.enters;
-    for (Candidate& giver : gives)
-      if (giver.user == find(state, equal.lease)->uid) giver.for_user -= equal.enters;
-  }
-  chosen = cheapest_cover(gives, need, place);
-  if (!chosen) return std::nullopt;
-  auto victims = all(*chosen);
-  return fits(victims) ? std::optional(std::move(victims)) : std::nullopt;
+  return std::nullopt;
 }
 
 // Orders two leases with the same service time: the higher priority first, then a waiter before a resident.

@@ -6,6 +6,7 @@
 #include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/rank.h"
+#include "core/reclaim.h"
 #include "core/step_pause.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
@@ -26,6 +27,7 @@ constexpr Duration settling_pause = std::chrono::seconds(1);
 static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption);
 static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption);
 static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond);
+static const Reclaim* reclaim_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim);
 
 // Asks one victim after the other: the next when the one before is paused, or could not be. True: memory may be free at
 // once.
@@ -39,6 +41,11 @@ bool advance(Step& step, const PreemptionPlan& preemption) {
   Lease& victim = *find(step, first.lease);
   if (somebody_yields(step, victim.devices)) return false;
   if (victim.ended()) return false;  // for another preemptor, on another of its devices
+  if (first.reclaim) {
+    note_victim_asked(step, preemption, victim.id);
+    step.plan.actions.emplace_back(ask_back(step.state, first, preemption.preemptor()));
+    return false;
+  }
   if (first.ends) {
     note_victim_asked(step, preemption, victim.id);
     if (is_given_notice(step, victim, preemption)) return false;
@@ -64,7 +71,9 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
       beyond_ledger(step.state, step.rules, preemptor.uid, preemption.victims, step.state.host.memory);
   if (!beyond.empty()) return refuse_set(step, preemption, beyond), true;
   note_victim_asked(step, preemption, victim.id);
-  begin_pause(step, victim, cause_of(step, preemption, victim), true);
+  const Reclaim* terms = reclaim_of(step, preemption, victim);
+  const bool returns = terms == nullptr || terms->taken == Reclaim::Taken::turn;
+  begin_pause(step, victim, cause_of(step, preemption, victim), returns);
   for (PreemptionPlan& its : step.state.preemption.plans)
     if (its.devices == preemption.devices)
       std::erase_if(its.victims, [&victim](const Victim& of) { return of.lease == victim.id; });
@@ -97,13 +106,21 @@ void settle_undone(Step& step) {
     }
 }
 
+// The terms by which the victim is paused; null: its tier, a time slice or a request is the reason.
+static const Reclaim* reclaim_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
+  const Lease& preemptor = *find(step.state, preemption.preemptor());
+  if (preemption.cause != Cause::reclaim || (step.rules.automatic && outranks(preemptor, victim))) return nullptr;
+  return reclaim_for(step.state, preemptor, victim);
+}
+
 // The cause is shown while the victim is paused, when the preemptor may be gone. So it has the request of the
 // preemptor, and not the present state.
 PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
   const Lease& preemptor = *find(step.state, preemption.preemptor());
+  if (const Reclaim* terms = reclaim_of(step, preemption, victim)) return cause_of(*terms, preemptor, step.now);
   PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
-  // In a time slice, leases of lower tiers may have to leave as well.
-  const bool below = preemption.cause == Cause::slice && outranks(preemptor, victim);
+  // In a time slice, leases of lower tiers may have to leave as well. So may they beside reclaimable leases.
+  const bool below = preemption.cause != Cause::request && outranks(preemptor, victim);
   if (preemption.cause == Cause::tier || below) {
     cause.kind = PauseCauseKind::tier;
     cause.args.add("tier", to_string(preemptor.tier));

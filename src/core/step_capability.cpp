@@ -3,6 +3,7 @@
 // memory that is kept for the next start of a program.
 #include "core/step_capability.h"
 #include "core/current_step.h"
+#include "core/reclaim.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
@@ -106,6 +107,14 @@ Result<LeaseId> on(Step& step, const Remark& fact) {
   const auto found = find_for(step, fact.lease, 0);
   if (!found) return found.error();
   explain(step, **found, fact.kind, fact.args);
+  return fact.lease;
+}
+
+Result<LeaseId> on(Step& step, const Reclaimable& fact) {
+  const auto found = find_for(step, fact.lease, 0);
+  if (!found) return found.error();
+  if (fact.terms && (*found)->ended()) return Error{Code::Stale, name_of(**found) + " has ended", ""};
+  step.state.preemption.stale |= put_reclaimable(step.state, fact);
   return fact.lease;
 }
 

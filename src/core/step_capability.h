@@ -9,6 +9,7 @@ namespace sublet::core {
 Result<LeaseId> on(Step& step, const Amend& fact);
 Result<LeaseId> on(Step& step, const End& fact);
 Result<LeaseId> on(Step& step, const Remark& fact);
+Result<LeaseId> on(Step& step, const Reclaimable& fact);
 Result<LeaseId> on(Step& step, const Keep& fact);
 Result<LeaseId> on(Step& step, const Serve& fact);
 void drop_kept(Step& step, Lease& lease);

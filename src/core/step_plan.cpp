@@ -77,7 +77,7 @@ static bool is_wanted(const Step& step, const PreemptionPlan& plan) {
   const bool requested = step.state.preemption.requested.contains(waiter.id);
   if (plan.cause == Cause::request && !requested) return false;
   const bool by_rule = step.rules.automatic || mutant(Mutant::nothing_is_manual);
-  if (plan.cause != Cause::request && !by_rule && !requested) return false;
+  if (plan.cause != Cause::request && plan.cause != Cause::reclaim && !by_rule && !requested) return false;
   return devices_wanted(waiter) == plan.devices.size() &&
          std::ranges::all_of(plan.devices, [&waiter](const std::string& uuid) { return may_use(waiter, uuid); });
 }
@@ -101,14 +101,14 @@ static Bytes lacking_for(const Step& step, const PreemptionPlan& plan, const Dev
 // were paused already would have been paused for nothing.
 static std::optional<PlanEnd> choose_again(Step& step, PreemptionPlan& plan) {
   const Lease& waiter = *find(step, plan.preemptor());
-  PreemptionQuery query{waiter, waiter.preemption_request, /*lists_all=*/false};
+  PreemptionQuery query = query_of(step, waiter);
   query.on = plan.devices;
   const VictimPlan found = plan_victims(step.state, step.rules, query, step.now);
   const bool sooner = found.no_victims.code == NoVictims::Code::free_sooner;
   plan.victims = found.victims;
   if (found.found || sooner) plan.moved_at = step.now;
   if (found.found) {
-    plan.cause = query.cause();
+    plan.cause = found.reclaims ? Cause::reclaim : query.cause();
     plan.tier = keeps_out(step, query, found);
     return std::nullopt;
   }

@@ -114,13 +114,14 @@ static bool change_matters(const Step& step, const std::vector<std::string>& cha
 // stand.
 static std::vector<Preemptor> list_preemptors(Step& step) {
   std::vector<QueueKey> by_rule;
-  if (step.rules.automatic || mutant(Mutant::nothing_is_manual)) {
+  const bool automatic = step.rules.automatic || mutant(Mutant::nothing_is_manual);
+  if (automatic || !step.state.preemption.reclaimable.empty()) {
     add_first_waiters(step, by_rule);
     add_parked(step, by_rule);
   }
   std::vector<Preemptor> all;
   all.reserve(by_rule.size() + step.state.preemption.requested.size());
-  for (const QueueKey& key : by_rule) all.push_back({key, true});
+  for (const QueueKey& key : by_rule) all.push_back({key, automatic});
   std::erase_if(step.state.preemption.requested, [&](LeaseId id) {
     const QueueKey* key = step.state.queue.key(id);
     if (key != nullptr) all.push_back({*key, false});
@@ -179,10 +180,16 @@ static bool open_devices(Step& step, const std::vector<PreemptionPlan>& before) 
   return freed;
 }
 
+PreemptionQuery query_of(const Step& step, const Lease& waiter) {
+  const bool by_rules = waiter.preemption_request || may_ask(step.state, step.rules, waiter);
+  return {.lease = waiter, .preemption_request = waiter.preemption_request, .lists_all = false, .by_rules = by_rules};
+}
+
 static void look_for_victims(Step& step, const Lease& waiter) {
   const std::optional<PreemptionRequest>& request = waiter.preemption_request;
-  if (!request && !may_have_victims(step.state, waiter.tier)) return note_obstacles(step, waiter);
-  const PreemptionQuery query{waiter, request, /*lists_all=*/false};
+  if (!request && !may_have_victims(step.state, waiter.tier) && step.state.preemption.reclaimable.empty())
+    return note_obstacles(step, waiter);
+  const PreemptionQuery query = query_of(step, waiter);
   const VictimPlan plan = plan_victims(step.state, step.rules, query, step.now);
   // Without victims, the memory is there or comes by itself. Memory that other leases are about to leave is reserved.
   if (plan.found && plan.victims.empty() && (!plan.in_progress || is_free(step, waiter, plan.devices))) return;
@@ -191,7 +198,7 @@ static void look_for_victims(Step& step, const Lease& waiter) {
       query.cause() == Cause::request ||
       std::find_first_of(plan.devices.begin(), plan.devices.end(), barred.begin(), barred.end()) == plan.devices.end();
   if (plan.found && may) {
-    propose(step, {.cause = query.cause(),
+    propose(step, {.cause = plan.reclaims ? Cause::reclaim : query.cause(),
                    .tier = keeps_out(step, query, plan),
                    .beneficiaries = {waiter.id},
                    .devices = plan.devices,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One lease as a victim: what its pause frees, costs and takes.
 #include "core/methods.h"
+#include "core/reclaim.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -51,6 +52,16 @@ Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, 
   return victim;
 }
 
+Victim given_back(const State& state, const Lease& lease, const Reclaim& terms, const Device& device, Time now) {
+  Victim victim;
+  victim.lease = lease.id;
+  victim.ends = terms.taken == Reclaim::Taken::end;
+  victim.reclaim = terms.cause;
+  victim.gain = charged_on(state, lease, device.reading.uuid);
+  if (victim.ends) victim.cost = start_again + std::max(now - lease.runs_since(now), Duration{});
+  return victim;
+}
+
 std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
   const auto moving = move_of(state, id);
   if (!moving || lacks_memory(state, id)) return std::nullopt;
@@ -66,7 +77,7 @@ std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
 
 bool is_leaving(const State& state, const Lease& lease) {
   if (passed_over(state, lease.id)) return false;
-  return lease.state == LeaseState::pausing ||
+  return lease.state == LeaseState::pausing || (lease.state == LeaseState::active && is_given_back(state, lease.id)) ||
          (lease.state == LeaseState::resuming && standing_of(state, lease.id).next);
 }
 
@@ -110,7 +121,9 @@ Bytes being_yielded(const State& state, const Device& device) {
     const Lease& lease = *find(state, id);
     if (!is_leaving(state, lease)) continue;
     const auto next = standing_of(state, id).next;
-    const Bytes residue = next ? residue_of(state, lease, *next) : lease.parking->residue;
+    const Bytes residue = next            ? residue_of(state, lease, *next)
+                          : lease.parking ? lease.parking->residue
+                                          : Bytes{};  // its capability takes all of it
     bytes += charged_on(state, lease, device.reading.uuid) - residue;
     residues += residue;
   }

@@ -7,11 +7,11 @@
 #include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/rank.h"
+#include "core/reclaim.h"
 #include "core/slices.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <functional>
 #include <span>
 
 namespace sublet::core {
@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t devices_tried = 16;
 // Once a plan is found, no more devices are examined than hold this many leases: the decision must be quick.
 constexpr std::size_t leases_looked_at = 1000;
+// How many sets without one victim are tried if host memory does not take all victims.
+constexpr std::size_t sets_tried = 4;
 
 struct OnDevice {
   const Device* device = nullptr;
@@ -31,77 +33,38 @@ struct OnDevice {
   std::vector<Ineligible> ineligible;
   bool found = true;
   NoVictims why_not;
-  bool beyond_ledger = false;
   bool in_progress = false;  // somebody yields there already
   bool others = false;       // a plan there is for a waiter before it
   Time again = Time::never();
 };
 
-// Victims for the same preemptor on other devices, and the bytes that they enter in the ledger.
-struct Taken {
-  std::set<LeaseId> leases;
-  Bytes all;
-  std::map<std::uint32_t, Bytes> of;  // by user
-  void add(const Victim& victim, std::uint32_t uid) {
-    if (leases.insert(victim.lease).second) all += victim.enters, of[uid] += victim.enters;
-  }
-};
-
-std::vector<Candidate> givers_of(const State& state, const Rules& rules, std::uint32_t preemptor,
-                                 const std::vector<Victim>& victims, const Taken& taken = {}) {
-  std::vector<Candidate> givers;
-  for (const Victim& victim : victims) {
-    const std::uint32_t uid = find(state, victim.lease)->uid;
-    const auto its = taken.of.find(uid);
-    const Bytes for_user =
-        ledger_left_for(state, rules, uid, preemptor) - (its == taken.of.end() ? Bytes{} : its->second);
-    givers.push_back({victim.gain, victim.cost, victim.enters, victim.stays, uid, for_user});
-    if (taken.leases.contains(victim.lease))
-      givers.back().cost = {}, givers.back().budget_now = givers.back().budget_later = {};
-  }
-  return givers;
-}
-
-// All sets that free enough are more than host memory takes; the text names the cheapest of them.
-void over_ledger(const State& state, const Rules& rules, const PreemptionQuery& query, OnDevice& plan,
-                 const std::vector<Victim>& candidates) {
-  plan.found = false;
-  plan.beyond_ledger = true;
-  plan.why_not.code = NoVictims::Code::beyond_ledger;
-  if (!query.lists_all) return;
-  const auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates), plan.lacks);
-  for (const std::size_t i : *chosen) plan.why_not.victims.push_back(candidates[i]);
-}
-
-OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
-                 const Taken& taken, Time now) {
+OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now) {
   OnDevice plan;
   plan.device = &device;
   const Bytes lacks = plan.lacks = lacking(state, rules, query, device, now);
   std::vector<Victim> candidates;
+  std::vector<Candidate> gains;
   Bytes gain;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *find(state, id);
     const bool leaves = is_leaving(state, lease);
     plan.in_progress |= leaves;
-    if (id == query.lease.id || lease.ended() || leaves) continue;
-    if (!query.lists_all && !query.reaches(lease)) continue;
+    if (id == query.lease.id || lease.ended() || leaves || std::ranges::count(query.spared, id) > 0) continue;
+    const Reclaim* terms = query.reclaims ? reclaim_for(state, query.lease, lease) : nullptr;
+    if (!query.lists_all && terms == nullptr && !query.reaches(lease)) continue;
     WayToYield way = way_to_yield(state, rules, lease, query.lease.uid, now);
     if (query.patient && way.ends_later()) way = {WayToYield::Kind::end};
     if (auto left_alone = ineligible(state, rules, query, lease, way, now)) {
       if (query.lists_all || left_alone->until != Time::never()) plan.ineligible.push_back(std::move(*left_alone));
       continue;
     }
-    candidates.push_back(as_victim(state, lease, way, device, now));
+    candidates.push_back(terms != nullptr && !terms->is_paused() ? given_back(state, lease, *terms, device, now)
+                                                                 : as_victim(state, lease, way, device, now));
+    gains.push_back({candidates.back().gain, candidates.back().cost});
     gain += std::max(candidates.back().gain, Bytes{});
   }
-  const Bytes place = ledger_left(state, rules, {}) - taken.all;
   // If nothing is lacking, no victim is chosen.
-  auto chosen = cheapest_cover(givers_of(state, rules, query.lease.uid, candidates, taken), lacks, place);
-  if (!chosen && gain >= lacks) {
-    over_ledger(state, rules, query, plan, candidates);
-    return plan;
-  }
+  const auto chosen = cheapest_cover(gains, lacks);
   if (!chosen) {
     plan.short_bytes = lacks - gain;
     plan.found = false;
@@ -195,7 +158,7 @@ std::optional<Time> room_by_itself(const State& state, const Rules& rules, const
 
 bool might_make_room(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
   if (!may_grant_on(state, device, rules, now)) return false;
-  if (device.pausing > 0) return true;
+  if (device.pausing > 0 || !state.preemption.reclaimable.empty()) return true;
   Bytes room = free_on(state, device, rules, now) + device.settling;
   for (std::size_t tier = 0; tier <= static_cast<std::size_t>(waiter.tier); ++tier)
     room += device.might_yield[tier].charged;
@@ -210,18 +173,17 @@ bool may_ask(const State& state, const Rules& rules, const Lease& lease) {
 
 namespace {
 
-OnDevice best_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device,
-                 const Taken& taken, Time now) {
+OnDevice best_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now) {
   // A user's request reaches the user's own programs. Other leases are victims only as they would be without the
   // request.
   const bool own_first = query.preemption_request && !query.preemption_request->any_user;
   if (own_first) {
     PreemptionQuery word = query;
     word.by_rules = false;
-    OnDevice own = plan_on(state, rules, word, device, taken, now);
+    OnDevice own = plan_on(state, rules, word, device, now);
     if (own.found || !may_ask(state, rules, query.lease)) return own;
   }
-  OnDevice plan = plan_on(state, rules, query, device, taken, now);
+  OnDevice plan = plan_on(state, rules, query, device, now);
   weigh_wait(state, rules, query, plan, now);
   return plan;
 }
@@ -271,7 +233,6 @@ VictimPlan put_together(const State& state, const Rules& rules, const Preemption
       room.no_victims.device = plan.device->reading.uuid;
       room.short_bytes = plan.short_bytes;
     }
-    room.beyond_ledger |= plan.beyond_ledger;
     for (const Victim& victim : plan.victims) {  // one on several of them yields once
       const auto same = std::ranges::find(room.victims, victim.lease, &Victim::lease);
       if (same == room.victims.end()) room.victims.push_back(victim);
@@ -285,37 +246,7 @@ VictimPlan put_together(const State& state, const Rules& rules, const Preemption
   return room;
 }
 
-// The cheapest victims of all devices together need too much host memory. So victims are chosen device by device,
-// beside those chosen before. A device without a possible set comes first.
-std::vector<OnDevice> one_by_one(const State& state, const Rules& rules, const PreemptionQuery& query,
-                                 const std::vector<OnDevice>& plans, std::size_t count, Time now) {
-  std::vector<const Device*> devices;
-  for (const OnDevice& plan : plans)
-    if (plan.found && !plan.others) devices.push_back(plan.device);
-  std::vector<OnDevice> found;
-  for (std::size_t tries = 0; tries < count && devices.size() >= count; ++tries) {
-    Taken taken;
-    found.clear();
-    std::optional<std::size_t> fails;
-    for (std::size_t i = 0; i < devices.size() && found.size() < count; ++i) {
-      OnDevice plan = best_on(state, rules, query, *devices[i], taken, now);
-      if (!plan.found) {
-        if (!fails) fails = i;
-        continue;
-      }
-      for (const Victim& victim : plan.victims) taken.add(victim, find(state, victim.lease)->uid);
-      found.push_back(std::move(plan));
-    }
-    if (found.size() == count || !fails) break;
-    std::rotate(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(*fails),
-                devices.begin() + static_cast<std::ptrdiff_t>(*fails) + 1);
-  }
-  return found;
-}
-
-}  // namespace
-
-VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+VictimPlan plan_among(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
   std::vector<OnDevice> plans;
   const std::vector<const Device*> devices = devices_for(state, query.lease);
   const std::size_t count =
@@ -324,7 +255,7 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
   for (const Device* device : devices) {
     if (found >= count && leases >= leases_looked_at) break;
     if (!may_grant_on(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
-    plans.push_back(best_on(state, rules, query, *device, {}, now));
+    plans.push_back(best_on(state, rules, query, *device, now));
     const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
     plans.back().others = preemption != nullptr && !preemption->has(query.lease.id) &&
                           !may_displace(query.lease, query.cause(), *preemption);
@@ -342,19 +273,43 @@ VictimPlan plan_victims(const State& state, const Rules& rules, const Preemption
     room.no_victims.known = plans.size();
     return room;
   }
-  VictimPlan room = put_together(state, rules, query, plans, count, now);
-  if (count == 1 || !room.found || beyond_ledger(state, rules, query.lease.uid, room.victims).empty()) return room;
-  std::vector<OnDevice> others = one_by_one(state, rules, query, plans, count, now);
-  if (others.size() == count) {
-    VictimPlan other = put_together(state, rules, query, others, count, now);
-    if (beyond_ledger(state, rules, query.lease.uid, other.victims).empty()) return other;
+  return put_together(state, rules, query, plans, count, now);
+}
+
+// Without one of the victims that take most of it, there may be a set that host memory takes.
+VictimPlan plan_within_ledger(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+  const auto beyond = [&](const VictimPlan& plan) {
+    return plan.found && !beyond_ledger(state, rules, query.lease.uid, plan.victims).empty();
+  };
+  VictimPlan plan = plan_among(state, rules, query, now);
+  if (!beyond(plan)) return plan;
+  std::vector<Victim> largest = plan.victims;
+  std::ranges::stable_sort(largest, std::greater(), &Victim::enters);
+  for (std::size_t i = 0; i < std::min(largest.size(), sets_tried); ++i) {
+    PreemptionQuery smaller = query;
+    smaller.spared = {largest[i].lease};
+    if (VictimPlan other = plan_among(state, rules, smaller, now); other.found && !beyond(other)) return other;
   }
-  room.found = false;
-  room.beyond_ledger = true;
-  room.no_victims.code = NoVictims::Code::beyond_ledger;
-  room.no_victims.victims = std::exchange(room.victims, {});
-  room.pause = room.cost = {};
-  return room;
+  plan.found = false;
+  plan.beyond_ledger = true;
+  plan.no_victims.code = NoVictims::Code::beyond_ledger;
+  plan.no_victims.victims = std::exchange(plan.victims, {});
+  plan.pause = plan.cost = {};
+  return plan;
+}
+
+}  // namespace
+
+VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+  VictimPlan plan = plan_within_ledger(state, rules, query, now);
+  const bool sooner = plan.no_victims.code == NoVictims::Code::free_sooner;
+  if (plan.found || sooner || state.preemption.reclaimable.empty()) return plan;
+  PreemptionQuery reclaiming = query;
+  reclaiming.reclaims = true;
+  VictimPlan other = plan_within_ledger(state, rules, reclaiming, now);
+  if (!other.found) return plan;
+  other.reclaims = true;
+  return other;
 }
 
 }  // namespace sublet::core

@@ -23,9 +23,11 @@ struct PreemptionQuery {
   std::optional<PreemptionRequest> preemption_request{};
   bool lists_all = true;  // also examines leases that it does not reach; a decision does not need them
   bool by_rules = true;   // besides its request, it may also preempt by tier
+  bool reclaims = false;  // leases count too that are reclaimable for this waiter
   // true: leases count too that become eligible a little later (resuming, or ineligible for a while)
   bool patient = false;
   std::vector<std::string> on{};  // uuids of the only devices; empty: any that it may use
+  std::vector<LeaseId> spared{};  // leases that are no victims: host memory does not take them
 
   Cause cause() const { return preemption_request ? Cause::request : Cause::tier; }
   // A request by an admin reaches the programs of all users, a user's request only the user's own.
@@ -59,7 +61,7 @@ Duration yields_in(const State& state, const std::vector<Victim>& victims);  // 
 bool passed_over(const State& state, LeaseId id);
 
 // True if it leaves and plans count on it. It got a pause order, or gets one by its next method once the one before is
-// undone.
+// undone; or its capability is asked to take its memory.
 bool is_leaving(const State& state, const Lease& lease);
 
 // The lease as a victim on one device, for a lease of the user `preemptor`.
@@ -68,6 +70,9 @@ Victim as_victim(const State& state, const Rules& rules, const Lease& lease, std
 
 // The same in a known way.
 Victim as_victim(const State& state, const Lease& lease, const WayToYield& way, const Device& device, Time now);
+
+// The same for a lease whose capability takes its memory.
+Victim given_back(const State& state, const Lease& lease, const Reclaim& terms, const Device& device, Time now);
 
 // Several leases as victims on several devices, the cheapest first.
 std::vector<Victim> as_victims(const State& state, const Rules& rules, const std::vector<LeaseId>& leases,
@@ -88,7 +93,8 @@ bool might_make_room(const State& state, const Rules& rules, const Lease& waiter
 // True if it could be a preemptor without a request, by its place in the queue or the one that it would get.
 bool may_ask(const State& state, const Rules& rules, const Lease& lease);
 
-// The plan on the cheapest of the devices that it may use.
+// The plan on the cheapest of the devices that it may use. Reclaimable leases are victims only if no others
+// are enough.
 VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now);
 
 // The victims once they are eligible (`wait`, `wait_for`), if no others are to be had.

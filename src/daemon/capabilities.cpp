@@ -80,6 +80,7 @@ Status make_idle(const Parts& parts, Made& made) {
     made.idle->set_sessions(
         [sessions](LeaseId lease, const std::string& why) { return sessions->end_idle(lease, why); },
         [sessions](LeaseId lease, const std::string& why) { return sessions->rest_idle(lease, why); },
+        [sessions](LeaseId lease) { return sessions->may_rest(lease); },
         [sessions](LeaseId lease) { return sessions->rests(lease); });
   return {};
 }

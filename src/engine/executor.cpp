@@ -82,6 +82,7 @@ void Executor::perform(const core::Action& action) {
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
   }
+  // GiveBack is for the capability that declared the lease, which hears of it in happened().
 }
 
 void Executor::lease_ended(const core::Lease& lease) {

@@ -257,6 +257,11 @@ std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   return soonest;
 }
 
+std::string why_never_paused(const State& state, const Lease& lease) {
+  const auto method = pause_method_of(state, lease);
+  return method ? "" : method.error().detail;
+}
+
 bool has_pause_method(const State& state, const Lease& lease) { return !pause_methods_of(state, lease).empty(); }
 
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {

@@ -57,6 +57,8 @@ QueueInfo queue_info(const core::State& state, const core::Rules& rules, const c
 // for it.
 std::optional<Duration> leaves_in(const core::State& state, LeaseId lease, Time now);
 
+// Why no pause method could pause the lease, whatever its state and the host memory are now; "": one could.
+std::string why_never_paused(const core::State& state, const core::Lease& lease);
 // Whether some pause method could pause the lease, whatever its state and the host memory are now.
 bool has_pause_method(const core::State& state, const core::Lease& lease);
 

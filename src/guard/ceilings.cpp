@@ -13,7 +13,7 @@
 namespace sublet::guard {
 namespace {
 
-// A program that is paused for its soft limit is not paused again before this time.
+// A program that has resumed is not paused for its soft limit before this time.
 constexpr Duration pause_again_after = std::chrono::minutes(1);
 
 bool started_here(const core::Lease& lease) {
@@ -66,6 +66,7 @@ void Ceilings::note(const core::Lease& lease) {
     let_run(lease.id, known->second);
   // A program that was asked to end is watched until it has ended.
   if (!limited || (lease.ended() && !lease.stop_requested)) {
+    if (reclaimable_.has(lease.id)) not_over_.push_back(lease.id);
     watched_.erase(lease.id);
     return;
   }
@@ -81,11 +82,13 @@ void Ceilings::note(const core::Lease& lease) {
 
 void Ceilings::loaded() {
   watched_.clear();
-  over_.clear();
+  over_.clear(), not_over_.clear();
+  reclaimable_.loaded();
   for (const auto& [id, lease] : engine_.state().leases.by_id) note(lease);
 }
 
 void Ceilings::happened(const core::Plan& plan) {
+  reclaimable_.happened(plan);
   for (const core::Lease& lease : plan.changed) note(lease);
   for (const core::Action& action : plan.actions) {
     const auto* order = std::get_if<core::SignalProgram>(&action);
@@ -162,6 +165,7 @@ void Ceilings::measure(const core::Lease& lease, Stage stage, Watched& watched, 
   }
   if (over_soft) return;
   watched.warned = false;
+  if (reclaimable_.has(lease.id)) not_over_.push_back(lease.id);
   let_run(lease.id, watched);
 }
 
@@ -182,6 +186,7 @@ void Ceilings::measured(Time now) {
 }
 
 Time Ceilings::due(Time now) {
+  for (const LeaseId lease : std::exchange(not_over_, {})) reclaimable_.withdraw(lease);
   for (Over& over : std::exchange(over_, {})) act_on(std::move(over), now);
   if (next_ <= now) {
     next_ = Time::never();  // the snapshot says when the one after it is due
@@ -198,7 +203,7 @@ void Ceilings::act_on(Over over, Time now) {
   if (over.act == Act::warn) {
     if (!is_active) return;
     approach(over, watched->second);
-    return pause(over, now);
+    return declare(over, now);
   }
   const bool kills = over.act == Act::kill;
   if (!is_active && !kills) return;
@@ -252,33 +257,14 @@ void Ceilings::warn(const Over& over, std::optional<std::string> unlimited) {
   (void)engine_.decide(core::Remark{over.lease, core::ReasonKind::over_soft_limit, std::move(args)});
 }
 
-// Whether a waiting lease would fit with the memory of this one.
-bool Ceilings::is_wanted(const core::Lease& lease) const {
-  const core::State& state = engine_.state();
-  return std::ranges::any_of(state.leases.by_id, [&](const auto& entry) {
-    const core::Lease& waiter = entry.second;
-    if (!waiter.queues() || waiter.device_count != 1) return false;
-    return std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
-      const auto device = state.devices.by_uuid.find(uuid);
-      if (device == state.devices.by_uuid.end()) return false;
-      if (!core::may_use(waiter, uuid)) return false;
-      const Bytes free = core::free_on(state, device->second, engine_.rules(), engine_.now());
-      return waiter.least() <= free + core::charged_on(state, lease, uuid);
-    });
-  });
-}
-
-// Others need the memory: the program is paused, and queues behind them to resume.
-void Ceilings::pause(const Over& over, Time now) {
+// Others may need the memory: then the program is paused, and queues behind them to resume.
+void Ceilings::declare(const Over& over, Time now) {
   const core::Lease* lease = core::find(engine_.state(), over.lease);
-  const auto watched = watched_.find(over.lease);
-  if (lease == nullptr || watched == watched_.end() || lease->state != core::LeaseState::active) return;
-  if (lease->pausable == core::Pausable::no || now - watched->second.paused_at < pause_again_after) return;
-  if (!is_wanted(*lease)) return;
-  watched->second.paused_at = now;
-  const core::PauseCause cause{core::PauseCauseKind::soft_limit, {}, core::args("soft", over.limits.soft_limit)};
-  if (engine_.decide(core::Pause{over.lease, 0, cause, engine_.observer().host_memory(lease)}))
-    (void)engine_.decide(core::Resume{over.lease});
+  if (lease == nullptr || lease->state != core::LeaseState::active || lease->pausable == core::Pausable::no) return;
+  if (lease->resumed_at && now - *lease->resumed_at < pause_again_after) return;
+  reclaimable_.declare(
+      over.lease,
+      {.taken = core::Reclaim::Taken::turn, .least = lease->tier, .args = core::args("soft", over.limits.soft_limit)});
 }
 
 }  // namespace sublet::guard

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "engine/reclaimable.h"
 #include "guard/ceiling.h"
 
 #include <map>
@@ -18,7 +19,10 @@ class Ceilings {
   // `for_all`: leases without a ceiling have their size as one. `soft_cpu`: percent of one processor for a program
   // above its soft limit; 0: it is not limited.
   Ceilings(engine::Engine& engine, bool for_all, int soft_cpu)
-      : engine_(engine), for_all_(for_all), soft_cpu_(soft_cpu) {}
+      : engine_(engine),
+        reclaimable_(engine, core::PauseCauseKind::soft_limit),
+        for_all_(for_all),
+        soft_cpu_(soft_cpu) {}
 
   // The limits of the lease. Without a program that Sublet started, a lease has none: nobody here may end it.
   Limits limits_of(const core::Lease& lease) const;
@@ -49,7 +53,6 @@ class Ceilings {
     bool killed = false;  // SIGKILL was ordered
     bool warned = false;  // it is over its soft limit, and was told
     Slowed slowed = Slowed::no;
-    Time paused_at{};  // when it was paused for being over its soft limit
   };
   // A lease that is over one of its limits on a device.
   struct Over {
@@ -68,14 +71,15 @@ class Ceilings {
   void approach(const Over& over, Watched& watched);
   void let_run(LeaseId lease, Watched& watched);
   void warn(const Over& over, std::optional<std::string> unlimited);
-  void pause(const Over& over, Time now);
-  bool is_wanted(const core::Lease& lease) const;
+  void declare(const Over& over, Time now);
 
   engine::Engine& engine_;
+  engine::Reclaimable reclaimable_;  // leases over their soft limits
   const bool for_all_;
   const int soft_cpu_;
   std::map<LeaseId, Watched> watched_;
-  std::vector<Over> over_;  // by the last reading; not yet acted on
+  std::vector<Over> over_;         // by the last reading; not yet acted on
+  std::vector<LeaseId> not_over_;  // that are declared, and are not over their soft limits any more
   Time next_ = Time::never();
 };
 

@@ -136,11 +136,10 @@ Reply submit_stack(const Shared& asked) {
   if (!submit) return problem(submit.error());
   if (auto more = check_lease_limit(asked->engine, asked->peer); !more) return problem(more.error());
   submit->waiter = asked->peer.pid;
-  if (!asked->queue) {  // it may still make room by itself: a released stack is brought down for it
+  if (!asked->queue) {  // it may still make room by itself, by a released stack that is brought down for it too
     const engine::Engine& engine = asked->engine;
     const auto found = explain::rehearse(engine.state(), engine.rules(), *submit, engine.now());
-    submit->may_queue =
-        found && (found->would == explain::Would::preempt || asked->stacks().makes_room_for(submit->lease));
+    submit->may_queue = found && found->would == explain::Would::preempt;
   }
   auto made = submit_with_token(asked->engine, *submit, asked->remember, asked->token, [&](const core::Lease& lease) {
     asked->stacks().submitted(asked->name, asked->wish, lease);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "core/format.h"
+#include "explain/explain.h"
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ using Activity = engine::LeaseActivity::State;
 constexpr Duration try_again_after = std::chrono::minutes(1);
 // A rule that is due needs a new reading. Without one, it is asked for again after this time.
 constexpr Duration ask_again_after = std::chrono::seconds(1);
-// Idle leases are paused for the first of those that wait.
+// An idle lease stays paused while one of so many leases at the head of the queue may want its memory.
 constexpr std::size_t most_waiters = 100;
 
 core::ReasonArgs limits(const InForce& rule, bool always, std::string rule_text) {
@@ -35,10 +36,14 @@ core::ReasonArgs limits(const InForce& rule, bool always, std::string rule_text)
 // -------------------------------------------------------------------------------- rules of leases
 
 Idle::Idle(engine::Engine& engine, Options options)
-    : engine_(engine), options_(std::move(options)), rows_(engine, "", [this](LeaseId id) {
-        const auto own = own_.find(id);
-        return to_row(id, own == own_.end() ? OwnRule() : own->second);
-      }) {}
+    : engine_(engine),
+      options_(std::move(options)),
+      rows_(engine, "",
+            [this](LeaseId id) {
+              const auto own = own_.find(id);
+              return to_row(id, own == own_.end() ? OwnRule() : own->second);
+            }),
+      reclaimable_(engine, core::PauseCauseKind::idle) {}
 
 void Idle::submitted(const core::Lease& lease, const Rule& own, bool session) {
   const OwnRule rule{own, session};
@@ -60,6 +65,7 @@ bool Idle::has_paused(const core::Lease& lease) {
 void Idle::loaded(const store::Loaded& rows, Time) {
   own_.clear();
   rows_.clear();
+  reclaimable_.loaded();
   for (auto* known : {&warned_, &ending_, &tried_}) known->clear();  // the orders may be lost with the store
   why_not_.clear();
   for (const store::CapabilityRow& row : rows.rows) {
@@ -72,6 +78,7 @@ void Idle::loaded(const store::Loaded& rows, Time) {
 }
 
 void Idle::happened(const core::Plan& plan, Time) {
+  reclaimable_.happened(plan);
   for (const core::Lease& lease : plan.changed) {
     if (lease.state == core::LeaseState::paused) tried_.erase(lease.id);
     if (!lease.ended()) continue;
@@ -121,7 +128,7 @@ void Idle::look(Time now) {
   };
   std::vector<LeaseId> to_end, to_bring_back;
   std::vector<LeaseId> to_warn;
-  std::vector<engine::Candidate> candidates;
+  std::set<LeaseId> to_declare;
   for (const auto& [id, lease] : engine_.state().leases.by_id) {
     if (cause_is_over(lease)) to_bring_back.push_back(id);
     const auto its = quiet(lease, now);
@@ -131,11 +138,9 @@ void Idle::look(Time now) {
     if (is_due(its->rule.end, *its)) to_end.push_back(id);
     else if (is_due(its->rule.warn, *its) && (warned == warned_.end() || warned->second != its->last))
       to_warn.push_back(id);
-    const auto tried = tried_.find(id);
-    const bool may_try = tried == tried_.end() || now - tried->second >= try_again_after;
-    if (is_due(its->rule.pause, *its) && !is_due(its->rule.end, *its) && may_try &&
-        lease.state == core::LeaseState::active && lease.pausable != core::Pausable::no)
-      candidates.push_back({id, its->idle, engine::freed_by(engine_.state(), lease)});
+    if (is_due(its->rule.pause, *its) && !is_due(its->rule.end, *its) && lease.state == core::LeaseState::active &&
+        lease.pausable != core::Pausable::no)
+      to_declare.insert(id);
   }
   // Each decision may change other leases, so that each lease is looked at again.
   const auto again = [&](LeaseId id) {
@@ -149,14 +154,10 @@ void Idle::look(Time now) {
   for (const LeaseId id : to_bring_back)
     if (const core::Lease* lease = core::find(engine_.state(), id); lease != nullptr && cause_is_over(*lease))
       bring_back(id);
-  if (candidates.empty()) return;
-  const core::State& state = engine_.state();
-  const auto moving = engine::moving_devices(state);
-  const auto choices = options_.always ? engine::choose_always(candidates, moving)
-                                       : engine::choose(candidates, engine::waiters(state, most_waiters),
-                                                        engine::free_memory(state, engine_.rules(), now), moving);
-  for (const engine::Choice& choice : choices)
-    if (const auto its = again(choice.pause)) pause(*its, choice.waiter, now);
+  for (const auto& [id, terms] : std::map(reclaimable_.made()))
+    if (!to_declare.contains(id)) reclaimable_.withdraw(id);
+  for (const LeaseId id : to_declare)
+    if (const auto its = again(id)) options_.always ? pause_alone(*its, now) : declare(*its);
 }
 
 void Idle::warn(const Quiet& quiet) {
@@ -195,15 +196,38 @@ void Idle::end(const Quiet& quiet) {
   if (const auto done = engine_.decide(release); !done) log::error("{}", done.error().detail);
 }
 
-void Idle::pause(const Quiet& quiet, LeaseId waiter, Time now) {
+// For those that wait. A session gives its memory back instead of a pause, if its program does not use it.
+void Idle::declare(const Quiet& quiet) {
+  const LeaseId id = quiet.lease.id;
+  const bool may_rest = options_.may_rest && options_.may_rest(id);
+  if (may_rest && reclaimable_.wanted_for(id)) {
+    (void)options_.rest_session(id, fmt::format("its program has done nothing for {}", format_duration(quiet.idle)));
+    return;
+  }
+  if (const std::string problem = explain::why_never_paused(engine_.state(), quiet.lease);
+      !may_rest && !problem.empty()) {
+    if (std::exchange(why_not_[id], problem) != problem)
+      log::warn({.lease = id}, "it has done nothing for {} and cannot be paused: {}", format_duration(quiet.idle),
+                problem);
+    return reclaimable_.withdraw(id);
+  }
+  why_not_.erase(id);
+  reclaimable_.declare(id, {.taken = may_rest ? core::Reclaim::Taken::give_back : core::Reclaim::Taken::pause,
+                            .since = quiet.last,
+                            .since_as = "idle"});
+}
+
+// idle.when = "always": although nobody waits. One after the other on each device.
+void Idle::pause_alone(const Quiet& quiet, Time now) {
   const core::Lease& lease = quiet.lease;
   const LeaseId id = lease.id;
-  const core::Lease* waits = core::find(engine_.state(), waiter);
+  const auto tried = tried_.find(id);
+  const auto moves = [this](const std::string& uuid) { return engine_.state().devices.by_uuid.at(uuid).pausing > 0; };
+  if ((tried != tried_.end() && now - tried->second < try_again_after) || std::ranges::any_of(lease.devices, moves))
+    return;
   const std::string why = fmt::format("its program has done nothing for {}", format_duration(quiet.idle));
   if (options_.rest_session && options_.rest_session(id, why)) return;
-  core::ReasonArgs args = core::args("idle", quiet.idle);
-  if (waits != nullptr) args.add("preemptor", core::name_of(*waits));
-  const core::PauseCause cause{core::PauseCauseKind::idle, waiter, std::move(args)};
+  const core::PauseCause cause{core::PauseCauseKind::idle, {}, core::args("idle", quiet.idle)};
   const auto done = engine_.decide(core::Pause{id, 0, cause, engine_.observer().host_memory(&lease)});
   tried_[id] = now;
   if (done) {
@@ -226,10 +250,17 @@ bool Idle::cause_is_over(const core::Lease& lease) const {
   if (lease.parking->resume_requested || lease.parking->then_stop || !lease.parking->cause.preemptor) return false;
   const core::Lease* preemptor = core::find(engine_.state(), lease.parking->cause.preemptor);
   if (preemptor != nullptr && !preemptor->ended()) return false;
-  const auto wants = [&lease](const engine::Waiter& waiter) {
-    return std::ranges::any_of(lease.devices, [&](const auto& device) { return waiter.needs.contains(device); });
-  };
-  return std::ranges::none_of(engine::waiters(engine_.state(), most_waiters), wants);
+  return !is_waited_for(lease);
+}
+
+// One of the first leases of the queue may run on a device of this lease.
+bool Idle::is_waited_for(const core::Lease& lease) const {
+  return std::ranges::any_of(engine_.state().queue.in_order(most_waiters), [&](LeaseId id) {
+    const core::Lease& waiter = *core::find(engine_.state(), id);
+    return std::ranges::any_of(lease.devices, [&](const std::string& uuid) {
+      return waiter.waits_in_place() ? std::ranges::count(waiter.devices, uuid) > 0 : core::may_use(waiter, uuid);
+    });
+  });
 }
 
 // -------------------------------------------------------------------------------- shown

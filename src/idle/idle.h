@@ -3,8 +3,8 @@
 #pragma once
 
 #include "engine/capability.h"
-#include "engine/choose.h"
 #include "engine/engine.h"
+#include "engine/reclaimable.h"
 #include "engine/records.h"
 #include "idle/rule.h"
 
@@ -23,6 +23,8 @@ struct Options {
   std::function<bool(LeaseId, std::string)> end_session = {};
   // Gives the memory of this session back, instead of a pause. False: its program uses the memory.
   std::function<bool(LeaseId, std::string)> rest_session = {};
+  // Whether it would do that.
+  std::function<bool(LeaseId)> may_rest = {};
   // Whether the session of this lease rests, or waits for its memory again: its idle rule does nothing meanwhile.
   std::function<bool(LeaseId)> is_resting = {};
 };
@@ -34,9 +36,11 @@ class Idle final : public engine::Capability {
 
   // The daemon connects the sessions, which are made later.
   using ForSession = std::function<bool(LeaseId, std::string)>;
-  void set_sessions(ForSession end, ForSession rest, std::function<bool(LeaseId)> is_resting) {
+  void set_sessions(ForSession end, ForSession rest, std::function<bool(LeaseId)> may_rest,
+                    std::function<bool(LeaseId)> is_resting) {
     options_.end_session = std::move(end);
     options_.rest_session = std::move(rest);
+    options_.may_rest = std::move(may_rest);
     options_.is_resting = std::move(is_resting);
   }
 
@@ -68,17 +72,20 @@ class Idle final : public engine::Capability {
   void note_next(const Quiet& quiet);
   void warn(const Quiet& quiet);
   void end(const Quiet& quiet);
-  void pause(const Quiet& quiet, LeaseId waiter, Time now);
+  void declare(const Quiet& quiet);
+  void pause_alone(const Quiet& quiet, Time now);
+  bool is_waited_for(const core::Lease& lease) const;
   bool cause_is_over(const core::Lease& lease) const;
   void bring_back(LeaseId id);
 
   engine::Engine& engine_;
   Options options_;
   std::map<LeaseId, OwnRule> own_;
-  engine::Records<LeaseId> rows_;           // of own rules
+  engine::Records<LeaseId> rows_;  // of own rules
+  engine::Reclaimable reclaimable_;
   std::map<LeaseId, Time> warned_;          // by lease: the last activity before the warning
   std::map<LeaseId, Time> ending_;          // by lease: the last activity before its end was ordered
-  std::map<LeaseId, Time> tried_;           // by lease: when its pause was last ordered, until it is paused
+  std::map<LeaseId, Time> tried_;           // idle.when = "always": when its pause was last ordered, until it is paused
   std::map<LeaseId, std::string> why_not_;  // why its pause was refused
   bool fresh_ = false;                      // there is a reading that was not looked at
   Time next_ = Time::never();               // when the next part of a rule is due

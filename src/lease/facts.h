@@ -6,6 +6,7 @@
 
 #include "lease/lease.h"
 #include "lease/reason.h"
+#include "lease/reclaim.h"
 
 #include <string>
 #include <variant>
@@ -122,6 +123,14 @@ struct Remark {
   LeaseId lease;
   ReasonKind kind = ReasonKind::note;
   ReasonArgs args = {};
+};
+
+// A capability declares a lease reclaimable for leases that wait, or withdraws that. Capabilities declare again after
+// each load.
+struct Reclaimable {
+  LeaseId lease;
+  PauseCauseKind cause = PauseCauseKind::idle;
+  std::optional<Reclaim> terms = {};  // unset: withdrawn
 };
 
 // The lease is to be paused: its program lives on, parked in host memory. `host` is host memory now.
@@ -311,9 +320,9 @@ struct ClockGap {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Pause, Resume, Preempt,
-                          Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, LockIntent,
-                          MeasuredWhileLocked, Parked, Unparked, DriverReturned, LivenessReport, GroupReport, Snapshot,
-                          SnapshotFailed, ClockGap, Tick>;
+using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Reclaimable, Pause,
+                          Resume, Preempt, Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed,
+                          LockIntent, MeasuredWhileLocked, Parked, Unparked, DriverReturned, LivenessReport,
+                          GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

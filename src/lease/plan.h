@@ -59,7 +59,14 @@ struct Resumed {
   PauseCauseKind cause = PauseCauseKind::owner_request;  // of the pause
 };
 
-using Action = std::variant<TakeSnapshot, SignalProgram, Park, Lock, Unpark>;
+// A capability is to take the memory of a lease that it declared reclaimable. It withdraws that if it cannot.
+struct GiveBack {
+  LeaseId lease;
+  PauseCauseKind cause = PauseCauseKind::idle;  // of the terms
+  LeaseId waiter;
+};
+
+using Action = std::variant<TakeSnapshot, SignalProgram, Park, Lock, Unpark, GiveBack>;
 
 struct Plan {
   Result<LeaseId> outcome = LeaseId{};  // of a fact that is a request; a LeaseId of 0 for other facts

@@ -10,9 +10,9 @@
 
 namespace sublet::core {
 
-// Why victims are paused: they are of a lower tier, the preemptor's time slice begins, or a user or admin requested
-// memory.
-enum class Cause : std::uint8_t { tier, slice, request };
+// Why victims are paused: they are of a lower tier, the preemptor's time slice begins, a user or admin requested
+// memory, or a capability declares them reclaimable.
+enum class Cause : std::uint8_t { tier, slice, request, reclaim };
 
 struct PlanRecord {
   std::uint64_t id = 0;

@@ -96,7 +96,6 @@ void begin_end(Session& session, End end, bool park, bool runs, std::string why,
   progress.parking_tried = progress.checkpoint_tried = false;
   progress.saves_or_stays = false;
   progress.failures = 0;
-  progress.preemptor = {};
   progress.step = park ? Step::parking : next_step(session, runs);
 }
 

@@ -103,8 +103,6 @@ void fields(auto& visit, store::Like<Progress> auto& progress) {
   visit("renewed_at", progress.renewed_at);
   visit("last_activity", progress.last_activity);
   visit("continuous_since", progress.continuous_since);
-  visit("preemptor", progress.preemptor);
-  visit("preempted_at", progress.preempted_at);
   visit("wanted", progress.wanted);
   visit("kept_until", progress.kept_until);
   visit("checkpoint", progress.checkpoint);

@@ -83,10 +83,8 @@ struct Progress {
   LeaseId lease{};          // of the newest start that asked for one
   Time renewed_at{};        // when its time to live began: the grant, the return or the last renewal
   Time last_activity{};
-  Time continuous_since{};  // active without a break since then
-  LeaseId preemptor{};      // the waiter for which it was paused by sessions.max_continuous; its resume waits for it
-  Time preempted_at{};      // when that was; valid with `preemptor`
-  Bytes wanted{};           // size of its lease on each device before it rested; 0: it has not given it back
+  Time continuous_since{};           // active without a break since then
+  Bytes wanted{};                    // size of its lease on each device before it rested; 0: it has not given it back
   std::optional<Time> kept_until{};  // parked: when it is closed
   Checkpoint checkpoint{};
   std::optional<int> exit_status{};

@@ -41,11 +41,13 @@ Sessions::Sessions(engine::Engine& engine, machine::Keepers& keepers, Options op
     : engine_(engine),
       options_(std::move(options)),
       runs_(engine, keepers, options_.runs),
-      rows_(engine, "session_changed", [this](std::uint64_t number) {
-        const Session* session = find(number);
-        return session != nullptr ? to_row(*session)
-                                  : store::CapabilityRow{std::string(row_kind), fmt::format("{}", number), ""};
-      }) {
+      rows_(engine, "session_changed",
+            [this](std::uint64_t number) {
+              const Session* session = find(number);
+              return session != nullptr ? to_row(*session)
+                                        : store::CapabilityRow{std::string(row_kind), fmt::format("{}", number), ""};
+            }),
+      reclaimable_(engine, core::PauseCauseKind::max_continuous) {
   if (!options_.activity) options_.activity = [&engine](LeaseId lease) { return engine.observer().activity(lease); };
 }
 
@@ -159,7 +161,6 @@ void Sessions::begin_start(Entry& entry, Time now) {
   progress.end = End::none;
   progress.exit_status.reset();
   progress.checkpoint.running = false;
-  progress.preemptor = {};
   entry.warning.clear();
   move(entry, State::starting, "", now);
 }
@@ -274,7 +275,6 @@ Status Sessions::resume(const Session& session) {
   if (lease == nullptr || lease->ended() || !lease->parking) return touch(session);
   const auto asked = engine_.decide(core::Resume{lease->id});
   if (!asked) return asked.error();
-  progress.preemptor = {};
   if (progress.state == State::parked) progress.end = End::none;
   if (progress.state == State::parked || progress.state == State::paused)
     move(entry, State::queued, std::string(waits_to_resume), now);
@@ -353,6 +353,11 @@ void Sessions::end_drained(LeaseId lease, const std::string& why) {
 bool Sessions::rests(LeaseId lease) const {
   const Session* session = find(lease);
   return session != nullptr && rests(*session);
+}
+
+bool Sessions::may_rest(LeaseId lease) const {
+  const Session* session = find(lease);
+  return session != nullptr && may_rest(*session);
 }
 
 bool Sessions::rest_idle(LeaseId lease, const std::string& why) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "engine/capability.h"
-#include "engine/choose.h"
 #include "engine/engine.h"
+#include "engine/reclaimable.h"
 #include "engine/records.h"
 #include "engine/supervised_run.h"
 #include "machine/keepers.h"
@@ -94,6 +94,8 @@ class Sessions final : public engine::Capability {
   std::optional<Duration> checkpoint_time(LeaseId lease) const;
   // A device of the lease is drained: the session saves its work and ends. It has a checkpoint_time().
   void end_drained(LeaseId lease, const std::string& why);
+  // True if its program uses no GPU, so that it may rest_idle().
+  bool may_rest(LeaseId lease) const;
   // The idle rule would pause the lease. True: its program uses no GPU, and its memory is given back instead, now or by
   // the next call.
   bool rest_idle(LeaseId lease, const std::string& why);
@@ -123,7 +125,6 @@ class Sessions final : public engine::Capability {
     bool release_ordered = false;          // by the present step
     Time grow_at{};                        // when its lease may ask for its wanted size again
     bool rest_is_due = false;              // its time is over, and it could not rest yet
-    Time preempt_at{};                     // when it may be paused by max_continuous again
     Time ask_notice_at{};                  // spot: when the core is asked for time to save the work
     bool noticed = false;                  // spot: this time has begun
     std::uint64_t notice_run = 0;          // number of the run of the checkpoint command in it; 0: none yet
@@ -154,14 +155,14 @@ class Sessions final : public engine::Capability {
   // The limit of continuous activity.
   void note_break(Entry& entry, const Activity& seen, Time now) const;
   bool is_over_cap(const Entry& entry, Time now) const;
-  LeaseId preemptor_for(LeaseId lease, Time now);
   Time cap(Entry& entry, const core::Lease& lease, const Activity& seen, Time now);
-  Time come_back(Entry& entry, const core::Lease& lease, Time now);
+  void keep_memory(const Entry& entry);
   Time heed_notice(Entry& entry, const core::Lease& lease, Time now);
 
   // Programs that use no GPU.
   bool uses_gpu(const core::Lease& lease) const;
   bool rests(const Session& session) const;
+  bool may_rest(const Session& session) const;
   enum class Rest { no, yes, later };
   Rest rest(Entry& entry, const std::string& why, Time now);
   void want_back(Entry& entry, std::string why, Time now);
@@ -201,9 +202,9 @@ class Sessions final : public engine::Capability {
   std::map<std::uint64_t, Entry> entries_;     // by number
   std::map<LeaseId, std::uint64_t> by_lease_;  // of sessions that are not closed
   engine::Records<std::uint64_t> rows_;
-  std::set<std::uint32_t> to_prune_;                      // users with a session that was closed
-  std::optional<std::vector<engine::Choice>> preempted_;  // by max_continuous, as of this call of due()
-  Duration forgiven_{};                                   // of the engine's lost time
+  std::set<std::uint32_t> to_prune_;  // users with a session that was closed
+  engine::Reclaimable reclaimable_;   // leases over sessions.max_continuous
+  Duration forgiven_{};               // of the engine's lost time
 };
 
 }  // namespace sublet::sessions

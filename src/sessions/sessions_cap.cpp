@@ -19,10 +19,7 @@ using namespace std::chrono_literals;
 using core::Lease;
 using core::LeaseState;
 
-constexpr Duration preempt_again = 1min;      // after a pause that was refused
-constexpr Duration preempted_at_most = 1min;  // until its resume is requested, though its preemptor still waits
-constexpr std::size_t most_waiters = 256;     // that are looked at
-constexpr Duration next_notice = 1min;        // after the last one, if the lease was not ended
+constexpr Duration next_notice = 1min;  // after the last one, if the lease was not ended
 
 }  // namespace
 
@@ -33,82 +30,43 @@ void Sessions::note_break(Entry& entry, const Activity& seen, Time now) const {
 
 bool Sessions::is_over_cap(const Entry& entry, Time now) const {
   const Progress& progress = entry.session.progress;
-  return progress.state == State::active && !progress.preemptor &&
-         now - progress.continuous_since >= options_.max_continuous && now >= entry.preempt_at;
+  return progress.state == State::active && now - progress.continuous_since >= options_.max_continuous;
 }
 
-// The waiter for which this session is paused now; none: no waiter would get its memory by that. A lease that only
-// wants to grow is no waiter, unless its session has rested. A waiter of a lower tier is none either: the session would
-// preempt it at once.
-LeaseId Sessions::preemptor_for(LeaseId lease, Time now) {
-  const core::State& state = engine_.state();
-  if (!preempted_) {
-    std::vector<engine::Waiter> waiters = engine::waiters(state, most_waiters);
-    std::erase_if(waiters, [&](const engine::Waiter& waiter) {
-      return core::find(state, waiter.lease)->resize.has_value() && !rests(waiter.lease);
-    });
-    std::vector<engine::Candidate> candidates;
-    for (auto& [number, entry] : entries_) {
-      const Lease* its = waiters.empty() || !is_over_cap(entry, now) ? nullptr : lease_of(entry.session);
-      if (its == nullptr || its->state != LeaseState::active) continue;
-      note_break(entry, activity(entry.session), now);
-      if (is_over_cap(entry, now))
-        candidates.push_back(
-            {its->id, now - entry.session.progress.continuous_since, engine::freed_by(state, *its), its->tier});
-    }
-    preempted_ = engine::choose(std::move(candidates), waiters, engine::free_memory(state, engine_.rules(), now),
-                                engine::moving_devices(state));
-  }
-  for (const engine::Choice& choice : *preempted_)
-    if (choice.pause == lease) return choice.waiter;
-  return {};
+// Unless it ends for a waiter, which counts on its memory.
+void Sessions::keep_memory(const Entry& entry) {
+  const LeaseId lease = entry.session.progress.lease;
+  if (!reclaimable_.wanted_for(lease)) reclaimable_.withdraw(lease);
 }
 
-// Continuous activity has a limit while others wait. A pause that is refused for now is tried again.
+// Continuous activity has a limit while others wait. A session that cannot be paused ends.
 Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time now) {
   const Duration limit = options_.max_continuous;
-  Progress& progress = entry.session.progress;
   if (limit <= Duration{}) return Time::never();
-  const Duration look_again = std::clamp<Duration>(limit / 20, 100ms, 30s);
   note_break(entry, seen, now);
-  const LeaseId waiter = is_over_cap(entry, now) ? preemptor_for(lease.id, now) : LeaseId{};
-  if (!waiter) return now + look_again;
-  preempted_.reset();
-  const std::string preempted = fmt::format("preempted for {} after {} of continuous activity",
-                                            core::name_of(*core::find(engine_.state(), waiter)),
-                                            format_duration(now - progress.continuous_since));
-  if (!explain::has_pause_method(engine_.state(), lease)) {
-    const char* why =
-        lease.pausable == core::Pausable::no ? "; it is never paused (--pausable no)" : "; it has no pause method";
-    end(entry, End::expired, false, preempted + why, now);
+  const Duration look_again = std::clamp<Duration>(limit / 20, 100ms, 30s);
+  if (!is_over_cap(entry, now)) {
+    reclaimable_.withdraw(lease.id);
+    return now + look_again;
+  }
+  const bool has_method = explain::has_pause_method(engine_.state(), lease);
+  if (const LeaseId waiter = reclaimable_.wanted_for(lease.id); waiter && !has_method) {
+    const core::Lease* waits = core::find(engine_.state(), waiter);
+    end(entry, End::expired, false,
+        fmt::format(
+            "preempted for {} after {} of continuous activity; {}",
+            waits == nullptr ? to_string(waiter) : core::name_of(*waits),
+            format_duration(now - entry.session.progress.continuous_since),
+            lease.pausable == core::Pausable::no ? "it is never paused (--pausable no)" : "it has no pause method"),
+        now);
     return now;
   }
-  entry.preempt_at = now + preempt_again;
-  const core::PauseCause cause{core::PauseCauseKind::max_continuous, waiter,
-                               core::args("held", now - progress.continuous_since, "preemptor",
-                                          core::name_of(*core::find(engine_.state(), waiter)))};
-  progress.preemptor = waiter;
-  progress.preempted_at = now;
-  const auto paused = engine_.decide(core::Pause{lease.id, 0, cause, engine_.observer().host_memory(&lease)});
-  if (paused) {
-    move(entry, State::paused, preempted + "; it comes back by itself", now);
-    return Time::never();
-  }
-  progress.preemptor = {};
-  log::warn({.lease = lease.id, .program = {}}, "{} is not {}: {}", entry.session.id(), preempted,
-            paused.error().detail);
+  // For a waiter of a lower tier it is not paused: it would preempt that waiter at once.
+  reclaimable_.declare(lease.id, {.taken = has_method ? core::Reclaim::Taken::turn : core::Reclaim::Taken::end,
+                                  .least = lease.tier,
+                                  .since = entry.session.progress.continuous_since,
+                                  .since_as = "held"});
   return now + look_again;
-}
-
-// It was paused by sessions.max_continuous: its resume waits until its preemptor has the memory.
-Time Sessions::come_back(Entry& entry, const Lease& lease, Time now) {
-  Progress& progress = entry.session.progress;
-  if (lease.state != LeaseState::paused || lease.parking->resume_requested) return Time::never();
-  const bool served = !engine_.state().queue.contains(progress.preemptor);
-  if (!served && now < progress.preempted_at + preempted_at_most) return now + 1s;
-  if (!engine_.decide(core::Resume{lease.id})) return now + 1s;
-  changed(entry);
-  return Time::never();
 }
 
 // The core asks for the memory of a spot session that cannot be paused. Its checkpoint command has lease.grace, before

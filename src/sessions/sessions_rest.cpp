@@ -38,15 +38,19 @@ bool Sessions::rests(const Session& session) const {
          has_given_back(session, *lease);
 }
 
+bool Sessions::may_rest(const Session& session) const {
+  const Lease* lease = lease_of(session);
+  return session.progress.state == State::active && lease != nullptr && lease->state == LeaseState::active &&
+         lease->vram > least_lease && engine_.programs().inhabited(lease->id) && !uses_gpu(*lease);
+}
+
 // no: there is no program, or it uses the memory. later: the core refuses it for now, for example until the next
 // reading.
 Sessions::Rest Sessions::rest(Entry& entry, const std::string& why, Time now) {
   Progress& progress = entry.session.progress;
   if (rests(entry.session)) return Rest::yes;
+  if (!may_rest(entry.session)) return Rest::no;
   const Lease* lease = lease_of(entry.session);
-  const bool may = progress.state == State::active && lease != nullptr && lease->state == LeaseState::active &&
-                   lease->vram > least_lease && engine_.programs().inhabited(lease->id) && !uses_gpu(*lease);
-  if (!may) return Rest::no;
   const Progress before = progress;
   progress.wanted = lease->resize ? lease->resize->vram : lease->vram;
   enter(

@@ -21,7 +21,7 @@ constexpr Duration closed_look = 24h;
 }  // namespace
 
 void Sessions::loaded(const store::Loaded& rows, Time now) {
-  entries_.clear(), by_lease_.clear(), rows_.clear();
+  entries_.clear(), by_lease_.clear(), rows_.clear(), reclaimable_.loaded();
   forgiven_ = engine_.clock().lost_time();
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind != row_kind) continue;

@@ -29,6 +29,10 @@ constexpr Duration closed_look = 24h;
 
 void Sessions::happened(const core::Plan& plan, Time now) {
   if (by_lease_.empty()) return;
+  reclaimable_.happened(plan);
+  for (const auto& [lease, terms] : reclaimable_.made())
+    if (const auto found = by_lease_.find(lease); found != by_lease_.end() && reclaimable_.wanted_for(lease))
+      rows_.wake(found->second, now);
   for (const Lease& lease : plan.changed) {
     const auto found = by_lease_.find(lease.id);
     if (found != by_lease_.end()) follow(entries_.at(found->second), lease, plan, now);
@@ -73,8 +77,7 @@ void Sessions::follow(Entry& entry, const Lease& lease, const core::Plan& plan, 
     case LeaseState::pausing:
     case LeaseState::paused:
     case LeaseState::resuming:
-      // cap() tells of its own pause.
-      if ((state == State::active && !session.progress.preemptor) || state == State::resting)
+      if (state == State::active || state == State::resting)
         move(entry, State::paused, core::text_of(lease.parking->cause), now);
       else if (state == State::parked && returns) move(entry, State::queued, "", now);
       else if (state == State::queued && !returns) move(entry, State::paused, core::text_of(lease.parking->cause), now);
@@ -90,7 +93,6 @@ void Sessions::became_active(Entry& entry, const Lease& lease, Time now) {
   progress.continuous_since = now;
   progress.renewed_at = lease.expires_at && lease.ttl ? *lease.expires_at - *lease.ttl : now;
   progress.last_activity = std::max(progress.last_activity, progress.renewed_at);
-  progress.preemptor = {};
   progress.wanted = {};
   progress.end = End::none;
   progress.on_request = false;
@@ -119,7 +121,6 @@ void Sessions::follow_end(Entry& entry, const Lease& lease, const core::Plan& pl
 
 Time Sessions::due(Time now) {
   if (const Duration gap = engine_.clock().lost_time() - forgiven_; gap > Duration{}) forgive(gap, now);
-  preempted_.reset();
   for (const std::uint64_t number : rows_.due(now))
     if (const auto found = entries_.find(number); found != entries_.end())
       rows_.wake_by(number, drive(found->second, now));
@@ -145,6 +146,7 @@ void Sessions::forgive(Duration gap, Time now) {
 Time Sessions::drive(Entry& entry, Time now) {
   const Progress& progress = entry.session.progress;
   const Lease* lease = lease_of(entry.session);
+  if (progress.state != State::active) keep_memory(entry);
   const bool poisoned = lease != nullptr && lease->state == LeaseState::poisoned;
   if (poisoned && (!entry.session.has_ended() || progress.state == State::parked))
     end(entry, End::failed, false, "its program can never run again: " + core::text_of(lease->parking->cause), now);
@@ -179,7 +181,7 @@ Time Sessions::check_waiting(Entry& entry, Time now) {
   }
   if (lease->state == LeaseState::offered && lease->owner.kind == core::OwnerKind::token)
     (void)engine_.decide(core::Claim{lease->id});
-  return entry.session.progress.preemptor ? come_back(entry, *lease, now) : Time::never();
+  return Time::never();
 }
 
 // -------------------------------------------------------------------------------- a session that is active
@@ -196,7 +198,7 @@ Time Sessions::look(Entry& entry, Time now) {
   const Time look_at_keeper = runs_.watch_keeper(run_of(entry.session), *lease, now);
   const Time next_keeper = entry.session.has_command() ? look_at_keeper : Time::never();
   Time next = std::min(next_keeper, cap(entry, *lease, seen, now));
-  if (entry.session.progress.state != State::active || entry.session.progress.preemptor) return next;
+  if (entry.session.progress.state != State::active) return next;
   next = std::min(next, renew(entry, *lease, now));
   if (entry.session.progress.state != State::active) return now;
   next = std::min({next, grow(entry, *lease, now), next_checkpoint(entry.session)});

@@ -246,7 +246,8 @@ TEST_F(CapTest, AProgramWithAPauseMethodIsPaused) {
   plain_lease(768 * MiB);
   pass(100s);
   EXPECT_EQ(state(number), State::paused);
-  EXPECT_NE(at(number).progress.why.find("preempted for lease-3"), std::string::npos) << at(number).progress.why;
+  EXPECT_NE(at(number).progress.why.find("and lease-3 (plain-2, ana) waits"), std::string::npos)
+      << at(number).progress.why;
 }
 
 TEST_F(CapTest, AnotherSessionOfALowerTierEndsNone) {

@@ -48,11 +48,13 @@ Stacks::Stacks(engine::Engine& engine, compose::Worker& worker, Options options)
     : engine_(engine),
       worker_(worker),
       options_(std::move(options)),
-      rows_(engine, "stack_changed", [this](const std::string& name) {
-        const Entry* entry = find(name);
-        return entry == nullptr || entry->stack.blank() ? store::CapabilityRow{"stack", name, ""}
-                                                        : to_row(entry->stack);
-      }) {
+      rows_(engine, "stack_changed",
+            [this](const std::string& name) {
+              const Entry* entry = find(name);
+              return entry == nullptr || entry->stack.blank() ? store::CapabilityRow{"stack", name, ""}
+                                                              : to_row(entry->stack);
+            }),
+      reclaimable_(engine, core::PauseCauseKind::released) {
   worker_.on_observation([this](const compose::Observation& seen) { observed(seen); });
   worker_.on_engine([this](const compose::Engine& now) { engine_changed(now); });
 }
@@ -372,7 +374,7 @@ void Stacks::make_spot(Entry& entry) {
 // -------------------------------------------------------------------------------- rows
 
 void Stacks::loaded(const store::Loaded& rows, Time now) {
-  by_lease_.clear(), rows_.clear();
+  by_lease_.clear(), rows_.clear(), reclaimable_.loaded();
   forgiven_ = engine_.clock().time_asleep();
   for (auto& [name, entry] : entries_) {
     Entry fresh;

@@ -6,9 +6,9 @@
 #include "compose/worker.h"
 #include "engine/capability.h"
 #include "engine/engine.h"
+#include "engine/reclaimable.h"
 #include "engine/records.h"
 #include "stacks/readiness.h"
-#include "stacks/room.h"
 #include "stacks/size.h"
 #include "stacks/stack.h"
 #include "stacks/steps.h"
@@ -117,8 +117,6 @@ class Stacks final : public engine::Capability {
   // The request for the lease of an acquisition. InUse: somebody else has the stack, or it is being brought down.
   // InUse, too: its Compose project has containers of another directory.
   Result<core::Submit> request(std::string_view name, const Wish& wish) const;
-  // Whether such a lease would get its memory after released stacks were brought down for it.
-  bool makes_room_for(const core::Lease& lease) const;
   // The lease was made. Call it before the lease is stored.
   void submitted(std::string_view name, const Wish& wish, const core::Lease& lease);
   // Takes the offer of its lease, for the acquirer who has come back. Nothing happens if there is no offer.
@@ -174,9 +172,7 @@ class Stacks final : public engine::Capability {
   void make_spot(Entry& entry);
   std::string why_of_no_use(const Entry& entry) const;
   Status resume(const Entry& entry);
-  std::vector<Idle> idle() const;
-  std::optional<std::vector<std::string>> choose_for(const core::Lease& lease) const;
-  void make_room(Time now);
+  void declare(Entry& entry, Time now);
   void forget_waiter(LeaseId lease);
   Time drive(Entry& entry, Time now);
   Time create(Entry& entry, Time now);
@@ -208,6 +204,7 @@ class Stacks final : public engine::Capability {
   std::vector<Asked> asked_, asked_next_;  // for the look in progress, and for the next one
   std::vector<std::string> watched_;
   engine::Records<std::string> rows_;
+  engine::Reclaimable reclaimable_;  // leases of released stacks
   std::uint64_t last_call_ = 0;
   std::shared_ptr<const bool> lives_ = std::make_shared<const bool>(true);
 };

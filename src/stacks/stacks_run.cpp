@@ -53,6 +53,10 @@ std::string group_of(const proc::ProcRoot& root, const compose::Container& conta
 // -------------------------------------------------------------------------------- leases
 
 void Stacks::happened(const core::Plan& plan, Time now) {
+  reclaimable_.happened(plan);
+  for (const auto& [lease, terms] : reclaimable_.made())
+    if (const auto found = by_lease_.find(lease); found != by_lease_.end() && reclaimable_.wanted_for(lease))
+      rows_.wake(found->second, now);
   for (const core::Lease& lease : plan.changed) {
     if (lease.ended()) forget_waiter(lease.id);
     const auto found = by_lease_.find(lease.id);
@@ -94,6 +98,27 @@ void Stacks::sleep_through(Duration asleep) {
     stand_still(entry.stack, asleep);
     changed(entry);
   }
+}
+
+std::string memory_is_for(LeaseId waiter) { return fmt::format("its memory is for {} ", to_string(waiter)); }
+
+// The memory of a released stack is for leases that wait: then it is brought down. The core ends a pinned spot lease by
+// itself only if no process was booked to it.
+void Stacks::declare(Entry& entry, Time now) {
+  Stack& stack = entry.stack;
+  const LeaseId lease = stack.use.lease;
+  if (!lease) return;
+  const bool leaves = stack.phase == Phase::stopping && reclaimable_.has(lease);
+  if (stack.phase != Phase::released && !leaves) return reclaimable_.withdraw(lease);
+  const LeaseId waiter = reclaimable_.wanted_for(lease);
+  if (!waiter || leaves)
+    return reclaimable_.declare(lease, {.taken = core::Reclaim::Taken::give_back, .least = core::Tier::batch});
+  const core::Lease* waits = engine_.find(waiter);
+  stop(stack,
+       waits == nullptr ? memory_is_for(waiter)
+                        : fmt::format("{}({}, {})", memory_is_for(waiter), waits->consumer, waits->user),
+       now);
+  changed(entry);
 }
 
 // A stack that was brought down for a lease need not tell this any more.
@@ -182,9 +207,8 @@ Time Stacks::due(Time now) {
     else next = describe_at_;
   }
   next = std::min(next, answer_asked(now));
-  make_room(now);
   for (const std::string& name : rows_.due(now))
-    if (Entry* entry = mutable_find(name)) rows_.wake_by(name, drive(*entry, now));
+    if (Entry* entry = mutable_find(name)) declare(*entry, now), rows_.wake_by(name, drive(*entry, now));
   return std::min(next, rows_.next());
 }
 

@@ -98,10 +98,6 @@ TEST_F(StacksTest, AReleasedStackWithProcessesIsBroughtDownForAWaitingLease) {
   wanted.lease.vram = 12 * GiB;
   wanted.lease.owner.kind = core::OwnerKind::token;
   wanted.held = true;
-  EXPECT_TRUE(stacks_->makes_room_for(wanted.lease));
-  wanted.lease.vram = 25 * GiB;
-  EXPECT_FALSE(stacks_->makes_room_for(wanted.lease));
-  wanted.lease.vram = 12 * GiB;
   const auto train = engine_->decide(wanted);
   settle();
   EXPECT_EQ(states(), "down down released") << "one is enough, and chat was released first";

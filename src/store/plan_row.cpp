@@ -14,7 +14,7 @@ namespace {
 using core::Cause;
 using core::PlanRecord;
 
-constexpr std::array<std::string_view, 3> causes{"tier", "slice", "request"};
+constexpr std::array<std::string_view, 4> causes{"tier", "slice", "request", "reclaim"};
 
 std::vector<std::uint64_t> numbers_of(const std::vector<LeaseId>& leases) {
   std::vector<std::uint64_t> numbers;

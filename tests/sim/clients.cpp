@@ -222,8 +222,17 @@ void Clients::act_active(Client& client, const core::Lease& lease, Random& rando
                   core::Pause{lease.id, lease.generation, {core::PauseCauseKind::owner_request}, host(lease.id)},
                   random.chance(50));
     case 9: return leave(client, lease, random);
-    default: return;
+    case 10: return declare(lease);
+    default: return daemon_->declare({lease.id, core::PauseCauseKind::idle, std::nullopt});
   }
+}
+
+// Some leases are idle for any waiter; others may be paused in turn with those of their tier.
+void Clients::declare(const core::Lease& lease) {
+  core::Reclaim terms{.cause = core::PauseCauseKind::idle};
+  const bool in_turn = lease.id.number % 2 == 0;
+  if (in_turn) terms.taken = core::Reclaim::Taken::turn, terms.least = lease.tier;
+  if (!in_turn || config_.rules.automatic) daemon_->declare({lease.id, terms.cause, std::move(terms)});
 }
 
 // Its program is held by its keeper until the answer is durable: it uses nothing before.

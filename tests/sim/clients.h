@@ -61,6 +61,7 @@ class Clients {
   void attach(Client& client, const core::Lease& lease, Random& random);
   void cooperate(Client& client, const core::Lease& lease, const Program& program, Random& random);
   void resize(Client& client, const core::Lease& lease, Random& random);
+  void declare(const core::Lease& lease);
   void leave(Client& client, const core::Lease& lease, Random& random);
   void hold(Client& client, bool hold);
   core::Fact some_fact(LeaseId lease, std::uint64_t generation, Random& random) const;

@@ -55,6 +55,8 @@ class Daemon {
   void turn();
   void no_more_faults();
 
+  // A capability declares a lease reclaimable, or withdraws that.
+  void declare(const core::Reclaimable& fact) { (void)engine_->decide(fact); }
   // Calls the engine like the HTTP edge. A remembered answer is given again; otherwise the call is decided, and `told`
   // says whether the answer is durable once that is known.
   struct Answer {

@@ -40,7 +40,8 @@ void Oracle::check_method(const Lease* before, const Lease& lease) {
   const bool agreed = lease.owner.keeper || core::is_granted(engine_->state(), lease.whose());
   const bool first = before == nullptr || before->state == LeaseState::active;
   verdict_.expect(!first || !by_driver || agreed, "parked-without-leave", says("its owner did not agree to that"));
-  verdict_.expect(lease.parking->resume_requested || !wanted_back_.contains(lease.id), "resume-lost",
+  const bool idle = lease.parking->cause.kind == core::PauseCauseKind::idle;  // it comes back as its owner wants
+  verdict_.expect(idle || lease.parking->resume_requested || !wanted_back_.contains(lease.id), "resume-lost",
                   says("its owner wants it back, and nobody else needs its memory"));
 }
 

@@ -26,6 +26,7 @@ House::House(engine::Engine& engine, boost::asio::io_context& io, Beside& beside
       stacks::Options{.sources = {}, .label = {}, .command_timeout = 1min, .ready_timeout = 3min, .ttl = 5min});
   idle_->set_sessions([this](LeaseId lease, std::string why) { return sessions_->end_idle(lease, why); },
                       [this](LeaseId lease, std::string why) { return sessions_->rest_idle(lease, why); },
+                      [this](LeaseId lease) { return sessions_->may_rest(lease); },
                       [this](LeaseId lease) { return sessions_->rests(lease); });
   engine.capabilities().add(*guard_);
   engine.capabilities().add(*sessions_);
