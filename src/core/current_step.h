@@ -60,7 +60,8 @@ struct Step {
   std::optional<std::uint32_t> asked_by = {};  // the user whose request ends a program, while it is decided
 };
 
-Lease* find(Step& step, LeaseId id);  // null: not live, or unknown
+Lease* find(Step& step, LeaseId id);                  // null: not live, or unknown
+Attempt& attempt_in(Step& step, const Lease& lease);  // of a lease that is pausing or resuming
 // Refuses an unknown lease and an outdated generation. 0: any generation.
 Result<Lease*> find_for(Step& step, LeaseId id, std::uint64_t generation);
 void touch(Step& step, const Lease& lease);

@@ -252,8 +252,7 @@ Time deadline_of(const State& state, const Lease& lease, const LeaseRuntime& run
     if (lease.state == LeaseState::offered && lease.offer_ends_at && !mutant(Mutant::offers_last))
       due = std::min(due, *lease.offer_ends_at);
     if (lease.state == LeaseState::active && lease.expires_at) due = std::min(due, *lease.expires_at);
-    if (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming)
-      due = std::min({due, runtime.look_at, runtime.overdue_at});
+    if (runtime.attempt) due = std::min({due, runtime.attempt->look_at, runtime.attempt->overdue_at});
     if (is_away(state, lease) && lease.parking->orphaned_since)
       due = std::min(due, after(*lease.parking->orphaned_since, rules.orphan_after));
   }
@@ -322,7 +321,7 @@ void stand_still(State& state, const Lease& lease, Duration stood_still) {
   const Time granted = lease.granted_at.value_or(Time{});
   runtime.used_until = after(std::max({runtime.used_until, granted, runtime.restored_at}), stood_still);
   runtime.silent_since = after(std::max(runtime.silent_since, granted), stood_still);
-  runtime.told_since = after(runtime.told_since, stood_still);
+  if (runtime.attempt) runtime.attempt->told_since = after(runtime.attempt->told_since, stood_still);
 }
 
 // Whatever runs out goes on where it stood when the machine fell asleep. When it was asked for, granted, or queued
@@ -335,16 +334,16 @@ bool sleep_through(State& state, Lease& lease, Duration asleep) {
   LeaseRuntime& runtime = state.leases.runtime.at(lease.id);
   runtime.settled_in = after(standing_of(state, lease.id).came_back, asleep);
   runtime.grace_until = after(runtime.grace_until, asleep);
-  runtime.look_at = after(runtime.look_at, asleep);
-  runtime.overdue_at = after(runtime.overdue_at, asleep);
-  runtime.acting_since = after(runtime.acting_since, asleep);
   stand_still(state, lease, asleep);
   runtime.restored_at = after(runtime.restored_at, asleep);
-  runtime.proven_at = after(runtime.proven_at, asleep);
-  runtime.moving_since = after(runtime.moving_since, asleep);
-  move(runtime.late_since);
-  move(runtime.held_at);
-  move(runtime.yielded_at);
+  if (runtime.attempt) {
+    Attempt& its = *runtime.attempt;
+    for (Time* time :
+         {&its.look_at, &its.overdue_at, &its.ordered_at, &its.proven_at, &its.moving_since, &its.answered_at})
+      *time = after(*time, asleep);
+    move(its.late_since);
+    move(its.held_at);
+  }
   move(lease.unheld_since);
   bool changed = move(lease.stop_at);
   if (lease.ended()) return changed;

@@ -3,6 +3,7 @@
 // for the core alone, and keep all indices true.
 #pragma once
 
+#include "core/attempt.h"
 #include "core/preemption_plan.h"
 #include "lease/facts.h"
 #include "lease/lease.h"
@@ -58,54 +59,31 @@ struct LeaseRuntime {
   Time grace_until;             // after a restart or a clock gap: no owner counts as gone before this
   // The obstacles to its preemption that were noted last: the leases, and the codes of their obstacles.
   std::vector<std::string> obstacle_leases, obstacle_codes;
-  Time obstacles_at;           // when they were last looked for
-  Duration notice{};           // time to save its work before it is ended as a spot lease
-  Time noticed_at;             // when this time began; Time{}: it has not
-  bool killed = false;         // SIGKILL was ordered
-  bool program_ended = false;  // the program of its keeper is known to have ended
-  Time gone_at;                // when it ended or was killed; earlier readings do not show its bytes gone
-  // Pausing or resuming, as far as that is observed:
-  std::optional<Time> yielded_at;              // when its method reported the bytes freed; verification runs since then
-  Time proven_at;                              // when the last snapshot that proves the pause began
-  int proofs = 0;                              // how many snapshots in a row prove the pause
-  bool acting = false;                         // Park or Unpark is ordered and not answered
-  Time acting_since;                           // when it was ordered
-  int retries = 0;                             // of Unpark: number of repetitions
-  int unanswered = 0;                          // resume orders in a row that the program did not answer
-  Time restored_at;                            // when it was restored; only later snapshots measure what it holds
-  Time settled_in;                             // when it got its memory, later by the time that the machine slept since
-  Time shrunk_at;                              // when it shrank; only later snapshots measure what it uses
-  Time used_until;                             // when something of it was last seen on a device
-  Time silent_since;                           // since when no process has registered how it yields
-  Time look_at = Time::never();                // when to look for the next proof or attempt
-  Bytes moved;                                 // bytes of its processes at the pause order
-  Time moving_since;                           // when Park or Unpark was ordered
-  std::optional<Time> late_since = {};         // when a Park was ordered whose driver call was given up
-  std::optional<Time> held_at;                 // when the last snapshot that shows it holding its bytes began
-  std::vector<std::optional<Bytes>> unlisted;  // unlisted bytes of each device before the pause, not its own
-  Time overdue_at = Time::never();             // when Park or Unpark should have been answered
-  bool overdue = false;                        // that time passed without an answer
-  bool seemed_unfit = false;                   // the driver's last attempt failed as for a program that it cannot park
-  bool unverified = false;                     // this pause was reported as unverified
-  bool begun = true;                           // this pause: its program was told, or a process was locked
-  unsigned tried = 0;                          // methods tried in this pause, by their bits
-  std::optional<PauseMethod> next;             // the next method, once the one before is undone
-  bool relapsed = false;                       // paused, and holds more than its residue
-  bool no_room = false;                        // the last Unpark found too little free memory
-  std::string not_back;                        // why the last Unpark failed, one sentence
-  std::string not_back_code;                   // its code
+  Time obstacles_at;               // when they were last looked for
+  Duration notice{};               // time to save its work before it is ended as a spot lease
+  Time noticed_at;                 // when this time began; Time{}: it has not
+  bool killed = false;             // SIGKILL was ordered
+  bool program_ended = false;      // the program of its keeper is known to have ended
+  Time gone_at;                    // when it ended or was killed; earlier readings do not show its bytes gone
+  std::optional<Attempt> attempt;  // while it is pausing or resuming
+  // What a pause or resume leaves behind:
+  Time restored_at;               // when it was restored; only later snapshots measure what it holds
+  Time settled_in;                // when it got its memory, later by the time that the machine slept since
+  bool seemed_unfit = false;      // the driver's last attempt failed as for a program that it cannot park
+  bool relapsed = false;          // paused, and holds more than its residue
   std::int32_t blocked_by = 0;    // pid of the largest unleased process that was reported to it; -1: its card is gone
   std::optional<bool> inhabited;  // the last LivenessReport since its pause
+  Time shrunk_at;                 // when it shrank; only later snapshots measure what it uses
+  Time used_until;                // when something of it was last seen on a device
+  Time silent_since;              // since when no process has registered how it yields
   // As a possible victim:
   Bytes parked;                     // bytes that the driver parked in its last pause
   int failures = 0;                 // pauses that failed in a row
-  std::optional<LeftAlone> undone;  // why its pause is being undone; it becomes ineligible when it runs again
   LeftAlone left_alone;             // why it became ineligible the last time
   std::optional<Barred> barred;     // the lasting obstacle to its pauses
   Time tried_at, ineligible_until;  // since when, and until when, it is ineligible
   // When it got its memory back after a pause, and how much it grew on each device since.
   Time back_at;
-  Time told_since;                            // resuming: since when only the program itself delays it
   std::vector<std::pair<Time, Bytes>> grown;  // the newest last
   Time due = Time::never();                   // its entry in timers_
   bool touched = false;                       // by the present step

@@ -28,9 +28,11 @@ void set_parking(State& state, Lease& lease, std::optional<Parking> parking, Lea
   std::vector<Bytes> had;
   if (to == LeaseState::poisoned)
     for (const std::string& device : lease.devices) had.push_back(charged_on(state, lease, device));
-  // The newest snapshot does not show that these bytes are taken.
   const bool settles = lease.parking && !lease.parking->measured && parking && parking->measured;
-  if (settles) state.host.memory.available -= parking->host_bytes;
+  const Attempt* attempt = attempt_of(state, lease.id);
+  // A snapshot from before the answer does not show that these bytes are taken.
+  const bool shown = attempt != nullptr && attempt->parked && state.devices.snapshot_began >= attempt->answered_at;
+  if (settles && !shown) state.host.memory.available -= parking->host_bytes;
   rebook(state, lease, [&] {
     enter(state, lease, -1);
     lease.parking = std::move(parking);
@@ -99,34 +101,40 @@ void expect_all_back(State& state, const Lease& lease) {
   }
 }
 
-bool has_begun(const State& state, LeaseId id) {
+const Attempt* attempt_of(const State& state, LeaseId id) {
   const auto runtime = state.leases.runtime.find(id);
-  return runtime == state.leases.runtime.end() || runtime->second.begun;
+  return runtime != state.leases.runtime.end() && runtime->second.attempt ? &*runtime->second.attempt : nullptr;
+}
+
+bool has_begun(const State& state, LeaseId id) {
+  const Attempt* attempt = attempt_of(state, id);
+  return attempt == nullptr || attempt->begun;
 }
 
 bool is_away(const State& state, const Lease& lease) {
   if (lease.state != LeaseState::resuming) return lease.state == LeaseState::paused;
-  return state.leases.runtime.at(lease.id).unanswered > 0;
+  const Attempt* attempt = attempt_of(state, lease.id);
+  return attempt != nullptr && attempt->unanswered > 0;
 }
 
 std::optional<Duration> unanswered_for(const State& state, const Lease& lease, Time now) {
   constexpr int often = 3;
-  const LeaseRuntime& runtime = state.leases.runtime.at(lease.id);
-  if (lease.state != LeaseState::resuming || runtime.unanswered < often) return std::nullopt;
-  return now - runtime.told_since;
+  const Attempt* attempt = attempt_of(state, lease.id);
+  if (lease.state != LeaseState::resuming || attempt == nullptr || attempt->unanswered < often) return std::nullopt;
+  return now - attempt->told_since;
 }
 
 std::optional<Moving> move_of(const State& state, LeaseId id) {
   const Lease* lease = find(state, id);
-  if (lease == nullptr || !lease->parking) return std::nullopt;
-  const LeaseRuntime& runtime = state.leases.runtime.at(id);
-  Moving now{Move::pause, runtime.moved, runtime.moving_since, {}};
-  if (lease->state == LeaseState::pausing && runtime.yielded_at) {
+  const Attempt* attempt = attempt_of(state, id);
+  if (lease == nullptr || !lease->parking || attempt == nullptr) return std::nullopt;
+  Moving now{Move::pause, attempt->moved, attempt->moving_since, {}};
+  if (attempt->phase == Attempt::Phase::answered) {
     now.move = Move::settle;
-    now.since = *runtime.yielded_at;
-  } else if (lease->state == LeaseState::resuming && runtime.moving_since > lease->parking->since) {
+    now.since = attempt->answered_at;
+  } else if (lease->state == LeaseState::resuming && attempt->moving_since > lease->parking->since) {
     now.move = Move::resume;  // while a pause is undone nobody knows how much of it there is to undo
-  } else if (lease->state != LeaseState::pausing || !runtime.acting) {
+  } else if (lease->state != LeaseState::pausing || !attempt->is_ordered()) {
     return std::nullopt;
   }
   now.takes = state.learned.costs.predict(lease->whose(), lease->devices, lease->parking->method, now.move, now.bytes);
@@ -165,32 +173,31 @@ ToRestore to_restore(const State& state, const Lease& lease, std::string_view de
 
 const std::string& resume_failure(const State& state, LeaseId id) {
   static const std::string none;
-  const auto runtime = state.leases.runtime.find(id);
-  return runtime == state.leases.runtime.end() ? none : runtime->second.not_back;
+  const Attempt* attempt = attempt_of(state, id);
+  return attempt == nullptr ? none : attempt->failure;
 }
 
 bool lacks_memory(const State& state, LeaseId id) {
-  const auto runtime = state.leases.runtime.find(id);
-  return runtime != state.leases.runtime.end() && runtime->second.no_room;
+  const Attempt* attempt = attempt_of(state, id);
+  return attempt != nullptr && attempt->no_room;
 }
 
 bool is_stuck(const State& state, LeaseId id) {
-  const auto runtime = state.leases.runtime.find(id);
-  const Lease* lease = find(state, id);
-  return runtime != state.leases.runtime.end() && lease != nullptr && runtime->second.overdue &&
-         (lease->state == LeaseState::pausing || lease->state == LeaseState::resuming);
+  const Attempt* attempt = attempt_of(state, id);
+  return attempt != nullptr && attempt->overdue;
 }
 
 std::optional<Time> yield_time_of(const State& state, LeaseId id) {
-  const auto runtime = state.leases.runtime.find(id);
-  return runtime == state.leases.runtime.end() ? std::nullopt : runtime->second.yielded_at;
+  const Attempt* attempt = attempt_of(state, id);
+  return attempt != nullptr && attempt->phase == Attempt::Phase::answered ? std::optional(attempt->answered_at)
+                                                                          : std::nullopt;
 }
 
 Bytes unlisted_since_asked(const State& state, const Lease& lease) {
-  const auto runtime = state.leases.runtime.find(lease.id);
+  const Attempt* attempt = attempt_of(state, lease.id);
   Bytes most;
-  if (runtime == state.leases.runtime.end()) return most;
-  const auto& before = runtime->second.unlisted;
+  if (attempt == nullptr) return most;
+  const auto& before = attempt->unlisted;
   for (std::size_t i = 0; i < lease.devices.size() && i < before.size(); ++i)
     most = std::max(most, state.devices.by_uuid.at(lease.devices[i]).unlisted - before[i].value_or(Bytes{}));
   return most;

@@ -2,6 +2,7 @@
 // Leases that are pausing, paused or resuming.
 #pragma once
 
+#include "core/attempt.h"
 #include "core/preemption_plan.h"
 #include "lease/cost.h"
 #include "lease/lease.h"
@@ -41,6 +42,7 @@ struct ToRestore {
   Bytes beside;  // bytes allocated while paused, which reduce the free memory of the lease
 };
 
+const Attempt* attempt_of(const State& state, LeaseId id);  // null: it is neither pausing nor resuming
 // True if the lease is paused, or has not answered its resume order yet.
 bool is_away(const State& state, const Lease& lease);
 // How long it has not answered repeated resume orders; unset: the silence may be brief.

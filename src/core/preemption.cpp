@@ -18,8 +18,15 @@ Standing standing_of(const State& state, LeaseId id) {
   const Lease& its = lease->second;
   const Time given_at = its.preemption_request ? its.preemption_request->given_at.value_or(Time{}) : Time{};
   const Time came_back = std::max({runtime.restored_at, its.granted_at.value_or(Time{}), given_at, runtime.settled_in});
-  return {runtime.restored_at, came_back,    runtime.used_until, runtime.tried_at,    runtime.ineligible_until,
-          runtime.failures,    runtime.next, runtime.parked,     runtime.silent_since};
+  return {runtime.restored_at,
+          came_back,
+          runtime.used_until,
+          runtime.tried_at,
+          runtime.ineligible_until,
+          runtime.failures,
+          runtime.attempt ? runtime.attempt->next : std::nullopt,
+          runtime.parked,
+          runtime.silent_since};
 }
 
 const LeftAlone& last_obstacle(const State& state, LeaseId id) {

@@ -64,8 +64,9 @@ class Storm {
     Plan plan = core::step(state_, rules_, fact, now_);
     checks_.after(state_, fact, plan, now_);
     EXPECT_TRUE(testing::has_name(plan)) << "nothing can be interrupted that has no name";
-    const auto* touching = std::get_if<LockIntent>(&fact);
-    if (touching != nullptr && plan.outcome.has_value()) locked_.insert(touching->lease);
+    const auto* event = std::get_if<AttemptEvent>(&fact);
+    if (event != nullptr && std::holds_alternative<LockIntent>(event->what) && plan.outcome.has_value())
+      locked_.insert(event->lease);
     for (const Action& action : plan.actions) {
       const auto* park = std::get_if<Park>(&action);
       const auto* unpark = std::get_if<Unpark>(&action);
@@ -139,7 +140,7 @@ class Storm {
       case 29:
       case 30: return carried_out();
       case 31:
-      case 32: some_lease(); return MeasuredWhileLocked{lease_, some_host()};
+      case 32: some_lease(); return AttemptEvent{lease_, MeasuredWhileLocked{some_host()}};
       case 33: return Preempt{some_lease(), some_generation(), PreemptionRequest{1000, chance(50)}};
       case 34: return Cooperate{some_lease(), some_generation(), some_cooperation()};
       case 35: return Grant{1000, chance(50) ? "train" : "infer", chance(70)};
@@ -170,20 +171,20 @@ class Storm {
   Fact carried_out() {
     if (ordered_.empty()) return Tick{};
     const auto [id, park] = *std::next(ordered_.begin(), static_cast<std::ptrdiff_t>(below(ordered_.size())));
-    if (park && chance(40)) return LockIntent{id, {process(static_cast<int>(10 + below(50)))}};
+    if (park && chance(40)) return AttemptEvent{id, LockIntent{{process(static_cast<int>(10 + below(50)))}}};
     ordered_.erase(id);
     if (const bool done = chance(80); park) {
       if (done && chance(85)) yielded_.insert(id);  // the others lie
       const bool undone = !done && chance(50);
       if (undone) locked_.erase(id);
-      return Parked{id, done, done ? "" : "it does not answer",
-                    done && chance(70) ? std::optional(some_bytes()) : std::nullopt, undone};
+      return AttemptEvent{id, Parked{done, done ? "" : "it does not answer",
+                                     done && chance(70) ? std::optional(some_bytes()) : std::nullopt, undone}};
     }
-    if (chance(30)) return Unparked{id, Unparked::How::not_yet, "it does not answer"};
-    if (chance(10)) return Unparked{id, Unparked::How::never, "out of memory"};
+    if (chance(30)) return AttemptEvent{id, Unparked{Unparked::How::not_yet, "it does not answer"}};
+    if (chance(10)) return AttemptEvent{id, Unparked{Unparked::How::never, "out of memory"}};
     yielded_.erase(id);
     locked_.erase(id);
-    return Unparked{id, Unparked::How::runs, {}, chance(70) ? std::optional(some_host()) : std::nullopt};
+    return AttemptEvent{id, Unparked{Unparked::How::runs, {}, chance(70) ? std::optional(some_host()) : std::nullopt}};
   }
 
   // A size for the lease: often its own, or a little more or less.
@@ -400,7 +401,7 @@ class Storm {
       step(Snapshot{now_, honest(), {}, {}, testing::plenty});
       bool left = false;
       for (const auto& [id, park] : std::exchange(ordered_, {}))
-        park ? void(step(Parked{id, false, "it refuses"})) : void(step(Unparked{id}));
+        park ? void(step(AttemptEvent{id, Parked{false, "it refuses"}})) : void(step(AttemptEvent{id, Unparked{}}));
       for (const Lease& lease : checks_.stored()) {
         left = true;
         if (lease.state == LeaseState::paused || lease.held_back_at) step(Resume{lease.id});

@@ -44,12 +44,12 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     // Whether its pause came to anything is not stored, nor when it grew: a resumed lease may have been granted its
     // memory.
     runtime.back_at = lease.state == LeaseState::resuming ? now : runtime.restored_at;
-    runtime.told_since = now;
     if (lease.preemption_request && !lease.held_back_at &&
         (state.queue.contains(lease.id) || !lease.preemption_request->given_at))
       state.preemption.requested.insert(lease.id);
     if (lease.parking && !lease.ended()) {
       enter(state, lease, 1);
+      if (!lease.parked()) runtime.attempt = Attempt{.told_since = now};
       if (!lease.parked() && !mutant(Mutant::half_done_stays_so)) state.leases.half_done.push_back(lease.id);
       if (!lease.parked()) rebook(state, lease, [&] { expect_all_back(state, lease); });
     }

@@ -6,6 +6,7 @@
 #include "core/current_step.h"
 #include "core/format.h"
 #include "core/step_ask.h"
+#include "core/step_attempt.h"
 #include "core/step_away.h"
 #include "core/step_capability.h"
 #include "core/step_end.h"
@@ -73,6 +74,8 @@ Lease* find(Step& step, LeaseId id) {
   const auto found = step.state.leases.by_id.find(id);
   return found == step.state.leases.by_id.end() ? nullptr : &found->second;
 }
+
+Attempt& attempt_in(Step& step, const Lease& lease) { return step.state.leases.runtime.at(lease.id).attempt.value(); }
 
 Result<Lease*> find_for(Step& step, LeaseId id, std::uint64_t generation) {
   Lease* lease = find(step, id);

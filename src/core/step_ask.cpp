@@ -83,9 +83,9 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
 // The earlier method was undone a moment ago, and host memory was reported with that.
 static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption) {
   const auto undone = step.undone.find(victim.id);
-  LeaseRuntime& runtime = step.state.leases.runtime.at(victim.id);
+  const auto next = attempt_in(step, victim).next;
   const auto methods = pause_methods_of(step.state, victim);
-  const bool has = runtime.next && std::find(methods.begin(), methods.end(), *runtime.next) != methods.end();
+  const bool has = next && std::find(methods.begin(), methods.end(), *next) != methods.end();
   if (!has || !check_host(step.state, step.rules, victim, undone->second.host)) return;
   note_victim_asked(step, preemption, victim.id);
   Parking parking = std::move(undone->second.parking);
@@ -94,7 +94,7 @@ static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preempt
   parking.told = false;
   parking.cause = cause_of(step, preemption, victim);
   note(step, "next_method");
-  ask_to_yield(step, victim, *runtime.next, std::move(parking));
+  ask_to_yield(step, victim, *next, std::move(parking));
 }
 
 // Victims whose memory is not wanted any more, or that have it no more, are settled.

@@ -116,12 +116,13 @@ struct Hanging : Card {
   Duration allowed() const { return newest<Park>()->at_most; }
   // The driver's call is given up, and has not returned.
   void give_up() {
-    Parked given_up{first, false, "the driver has not returned"};
+    Parked given_up{false, "the driver has not returned"};
     given_up.stuck = true;
-    step(given_up);
+    step(AttemptEvent{first, given_up});
     EXPECT_EQ(states(first), "resuming");
     EXPECT_TRUE(is_stuck(state, first)) << "nobody counts on it meanwhile";
-    step(Unparked{.lease = first, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
+    step(
+        AttemptEvent{first, Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"}});
     EXPECT_TRUE(is_stuck(state, first));
   }
   void hang() {
@@ -156,7 +157,7 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   w.hang();
   ASSERT_TRUE(is_stuck(w.state, w.first));
   w.yielded.insert(w.first);
-  w.step(Parked{w.first, true, {}, 10 * GiB});
+  w.step(AttemptEvent{w.first, Parked{true, {}, 10 * GiB}});
   EXPECT_FALSE(is_stuck(w.state, w.first));
   w.measure(), w.measure();
   EXPECT_EQ(w.states(w.first), "paused");
@@ -164,7 +165,7 @@ TEST(Stuck, WhatTheDriverDidCountsWhenItReturns) {
   Hanging undone;
   undone.hang();
   undone.obey();
-  undone.step(Parked{undone.first, false, "it timed out"});
+  undone.step(AttemptEvent{undone.first, Parked{false, "it timed out"}});
   EXPECT_EQ(undone.states(undone.first), "resuming");
   undone.obey();
   EXPECT_EQ(undone.states(undone.first), "active");
@@ -176,7 +177,7 @@ TEST(Stuck, WhatIsGivenUpLongAfterIsStuckUntilItReturns) {
   w.hang();
   w.give_up();
   w.obey();
-  w.step(Unparked{w.first});
+  w.step(AttemptEvent{w.first, Unparked{}});
   EXPECT_EQ(w.states(w.first), "active");
   EXPECT_FALSE(is_stuck(w.state, w.first));
 }
@@ -187,7 +188,7 @@ TEST(Stuck, HowLongACallHasIsPredictedWithinLimits) {
     for (int i = 0; i < 16 && took > Duration{}; ++i) {
       w.pause();
       w.now = w.now + took;
-      w.step(Parked{w.victim, true, {}, used});
+      w.step(AttemptEvent{w.victim, Parked{true, {}, used}});
       w.measure({}), w.measure({});
       w.step(Resume{w.victim});
       w.runs();
@@ -240,7 +241,7 @@ TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
   w.now = w.now + 3h;
   w.step(ClockGap{.asleep = 3h});
   w.now = w.now + 5s;
-  w.step(DriverReturned{w.first});
+  w.step(AttemptEvent{w.first, DriverReturned{}});
   ASSERT_EQ(w.last.learned.size(), 1U);
   EXPECT_LE(w.last.learned[0].sample.took, 2min);
 }

@@ -26,7 +26,7 @@ struct Alone : World {
   Result<LeaseId> pause(HostMemory host = plenty) { return step(Pause{lease, 0, {}, host}).outcome; }
   void settle() {
     ASSERT_TRUE(pause().has_value());
-    step(Parked{lease, true, {}, 9 * GiB});
+    step(AttemptEvent{lease, Parked{true, {}, 9 * GiB}});
     measure({}), measure({});
     ASSERT_EQ(states(lease), "paused");
   }
@@ -87,11 +87,11 @@ TEST(Away, ARestoreThatFindsNoRoomNamesWhoTookIt) {
   ASSERT_EQ(w.states(w.lease), "resuming");
   w.measure({}, 20 * GiB);
   EXPECT_FALSE(w.blocked()) << "it may be restored all the same";
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "no room", {}, true});
+  w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "no room", {}, true}});
   ASSERT_TRUE(w.blocked());
   EXPECT_EQ(w.blocked()->code, Code::ResumeBlocked);
   EXPECT_EQ(w.reason(w.lease, ReasonKind::blocked_by_processes).text("needs"), "restore");
-  w.step(Unparked{w.lease, Unparked::How::not_yet, "the driver is busy"});
+  w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "the driver is busy"}});
   EXPECT_FALSE(w.blocked()) << "that is no want of room";
 }
 
@@ -101,7 +101,7 @@ TEST(Away, WhoWaitsForWhatAnUnleasedProcessTookIsToldSoAndNotTheVictimBlamed) {
   urgent.tier = Tier::critical;
   const LeaseId waiter = w.submit(urgent, true);
   ASSERT_EQ(w.states(w.lease), "pausing");
-  w.step(Parked{w.lease, true, {}, 9 * GiB});
+  w.step(AttemptEvent{w.lease, Parked{true, {}, 9 * GiB}});
   w.measure({}, 8 * GiB), w.measure({}, 8 * GiB);
   EXPECT_EQ(w.trust("train"), 1) << "it did yield";
   EXPECT_EQ(w.reason(waiter, ReasonKind::blocked_by_processes).text("problem"), "External");
@@ -122,7 +122,7 @@ struct Token : World {
     how.address = "http://127.0.0.1:1/";
     step(Cooperate{lease, 0, how});
     step(Pause{lease, 0, {}, plenty});
-    step(Parked{lease, true, {}, Bytes{}});
+    step(AttemptEvent{lease, Parked{true, {}, Bytes{}}});
     for (int i = 0; i < 2; ++i) now = now + 20ms, snapshot({gpu(0, 24 * GiB)});
     EXPECT_EQ(state_of(lease), LeaseState::paused);
   }
@@ -213,8 +213,8 @@ TEST(Ledger, OneUserMayNotFillItForAllOthers) {
   w.rules.ledger_limit = 16 * GiB;
   w.rules.ledger_user_share = 0.5;
   ASSERT_TRUE(w.pause().has_value()) << "alone: all of it is there for this user";
-  w.step(Parked{w.lease, false, "no"});
-  w.step(Unparked{w.lease});
+  w.step(AttemptEvent{w.lease, Parked{false, "no"}});
+  w.step(AttemptEvent{w.lease, Unparked{}});
   Lease theirs = wish(GiB);
   theirs.uid = 1001;
   theirs.user = "bob";
@@ -290,7 +290,7 @@ TEST(Moving, IsToldFromTheOrderUntilItIsMeasured) {
   EXPECT_EQ(now->since, w.now);
   EXPECT_GT(now->takes.likely, Duration{});
   w.pass(3s);
-  w.step(Parked{w.lease, true, {}, 9 * GiB});
+  w.step(AttemptEvent{w.lease, Parked{true, {}, 9 * GiB}});
   EXPECT_EQ(move_of(w.state, w.lease)->move, Move::settle);
   w.measure({}), w.measure({});
   EXPECT_FALSE(move_of(w.state, w.lease));
@@ -299,7 +299,7 @@ TEST(Moving, IsToldFromTheOrderUntilItIsMeasured) {
   ASSERT_TRUE(now);
   EXPECT_EQ(now->move, Move::resume);
   EXPECT_EQ(now->bytes, 9 * GiB);
-  w.step(Unparked{w.lease});
+  w.step(AttemptEvent{w.lease, Unparked{}});
   EXPECT_FALSE(move_of(w.state, w.lease));
 }
 

@@ -17,10 +17,10 @@ struct Hindered : Card {
     urgent = start(10 * GiB, Tier::standard, "serve");
   }
   void refused(Hindrance by) {
-    Parked fact{holds, false, "process 102 is in the way", {}, true};
+    Parked fact{false, "process 102 is in the way", {}, true};
     fact.hindrance = by;
-    step(fact);
-    step(Unparked{holds, Unparked::How::runs, {}, plenty});
+    step(AttemptEvent{holds, fact});
+    step(AttemptEvent{holds, Unparked{Unparked::How::runs, {}, plenty}});
     obeyed = actions.size();
   }
   // As it lives, without anything that is ordered being done.

@@ -54,7 +54,7 @@ const Case cases[] = {
      [](TwoLeases& w) {
        w.pause();
        w.pass(10s);
-       w.step(Parked{w.victim, false, "the driver says 2"});
+       w.step(AttemptEvent{w.victim, Parked{false, "the driver says 2"}});
        w.pass(20s);
        w.unparked();
      }},

@@ -63,7 +63,7 @@ Result<LeaseId> on(Step& step, const Release& fact) {
   const bool insists = fact.revoke || fact.force;
   const bool gone = given_up_device(step.state, lease, step.rules, step.now) != nullptr &&
                     (program_may_live(step, lease) || (insists && !may_be_told_to_go_on(step, lease)));
-  const bool in_vain = lease.state == LeaseState::resuming && step.state.leases.runtime.at(lease.id).retries > 0 &&
+  const bool in_vain = lease.state == LeaseState::resuming && attempt_of(step.state, lease.id)->failures > 0 &&
                        (fact.force || (fact.revoke && unanswered_for(step.state, lease, step.now) >= step.rules.grace));
   const bool never_runs = lease.state == LeaseState::poisoned || is_stuck(step.state, lease.id) || gone || in_vain;
   const bool as_it_is = fact.force && fact.stop && program_may_live(step, lease);
@@ -231,12 +231,12 @@ void end_as_it_is(Step& step, Lease& lease) {
 // Counts resume orders that the program itself does not answer. Other failures, such as missing memory or a driver
 // call, say nothing about the program, and the count starts again.
 void note_unanswered(Step& step, const Lease& lease, const Unparked& fact) {
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
+  Attempt& attempt = *step.state.leases.runtime.at(lease.id).attempt;
   if (fact.code == "late" || fact.code == "notify_failed") {
-    ++runtime.unanswered;
+    ++attempt.unanswered;
   } else {
-    runtime.unanswered = 0;
-    runtime.told_since = step.now;
+    attempt.unanswered = 0;
+    attempt.told_since = step.now;
   }
   if (does_not_go_on(step.state, step.rules, lease, step.now))
     step.state.preemption.stale = true;  // it may be ended now
@@ -263,6 +263,7 @@ void end(Step& step, Lease& lease, EndReason why, ReasonKind kind, ReasonArgs ar
   drop_request(step, lease);
   step.state.pauses.verifying.erase(lease.id);
   if (lease.parking) set_parking(step.state, lease, std::nullopt, LeaseState::active);
+  step.state.leases.runtime.at(lease.id).attempt.reset();
   if (step.state.queue.contains(lease.id)) step.state.queue.erase(lease.id);
   if (lease.state == LeaseState::queued) {
     // It held nothing.
@@ -335,9 +336,8 @@ static void fire(Step& step, Lease& lease) {
     const LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
     const bool stopping = lease.stop_requested && lease.stop_at && !runtime.killed && !runtime.program_ended;
     if (stopping && *lease.stop_at + stop_grace(lease, step.rules) <= step.now) kill(step, lease);
-    const bool moves = live && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming);
-    if (moves && runtime.overdue_at <= step.now) mark_overdue(step, lease);
-    if (moves && runtime.look_at <= step.now) look_again(step, lease);
+    if (live && runtime.attempt && runtime.attempt->overdue_at <= step.now) mark_overdue(step, lease);
+    if (live && runtime.attempt && runtime.attempt->look_at <= step.now) look_again(step, lease);
   }
 }
 

@@ -99,7 +99,7 @@ TEST(Group, APausedLeaseEndsWithItsGroupToo) {
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 6 * GiB, id)})});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty})) << "the agent speaks for its user: no grant is needed";
-  w.step(Parked{id, true, {}, 6 * GiB});
+  w.step(AttemptEvent{id, Parked{true, {}, 6 * GiB}});
   for (int reading = 0; reading < 2; ++reading) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB)});
   ASSERT_EQ(w.states(id), "paused");
   w.seen(id, false, 0);

@@ -32,7 +32,7 @@ struct Lost : World {
   void pause() { ASSERT_TRUE(step(Pause{lease, 0, {}, plenty}).outcome.has_value()); }
   void settle() {
     pause();
-    step(Parked{lease, true, {}, 9 * GiB});
+    step(AttemptEvent{lease, Parked{true, {}, 9 * GiB}});
     there(), there();
     ASSERT_EQ(state_of(lease), LeaseState::paused);
     actions.clear();
@@ -67,7 +67,7 @@ TEST(LostCard, WhoIsParkedWaitsForItAndIsToldSo) {
   w.there();
   EXPECT_EQ(w.states(w.lease), "resuming");
   EXPECT_FALSE(what_blocks(w.state, w.rules, w.at(w.lease), w.now));
-  w.step(Unparked{w.lease});
+  w.step(AttemptEvent{w.lease, Unparked{}});
   EXPECT_EQ(w.states(w.lease), "active");
 }
 
@@ -110,14 +110,14 @@ TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
     w.gone_for(10s);
     ASSERT_EQ(w.states(w.lease), "resuming") << "it has its time to answer";
     if (answer == "runs") {
-      w.step(Unparked{w.lease});
+      w.step(AttemptEvent{w.lease, Unparked{}});
       EXPECT_EQ(w.states(w.lease), "active");
       w.gone_for(5s);
       EXPECT_TRUE(w.gone(w.lease) || w.at(w.lease).end_reason == EndReason::failed);
       EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
       continue;
     }
-    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, answer});
+    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, false, answer}});
     const bool late = answer == "late";
     w.gone_for(late ? 5s : 1min);
     EXPECT_EQ(w.at(w.lease).end_reason, late ? EndReason::failed : EndReason::none);
@@ -138,7 +138,7 @@ TEST(LostCard, GoesOnBesideOnlyWhereItsRoomIsFree) {
   how.way = CooperationWay::webhook;
   w.step(Cooperate{id, 0, how});
   w.step(Pause{id, 0, {}, plenty});
-  w.step(Parked{id, true, {}, 9 * GiB});
+  w.step(AttemptEvent{id, Parked{true, {}, 9 * GiB}});
   for (int i = 0; i < 2; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
   ASSERT_EQ(w.states(id), "paused");
   const LeaseId other = w.submit(20 * GiB);
@@ -159,16 +159,16 @@ TEST(LostCard, WhatWasBeingParkedIsUndoneAndTriedUntilItIsBack) {
   w.pause();
   w.gone_for(1min);
   EXPECT_EQ(w.states(w.lease), "pausing");
-  w.step(Parked{w.lease, true, {}, 9 * GiB});
+  w.step(AttemptEvent{w.lease, Parked{true, {}, 9 * GiB}});
   w.gone_for(w.rules.verify_timeout);
   EXPECT_EQ(w.states(w.lease), "resuming") << "nobody can measure that it has yielded";
   for (int i = 0; i < 5; ++i) {
-    w.step(Unparked{w.lease, Unparked::How::not_yet, "the card does not answer"});
+    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "the card does not answer"}});
     w.gone_for(30s);
   }
   EXPECT_EQ(w.states(w.lease), "resuming");
   w.there();
-  w.step(Unparked{w.lease});
+  w.step(AttemptEvent{w.lease, Unparked{}});
   EXPECT_EQ(w.states(w.lease), "active");
 }
 
@@ -218,12 +218,12 @@ TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseE
     EXPECT_EQ(w.times_told(w.lease, ReasonKind::resuming_to_end), 1);
     ASSERT_EQ(w.ordered<Unpark>(), 1);
     if (answers) {
-      w.step(Unparked{w.lease});
+      w.step(AttemptEvent{w.lease, Unparked{}});
       EXPECT_EQ(w.times_told(w.lease, ReasonKind::ended_on_resume), 1);
       EXPECT_EQ(w.signals(w.lease, false), 0);
       continue;
     }
-    w.step(Unparked{w.lease, Unparked::How::not_yet, "it does not answer", plenty, false, "late"});
+    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, false, "late"}});
     w.gone_for(1min);
     EXPECT_EQ(w.states(w.lease), "resuming");
     ASSERT_TRUE(w.accepts(ends));

@@ -72,28 +72,6 @@ Result<LeaseId> on(Step& step, const Grant& fact) {
   return LeaseId{};
 }
 
-// The lease may hold more than at the pause order. It allocated before it was locked, or its processes are in other
-// cgroups than those that were examined. Bytes beyond its entry are entered, and the bytes of each process are noted
-// for its resume. A pause that does not fit is not begun.
-Result<LeaseId> on(Step& step, const MeasuredWhileLocked& fact) {
-  Lease* lease = find(step, fact.lease);
-  if (lease == nullptr || lease->state != LeaseState::pausing)  // any more: it comes back, by a store read anew
-    return not_found(to_string(fact.lease) + " has no yield order");
-  const Bytes entered = lease->parking->host_bytes;
-  if (const Status takes = check_host(step.state, step.rules, *lease, fact.host); !takes) return takes.error();
-  const Bytes held = enters_host(step.state, *lease);
-  Parking parking = *lease->parking;
-  parking.host_bytes = std::max(entered, held);
-  note_asked(step.state, *lease, parking, step.rules, step.now);
-  if (parking == *lease->parking) return lease->id;
-  if (held > entered)
-    explain(step, *lease, ReasonKind::pausing_holds_more, args("bytes", held, "more", held - entered));
-  else note(step, "lock_intent");
-  set_parking(step.state, *lease, std::move(parking), LeaseState::pausing);
-  touch(step, *lease);
-  return lease->id;
-}
-
 // The driver is not asked again about the same program, not even by a later daemon, because the call may destroy the
 // program. A missing consent of the owner is no failure of the method.
 void note_unfit(Step& step, Lease& lease, const Parked& fact) {
@@ -138,7 +116,7 @@ void remember_pause(Step& step, const Lease& lease, PauseMethod method, bool ver
 
 // For a pause that its owner requested. Not after a while: the owner may not want it any more.
 bool try_next(Step& step, Lease& lease, Parking parking, const HostMemory& host) {
-  const PauseMethod next = *std::exchange(step.state.leases.runtime.at(lease.id).next, std::nullopt);
+  const PauseMethod next = *std::exchange(attempt_in(step, lease).next, std::nullopt);
   const auto methods = pause_methods_of(step.state, lease);
   if (std::find(methods.begin(), methods.end(), next) == methods.end()) return false;
   set_parking(step.state, lease, std::nullopt, LeaseState::active);

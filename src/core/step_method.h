@@ -8,7 +8,6 @@ namespace sublet::core {
 
 Result<LeaseId> on(Step& step, const Cooperate& fact);
 Result<LeaseId> on(Step& step, const Grant& fact);
-Result<LeaseId> on(Step& step, const MeasuredWhileLocked& fact);
 void note_unfit(Step& step, Lease& lease, const Parked& fact);
 Duration yield_time(const Step& step, const Lease& lease);
 void remember_pause(Step& step, const Lease& lease, PauseMethod method, bool verified);

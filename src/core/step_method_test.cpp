@@ -13,9 +13,9 @@ TEST(Cooperation, IsPreferredAndKeepsWhatItDeclared) {
   EXPECT_EQ(w.newest<Park>()->at_most, w.rules.yield_timeout) << "it never yielded before";
   EXPECT_EQ(w.state.host.entries, 10 * GiB);
   w.parked();
-  EXPECT_EQ(w.state.host.entries, Bytes{}) << "it copied nothing";
   w.measure(20 * MiB), w.measure(20 * MiB);
   EXPECT_EQ(w.states(w.victim), "paused");
+  EXPECT_EQ(w.state.host.entries, Bytes{}) << "it copied nothing";
   EXPECT_EQ(w.at(w.victim).reserved(), 32 * MiB);
   w.step(Resume{w.victim});
   EXPECT_TRUE(w.newest<Unpark>()->told);
@@ -130,8 +130,8 @@ TEST(Cooperation, OnlyThatIfItsOwnerSaysSo) {
   EXPECT_EQ(w.refusal(Pause{id, 0, {}, plenty}).code, Code::PauseUnsafe);
   w.step(Cooperate{id, 0, Cooperating::how()});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty})) << "a token's lease, too";
-  w.step(Parked{id, false, "no"});
-  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  w.step(AttemptEvent{id, Parked{false, "no"}});
+  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
   EXPECT_EQ(w.states(id), "active") << "the driver is not for it";
 }
 
@@ -146,7 +146,7 @@ TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
   const LeaseId id = w.submit(only);
   w.step(Cooperate{id, 0, Cooperating::how()});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
-  w.step(Parked{id, true, {}, 9 * GiB});
+  w.step(AttemptEvent{id, Parked{true, {}, 9 * GiB}});
   read_twice();
   const LeaseId other = w.run(20 * GiB, 9, "other");
   w.step(Release{.lease = id, .revoke = true});
@@ -155,7 +155,7 @@ TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
   w.step(Release{.lease = other, .force = true});
   read_twice();
   ASSERT_EQ(w.states(id), "resuming");
-  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
   const Lease* left = find(w.state, id);
   EXPECT_TRUE(left == nullptr || left->ended());
 }
@@ -213,8 +213,8 @@ TEST(Grants, LetWhatSubletDidNotStartBeParked) {
     EXPECT_EQ(w.last.grants.size(), stored);
   }
   EXPECT_TRUE(w.accepts(pause));
-  w.step(Parked{pause.lease, false, "no"});
-  w.step(Unparked{pause.lease});
+  w.step(AttemptEvent{pause.lease, Parked{false, "no"}});
+  w.step(AttemptEvent{pause.lease, Unparked{}});
   w.step(Grant{1000, "ollama", false});
   EXPECT_FALSE(w.accepts(pause));
 }
@@ -223,11 +223,11 @@ TEST(Grants, LetWhatSubletDidNotStartBeParked) {
 TEST(MeasuredWhileLocked, WhoComesBackIsNotParked) {
   Cooperating w;
   w.pause();
-  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  EXPECT_TRUE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
   w.restart();
   w.measure(9 * GiB);
   ASSERT_EQ(w.states(w.victim), "resuming");
-  EXPECT_FALSE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  EXPECT_FALSE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
 }
 
 }  // namespace

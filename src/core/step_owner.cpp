@@ -171,8 +171,8 @@ Result<LeaseId> on(Step& step, const ClockGap& fact) {
   for (auto& [id, lease] : step.state.leases.by_id) {
     bool changed = fact.asleep > Duration{} && sleep_through(step.state, lease, fact.asleep);
     // The driver may have returned meanwhile, and only we have not heard of it.
-    if (Time& overdue = step.state.leases.runtime.at(id).overdue_at; overdue != Time::never())
-      overdue = std::max(overdue, step.now + driver_grace);
+    if (auto& attempt = step.state.leases.runtime.at(id).attempt; attempt && attempt->overdue_at != Time::never())
+      attempt->overdue_at = std::max(attempt->overdue_at, step.now + driver_grace);
     if (!lease.ended() && !mutant(Mutant::sleepers_are_late)) {
       changed |= forgive(step.state, lease, step.rules, step.now);
       stand_still(step.state, lease, fact.stood_still);

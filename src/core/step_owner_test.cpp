@@ -165,8 +165,8 @@ TEST(Attach, AnotherBookedProcessIsAskedAnew) {
   book(w, id);
   w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
-  w.step(Parked{id, false, "process 100 uses managed memory", {}, true, Unfit::never});
-  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  w.step(AttemptEvent{id, Parked{false, "process 100 uses managed memory", {}, true, Unfit::never}});
+  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
   EXPECT_FALSE(w.accepts(Pause{id, 0, {}, plenty}));
   ASSERT_TRUE(w.accepts(Attach{id, 0, {}, false, {process(101), {}}}));
   EXPECT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
@@ -178,7 +178,7 @@ TEST(Attach, TheLossOfTheConnectionLeavesNoBookedProcessParked) {
   book(w, id);
   w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
-  w.step(Parked{id, true, {}, 4 * GiB});
+  w.step(AttemptEvent{id, Parked{true, {}, 4 * GiB}});
   for (int i = 0; i < 2; ++i) w.now = w.now + 20ms, w.snapshot({gpu(0, 24 * GiB)});
   ASSERT_EQ(w.states(id), "paused");
   w.step(HeldChanged{id, false});
@@ -186,7 +186,7 @@ TEST(Attach, TheLossOfTheConnectionLeavesNoBookedProcessParked) {
   ASSERT_FALSE(w.at(id).ended()) << "its process would stay parked for ever";
   w.snapshot({gpu(0, 24 * GiB)});
   ASSERT_EQ(w.states(id), "resuming");
-  w.step(Unparked{id, Unparked::How::runs, {}, plenty});
+  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
   EXPECT_EQ(w.states(id), "ended");
 }
 

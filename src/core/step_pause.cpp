@@ -80,7 +80,7 @@ Result<LeaseId> on(Step& step, const Pause& fact) {
 void begin_pause(Step& step, Lease& lease, PauseCause cause, bool resume_requested) {
   if (lease.resize) withdraw_resize(step, lease, ReasonKind::resize_withdrawn_by_pause);
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.tried = 0;
+  runtime.attempt.reset();
   runtime.blocked_by = 0;
   runtime.left_alone.hint.clear();
   runtime.inhabited.reset();
@@ -109,89 +109,92 @@ void ask_to_yield(Step& step, Lease& lease, PauseMethod method, Parking parking)
   why.add("devices", device_names(step.state, lease.devices));
   if (cooperative) why.add("within", yield_time(step, lease));
   explain(step, lease, cooperative ? ReasonKind::pausing_by_program : ReasonKind::pausing_by_driver, std::move(why));
-  runtime.begun = parking.told;
-  set_parking(step.state, lease, std::move(parking), LeaseState::pausing);
-  runtime.acting = true;
+  const Duration at_most = cooperative ? yield_time(step, lease) : Duration{};
+  Attempt attempt{.phase = Attempt::Phase::ordered, .begun = parking.told, .ordered_at = step.now};
+  attempt.moved = use_of(step.state, lease.id).used;
+  attempt.moving_since = step.now;
+  attempt.tried = (runtime.attempt ? runtime.attempt->tried : 0U) | bit_of(method);
+  runtime.attempt = std::move(attempt);
   runtime.relapsed = false;
-  runtime.next.reset();
-  runtime.tried |= bit_of(method);
-  runtime.yielded_at.reset();
-  runtime.held_at.reset();
-  runtime.undone.reset();
-  runtime.moved = use_of(step.state, lease.id).used;
-  runtime.moving_since = step.now;
-  runtime.unlisted.clear();
+  set_parking(step.state, lease, std::move(parking), LeaseState::pausing);
   look_at_unlisted(step, lease);
-  const Duration at_most = cooperative ? yield_time(step, lease) : driver_time(step, lease, Move::pause);
-  runtime.overdue = false;
-  runtime.acting_since = step.now;
-  runtime.overdue_at = cooperative ? Time::never() : step.now + at_most;
-  step.plan.actions.emplace_back(
-      Park{lease.id, method, at_most, given_up_after * driver_time(step, lease, Move::pause)});
+  const Duration by_driver = driver_time(step, lease, Move::pause);
+  if (!cooperative) runtime.attempt->overdue_at = step.now + by_driver;
+  step.plan.actions.emplace_back(Park{lease.id, method, cooperative ? at_most : by_driver, given_up_after * by_driver});
   schedule(step.state, lease, step.rules);
   touch(step, lease);
 }
 
 // Stored before the driver locks any process: after a restart only this note tells which processes may be parked.
-Result<LeaseId> on(Step& step, const LockIntent& fact) {
-  Lease* lease = find(step, fact.lease);
-  if (lease == nullptr || !lease->parking) return not_found(to_string(fact.lease) + " is not being paused");
-  const LeaseRuntime& runtime = step.state.leases.runtime.at(lease->id);
-  const bool asked = lease->state == LeaseState::pausing && runtime.acting;
-  if (!asked || lease->parking->method == PauseMethod::cooperative)
-    return not_found(to_string(fact.lease) + " is not being paused");
-  Parking parking = *lease->parking;
+Result<LeaseId> happened(Step& step, Lease& lease, const LockIntent& fact) {
+  Attempt& attempt = attempt_in(step, lease);
+  if (!attempt.is_ordered() || lease.parking->method == PauseMethod::cooperative)
+    return not_found(to_string(lease.id) + " is not being paused by the driver");
+  Parking parking = *lease.parking;
   if (parking.locked_processes) parking.locked_processes = fact.processes;
   // The residue allows for all processes that are locked, listed or new.
   const Bytes kept = static_cast<std::int64_t>(fact.processes.size()) * driver_keeps;
-  parking.residue = std::max(parking.residue, std::min(kept, lease->vram));
+  parking.residue = std::max(parking.residue, std::min(kept, lease.vram));
   note(step, "lock_intent");
-  step.state.leases.runtime.at(lease->id).begun = true;
-  set_parking(step.state, *lease, std::move(parking), lease->state);
-  step.plan.actions.emplace_back(Lock{lease->id});
-  touch(step, *lease);
-  return lease->id;
+  attempt.phase = Attempt::Phase::locked;
+  attempt.begun = true;
+  set_parking(step.state, lease, std::move(parking), lease.state);
+  step.plan.actions.emplace_back(Lock{lease.id});
+  touch(step, lease);
+  return lease.id;
 }
 
-Result<LeaseId> on(Step& step, const Parked& fact) {
-  Lease* lease = find(step, fact.lease);
-  if (lease == nullptr || lease->state != LeaseState::pausing)
-    return not_found(to_string(fact.lease) + " is not being paused");
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease->id);
-  runtime.acting = false;
-  runtime.overdue = fact.stuck;
-  runtime.overdue_at = Time::never();
+// The lease may hold more than at the pause order. It allocated before it was locked, or its processes are in other
+// cgroups than those that were examined. Bytes beyond its entry are entered, and the bytes of each process are noted
+// for its resume. A pause that does not fit is not begun. Nothing is stored if nothing has grown.
+Result<LeaseId> happened(Step& step, Lease& lease, const MeasuredWhileLocked& fact) {
+  const Bytes entered = lease.parking->host_bytes;
+  if (const Status takes = check_host(step.state, step.rules, lease, fact.host); !takes) return takes.error();
+  const Bytes held = enters_host(step.state, lease);
+  Parking parking = *lease.parking;
+  parking.host_bytes = std::max(entered, held);
+  note_asked(step.state, lease, parking, step.rules, step.now);
+  step.plan.actions.emplace_back(Lock{lease.id});
+  if (parking == *lease.parking) return lease.id;
+  if (held > entered) explain(step, lease, ReasonKind::pausing_holds_more, args("bytes", held, "more", held - entered));
+  else note(step, "lock_intent");
+  set_parking(step.state, lease, std::move(parking), LeaseState::pausing);
+  touch(step, lease);
+  return lease.id;
+}
+
+// A pause that is done is not stored yet: what it parked is stored with what becomes of it. A restart before that
+// undoes it, whether the bytes are parked or not.
+Result<LeaseId> happened(Step& step, Lease& lease, const Parked& fact) {
+  Attempt& attempt = attempt_in(step, lease);
+  attempt.phase = Attempt::Phase::waiting;
+  attempt.overdue = fact.stuck;
+  attempt.overdue_at = Time::never();
   if (!fact.done) {
-    runtime.begun |= !fact.undone;
-    if (fact.undone && lease->parking->locked_processes) {
-      Parking parking = *lease->parking;
+    attempt.begun |= !fact.undone;
+    if (fact.undone && lease.parking->locked_processes) {
+      Parking parking = *lease.parking;
       parking.locked_processes->clear();
-      set_parking(step.state, *lease, std::move(parking), LeaseState::pausing);
+      set_parking(step.state, lease, std::move(parking), LeaseState::pausing);
     }
-    note_unfit(step, *lease, fact);
-    const Time began = runtime.moving_since;
-    fail(step, *lease, ReasonKind::pause_failed, args("detail", fact.detail), fact.hindrance);
-    const auto method = pause_method_of(step.state, *lease);
-    if (runtime.undone) runtime.undone->hint = method ? fact.hint : method.error().hint;
-    if (fact.stuck) runtime.late_since = began;
-    return lease->id;
+    note_unfit(step, lease, fact);
+    const Time began = attempt.moving_since;
+    fail(step, lease, ReasonKind::pause_failed, args("detail", fact.detail), fact.hindrance);
+    if (lease.state != LeaseState::resuming) return lease.id;
+    const auto method = pause_method_of(step.state, lease);
+    attempt.undone->hint = method ? fact.hint : method.error().hint;
+    if (fact.stuck) attempt.late_since = began;
+    return lease.id;
   }
-  if (fact.bytes) {
-    Parking parking = *lease->parking;
-    parking.host_bytes = runtime.parked = *fact.bytes;
-    parking.measured = true;
-    set_parking(step.state, *lease, std::move(parking), LeaseState::pausing);
-    note(step, "bytes_parked");
-    touch(step, *lease);
-  }
-  runtime.yielded_at = step.now;
-  runtime.proofs = 0;
-  runtime.unverified = false;
-  if (mutant(Mutant::yielding_is_not_verified)) return settle_down(step, *lease), lease->id;
-  step.state.pauses.verifying.insert(lease->id);
-  look_again(step, *lease);
-  schedule(step.state, *lease, step.rules);
-  return lease->id;
+  attempt.phase = Attempt::Phase::answered;
+  attempt.answered_at = step.now;
+  attempt.parked = fact.bytes;
+  if (fact.bytes) step.state.leases.runtime.at(lease.id).parked = *fact.bytes;
+  if (mutant(Mutant::yielding_is_not_verified)) return settle_down(step, lease), lease.id;
+  step.state.pauses.verifying.insert(lease.id);
+  look_again(step, lease);
+  schedule(step.state, lease, step.rules);
+  return lease.id;
 }
 
 // It was paused for another lease, or its resume was requested, and now its owner pauses it.
@@ -206,8 +209,9 @@ static void stay_paused(Step& step, Lease& lease) {
 // -------------------------------------------------------------------------------- time
 
 Duration driver_time(const Step& step, const Lease& lease, Move move) {
+  const Attempt* attempt = attempt_of(step.state, lease.id);
   const Bytes bytes =
-      std::max(step.state.leases.runtime.at(lease.id).moved, lease.parking ? lease.parking->host_bytes : Bytes{});
+      std::max(attempt != nullptr ? attempt->moved : Bytes{}, lease.parking ? lease.parking->host_bytes : Bytes{});
   const Prediction takes =
       step.state.learned.costs.predict(lease.whose(), lease.devices, PauseMethod::driver, move, bytes);
   return std::min(takes.longest, driver_limit) + driver_grace;
@@ -215,10 +219,10 @@ Duration driver_time(const Step& step, const Lease& lease, Move move) {
 
 // The driver may return at any time, and its result counts then; no plan counts on it before.
 void mark_overdue(Step& step, Lease& lease) {
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  const Duration allowed = runtime.overdue_at - runtime.acting_since;
-  runtime.overdue_at = Time::never();
-  runtime.overdue = true;
+  Attempt& attempt = attempt_in(step, lease);
+  const Duration allowed = attempt.overdue_at - attempt.ordered_at;
+  attempt.overdue_at = Time::never();
+  attempt.overdue = true;
   const bool out = lease.state == LeaseState::pausing;
   explain(step, lease, out ? ReasonKind::pausing_stuck : ReasonKind::resuming_stuck, args("allowed", allowed));
   if (lease.parking->then_stop && !lease.stop_requested && program_may_live(step, lease)) {

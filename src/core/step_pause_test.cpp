@@ -13,8 +13,7 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   w.measure({}), w.measure({});
   EXPECT_EQ(w.states(w.victim), "pausing") << "what it held before it said that it yielded proves nothing";
   w.parked();
-  EXPECT_EQ(w.state.host.entries, 9 * GiB) << "settled with what was really parked";
-  EXPECT_EQ(w.state.host.unsettled, Bytes{});
+  EXPECT_TRUE(w.last.changed.empty()) << "it is stored with the result";
   EXPECT_TRUE(w.wants_snapshot());
   w.pass(20ms);
   EXPECT_TRUE(w.wants_snapshot()) << "again and again while it verifies";
@@ -23,6 +22,8 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_EQ(w.states(w.victim, w.waiter), "pausing queued") << "one snapshot is no proof";
   w.measure({});
   EXPECT_EQ(w.states(w.victim, w.waiter), "paused active");
+  EXPECT_EQ(w.state.host.entries, 9 * GiB) << "settled with what was really parked";
+  EXPECT_EQ(w.state.host.unsettled, Bytes{});
   EXPECT_EQ(w.at(w.victim).reserved(), 64 * MiB) << "the residue";
   EXPECT_EQ(w.reason(w.victim, ReasonKind::paused).bytes("parked"), 9 * GiB);
   EXPECT_SAYS(w.helps(w.victim), "`sublet resume " + to_string(w.victim) + "`");
@@ -72,7 +73,7 @@ TEST(Pause, TimeAsleepIsNoTimeThatAMoveTook) {
     w.pause();
     w.now = w.now + 3h;
     w.step(ClockGap{.asleep = 3h});
-    w.step(Parked{w.victim, !undone, {}, 9 * GiB});
+    w.step(AttemptEvent{w.victim, Parked{!undone, {}, 9 * GiB}});
     EXPECT_TRUE(w.last.learned.empty()) << "so far that is but said";
     if (undone) {
       w.unparked();
@@ -96,7 +97,7 @@ TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
     const LeaseId id = w.submit(lease, true);
     w.step(Attach{id, 0, kept_process(7), true, {}});
     w.step(Pause{id, 0, {}, plenty});
-    w.step(Parked{id, true, {}, 9 * GiB});
+    w.step(AttemptEvent{id, Parked{true, {}, 9 * GiB}});
     for (int proof = 0; proof < 2; ++proof) {
       w.pass(1s);
       w.snapshot({gpu(0, 24 * GiB), gpu(1, 24 * GiB)});
@@ -141,7 +142,7 @@ TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
 TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
   TwoLeases w;
   w.pause();
-  w.step(Parked{w.victim, false, "pid 7 is traced"});
+  w.step(AttemptEvent{w.victim, Parked{false, "pid 7 is traced"}});
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("detail"), "pid 7 is traced");
   EXPECT_TRUE(w.reason(w.victim, ReasonKind::pause_failed).flag("begun"));
   for (int tries = 1; tries <= 4; ++tries) {
@@ -157,7 +158,9 @@ TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
 
 TEST(Pause, WhomTheDriverLocksIsStoredBeforeAndAllThatHasToComeBack) {
   TwoLeases w;
-  const auto touch = [&w](std::vector<ProcessRef> all) { return w.accepts(LockIntent{w.victim, std::move(all)}); };
+  const auto touch = [&w](std::vector<ProcessRef> all) {
+    return w.accepts(AttemptEvent{w.victim, LockIntent{std::move(all)}});
+  };
   EXPECT_FALSE(touch({process(7)})) << "it is not asked to yield";
   w.pause();
   ASSERT_TRUE(touch({process(7)}));
@@ -165,7 +168,7 @@ TEST(Pause, WhomTheDriverLocksIsStoredBeforeAndAllThatHasToComeBack) {
   EXPECT_EQ(w.ordered<Lock>(), 2);
   const std::vector<ProcessRef> both{process(7), process(8)};
   EXPECT_EQ(w.told(w.victim).parking->locked_processes, both);
-  w.step(Parked{w.victim, false, "pid 8 uses managed memory"});
+  w.step(AttemptEvent{w.victim, Parked{false, "pid 8 uses managed memory"}});
   EXPECT_EQ(w.newest<Unpark>()->locked_processes, both) << "nobody knows how far that came";
   EXPECT_FALSE(touch({process(9)})) << "too late";
   w.restart();
@@ -179,8 +182,8 @@ TEST(Pause, WhatIsUndoneAlreadyNeedsNoDriverToComeBack) {
   for (const bool locked : {true, false}) {
     TwoLeases w;
     w.pause();
-    if (locked) w.step(LockIntent{w.victim, {process(7)}});
-    if (locked) w.step(Parked{w.victim, false, "its work was not done in time", {}, true});
+    if (locked) w.step(AttemptEvent{w.victim, LockIntent{{process(7)}}});
+    if (locked) w.step(AttemptEvent{w.victim, Parked{false, "its work was not done in time", {}, true}});
     else w.restart();  // the daemon ends before anybody is locked
     EXPECT_EQ(w.newest<Unpark>()->locked_processes, std::vector<ProcessRef>{});
   }
@@ -232,7 +235,7 @@ TEST(Pause, WhatTheDriverKeepsOfItStandsInNobodysWay) {
   };
   w.measure({uses(7, 20 * GiB, whole)});
   ASSERT_TRUE(w.accepts(Pause{whole, 0, {}, plenty}));
-  w.step(Parked{whole, true, {}, 20 * GiB});
+  w.step(AttemptEvent{whole, Parked{true, {}, 20 * GiB}});
   other(4 * MiB);
   EXPECT_EQ(other(4 * MiB), Bytes{}) << "it is part of the residue";
   ASSERT_EQ(w.states(whole), "paused");
@@ -317,10 +320,10 @@ TEST(Pause, OfWhomNoProgramIsOursTheLeaseEndsThen) {
   w.step(Cooperate{theirs, 0, how});
   ASSERT_TRUE(w.accepts(Pause{theirs, 0, {}, plenty}));
   w.step(Release{.lease = theirs, .stop = true});
-  w.step(Parked{theirs, true, {}, 1 * GiB});
+  w.step(AttemptEvent{theirs, Parked{true, {}, 1 * GiB}});
   w.measure(9 * GiB), w.measure(9 * GiB);
   ASSERT_EQ(w.states(theirs), "resuming");
-  w.step(Unparked{theirs, Unparked::How::never, "it is gone"});
+  w.step(AttemptEvent{theirs, Unparked{Unparked::How::never, "it is gone"}});
   const ReasonArgs& ended = w.reason(theirs, ReasonKind::ended_unrestorable);
   EXPECT_EQ(ended.text("end"), "released");
   EXPECT_EQ(ended.text("detail"), "it is gone");

@@ -55,7 +55,7 @@ TEST(Plan, IsCancelledForAReason) {
       {"no_victims",
        [](TwoVictims& w) {
          const LeaseId left = w.left();
-         w.step(Parked{w.plan()->asked.front(), false, "it refuses"});
+         w.step(AttemptEvent{w.plan()->asked.front(), Parked{false, "it refuses"}});
          w.step(Amend{.lease = left, .pausable = Pausable::no});
        }},
       {"outranked", [](TwoVictims& w) { w.queue(22 * GiB, Tier::critical, "alarm"); }},
@@ -81,8 +81,8 @@ TEST(Plan, WaitsForAVictimThatMayBePausedLaterButNotForEver) {
     ASSERT_EQ(w.states(left), "pausing");
     const LeaseId small = w.queue(4 * GiB, Tier::batch, "small");
     const auto fails = [&] {
-      w.step(Parked{left, false, "it refuses"});
-      w.step(Unparked{left, Unparked::How::runs, {}, plenty});
+      w.step(AttemptEvent{left, Parked{false, "it refuses"}});
+      w.step(AttemptEvent{left, Unparked{Unparked::How::runs, {}, plenty}});
       w.obeyed = w.actions.size();
       w.measure();
     };

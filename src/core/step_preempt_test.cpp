@@ -100,7 +100,7 @@ TEST(Preemption, WhoCannotBeParkedIsLeftAloneForAWhileAndTheNextIsAsked) {
   const LeaseId urgent = w.start(8 * GiB, Tier::interactive, "infer");
   ASSERT_EQ(std::get<Park>(w.actions[w.obeyed++]).lease, cheap);
   w.obeyed = w.actions.size();
-  w.step(Parked{cheap, false, "pid 102 is traced"});
+  w.step(AttemptEvent{cheap, Parked{false, "pid 102 is traced"}});
   EXPECT_EQ(w.states(cheap), "resuming") << "not verified is not active";
   w.obey();
   EXPECT_EQ(w.states(cheap, dear, urgent), "active paused active");
@@ -134,10 +134,10 @@ TEST(Preemption, WhatIsMadeByTheNextMethodHasBegunUnlessTheUndoTakesLong) {
     EXPECT_GT(w.state.preemption.plans.front().id, 0U);
     EXPECT_SAYS(w.info(w.urgent).basis, to_string(w.second));
     if (late) {
-      w.step(Unparked{w.second, Unparked::How::not_yet, "it does not answer"});
+      w.step(AttemptEvent{w.second, Unparked{Unparked::How::not_yet, "it does not answer"}});
       EXPECT_TRUE(w.state.preemption.plans.empty());
       w.obeyed = w.actions.size();
-      w.step(Unparked{w.second, Unparked::How::runs, {}, plenty});
+      w.step(AttemptEvent{w.second, Unparked{Unparked::How::runs, {}, plenty}});
       EXPECT_EQ(w.states(w.second), "active") << "no other method is tried after that";
       continue;
     }

@@ -87,8 +87,8 @@ TEST(Register, WhomHostMemoryCouldNeverTakeGainsNothingByIt) {
 TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
   Silent w(OwnerKind::process);
   ASSERT_EQ(w.states(w.spot), "pausing");
-  w.step(Parked{.lease = w.spot, .detail = "it uses memory of others", .unfit = Unfit::never});
-  w.step(Unparked{w.spot, Unparked::How::runs, {}, plenty});
+  w.step(AttemptEvent{w.spot, Parked{.detail = "it uses memory of others", .unfit = Unfit::never}});
+  w.step(AttemptEvent{w.spot, Unparked{Unparked::How::runs, {}, plenty}});
   w.pass(w.rules.cooldown);
   w.measure();
   EXPECT_EQ(w.at(w.spot).end_reason, EndReason::revoked) << "its program is there, and registered nothing";

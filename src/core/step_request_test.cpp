@@ -19,7 +19,7 @@ struct Word : Card {
   static PreemptionRequest by(bool admins) { return {admins ? 0U : 1000U, admins}; }
   void fail_to_pause() {
     ASSERT_TRUE(accepts(Pause{low, 0, {}, plenty}));
-    step(Parked{low, false, "it is traced"});
+    step(AttemptEvent{low, Parked{false, "it is traced"}});
     obeyed = actions.size();
   }
 };
@@ -176,10 +176,10 @@ TEST(Word, OutlivesAPauseThatFails) {
     ASSERT_TRUE(w.accepts(Pause{w.low, 0, {}, plenty}));
     EXPECT_TRUE(w.at(w.low).preemption_request) << "until it is paused";
     if (restart) w.restart();
-    else w.step(Parked{w.low, false, "it is traced"});
+    else w.step(AttemptEvent{w.low, Parked{false, "it is traced"}});
     ASSERT_EQ(w.states(w.low), "resuming");
     w.obeyed = w.actions.size();
-    w.step(Unparked{w.low});
+    w.step(AttemptEvent{w.low, Unparked{}});
     w.measure();
     w.live(300s);
     EXPECT_EQ(w.states(w.low, w.above), "active paused") << "who yielded for it waits still";
@@ -209,7 +209,7 @@ TEST(Word, WhoComesLaterLeavesItTheTimeOfATurn) {
     const LeaseId later = w.queue(20 * GiB, Tier::standard, "later");
     if (fails) {  // a pause that fails is no new request
       w.fail_to_pause();
-      w.step(Unparked{w.low});
+      w.step(AttemptEvent{w.low, Unparked{}});
     }
     w.live(30s);
     EXPECT_EQ(w.states(w.low), "active");

@@ -52,8 +52,7 @@ Result<LeaseId> on(Step& step, const Resume& fact) {
 
 void want_back(Step& step, Lease& lease) {
   const bool undoing = lease.state == LeaseState::resuming;
-  if (undoing && std::exchange(step.state.leases.runtime.at(lease.id).next, std::nullopt))
-    step.state.preemption.stale = true;
+  if (undoing && std::exchange(attempt_in(step, lease).next, std::nullopt)) step.state.preemption.stale = true;
   if (lease.state == LeaseState::poisoned || lease.parking->resume_requested) return;
   Parking parking = *lease.parking;
   parking.resume_requested = true;
@@ -81,10 +80,10 @@ void bring_back(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args) {
   note_beside(step.state, lease, parking);
   set_parking(step.state, lease, std::move(parking), LeaseState::resuming);
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.back_at = runtime.told_since = step.now;
+  runtime.back_at = step.now;
   runtime.grown.clear();
-  runtime.moving_since = step.now;
-  runtime.moved = bytes_to_move(step.state, lease);
+  runtime.attempt =
+      Attempt{.moved = bytes_to_move(step.state, lease), .moving_since = step.now, .told_since = step.now};
   explain(step, lease, kind, std::move(args));
   unpark(step, lease);
   touch(step, lease);
@@ -103,14 +102,15 @@ void withdraw_return(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args)
 }
 
 void unpark(Step& step, Lease& lease) {
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.look_at = Time::never();
+  Attempt& attempt = attempt_in(step, lease);
+  attempt.look_at = Time::never();
   const Parking& parking = *lease.parking;
-  if (!std::exchange(runtime.acting, true)) {
+  if (!attempt.is_ordered()) {
     const Duration at_most = driver_time(step, lease, Move::resume);
-    runtime.acting_since = step.now;
-    if (!runtime.overdue && parking.method == PauseMethod::driver)
-      runtime.overdue_at = step.now + at_most + (parking.told ? step.rules.yield_timeout : Duration{});
+    attempt.phase = Attempt::Phase::ordered;
+    attempt.ordered_at = step.now;
+    if (!attempt.overdue && parking.method == PauseMethod::driver)
+      attempt.overdue_at = step.now + at_most + (parking.told ? step.rules.yield_timeout : Duration{});
     step.plan.actions.emplace_back(Unpark{lease.id, parking.method, parking.told, step.rules.yield_timeout,
                                           parking.locked_processes, given_up_after * at_most});
   }
@@ -118,94 +118,95 @@ void unpark(Step& step, Lease& lease) {
   touch(step, lease);
 }
 
-Result<LeaseId> on(Step& step, const DriverReturned& fact) {
-  Lease* lease = find(step, fact.lease);
-  if (lease == nullptr || lease->state != LeaseState::resuming)
-    return not_found(to_string(fact.lease) + " is not being resumed");
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease->id);
+Result<LeaseId> happened(Step& step, Lease& lease, const DriverReturned&) {
+  Attempt& attempt = attempt_in(step, lease);
   // The time of a late call is learned like any other: a slow link gets that time the next time.
-  if (const auto since = std::exchange(runtime.late_since, std::nullopt))
-    learn(step, *lease, Move::pause, runtime.moved, std::min(step.now - *since, driver_limit));
-  if (!runtime.acting) look_again(step, *lease);
-  return lease->id;
+  if (const auto since = std::exchange(attempt.late_since, std::nullopt))
+    learn(step, lease, Move::pause, attempt.moved, std::min(step.now - *since, driver_limit));
+  if (!attempt.is_ordered()) look_again(step, lease);
+  return lease.id;
 }
 
-Result<LeaseId> on(Step& step, const Unparked& fact) {
-  Lease* lease = find(step, fact.lease);
-  if (lease == nullptr || lease->state != LeaseState::resuming)
-    return not_found(to_string(fact.lease) + " is not being resumed");
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease->id);
-  runtime.acting = false;
-  runtime.overdue_at = Time::never();
-  runtime.overdue = fact.how == Unparked::How::not_yet && fact.code == "stuck";
-  runtime.no_room = fact.how == Unparked::How::not_yet && fact.no_room;
-  if (fact.how == Unparked::How::not_yet) {
-    const Duration pause = std::min(first_retry * (1 << std::min(runtime.retries, 5)), longest_retry);
-    if (runtime.retries++ == 0 || fact.code != runtime.not_back_code)
-      explain(step, *lease, ReasonKind::resume_failed, resume_failed_args(*lease, fact.detail));
-    runtime.not_back = fact.detail;
-    runtime.not_back_code = fact.code;
-    runtime.look_at = step.now + pause;
-    note_unanswered(step, *lease, fact);
-    if (runtime.next)
-      runtime.next.reset(), step.state.preemption.stale = true;  // its preemptor looks for other victims
-    step.may_be_blocked.push_back(lease->id);
-    end_unresponsive(step, *lease);
-    schedule(step.state, *lease, step.rules);
-    return lease->id;
-  }
-  const bool first = runtime.retries == 0;
-  runtime.retries = runtime.unanswered = 0;
-  runtime.late_since.reset();
-  runtime.not_back.clear();
-  runtime.look_at = Time::never();
-  const Parking parking = *lease->parking;
-  if (fact.how == Unparked::How::runs && first && runtime.moving_since > parking.since)
-    learn(step, *lease, Move::resume, runtime.moved, step.now - runtime.moving_since);
-  if (fact.how != Unparked::How::runs || !first || !fact.host || parking.then_stop) runtime.next.reset();
-  const bool on_a_word = !parking.resume_requested;
-  if (runtime.next && on_a_word && try_next(step, *lease, parking, *fact.host)) return lease->id;
+// The order is repeated, later and later.
+static void note_not_yet(Step& step, Lease& lease, const Unparked& fact) {
+  Attempt& attempt = attempt_in(step, lease);
+  attempt.overdue = fact.code == "stuck";
+  attempt.no_room = fact.no_room;
+  attempt.look_at = step.now + std::min(first_retry * (1 << std::min(attempt.failures, 5)), longest_retry);
+  if (attempt.failures++ == 0 || fact.code != attempt.failure_code)
+    explain(step, lease, ReasonKind::resume_failed, resume_failed_args(lease, fact.detail));
+  attempt.failure = fact.detail;
+  attempt.failure_code = fact.code;
+  note_unanswered(step, lease, fact);
+  if (attempt.next) attempt.next.reset(), step.state.preemption.stale = true;  // its preemptor looks for other victims
+  step.may_be_blocked.push_back(lease.id);
+  end_unresponsive(step, lease);
+  schedule(step.state, lease, step.rules);
+}
+
+static void poison(Step& step, Lease& lease, const Unparked& fact) {
+  Parking kept = *lease.parking;
+  const bool stops = std::exchange(kept.then_stop, false);
+  if (fact.nothing_parked) kept.host_bytes = {}, kept.measured = true;
+  kept.cause = {PauseCauseKind::driver_failed, {}, args("detail", fact.detail, "nothing_parked", fact.nothing_parked)};
+  set_parking(step.state, lease, std::move(kept), LeaseState::poisoned);
+  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
+  runtime.attempt.reset();
+  runtime.restored_at = step.now;
+  step.snapshot_wanted = true;
+  explain(step, lease, ReasonKind::poisoned,
+          args("detail", fact.detail, "ends", stops, "nothing_parked", fact.nothing_parked));
+  if (stops && !mutant(Mutant::deferred_ends_get_lost)) stop_program(step, lease);
+}
+
+Result<LeaseId> happened(Step& step, Lease& lease, const Unparked& fact) {
+  Attempt& attempt = attempt_in(step, lease);
+  attempt.phase = Attempt::Phase::waiting;
+  attempt.overdue_at = Time::never();
+  if (fact.how == Unparked::How::not_yet) return note_not_yet(step, lease, fact), lease.id;
+  const bool first = attempt.failures == 0;
+  const bool runs = fact.how == Unparked::How::runs;
+  const Parking parking = *lease.parking;
+  attempt.look_at = Time::never();
+  attempt.overdue = attempt.no_room = false;
+  attempt.failures = attempt.unanswered = 0;
+  attempt.failure.clear();
+  attempt.late_since.reset();
+  if (runs && first && attempt.moving_since > parking.since)
+    learn(step, lease, Move::resume, attempt.moved, step.now - attempt.moving_since);
+  if (!runs || !first || !fact.host || parking.then_stop) attempt.next.reset();
+  if (attempt.next && !parking.resume_requested && try_next(step, lease, parking, *fact.host)) return lease.id;
   // The lease does not end as a parked one: what it holds on its devices is still to be measured.
-  if (fact.how == Unparked::How::never && parking.then_stop && !program_may_live(step, *lease)) {
-    end(step, *lease, EndReason::released, ReasonKind::ended_unrestorable, args("detail", fact.detail));
-    return lease->id;
+  if (!runs && parking.then_stop && !program_may_live(step, lease)) {
+    end(step, lease, EndReason::released, ReasonKind::ended_unrestorable, args("detail", fact.detail));
+    return lease.id;
   }
-  if (fact.how == Unparked::How::never) {
-    Parking kept = parking;
-    if (fact.nothing_parked) kept.host_bytes = {}, kept.measured = true;
-    kept.cause = {
-        PauseCauseKind::driver_failed, {}, args("detail", fact.detail, "nothing_parked", fact.nothing_parked)};
-    kept.then_stop = false;
-    set_parking(step.state, *lease, std::move(kept), LeaseState::poisoned);
-    runtime.restored_at = step.now;
-    step.snapshot_wanted = true;
-    explain(step, *lease, ReasonKind::poisoned,
-            args("detail", fact.detail, "ends", parking.then_stop, "nothing_parked", fact.nothing_parked));
-    if (parking.then_stop && !mutant(Mutant::deferred_ends_get_lost)) stop_program(step, *lease);
+  if (!runs) {
+    poison(step, lease, fact);
   } else {
-    set_parking(step.state, *lease, std::nullopt, LeaseState::active);
-    if (runtime.next && parking.resume_requested) {
-      step.undone.emplace(lease->id, Undone{parking, *fact.host, std::exchange(lease->expires_at, std::nullopt)});
+    set_parking(step.state, lease, std::nullopt, LeaseState::active);
+    if (attempt.next && parking.resume_requested) {
+      step.undone.emplace(lease.id, Undone{parking, *fact.host, std::exchange(lease.expires_at, std::nullopt)});
       step.state.preemption.stale = true;
     } else {
-      runs_again(step, *lease, parking);
+      runs_again(step, lease, parking);
     }
   }
-  schedule(step.state, *lease, step.rules);
-  touch(step, *lease);
-  return lease->id;
+  schedule(step.state, lease, step.rules);
+  touch(step, lease);
+  return lease.id;
 }
 
 void runs_again(Step& step, Lease& lease, const Parking& parking) {
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.next.reset();
+  Attempt attempt = std::exchange(runtime.attempt, std::nullopt).value();
   restart_clocks(step, lease, parking);
   explain(step, lease, ReasonKind::resumed,
-          args("after", runtime.begun ? std::optional(step.now - parking.since) : std::nullopt));
+          args("after", attempt.begun ? std::optional(step.now - parking.since) : std::nullopt));
   runtime.restored_at = step.now;
   lease.resumed_at = step.now;
   step.snapshot_wanted = true;
-  if (runtime.undone) leave_alone(step, lease, *std::exchange(runtime.undone, std::nullopt));
+  if (attempt.undone) leave_alone(step, lease, std::move(*attempt.undone));
   if (parking.then_stop) {
     note(step, "resumed_to_end");
     return end_as_it_is(step, lease);
@@ -219,7 +220,6 @@ void finish_half_done(Step& step) {
   for (const LeaseId id : std::exchange(step.state.leases.half_done, {})) {
     Lease* lease = find(step, id);
     if (lease == nullptr || !lease->parking || lease->parked()) continue;
-    step.state.leases.runtime.at(id).next.reset();
     if (lease->state == LeaseState::pausing)
       undo(step, *lease, ReasonKind::pause_interrupted, {}, LeftAlone::Ground::undone);
     else note(step, "tried_again"), unpark(step, *lease);

@@ -12,8 +12,8 @@ void bring_back(Step& step, Lease& lease);
 void bring_back(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args);
 void withdraw_return(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args = {});
 void unpark(Step& step, Lease& lease);
-Result<LeaseId> on(Step& step, const DriverReturned& fact);
-Result<LeaseId> on(Step& step, const Unparked& fact);
+Result<LeaseId> happened(Step& step, Lease& lease, const DriverReturned& fact);
+Result<LeaseId> happened(Step& step, Lease& lease, const Unparked& fact);
 void runs_again(Step& step, Lease& lease, const Parking& parking);
 void finish_half_done(Step& step);
 

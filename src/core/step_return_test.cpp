@@ -12,7 +12,7 @@ TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
   w.pause();
   EXPECT_EQ(w.room().all, 9 * GiB) << "not the ten that it might have taken";
   EXPECT_EQ(w.room().of, (std::map<ProcessRef, Bytes>{{process(7), 3 * GiB}, {process(8), 6 * GiB}}));
-  w.step(Parked{w.victim, true, {}, 8 * GiB});
+  w.step(AttemptEvent{w.victim, Parked{true, {}, 8 * GiB}});
   EXPECT_EQ(w.room().all, 9 * GiB) << "host memory grows less where nothing was written";
   w.measure({}), w.measure({});
   w.restart();
@@ -28,7 +28,7 @@ TEST(Pause, WhatARestoreNeedsIsKnownForEachProcess) {
   unread.restart();
   ASSERT_TRUE(unread.pause().has_value()) << "before anything was read again";
   EXPECT_TRUE(unread.room().of.empty());
-  unread.step(Parked{unread.victim, true, {}, 3 * GiB});
+  unread.step(AttemptEvent{unread.victim, Parked{true, {}, 3 * GiB}});
   EXPECT_EQ(unread.room().all, 10 * GiB) << "what was not measured may be all of its lease";
 
   TwoLeases back;
@@ -72,7 +72,7 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
   };
   read(18 * GiB, {});
   ASSERT_TRUE(w.accepts(Pause{large, 0, {}, plenty}));
-  w.step(Parked{large, true, {}, 18 * GiB});
+  w.step(AttemptEvent{large, Parked{true, {}, 18 * GiB}});
   read({}, {}), read({}, {});
   ASSERT_EQ(w.states(large), "paused");
   EXPECT_SAYS(read({}, 18 * GiB), "18.0 GiB of 24.0 GiB are used and no process is listed");
@@ -107,12 +107,13 @@ TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
   w.pause();
   const Duration given_up = w.newest<Park>()->give_up;
   w.pass(given_up);
-  Parked late{w.victim, false, "the driver has not returned"};
+  Parked late{false, "the driver has not returned"};
   late.stuck = true;
-  w.step(late);
-  w.step(Unparked{.lease = w.victim, .how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"});
+  w.step(AttemptEvent{w.victim, late});
+  w.step(AttemptEvent{w.victim,
+                      Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"}});
   w.pass(30s);
-  w.step(DriverReturned{w.victim});
+  w.step(AttemptEvent{w.victim, DriverReturned{}});
   w.unparked();
   ASSERT_EQ(w.states(w.victim), "active");
   w.pass(10min);
@@ -165,7 +166,7 @@ TEST(Pause, WhatComesBackOfAPauseThatFailsIsPromisedToNobody) {
   ASSERT_TRUE(w.pause().has_value());
   w.measure(2 * GiB);
   EXPECT_EQ(w.free(0), 11 * GiB) << "it may be undone";
-  w.step(Parked{w.victim, false, "pid 8 cannot be parked"});
+  w.step(AttemptEvent{w.victim, Parked{false, "pid 8 cannot be parked"}});
   w.measure(2 * GiB);
   EXPECT_EQ(w.free(0), 11 * GiB);
   w.restart();
@@ -181,7 +182,7 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   w.settle_alone();
   w.resume();
   const auto fails = [&w](const std::string& detail, const std::string& code) {
-    w.step(Unparked{w.victim, Unparked::How::not_yet, detail, {}, code == "no_room", code});
+    w.step(AttemptEvent{w.victim, Unparked{Unparked::How::not_yet, detail, {}, code == "no_room", code}});
     w.pass(10s);
     return w.times_told(w.victim, ReasonKind::resume_failed);
   };
@@ -196,8 +197,8 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
 
   w.measure(9 * GiB);
   ASSERT_TRUE(w.pause().has_value());
-  w.step(LockIntent{w.victim, {process(7), process(8)}});
-  w.step(Parked{w.victim, false, "process 8 does not let itself be traced"});
+  w.step(AttemptEvent{w.victim, LockIntent{{process(7), process(8)}}});
+  w.step(AttemptEvent{w.victim, Parked{false, "process 8 does not let itself be traced"}});
   fails("process 8 does not let itself be traced", "no_right");
   EXPECT_SAYS(w.helps(w.victim), "kill -KILL 7 8") << "it can be given up by hand";
   fails("there is no room", "no_room");

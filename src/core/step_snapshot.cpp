@@ -214,8 +214,7 @@ static void accept(Step& step, Device& device, const DeviceReading& reading, Tim
     measure(step.state, lease, device, now, shows_the_end(step, lease, began) || mutant(Mutant::any_reading_settles));
     lease.peak_used = std::max(lease.peak_used, now.used);
     if (lease.state == LeaseState::paused && now.used > lease.parking->residue) step.relapsing.insert(id);
-    if (lease.state == LeaseState::pausing &&
-        began < step.state.leases.runtime.at(id).yielded_at.value_or(Time::never()))
+    if (lease.state == LeaseState::pausing && began < yield_time_of(step.state, id).value_or(Time::never()))
       look_at_unlisted(step, lease);
     if (lease.parking) step.may_be_blocked.push_back(id);
     if (listed != seen.end() && !lease.had_process) {
@@ -370,7 +369,7 @@ static bool waits_for_card(Step& step, Lease& lease, const Device& device, bool 
 // Only for leases whose card is gone. A program that did not answer a resume order is not told again.
 bool may_be_told_to_go_on(const Step& step, const Lease& lease) {
   return lease.parking && lease.parking->method == PauseMethod::cooperative && lease.state != LeaseState::poisoned &&
-         step.state.leases.runtime.at(lease.id).unanswered == 0;
+         (attempt_of(step.state, lease.id) == nullptr || attempt_of(step.state, lease.id)->unanswered == 0);
 }
 
 static void end_with(Step& step, Lease& lease, const Device& device) {

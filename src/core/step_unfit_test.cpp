@@ -8,7 +8,7 @@ namespace {
 // It was asked of the driver, and came back so.
 void refuse(TwoLeases& w, Unfit unfit, std::string why) {
   ASSERT_TRUE(w.pause().has_value());
-  w.step(Parked{w.victim, false, std::move(why), {}, true, unfit});
+  w.step(AttemptEvent{w.victim, Parked{false, std::move(why), {}, true, unfit}});
   w.unparked();
   ASSERT_EQ(w.states(w.victim), "active");
 }
@@ -77,11 +77,11 @@ TEST(Unfit, AnotherProgramIsAskedAnew) {
 TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
   TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
-  w.step(Parked{w.victim, false, "the driver failed it"});
+  w.step(AttemptEvent{w.victim, Parked{false, "the driver failed it"}});
   EXPECT_GT(w.state.host.entries, Bytes{});
-  Unparked lost{w.victim, Unparked::How::never, "the driver failed it"};
+  Unparked lost{Unparked::How::never, "the driver failed it"};
   lost.nothing_parked = true;
-  w.step(lost);
+  w.step(AttemptEvent{w.victim, lost});
   EXPECT_EQ(w.states(w.victim), "poisoned");
   EXPECT_EQ(w.state.host.entries, Bytes{});
   EXPECT_EQ(w.at(w.victim).parking->host_bytes, Bytes{});
@@ -91,11 +91,11 @@ TEST(Unfit, OfWhatIsLostOnItsDeviceNothingIsEntered) {
 TEST(MeasuredWhileLocked, WhatItTookBeforeItWasLockedIsEntered) {
   TwoLeases w;
   ASSERT_TRUE(w.pause().has_value());
-  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  EXPECT_TRUE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
   EXPECT_EQ(w.state.host.entries, 10 * GiB) << "it has not grown";
   w.now = w.now + 20ms;
   w.snapshot({gpu(0, 24 * GiB, {uses(7, 5 * GiB, w.victim), uses(8, 6 * GiB, w.victim)})});
-  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  EXPECT_TRUE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
   EXPECT_EQ(w.state.host.entries, 11 * GiB);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("bytes"), 11 * GiB);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("more"), 1 * GiB);
@@ -108,14 +108,15 @@ TEST(MeasuredWhileLocked, WhatDoesNotFitAnyMoreIsNotParked) {
   w.rules.ledger_limit = 11 * GiB;
   ASSERT_TRUE(w.pause().has_value());
   w.measure(12 * GiB);
-  EXPECT_EQ(w.refusal(MeasuredWhileLocked{w.victim, plenty}).code, Code::HostMemory);
+  EXPECT_EQ(w.refusal(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}).code, Code::HostMemory);
   EXPECT_EQ(w.state.host.entries, 10 * GiB) << "as it was";
   w.measure(9 * GiB);
-  EXPECT_TRUE(w.accepts(MeasuredWhileLocked{w.victim, plenty}));
+  EXPECT_TRUE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
   // Another of its processes is in a group that takes less.
-  EXPECT_SAYS(w.refusal(MeasuredWhileLocked{w.victim, {64 * GiB, 3 * GiB}}).detail, "3.0 GiB");
-  EXPECT_EQ(w.refusal(MeasuredWhileLocked{w.victim, {64 * GiB, std::nullopt, true}}).code, Code::PauseUnsafe);
-  EXPECT_FALSE(w.accepts(MeasuredWhileLocked{w.waiter, plenty})) << "it is not asked to yield";
+  EXPECT_SAYS(w.refusal(AttemptEvent{w.victim, MeasuredWhileLocked{{64 * GiB, 3 * GiB}}}).detail, "3.0 GiB");
+  EXPECT_EQ(w.refusal(AttemptEvent{w.victim, MeasuredWhileLocked{{64 * GiB, std::nullopt, true}}}).code,
+            Code::PauseUnsafe);
+  EXPECT_FALSE(w.accepts(AttemptEvent{w.waiter, MeasuredWhileLocked{plenty}})) << "it is not asked to yield";
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Unresponsive : World {
     measure();
     EXPECT_TRUE(step(Cooperate{id, 0, how}).outcome.has_value());
     EXPECT_TRUE(step(Pause{id, 0, {}, plenty}).outcome.has_value());
-    step(Parked{id, true, {}, Bytes{}});
+    step(AttemptEvent{id, Parked{true, {}, Bytes{}}});
     measure(), measure();
     EXPECT_EQ(state_of(id), LeaseState::paused);
     step(LivenessReport{id, false});
@@ -49,7 +49,7 @@ struct Unresponsive : World {
     for (const Time until = now + d; now < until;) {
       for (; told < actions.size(); ++told)
         if (std::holds_alternative<Unpark>(actions[told]))
-          step(Unparked{id, Unparked::How::not_yet, "it has not answered in time", plenty, false, code});
+          step(AttemptEvent{id, Unparked{Unparked::How::not_yet, "it has not answered in time", plenty, false, code}});
       pass(1s);
       measure();
     }
@@ -154,7 +154,7 @@ TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
   w.live(1min);
   EXPECT_EQ(w.states(w.id), "resuming") << "the lease that can be paused comes first";
   ASSERT_EQ(w.states(yields), "pausing");
-  w.step(Parked{yields, true, {}, Bytes{}});
+  w.step(AttemptEvent{yields, Parked{true, {}, Bytes{}}});
   w.measure(), w.measure(), w.measure();
   EXPECT_EQ(w.states(yields), "paused");
   EXPECT_EQ(w.times_told(w.id, ReasonKind::spot_unresponsive), 1);
@@ -174,10 +174,10 @@ TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
 // A program whose pause was undone is told to resume as well, and its time to answer begins with that.
 TEST(UnresponsiveReturn, OfWhatWasUndoneHasItsMomentToo) {
   Unresponsive w(OwnerKind::token, Tier::spot);
-  w.step(Unparked{w.id});
+  w.step(AttemptEvent{w.id, Unparked{}});
   w.live(1h);
   ASSERT_TRUE(w.accepts(Pause{w.id, 0, {}, plenty}));
-  w.step(Parked{w.id, false, "it refuses"});
+  w.step(AttemptEvent{w.id, Parked{false, "it refuses"}});
   w.urge();
   w.live(w.rules.spot_unused_after - 10s);
   EXPECT_EQ(w.states(w.id), "resuming");

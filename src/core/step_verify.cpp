@@ -44,13 +44,13 @@ void verify_yielding(Step& step, Time began) {
       step.state.pauses.verifying.erase(id);
       continue;
     }
-    LeaseRuntime& runtime = step.state.leases.runtime.at(id);
-    if (began < *runtime.yielded_at || (runtime.proofs > 0 && began <= runtime.proven_at)) continue;
+    Attempt& attempt = attempt_in(step, *lease);
+    if (began < attempt.answered_at || (attempt.proofs > 0 && began <= attempt.proven_at)) continue;
     const bool gone = yields(step, *lease, began);
-    if (told(step, *lease, began) && holds_on(step, *lease)) runtime.held_at = began;
-    runtime.proofs = gone ? runtime.proofs + 1 : 0;
-    runtime.proven_at = began;
-    if (runtime.proofs >= proofs_needed) settle_down(step, *lease);
+    if (told(step, *lease, began) && holds_on(step, *lease)) attempt.held_at = began;
+    attempt.proofs = gone ? attempt.proofs + 1 : 0;
+    attempt.proven_at = began;
+    if (attempt.proofs >= proofs_needed) settle_down(step, *lease);
   }
 }
 
@@ -80,17 +80,17 @@ static bool yields(const Step& step, const Lease& lease, Time began) {
 // device that was not read yet at the pause order is noted with its first reading.
 void look_at_unlisted(Step& step, const Lease& lease) {
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.unlisted.resize(lease.devices.size());
+  auto& unlisted = runtime.attempt->unlisted;
+  unlisted.resize(lease.devices.size());
   for (std::size_t i = 0; i < lease.devices.size(); ++i) {
     const Device& device = step.state.devices.by_uuid.at(lease.devices[i]);
-    if (!runtime.unlisted[i] && device.read_at)
-      runtime.unlisted[i] = std::max(device.unlisted - runtime.charges[i].hidden, Bytes{});
+    if (!unlisted[i] && device.read_at) unlisted[i] = std::max(device.unlisted - runtime.charges[i].hidden, Bytes{});
   }
 }
 
 // A time longer than the bytes of this consumer ever took to be measured gone.
 static Duration liar_after(const Step& step, const Lease& lease) {
-  const Bytes bytes = step.state.leases.runtime.at(lease.id).moved;
+  const Bytes bytes = attempt_of(step.state, lease.id)->moved;
   const Prediction takes =
       step.state.learned.costs.predict(lease.whose(), lease.devices, lease.parking->method, Move::settle, bytes);
   return std::clamp(takes.longest, std::min(liar_at_least, step.rules.verify_timeout), step.rules.verify_timeout);
@@ -102,8 +102,17 @@ void learn(Step& step, const Lease& lease, Move move, Bytes bytes, Duration took
   step.state.learned.costs.learn(step.plan.learned.back());
 }
 
-void settle_down(Step& step, Lease& lease) {
+// The bytes that the method reported replace those that were entered for the pause.
+static Parking with_parked(const Lease& lease, const Attempt& attempt) {
   Parking parking = *lease.parking;
+  if (!attempt.parked) return parking;
+  parking.host_bytes = *attempt.parked;
+  parking.measured = true;
+  return parking;
+}
+
+void settle_down(Step& step, Lease& lease) {
+  Parking parking = with_parked(lease, attempt_in(step, lease));
   const bool resume_requested = std::exchange(parking.resume_requested, false);
   step.state.pauses.verifying.erase(lease.id);
   note_yielded(step.state, lease, parking);
@@ -111,19 +120,18 @@ void settle_down(Step& step, Lease& lease) {
                lease);  // not earlier: after a failed pause it keeps its memory and its request
   set_parking(step.state, lease, std::move(parking), LeaseState::paused);
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
+  const Attempt attempt = *std::exchange(runtime.attempt, std::nullopt);
   runtime.failures = 0;
   runtime.barred.reset();
   if (lease.parking->method == PauseMethod::driver)
     runtime.seemed_unfit = false, step.state.pauses.driver_barred.reset();
   remember_pause(step, lease, lease.parking->method, true);
-  learn(step, lease, Move::pause, runtime.moved,
-        *runtime.yielded_at - runtime.moving_since);  // not before: a liar's word is none
-  learn(step, lease, Move::settle, runtime.moved, step.now - *runtime.yielded_at);
+  const Duration settled = step.now - attempt.answered_at;
+  // Not before: a report that readings disprove teaches nothing.
+  learn(step, lease, Move::pause, attempt.moved, attempt.answered_at - attempt.moving_since);
+  learn(step, lease, Move::settle, attempt.moved, settled);
   explain(step, lease, ReasonKind::paused,
-          args("settled", step.now - *runtime.yielded_at, "took", step.now - lease.parking->since, "parked",
-               lease.parking->host_bytes));
-  runtime.yielded_at.reset();
-  runtime.look_at = Time::never();
+          args("settled", settled, "took", step.now - lease.parking->since, "parked", lease.parking->host_bytes));
   schedule(step.state, lease, step.rules);
   touch(step, lease);
   // If a waiter still lacks memory after that, this lease is not to blame.
@@ -142,26 +150,28 @@ void fail(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, std::optio
   const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
   if (!unasked && !hindrance) remember_pause(step, lease, lease.parking->method, false);
   bar(step, lease, hindrance, args.text("detail"));
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  runtime.next.reset();
+  Attempt& attempt = attempt_in(step, lease);
+  attempt.next.reset();
   for (const PauseMethod method : open_methods_of(step.state, lease, step.now))
-    if ((runtime.tried & bit_of(method)) == 0 && !runtime.next) runtime.next = method;
-  if (runtime.next) args.add(lease.parking->resume_requested ? "next_if_wanted" : "next", to_string(*runtime.next));
+    if ((attempt.tried & bit_of(method)) == 0 && !attempt.next) attempt.next = method;
+  if (attempt.next) args.add(lease.parking->resume_requested ? "next_if_wanted" : "next", to_string(*attempt.next));
   undo(step, lease, kind, std::move(args), hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
 }
 
 // A pause that is not verified may still take effect, so it is undone until the program runs.
 void undo(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Ground ground) {
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
+  Attempt& attempt = attempt_in(step, lease);
   step.state.pauses.verifying.erase(lease.id);
-  runtime.yielded_at.reset();
-  runtime.moving_since = {};  // what it takes to be undone says nothing of a resume
-  runtime.undone = LeftAlone{ground, kind, args};
-  runtime.told_since = step.now;
-  if (mutant(Mutant::undone_is_active))
+  attempt.phase = Attempt::Phase::waiting;
+  attempt.moving_since = {};  // what it takes to be undone says nothing of a resume
+  attempt.undone = LeftAlone{ground, kind, args};
+  attempt.told_since = step.now;
+  if (mutant(Mutant::undone_is_active)) {
+    step.state.leases.runtime.at(lease.id).attempt.reset();
     return set_parking(step.state, lease, std::nullopt, LeaseState::active), touch(step, lease);
-  set_parking(step.state, lease, lease.parking, LeaseState::resuming);
-  args.add("begun", runtime.begun);
+  }
+  set_parking(step.state, lease, with_parked(lease, attempt), LeaseState::resuming);
+  args.add("begun", attempt.begun);
   explain(step, lease, kind, std::move(args));
   step.state.preemption.stale = true;
   unpark(step, lease);
@@ -198,13 +208,13 @@ static void bar(Step& step, const Lease& lease, std::optional<Hindrance> by, con
 
 // Schedules the next proof, or the next attempt.
 void look_again(Step& step, Lease& lease) {
-  LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
+  Attempt& attempt = attempt_in(step, lease);
   if (lease.state == LeaseState::resuming) return note(step, "tried_again"), unpark(step, lease);
-  const bool over = step.now - *runtime.yielded_at >= step.rules.verify_timeout;
-  if (runtime.held_at) {
+  const bool over = step.now - attempt.answered_at >= step.rules.verify_timeout;
+  if (attempt.held_at) {
     const bool speaks_for_now =
-        over && *runtime.held_at == runtime.proven_at && step.now - *runtime.held_at <= newest_snapshot;
-    const Duration held_for = (speaks_for_now ? step.now : *runtime.held_at) - *runtime.yielded_at;
+        over && *attempt.held_at == attempt.proven_at && step.now - *attempt.held_at <= newest_snapshot;
+    const Duration held_for = (speaks_for_now ? step.now : *attempt.held_at) - attempt.answered_at;
     if (held_for >= liar_after(step, lease))
       return fail(step, lease, ReasonKind::pause_disproved,
                   args("after", held_for, "holds", use_of(step.state, lease.id).used));
@@ -212,12 +222,12 @@ void look_again(Step& step, Lease& lease) {
   const std::string problem = unverified_text(step.state, step.rules, lease, step.now);
   ReasonArgs why = args("timeout", step.rules.verify_timeout, "problem", problem);
   if (over) return undo(step, lease, ReasonKind::pause_unmeasured, std::move(why), LeftAlone::Ground::undone);
-  if (!problem.empty() && !std::exchange(runtime.unverified, true)) {
+  if (!problem.empty() && !std::exchange(attempt.unverified, true)) {
     explain(step, lease, ReasonKind::unverified, std::move(why));
     touch(step, lease);
   }
   step.snapshot_wanted = true;
-  runtime.look_at = step.now + look_interval;
+  attempt.look_at = step.now + look_interval;
 }
 
 }  // namespace sublet::core

@@ -97,7 +97,8 @@ TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
   Attempt w;
   const auto fail = [&w] {
     w.pause();
-    w.step(Parked{.lease = w.victim, .detail = "it is not spoken of", .unfit = Unfit::never, .may_be_by_chance = true});
+    w.step(AttemptEvent{w.victim,
+                        Parked{.detail = "it is not spoken of", .unfit = Unfit::never, .may_be_by_chance = true}});
     w.runs();
     w.pass(10min);
     return w.at(w.victim).unfit.has_value();
@@ -110,7 +111,7 @@ TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
   w.measure(9 * GiB);
   EXPECT_FALSE(fail()) << "it was paused in between";
   w.pause();
-  w.step(Parked{.lease = w.victim, .detail = "its work was not done in time"});
+  w.step(AttemptEvent{w.victim, Parked{.detail = "its work was not done in time"}});
   w.runs();
   w.pass(10min);
   EXPECT_FALSE(fail()) << "it failed for another reason in between";

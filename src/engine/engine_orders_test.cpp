@@ -165,6 +165,36 @@ TEST_F(RoomyOrders, APauseBeyondItsControlGroupIsUndoneBeforeAnyProcessIsAsked) 
   }
 }
 
+// The facts are the order, and the three events of its attempt; the readings of the card come anyway.
+TEST_F(RoomyOrders, APauseByTheDriverTakesFourFactsAndThreeCommits) {
+  constexpr std::uint64_t readings = 3;
+  run();
+  const ProcessRef own = core::find(engine_->state(), id_)->owner.process;
+  const std::vector<gpu::GpuProcess> holds{{.process = own, .used = 512 * MiB}};
+  probe_->tell(512 * MiB, holds), settle();
+  const std::uint64_t facts = engine_->state().steps, commits = engine_->commits().last();
+  const auto committed = [&] { return engine_->commits().last() - commits; };
+  pause(), settle();
+  EXPECT_EQ(committed(), 1U) << "the order";
+  parker_->ask_for(own), settle();
+  EXPECT_EQ(parker_->may, true);
+  EXPECT_EQ(committed(), 2U) << "the processes that are about to be locked";
+  std::optional<std::string> why_not;
+  parker_->weigh({own}, [&why_not](std::string said) { why_not = std::move(said); });
+  probe_->tell(512 * MiB, holds), turn();
+  EXPECT_EQ(why_not, "") << "nothing has grown: no commit is waited for";
+  pause::ParkOutcome parked{.kind = pause::ParkOutcome::Kind::done, .parked = {own}};
+  parked.host_bytes = 512 * MiB;
+  parker_->waiting.extract(id_).mapped()(parked), settle();
+  probe_->tell(), settle();
+  EXPECT_EQ(committed(), 2U) << "what was parked is stored with the result";
+  probe_->tell(), settle();
+  EXPECT_EQ(state(), LeaseState::paused);
+  EXPECT_EQ(core::find(engine_->state(), id_)->parking->host_bytes, 512 * MiB);
+  EXPECT_EQ(committed(), 3U) << "the result";
+  EXPECT_EQ(engine_->state().steps - facts, 4U + readings);
+}
+
 TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
   run();
   pause();
@@ -182,7 +212,7 @@ TEST_F(RoomyOrders, NothingIsParkedBeforeItIsStoredWhatIsThere) {
     turn();
     EXPECT_FALSE(why_not) << "not durable yet";
     settle();
-    EXPECT_EQ(why_not, stored ? "" : "the memory that it holds cannot be stored");
+    EXPECT_EQ(why_not, stored ? "" : "the store has failed");
   }
 }
 

@@ -64,10 +64,10 @@ void Executor::open() {
   cooperation_.open({.told = [this](LeaseId lease) { engine_.access().announce(lease); },
                      .runs_late =
                          [this](LeaseId lease) {
-                           engine_.tick(core::Unparked{lease});
+                           engine_.tick(core::AttemptEvent{lease, core::Unparked{}});
                            withdraw_if_gone(lease);
                          }});
-  parker_.when_returned([this](LeaseId lease) { engine_.tick(core::DriverReturned{lease}); });
+  parker_.when_returned([this](LeaseId lease) { engine_.tick(core::AttemptEvent{lease, core::DriverReturned{}}); });
 }
 
 void Executor::perform(const core::Action& action) {
@@ -78,7 +78,7 @@ void Executor::perform(const core::Action& action) {
   } else if (const auto* yielding = std::get_if<core::Park>(&action)) {
     if (lives(yielding->lease)) park(*yielding);
   } else if (const auto* locking = std::get_if<core::Lock>(&action)) {
-    may_lock(locking->lease, lives(locking->lease));
+    may_lock(locking->lease, lives(locking->lease) ? "" : "the lease has ended");
   } else if (const auto* returning = std::get_if<core::Unpark>(&action)) {
     if (lives(returning->lease)) unpark(*returning);
   }
@@ -86,7 +86,7 @@ void Executor::perform(const core::Action& action) {
 }
 
 void Executor::lease_ended(const core::Lease& lease) {
-  may_lock(lease.id, false);
+  may_lock(lease.id, "the lease has ended");
   parker_.forget(lease.id);
   cooperation_.forget(lease);
   unparks_waiting_.erase(lease.id);
@@ -94,11 +94,11 @@ void Executor::lease_ended(const core::Lease& lease) {
 
 void Executor::store_failed() {
   ends_.store_failed();
-  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may(false);
+  for (auto& [lease, may] : std::exchange(locks_waiting_, {})) may("the store has failed");
 }
 
-void Executor::tick_later(const core::Parked& fact) {
-  boost::asio::post(io_, [this, fact] { engine_.tick(fact); });
+void Executor::answer_later(LeaseId lease, core::Parked result) {
+  boost::asio::post(io_, [this, fact = core::AttemptEvent{lease, std::move(result)}] { engine_.tick(fact); });
 }
 
 // A lease that ended before its order was durable is not parked: nothing would resume its program.
@@ -163,9 +163,9 @@ void Executor::park(const core::Park& order) {
   const LeaseId lease = order.lease;
   // An order from before a store failure is not finished; the next order of the core undoes it.
   if (parker_.busy(lease)) {
-    core::Parked fact{lease, false, "an earlier order was not answered yet"};
-    fact.hindrance = core::Hindrance::passing;
-    return tick_later(fact);
+    core::Parked result{false, "an earlier order was not answered yet"};
+    result.hindrance = core::Hindrance::passing;
+    return answer_later(lease, std::move(result));
   }
   engine_.observer().begin_moving(lease);
   const std::uint64_t number = ++last_park_;
@@ -176,7 +176,7 @@ void Executor::park(const core::Park& order) {
                if (newest == parking_.end() || newest->second != number) return;
                parking_.erase(newest);
                if (epoch != engine_.commits().epoch() || !is_asked(order.lease)) return;
-               if (const auto fact = refusal(order.lease, why_not)) return tick_later(*fact);
+               if (auto refused = refusal(order.lease, why_not)) return answer_later(order.lease, std::move(*refused));
                order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
              });
 }
@@ -193,14 +193,14 @@ std::optional<core::Parked> Executor::refusal(LeaseId id, const std::string& not
   const core::Lease& lease = *core::find(state_, id);
   const std::string swaps = not_kept.empty() ? swap_.who_may_swap(tree_of(id)) : not_kept;
   const core::HostMemory host = engine_.observer().host_memory(&lease);
-  core::Parked fact{id, false, "its memory cannot be kept out of swap: " + swaps, {}, true};
-  fact.hindrance = host.may_swap && actor_.ready() ? core::Hindrance::swap : core::Hindrance::passing;
-  if (!swaps.empty()) return fact;
+  core::Parked result{false, "its memory cannot be kept out of swap: " + swaps, {}, true};
+  result.hindrance = host.may_swap && actor_.ready() ? core::Hindrance::swap : core::Hindrance::passing;
+  if (!swaps.empty()) return result;
   const Status takes = core::check_host(state_, engine_.rules(), lease, host);
   if (takes) return std::nullopt;
-  fact.detail = takes.error().detail;
-  fact.hint = takes.error().hint;
-  return fact;
+  result.detail = takes.error().detail;
+  result.hint = takes.error().hint;
+  return result;
 }
 
 void Executor::park_by_driver(const core::Park& order) {
@@ -208,7 +208,8 @@ void Executor::park_by_driver(const core::Park& order) {
   parker_.park(
       lease, program_of(lease), order.give_up, [this, lease] { return tree_of(lease); },
       [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
-        touching({lease, std::move(processes)}, std::move(may));
+        store_first(lease, core::LockIntent{std::move(processes)},
+                    [may = std::move(may)](const std::string& why_not) { may(why_not.empty()); });
       },
       [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
         weigh(lease, {engine_.now(), std::move(processes), std::move(say)});
@@ -222,16 +223,19 @@ void Executor::park_by_driver(const core::Park& order) {
       });
 }
 
-// The processes to lock are stored first: after a crash the next daemon must know which processes to unlock.
-void Executor::touching(const core::LockIntent& fact, std::function<void(bool)> may) {
-  if (!engine_.may_decide()) return may(false);
-  locks_waiting_.insert_or_assign(fact.lease, std::move(may));
-  const bool refused = !engine_.take(fact);
-  if (refused || mutant(Mutant::locked_before_durable)) may_lock(fact.lease, !refused);
+// Lets the driver go on once what it does next is durable: after a crash the next daemon must know which processes to
+// unlock, and by which bytes to make sure of their restores. A `fact` that changes nothing waits for no commit.
+void Executor::store_first(LeaseId lease, decltype(core::AttemptEvent::what) fact, GoOn go_on) {
+  if (const Status may = engine_.may_decide(); !may) return go_on(may.error().detail);
+  const bool locks = std::holds_alternative<core::LockIntent>(fact);
+  locks_waiting_.insert_or_assign(lease, std::move(go_on));
+  const auto taken = engine_.take(core::AttemptEvent{lease, std::move(fact)});
+  if (!taken) may_lock(lease, taken.error().detail);
+  else if (mutant(locks ? Mutant::locked_before_durable : Mutant::parked_before_durable)) may_lock(lease, {});
 }
 
-void Executor::may_lock(LeaseId lease, bool may) {
-  if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(may);
+void Executor::may_lock(LeaseId lease, const std::string& why_not) {
+  if (const auto waiting = locks_waiting_.extract(lease)) waiting.mapped()(why_not);
 }
 
 // Measures the bytes of the processes again when they are locked and cannot allocate any more.
@@ -246,24 +250,13 @@ void Executor::measure(Time began) {
     if (began >= weighing.since) measured.emplace_back(lease, std::move(weighing));
   }
   for (const auto& entry : measured) weighing_.erase(entry.first);
-  for (const auto& [lease, weighing] : measured) {
-    if (const Status may = engine_.may_decide(); !may) {
-      weighing.say(may.error().detail);
-      continue;
-    }
-    // The bytes of each process are stored before it is parked, because its restore must be made sure of by them.
-    const auto lock = [this, lease = lease, say = weighing.say](core::Plan& plan) {
-      if (!plan.outcome) return;
-      locks_waiting_.insert_or_assign(lease, [this, lease, say](bool stored) {
-        if (stored) engine_.observer().begin_copying(lease);
-        say(stored ? std::string() : "the memory that it holds cannot be stored");
-      });
-      plan.actions.emplace_back(core::Lock{lease});
-    };
+  for (auto& [lease, weighing] : measured) {
     // Keeping groups from swap happened before the lock.
-    const auto outcome = engine_.take(core::MeasuredWhileLocked{lease, host_.memory(weighing.processes, {})}, lock);
-    if (!outcome) weighing.say(outcome.error().detail);
-    else if (mutant(Mutant::parked_before_durable)) may_lock(lease, true);
+    const core::MeasuredWhileLocked fact{host_.memory(weighing.processes, {})};
+    store_first(lease, fact, [this, lease = lease, say = std::move(weighing.say)](const std::string& why_not) {
+      if (why_not.empty()) engine_.observer().begin_copying(lease);
+      say(why_not);
+    });
   }
 }
 
@@ -276,10 +269,7 @@ void Executor::ask_to_yield(const core::Park& order) {
   const LeaseId lease = order.lease;
   const core::Lease* known = core::find(state_, lease);
   if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
-    boost::asio::post(io_, [this, lease] {
-      engine_.tick(core::Parked{lease, false, "its program is no longer cooperative"});
-    });
-    return;
+    return answer_later(lease, {false, "its program is no longer cooperative"});
   }
   cooperation_.yield(*known, core::text_of(known->parking->cause), order.at_most,
                      [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
@@ -293,7 +283,7 @@ void Executor::parked(LeaseId lease, core::PauseMethod method, const pause::Park
             done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
                                format_duration(outcome.took))
                  : "not paused: " + outcome.detail);
-  core::Parked fact{lease, done, outcome.detail, outcome.host_bytes, outcome.kind == pause::ParkOutcome::Kind::undone};
+  core::Parked fact{done, outcome.detail, outcome.host_bytes, outcome.kind == pause::ParkOutcome::Kind::undone};
   fact.may_be_by_chance = outcome.code == "shared_memory";
   if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
   if (outcome.code == "owner_must_vouch") fact.unfit = core::Unfit::unvouched;
@@ -303,7 +293,7 @@ void Executor::parked(LeaseId lease, core::PauseMethod method, const pause::Park
   if (by_driver && driver_away_.lasts(outcome, engine_.rules().cooldown, engine_.now()))
     fact.hindrance = core::Hindrance::driver;
   fact.hint = pause::park_hint(outcome.code);
-  engine_.tick(fact);
+  engine_.tick(core::AttemptEvent{lease, std::move(fact)});
 }
 
 // --- resuming
@@ -347,9 +337,9 @@ void Executor::unparked(LeaseId lease, const pause::ParkOutcome& outcome) {
   if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
   const core::Lease* known = core::find(state_, lease);
   const auto host = known != nullptr ? std::optional(engine_.observer().host_memory(known)) : std::nullopt;
-  core::Unparked fact{lease, how, outcome.detail, host, outcome.code == "no_room", outcome.code};
+  core::Unparked fact{how, outcome.detail, host, outcome.code == "no_room", outcome.code};
   fact.nothing_parked = how == How::never && outcome.parked.empty();
-  engine_.tick(fact);
+  engine_.tick(core::AttemptEvent{lease, std::move(fact)});
   if (how == How::runs) withdraw_if_gone(lease);
 }
 

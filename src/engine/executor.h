@@ -44,6 +44,7 @@ class Executor {
   const proc::Member* member_of(ProcessRef process, LeaseId lease);
 
  private:
+  using GoOn = std::function<void(const std::string& why_not)>;  // "": what had to be stored first is durable
   // Locked processes of a lease whose bytes are being measured, until the engine decides whether they may be parked.
   struct Weighing {
     Time since;
@@ -53,8 +54,8 @@ class Executor {
   bool lives(LeaseId lease) const;
   void park(const core::Park& order);
   pause::Parker::Program program_of(LeaseId id) const;
-  void touching(const core::LockIntent& fact, std::function<void(bool)> may);
-  void may_lock(LeaseId lease, bool may);
+  void store_first(LeaseId lease, decltype(core::AttemptEvent::what) fact, GoOn go_on);
+  void may_lock(LeaseId lease, const std::string& why_not);
   void weigh(LeaseId lease, Weighing weighing);
   std::optional<core::Parked> refusal(LeaseId id, const std::string& not_kept);
   bool is_asked(LeaseId lease) const;
@@ -67,7 +68,7 @@ class Executor {
   void withdraw_if_gone(LeaseId lease);
   std::vector<ProcessRef> tree_of(LeaseId lease);
   std::vector<pause::Room> room_for(LeaseId lease) const;
-  void tick_later(const core::Parked& fact);
+  void answer_later(LeaseId lease, core::Parked result);
 
   Engine& engine_;
   const core::State& state_;
@@ -82,7 +83,7 @@ class Executor {
   SwapKeeping swap_;
   // Resume orders that wait for the parker to finish an earlier order.
   std::map<LeaseId, core::Unpark> unparks_waiting_;
-  std::map<LeaseId, std::function<void(bool)>> locks_waiting_;  // answers to the parker that wait for a commit
+  std::map<LeaseId, GoOn> locks_waiting_;     // answers to the parker that wait for a commit
   std::map<LeaseId, std::uint64_t> parking_;  // number of the newest order to park, while memory is kept from swap
   std::uint64_t last_park_ = 0;
   std::map<LeaseId, Weighing> weighing_;

@@ -161,24 +161,20 @@ struct Cooperate {
   std::optional<Cooperation> how = {};
 };
 
-// The driver is about to lock processes of a lease for the action Park; `processes` are all so far. Answered by the
-// action Lock.
+// The driver is about to lock processes for the action Park; `processes` are all so far. Answered by the action Lock.
 struct LockIntent {
-  LeaseId lease;
   std::vector<ProcessRef> processes = {};
 };
 
-// All processes of a lease are locked for the action Park, and measured since: may they be parked? `host` is host
-// memory now, for the cgroups of all of them. A refusal keeps the earlier limit.
+// All processes are locked for the action Park, and measured since: may they be parked? `host` is host memory now, for
+// the cgroups of all of them. Answered by the action Lock, or refused; a refusal keeps the earlier limit.
 struct MeasuredWhileLocked {
-  LeaseId lease;
   HostMemory host = {};
 };
 
 // The result of the action Park. A pause that is not done has to be undone. If `undone` is set, nothing is locked or
 // parked by the pause, and all processes run on.
 struct Parked {
-  LeaseId lease;
   bool done = false;
   std::string detail = {};          // why it is not done, one sentence
   std::optional<Bytes> bytes = {};  // host memory that it took; unset: not known
@@ -193,7 +189,6 @@ struct Parked {
 // The result of the action Unpark. `host`: host memory at this moment, for another pause method. Without it no other
 // method is tried.
 struct Unparked {
-  LeaseId lease;
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run, one sentence
   std::optional<HostMemory> host = {};
@@ -203,8 +198,12 @@ struct Unparked {
 };
 
 // A driver call that had been given up has returned: the lease is tried again at once to find its result.
-struct DriverReturned {
+struct DriverReturned {};
+
+// What the executor reports about the pause or resume of a lease that was ordered.
+struct AttemptEvent {
   LeaseId lease;
+  std::variant<LockIntent, MeasuredWhileLocked, Parked, Unparked, DriverReturned> what;
 };
 
 // Whether any process of a lease lives, of its program or booked to it. Reported for parked leases whose owner is a
@@ -322,7 +321,6 @@ struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Reclaimable, Pause,
                           Resume, Preempt, Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed,
-                          LockIntent, MeasuredWhileLocked, Parked, Unparked, DriverReturned, LivenessReport,
-                          GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+                          AttemptEvent, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
 
 }  // namespace sublet::core

@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 41> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 39> within_transitions{
+inline constexpr std::array<std::string_view, 38> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -36,7 +36,6 @@ inline constexpr std::array<std::string_view, 39> within_transitions{
     "grant_given",                  // a consumer's programs may be paused although Sublet did not start them
     "grant_removed",                // the grant was removed
     "lock_intent",                  // the processes that the driver is about to lock
-    "bytes_parked",                 // the bytes parked in host memory, before verification
     "undone",                       // resuming: a pause that was not verified
     "next_method",                  // pausing: by another method than the one that failed
     "resume_requested_early",       // a resume was requested before the pause was verified

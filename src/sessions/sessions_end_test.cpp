@@ -126,7 +126,7 @@ TEST_F(SessionsTest, EventsHaveNoWordsOfPrograms) {
   parks(number);
   ASSERT_TRUE(close(number, false));  // its checkpoint follows
   settle();
-  decide(core::Unparked{.lease = at(number).progress.lease});
+  decide(core::AttemptEvent{at(number).progress.lease, core::Unparked{}});
   pass(2s, 1s);
   ASSERT_TRUE(at(number).progress.checkpoint.running);
   ASSERT_TRUE(sessions_->report(at(number), {.checkpoint = 1, .problem = "secret words"}));
@@ -187,7 +187,7 @@ TEST_F(SessionsTest, ACloseWithoutParkingEndsAProgramThatIsBeingParked) {
   cooperates(number);
   ASSERT_TRUE(close(number));
   ASSERT_TRUE(close(number, false));
-  decide(core::Parked{.lease = at(number).progress.lease, .done = true});
+  decide(core::AttemptEvent{at(number).progress.lease, core::Parked{.done = true}});
   pass(6s, 1s);
   EXPECT_EQ(lease(number).state, core::LeaseState::resuming) << "its program runs again for its end";
   EXPECT_EQ(state(number), State::ending);
@@ -216,10 +216,9 @@ TEST_F(SessionsTest, AParkedProgramThatDoesNotAnswerIsEnded) {
     const auto is_silent = [&] { return state(number) == State::ending && !lease(number).ended(); };
     for (int i = 0; i < 100 && is_silent(); ++i) {
       if (lease(number).state == core::LeaseState::resuming)
-        decide(core::Unparked{.lease = lease(number).id,
-                              .how = core::Unparked::How::not_yet,
-                              .detail = "it did not answer",
-                              .code = "late"});
+        decide(core::AttemptEvent{
+            lease(number).id,
+            core::Unparked{.how = core::Unparked::How::not_yet, .detail = "it did not answer", .code = "late"}});
       if (is_silent()) pass(5s);
     }
     pass(5s);
@@ -247,8 +246,8 @@ TEST_F(SessionsTest, AProgramThatCanNeverRunAgainEndsTheSession) {
   parks(number);
   ASSERT_TRUE(sessions_->resume(at(number)));
   settle();
-  decide(core::Unparked{
-      .lease = at(number).progress.lease, .how = core::Unparked::How::never, .detail = "the driver lost it"});
+  decide(core::AttemptEvent{at(number).progress.lease,
+                            core::Unparked{.how = core::Unparked::How::never, .detail = "the driver lost it"}});
   pass(3s, 1s);
   EXPECT_TRUE(at(number).has_ended());
   EXPECT_EQ(at(number).progress.end, End::failed);

@@ -49,7 +49,7 @@ TEST_F(RestTest, ARefusalForNowEndsNothing) {
   ASSERT_TRUE(sessions_->resume(at(number)));
   settle();
   clock_->advance(1s);  // since the last reading
-  decide(core::Unparked{.lease = id});
+  decide(core::AttemptEvent{id, core::Unparked{}});
   ASSERT_EQ(state(number), State::active);
   EXPECT_TRUE(sessions_->rest_idle(id, "it did nothing for 1 h")) << "it is not paused instead";
   EXPECT_TRUE(sessions_->end_idle(id, "it did nothing for 1 h"));

@@ -68,7 +68,7 @@ TEST_F(SessionsTest, ItsTimeStandsStillWhileItsProgramIsParked) {
   pass(400s);
   decide(core::Resume{at(number).progress.lease});
   pass(6s, 1s);
-  decide(core::Unparked{at(number).progress.lease, core::Unparked::How::runs});
+  decide(core::AttemptEvent{at(number).progress.lease, core::Unparked{core::Unparked::How::runs}});
   EXPECT_EQ(lease(number).time_left(clock_->now()), left);
   pass(*left - 20s);
   EXPECT_EQ(state(number), State::active);

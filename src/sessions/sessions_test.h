@@ -207,7 +207,7 @@ class SessionsTest : public testing::Test {
   }
   // Its program has parked itself, and the readings show it.
   void parks(std::uint64_t number) {
-    decide(core::Parked{.lease = at(number).progress.lease, .done = true});
+    decide(core::AttemptEvent{at(number).progress.lease, core::Parked{.done = true}});
     pass(6s, 1s);
     ASSERT_EQ(lease(number).state, core::LeaseState::paused);
   }

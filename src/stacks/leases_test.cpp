@@ -26,7 +26,7 @@ class LeasesTest : public StacksTest {
   }
   void pause() {
     order_pause();
-    ASSERT_TRUE(engine_->decide(core::Parked{.lease = lease("chat")->id, .done = true}));
+    ASSERT_TRUE(engine_->decide(core::AttemptEvent{lease("chat")->id, core::Parked{.done = true}}));
     for (int reading = 0; reading < 5 && !is_in(LeaseState::paused); ++reading) pass(100ms);
   }
   void resume() {
@@ -35,7 +35,8 @@ class LeasesTest : public StacksTest {
   }
   void poison() {
     resume();
-    ASSERT_TRUE(engine_->decide(core::Unparked{lease("chat")->id, core::Unparked::How::never, "the driver failed"}));
+    ASSERT_TRUE(engine_->decide(
+        core::AttemptEvent{lease("chat")->id, core::Unparked{core::Unparked::How::never, "the driver failed"}}));
   }
 
   // Brings the stack and its lease there; a released one was acquired before.
@@ -167,7 +168,7 @@ TEST_F(LeasesTest, AcquiringAPausedStackResumesItFirst) {
   EXPECT_EQ(at("chat").use.expires_at, std::nullopt) << "its time counts from ready";
   pass(20min);
   EXPECT_EQ(state("chat"), "starting") << "it is not given up while it cannot run";
-  ASSERT_TRUE(engine_->decide(core::Unparked{lease("chat")->id, core::Unparked::How::runs}));
+  ASSERT_TRUE(engine_->decide(core::AttemptEvent{lease("chat")->id, core::Unparked{core::Unparked::How::runs}}));
   pass(1s);
   EXPECT_EQ(state("chat"), "ready");
   EXPECT_EQ(worker_.ups.size(), 1U) << "it was up";
@@ -179,7 +180,7 @@ TEST_F(LeasesTest, ARenewalResumes) {
   settle();
   EXPECT_TRUE(is_in(LeaseState::resuming));
   pass(20min);
-  ASSERT_TRUE(engine_->decide(core::Unparked{lease("chat")->id, core::Unparked::How::runs}));
+  ASSERT_TRUE(engine_->decide(core::AttemptEvent{lease("chat")->id, core::Unparked{core::Unparked::How::runs}}));
   settle();
   EXPECT_EQ(at("chat").use.expires_at, clock_->now() + 1h) << "its time stood still until then";
 }

@@ -61,12 +61,12 @@ TEST_F(OneSlotTest, ARenewalOfAPausedStackIsAnsweredWhenItRuns) {
   ASSERT_TRUE(engine_->decide(core::Cooperate{id, 0, how}));
   ASSERT_TRUE(engine_->decide(
       core::Pause{id, 0, {core::PauseCauseKind::owner_request}, {.available = 64 * GiB, .headroom = {}}}));
-  ASSERT_TRUE(engine_->decide(core::Parked{.lease = id, .done = true}));
+  ASSERT_TRUE(engine_->decide(core::AttemptEvent{id, core::Parked{.done = true}}));
   for (int reading = 0; reading < 5 && lease("chat")->state != core::LeaseState::paused; ++reading) pass(100ms);
   const auto renewed = ask("chat", token);
   EXPECT_FALSE(*renewed) << "its processes stand still";
   ASSERT_EQ(lease("chat")->state, core::LeaseState::resuming);
-  ASSERT_TRUE(engine_->decide(core::Unparked{id, core::Unparked::How::runs}));
+  ASSERT_TRUE(engine_->decide(core::AttemptEvent{id, core::Unparked{core::Unparked::How::runs}}));
   settle();
   ASSERT_TRUE(*renewed);
   EXPECT_EQ((*renewed)->kind, Kind::granted);

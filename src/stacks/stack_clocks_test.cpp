@@ -19,7 +19,7 @@ class StackClocks : public StacksTest {
     how.process = {::getpid(), 1};
     EXPECT_TRUE(engine_->decide(core::Cooperate{id, 0, how}));
     EXPECT_TRUE(engine_->decide(core::Pause{id, 0, {}, core::HostMemory{64 * GiB, {}}}));
-    EXPECT_TRUE(engine_->decide(core::Parked{id, true}));
+    EXPECT_TRUE(engine_->decide(core::AttemptEvent{id, core::Parked{true}}));
     for (int reading = 0; reading < 4; ++reading) pass(1s);
     EXPECT_EQ(lease(name)->state, core::LeaseState::paused);
     return id;
@@ -27,7 +27,7 @@ class StackClocks : public StacksTest {
   void resume(LeaseId id) {
     EXPECT_TRUE(engine_->decide(core::Resume{id}));
     for (int reading = 0; reading < 4; ++reading) pass(1s);
-    EXPECT_TRUE(engine_->decide(core::Unparked{id, core::Unparked::How::runs}));
+    EXPECT_TRUE(engine_->decide(core::AttemptEvent{id, core::Unparked{core::Unparked::How::runs}}));
     settle();
   }
 };

@@ -167,7 +167,7 @@ class Stage(Retrying):
 
 # --- without a fault ---
 
-@drill("pausing", "lock_intent", "bytes_parked", "paused", "offered", "claimed", "resume_queued", "resuming", "resumed")
+@drill("pausing", "lock_intent", "paused", "offered", "claimed", "resume_queued", "resuming", "resumed")
 def makes_room(stage):
     victim = stage.filled("victim")
     stage.begins()

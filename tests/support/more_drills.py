@@ -75,12 +75,12 @@ def lock_hangs(stage):
     hangs_on_the_way_out(stage, "lock")
 
 
-@drill("lock_intent", "bytes_parked", "paused")
+@drill("lock_intent", "paused")
 def checkpoint_hangs(stage):
     hangs_on_the_way_out(stage, "checkpoint")
 
 
-@drill("pausing", "lock_intent", "bytes_parked")
+@drill("pausing", "lock_intent", "paused")
 def state_hangs(stage):
     hangs_on_the_way_out(stage, "state")
 

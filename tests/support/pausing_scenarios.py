@@ -33,7 +33,7 @@ def parked(client):
 
 # --- a program that is parked by the driver ---
 
-@scenario("pausing", "lock_intent", "bytes_parked", "paused", "resuming", "resumed")
+@scenario("pausing", "lock_intent", "paused", "resuming", "resumed")
 def parked_and_back(client):
     keeper, lease = parked(client)
     now = client.resume(lease["id"])

@@ -35,9 +35,9 @@ struct Attempt : World {
     urgent = submit(lease, true);
   }
   Result<LeaseId> pause() { return step(Pause{victim, 0, {PauseCauseKind::owner_request}, plenty}).outcome; }
-  void refused() { step(Parked{victim, false, "it refuses"}); }
-  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
-  void runs() { step(Unparked{victim, Unparked::How::runs, {}, plenty}); }
+  void refused() { step(AttemptEvent{victim, Parked{false, "it refuses"}}); }
+  void parked() { step(AttemptEvent{victim, Parked{true, {}, 9 * GiB}}); }
+  void runs() { step(AttemptEvent{victim, Unparked{Unparked::How::runs, {}, plenty}}); }
   // Yields, and is measured to hold nothing.
   void yields() {
     parked();

@@ -32,11 +32,13 @@ struct Cooperating : World {
     snapshot({gpu(0, 24 * GiB, std::move(processes))});
   }
   Result<LeaseId> pause() { return step(Pause{victim, 0, {PauseCauseKind::owner_request}, plenty}).outcome; }
-  void parked(Bytes bytes = {}) { step(Parked{victim, true, {}, bytes}); }
-  void refused(std::string why) { step(Parked{victim, false, std::move(why)}); }
-  void touching() { ASSERT_TRUE(step(LockIntent{victim, {process(7)}}).outcome.has_value()); }
-  void runs(std::optional<HostMemory> host = plenty) { step(Unparked{victim, Unparked::How::runs, {}, host}); }
-  void not_yet() { step(Unparked{victim, Unparked::How::not_yet, "it does not answer"}); }
+  void parked(Bytes bytes = {}) { step(AttemptEvent{victim, Parked{true, {}, bytes}}); }
+  void refused(std::string why) { step(AttemptEvent{victim, Parked{false, std::move(why)}}); }
+  void touching() { ASSERT_TRUE(step(AttemptEvent{victim, LockIntent{{process(7)}}}).outcome.has_value()); }
+  void runs(std::optional<HostMemory> host = plenty) {
+    step(AttemptEvent{victim, Unparked{Unparked::How::runs, {}, host}});
+  }
+  void not_yet() { step(AttemptEvent{victim, Unparked{Unparked::How::not_yet, "it does not answer"}}); }
   PauseMethod method() const { return at(victim).parking->method; }
   // Yields, and is measured to hold so much.
   void yields(Bytes parked_bytes = {}, Bytes left = {}) {

@@ -89,19 +89,19 @@ struct Card : World {
       if (const auto* park = std::get_if<Park>(&action)) {
         now = now + moving(park->lease);
         if (park->method == PauseMethod::cooperative && refusing.contains(park->lease)) {
-          step(Parked{park->lease, false, "it refuses"});
+          step(AttemptEvent{park->lease, Parked{false, "it refuses"}});
           measure();
           continue;
         }
         yielded.insert(park->lease);
-        step(Parked{park->lease, true, {}, programs.at(park->lease).second});
+        step(AttemptEvent{park->lease, Parked{true, {}, programs.at(park->lease).second}});
         measure();
         measure();
       }
       if (const auto* unpark = std::get_if<Unpark>(&action)) {
         now = now + moving(unpark->lease);
         yielded.erase(unpark->lease);
-        step(Unparked{unpark->lease, Unparked::How::runs, {}, ram});
+        step(AttemptEvent{unpark->lease, Unparked{Unparked::How::runs, {}, ram}});
         measure();
       }
     }

@@ -25,8 +25,10 @@ struct TwoLeases : World {
   Result<LeaseId> pause(HostMemory host = plenty) {
     return step(Pause{victim, 0, {PauseCauseKind::owner_request}, host}).outcome;
   }
-  void parked() { step(Parked{victim, true, {}, 9 * GiB}); }
-  void unparked(Unparked::How how = Unparked::How::runs) { step(Unparked{victim, how, "the driver says 2"}); }
+  void parked() { step(AttemptEvent{victim, Parked{true, {}, 9 * GiB}}); }
+  void unparked(Unparked::How how = Unparked::How::runs) {
+    step(AttemptEvent{victim, Unparked{how, "the driver says 2"}});
+  }
   Result<LeaseId> resume() { return step(Resume{victim}).outcome; }
   // Yields, and is measured to hold nothing.
   void yields() {

@@ -59,6 +59,7 @@ void Validation::check_lease(const Lease& lease) {
   const std::string name = to_string(lease.id);
   const bool moves = lease.state == LeaseState::pausing || lease.state == LeaseState::resuming;
   expect(name, "has a parking", lease.parking.has_value(), moves || lease.parked());
+  expect(name, "has an attempt", attempt_of(state_, lease.id) != nullptr, moves);
   expect(name, "in the index of paused leases", state_.pauses.away.contains(lease.id), lease.parking.has_value());
   expect(name, "in the queue", state_.queue.contains(lease.id), lease.queues() || lease.waits_in_place());
   if (state_.pauses.verifying.contains(lease.id))
