@@ -96,11 +96,4 @@ std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter) 
   return lease == nullptr || !state.preemption.requested.contains(waiter) ? std::nullopt : lease->preemption_request;
 }
 
-Duration service_time(const State& state, LeaseId id, const std::string& device) {
-  const auto group = state.preemption.slice_groups.find(device);
-  if (group == state.preemption.slice_groups.end()) return {};
-  const auto its = group->second.find(id);
-  return its == group->second.end() ? Duration{} : its->second.had;
-}
-
 }  // namespace sublet::core

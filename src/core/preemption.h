@@ -4,6 +4,7 @@
 
 #include "core/preemption_plan.h"
 #include "core/preemptors.h"
+#include "core/shares.h"
 #include "lease/lease.h"
 #include "lease/reclaim.h"
 #include "lease/rules.h"
@@ -28,12 +29,6 @@ struct Nomination {
   int tries = 0;  // how often devices were chosen anew
 };
 
-// How long a member of a slice group had its memory on a device.
-struct ServiceTime {
-  Duration had{};             // up to `since`
-  std::optional<Time> since;  // since when it has its memory and is counted; unset: it is not
-};
-
 // All terms of one lease.
 struct Reclaims {
   std::vector<Reclaim> all;                       // never empty
@@ -41,14 +36,14 @@ struct Reclaims {
 };
 
 struct Preemption {
-  std::vector<PreemptionPlan> plans;                                   // on devices of their own
-  std::map<std::uint64_t, PlanRecord> stored;                          // the plans that are stored, by id
-  std::uint64_t last_plan = 0;                                         // the largest id of a plan so far
-  std::map<std::string, NextSlice> slices;                             // the next slice on each device, by uuid
-  std::map<std::string, std::map<LeaseId, ServiceTime>> slice_groups;  // by uuid, then by lease
-  std::set<LeaseId> requested;                                         // waiters with a preemption request
-  std::map<LeaseId, Reclaims> reclaimable;                             // not stored
-  Preemptors preemptors;                                               // as of the last step that looked for victims
+  std::vector<PreemptionPlan> plans;                                     // on devices of their own
+  std::map<std::uint64_t, PlanRecord> stored;                            // the plans that are stored, by id
+  std::uint64_t last_plan = 0;                                           // the largest id of a plan so far
+  std::map<std::string, NextSlice> slices;                               // the next slice on each device, by uuid
+  std::map<std::pair<std::string, Tier>, Shares<LeaseId>> slice_groups;  // service times, by uuid and tier
+  std::set<LeaseId> requested;                                           // waiters with a preemption request
+  std::map<LeaseId, Reclaims> reclaimable;                               // not stored
+  Preemptors preemptors;                                                 // as of the last step that looked for victims
   bool stale = true;                 // something changed that may matter on any device
   std::vector<std::string> changed;  // uuids of devices with a change that matters only there
   Time look_at = Time::never();      // when to look for victims again
@@ -65,8 +60,6 @@ const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary);     // 
 void restore_plans(State& state, std::vector<PlanRecord> records, Time now);
 // True if a new plan for the waiter may take devices from this one.
 bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan);
-// The service time of the lease in the slice group that the device has now, counted or assumed.
-Duration service_time(const State& state, LeaseId id, const std::string& device);
 std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter);  // set if memory was requested for it
 
 }  // namespace sublet::core

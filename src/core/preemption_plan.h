@@ -140,13 +140,13 @@ struct Standing {
   Time silent_since;                // since when no process has registered how it yields
 };
 
-// The next time slice on a device, or on several at once for a lease that wants several: the leases that leave and
-// enter.
+// The next time slice on a device, or on all devices of a lease that wants several.
 struct NextSlice {
   std::vector<std::string> devices;  // uuids
-  Time at;                           // when the slice of the leases that leave ends
-  std::vector<LeaseId> enters, leaves;
-  Time said = Time::never();  // the announced time: "at the latest"
+  Tier tier = Tier::standard;
+  Time at;                              // the end of the present slice: the leases leave then at the latest
+  bool fixed = false;                   // `at` does not change any more
+  std::vector<LeaseId> enters, leaves;  // the first that enters is the preemptor
 };
 
 // The victims that would be paused now: for a preview, and for the decision itself.

@@ -5,8 +5,8 @@
 
 #include "core/queue_tree.h"
 
-#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace sublet::core {
@@ -20,21 +20,20 @@ struct Preemptor {
 class Preemptors {
  public:
   Preemptors() = default;
-  // `devices`: the uuids that each of them waits for, in the same order; empty: any device.
-  Preemptors(std::vector<Preemptor> in_order, const std::vector<std::vector<std::string>>& devices);
+  explicit Preemptors(std::vector<Preemptor> in_order) : in_order_(std::move(in_order)) {
+    for (const Preemptor& preemptor : in_order_) by_rule_.emplace(preemptor.key.lease, preemptor.by_rule);
+  }
 
   const std::vector<Preemptor>& in_order() const { return in_order_; }
   bool empty() const { return in_order_.empty(); }
-  bool contains(LeaseId lease) const { return by_rule_.contains(lease); }
-  bool by_rule(LeaseId lease) const;
-  // The preemptors that wait for this device, alone or among others, in their order.
-  std::vector<LeaseId> on(const std::string& device) const;
+  bool by_rule(LeaseId lease) const {
+    const auto found = by_rule_.find(lease);
+    return found != by_rule_.end() && found->second;
+  }
 
  private:
   std::vector<Preemptor> in_order_;
   std::unordered_map<LeaseId, bool> by_rule_;
-  std::vector<std::size_t> on_any_;  // places in that order, ascending
-  std::unordered_map<std::string, std::vector<std::size_t>> on_;
 };
 
 }  // namespace sublet::core

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace sublet::core {
@@ -35,21 +36,20 @@ class Shares {
   // Adds a key that has held as much as the key that has held least. A key that is there already stays as it is.
   void join(const Key& key, Time now) {
     if (shares_.contains(key)) return;
-    Integral least = shares_.empty() ? 0 : of(shares_.begin()->first, now);
-    for (const auto& [other, share] : shares_) least = std::min(least, of(other, now));
-    shares_[key] = {0, now, {{slot_of(now), least}}};
+    std::optional<Integral> least;
+    for (const auto& [other, share] : shares_) least = least ? std::min(*least, of(other, now)) : of(other, now);
+    shares_[key] = {0, now, {{slot_of(now), least.value_or(0)}}};
   }
 
-  // What the key has held in the window.
+  // The amount × time of the key in the window.
   Integral of(const Key& key, Time now) const {
     const auto found = shares_.find(key);
     if (found == shares_.end()) return 0;
-    const Share& share = found->second;
-    const std::int64_t first = first_slot(now);
+    Share share = found->second;
+    count(share, now);
     Integral sum = 0;
-    for (const auto& [slot, used] : share.used) sum += slot < first ? Integral{0} : used;
-    const Time since = std::max(share.since, start_of(first));
-    return now > since ? sum + Integral{share.amount} * (now - since).count() : sum;
+    for (const auto& [slot, used] : share.used) sum += used;
+    return sum;
   }
 
   // No key holds anything between these times, for example because the machine sleeps.

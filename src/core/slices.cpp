@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/slices.h"
 
-#include "core/cover.h"
 #include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/rank.h"
 #include "core/victims.h"
 
 #include <algorithm>
+#include <set>
 
 namespace sublet::core {
 namespace {
@@ -16,25 +16,24 @@ using namespace std::chrono_literals;
 
 constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
-constexpr std::size_t most_moments = 64;  // at which a time slice may begin
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move,
                 Bytes bytes) {
   const auto method = pause_method_of(state, lease);
-  const PauseMethod next = method ? *method : PauseMethod::driver;
-  const PauseMethod by = lease.parking ? lease.parking->method : next;
+  const PauseMethod by = lease.parking ? lease.parking->method : method ? *method : PauseMethod::driver;
   return state.learned.costs.predict(lease.whose(), devices, by, move, bytes).likely;
 }
 
-Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move) {
-  return moving(state, lease, devices, move, bytes_to_move(state, lease));
+// How long it has had the device while leases of its tier waited for the device.
+Duration service_time(const State& state, const Lease& lease, const std::string& device, Time now) {
+  const auto group = state.preemption.slice_groups.find({device, lease.tier});
+  const bool shares = group != state.preemption.slice_groups.end();
+  return Duration(shares ? static_cast<std::int64_t>(group->second.of(lease.id, now)) : 0);
 }
 
-// The bytes that the lease is expected to leave with: a lease that got its memory a moment ago may still be filling it.
-Bytes will_move(const State& state, const Lease& lease, Time now) {
-  const bool settled = now - standing_of(state, lease.id).came_back >= shortest_residency || !lease.reserves();
-  const Bytes all{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
-  return settled ? bytes_to_move(state, lease) : std::max(bytes_to_move(state, lease), all);
+// A lease that got its memory a moment ago may still be filling it.
+bool is_settled(const State& state, LeaseId id, Time now) {
+  return now - standing_of(state, id).came_back >= shortest_residency;
 }
 
 }  // namespace
@@ -43,272 +42,219 @@ std::size_t devices_wanted(const Lease& lease) {
   return lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
 }
 
-SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now) {
-  SliceGroup slice_group;
-  for (const LeaseId id : device.leases) {
-    const Lease& lease = *find(state, id);
-    if (lease.tier != waiter.tier || lease.state != LeaseState::active || lease.stop_requested) continue;
-    if (id == waiter.id) continue;  // it wants to grow, and does not leave for itself
-    if (now < standing_of(state, id).ineligible_until) continue;
-    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
-    if (!way.parks()) continue;  // nobody's turn ends another
-    slice_group.residents.push_back(id);
-  }
-  for (const LeaseId id : state.preemption.preemptors.on(device.reading.uuid)) {
-    const Lease& lease = *find(state, id);
-    const bool is_it = id == waiter.id;
-    if (lease.resize && !is_it) continue;  // resident, and counted as such
-    if (is_it || (ranks_like(lease, waiter) && devices_wanted(lease) == 1)) slice_group.waiters.push_back(id);
-  }
-  return slice_group;
+bool may_leave(const State& state, const Rules& rules, const Lease& waiter, const Lease& lease, Time now) {
+  if (lease.state != LeaseState::active || lease.stop_requested) return false;
+  const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
+  if (outranks(waiter, lease)) return !ineligible(state, rules, {waiter, {}, /*lists_all=*/false}, lease, way, now);
+  return ranks_like(lease, waiter) && way.parks() && now >= standing_of(state, lease.id).ineligible_until;
 }
 
 Duration residency(const State& state, const Rules& rules, const Lease& lease,
                    const std::vector<std::string>& devices) {
   if (rules.min_residency) return *rules.min_residency;
-  const Duration away = moving(state, lease, devices, Move::pause) + moving(state, lease, devices, Move::resume);
+  const Bytes bytes = bytes_to_move(state, lease);
+  const Duration away =
+      moving(state, lease, devices, Move::pause, bytes) + moving(state, lease, devices, Move::resume, bytes);
   return std::max(shortest_residency, residency_per_switch * away);
 }
 
 namespace {
 
-struct Contestant {
+// A lease with memory on the devices of a group, or a waiter. A lease that wants to grow is both.
+struct Member {
   const Lease* lease;
-  bool resident;
-  bool has_it;  // a resident, or the waiter, if it wants to grow
-  Duration had;
-  Bytes takes;    // beyond what it keeps when it is out
-  Victim yields;  // a resident, when it leaves
+  bool waits;
+  std::size_t count;                 // it takes so many devices
+  std::vector<std::size_t> on = {};  // of these: indices in the group
+  std::vector<Bytes> takes = {};     // on each of these, beyond what it keeps while it is paused
+  Duration had{};                    // its service time, on the device where it had most
 };
 
-// A device without its slice group and without the leases of lower tiers: the basis of a new slice, which nothing that
-// follows changes.
-struct Emptied {
-  std::vector<Contestant> candidates;
-  Bytes room;                    // without those below
-  std::vector<Victim> below;     // of lower tiers, who may be asked: as far as that is needed, they leave as well
-  std::vector<Candidate> gives;  // what each of them does
+struct Contest {
+  const State& state;
+  const Rules& rules;
+  const SliceGroup& group;
+  const Lease& waiter;  // the members that share are of its tier, and leave as they would for this lease
+  const Time now;
+  std::vector<Bytes> room = {};  // on each device, without the members
+  std::vector<Member> members = {};
 };
 
-// A lease of a lower tier is paused for all members of the slice group, as for any lease above it.
-void add_below(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now,
-               Emptied& emptied) {
-  const PreemptionQuery query{waiter, std::nullopt, /*lists_all=*/false};
-  for (const LeaseId id : device.leases) {
-    const Lease& lease = *find(state, id);
-    if (lease.ended() || !outranks(waiter, lease) || lease.state == LeaseState::pausing) continue;
-    const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
-    if (ineligible(state, rules, query, lease, way, now)) continue;
-    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
-    emptied.below.push_back(its);
-    emptied.gives.push_back({its.gain, its.cost});
-  }
+// At the same service time the higher priority comes first, then the lease that waits. Leases of lower tiers come last.
+bool comes_first(const Member& a, const Member& b) {
+  if (a.lease->tier != b.lease->tier) return outranks(*a.lease, *b.lease);
+  if (a.had != b.had) return a.had < b.had;
+  if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
+  return a.waits && !b.waits;
 }
 
-Emptied emptied(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                const SliceGroup& slice_group, Time now) {
-  const std::string& uuid = device.reading.uuid;
-  Emptied all;
-  all.room = free_on(state, device, rules, now) + being_yielded(state, device);
-  for (const LeaseId id : slice_group.residents) {
-    const Lease& lease = *find(state, id);
-    const Victim its = as_victim(state, rules, lease, waiter.uid, device, now);
-    all.room += its.gain;
-    all.candidates.push_back({&lease, true, true, service_time(state, id, uuid), its.gain, its});
+void add_waiter(Contest& all, const SliceWaiter& waiter) {
+  const Lease& lease = *find(all.state, waiter.lease);
+  Member its{&lease, true, devices_wanted(lease)};
+  for (std::size_t i = 0; i < all.group.devices.size(); ++i) {
+    const std::string& uuid = all.group.devices[i];
+    if (!waiter.devices.contains(uuid)) continue;
+    its.on.push_back(i);
+    its.takes.push_back(need_on(all.state, lease, uuid));
+    its.had = std::max(its.had, service_time(all.state, lease, uuid, all.now));
   }
-  for (const LeaseId id : slice_group.waiters) {
-    const Lease& lease = *find(state, id);
-    const bool has_it = lease.state == LeaseState::active;
-    all.candidates.push_back({&lease, false, has_it, service_time(state, id, uuid), need_on(state, lease, uuid), {}});
+  all.members.push_back(std::move(its));
+}
+
+void add_holder(Contest& all, const Lease& lease) {
+  Member its{&lease, false, 0};
+  for (std::size_t i = 0; i < all.group.devices.size(); ++i) {
+    const Device& device = all.state.devices.by_uuid.at(all.group.devices[i]);
+    if (!device.leases.contains(lease.id)) continue;
+    const Victim victim = as_victim(all.state, all.rules, lease, all.waiter.uid, device, all.now);
+    ++its.count, its.on.push_back(i), its.takes.push_back(victim.gain);
+    all.room[i] += victim.gain;
+    // The cheapest leases of lower tiers leave first.
+    its.had = outranks(all.waiter, lease)
+                  ? -victim.cost
+                  : std::max(its.had, service_time(all.state, lease, device.reading.uuid, all.now));
   }
-  add_below(state, rules, waiter, device, now, all);
+  all.members.push_back(std::move(its));
+}
+
+// `below`: leases of lower tiers leave as well.
+Contest contest_of(const State& state, const Rules& rules, const SliceGroup& group, bool below, Time now) {
+  Contest all{state, rules, group, *find(state, group.waiters.front().lease), now};
+  std::set<LeaseId> holders;
+  for (const std::string& uuid : group.devices) {
+    const Device& device = state.devices.by_uuid.at(uuid);
+    all.room.push_back(free_on(state, device, rules, now) + being_yielded(state, device));
+    for (const LeaseId id : device.leases) {
+      const Lease& lease = *find(state, id);
+      if ((below || ranks_like(lease, all.waiter)) && may_leave(state, rules, all.waiter, lease, now))
+        holders.insert(id);
+    }
+  }
+  for (const SliceWaiter& waiter : group.waiters) add_waiter(all, waiter);
+  for (const LeaseId id : holders) add_holder(all, *find(state, id));
+  std::ranges::stable_sort(all.members, comes_first);
   return all;
 }
 
-// The leases of lower tiers that leave with these members, one after the other, so that so much more is free. None:
-// they cannot leave, or host memory does not take all of them.
-std::optional<std::vector<Victim>> with_below(const State& state, const Rules& rules, const Lease& waiter,
-                                              const Emptied& emptied, const std::vector<Victim>& equals, Bytes need) {
-  const auto all = [&](const std::vector<std::size_t>& chosen) {
-    std::vector<Victim> victims = equals;
-    for (const std::size_t i : chosen) victims.push_back(emptied.below[i]);
-    std::sort(victims.begin(), victims.end());
-    return victims;
-  };
-  const auto fits = [&](const std::vector<Victim>& victims) {
-    return beyond_ledger(state, rules, waiter.uid, victims).empty();
-  };
-  auto chosen = cheapest_cover(emptied.gives, need);
-  if (!chosen) return std::nullopt;
-  if (auto victims = all(*chosen); fits(victims)) return victims;
-  return std::nullopt;
-}
-
-// Orders two leases with the same service time: the higher priority first, then a waiter before a resident.
-bool first_of_equal(const Contestant& a, const Contestant& b) {
-  if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
-  return !a.resident && b.resident;
-}
-
-// The leases that have the device from then on, if no lease comes or goes until then. Residents keep having it. None:
-// leases of lower tiers would have to leave, and cannot. `below`: leases of lower tiers leave as far as they are
-// needed.
-std::optional<NextSlice> resident_set(const State& state, const Rules& rules, const Emptied& emptied,
-                                      const Lease& waiter, const std::string& uuid, Duration then, bool below) {
-  std::vector<Contestant> order = emptied.candidates;
-  for (Contestant& candidate : order)
-    if (candidate.has_it) candidate.had += then;
-  std::stable_sort(order.begin(), order.end(), [](const Contestant& a, const Contestant& b) {
-    if (a.had != b.had) return a.had < b.had;
-    return first_of_equal(a, b);
-  });
-  NextSlice slice{{uuid}, {}, {}, {}};
-  Bytes room = emptied.room;
-  if (below)
-    for (const Candidate& giver : emptied.gives) room += std::max(giver.frees, Bytes{});
-  const Bytes all = room;
-  std::vector<Victim> equals;
-  for (const Contestant& candidate : order) {
-    const bool fits = candidate.takes <= room;
-    if (fits) room -= candidate.takes;
-    if (fits && !candidate.resident) slice.enters.push_back(candidate.lease->id);
-    if (!fits && candidate.resident) equals.push_back(candidate.yields);
+// Takes the bytes of the member from the free memory, and returns the devices. Empty: it does not fit.
+std::vector<std::string> take(const Contest& all, std::vector<Bytes>& room, const Member& member) {
+  std::vector<std::string> devices;
+  std::vector<Bytes> left = room;
+  for (std::size_t i = 0; i < member.on.size() && devices.size() < member.count; ++i) {
+    Bytes& there = left[member.on[i]];
+    if (member.takes[i] > there) continue;
+    there -= member.takes[i];
+    devices.push_back(all.group.devices[member.on[i]]);
   }
-  const auto leave = with_below(state, rules, waiter, emptied, equals, all - room - emptied.room);
-  if (!leave) return std::nullopt;
-  for (const Victim& victim : *leave) slice.leaves.push_back(victim.lease);
-  return slice;
+  if (devices.size() < member.count) return {};
+  room = std::move(left);
+  return devices;
 }
 
-// None: other leases come before the waiter. If leases of lower tiers cannot leave with the members, only the members
-// share the device.
-std::optional<NextSlice> built(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
-                               const std::string& uuid, Duration then) {
-  auto slice = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/true);
-  if (!slice && !emptied.below.empty())
-    slice = resident_set(state, rules, emptied, waiter, uuid, then, /*below=*/false);
-  const bool comes = slice && std::find(slice->enters.begin(), slice->enters.end(), waiter.id) != slice->enters.end();
-  return comes ? slice : std::nullopt;
-}
-
-// The moments, in order, at which a resident's service time passes a waiter's: between them the order does not change.
-// If there are too many, only the moments of this waiter count.
-std::vector<Duration> moments_of(const Emptied& emptied, const Lease& waiter) {
-  const auto against = [&emptied](const auto& counts) {
-    std::vector<Duration> moments;
-    for (const Contestant& waits : emptied.candidates) {
-      if (waits.has_it || !counts(waits)) continue;
-      for (const Contestant& has : emptied.candidates)
-        if (const Duration until = waits.had - has.had + Duration(first_of_equal(waits, has) ? 0 : 1);
-            has.has_it && until > Duration{})
-          moments.push_back(until);
+// The slices that begin at this time, if no lease comes or goes until then. `first`: this member comes before all.
+std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* first = nullptr) {
+  const Duration shortest = std::min(all.rules.min_residency.value_or(shortest_residency), shortest_residency);
+  std::vector<Member> order = all.members;
+  for (Member& member : order) {
+    if (member.lease->state == LeaseState::active) member.had += at - all.now;
+    const bool is_first = first && first->waits == member.waits && first->lease == member.lease;
+    // A lease that came only just before the end stays.
+    const bool stays = !first && !member.waits && at - standing_of(all.state, member.lease->id).came_back < shortest;
+    if (is_first || stays) member.had = Duration::min();
+  }
+  std::ranges::stable_sort(order, comes_first);
+  std::vector<Bytes> room = all.room;
+  std::vector<NextSlice> slices;
+  std::vector<LeaseId> leave;
+  for (const Member& member : order) {
+    const auto devices = take(all, room, member);
+    if (devices.empty() && !member.waits) leave.push_back(member.lease->id);
+    if (devices.empty() || !member.waits) continue;
+    auto its = std::ranges::find(slices, devices, &NextSlice::devices);
+    if (its == slices.end()) its = slices.insert(its, {devices, all.waiter.tier, at, true, {}, {}});
+    its->enters.push_back(member.lease->id);
+  }
+  if (!beyond_ledger(all.state, all.rules, all.waiter.uid,
+                     as_victims(all.state, all.rules, leave, all.waiter.uid, all.group.devices, all.now))
+           .empty())
+    return {};
+  for (NextSlice& slice : slices) {
+    for (const LeaseId id : leave) {
+      const auto& devices = find(all.state, id)->devices;
+      if (std::ranges::find_first_of(devices, slice.devices) != devices.end()) slice.leaves.push_back(id);
+      slice.fixed &= is_settled(all.state, id, all.now);
+      std::erase(slice.enters, id);  // it wanted to grow
     }
-    std::sort(moments.begin(), moments.end());
-    moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
-    return moments;
-  };
-  auto moments = against([](const Contestant&) { return true; });
-  if (moments.size() <= most_moments) return moments;
-  return against([&waiter](const Contestant& candidate) { return candidate.lease->id == waiter.id; });
+  }
+  // Without a lease of its tier that leaves it is no slice.
+  std::erase_if(slices, [&all](const NextSlice& slice) {
+    return slice.enters.empty() || std::ranges::none_of(slice.leaves, [&all](LeaseId id) {
+             return ranks_like(*find(all.state, id), all.waiter);
+           });
+  });
+  return slices;
 }
 
-// The earliest start of a slice of this waiter: each leaving lease has had its memory for as long as the switch is
-// worth.
-Time first_quantum(const State& state, const Rules& rules, const Emptied& emptied, const Lease& waiter,
-                   const std::string& uuid) {
-  Time first = Time::never();
-  for (const Contestant& candidate : emptied.candidates)
-    if (candidate.resident) first = std::min(first, standing_of(state, candidate.lease->id).came_back);
-  if (first == Time::never()) return {};
-  return first + residency(state, rules, waiter, {uuid});
-}
-
-}  // namespace
-
-bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice) {
-  return std::any_of(slice.leaves.begin(), slice.leaves.end(),
-                     [&](LeaseId id) { return ranks_like(*find(state, id), waiter); });
-}
-
-namespace {
-
-// `bytes`: the bytes with which each lease leaves.
-template <typename Moved>
-Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Moved bytes) {
-  // A lease that leaves or enters several devices does so at the pace of the slowest device.
-  std::vector<std::string> touched = slice.devices;
-  for (const LeaseId id : slice.leaves)
-    for (const std::string& its : find(state, id)->devices)
-      if (std::find(touched.begin(), touched.end(), its) == touched.end()) touched.push_back(its);
+// The leases of the waiter's tier that leave have had enough time by then for the cost of the switch, and the entering
+// leases are worth it. Until the use of a lease has settled, all of its reserved bytes count.
+Time quantum_ends(const Contest& all, const NextSlice& slice) {
   Duration switching{}, stays{};
   Time since;
   for (const LeaseId id : slice.leaves) {
-    const Lease& lease = *find(state, id);
-    switching += moving(state, lease, touched, Move::pause, bytes(lease));
-    if (ranks_like(lease, waiter)) since = std::max(since, standing_of(state, id).came_back);
+    const Lease& lease = *find(all.state, id);
+    const Bytes reserved{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
+    const Bytes bytes =
+        std::max(bytes_to_move(all.state, lease), is_settled(all.state, id, all.now) ? Bytes{} : reserved);
+    switching += moving(all.state, lease, lease.devices, Move::pause, bytes);
+    if (ranks_like(lease, all.waiter)) since = std::max(since, standing_of(all.state, id).came_back);
   }
   for (const LeaseId id : slice.enters) {
-    const Lease& lease = *find(state, id);
-    if (lease.parking) switching += moving(state, lease, touched, Move::resume);
-    stays = std::max(stays, residency(state, rules, lease, touched));
+    const Lease& lease = *find(all.state, id);
+    if (lease.parking)
+      switching += moving(all.state, lease, slice.devices, Move::resume, bytes_to_move(all.state, lease));
+    stays = std::max(stays, residency(all.state, all.rules, lease, slice.devices));
   }
-  const auto quantum =
-      Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / rules.slice_overhead));
-  return since + std::max(quantum, stays);
+  const auto quantum = static_cast<std::int64_t>(static_cast<double>(switching.count()) / all.rules.slice_overhead);
+  return since + std::max(Duration(quantum), stays);
+}
+
+// The end of the present slice, if this waiter is the first to enter then: the quantum is over, and it has had less
+// than the leases that leave.
+std::optional<Time> end_for(const Contest& all, const Member& waiter) {
+  const auto slices = slices_at(all, all.now, &waiter);
+  if (slices.empty() || slices.front().enters.front() != waiter.lease->id) return std::nullopt;
+  const NextSlice& slice = slices.front();
+  Time at = quantum_ends(all, slice);
+  if (waiter.lease->state == LeaseState::active) return at;  // its service time grows as well
+  for (const Member& other : all.members) {
+    const bool leaves = std::ranges::find(slice.leaves, other.lease->id) != slice.leaves.end();
+    if (!leaves || other.waits || !ranks_like(*other.lease, all.waiter)) continue;
+    const bool wins_ties = waiter.lease->priority >= other.lease->priority;
+    at = std::max(at, all.now + (waiter.had - other.had) + Duration(wins_ties ? 0 : 1));
+  }
+  return at;
 }
 
 }  // namespace
 
-Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice) {
-  return quantum_ends(state, rules, waiter, slice,
-                      [&state](const Lease& lease) { return bytes_to_move(state, lease); });
-}
-
-Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Time now) {
-  if (!among_equals(state, waiter, slice)) return slice.at;
-  const auto bytes = [&](const Lease& lease) { return will_move(state, lease, now); };
-  return std::max(slice.at, quantum_ends(state, rules, waiter, slice, bytes));
-}
-
-std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice,
-                            Time now) {
-  auto victims = as_victims(state, rules, slice.leaves, waiter.uid, slice.devices, now);
-  for (Victim& victim : victims) {
-    const Lease& lease = *find(state, victim.lease);
-    const Bytes bytes = will_move(state, lease, now);
-    if (victim.ends || bytes <= victim.bytes) continue;
-    victim.bytes = bytes;
-    victim.pause = state.learned.costs.predict(lease.whose(), lease.devices, victim.method, Move::pause, bytes);
-  }
-  return victims;
-}
-
-std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                  const SliceGroup& slice_group, Time now) {
-  const std::string& uuid = device.reading.uuid;
-  const Emptied all = emptied(state, rules, waiter, device, slice_group, now);
-  // The first moment at which the leases that then have to leave have had their time. Before that none of the members
-  // leaves.
-  const std::vector<Duration> moments = moments_of(all, waiter);
-  const Duration any_has = first_quantum(state, rules, all, waiter, uuid) - now;
-  Duration then{};
-  std::optional<NextSlice> slice;
-  for (std::size_t tries = 0; tries < 2 * most_moments; ++tries) {
-    const auto moment = std::upper_bound(moments.begin(), moments.end(), then);
-    const auto changes = moment == moments.end() ? std::nullopt : std::optional(*moment);
-    slice = built(state, rules, all, waiter, uuid, then);
-    if (!slice && !changes) return std::nullopt;
-    if (!slice) {
-      then = std::max(*changes, any_has);
-      continue;
+std::vector<NextSlice> next_slices(const State& state, const Rules& rules, const SliceGroup& group,
+                                   std::optional<Time> ends, Time now) {
+  for (const bool below : {true, false}) {
+    const Contest all = contest_of(state, rules, group, below, now);
+    if (ends)
+      if (auto slices = slices_at(all, std::max(*ends, now)); !slices.empty()) {
+        for (NextSlice& slice : slices) slice.at = *ends, slice.fixed = true;
+        return slices;
+      }
+    for (const Member& member : all.members) {
+      const auto end = member.waits ? end_for(all, member) : std::nullopt;
+      if (!end) continue;
+      auto slices = slices_at(all, std::max(*end, now));
+      for (NextSlice& slice : slices) slice.at = *end;
+      if (!slices.empty()) return slices;
     }
-    slice->at = now + then;
-    if (!among_equals(state, waiter, *slice)) return slice;
-    slice->at = std::max(slice->at, quantum_ends(state, rules, waiter, *slice));
-    if (slice->at <= now + then) return slice;
-    then = changes ? std::min(std::max(*changes, any_has), slice->at - now) : slice->at - now;
   }
-  return slice;  // as far as it can be foreseen
+  return {};
 }
 
 }  // namespace sublet::core

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases of the same tier that do not fit together share a device in time slices. At the end of a slice the leases with
-// the least service time come first, then other leases that still fit. Leases that stay are not paused. Private to this
-// folder; reads only.
+// Leases of the same tier that do not fit together share devices in time slices. The length of a slice is fixed when it
+// begins. At its end the leases with the least service time come first, then other leases that still fit. Leases that
+// stay are not paused. Private to this folder and src/explain; reads only.
 #pragma once
 
 #include "core/preemption_plan.h"
@@ -9,41 +9,34 @@
 #include "lease/rules.h"
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace sublet::core {
 
-// The slice group of this waiter on a device. Residents are leases of its tier that have memory there and can be
-// paused. Waiters are the first leases that wait for the device: the waiter itself, and leases that want no other
-// device.
-struct SliceGroup {
-  std::vector<LeaseId> residents, waiters;
+// A lease that waits for a time slice, and the devices (uuids) where it may have one.
+struct SliceWaiter {
+  LeaseId lease;
+  std::set<std::string> devices;
 };
-SliceGroup slice_group_on(const State& state, const Rules& rules, const Lease& waiter, const Device& device, Time now);
+
+// Leases of one tier that share devices (uuids) with one clock: all slices on these end at the same time.
+struct SliceGroup {
+  std::vector<std::string> devices;
+  std::vector<SliceWaiter> waiters;  // never empty
+};
 
 // The number of devices that it waits for, all at once.
 std::size_t devices_wanted(const Lease& lease);
 
-// The time slice in which this waiter enters this device: the next one, or the one that is due, with the leases that
-// leave. Leases of lower tiers leave if they alone are not enough. None: others come first for as long as can be
-// foreseen.
-std::optional<NextSlice> slice_of(const State& state, const Rules& rules, const Lease& waiter, const Device& device,
-                                  const SliceGroup& slice_group, Time now);
+// True if the lease may leave for a time slice of the waiter. It is of the same tier, or of a lower tier: those leave
+// where the leases of the same tier are not enough.
+bool may_leave(const State& state, const Rules& rules, const Lease& waiter, const Lease& lease, Time now);
 
-// True if a lease of the waiter's tier leaves in the slice. Otherwise it is no slice, and victims are paused as for any
-// higher tier.
-bool among_equals(const State& state, const Lease& waiter, const NextSlice& slice);
-
-// When the slice of the leaving leases of the waiter's tier ends, on all devices together. By then they have had enough
-// time for the cost of the switch, and the entering leases are worth it.
-Time quantum_ends(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice);
-
-// The announced start of the time slice, and the leases that leave then. A lease that got its memory a moment ago may
-// still be filling it, and more bytes make its slice and its pause longer. Until its use has settled, all of its
-// reserved bytes count, so that no slice begins later than announced.
-Time announced_at(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice, Time now);
-std::vector<Victim> leaving(const State& state, const Rules& rules, const Lease& waiter, const NextSlice& slice,
-                            Time now);
+// The next slices of the group: of each waiter that enters. `ends`: the end of the present slice, where it is fixed.
+std::vector<NextSlice> next_slices(const State& state, const Rules& rules, const SliceGroup& group,
+                                   std::optional<Time> ends, Time now);
 
 // The time that a lease keeps its memory on these devices before a time slice may take it: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);

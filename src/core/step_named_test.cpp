@@ -178,7 +178,7 @@ TEST(NamedSet, AWaiterOfItsTierTakesTurnsOnIt) {
   const LeaseId shares = w.fill(1, 20 * GiB, Tier::standard, Pausable::automatic);
   for (const int card : {2, 3}) w.fill(card);
   const LeaseId waits = w.submit(among({1, 3}, 1, 20 * GiB), true);
-  const Shares times = share(w, {other, shares, waits}, 5min);
+  const Served times = share(w, {other, shares, waits}, 5min);
   EXPECT_GT(times.had.at(waits), 1min);
   EXPECT_GT(times.had.at(shares), 1min);
   EXPECT_GE(times.had.at(other), 5min) << "nobody waits for gpu0";

@@ -182,9 +182,8 @@ Result<LeaseId> on(Step& step, const ClockGap& fact) {
   }
   for (auto& [uuid, device] : step.state.devices.by_uuid)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
-  for (auto& [uuid, group] : step.state.preemption.slice_groups)
-    for (auto& [id, service] : group)
-      if (service.since) *service.since = *service.since + fact.asleep;
+  for (auto& [where, group] : step.state.preemption.slice_groups) group.skip(step.now - fact.asleep, step.now);
+  for (auto& [uuid, slice] : step.state.preemption.slices) slice.at = slice.at + fact.asleep;
   // Readings from before a sleep of the machine are too old, and nothing is granted on them.
   if (fact.asleep > Duration{}) step.snapshot_wanted = true;
   return LeaseId{};

@@ -36,22 +36,21 @@ static std::vector<Preemptor> list_preemptors(Step& step);
 static void add_first_waiters(const Step& step, std::vector<QueueKey>& keys);
 static void add_parked(const Step& step, std::vector<QueueKey>& keys);
 static bool open_devices(Step& step, const std::vector<PreemptionPlan>& before);
-static void look_for_victims(Step& step, const Lease& waiter);
+static void look_for_victims(Step& step, const Lease& waiter, std::vector<SliceWaiter>& slice_waiters);
 static bool is_free(const Step& step, const Lease& waiter, const std::vector<std::string>& devices);
 
 void preempt(Step& step) {
   Preemption& all = step.state.preemption;
   for (int round = 0; round < rounds && is_stale(step); ++round) {
     const std::vector<PreemptionPlan> before = all.plans;
-    all.slices.clear();
     all.look_at = Time::never();
     review_plans(step);
-    announce_slices_on_several(step);
+    std::vector<SliceWaiter> waiters;
     for (const Preemptor& preemptor : all.preemptors.in_order()) {
       const LeaseId waiter = preemptor.key.lease;
-      if (plan_for(step.state, waiter) == nullptr) look_for_victims(step, *find(step, waiter));
+      if (plan_for(step.state, waiter) == nullptr) look_for_victims(step, *find(step, waiter), waiters);
     }
-    leave_slice_groups(step);
+    share_devices(step, std::move(waiters));
     bool freed = open_devices(step, before);
     const std::vector<PreemptionPlan> plans = all.plans;
     for (const PreemptionPlan& plan : plans) freed |= advance(step, plan);
@@ -83,14 +82,7 @@ static bool is_stale(Step& step) {
   const bool everything = std::exchange(step.state.preemption.stale, false) || time || others;
   const std::vector<std::string> changed = std::exchange(step.state.preemption.changed, {});
   if (!everything && !change_matters(step, changed)) return false;
-  if (others) {
-    std::vector<std::vector<std::string>> devices;
-    for (const Preemptor& preemptor : query) {
-      const Lease& lease = *find(step, preemptor.key.lease);
-      devices.push_back(lease.waits_in_place() ? lease.devices : lease.wanted_devices);
-    }
-    step.state.preemption.preemptors = Preemptors(std::move(query), devices);
-  }
+  if (others) step.state.preemption.preemptors = Preemptors(std::move(query));
   if (step.state.preemption.preemptors.empty())
     return !step.state.preemption.plans.empty() || !step.state.preemption.slice_groups.empty();
   return true;
@@ -185,7 +177,7 @@ PreemptionQuery query_of(const Step& step, const Lease& waiter) {
   return {.lease = waiter, .preemption_request = waiter.preemption_request, .lists_all = false, .by_rules = by_rules};
 }
 
-static void look_for_victims(Step& step, const Lease& waiter) {
+static void look_for_victims(Step& step, const Lease& waiter, std::vector<SliceWaiter>& slice_waiters) {
   const std::optional<PreemptionRequest>& request = waiter.preemption_request;
   if (!request && !may_have_victims(step.state, waiter.tier) && step.state.preemption.reclaimable.empty())
     return note_obstacles(step, waiter);
@@ -209,7 +201,7 @@ static void look_for_victims(Step& step, const Lease& waiter) {
   look_again_at(step, plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(step, ineligible.until);
   // A request whose victims cannot be paused any more takes no right away.
-  if (may_ask(step.state, step.rules, waiter)) wait_for_slice(step, waiter, barred);
+  if (may_ask(step.state, step.rules, waiter)) slice_waiters.push_back(slice_waiter(step, waiter, barred));
 }
 
 // True if the memory is free. If the waiter does not get it, it is reserved for another lease, and no victim there is

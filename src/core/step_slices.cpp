@@ -1,209 +1,178 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time slices among leases of the same tier. Leases that leave for a slice are asked like victims for a higher tier
-// (step_preempt.cpp). Service time is counted for as long as there is another lease to share with.
+// (step_ask.cpp). Service time is counted while a lease waits for the device.
 #include "core/step_slices.h"
-#include "core/current_step.h"
-#include "core/format.h"
-#include "core/methods.h"
 #include "core/rank.h"
-#include "core/slices.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
 #include "core/victims.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 namespace sublet::core {
 
-static std::vector<LeaseId> wanting_several(const Step& step);
-static std::optional<NextSlice> slice_on(Step& step, const Lease& waiter, const Device& device,
-                                         const std::vector<std::string>& barred);
-static std::optional<NextSlice> slice_on_several(Step& step, const Lease& waiter,
-                                                 const std::vector<std::string>& barred);
-static bool comes_before(const Step& step, const Lease& waiter, const NextSlice& slice);
-static bool take_slice(Step& step, const Lease& waiter, const NextSlice& slice);
-static void join_slice_group(Step& step, const Device& device, const SliceGroup& slice_group);
-static void count_time(Step& step, LeaseId id, ServiceTime& service);
-static bool contends(const Step& step, LeaseId id, const Device& device);
+using Clock = std::set<std::string>;                         // devices whose slices end at the same time
+constexpr Duration settling_look = std::chrono::seconds(1);  // between two looks at a slice that is not fixed yet
 
-void wait_for_slice(Step& step, const Lease& waiter, const std::vector<std::string>& barred) {
-  if (devices_wanted(waiter) > 1) {
-    const auto its = std::find_if(
-        step.state.preemption.slices.begin(), step.state.preemption.slices.end(),
-        [&](const auto& on) { return on.second.devices.size() > 1 && on.second.enters.front() == waiter.id; });
-    if (its != step.state.preemption.slices.end() && its->second.at <= step.now) take_slice(step, waiter, its->second);
-    return;
-  }
-  for (const std::string& uuid : devices_with_victims(step.state, waiter.tier)) {
+static std::vector<Clock> clocks_of(const Step& step, const std::vector<SliceWaiter>& waiters);
+static void share_with(Step& step, const Clock& clock, const std::vector<SliceWaiter>& waiters,
+                       const std::map<std::string, NextSlice>& before);
+static std::optional<Time> join_group(Step& step, const SliceGroup& group,
+                                      const std::map<std::string, NextSlice>& before);
+static bool is_free_before(const Step& step, const NextSlice& slice);
+static bool take_slice(Step& step, const NextSlice& slice);
+static void count_service(Step& step);
+
+SliceWaiter slice_waiter(const Step& step, const Lease& waiter, const std::vector<std::string>& barred) {
+  SliceWaiter its{waiter.id, devices_with_victims(step.state, waiter.tier)};
+  if (devices_wanted(waiter) > 1)
+    for (const Device* device : devices_for(step.state, waiter)) its.devices.insert(device->reading.uuid);
+  std::erase_if(its.devices, [&](const std::string& uuid) {
     const Device& device = step.state.devices.by_uuid.at(uuid);
-    const auto known = step.state.preemption.slices.find(uuid);
-    if (known != step.state.preemption.slices.end() && known->second.devices.size() > 1)
-      continue;  // that one comes before
-    auto slice = slice_on(step, waiter, device, barred);
-    if (!slice || !among_equals(step.state, waiter, *slice) || comes_before(step, waiter, *slice)) continue;
-    slice->said = announced_at(step.state, step.rules, waiter, *slice, step.now);
-    if (slice->at <= step.now) {
-      if (take_slice(step, waiter, *slice)) return;
+    return !may_use(waiter, uuid) || !may_grant_on(step.state, device, step.rules, step.now) ||
+           std::ranges::find(barred, uuid) != barred.end();
+  });
+  return its;
+}
+
+// On a device with a plan, or with slices of a higher tier, no slice begins.
+void share_devices(Step& step, std::vector<SliceWaiter> waiters) {
+  const auto before = std::exchange(step.state.preemption.slices, {});
+  while (!waiters.empty()) {
+    const Lease& first = *find(step, waiters.front().lease);
+    const auto others = std::ranges::stable_partition(
+        waiters, [&](const SliceWaiter& its) { return ranks_like(*find(step, its.lease), first); });
+    std::vector<SliceWaiter> equals(waiters.begin(), others.begin());
+    waiters.erase(waiters.begin(), others.begin());
+    for (SliceWaiter& waiter : equals)
+      std::erase_if(waiter.devices, [&step](const std::string& uuid) {
+        return plan_on(step.state, uuid) != nullptr || step.state.preemption.slices.contains(uuid);
+      });
+    for (const Clock& clock : clocks_of(step, equals)) share_with(step, clock, equals, before);
+  }
+  count_service(step);
+}
+
+// Devices are joined by a lease that is on several of them, and by a waiter that wants several.
+static std::vector<Clock> clocks_of(const Step& step, const std::vector<SliceWaiter>& waiters) {
+  std::vector<Clock> clocks;
+  const auto join = [&clocks](Clock devices) {
+    std::erase_if(clocks, [&devices](const Clock& clock) {
+      const bool shares = std::ranges::any_of(clock, [&](const std::string& uuid) { return devices.contains(uuid); });
+      if (shares) devices.insert(clock.begin(), clock.end());
+      return shares;
+    });
+    clocks.push_back(std::move(devices));
+  };
+  for (const SliceWaiter& its : waiters) {
+    const Lease& waiter = *find(step.state, its.lease);
+    if (devices_wanted(waiter) > 1 && !its.devices.empty()) join(its.devices);
+    for (const std::string& uuid : its.devices) {
+      Clock joined{uuid};
+      for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases)
+        if (const Lease& lease = *find(step.state, id); ranks_like(lease, waiter) && lease.state == LeaseState::active)
+          joined.insert(lease.devices.begin(), lease.devices.end());
+      join(std::move(joined));
+    }
+  }
+  return clocks;
+}
+
+static void share_with(Step& step, const Clock& clock, const std::vector<SliceWaiter>& waiters,
+                       const std::map<std::string, NextSlice>& before) {
+  SliceGroup group{{clock.begin(), clock.end()}, {}};
+  std::ranges::copy_if(waiters, std::back_inserter(group.waiters), [&](const SliceWaiter& waiter) {
+    const auto is_here = [&clock](const std::string& uuid) { return clock.contains(uuid); };
+    return plan_for(step.state, waiter.lease) == nullptr && std::ranges::any_of(waiter.devices, is_here);
+  });
+  const auto ends = join_group(step, group, before);
+  while (!group.waiters.empty()) {
+    const auto slices = next_slices(step.state, step.rules, group, ends, step.now);
+    const auto free = std::ranges::find_if(slices, [&step](const NextSlice& its) { return is_free_before(step, its); });
+    if (free != slices.end()) {
+      std::erase_if(group.waiters, [&free](const SliceWaiter& its) { return its.lease == free->enters.front(); });
       continue;
     }
-    look_again_at(step, slice->at);
-    if (known != step.state.preemption.slices.end() && slice->at >= known->second.at) continue;
-    step.state.preemption.slices[uuid] = std::move(*slice);
+    for (const NextSlice& slice : slices) {
+      if (slice.at <= step.now && take_slice(step, slice)) continue;
+      look_again_at(step, slice.fixed ? slice.at : std::min(slice.at, step.now + settling_look));
+      for (const std::string& uuid : slice.devices) step.state.preemption.slices.try_emplace(uuid, slice);
+    }
+    return;
   }
 }
 
-// Slices on several devices are found first, and no other slice begins there before. On each device other slices end at
-// their own times, and a lease that waits for all devices would never get a slice.
-void announce_slices_on_several(Step& step) {
-  for (const LeaseId id : wanting_several(step)) {
-    const Lease& waiter = *find(step, id);
-    if (plan_victims(step.state, step.rules, PreemptionQuery{waiter, waiter.preemption_request, /*told=*/false},
-                     step.now)
-            .found)
-      continue;
-    auto slice = slice_on_several(step, waiter, barred_from(step, waiter));
-    if (!slice || comes_before(step, waiter, *slice)) continue;
-    slice->said = announced_at(step.state, step.rules, waiter, *slice, step.now);
-    if (slice->at > step.now) look_again_at(step, slice->at);
-    for (const std::string& uuid : slice->devices) step.state.preemption.slices[uuid] = *slice;
+// The service time of all members counts from now on. Returns the end of the present slice, where it is fixed.
+static std::optional<Time> join_group(Step& step, const SliceGroup& group,
+                                      const std::map<std::string, NextSlice>& before) {
+  std::optional<Time> ends;
+  if (group.waiters.empty()) return ends;
+  const Lease& waiter = *find(step, group.waiters.front().lease);
+  for (const std::string& uuid : group.devices) {
+    std::vector<LeaseId> members;
+    for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases)
+      if (const Lease& lease = *find(step, id); ranks_like(lease, waiter))
+        if (may_leave(step.state, step.rules, waiter, lease, step.now)) members.push_back(id);
+    if (members.empty()) continue;
+    for (const SliceWaiter& its : group.waiters)
+      if (its.devices.contains(uuid)) members.push_back(its.lease);
+    auto& shares = step.state.preemption.slice_groups[{uuid, waiter.tier}];
+    for (const LeaseId id : members) shares.join(id, step.now);
+    const auto its = before.find(uuid);
+    if (its != before.end() && its->second.fixed && its->second.tier == waiter.tier)
+      ends = std::max(ends.value_or(its->second.at), its->second.at);
   }
-}
-
-// Order: the least service time on the device where it is most, then the higher priority.
-static std::vector<LeaseId> wanting_several(const Step& step) {
-  struct Waiter {
-    Duration had;
-    int priority;
-    LeaseId id;
-  };
-  std::vector<Waiter> waiters;
-  for (const Preemptor& preemptor : step.state.preemption.preemptors.in_order()) {
-    const Lease& lease = *find(step.state, preemptor.key.lease);
-    const bool might = devices_wanted(lease) > 1 && may_have_victims(step.state, lease.tier) &&
-                       plan_for(step.state, lease.id) == nullptr;
-    if (!might || !may_ask(step.state, step.rules, lease)) continue;
-    Waiter waiter{{}, lease.priority, lease.id};
-    for (const Device* device : devices_for(step.state, lease))
-      waiter.had = std::max(waiter.had, service_time(step.state, lease.id, device->reading.uuid));
-    waiters.push_back(waiter);
-  }
-  std::stable_sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& b) {
-    return a.had != b.had ? a.had < b.had : a.priority > b.priority;
-  });
-  std::vector<LeaseId> ids;
-  for (const Waiter& waiter : waiters) ids.push_back(waiter.id);
-  return ids;
-}
-
-// The next slice on one device; none while its slice group is not known, or the waiter may not have one there.
-static std::optional<NextSlice> slice_on(Step& step, const Lease& waiter, const Device& device,
-                                         const std::vector<std::string>& barred) {
-  const std::string& uuid = device.reading.uuid;
-  if (!may_use(waiter, uuid) || !may_grant_on(step.state, device, step.rules, step.now)) return std::nullopt;
-  if (std::find(barred.begin(), barred.end(), uuid) != barred.end()) return std::nullopt;
-  SliceGroup slice_group = slice_group_on(step.state, step.rules, waiter, device, step.now);
-  if (!slice_group.residents.empty()) join_slice_group(step, device, slice_group);
-  // No lease is paused for these waiters there, so they take no slice from others.
-  std::erase_if(slice_group.waiters, [&](LeaseId id) {
-    if (id == waiter.id) return false;
-    const auto others = barred_from(step, *find(step, id));
-    return std::find(others.begin(), others.end(), uuid) != others.end();
-  });
-  return slice_of(step.state, step.rules, waiter, device, slice_group, step.now);
-}
-
-// The slice on the devices where it comes first. It begins when the last of the leaving leases has had its time.
-static std::optional<NextSlice> slice_on_several(Step& step, const Lease& waiter,
-                                                 const std::vector<std::string>& barred) {
-  std::vector<NextSlice> slices;
-  for (const Device* device : devices_for(step.state, waiter)) {
-    if (step.state.preemption.slices.contains(device->reading.uuid)) continue;
-    if (auto slice = slice_on(step, waiter, *device, barred)) slices.push_back(std::move(*slice));
-  }
-  const std::size_t count = devices_wanted(waiter);
-  if (slices.size() < count) return std::nullopt;
-  std::stable_sort(slices.begin(), slices.end(), [](const NextSlice& a, const NextSlice& b) { return a.at < b.at; });
-  NextSlice all{{}, {}, {waiter.id}, {}};
-  for (std::size_t i = 0; i < count; ++i) {
-    all.devices.push_back(slices[i].devices.front());
-    all.at = std::max(all.at, slices[i].at);
-    for (const LeaseId id : slices[i].leaves)
-      if (std::find(all.leaves.begin(), all.leaves.end(), id) == all.leaves.end()) all.leaves.push_back(id);
-  }
-  if (!among_equals(step.state, waiter, all)) return std::nullopt;
-  // The leases leave all of these devices one after the other: the cost of that counts as a whole.
-  all.at = std::max(all.at, quantum_ends(step.state, step.rules, waiter, all));
-  return all;
+  return ends;
 }
 
 // True if the memory is free by itself before the slice, or so soon after it that the saved wait is shorter than the
 // cost.
-static bool comes_before(const Step& step, const Lease& waiter, const NextSlice& slice) {
+static bool is_free_before(const Step& step, const NextSlice& slice) {
+  const Lease& waiter = *find(step.state, slice.enters.front());
   Duration price{};
   for (const Victim& victim : as_victims(step.state, step.rules, slice.leaves, waiter.uid, slice.devices, step.now))
     price += victim.cost;
-  return std::all_of(slice.devices.begin(), slice.devices.end(), [&](const std::string& uuid) {
+  return std::ranges::all_of(slice.devices, [&](const std::string& uuid) {
     const auto by_itself =
         room_by_itself(step.state, step.rules, waiter, step.state.devices.by_uuid.at(uuid), step.now);
     return by_itself && *by_itself <= std::max(slice.at, step.now) + price;
   });
 }
 
-static bool take_slice(Step& step, const Lease& waiter, const NextSlice& slice) {
-  auto devices = slice.devices;
-  auto victims = as_victims(step.state, step.rules, slice.leaves, waiter.uid, devices, step.now);
+static bool take_slice(Step& step, const NextSlice& slice) {
+  const Lease& waiter = *find(step, slice.enters.front());
   std::vector<LeaseId> enters = slice.enters;
-  std::erase_if(enters, [&](LeaseId id) { return id == waiter.id || plan_for(step.state, id) != nullptr; });
-  enters.insert(enters.begin(), waiter.id);
+  std::erase_if(enters, [&step](LeaseId id) { return plan_for(step.state, id) != nullptr; });
+  if (enters.empty() || enters.front() != waiter.id) return false;
+  auto victims = as_victims(step.state, step.rules, slice.leaves, waiter.uid, slice.devices, step.now);
   return propose(step, {.cause = Cause::slice,
                         .tier = waiter.tier,
                         .beneficiaries = std::move(enters),
-                        .devices = std::move(devices),
+                        .devices = slice.devices,
                         .victims = std::move(victims)});
 }
 
-// A lease that joins the slice group of a device starts with the service time of the member that has least.
-static void join_slice_group(Step& step, const Device& device, const SliceGroup& slice_group) {
-  auto& group = step.state.preemption.slice_groups[device.reading.uuid];
-  std::optional<Duration> least;
-  for (auto& [id, service] : group) {
-    count_time(step, id, service);
-    least = std::min(least.value_or(service.had), service.had);
+// All service times are kept while a member of the group waits, whatever lease leaves or enters meanwhile.
+static void count_service(Step& step) {
+  for (auto& [where, group] : step.state.preemption.slice_groups) {
+    const std::string& uuid = where.first;
+    const Device* device = find_device(step.state, uuid);
+    const auto has_left = [&step, &uuid, device](LeaseId id) {
+      const Lease* lease = find(step, id);
+      if (device == nullptr || lease == nullptr || lease->ended()) return true;
+      if (step.state.queue.contains(id)) return !may_use(*lease, uuid);
+      return !lease->reserves() || !device->leases.contains(id);
+    };
+    group.erase_if(has_left);
+    const std::vector<LeaseId> members = group.keys();
+    if (std::ranges::none_of(members, [&step](LeaseId id) { return step.state.queue.contains(id); }))
+      group = Shares<LeaseId>();
+    else
+      for (const LeaseId id : members) group.hold(id, find(step, id)->state == LeaseState::active ? 1 : 0, step.now);
   }
-  const ServiceTime level{least.value_or(Duration{}), {}};
-  for (const auto* members : {&slice_group.residents, &slice_group.waiters})
-    for (const LeaseId id : *members) count_time(step, id, group.try_emplace(id, level).first->second);
-}
-
-// Adds the time up to now to its service time.
-static void count_time(Step& step, LeaseId id, ServiceTime& service) {
-  if (service.since) service.had += step.now - *service.since;
-  const Lease* lease = find(step, id);
-  service.since = lease != nullptr && lease->state == LeaseState::active ? std::optional(step.now) : std::nullopt;
-}
-
-// Service time counts only while another lease of the same standing waits. All service times are kept while that lasts,
-// whatever lease leaves or enters meanwhile.
-void leave_slice_groups(Step& step) {
-  for (auto& [uuid, group] : step.state.preemption.slice_groups) {
-    const auto device = step.state.devices.by_uuid.find(uuid);
-    for (auto& [id, service] : group) count_time(step, id, service);
-    std::erase_if(group, [&, &device = device](const auto& one) {
-      return device == step.state.devices.by_uuid.end() || !contends(step, one.first, device->second);
-    });
-  }
-  std::erase_if(step.state.preemption.slice_groups, [](const auto& of) { return of.second.empty(); });
-}
-
-static bool contends(const Step& step, LeaseId id, const Device& device) {
-  const Lease* lease = find(step.state, id);
-  if (lease == nullptr || lease->ended()) return false;
-  if (step.state.queue.contains(id)) return may_use(*lease, device.reading.uuid);
-  if (!lease->reserves() || !device.leases.contains(id)) return false;
-  if (lease->state != LeaseState::active) return true;
-  return std::ranges::any_of(step.state.preemption.preemptors.on(device.reading.uuid), [&](LeaseId other) {
-    return other != id && ranks_like(*find(step.state, other), *lease);
-  });
+  std::erase_if(step.state.preemption.slice_groups, [](const auto& of) { return of.second.keys().empty(); });
 }
 
 // True if a lease on one of these devices is leaving.
@@ -216,13 +185,12 @@ bool somebody_yields(const Step& step, const std::vector<std::string>& devices) 
 
 // True if any member of a slice group has its memory: else all of them only wait.
 bool contested(const Step& step) {
-  return std::any_of(step.state.preemption.slice_groups.begin(), step.state.preemption.slice_groups.end(),
-                     [&step](const auto& of) {
-                       return std::any_of(of.second.begin(), of.second.end(), [&step](const auto& one) {
-                         const Lease* lease = find(step.state, one.first);
-                         return lease == nullptr || lease->reserves();
-                       });
-                     });
+  return std::ranges::any_of(step.state.preemption.slice_groups, [&step](const auto& of) {
+    return std::ranges::any_of(of.second.keys(), [&step](LeaseId id) {
+      const Lease* lease = find(step.state, id);
+      return lease == nullptr || lease->reserves();
+    });
+  });
 }
 
 }  // namespace sublet::core

@@ -252,8 +252,7 @@ QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease,
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   std::optional<Duration> soonest;
   for (const auto& [uuid, slice] : state.preemption.slices)
-    if (holds(slice.leaves, lease))
-      soonest = std::min(soonest.value_or(Duration::max()), std::max(slice.said - now, {}));
+    if (holds(slice.leaves, lease)) soonest = std::min(soonest.value_or(Duration::max()), std::max(slice.at - now, {}));
   return soonest;
 }
 

@@ -385,11 +385,13 @@ class Forecast {
     const bool takes_slices = ranks_like(next, waiter) && devices_wanted(waiter) == 1 && here;
     if (next.id == waiter.id || !takes_slices || !may_ask(state_, rules_, waiter)) return {};
     Bytes room = free_on(state_, device, rules_, now_);  // once all of those have left who take turns there
-    for (const LeaseId id : slice_group_on(state_, rules_, waiter, device, now_).residents)
-      room += charged_on(state_, *find(state_, id), device.reading.uuid);
+    for (const LeaseId id : device.leases)
+      if (const Lease& lease = *find(state_, id);
+          ranks_like(lease, waiter) && may_leave(state_, rules_, waiter, lease, now_))
+        room += charged_on(state_, lease, device.reading.uuid);
     if (room < need_on(state_, waiter, device.reading.uuid)) return {};
     return "its own time slice on " + name_of(device) + " comes after that of " + name_of(next) +
-           ", which begins in about " + format_duration(std::max(slice->second.said - now_, Duration{}));
+           ", which begins in about " + format_duration(std::max(slice->second.at - now_, Duration{}));
   }
 
   // The first other lease there whose end is unknown, and why; "": there is none.

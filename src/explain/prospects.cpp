@@ -126,9 +126,9 @@ std::optional<Sooner> by_slice_of(const State& state, const Rules& rules, LeaseI
     if (holds(slice.enters, lease) && (first == nullptr || slice.at < first->at)) first = &slice;
   if (first == nullptr) return std::nullopt;
   const NextSlice& slice = *first;
-  const auto leaves = leaving(state, rules, *find(state, lease), slice, now);
+  const auto leaves = as_victims(state, rules, slice.leaves, find(state, lease)->uid, slice.devices, now);
   const Duration takes = yields_in(state, leaves);
-  Sooner sooner{std::max(slice.said - now, Duration{}) + takes,
+  Sooner sooner{std::max(slice.at - now, Duration{}) + takes,
                 "its time slice begins then: " + names_of(state, slice.leaves) +
                     (slice.leaves.size() == 1 ? " is paused, and " : " are paused, and ") +
                     takes_text(slice.leaves.size(), takes)};

@@ -33,8 +33,8 @@ VictimPlan plan_of(const State& state, const Rules& rules, const Lease& waiter, 
   VictimPlan room;
   room.found = true;
   room.devices = slice.devices;
-  room.wait = std::max(slice.said - now, Duration{});
-  room.victims = leaving(state, rules, waiter, slice, now);
+  room.wait = std::max(slice.at - now, Duration{});
+  room.victims = as_victims(state, rules, slice.leaves, waiter.uid, slice.devices, now);
   for (const Victim& victim : room.victims) {
     room.pause += victim.pause.likely, room.cost += victim.cost;
     room.wait_for += (room.wait_for.empty() ? "" : "; ") + name_of(*find(state, victim.lease)) +

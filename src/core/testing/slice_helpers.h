@@ -1,18 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for tests of time slices: the service time of each lease.
+// Helpers for tests of time slices and of several cards: leases as rows, and how long each was active.
 #pragma once
 
 #include "core/testing/ideal_executor.h"
 
 namespace sublet::core::testing {
 
-struct Shares {
-  std::map<LeaseId, Duration> had;
-  int switches = 0;
-  Duration apart(LeaseId a, LeaseId b) { return std::chrono::abs(had[a] - had[b]); }
+inline constexpr int any = -1;
+
+// A lease of a test: on this card, or on any.
+struct Wanted {
+  Bytes vram;
+  int card = any;
+  int priority = 0;
+  Tier tier = Tier::standard;
+  int count = 1;
+  Pausable pausable = Pausable::automatic;
+  std::uint32_t uid = 1000;
 };
 
-// Cards whose leases share them in turn.
+inline LeaseId add(Card& w, const Wanted& wanted) {
+  Lease lease = w.want(wanted.vram, wanted.tier, "l" + std::to_string(w.state.leases.last_id));
+  if (wanted.card != any) lease.wanted_devices = {uuid_of(wanted.card)};
+  lease.priority = wanted.priority;
+  lease.device_count = wanted.count;
+  lease.pausable = wanted.pausable;
+  lease.uid = wanted.uid;
+  const LeaseId id = w.submit(lease, true);
+  if (w.state_of(id) == LeaseState::active) w.attach(id);
+  return id;
+}
+
+inline std::vector<LeaseId> add(Card& w, const std::vector<Wanted>& wanted) {
+  std::vector<LeaseId> all;
+  for (const Wanted& one : wanted) all.push_back(add(w, one));
+  return all;
+}
+
+inline Wanted gang(Bytes vram, int priority = 0) { return {vram, any, priority, Tier::standard, 2}; }
+
+struct Served {
+  std::map<LeaseId, Duration> had;
+  int switches = 0;
+};
+
+// Cards whose leases share them.
 struct Sharing : Card {
   explicit Sharing(Duration residency, std::optional<Bytes> ledger = {}, unsigned count = 1) {
     cards = count;
@@ -22,37 +54,22 @@ struct Sharing : Card {
   }
 };
 
-inline Shares share(Card& w, const std::vector<LeaseId>& all, Duration d) {
-  Shares shares;
+inline Served share(Card& w, const std::vector<LeaseId>& all, Duration d) {
+  Served served;
   std::map<LeaseId, LeaseState> before;
   const Time until = w.now + d;
   while (w.now < until) {
     const Time then = w.now;
     w.live(1s);
     for (const LeaseId id : all) {
-      if (w.state_of(id) == LeaseState::active && !w.programs.contains(id)) w.attach(id);
-      if (w.state_of(id) == LeaseState::active) shares.had[id] += w.now - then;
-      shares.switches += before[id] == LeaseState::active && w.state_of(id) != LeaseState::active;
+      const bool active = w.state_of(id) == LeaseState::active;
+      if (active && !w.programs.contains(id)) w.attach(id);
+      if (active) served.had[id] += w.now - then;
+      served.switches += before[id] == LeaseState::active && !active;
       before[id] = w.state_of(id);
     }
   }
-  return shares;
+  return served;
 }
-
-// One lease on both of two cards, and other leases that want one of them.
-struct Several : Sharing {
-  LeaseId both;
-  explicit Several(Duration residency) : Sharing(residency, 128 * GiB, 2) {
-    Lease lease = want(14 * GiB, Tier::standard, "both");
-    lease.device_count = 2;
-    both = submit(lease, true);
-    attach(both);
-  }
-  LeaseId on_card(unsigned card, std::string name) {
-    Lease lease = want(14 * GiB, Tier::standard, std::move(name));
-    lease.wanted_devices = {uuid_of(card)};
-    return submit(lease, true);
-  }
-};
 
 }  // namespace sublet::core::testing
