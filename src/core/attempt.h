@@ -3,7 +3,6 @@
 // progress and repeats a resume in progress.
 #pragma once
 
-#include "core/preemption_plan.h"
 #include "lease/lease.h"
 
 #include <optional>
@@ -42,17 +41,16 @@ struct Attempt {
   bool unverified = false;                          // it was reported as unverified
 
   // A pause that is undone:
-  std::optional<LeftAlone> undone = {};  // why; the lease becomes ineligible when it runs again
+  std::optional<Obstacle> undone = {};   // why; the lease becomes ineligible when it runs again
   std::optional<PauseMethod> next = {};  // the next method, once the one before is undone
   std::optional<Time> late_since = {};   // when a Park was ordered whose driver call was given up
 
   // A resume, or a pause that is undone:
-  Time told_since = {};           // since when only the program itself delays it
-  int failures = 0;               // orders that were not carried out
-  int unanswered = 0;             // orders in a row that the program did not answer
-  bool no_room = false;           // the last one found too little free memory
-  std::string failure = {};       // why the last one failed, one sentence
-  std::string failure_code = {};  // its code
+  Time told_since = {};      // since when only the program itself delays it
+  int failures = 0;          // orders that were not carried out
+  int unanswered = 0;        // orders in a row that the program did not answer
+  std::string failure = {};  // why the last one failed, one sentence
+  ObstacleCode failure_code = ObstacleCode::none;
 
   bool is_ordered() const { return phase == Phase::ordered || phase == Phase::locked; }
 };

@@ -30,16 +30,13 @@ std::optional<Ineligible> keeps_its_word(const State& state, const Rules& rules,
   return Ineligible{lease.id, IneligibleCode::keeps_request_for, until};
 }
 
-std::string left_alone_text(const Standing& standing, const LeftAlone& left_alone, Time now) {
-  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + why_text(left_alone);
-  const std::string until = format_duration(standing.ineligible_until - now);
-  switch (left_alone.ground) {
-    case LeftAlone::Ground::failed: return "its last pause failed " + ago + ", so it is ineligible for " + until + why;
-    case LeftAlone::Ground::undone:
-      return "its last pause was undone " + ago + ", and the next pause is possible in " + until + why;
-    case LeftAlone::Ground::refused: break;
-  }
-  return "its pause could not begin " + ago + ", and the next pause is possible in " + until + why;
+std::string left_alone_text(const Standing& standing, const Obstacle& left_alone, Time now) {
+  const std::string ago = format_duration(now - standing.tried_at) + " ago", why = ": " + left_alone.detail;
+  const std::string until = format_duration(left_alone.until - now);
+  if (left_alone.kind().blames) return "its last pause failed " + ago + ", so it is ineligible for " + until + why;
+  const bool begun = left_alone.code != ObstacleCode::not_begun;
+  return (begun ? "its last pause was undone " : "its pause could not begin ") + ago +
+         ", and the next pause is possible in " + until + why;
 }
 
 }  // namespace
@@ -115,7 +112,7 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
       return requester() + " requested its memory, and the lease keeps it for " +
              format_duration(ineligible.until - now) + " more";
     case IneligibleCode::cooldown:
-      return left_alone_text(standing_of(state, lease.id), last_obstacle(state, lease.id), now);
+      return left_alone_text(standing_of(state, lease.id), *last_obstacle(state, lease.id), now);
     case IneligibleCode::just_resumed: break;
   }
   return "it resumed from a pause less than 2 s ago";

@@ -160,10 +160,6 @@ ReasonArgs capacity_args(const Device& device, const Rules& rules) {
   return all;
 }
 
-std::string why_text(const LeftAlone& left_alone) {
-  return text_of_fragment(to_string(left_alone.kind), left_alone.args);
-}
-
 bool holds(const std::vector<LeaseId>& leases, LeaseId lease) {
   return std::find(leases.begin(), leases.end(), lease) != leases.end();
 }

@@ -63,7 +63,6 @@ Numbers shortage_numbers(const State& state, const Rules& rules, const Lease& le
 Numbers size_numbers(Bytes asked, Bytes most);
 
 // "its memory was not measured free within 30 s"
-std::string why_text(const LeftAlone& left_alone);
 
 // The command that ends the program of the lease: "`sublet stop lease-3`". The command is "`kill 4711`" for a program
 // that Sublet did not start, and does not end while it holds VRAM or is parked.

@@ -227,7 +227,7 @@ void set_owner(State& state, Lease& lease, Owner owner) {
     if (owner.process != lease.owner.process) {  // another program
       lease.unfit.reset();
       state.leases.runtime.at(lease.id).seemed_unfit = false;
-      state.leases.runtime.at(lease.id).barred.reset();
+      state.leases.runtime.at(lease.id).obstacle.reset();
     }
     lease.owner = std::move(owner);
   });

@@ -66,7 +66,7 @@ struct LeaseRuntime {
   bool program_ended = false;      // the program of its keeper is known to have ended
   Time gone_at;                    // when it ended or was killed; earlier readings do not show its bytes gone
   std::optional<Attempt> attempt;  // while it is pausing or resuming
-  // What a pause or resume leaves behind:
+  // It outlives the attempts:
   Time restored_at;               // when it was restored; only later snapshots measure what it holds
   Time settled_in;                // when it got its memory, later by the time that the machine slept since
   bool seemed_unfit = false;      // the driver's last attempt failed as for a program that it cannot park
@@ -77,11 +77,11 @@ struct LeaseRuntime {
   Time used_until;                // when something of it was last seen on a device
   Time silent_since;              // since when no process has registered how it yields
   // As a possible victim:
-  Bytes parked;                     // bytes that the driver parked in its last pause
-  int failures = 0;                 // pauses that failed in a row
-  LeftAlone left_alone;             // why it became ineligible the last time
-  std::optional<Barred> barred;     // the lasting obstacle to its pauses
-  Time tried_at, ineligible_until;  // since when, and until when, it is ineligible
+  Bytes parked;                        // bytes that the driver parked in its last pause
+  int failures = 0;                    // pauses that failed in a row
+  std::optional<Obstacle> left_alone;  // why it became ineligible the last time, and until when
+  std::optional<Obstacle> obstacle;    // the lasting obstacle to its pauses
+  Time tried_at;                       // since when it is ineligible
   // When it got its memory back after a pause, and how much it grew on each device since.
   Time back_at;
   std::vector<std::pair<Time, Bytes>> grown;  // the newest last

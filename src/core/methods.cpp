@@ -7,6 +7,7 @@
 #include "lease/stack_lease.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace sublet::core {
@@ -29,62 +30,139 @@ bool has_program(const Lease& lease) {
   return lease.owner.kind == OwnerKind::process || lease.owner.kind == OwnerKind::group || !lease.booked.empty();
 }
 
-// Why there is none, in the order in which something can be done about it.
+bool is_automatic(const Lease& lease) {
+  return lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && mutant(Mutant::pins_do_not_hold));
+}
+
+// Why the owner's choice excludes the method; none: it does not.
+ObstacleCode refused_by_owner(const Lease& lease, Pausable method) {
+  if (is_automatic(lease) || lease.pausable == method) return ObstacleCode::none;
+  return lease.pausable == Pausable::no ? ObstacleCode::pinned : ObstacleCode::other_method;
+}
+
+// ------------------------------------------------------------------------------------------------ the methods
+
+ObstacleCode refused_by_program(const State&, const Lease& lease) {
+  if (const auto code = refused_by_owner(lease, Pausable::cooperative); code != ObstacleCode::none) return code;
+  return lease.cooperation ? ObstacleCode::none : ObstacleCode::not_cooperative;
+}
+
+Bytes residue_declared(const State&, const Lease& lease) {
+  return std::min(lease.cooperation ? lease.cooperation->residue : lease.vram, lease.vram);
+}
+
+// The bytes that cooperative programs save in host memory are not known.
+Bytes parked_by_program(const State&, const Lease&, Bytes enters) { return enters; }
+
+ObstacleCode refused_by_version(const State&, const Lease&) { return ObstacleCode::no_interposer; }
+
+// A user who starts a program with `sublet run` agrees to all methods by that. Sublet starts the programs of stacks,
+// too. The agent that named a control group speaks for its user.
+bool has_consent(const State& state, const Lease& lease) {
+  const bool ours = lease.owner.keeper || !stack_of(lease).empty() || lease.owner.kind == OwnerKind::group;
+  return ours || is_granted(state, lease.whose()) || mutant(Mutant::grants_do_not_matter);
+}
+
+ObstacleCode refused_by_driver(const State& state, const Lease& lease) {
+  if (const auto code = refused_by_owner(lease, Pausable::driver); code != ObstacleCode::none) return code;
+  if (!has_program(lease)) return ObstacleCode::no_program;
+  if (unified_device(state, lease) != nullptr) return ObstacleCode::unified_device;
+  if (lease.unfit) return lease.unfit->code;
+  return has_consent(state, lease) ? ObstacleCode::none : ObstacleCode::no_consent;
+}
+
+Bytes residue_of_driver(const State& state, const Lease& lease) {
+  std::int64_t processes = 0;
+  for (const std::string& device : lease.devices)
+    processes = std::max<std::int64_t>(processes, charge_on(state, lease.id, device).processes);
+  return std::min(std::max(driver_residue, processes * driver_keeps), lease.vram);
+}
+
+Bytes parked_by_driver(const State& state, const Lease& lease, Bytes enters) {
+  const Use use = use_of(state, lease.id);
+  if (use.untold) return enters;
+  return std::min(enters, std::max(use.used, standing_of(state, lease.id).parked));
+}
+
+// A pause method, as far as decisions go. Readings verify a pause by any method alike. The executor has a part for each
+// method, too: how it is ordered and undone.
+struct Method {
+  PauseMethod method;
+  // Why it can never pause the lease as things are; none: it can. Its state and lasting obstacles do not count.
+  ObstacleCode (*never)(const State&, const Lease&);
+  Bytes (*residue)(const State&, const Lease&);               // what it leaves on each of the devices
+  Bytes (*parked)(const State&, const Lease&, Bytes enters);  // what it leaves in host memory, of what is entered
+};
+
+// The best first, as long as nothing is known of the program.
+constexpr std::array<Method, 3> all_methods{{
+    {PauseMethod::cooperative, refused_by_program, residue_declared, parked_by_program},
+    {PauseMethod::interposer, refused_by_version, residue_of_driver, parked_by_program},
+    {PauseMethod::driver, refused_by_driver, residue_of_driver, parked_by_driver},
+}};
+
+const Method& method_of(PauseMethod method) { return *std::ranges::find(all_methods, method, &Method::method); }
+
+// ------------------------------------------------------------------------------------------------ in words
+
+// One clause, and what can be done about it.
+std::pair<std::string, std::string> refusal_text(const State& state, const Lease& lease, ObstacleCode code) {
+  constexpr auto cooperate = "make the program cooperative: see `sublet cooperate --help`";
+  switch (code) {
+    case ObstacleCode::pinned:
+      if (const std::string stack(stack_of(lease)); !stack.empty())
+        return {"stack " + stack + " is released, or it is not pausable (pausable: false)",
+                "`sublet stack release " + stack + " --down` brings it down"};
+      return {"its owner pinned it (--pausable no)", "`sublet stop` ends it"};
+    case ObstacleCode::other_method:
+      return {"its owner allows the method " + std::string(to_string(lease.pausable)) + " only",
+              "start it with --pausable auto"};
+    case ObstacleCode::no_interposer:
+      return {"it asked for the method interposer, which this version does not have",
+              "start it with --pausable auto or driver"};
+    case ObstacleCode::not_cooperative:
+      return {"it asked for the method cooperative, but its program has not registered",
+              "register with `sublet cooperate`, the C library or POST /v1/leases/{id}/cooperate"};
+    case ObstacleCode::no_program:
+      return {"it has no program that the driver could park, and no cooperative program has registered",
+              "start the program with `sublet run`, attach it with `sublet attach`, or register it with `sublet "
+              "cooperate`"};
+    case ObstacleCode::unified_device:
+      return {name_of(*unified_device(state, lease)) +
+                  " uses the memory of the machine, so that parking in host memory would free nothing there",
+              "make the program cooperative, so that it frees its memory itself: see `sublet cooperate --help`"};
+    case ObstacleCode::owner_must_vouch:
+      return {"the driver parks it only if its owner vouches for it: " + lease.unfit->detail,
+              "if it uses none of these: sublet pause --grant " + lease.consumer +
+                  " (or start it with --pausable driver); else make it cooperative (`sublet cooperate`)"};
+    case ObstacleCode::no_consent:
+      return {"Sublet did not start its program, and its owner has not allowed to park it",
+              "its owner allows it with: sublet pause --grant " + lease.consumer};
+    default: return {"the driver cannot park it: " + (lease.unfit ? lease.unfit->detail : std::string()), cooperate};
+  }
+}
+
+// Why no method can pause the lease, by the method that its owner chose, or that most can be done about.
 Error no_method(const State& state, const Lease& lease) {
-  const auto unsafe = [&lease](std::string why, std::string hint) {
-    return Error{Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + std::move(why), std::move(hint)};
-  };
-  if (const std::string stack(stack_of(lease)); lease.pausable == Pausable::no && !stack.empty())
-    return unsafe("stack " + stack + " is released, or it is not pausable (pausable: false)",
-                  "`sublet stack release " + stack + " --down` brings it down");
-  if (lease.pausable == Pausable::no) return unsafe("its owner pinned it (--pausable no)", "`sublet stop` ends it");
-  if (lease.pausable == Pausable::interposer)
-    return unsafe("it asked for the method interposer, which this version does not have",
-                  "start it with --pausable auto or driver");
-  if (lease.pausable == Pausable::cooperative)
-    return unsafe("it asked for the method cooperative, but its program has not registered",
-                  "register with `sublet cooperate`, the C library or POST /v1/leases/{id}/cooperate");
-  if (!has_program(lease))
-    return unsafe("it has no program that the driver could park, and no cooperative program has registered",
-                  "start the program with `sublet run`, attach it with `sublet attach`, or register it with "
-                  "`sublet cooperate`");
-  if (const Device* unified = unified_device(state, lease))
-    return unsafe(
-        name_of(*unified) + " uses the memory of the machine, so that parking in host memory would free nothing there",
-        "make the program cooperative, so that it frees its memory itself: see `sublet cooperate --help`");
-  if (lease.unfit && lease.unfit->kind == Unfit::unvouched)
-    return unsafe("the driver parks it only if its owner vouches for it: " + lease.unfit->why,
-                  "if it uses none of these: sublet pause --grant " + lease.consumer +
-                      " (or start it with --pausable driver); else make it cooperative (`sublet cooperate`)");
-  if (lease.unfit)
-    return unsafe("the driver cannot park it: " + lease.unfit->why,
-                  "make the program cooperative: see `sublet cooperate --help`");
-  return unsafe("Sublet did not start its program, and its owner has not allowed to park it",
-                "its owner allows it with: sublet pause --grant " + lease.consumer);
+  const PauseMethod closest = lease.pausable == Pausable::cooperative  ? PauseMethod::cooperative
+                              : lease.pausable == Pausable::interposer ? PauseMethod::interposer
+                                                                       : PauseMethod::driver;
+  auto [why, hint] = refusal_text(state, lease, method_of(closest).never(state, lease));
+  return {Code::PauseUnsafe, name_of(lease) + " cannot be paused: " + why, std::move(hint)};
 }
 
 }  // namespace
 
 bool lacks_a_grant(const State& state, const Lease& lease) {
-  const bool may = lease.pausable == Pausable::automatic || lease.pausable == Pausable::driver;
-  const bool word = !lease.unfit || lease.unfit->kind == Unfit::unvouched;
-  const bool helps = unified_device(state, lease) == nullptr;
-  return may && word && helps && has_program(lease) && pause_methods_of(state, lease).empty();
+  const ObstacleCode code = refused_by_driver(state, lease);
+  const bool lacks = code == ObstacleCode::no_consent || code == ObstacleCode::owner_must_vouch;
+  return lacks && pause_methods_of(state, lease).empty();
 }
 
-// A user who starts a program with `sublet run` agrees to all methods by that.
 PauseMethods pause_methods_of(const State& state, const Lease& lease) {
-  const bool any =
-      lease.pausable == Pausable::automatic || (lease.pausable == Pausable::no && mutant(Mutant::pins_do_not_hold));
   PauseMethods methods;
-  const bool by_itself = any || lease.pausable == Pausable::cooperative;
-  if (lease.cooperation && by_itself) methods.push_back(PauseMethod::cooperative);
-  // Sublet starts the programs of stacks, too. The agent that named a control group speaks for its user.
-  const bool ours = lease.owner.keeper || !stack_of(lease).empty() || lease.owner.kind == OwnerKind::group;
-  const bool agreed = ours || is_granted(state, lease.whose()) || mutant(Mutant::grants_do_not_matter);
-  const bool unified = unified_device(state, lease) != nullptr;
-  if (has_program(lease) && agreed && !lease.unfit && !unified && (any || lease.pausable == Pausable::driver))
-    methods.push_back(PauseMethod::driver);
+  for (const Method& its : all_methods)
+    if (its.never(state, lease) == ObstacleCode::none) methods.push_back(its.method);
   if (methods.size() == 2) {
     const MethodRecord* own = record_of(state, lease.whose(), PauseMethod::cooperative);
     const MethodRecord* drivers = record_of(state, lease.whose(), PauseMethod::driver);
@@ -92,6 +170,27 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
     if (own != nullptr && own->reliability() < std::min(trusted, other)) std::swap(methods[0], methods[1]);
   }
   return methods;
+}
+
+std::vector<MethodChoice> method_choices(const State& state, const Lease& lease, Time now) {
+  const PauseMethods open = open_methods_of(state, lease, now);
+  const bool runs = attempt_of(state, lease.id) != nullptr || lease.parked();
+  const auto chosen = runs           ? std::optional(lease.parking->method)
+                      : open.empty() ? std::nullopt
+                                     : std::optional(open.front());
+  std::vector<MethodChoice> all;
+  for (const Method& its : all_methods) {
+    MethodChoice& choice = all.emplace_back(MethodChoice{its.method, chosen == its.method});
+    const ObstacleCode never = its.never(state, lease);
+    const Obstacle* bar = bar_of(state, lease.id, its.method, now);
+    if (choice.chosen) continue;
+    if (never == ObstacleCode::no_interposer) choice.why_not = "this version does not have it";
+    else if (never == ObstacleCode::not_cooperative) choice.why_not = "its program has not registered as cooperative";
+    else if (never != ObstacleCode::none) choice.why_not = refusal_text(state, lease, never).first;
+    else if (bar != nullptr) choice.why_not = bar->detail;
+    else choice.why_not = "it is tried if the method " + std::string(to_string(*chosen)) + " fails";
+  }
+  return all;
 }
 
 PauseMethods open_methods_of(const State& state, const Lease& lease, Time now) {
@@ -108,11 +207,7 @@ Result<PauseMethod> pause_method_of(const State& state, const Lease& lease) {
 }
 
 Bytes residue_of(const State& state, const Lease& lease, PauseMethod method) {
-  if (method == PauseMethod::cooperative && lease.cooperation) return std::min(lease.cooperation->residue, lease.vram);
-  std::int64_t processes = 0;
-  for (const std::string& device : lease.devices)
-    processes = std::max<std::int64_t>(processes, charge_on(state, lease.id, device).processes);
-  return std::min(std::max(driver_residue, processes * driver_keeps), lease.vram);
+  return method_of(method).residue(state, lease);
 }
 
 Bytes headroom_share(const State& state, const Device& device) {
@@ -143,11 +238,8 @@ const Device* unified_device(const State& state, const Lease& lease) {
   return nullptr;
 }
 
-// The bytes that cooperative programs save in host memory are not known.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters) {
-  const Use use = use_of(state, lease.id);
-  if (method != PauseMethod::driver || use.untold) return enters;
-  return std::min(enters, std::max(use.used, standing_of(state, lease.id).parked));
+  return method_of(method).parked(state, lease, enters);
 }
 
 namespace {
@@ -245,10 +337,16 @@ bool does_not_go_on(const State& state, const Rules& rules, const Lease& lease, 
   return may_be_ended(lease) && unanswered_for(state, lease, now) >= rules.spot_unused_after;
 }
 
+// The lasting obstacle to the first of its methods that has one; null: none.
+static const Obstacle* barred_by(const State& state, const Lease& lease, Time now) {
+  for (const PauseMethod method : pause_methods_of(state, lease))
+    if (const Obstacle* its = bar_of(state, lease.id, method, now)) return its;
+  return nullptr;
+}
+
 WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lease, std::uint32_t preemptor, Time now) {
-  using Obstacle = WayToYield::Obstacle;
   const PauseMethods methods = open_methods_of(state, lease, now);
-  const auto hindered = [&methods](Obstacle by) {
+  const auto hindered = [&methods](ObstacleCode by) {
     WayToYield way;
     if (!methods.empty()) way.method = methods.front();
     way.obstacle = by;
@@ -257,15 +355,15 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   if (may_be_ended(lease) && is_too_large(state, rules, lease, preemptor)) return {WayToYield::Kind::end};
   if (does_not_go_on(state, rules, lease, now)) return {WayToYield::Kind::end};
   if (methods.empty()) {
-    if (!may_be_ended(lease))
-      return hindered(pause_methods_of(state, lease).empty() ? Obstacle::no_method : Obstacle::barred);
-    WayToYield way = hindered(Obstacle::unregistered);
+    const Obstacle* barred = barred_by(state, lease, now);
+    if (!may_be_ended(lease)) return hindered(barred == nullptr ? ObstacleCode::no_method : barred->code);
+    WayToYield way = hindered(ObstacleCode::unregistered);
     const bool would_help = bar_of(state, lease.id, PauseMethod::cooperative, now) == nullptr;
     way.until = may_register(lease) && would_help ? registers_until(state, rules, lease) : Time{};
     return now < way.until ? way : WayToYield{WayToYield::Kind::end};
   }
   if (nothing_on_card(state, lease, methods)) {
-    WayToYield way = hindered(Obstacle::nothing_on_card);
+    WayToYield way = hindered(ObstacleCode::nothing_on_card);
     if (!may_be_ended(lease) || !idles(state, lease)) return way;
     way.until = idles_until(state, rules, lease);
     if (now >= way.until && is_read_since(state, lease, way.until)) return {WayToYield::Kind::end};
@@ -275,7 +373,7 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
   if (!lease.parking) {  // else the ledger has entered it already
     const Bytes takes = ledger_left_for(state, rules, lease.uid, preemptor);
     if (enters_host(state, lease) > takes) {
-      WayToYield way = hindered(Obstacle::ledger);
+      WayToYield way = hindered(ObstacleCode::ledger_full);
       way.takes = takes;
       return way;
     }
@@ -286,26 +384,22 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
 std::string obstacle_text(const State& state, const Lease& lease, const WayToYield& way, Time now) {
   const std::string ends = "; it may be ended in about " + format_duration(way.until - now);
   switch (way.obstacle) {
-    case WayToYield::Obstacle::barred:
-      for (const PauseMethod method : pause_methods_of(state, lease))
-        if (const Barred* bar = bar_of(state, lease.id, method, now)) return "it cannot be paused: " + bar->why;
-      break;
-    case WayToYield::Obstacle::unregistered:
+    case ObstacleCode::unregistered:
       return (lease.pausable == Pausable::driver ? "its program has not started yet, and still may"
                                                  : "its program has not registered as cooperative yet, and still may") +
              ends;
-    case WayToYield::Obstacle::nothing_on_card:
+    case ObstacleCode::nothing_on_card:
       return "its program holds no memory on a card that could be parked" +
              (way.until == Time::never() ? "" : ", and it still has time to take some" + ends);
-    case WayToYield::Obstacle::ledger: {
+    case ObstacleCode::ledger_full: {
       const auto [holds, takes] = format_sizes_apart(enters_host(state, lease), way.takes);
       return "host memory takes no more than " + takes +
              " of parked bytes now (`sublet status` shows its limits), and it holds " + holds;
     }
-    case WayToYield::Obstacle::none:
-    case WayToYield::Obstacle::no_method: break;
+    default: break;
   }
-  return no_method(state, lease).detail;
+  const Obstacle* barred = barred_by(state, lease, now);
+  return barred == nullptr ? no_method(state, lease).detail : "it cannot be paused: " + barred->detail;
 }
 
 MostParkable most_parkable(const Rules& rules, const Lease& lease, std::uint32_t preemptor) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what a lease could be made to yield. For this folder and src/explain.
+// Pause methods: which could pause a lease, what they leave, and why not the others. For this folder, src/explain and
+// `sublet why`.
 #pragma once
 
 #include "core/state.h"
@@ -16,6 +17,14 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease);
 
 // The first of these methods, or as PauseUnsafe why there is none. Its state and host memory are not examined.
 Result<PauseMethod> pause_method_of(const State& state, const Lease& lease);
+
+// A method as `sublet why` tells it.
+struct MethodChoice {
+  PauseMethod method;
+  bool chosen;  // it pauses the lease, or would be tried first
+  std::string why_not = {};
+};
+std::vector<MethodChoice> method_choices(const State& state, const Lease& lease, Time now);
 
 // True if only its owner's consent is lacking for a pause by the driver. Sublet did not start its program, or the
 // driver is older than 580.
@@ -38,17 +47,11 @@ struct WayToYield {
     end,   // spot only: its program is ended with notice, because it can never be parked, or has nothing to park
     none,  // not now, or never: see `obstacle`
   };
-  enum class Obstacle {
-    none,
-    no_method,        // no pause method: pause_method_of() says why
-    barred,           // all its methods have a lasting obstacle
-    unregistered,     // no process has registered how it yields; from `until` on it may be ended
-    nothing_on_card,  // only the driver could park it, and its program uses no card; from `until` on it may be ended
-    ledger,           // the ledger's limits leave only `takes` now, less than it holds
-  };
   Kind kind = Kind::none;
   PauseMethod method{};  // the method by which it is, or would be, parked
-  Obstacle obstacle{};
+  // None: no_method, unregistered and nothing_on_card (from `until` on it may be ended), ledger_full (only `takes` is
+  // left, less than it holds), or a lasting obstacle to all its methods.
+  ObstacleCode obstacle{};
   Bytes takes{};
   Time until = Time::never();
 
@@ -56,7 +59,8 @@ struct WayToYield {
   bool ends() const { return kind == Kind::end; }
   // True if it may be ended once `until` is over.
   bool ends_later() const {
-    return (obstacle == Obstacle::unregistered || obstacle == Obstacle::nothing_on_card) && until != Time::never();
+    return (obstacle == ObstacleCode::unregistered || obstacle == ObstacleCode::nothing_on_card) &&
+           until != Time::never();
   }
 };
 // `preemptor`: the user of the lease that needs memory. Another user's wait makes `ledger.user_share` bind.

@@ -179,7 +179,7 @@ const std::string& resume_failure(const State& state, LeaseId id) {
 
 bool lacks_memory(const State& state, LeaseId id) {
   const Attempt* attempt = attempt_of(state, id);
-  return attempt != nullptr && attempt->no_room;
+  return attempt != nullptr && attempt->failure_code == ObstacleCode::no_room;
 }
 
 bool is_stuck(const State& state, LeaseId id) {

@@ -22,8 +22,9 @@ struct Pauses {
   std::set<LeaseId> away;  // with Lease::parking
   // Pausing leases whose method reports the bytes freed, and that only wait for a measurement.
   std::set<LeaseId> verifying;
-  std::set<LeaseId> relapsing;          // paused leases that held more than their residue in the newest snapshot
-  std::optional<Barred> driver_barred;  // the lasting obstacle to all pauses by the driver
+  std::set<LeaseId> relapsing;       // paused leases that held more than their residue in the newest snapshot
+  std::optional<Obstacle> obstacle;  // the lasting obstacle to all pauses by the driver
+  std::optional<std::pair<Time, Time>> driver_missing;  // the first and the last try in a row that found no driver
 };
 
 // A move between a device and host memory, and its expected time.

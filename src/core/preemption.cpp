@@ -22,30 +22,29 @@ Standing standing_of(const State& state, LeaseId id) {
           came_back,
           runtime.used_until,
           runtime.tried_at,
-          runtime.ineligible_until,
+          runtime.left_alone ? runtime.left_alone->until : Time{},
           runtime.failures,
           runtime.attempt ? runtime.attempt->next : std::nullopt,
           runtime.parked,
           runtime.silent_since};
 }
 
-const LeftAlone& last_obstacle(const State& state, LeaseId id) {
-  static const LeftAlone none;
+const Obstacle* last_obstacle(const State& state, LeaseId id) {
   const auto found = state.leases.runtime.find(id);
-  return found == state.leases.runtime.end() ? none : found->second.left_alone;
+  return found != state.leases.runtime.end() && found->second.left_alone ? &*found->second.left_alone : nullptr;
 }
 
-const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now) {
-  const auto holds = [&](const std::optional<Barred>& bar) {
-    return bar && now < bar->until && (bar->by == Hindrance::swap || method == PauseMethod::driver);
+const Obstacle* bar_of(const State& state, LeaseId id, PauseMethod method, Time now) {
+  const auto holds = [&](const std::optional<Obstacle>& its) {
+    return its && now < its->until && (its->kind().scope == ObstacleScope::lease || method == PauseMethod::driver);
   };
   const auto found = state.leases.runtime.find(id);
-  if (found != state.leases.runtime.end() && holds(found->second.barred)) return &*found->second.barred;
+  if (found != state.leases.runtime.end() && holds(found->second.obstacle)) return &*found->second.obstacle;
   // A spot lease is ended for this obstacle, so that the result for another lease does not count: it is asked itself
   // first.
   const Lease* lease = find(state, id);
   const bool may_be_ended = lease != nullptr && lease->tier == Tier::spot;
-  return !may_be_ended && holds(state.pauses.driver_barred) ? &*state.pauses.driver_barred : nullptr;
+  return !may_be_ended && holds(state.pauses.obstacle) ? &*state.pauses.obstacle : nullptr;
 }
 
 const PreemptionPlan* plan_on(const State& state, std::string_view device) {

@@ -50,9 +50,9 @@ struct Preemption {
 };
 
 Standing standing_of(const State& state, LeaseId id);
-const LeftAlone& last_obstacle(const State& state, LeaseId id);  // the obstacle to its last pause that failed
+const Obstacle* last_obstacle(const State& state, LeaseId id);  // to its last pause that failed; null: none
 // The lasting obstacle to a pause of the lease by this method; null: none is known.
-const Barred* bar_of(const State& state, LeaseId id, PauseMethod method, Time now);
+const Obstacle* bar_of(const State& state, LeaseId id, PauseMethod method, Time now);
 const PreemptionPlan* plan_on(const State& state, std::string_view device);  // null: there is none
 const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary);     // null: there is none
 // Goes on with the plans of an earlier run; called after State::load(). Plans without a lease that waits are removed

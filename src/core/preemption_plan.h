@@ -108,25 +108,6 @@ enum class PlanEnd {
   outranked,       // a plan for a more urgent lease needs a device
 };
 
-// Why a lease is ineligible for a while.
-struct LeftAlone {
-  enum class Ground {
-    failed,   // its pause failed by all methods: the lease is trusted less
-    undone,   // its pause was undone by no fault of its own: no measurement, a debugger, a restart
-    refused,  // it was not asked at all, for example because host memory is too small
-  } ground = Ground::failed;
-  ReasonKind kind = ReasonKind::note;  // the obstacle: a kind of undone pause, or a note
-  ReasonArgs args = {};
-  std::string hint = {};  // what its owner can do about it; "": unknown
-};
-
-// A lasting obstacle to the pauses of a lease, as found a moment ago.
-struct Barred {
-  Hindrance by{};
-  std::string why;  // one sentence
-  Time until;       // when the obstacle is examined again
-};
-
 // The data that decide whether a lease is a good victim.
 struct Standing {
   Time restored;                    // when it came back from a pause

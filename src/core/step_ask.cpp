@@ -63,7 +63,7 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
   // A lease that runs again in this very step is asked in the next one: a step stores one state of each lease.
   if (runtime.restored_at == step.now) return look_again_at(step, step.now + look_interval), false;
   if (const Status may = check_pause(step, victim, step.state.host.memory); !may) {
-    leave_alone(step, victim, {LeftAlone::Ground::refused, ReasonKind::note, args("text", may.error().detail)});
+    leave_alone(step, victim, {ObstacleCode::not_begun, may.error().detail});
     return true;
   }
   const Lease& preemptor = *find(step.state, preemption.preemptor());
@@ -137,11 +137,9 @@ PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Le
 static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond) {
   const auto most = std::ranges::max_element(preemption.victims, {}, &Victim::enters);
   Lease& victim = *find(step, most->lease);
-  leave_alone(step, victim,
-              {LeftAlone::Ground::refused, ReasonKind::note,
-               args("text", "it is not the only lease that would be paused: " + beyond)});
+  leave_alone(step, victim, {ObstacleCode::not_begun, "it is not the only lease that would be paused: " + beyond});
   if (step.state.host.unsettled <= Bytes{}) return;
-  Time& until = step.state.leases.runtime.at(victim.id).ineligible_until;
+  Time& until = step.state.leases.runtime.at(victim.id).left_alone->until;
   until = std::min(until, step.now + settling_pause);
   look_again_at(step, until);
 }

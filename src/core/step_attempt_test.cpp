@@ -40,6 +40,72 @@ TEST(Attempt, APauseAfterThatIsTheLastWord) {
   EXPECT_EQ(w.states(w.victim), "paused");
 }
 
+// -------------------------------------------------------------------------------- its events
+
+TEST(Attempt, RefusesEventsThatDoNotFitIt) {
+  const struct {
+    const char* name;
+    bool paused;    // its owner pauses it
+    bool restarts;  // then its pause is undone
+    AttemptEvent event;
+    bool taken;
+  } rows[] = {
+      {"no attempt: lock", false, false, {{}, LockIntent{}}, false},
+      {"no attempt: measured", false, false, {{}, MeasuredWhileLocked{plenty}}, false},
+      {"no attempt: runs", false, false, {{}, Unparked{}}, false},
+      {"pausing: lock", true, false, {{}, LockIntent{{process(7)}}}, true},
+      {"pausing: measured", true, false, {{}, MeasuredWhileLocked{plenty}}, true},
+      {"pausing: parked", true, false, {{}, Parked{true}}, true},
+      {"pausing: runs", true, false, {{}, Unparked{}}, false},
+      {"pausing: the driver returned", true, false, {{}, DriverReturned{}}, false},
+      {"undone: lock", true, true, {{}, LockIntent{{process(7)}}}, false},
+      {"undone: measured", true, true, {{}, MeasuredWhileLocked{plenty}}, false},
+      {"undone: parked", true, true, {{}, Parked{true}}, false},
+      {"undone: runs", true, true, {{}, Unparked{}}, true},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    if (row.paused) w.pause();
+    if (row.restarts) w.restart();
+    w.measure(9 * GiB);
+    AttemptEvent event = row.event;
+    event.lease = w.victim;
+    EXPECT_EQ(w.accepts(event), row.taken);
+  }
+}
+
+TEST(Attempt, WhatItTookBeforeItWasLockedIsEnteredIfItFits) {
+  const struct {
+    const char* name;
+    Bytes holds, limit;
+    HostMemory host;
+    Code refused;  // External: it is not
+    Bytes entered;
+    bool stored;
+  } rows[] = {
+      {"it has not grown", 9 * GiB, 64 * GiB, plenty, Code::External, 10 * GiB, false},
+      {"it has grown", 11 * GiB, 64 * GiB, plenty, Code::External, 11 * GiB, true},
+      {"more than the ledger takes", 12 * GiB, 11 * GiB, plenty, Code::HostMemory, 10 * GiB, false},
+      {"more than its group takes", 9 * GiB, 64 * GiB, {64 * GiB, 3 * GiB}, Code::HostMemory, 10 * GiB, false},
+      {"it may swap", 9 * GiB, 64 * GiB, {64 * GiB, std::nullopt, true}, Code::PauseUnsafe, 10 * GiB, false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Attempt w;
+    w.rules.ledger_limit = row.limit;
+    ASSERT_TRUE(w.pause().has_value());
+    w.measure(row.holds);
+    const auto outcome = w.step(AttemptEvent{w.victim, MeasuredWhileLocked{row.host}}).outcome;
+    EXPECT_EQ(outcome ? Code::External : outcome.error().code, row.refused);
+    EXPECT_EQ(w.state.host.entries, row.entered);
+    EXPECT_EQ(w.last.changed.empty(), !row.stored) << "a commit is waited for only if it has grown";
+    if (!row.stored) continue;
+    EXPECT_EQ(w.reason(w.victim, ReasonKind::pausing_holds_more).bytes("more"), 1 * GiB);
+    EXPECT_EQ(to_restore(w.state, w.at(w.victim), uuid_of(0)).all, 11 * GiB) << "noted for its way back";
+  }
+}
+
 // -------------------------------------------------------------------------------- the beneficiary
 
 TEST(Attempt, TheNextMethodIsTriedOnceForWhoStillWaits) {
@@ -117,12 +183,12 @@ struct Hanging : Card {
   // The driver's call is given up, and has not returned.
   void give_up() {
     Parked given_up{false, "the driver has not returned"};
-    given_up.stuck = true;
+    given_up.code = ObstacleCode::stuck;
     step(AttemptEvent{first, given_up});
     EXPECT_EQ(states(first), "resuming");
     EXPECT_TRUE(is_stuck(state, first)) << "nobody counts on it meanwhile";
-    step(
-        AttemptEvent{first, Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"}});
+    step(AttemptEvent{
+        first, Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = ObstacleCode::stuck}});
     EXPECT_TRUE(is_stuck(state, first));
   }
   void hang() {
@@ -232,18 +298,6 @@ TEST(Stuck, ItCanBeEndedAsItIs) {
   EXPECT_EQ(w.signals(w.first, false), 1) << "nobody knows whether it ever will";
   w.live(w.rules.grace);
   EXPECT_EQ(w.signals(w.first, true), 1);
-}
-
-TEST(Stuck, NorIsItLearnedFromWhatReturnsLate) {
-  Hanging w;
-  w.pass(60s);
-  w.give_up();
-  w.now = w.now + 3h;
-  w.step(ClockGap{.asleep = 3h});
-  w.now = w.now + 5s;
-  w.step(AttemptEvent{w.first, DriverReturned{}});
-  ASSERT_EQ(w.last.learned.size(), 1U);
-  EXPECT_LE(w.last.learned[0].sample.took, 2min);
 }
 
 TEST(Stuck, SleepIsNoTimeThatTheDriverTook) {

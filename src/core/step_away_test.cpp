@@ -87,7 +87,7 @@ TEST(Away, ARestoreThatFindsNoRoomNamesWhoTookIt) {
   ASSERT_EQ(w.states(w.lease), "resuming");
   w.measure({}, 20 * GiB);
   EXPECT_FALSE(w.blocked()) << "it may be restored all the same";
-  w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "no room", {}, true}});
+  w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "no room", {}, ObstacleCode::no_room}});
   ASSERT_TRUE(w.blocked());
   EXPECT_EQ(w.blocked()->code, Code::ResumeBlocked);
   EXPECT_EQ(w.reason(w.lease, ReasonKind::blocked_by_processes).text("needs"), "restore");
@@ -148,22 +148,6 @@ TEST(Orphan, AParkedTokenLeaseWithoutAProcessEnds) {
   EXPECT_TRUE(w.gone(w.lease));
   EXPECT_GE(w.reason(w.lease, ReasonKind::orphaned).duration("paused"), 21h);
   EXPECT_EQ(w.reason(w.lease, ReasonKind::orphaned).duration("empty"), w.rules.orphan_after);
-}
-
-TEST(Orphan, IsCountedOverRestartsOnceItIsSeen) {
-  Token w;
-  w.tell(false);
-  EXPECT_EQ(w.told(w.lease).parking->orphaned_since, w.now);
-  for (int day = 0; day < 3; ++day) {
-    w.pass(15min);
-    w.restart();
-    w.tell(false);
-    EXPECT_TRUE(w.last.changed.empty()) << "that is known";
-  }
-  w.pass(10min);
-  EXPECT_EQ(w.states(w.lease), "paused");
-  w.pass(6min);
-  EXPECT_TRUE(w.gone(w.lease));
 }
 
 // Only time counts for which no process is known to have lived. The pause before, in which one lived, does not count,

@@ -16,9 +16,9 @@ struct Hindered : Card {
     beside = start(4 * GiB, of_beside, "beside");
     urgent = start(10 * GiB, Tier::standard, "serve");
   }
-  void refused(Hindrance by) {
+  void refused(ObstacleCode by) {
     Parked fact{false, "process 102 is in the way", {}, true};
-    fact.hindrance = by;
+    fact.code = by;
     step(AttemptEvent{holds, fact});
     step(AttemptEvent{holds, Unparked{Unparked::How::runs, {}, plenty}});
     obeyed = actions.size();
@@ -32,7 +32,7 @@ struct Hindered : Card {
       measure();
     }
   }
-  void asked_and_refused(Hindrance by) {
+  void asked_and_refused(ObstacleCode by) {
     ASSERT_EQ(states(holds), "pausing");
     refused(by);
   }
@@ -46,10 +46,10 @@ struct Hindered : Card {
   }
 };
 
-constexpr Hindrance lasting[] = {Hindrance::program, Hindrance::driver, Hindrance::swap};
+constexpr ObstacleCode lasting[] = {ObstacleCode::no_right, ObstacleCode::unsupported_driver, ObstacleCode::swap};
 
 TEST(Barred, WhatLastsPromisesNobodyItsRoomAndCountsAgainstNobody) {
-  for (const Hindrance by : lasting) {
+  for (const ObstacleCode by : lasting) {
     Hindered w;
     ASSERT_TRUE(w.told().eta.has_value());
     w.asked_and_refused(by);
@@ -69,7 +69,7 @@ TEST(Barred, WhatLastsPromisesNobodyItsRoomAndCountsAgainstNobody) {
 TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
   Hindered w;
   for (int times = 0; times < 4; ++times) {
-    w.asked_and_refused(Hindrance::passing);
+    w.asked_and_refused(ObstacleCode::traced);
     EXPECT_SAYS(w.told().basis, "the next pause is possible in 10 s: process 102 is in the way");
     EXPECT_EQ(standing_of(w.state, w.holds).failures, 0);
     EXPECT_EQ(w.trust("train"), 1.0);
@@ -79,26 +79,26 @@ TEST(Barred, WhatPassesIsTriedAgainSoonEachTime) {
 
 TEST(Barred, ADriverThatParksNobodyIsAskedForNobodyElseUnlessItsOwnerWants) {
   Hindered w;
-  w.asked_and_refused(Hindrance::driver);
+  w.asked_and_refused(ObstacleCode::unsupported_driver);
   const auto way = way_to_yield(w.state, w.rules, w.at(w.beside), 1000, w.now);
-  EXPECT_EQ(way.obstacle, WayToYield::Obstacle::barred);
+  EXPECT_EQ(way.obstacle, ObstacleCode::unsupported_driver);
   EXPECT_TRUE(w.accepts(Pause{w.holds, 0, {}, plenty}));
   EXPECT_EQ(w.states(w.holds), "pausing");
 
   // A spot lease would be ended for that, so that it is asked itself before.
   Hindered spot(Tier::batch, Tier::spot);
-  spot.asked_and_refused(Hindrance::driver);
+  spot.asked_and_refused(ObstacleCode::unsupported_driver);
   spot.wait(1min);
   EXPECT_TRUE(spot.parks(spot.beside));
 
   Hindered one;
-  one.asked_and_refused(Hindrance::program);
+  one.asked_and_refused(ObstacleCode::no_right);
   EXPECT_TRUE(one.parks(one.beside));
 }
 
 TEST(Barred, ByTheDriverItYieldsByItself) {
   Hindered w;
-  w.asked_and_refused(Hindrance::program);
+  w.asked_and_refused(ObstacleCode::no_right);
   Cooperation how;
   how.process = w.at(w.holds).owner.process;
   w.step(Cooperate{w.holds, 0, how});
@@ -108,7 +108,7 @@ TEST(Barred, ByTheDriverItYieldsByItself) {
 }
 
 TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
-  for (const Hindrance by : lasting) {
+  for (const ObstacleCode by : lasting) {
     Hindered w(Tier::spot);
     w.asked_and_refused(by);
     w.wait(w.rules.cooldown + 1s);
@@ -119,9 +119,36 @@ TEST(Barred, OneOfTheTierSpotIsEndedForWhatLastsOnly) {
     EXPECT_SAYS(w.reason(w.holds, ReasonKind::spot_obstructed).text("obstacle"), "process 102");
   }
   Hindered w(Tier::spot);
-  w.asked_and_refused(Hindrance::passing);
+  w.asked_and_refused(ObstacleCode::traced);
   w.wait(1min);
   EXPECT_NE(w.state_of(w.holds), LeaseState::ended);
+}
+
+// A driver that is being installed is back soon; one that many tries over minutes did not find is missing.
+TEST(Barred, ADriverIsMissingOnceManyTriesOverMinutesDidNotFindIt) {
+  const struct {
+    const char* name;
+    Duration between;
+    ObstacleCode other;  // one of the tries fails for another reason
+    bool missing;
+  } rows[] = {
+      {"tried again and again", 11s, ObstacleCode::no_driver, true},
+      {"too few tries", 5min, ObstacleCode::no_driver, false},
+      {"the driver was there", 11s, ObstacleCode::timeout, false},
+      {"the driver was not asked", 11s, ObstacleCode::traced, true},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Hindered w;
+    w.step(Release{.lease = w.urgent, .force = true});
+    if (w.states(w.holds) == "pausing") w.refused(ObstacleCode::no_driver);
+    for (int tries = 0; tries < 14; ++tries) {
+      w.wait(row.between);
+      ASSERT_TRUE(w.accepts(Pause{w.holds, 0, {}, plenty}));
+      w.refused(tries == 8 ? row.other : ObstacleCode::no_driver);
+    }
+    EXPECT_EQ(bar_of(w.state, w.holds, PauseMethod::driver, w.now) != nullptr, row.missing);
+  }
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ void end_as_it_is(Step& step, Lease& lease) {
 // call, say nothing about the program, and the count starts again.
 void note_unanswered(Step& step, const Lease& lease, const Unparked& fact) {
   Attempt& attempt = *step.state.leases.runtime.at(lease.id).attempt;
-  if (fact.code == "late" || fact.code == "notify_failed") {
+  if (fact.code == ObstacleCode::late || fact.code == ObstacleCode::notify_failed) {
     ++attempt.unanswered;
   } else {
     attempt.unanswered = 0;

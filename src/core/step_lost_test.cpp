@@ -117,7 +117,8 @@ TEST(LostCard, WhoeverYieldedByItselfIsToldToGoOnFirst) {
       EXPECT_EQ(w.signals(w.lease, false), 0) << "it runs, and sees for itself";
       continue;
     }
-    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, false, answer}});
+    w.step(
+        AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, *parse_obstacle(answer)}});
     const bool late = answer == "late";
     w.gone_for(late ? 5s : 1min);
     EXPECT_EQ(w.at(w.lease).end_reason, late ? EndReason::failed : EndReason::none);
@@ -223,7 +224,7 @@ TEST(LostCard, WhoWasNotStartedHereAndYieldedByItselfIsToldToGoOnBeforeItsLeaseE
       EXPECT_EQ(w.signals(w.lease, false), 0);
       continue;
     }
-    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, false, "late"}});
+    w.step(AttemptEvent{w.lease, Unparked{Unparked::How::not_yet, "it does not answer", plenty, ObstacleCode::late}});
     w.gone_for(1min);
     EXPECT_EQ(w.states(w.lease), "resuming");
     ASSERT_TRUE(w.accepts(ends));

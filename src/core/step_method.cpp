@@ -62,7 +62,8 @@ Result<LeaseId> on(Step& step, const Grant& fact) {
   if (fact.given) step.state.learned.grants.insert(who);
   else step.state.learned.grants.erase(who);
   for (auto& [id, lease] : step.state.leases.by_id) {
-    const bool waits_for_it = lease.unfit && lease.unfit->kind == Unfit::unvouched && !lease.ended();
+    const bool waits_for_it =
+        lease.unfit && lease.unfit->kind().lasts == ObstacleLasts::until_granted && !lease.ended();
     if (!waits_for_it || lease.whose() != who) continue;
     lease.unfit.reset();
     touch(step, lease);
@@ -73,17 +74,32 @@ Result<LeaseId> on(Step& step, const Grant& fact) {
 }
 
 // The driver is not asked again about the same program, not even by a later daemon, because the call may destroy the
-// program. A missing consent of the owner is no failure of the method.
-void note_unfit(Step& step, Lease& lease, const Parked& fact) {
-  if (!fact.unfit) {
-    if (lease.parking->method == PauseMethod::driver) step.state.leases.runtime.at(lease.id).seemed_unfit = false;
+// program.
+void note_unfit(Step& step, Lease& lease, const Obstacle& obstacle) {
+  const ObstacleLasts lasts = obstacle.kind().lasts;
+  bool& seemed = step.state.leases.runtime.at(lease.id).seemed_unfit;
+  if (lasts == ObstacleLasts::moment || lasts == ObstacleLasts::minutes) {
+    if (lease.parking->method == PauseMethod::driver) seemed = false;
     return;
   }
-  // A pause of nothing but a slow moment of the driver must not make it one that cannot be paused: of those some are
-  // ended.
-  if (fact.may_be_by_chance && !std::exchange(step.state.leases.runtime.at(lease.id).seemed_unfit, true)) return;
-  lease.unfit = UnfitFor{*fact.unfit, fact.detail};
+  // A slow moment of the driver must not make the program one that cannot be paused: some of those are ended.
+  if (lasts == ObstacleLasts::always_if_repeated && !std::exchange(seemed, true)) return;
+  lease.unfit = Obstacle{obstacle.code, obstacle.detail};
   touch(step, lease);
+}
+
+// A driver that is being installed is back soon. A driver that many tries over minutes did not find is missing. An
+// order that ended before it reached the driver says nothing.
+ObstacleCode judge_driver(Step& step, ObstacleCode code) {
+  constexpr Duration installed_in = 2min;
+  auto& missing = step.state.pauses.driver_missing;
+  if (code != ObstacleCode::no_driver) {
+    if (kind_of(code).blames || kind_of(code).scope == ObstacleScope::machine) missing.reset();
+    return code;
+  }
+  if (!missing || step.now - missing->second > 1min + 2 * step.rules.cooldown) missing.emplace(step.now, step.now);
+  missing->second = step.now;
+  return step.now - missing->first >= installed_in ? ObstacleCode::driver_missing : code;
 }
 
 Duration yield_time(const Step& step, const Lease& lease) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/methods.h"
 #include "core/testing/cooperating.h"
 
 namespace sublet::core::testing {
@@ -61,24 +62,6 @@ TEST(Cooperation, ItsTimeDoesNotGrowWithoutEnd) {
   EXPECT_EQ(w.newest<Park>()->at_most, 4 * w.rules.yield_timeout);
 }
 
-TEST(Cooperation, WhoeverFailsIsUndoneAndTheDriverIsTried) {
-  Cooperating w;
-  w.pause();
-  w.refused("pid 7 did not answer within 30 s");
-  EXPECT_EQ(w.states(w.victim), "resuming");
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_failed).text("next"), "driver");
-  EXPECT_EQ(w.at(w.victim).reserved(), 10 * GiB);
-  EXPECT_LT(w.trust("serve", PauseMethod::cooperative), 1);
-  w.runs();
-  EXPECT_EQ(w.states(w.victim), "pausing");
-  EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
-  EXPECT_EQ(w.state.host.entries, 10 * GiB) << "entered once, and anew";
-  w.yields(9 * GiB);
-  EXPECT_EQ(w.states(w.victim), "paused");
-  EXPECT_FALSE(w.at(w.victim).parking->told);
-  EXPECT_EQ(w.state.host.entries, 9 * GiB);
-}
-
 TEST(Cooperation, NothingElseIsTriedAfterAnUndoThatTookLongOrWithoutHostMemory) {
   for (const bool late : {true, false}) {
     Cooperating w;
@@ -109,55 +92,6 @@ TEST(Cooperation, WhoFailsAgainAndAgainIsAskedSecond) {
   }
   w.pause();
   EXPECT_EQ(w.newest<Park>()->method, PauseMethod::driver);
-}
-
-TEST(Methods, OfAReleasedStackNameTheVerbThatEndsIt) {
-  OneCard w;
-  Lease stack = wish(GiB, "stack-chat");
-  stack.tag = "stack-chat";
-  stack.pausable = Pausable::no;
-  const Error refused = w.refusal(Pause{w.submit(stack), 0, {}, plenty});
-  EXPECT_EQ(refused.code, Code::PauseUnsafe);
-  EXPECT_SAYS(refused.detail, "cannot be paused: stack chat is released, or it is not pausable");
-  EXPECT_EQ(refused.hint, "`sublet stack release chat --down` brings it down");
-}
-
-TEST(Cooperation, OnlyThatIfItsOwnerSaysSo) {
-  OneCard w;
-  Lease only = wish(GiB);
-  only.pausable = Pausable::cooperative;
-  const LeaseId id = w.submit(only);
-  EXPECT_EQ(w.refusal(Pause{id, 0, {}, plenty}).code, Code::PauseUnsafe);
-  w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty})) << "a token's lease, too";
-  w.step(AttemptEvent{id, Parked{false, "no"}});
-  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
-  EXPECT_EQ(w.states(id), "active") << "the driver is not for it";
-}
-
-// Nobody can be asked to end, and its owner cannot keep it from ending.
-TEST(Cooperation, OneWithoutAProgramOfOursEndsWhenItIsBackIfItIsToEnd) {
-  OneCard w;
-  const auto read_twice = [&w] {
-    for (int i = 0; i < 2; ++i) w.pass(20ms), w.measure();
-  };
-  Lease only = wish(10 * GiB);
-  only.pausable = Pausable::cooperative;
-  const LeaseId id = w.submit(only);
-  w.step(Cooperate{id, 0, Cooperating::how()});
-  ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
-  w.step(AttemptEvent{id, Parked{true, {}, 9 * GiB}});
-  read_twice();
-  const LeaseId other = w.run(20 * GiB, 9, "other");
-  w.step(Release{.lease = id, .revoke = true});
-  ASSERT_EQ(w.states(id), "paused") << "it waits for its room";
-  EXPECT_EQ(w.refusal(Pause{id, 0, {}, plenty}).code, Code::PauseUnsafe);
-  w.step(Release{.lease = other, .force = true});
-  read_twice();
-  ASSERT_EQ(w.states(id), "resuming");
-  w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
-  const Lease* left = find(w.state, id);
-  EXPECT_TRUE(left == nullptr || left->ended());
 }
 
 TEST(Cooperation, ALiarIsCaughtByWhatIsMeasured) {
@@ -199,35 +133,132 @@ TEST(Cooperation, MemoryAllocatedWhilePausedIsChargedAndTold) {
   EXPECT_EQ(w.states(w.victim), "active");
 }
 
-TEST(Grants, LetWhatSubletDidNotStartBeParked) {
-  OneCard w;
-  Lease lease = wish(GiB, "ollama");
-  lease.owner = kept_process(7);
-  lease.owner.keeper = {};
-  const Pause pause{w.submit(lease), 0, {}, plenty};
-  EXPECT_SAYS(w.refusal(pause).hint, "sublet pause --grant ollama");
-  w.step(Grant{1001, "ollama"});
-  EXPECT_FALSE(w.accepts(pause)) << "somebody else's word";
-  for (const std::size_t stored : {1U, 0U}) {
-    w.step(Grant{1000, "ollama"});
-    EXPECT_EQ(w.last.grants.size(), stored);
+// One row for each reason why a method can never pause a lease.
+TEST(Methods, WhyNot) {
+  const struct {
+    const char* name;
+    Pausable pausable;
+    OwnerKind owner;
+    bool keeper, cooperates, granted;
+    std::optional<ObstacleCode> unfit;
+    std::string chosen, cooperative, driver;  // chosen "": none; why the others are not
+  } rows[] = {
+      {"its program yields",
+       Pausable::automatic,
+       OwnerKind::process,
+       true,
+       true,
+       false,
+       {},
+       "cooperative",
+       "",
+       "it is tried if the method cooperative fails"},
+      {"it has not registered",
+       Pausable::automatic,
+       OwnerKind::process,
+       true,
+       false,
+       false,
+       {},
+       "driver",
+       "has not registered as cooperative",
+       ""},
+      {"pinned",
+       Pausable::no,
+       OwnerKind::process,
+       true,
+       true,
+       false,
+       {},
+       "",
+       "its owner pinned it",
+       "its owner pinned it"},
+      {"driver only",
+       Pausable::driver,
+       OwnerKind::process,
+       true,
+       true,
+       false,
+       {},
+       "driver",
+       "its owner allows the method driver only",
+       ""},
+      {"cooperative only",
+       Pausable::cooperative,
+       OwnerKind::process,
+       true,
+       false,
+       false,
+       {},
+       "",
+       "has not registered as cooperative",
+       "its owner allows the method cooperative only"},
+      {"no program",
+       Pausable::automatic,
+       OwnerKind::token,
+       false,
+       true,
+       false,
+       {},
+       "cooperative",
+       "",
+       "it has no program that the driver could park"},
+      {"not started by Sublet",
+       Pausable::automatic,
+       OwnerKind::process,
+       false,
+       false,
+       false,
+       {},
+       "",
+       "has not registered",
+       "its owner has not allowed to park it"},
+      {"with a pause grant",
+       Pausable::automatic,
+       OwnerKind::process,
+       false,
+       false,
+       true,
+       {},
+       "driver",
+       "has not registered",
+       ""},
+      {"the owner must vouch", Pausable::automatic, OwnerKind::process, true, false, false,
+       ObstacleCode::owner_must_vouch, "", "has not registered", "only if its owner vouches for it: it may use NCCL"},
+      {"not parkable", Pausable::automatic, OwnerKind::process, true, false, false, ObstacleCode::not_parkable, "",
+       "has not registered", "the driver cannot park it: it may use NCCL"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    OneCard w;
+    Lease lease = wish(GiB, "serve");
+    lease.pausable = row.pausable;
+    lease.owner.kind = row.owner;
+    if (row.owner == OwnerKind::process) lease.owner = kept_process(7);
+    if (!row.keeper) lease.owner.keeper = {};
+    if (row.unfit) lease.unfit = Obstacle{*row.unfit, "it may use NCCL"};
+    const LeaseId id = w.submit(lease);
+    if (row.cooperates) w.step(Cooperate{id, 0, Cooperating::how()});
+    w.step(Grant{1001, "serve"});
+    if (row.granted) w.step(Grant{1000, "serve"});
+    for (const MethodChoice& its : method_choices(w.state, w.at(id), w.now)) {
+      EXPECT_EQ(its.chosen, to_string(its.method) == row.chosen) << to_string(its.method);
+      if (its.method == PauseMethod::interposer) EXPECT_EQ(its.why_not, "this version does not have it");
+      if (its.method == PauseMethod::cooperative) EXPECT_SAYS(its.why_not, row.cooperative);
+      if (its.method == PauseMethod::driver) EXPECT_SAYS(its.why_not, row.driver);
+    }
+    const auto paused = w.step(Pause{id, 0, {}, plenty}).outcome;
+    EXPECT_EQ(paused.has_value(), !row.chosen.empty());
+    EXPECT_TRUE(paused || paused.error().code == Code::PauseUnsafe);
   }
-  EXPECT_TRUE(w.accepts(pause));
-  w.step(AttemptEvent{pause.lease, Parked{false, "no"}});
-  w.step(AttemptEvent{pause.lease, Unparked{}});
-  w.step(Grant{1000, "ollama", false});
-  EXPECT_FALSE(w.accepts(pause));
 }
 
-// Its order is of before the store was read anew: it comes back, and is not parked first.
-TEST(MeasuredWhileLocked, WhoComesBackIsNotParked) {
-  Cooperating w;
-  w.pause();
-  EXPECT_TRUE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
-  w.restart();
-  w.measure(9 * GiB);
-  ASSERT_EQ(w.states(w.victim), "resuming");
-  EXPECT_FALSE(w.accepts(AttemptEvent{w.victim, MeasuredWhileLocked{plenty}}));
+TEST(Methods, OfAReleasedStackNameTheVerbThatEndsIt) {
+  OneCard w;
+  Lease stack = wish(GiB, "stack-chat");
+  stack.tag = "stack-chat";
+  stack.pausable = Pausable::no;
+  EXPECT_EQ(w.refusal(Pause{w.submit(stack), 0, {}, plenty}).hint, "`sublet stack release chat --down` brings it down");
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ Result<LeaseId> on(Step& step, const Attach& fact) {
       if (!lease->owner.process) {
         lease->unfit.reset();
         step.state.leases.runtime.at(lease->id).seemed_unfit = false;
-        step.state.leases.runtime.at(lease->id).barred.reset();
+        step.state.leases.runtime.at(lease->id).obstacle.reset();
       }
       lease->booked.push_back(fact.booked);
     });

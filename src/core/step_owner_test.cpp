@@ -165,7 +165,7 @@ TEST(Attach, AnotherBookedProcessIsAskedAnew) {
   book(w, id);
   w.step(Grant{w.at(id).uid, w.at(id).consumer, true});
   ASSERT_TRUE(w.accepts(Pause{id, 0, {}, plenty}));
-  w.step(AttemptEvent{id, Parked{false, "process 100 uses managed memory", {}, true, Unfit::never}});
+  w.step(AttemptEvent{id, Parked{false, "process 100 uses managed memory", {}, true, ObstacleCode::not_parkable}});
   w.step(AttemptEvent{id, Unparked{Unparked::How::runs, {}, plenty}});
   EXPECT_FALSE(w.accepts(Pause{id, 0, {}, plenty}));
   ASSERT_TRUE(w.accepts(Attach{id, 0, {}, false, {process(101), {}}}));

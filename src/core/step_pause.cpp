@@ -82,7 +82,7 @@ void begin_pause(Step& step, Lease& lease, PauseCause cause, bool resume_request
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
   runtime.attempt.reset();
   runtime.blocked_by = 0;
-  runtime.left_alone.hint.clear();
+  runtime.left_alone.reset();
   runtime.inhabited.reset();
   Parking parking;
   parking.since = step.now;
@@ -163,12 +163,22 @@ Result<LeaseId> happened(Step& step, Lease& lease, const MeasuredWhileLocked& fa
   return lease.id;
 }
 
+// A failure after the program was told, or a process was locked, is the program's, unless the order never came to it.
+static Obstacle obstacle_in(Step& step, const Lease& lease, const Parked& fact) {
+  const bool by_driver = lease.parking->method == PauseMethod::driver;
+  const Obstacle found{by_driver ? judge_driver(step, fact.code) : fact.code, fact.detail, fact.hint};
+  const bool reached = found.code != ObstacleCode::unreachable && found.code != ObstacleCode::busy;
+  if (fact.undone || !reached || found.kind().blames) return found;
+  return {ObstacleCode::half_done, fact.detail, std::string(found.advice())};
+}
+
 // A pause that is done is not stored yet: what it parked is stored with what becomes of it. A restart before that
 // undoes it, whether the bytes are parked or not.
 Result<LeaseId> happened(Step& step, Lease& lease, const Parked& fact) {
   Attempt& attempt = attempt_in(step, lease);
   attempt.phase = Attempt::Phase::waiting;
-  attempt.overdue = fact.stuck;
+  attempt.overdue = fact.code == ObstacleCode::stuck;
+  const Obstacle obstacle = obstacle_in(step, lease, fact);
   attempt.overdue_at = Time::never();
   if (!fact.done) {
     attempt.begun |= !fact.undone;
@@ -177,13 +187,9 @@ Result<LeaseId> happened(Step& step, Lease& lease, const Parked& fact) {
       parking.locked_processes->clear();
       set_parking(step.state, lease, std::move(parking), LeaseState::pausing);
     }
-    note_unfit(step, lease, fact);
-    const Time began = attempt.moving_since;
-    fail(step, lease, ReasonKind::pause_failed, args("detail", fact.detail), fact.hindrance);
-    if (lease.state != LeaseState::resuming) return lease.id;
-    const auto method = pause_method_of(step.state, lease);
-    attempt.undone->hint = method ? fact.hint : method.error().hint;
-    if (fact.stuck) attempt.late_since = began;
+    note_unfit(step, lease, obstacle);
+    if (attempt.overdue) attempt.late_since = attempt.moving_since;
+    fail(step, lease, ReasonKind::pause_failed, args("detail", fact.detail), obstacle);
     return lease.id;
   }
   attempt.phase = Attempt::Phase::answered;

@@ -20,6 +20,8 @@ TEST(Pause, GivesItsRoomOnlyOnceTheBytesAreMeasuredGone) {
   EXPECT_LE(w.last.wake_at, w.now + 20ms);
   w.measure({});
   EXPECT_EQ(w.states(w.victim, w.waiter), "pausing queued") << "one snapshot is no proof";
+  w.measure(9 * GiB), w.measure({});
+  EXPECT_EQ(w.states(w.victim), "pausing") << "proofs count in a row only";
   w.measure({});
   EXPECT_EQ(w.states(w.victim, w.waiter), "paused active");
   EXPECT_EQ(w.state.host.entries, 9 * GiB) << "settled with what was really parked";
@@ -107,38 +109,6 @@ TEST(Pause, WhatItTakesIsLearnedOfItsDeviceAndOfNoneOfSeveral) {
   }
 }
 
-TEST(Pause, ALiarIsUndoneAndNobodyIsGivenItsRoom) {
-  TwoLeases w;
-  w.pause();
-  w.parked();
-  // Gone and back again: proofs count in a row only.
-  for (const Bytes used : {9 * GiB, 9 * GiB, 9 * GiB, Bytes{}, 9 * GiB, Bytes{}}) w.measure(used);
-  EXPECT_EQ(w.states(w.victim), "pausing");
-  w.measure(9 * GiB);
-  w.pass(30s);
-  EXPECT_EQ(w.states(w.victim, w.waiter), "resuming queued");
-  EXPECT_EQ(w.ordered<Unpark>(), 1);
-  EXPECT_EQ(w.reason(w.victim, ReasonKind::pause_unmeasured).duration("timeout"), 30s);
-  w.unparked();
-  EXPECT_EQ(w.states(w.victim), "active");
-  EXPECT_EQ(w.state.host.entries, Bytes{});
-  EXPECT_TRUE(w.state.learned.costs.entries().empty()) << "a liar teaches nothing";
-}
-
-TEST(Pause, WhatCannotBeMeasuredIsNotVerified) {
-  TwoLeases w;
-  w.pause();
-  w.parked();
-  DeviceReading unread = gpu(0, 24 * GiB);
-  unread.problem = "the driver does not answer";
-  auto untold = uses(7, {}, w.victim);
-  untold.used.reset();
-  for (const DeviceReading& reading : {unread, gpu(0, 24 * GiB, {untold})}) {
-    for (int i = 0; i < 4; ++i) w.now = w.now + 20ms, w.snapshot({reading});
-    EXPECT_EQ(w.states(w.victim), "pausing");
-  }
-}
-
 TEST(Pause, AMethodThatFailedIsUndoneUntilTheProgramRuns) {
   TwoLeases w;
   w.pause();
@@ -196,6 +166,7 @@ TEST(Pause, ComesBackInItsTurnAndIntoItsOwnRoom) {
   ASSERT_TRUE(w.resume().has_value());
   EXPECT_EQ(w.states(w.victim), "paused");
   EXPECT_EQ(w.state.queue.place(w.victim), 1u);
+  EXPECT_EQ(w.state.queue.waiting_bytes(), 10 * GiB) << "its whole size, with the residue that it keeps";
   EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).number("place"), 1);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_queued).bytes("vram"), 10 * GiB);
   EXPECT_EQ(w.states(w.submit(wish(5 * GiB), true)), "queued");
@@ -356,14 +327,6 @@ TEST(Pause, AStopWaitsForTheResumeUnlessByForce) {
     EXPECT_EQ(w.at(w.victim).end_reason, EndReason::released);
     EXPECT_EQ(w.state.host.entries, Bytes{});
   }
-}
-
-TEST(Pause, OnlyProgramsThatLetThemselvesBePaused) {
-  TwoLeases w;
-  EXPECT_EQ(w.refusal(Pause{w.submit(wish(GiB)), 0, {}, plenty}).code, Code::PauseUnsafe) << "by token";
-  Lease pinned = wish(GiB);
-  pinned.pausable = Pausable::no;
-  EXPECT_SAYS(w.refusal(Pause{w.submit(pinned), 0, {}, plenty}).detail, "pinned");
 }
 
 TEST(Pause, ResumedWhileItYieldsItComesBackAfterwards) {

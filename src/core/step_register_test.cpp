@@ -87,7 +87,7 @@ TEST(Register, WhomHostMemoryCouldNeverTakeGainsNothingByIt) {
 TEST(Register, WhomTheDriverWasTriedOnIsNotWaitedFor) {
   Silent w(OwnerKind::process);
   ASSERT_EQ(w.states(w.spot), "pausing");
-  w.step(AttemptEvent{w.spot, Parked{.detail = "it uses memory of others", .unfit = Unfit::never}});
+  w.step(AttemptEvent{w.spot, Parked{.detail = "it uses memory of others", .code = ObstacleCode::not_parkable}});
   w.step(AttemptEvent{w.spot, Unparked{Unparked::How::runs, {}, plenty}});
   w.pass(w.rules.cooldown);
   w.measure();

@@ -130,8 +130,7 @@ Result<LeaseId> happened(Step& step, Lease& lease, const DriverReturned&) {
 // The order is repeated, later and later.
 static void note_not_yet(Step& step, Lease& lease, const Unparked& fact) {
   Attempt& attempt = attempt_in(step, lease);
-  attempt.overdue = fact.code == "stuck";
-  attempt.no_room = fact.no_room;
+  attempt.overdue = fact.code == ObstacleCode::stuck;
   attempt.look_at = step.now + std::min(first_retry * (1 << std::min(attempt.failures, 5)), longest_retry);
   if (attempt.failures++ == 0 || fact.code != attempt.failure_code)
     explain(step, lease, ReasonKind::resume_failed, resume_failed_args(lease, fact.detail));
@@ -168,9 +167,10 @@ Result<LeaseId> happened(Step& step, Lease& lease, const Unparked& fact) {
   const bool runs = fact.how == Unparked::How::runs;
   const Parking parking = *lease.parking;
   attempt.look_at = Time::never();
-  attempt.overdue = attempt.no_room = false;
+  attempt.overdue = false;
   attempt.failures = attempt.unanswered = 0;
   attempt.failure.clear();
+  attempt.failure_code = ObstacleCode::none;
   attempt.late_since.reset();
   if (runs && first && attempt.moving_since > parking.since)
     learn(step, lease, Move::resume, attempt.moved, step.now - attempt.moving_since);
@@ -221,7 +221,7 @@ void finish_half_done(Step& step) {
     Lease* lease = find(step, id);
     if (lease == nullptr || !lease->parking || lease->parked()) continue;
     if (lease->state == LeaseState::pausing)
-      undo(step, *lease, ReasonKind::pause_interrupted, {}, LeftAlone::Ground::undone);
+      undo(step, *lease, ReasonKind::pause_interrupted, {}, {ObstacleCode::interrupted});
     else note(step, "tried_again"), unpark(step, *lease);
   }
 }

@@ -82,25 +82,6 @@ TEST(Pause, ACardIsKnownWhileTheOnlyOneThereIsBroughtBack) {
   EXPECT_EQ(w.state.devices.by_uuid.begin()->second.other, Bytes{});
 }
 
-TEST(Pause, WhoEndsMeanwhileKeepsWhatItHasUntilThatIsGone) {
-  TwoLeases w;
-  const LeaseId other = w.run(6 * GiB, 8, "infer", 1h);
-  w.settle();
-  w.step(Release{w.waiter});
-  const auto read = [&w](std::vector<ProcessUse> processes, Bytes unlisted) {
-    w.now = w.now + 20ms;
-    w.snapshot({gpu(0, 24 * GiB, std::move(processes), unlisted)});
-    return w.state.devices.by_uuid.begin()->second.other;
-  };
-  read({uses(8, 6 * GiB, other)}, {});
-  w.resume();
-  w.step(ProgramEnded{other, 0, {}});
-  read({}, 6 * GiB);
-  EXPECT_LE(w.free(0), 8 * GiB - w.rules.headroom + 64 * MiB) << "off the list, and not off the card";
-  read({}, 10 * GiB);
-  EXPECT_LE(w.free(0), 8 * GiB - w.rules.headroom + 64 * MiB) << "and four are back";
-}
-
 TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
   TwoLeases w;
   w.leave();
@@ -108,10 +89,10 @@ TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
   const Duration given_up = w.newest<Park>()->give_up;
   w.pass(given_up);
   Parked late{false, "the driver has not returned"};
-  late.stuck = true;
+  late.code = ObstacleCode::stuck;
   w.step(AttemptEvent{w.victim, late});
-  w.step(AttemptEvent{w.victim,
-                      Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = "stuck"}});
+  w.step(AttemptEvent{
+      w.victim, Unparked{.how = Unparked::How::not_yet, .detail = "it has not returned", .code = ObstacleCode::stuck}});
   w.pass(30s);
   w.step(AttemptEvent{w.victim, DriverReturned{}});
   w.unparked();
@@ -121,15 +102,6 @@ TEST(Pause, ASlowLinkIsGivenTheTimeThatItTookTheNextTime) {
   ASSERT_TRUE(w.pause().has_value());
   EXPECT_GT(w.newest<Park>()->give_up, given_up + 30s) << "else it would be undone again and again";
   EXPECT_GT(w.newest<Park>()->at_most, given_up) << "and is no longer stuck before it can be done";
-}
-
-// The residue that it keeps meanwhile is part of the request.
-TEST(Pause, WhoComesBackRequestsItsWholeSize) {
-  TwoLeases w;
-  w.settle();
-  ASSERT_TRUE(w.resume().has_value());
-  ASSERT_GT(w.state.queue.place(w.victim), 0U);
-  EXPECT_EQ(w.state.queue.waiting_bytes(), 10 * GiB);
 }
 
 TEST(Pause, WhatAProgramHeldBeyondItsLeaseComesBackToo) {
@@ -159,36 +131,18 @@ TEST(Pause, WhatAProgramHeldBeyondItsLeaseComesBackToo) {
   }
 }
 
-TEST(Pause, WhatComesBackOfAPauseThatFailsIsPromisedToNobody) {
-  TwoLeases w;
-  w.leave();
-  w.measure(13 * GiB);
-  ASSERT_TRUE(w.pause().has_value());
-  w.measure(2 * GiB);
-  EXPECT_EQ(w.free(0), 11 * GiB) << "it may be undone";
-  w.step(AttemptEvent{w.victim, Parked{false, "pid 8 cannot be parked"}});
-  w.measure(2 * GiB);
-  EXPECT_EQ(w.free(0), 11 * GiB);
-  w.restart();
-  w.measure(2 * GiB);
-  w.unparked();
-  EXPECT_EQ(w.free(0), 11 * GiB) << "until it is measured";
-  w.measure(9 * GiB);
-  EXPECT_EQ(w.free(0), 14 * GiB);
-}
-
 TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   TwoLeases w;
   w.settle_alone();
   w.resume();
-  const auto fails = [&w](const std::string& detail, const std::string& code) {
-    w.step(AttemptEvent{w.victim, Unparked{Unparked::How::not_yet, detail, {}, code == "no_room", code}});
+  const auto fails = [&w](const std::string& detail, ObstacleCode code) {
+    w.step(AttemptEvent{w.victim, Unparked{Unparked::How::not_yet, detail, {}, code}});
     w.pass(10s);
     return w.times_told(w.victim, ReasonKind::resume_failed);
   };
-  EXPECT_EQ(fails("the helper ended", "helper"), 1);
-  EXPECT_EQ(fails("the helper ended", "helper"), 1);
-  EXPECT_EQ(fails("process 7 does not let itself be traced", "not_dumpable"), 2);
+  EXPECT_EQ(fails("the helper ended", ObstacleCode::helper), 1);
+  EXPECT_EQ(fails("the helper ended", ObstacleCode::helper), 1);
+  EXPECT_EQ(fails("process 7 does not let itself be traced", ObstacleCode::not_dumpable), 2);
   EXPECT_EQ(w.reason(w.victim, ReasonKind::resume_failed).text("detail"), resume_failure(w.state, w.victim));
   EXPECT_EQ(resume_failure(w.state, w.victim), "process 7 does not let itself be traced");
   EXPECT_SAYS(w.helps(w.victim), "process 7 does not let itself be traced");
@@ -199,9 +153,9 @@ TEST(Pause, WhyItDoesNotRunAgainIsToldWheneverItIsAnotherReason) {
   ASSERT_TRUE(w.pause().has_value());
   w.step(AttemptEvent{w.victim, LockIntent{{process(7), process(8)}}});
   w.step(AttemptEvent{w.victim, Parked{false, "process 8 does not let itself be traced"}});
-  fails("process 8 does not let itself be traced", "no_right");
+  fails("process 8 does not let itself be traced", ObstacleCode::no_right);
   EXPECT_SAYS(w.helps(w.victim), "kill -KILL 7 8") << "it can be given up by hand";
-  fails("there is no room", "no_room");
+  fails("there is no room", ObstacleCode::no_room);
   EXPECT_EQ(explain::what_would_help(w.state, w.rules, w.at(w.victim), w.now).size(), 1U) << "room comes by itself";
 }
 

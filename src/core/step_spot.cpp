@@ -45,9 +45,9 @@ static ReasonKind why_unpausable(const Step& step, const Lease& lease, const Lea
   const MostParkable most = most_parkable(step.rules, lease, preemptor.uid);
   const auto methods = pause_methods_of(step.state, lease);
   const bool by_a_method = !methods.empty();
-  const Barred* barred = by_a_method ? bar_of(step.state, lease.id, methods.front(), step.now) : nullptr;
+  const Obstacle* barred = by_a_method ? bar_of(step.state, lease.id, methods.front(), step.now) : nullptr;
   if (barred != nullptr && open_methods_of(step.state, lease, step.now).empty()) {
-    why.add("obstacle", barred->why);
+    why.add("obstacle", barred->detail);
     return ReasonKind::spot_obstructed;
   }
   if ((by_a_method || may_register(lease)) && lease.reserved() > most.bytes) {

@@ -114,20 +114,6 @@ TEST(Spot, NobodysTurnEndsOneThatHostMemoryCouldNeverTake) {
   EXPECT_TRUE(w.state.preemption.slices.empty());
 }
 
-TEST(Spot, OneThatHostMemoryDoesNotTakeForNowIsNotEnded) {
-  Card w;
-  w.rules.ledger_limit = 20 * GiB;
-  w.rules.reserve_after = 0s;  // the second one may start before the first one is back
-  const LeaseId first = w.start(15 * GiB, Tier::spot, "first");
-  w.start(12 * GiB, Tier::standard);
-  w.obey();
-  const LeaseId second = w.start(10 * GiB, Tier::spot, "second");
-  ASSERT_EQ(w.states(first, second), "paused active");
-  const LeaseId urgent = w.start(10 * GiB, Tier::interactive);
-  w.obey();
-  EXPECT_EQ(w.states(second, urgent), "active queued") << "15 of 20 GiB are taken, and come free again";
-}
-
 TEST(Spot, OneThatUsedTheCardAMomentAgoIsNotEnded) {
   Card w;
   const LeaseId spot = w.start(20 * GiB, Tier::spot, "stages");
@@ -179,27 +165,6 @@ TEST(Spot, NobodysWordEndsAnEqual) {
   EXPECT_EQ(w.states(pinned), "active");
 }
 
-TEST(Spot, OneOnSeveralDevicesThatTwoPreemptorsWouldEndEndsOnce) {
-  World w;
-  const auto cards = [] { return std::vector{gpu(0, 8 * GiB), gpu(1, 8 * GiB)}; };
-  w.snapshot(cards());
-  Lease both = wish(6 * GiB, "crawl");
-  both.tier = Tier::spot;
-  both.device_count = 2;
-  both.pausable = Pausable::no;
-  const LeaseId spot = w.submit(both);
-  w.pass(20s);  // nothing is known any more, so that both wait
-  for (int card = 0; card < 2; ++card) {
-    Lease preemptor = wish(6 * GiB, "train");
-    preemptor.wanted_devices = {uuid_of(card)};
-    w.submit(preemptor);
-  }
-  w.snapshot(cards());
-  EXPECT_TRUE(w.gone(spot));
-  EXPECT_TRUE(w.at({spot.number + 1}).reserves());
-  EXPECT_TRUE(w.at({spot.number + 2}).reserves());
-}
-
 // After a clock gap the daemon looks at its timers before it has read what happened meanwhile.
 TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
   Card w;
@@ -212,25 +177,6 @@ TEST(Spot, OneIsEndedForNothingOnTheCardOnlyByAReadingFromAfterItsMoment) {
   EXPECT_EQ(w.states(idle), "active");
   w.measure();
   EXPECT_EQ(w.at(idle).end_reason, EndReason::revoked);
-}
-
-// Another user's lease passes: while it is there, a lease over the share waits and is not ended.
-TEST(Spot, AThirdUserSLeaseHasNobodyEnded) {
-  Card w;
-  w.rules.ledger_limit = 24 * GiB;
-  const LeaseId held = w.start(20 * GiB, Tier::spot, "crawl");
-  const LeaseId passing = w.theirs(1001, 1 * GiB, Tier::standard, "passing");
-  const LeaseId urgent = w.queue(10 * GiB, Tier::standard);
-  w.live(30s);
-  EXPECT_EQ(w.states(held), "active");
-  const VictimPlan plan = explain::victim_plan(w.state, w.rules, w.at(urgent), {}, w.now);
-  const auto ineligible = std::ranges::find(plan.ineligible, held, &Ineligible::lease);
-  ASSERT_NE(ineligible, plan.ineligible.end());
-  EXPECT_EQ(ineligible->code, IneligibleCode::obstacle);
-  EXPECT_SAYS(ineligible->why, "18.0 GiB");
-  w.quit(passing);
-  w.live(60s);
-  EXPECT_EQ(w.states(urgent, held), "active paused");
 }
 
 TEST(Spot, WhoHasOneEndedIsToldThatItHasItsTimeToEnd) {

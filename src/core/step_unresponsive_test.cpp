@@ -45,11 +45,11 @@ struct Unresponsive : World {
   }
   bool stop(bool force = false) { return accepts(Release{.lease = id, .force = force, .stop = true}); }
   // As long as it does not answer, or what the code says is in the way.
-  void live(Duration d, const std::string& code = "late") {
+  void live(Duration d, ObstacleCode code = ObstacleCode::late) {
     for (const Time until = now + d; now < until;) {
       for (; told < actions.size(); ++told)
         if (std::holds_alternative<Unpark>(actions[told]))
-          step(AttemptEvent{id, Unparked{Unparked::How::not_yet, "it has not answered in time", plenty, false, code}});
+          step(AttemptEvent{id, Unparked{Unparked::How::not_yet, "it has not answered in time", plenty, code}});
       pass(1s);
       measure();
     }
@@ -116,8 +116,9 @@ TEST(UnresponsiveReturn, OfTheTierSpotYieldsToAHigherTierAfterItsMoment) {
 
 // Its memory, its driver, or the process that would tell it.
 TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
-  for (const std::string code : {"no_room", "no_driver", "traced", "unreachable"}) {
-    SCOPED_TRACE(code);
+  for (const ObstacleCode code :
+       {ObstacleCode::no_room, ObstacleCode::no_driver, ObstacleCode::traced, ObstacleCode::unreachable}) {
+    SCOPED_TRACE(to_string(code));
     Unresponsive w(OwnerKind::token, Tier::spot);
     w.urge();
     w.live(10min, code);
@@ -131,41 +132,17 @@ TEST(UnresponsiveReturn, WhatIsNotItsProgramsDoingEndsNobody) {
     EXPECT_TRUE(w.gone(w.id));
   }
   Unresponsive ours(OwnerKind::process);
-  ours.live(10min, "no_room");
+  ours.live(10min, ObstacleCode::no_room);
   ASSERT_TRUE(ours.accepts(Release{.lease = ours.id, .stop = true, .revoke = true}));
-  ours.live(10min, "no_room");
+  ours.live(10min, ObstacleCode::no_room);
   EXPECT_EQ(ours.signals(ours.id, false), 0) << "it is parked, and could not save its work";
-}
-
-// The memory of the lease alone would not be enough.
-TEST(UnresponsiveReturn, OfTheTierSpotIsEndedBesideOthersThatYield) {
-  Unresponsive w(OwnerKind::token, Tier::spot);
-  Lease beside = wish(10 * GiB, "beside");
-  beside.tier = Tier::batch;
-  beside.owner.kind = OwnerKind::connection;
-  const LeaseId yields = w.submit(beside, true);
-  ASSERT_TRUE(w.at(yields).reserves());
-  Cooperation how;
-  how.way = CooperationWay::poll;
-  ASSERT_TRUE(w.accepts(Cooperate{yields, 0, how}));
-  const LeaseId preemptor = w.urge();
-  w.live(w.rules.spot_unused_after - 5s);
-  EXPECT_EQ(w.states(yields), "active") << "its room alone is not enough";
-  w.live(1min);
-  EXPECT_EQ(w.states(w.id), "resuming") << "the lease that can be paused comes first";
-  ASSERT_EQ(w.states(yields), "pausing");
-  w.step(AttemptEvent{yields, Parked{true, {}, Bytes{}}});
-  w.measure(), w.measure(), w.measure();
-  EXPECT_EQ(w.states(yields), "paused");
-  EXPECT_EQ(w.times_told(w.id, ReasonKind::spot_unresponsive), 1);
-  EXPECT_TRUE(w.at(preemptor).reserves());
 }
 
 TEST(UnresponsiveReturn, IsNotForEverWhereNobodyIsLeft) {
   Unresponsive w(OwnerKind::token);
-  w.live(1min, "unreachable");
+  w.live(1min, ObstacleCode::unreachable);
   w.now = w.now + w.rules.orphan_after;
-  w.live(1min, "unreachable");
+  w.live(1min, ObstacleCode::unreachable);
   EXPECT_EQ(w.states(w.id), "resuming") << "it could not even be told";
   w.live(1min);
   EXPECT_EQ(w.times_told(w.id, ReasonKind::orphaned), 1);

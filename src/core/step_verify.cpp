@@ -33,7 +33,7 @@ constexpr Duration newest_snapshot = 1s;
 static bool told(const Step& step, const Lease& lease, Time began);
 static bool holds_on(const Step& step, const Lease& lease);
 static bool yields(const Step& step, const Lease& lease, Time began);
-static void bar(Step& step, const Lease& lease, std::optional<Hindrance> by, const std::string& why);
+static void bar(Step& step, const Lease& lease, Obstacle obstacle);
 
 // Checks each plausible snapshot that began after the report: does the lease hold no more than its residue?
 void verify_yielding(Step& step, Time began) {
@@ -122,9 +122,8 @@ void settle_down(Step& step, Lease& lease) {
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
   const Attempt attempt = *std::exchange(runtime.attempt, std::nullopt);
   runtime.failures = 0;
-  runtime.barred.reset();
-  if (lease.parking->method == PauseMethod::driver)
-    runtime.seemed_unfit = false, step.state.pauses.driver_barred.reset();
+  runtime.obstacle.reset();
+  if (lease.parking->method == PauseMethod::driver) runtime.seemed_unfit = false, step.state.pauses.obstacle.reset();
   remember_pause(step, lease, lease.parking->method, true);
   const Duration settled = step.now - attempt.answered_at;
   // Not before: a report that readings disprove teaches nothing.
@@ -145,26 +144,25 @@ void settle_down(Step& step, Lease& lease) {
 
 // The method failed: its consumer is trusted less with it, unless an obstacle was to blame. The next method is tried
 // once this one is undone, if the pause is wanted then.
-void fail(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, std::optional<Hindrance> hindrance) {
-  const bool unvouched = lease.unfit && lease.unfit->kind == Unfit::unvouched;
-  const bool unasked = lease.parking->method == PauseMethod::driver && unvouched;
-  if (!unasked && !hindrance) remember_pause(step, lease, lease.parking->method, false);
-  bar(step, lease, hindrance, args.text("detail"));
+void fail(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, Obstacle obstacle) {
+  if (obstacle.kind().blames) remember_pause(step, lease, lease.parking->method, false);
+  bar(step, lease, obstacle);
   Attempt& attempt = attempt_in(step, lease);
   attempt.next.reset();
   for (const PauseMethod method : open_methods_of(step.state, lease, step.now))
     if ((attempt.tried & bit_of(method)) == 0 && !attempt.next) attempt.next = method;
   if (attempt.next) args.add(lease.parking->resume_requested ? "next_if_wanted" : "next", to_string(*attempt.next));
-  undo(step, lease, kind, std::move(args), hindrance ? LeftAlone::Ground::undone : LeftAlone::Ground::failed);
+  undo(step, lease, kind, std::move(args), std::move(obstacle));
 }
 
 // A pause that is not verified may still take effect, so it is undone until the program runs.
-void undo(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone::Ground ground) {
+void undo(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, Obstacle obstacle) {
   Attempt& attempt = attempt_in(step, lease);
   step.state.pauses.verifying.erase(lease.id);
   attempt.phase = Attempt::Phase::waiting;
   attempt.moving_since = {};  // what it takes to be undone says nothing of a resume
-  attempt.undone = LeftAlone{ground, kind, args};
+  obstacle.detail = text_of_fragment(to_string(kind), args);
+  attempt.undone = std::move(obstacle);
   attempt.told_since = step.now;
   if (mutant(Mutant::undone_is_active)) {
     step.state.leases.runtime.at(lease.id).attempt.reset();
@@ -179,31 +177,30 @@ void undo(Step& step, Lease& lease, ReasonKind kind, ReasonArgs args, LeftAlone:
 
 // A lease that fails again and again is ineligible for longer and longer; a failure that was not its own is tried again
 // soon.
-void leave_alone(Step& step, Lease& lease, LeftAlone why) {
+void leave_alone(Step& step, Lease& lease, Obstacle why) {
   LeaseRuntime& runtime = step.state.leases.runtime.at(lease.id);
-  const bool failed = why.ground == LeftAlone::Ground::failed;
-  const int doublings = failed ? std::min(runtime.failures, most_doublings) : 0;
-  if (failed) ++runtime.failures;
+  const int doublings = why.kind().blames ? std::min(runtime.failures, most_doublings) : 0;
+  runtime.failures += why.kind().blames ? 1 : 0;
+  why.until = step.now + step.rules.cooldown * (1 << doublings);
+  look_again_at(step, why.until);
   runtime.left_alone = std::move(why);
   runtime.tried_at = step.now;
-  runtime.ineligible_until = step.now + step.rules.cooldown * (1 << doublings);
   step.state.preemption.stale = true;
-  look_again_at(step, runtime.ineligible_until);
 }
 
-// The driver cannot park the program here. The lease is not asked again and again, no waiter is promised its memory,
-// and a spot lease is ended for a higher tier. A spot lease is asked a second time before, because the obstacle may
-// have been there for a moment only. Its owner may have a pause tried at any time.
-static void bar(Step& step, const Lease& lease, std::optional<Hindrance> by, const std::string& why) {
-  if (!by || by == Hindrance::passing) return;
-  std::optional<Barred>& before = step.state.leases.runtime.at(lease.id).barred;
+// An obstacle that lasts. The lease is not asked again and again, no waiter is promised its memory, and a spot lease is
+// ended for a higher tier. A spot lease is asked a second time before, because the obstacle may have been there for a
+// moment only. Its owner may have a pause tried at any time.
+static void bar(Step& step, const Lease& lease, Obstacle obstacle) {
+  if (obstacle.kind().lasts != ObstacleLasts::minutes) return;
+  obstacle.until = step.now + barred_for;
+  if (obstacle.kind().scope == ObstacleScope::machine) step.state.pauses.obstacle = obstacle;
+  std::optional<Obstacle>& before = step.state.leases.runtime.at(lease.id).obstacle;
   const bool again = before && step.now < before->until + barred_for;
-  const bool is_asked_again = lease.tier == Tier::spot && !again;
-  const Barred its{*by, why, step.now + (is_asked_again ? step.rules.cooldown : barred_for)};
-  before = its;
-  if (*by == Hindrance::driver) step.state.pauses.driver_barred = Barred{*by, why, step.now + barred_for};
+  if (lease.tier == Tier::spot && !again) obstacle.until = step.now + step.rules.cooldown;
   step.state.preemption.stale = true;
-  look_again_at(step, its.until);
+  look_again_at(step, obstacle.until);
+  before = std::move(obstacle);
 }
 
 // Schedules the next proof, or the next attempt.
@@ -217,11 +214,11 @@ void look_again(Step& step, Lease& lease) {
     const Duration held_for = (speaks_for_now ? step.now : *attempt.held_at) - attempt.answered_at;
     if (held_for >= liar_after(step, lease))
       return fail(step, lease, ReasonKind::pause_disproved,
-                  args("after", held_for, "holds", use_of(step.state, lease.id).used));
+                  args("after", held_for, "holds", use_of(step.state, lease.id).used), {ObstacleCode::disproved});
   }
   const std::string problem = unverified_text(step.state, step.rules, lease, step.now);
   ReasonArgs why = args("timeout", step.rules.verify_timeout, "problem", problem);
-  if (over) return undo(step, lease, ReasonKind::pause_unmeasured, std::move(why), LeftAlone::Ground::undone);
+  if (over) return undo(step, lease, ReasonKind::pause_unmeasured, std::move(why), {ObstacleCode::unmeasured});
   if (!problem.empty() && !std::exchange(attempt.unverified, true)) {
     explain(step, lease, ReasonKind::unverified, std::move(why));
     touch(step, lease);

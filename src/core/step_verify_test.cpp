@@ -80,8 +80,8 @@ TEST(Blame, WhatTheHostRefusesIsNobodysFailure) {
                                    way_to_yield(w.state, w.rules, w.at(w.victim), 1000, w.now), w.now);
     ASSERT_TRUE(spares);
     EXPECT_EQ(spares->code, IneligibleCode::cooldown);
-    EXPECT_EQ(last_obstacle(w.state, w.victim).ground, LeftAlone::Ground::refused);
-    EXPECT_SAYS(why_text(last_obstacle(w.state, w.victim)), "only 2.0 GiB more may be parked");
+    EXPECT_EQ(last_obstacle(w.state, w.victim)->code, ObstacleCode::not_begun);
+    EXPECT_SAYS(last_obstacle(w.state, w.victim)->detail, "only 2.0 GiB more may be parked");
     EXPECT_TRUE(w.state.preemption.plans.empty()) << "a set that cannot be had holds nothing";
     w.pass(w.rules.cooldown - 20ms);
     w.measure(9 * GiB);
@@ -97,8 +97,7 @@ TEST(Blame, WhatMayHaveBeenBySlownessMakesNobodyUnfitUntilItIsSaidTwice) {
   Attempt w;
   const auto fail = [&w] {
     w.pause();
-    w.step(AttemptEvent{w.victim,
-                        Parked{.detail = "it is not spoken of", .unfit = Unfit::never, .may_be_by_chance = true}});
+    w.step(AttemptEvent{w.victim, Parked{.detail = "it is not spoken of", .code = ObstacleCode::shared_memory}});
     w.runs();
     w.pass(10min);
     return w.at(w.victim).unfit.has_value();
@@ -189,7 +188,7 @@ TEST(Blame, WhoIsSeenToHoldOnToTheEndOfItsTimeHasFailed) {
     w.runs();
     EXPECT_EQ(w.standing().failures, row.failures);
     if (row.failures == 1) continue;
-    EXPECT_EQ(last_obstacle(w.state, w.victim).ground, LeftAlone::Ground::undone);
+    EXPECT_FALSE(last_obstacle(w.state, w.victim)->kind().blames);
     EXPECT_EQ(w.standing().ineligible_until, w.now + w.rules.cooldown);
   }
 }

@@ -10,7 +10,8 @@ TEST_F(EngineOrders, WhoSaysThatItGoesOnIsNotToldAgainByAnOrderThatWaitsForItsCo
   cooperate();
   pause();
   settle();
-  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::late, .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
   cooperation_->events.runs_late(id_);  // before the resume order is durable
   EXPECT_EQ(state(), LeaseState::active);
@@ -24,8 +25,9 @@ TEST_F(EngineOrders, AnActorThatIsLostWithItsOrderCountsAgainstNobody) {
   cooperate();
   pause();
   settle();
-  cooperation_->waits(
-      {.kind = pause::ParkOutcome::Kind::unknown, .code = "unreachable", .detail = "the actor is not there"});
+  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown,
+                       .code = core::ObstacleCode::unreachable,
+                       .detail = "the actor is not there"});
   settle();
   EXPECT_EQ(cooperation_->orders, (std::vector<std::string>{"yield", "resume"}));
   EXPECT_EQ(core::record_of(engine_->state(), {0, "ana"}, core::PauseMethod::cooperative), nullptr);
@@ -39,9 +41,11 @@ TEST_F(EngineOrders, WhoHasEndedBeforeItGoesOnLateYieldsNoMore) {
   request(core::Cooperate{id_, 0, how});
   pause();
   settle();
-  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::late, .detail = "not in time"});
   settle();
-  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::late, .detail = "not in time"});
   ASSERT_EQ(state(), LeaseState::resuming);
   ASSERT_TRUE(core::find(engine_->state(), id_)->cooperation);
   cooperation_->events.runs_late(id_);
@@ -113,7 +117,7 @@ TEST_F(EngineOrders, TheDriverLocksOnceItIsStoredWhom) {
   settle();
   ASSERT_EQ(parker_->may, true);
   parker_->waiting.extract(id_).mapped()(
-      {.kind = pause::ParkOutcome::Kind::unknown, .code = "helper", .detail = "it ended"});
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::helper, .detail = "it ended"});
   settle();
   EXPECT_EQ(parker_->orders.back(), "unpark");
   EXPECT_EQ(parker_->tree, (std::vector<ProcessRef>{{4321, 5}})) << "whom it locked, not who lives by now";
@@ -246,7 +250,7 @@ TEST_F(RoomyOrders, WhatAnOrderWasNotToldInTimeAnswersNoLaterOne) {
   settle();
   parker_->weigh({own}, [](const std::string& said) { ADD_FAILURE() << "nobody waits any more: " << said; });
   parker_->waiting.extract(id_).mapped()(
-      {.kind = pause::ParkOutcome::Kind::undone, .code = "measure_timeout", .detail = "too late"});
+      {.kind = pause::ParkOutcome::Kind::undone, .code = core::ObstacleCode::measure_timeout, .detail = "too late"});
   settle();
   parker_->answer(id_);
   settle();
@@ -291,7 +295,7 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   settle();
   // A call that was given up counts as running until it has returned.
   parker_->waiting.extract(id_).mapped()(
-      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::stuck, .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"}));
   EXPECT_GE(std::ranges::min(parker_->given_up), std::chrono::seconds(30));
@@ -301,7 +305,7 @@ TEST_F(EngineOrders, ACallHasTheTimeThatTheCoreGivesIt) {
   settle();
   EXPECT_EQ(parker_->orders.size(), 2U) << "somebody is looking already";
   parker_->waiting.extract(id_).mapped()(
-      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::stuck, .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders.size(), 2U) << "it is tried again later …";
   parker_->returned(id_);
@@ -321,7 +325,7 @@ TEST_F(EngineOrders, WhatIsLearnedAloneIsStoredToo) {
   pause();
   settle();
   parker_->waiting.extract(id_).mapped()(
-      {.kind = pause::ParkOutcome::Kind::unknown, .code = "stuck", .detail = "it hangs"});
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::stuck, .detail = "it hangs"});
   settle();
   ASSERT_EQ(parker_->orders, (std::vector<std::string>{"park", "unpark"})) << "which is not answered yet";
   parker_->returned(id_);

@@ -310,7 +310,8 @@ TEST_F(Swap, WhoGoesOnLateIsLetBeToo) {
   pause();
   settle();
   for (int process = 0; process < 2; ++process) programs_->answer();
-  cooperation_->waits({.kind = pause::ParkOutcome::Kind::unknown, .code = "late", .detail = "not in time"});
+  cooperation_->waits(
+      {.kind = pause::ParkOutcome::Kind::unknown, .code = core::ObstacleCode::late, .detail = "not in time"});
   settle();
   ASSERT_EQ(state(), LeaseState::resuming);
   EXPECT_FALSE(programs_->kept.empty());

@@ -6,7 +6,6 @@
 #include "core/host_check.h"
 #include "engine/engine.h"
 #include "gpu/checkpoint_line.h"
-#include "pause/park_hint.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
@@ -16,36 +15,6 @@
 #include <utility>
 
 namespace sublet::engine {
-namespace {
-
-// Returns the obstacle in an outcome that no process of the lease is to blame for.
-std::optional<core::Hindrance> hindrance_in(const pause::ParkOutcome& outcome) {
-  // An actor that was lost with its order may have told the program. The order is taken back, and the program is not to
-  // blame.
-  const bool nobodys = outcome.kind == pause::ParkOutcome::Kind::undone || outcome.code == "unreachable";
-  if (!nobodys) return std::nullopt;
-  constexpr std::array<std::pair<std::string_view, core::Hindrance>, 13> known{{
-      {"no_right", core::Hindrance::program},
-      {"not_dumpable", core::Hindrance::program},
-      {"unsupported_driver", core::Hindrance::driver},
-      {"no_driver", core::Hindrance::passing},  // it is being installed, or its module reloaded
-      {"traced", core::Hindrance::passing},
-      {"stopped", core::Hindrance::passing},
-      {"host_memory", core::Hindrance::passing},      // host memory is short, or its tree swaps
-      {"withdrawn", core::Hindrance::passing},        // a state that had to be stored first could not be stored
-      {"measure_timeout", core::Hindrance::passing},  // the store or a reading of the device is slow
-      {"helper", core::Hindrance::passing},           // there was no helper
-      // The process to be told, or all that could be parked, has just ended.
-      {"gone", core::Hindrance::passing},
-      {"unreachable", core::Hindrance::passing},  // the way to the program is missing
-      {"internal", core::Hindrance::passing},
-  }};
-  const auto found = std::ranges::find(known, outcome.code, [](const auto& one) { return one.first; });
-  if (found == known.end()) return std::nullopt;
-  return found->second;
-}
-
-}  // namespace
 
 Executor::Executor(Engine& engine, const Machine& machine, boost::asio::io_context& io)
     : engine_(engine),
@@ -57,6 +26,7 @@ Executor::Executor(Engine& engine, const Machine& machine, boost::asio::io_conte
       programs_(*machine.programs),
       parker_(*machine.parker),
       cooperation_(*machine.cooperation),
+      methods_(pause::all_methods(parker_, cooperation_)),
       ends_(engine, machine),
       swap_(engine, machine) {}
 
@@ -87,8 +57,7 @@ void Executor::perform(const core::Action& action) {
 
 void Executor::lease_ended(const core::Lease& lease) {
   may_lock(lease.id, "the lease has ended");
-  parker_.forget(lease.id);
-  cooperation_.forget(lease);
+  for (const auto& method : methods_) method->forget(lease);
   unparks_waiting_.erase(lease.id);
 }
 
@@ -163,9 +132,7 @@ void Executor::park(const core::Park& order) {
   const LeaseId lease = order.lease;
   // An order from before a store failure is not finished; the next order of the core undoes it.
   if (parker_.busy(lease)) {
-    core::Parked result{false, "an earlier order was not answered yet"};
-    result.hindrance = core::Hindrance::passing;
-    return answer_later(lease, std::move(result));
+    return answer_later(lease, {.detail = "an earlier order was not answered yet", .code = core::ObstacleCode::busy});
   }
   engine_.observer().begin_moving(lease);
   const std::uint64_t number = ++last_park_;
@@ -177,7 +144,7 @@ void Executor::park(const core::Park& order) {
                parking_.erase(newest);
                if (epoch != engine_.commits().epoch() || !is_asked(order.lease)) return;
                if (auto refused = refusal(order.lease, why_not)) return answer_later(order.lease, std::move(*refused));
-               order.method == core::PauseMethod::cooperative ? ask_to_yield(order) : park_by_driver(order);
+               begin(order);
              });
 }
 
@@ -193,34 +160,45 @@ std::optional<core::Parked> Executor::refusal(LeaseId id, const std::string& not
   const core::Lease& lease = *core::find(state_, id);
   const std::string swaps = not_kept.empty() ? swap_.who_may_swap(tree_of(id)) : not_kept;
   const core::HostMemory host = engine_.observer().host_memory(&lease);
-  core::Parked result{false, "its memory cannot be kept out of swap: " + swaps, {}, true};
-  result.hindrance = host.may_swap && actor_.ready() ? core::Hindrance::swap : core::Hindrance::passing;
+  const bool may_swap = host.may_swap && actor_.ready();
+  core::Parked result{.undone = true, .code = may_swap ? core::ObstacleCode::swap : core::ObstacleCode::withdrawn};
+  result.detail = "its memory cannot be kept out of swap: " + swaps;
   if (!swaps.empty()) return result;
   const Status takes = core::check_host(state_, engine_.rules(), lease, host);
   if (takes) return std::nullopt;
+  if (!may_swap) result.code = core::ObstacleCode::host_memory;
   result.detail = takes.error().detail;
   result.hint = takes.error().hint;
   return result;
 }
 
-void Executor::park_by_driver(const core::Park& order) {
+pause::Method& Executor::method(core::PauseMethod name) const {
+  return **std::ranges::find(methods_, name, [](const auto& method) { return method->name(); });
+}
+
+void Executor::begin(const core::Park& order) {
   const LeaseId lease = order.lease;
-  parker_.park(
-      lease, program_of(lease), order.give_up, [this, lease] { return tree_of(lease); },
-      [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
-        store_first(lease, core::LockIntent{std::move(processes)},
-                    [may = std::move(may)](const std::string& why_not) { may(why_not.empty()); });
-      },
-      [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
-        weigh(lease, {engine_.now(), std::move(processes), std::move(say)});
-      },
-      [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
-        // A late answer to its questions must not answer the questions of the next order.
-        locks_waiting_.erase(lease);
-        weighing_.erase(lease);
-        if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
-        if (epoch == engine_.commits().epoch()) parked(lease, core::PauseMethod::driver, outcome);
-      });
+  const core::Lease& known = *core::find(state_, lease);
+  const bool by_driver = order.method == core::PauseMethod::driver;
+  if (!by_driver && (!known.parking || !known.cooperation))  // withdrawn between the decision and its commit
+    return answer_later(lease, {.detail = "its program is no longer cooperative"});
+  pause::Method::Questions ask{program_of(lease), [this, lease] { return tree_of(lease); }, {}, {}};
+  ask.touch = [this, lease](std::vector<ProcessRef> processes, std::function<void(bool)> may) {
+    store_first(lease, core::LockIntent{std::move(processes)},
+                [may = std::move(may)](const std::string& why_not) { may(why_not.empty()); });
+  };
+  ask.weigh = [this, lease](std::vector<ProcessRef> processes, std::function<void(std::string)> say) {
+    weigh(lease, {engine_.now(), std::move(processes), std::move(say)});
+  };
+  method(order.method)
+      .pause(known, order, std::move(ask),
+             [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+               // A late answer to its questions must not answer the questions of the next order.
+               locks_waiting_.erase(lease);
+               weighing_.erase(lease);
+               if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
+               if (epoch == engine_.commits().epoch()) parked(lease, outcome);
+             });
 }
 
 // Lets the driver go on once what it does next is durable: after a crash the next daemon must know which processes to
@@ -265,35 +243,14 @@ void Executor::fail_measurements(const std::string& problem) {
     weighing.say("the memory that it holds cannot be measured: " + problem);
 }
 
-void Executor::ask_to_yield(const core::Park& order) {
-  const LeaseId lease = order.lease;
-  const core::Lease* known = core::find(state_, lease);
-  if (known == nullptr || !known->parking || !known->cooperation) {  // withdrawn between the decision and its commit
-    return answer_later(lease, {false, "its program is no longer cooperative"});
-  }
-  cooperation_.yield(*known, core::text_of(known->parking->cause), order.at_most,
-                     [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
-                       if (epoch == engine_.commits().epoch()) parked(lease, core::PauseMethod::cooperative, outcome);
-                     });
-}
-
-void Executor::parked(LeaseId lease, core::PauseMethod method, const pause::ParkOutcome& outcome) {
+void Executor::parked(LeaseId lease, const pause::ParkOutcome& outcome) {
   const bool done = outcome.kind == pause::ParkOutcome::Kind::done;
   log::info({.lease = lease}, "{}",
             done ? fmt::format("paused: {} processes freed their VRAM in {}", outcome.parked.size(),
                                format_duration(outcome.took))
                  : "not paused: " + outcome.detail);
-  core::Parked fact{done, outcome.detail, outcome.host_bytes, outcome.kind == pause::ParkOutcome::Kind::undone};
-  fact.may_be_by_chance = outcome.code == "shared_memory";
-  if (outcome.code == "not_parkable" || fact.may_be_by_chance) fact.unfit = core::Unfit::never;
-  if (outcome.code == "owner_must_vouch") fact.unfit = core::Unfit::unvouched;
-  fact.stuck = outcome.code == "stuck";
-  fact.hindrance = hindrance_in(outcome);
-  const bool by_driver = method == core::PauseMethod::driver;
-  if (by_driver && driver_away_.lasts(outcome, engine_.rules().cooldown, engine_.now()))
-    fact.hindrance = core::Hindrance::driver;
-  fact.hint = pause::park_hint(outcome.code);
-  engine_.tick(core::AttemptEvent{lease, std::move(fact)});
+  engine_.tick(core::AttemptEvent{lease, core::Parked{done, outcome.detail, outcome.host_bytes,
+                                                      outcome.kind == pause::ParkOutcome::Kind::undone, outcome.code}});
 }
 
 // --- resuming
@@ -309,24 +266,19 @@ void Executor::unpark(const core::Unpark& order) {
     unparks_waiting_.insert_or_assign(lease, order);
     return;
   }
+  if (known == nullptr) return;
   engine_.observer().begin_moving(lease);
-  if (order.method != core::PauseMethod::driver) return send_resume_order(order);
-  parker_.unpark(lease, order.locked_processes ? *order.locked_processes : tree_of(lease), room_for(lease),
-                 order.give_up, [this, order, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
-                   if (const auto waiting = unparks_waiting_.extract(order.lease)) return unpark(waiting.mapped());
-                   if (epoch != engine_.commits().epoch()) return;
-                   unparked(order.lease, outcome);
-                 });
-}
-
-void Executor::send_resume_order(const core::Unpark& order) {
-  const core::Lease* known = core::find(state_, order.lease);
-  if (known == nullptr || !order.told) return unparked(order.lease, {.kind = pause::ParkOutcome::Kind::done});
-  cooperation_.resume(
-      *known, order.at_most,
-      [this, lease = order.lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
-        if (epoch == engine_.commits().epoch()) unparked(lease, outcome);
-      });
+  method(order.method)
+      .resume(
+          *known, order,
+          [this, &order] {
+            return pause::Method::Needs{order.locked_processes ? *order.locked_processes : tree_of(order.lease),
+                                        room_for(order.lease)};
+          },
+          [this, lease, epoch = engine_.commits().epoch()](const pause::ParkOutcome& outcome) {
+            if (const auto waiting = unparks_waiting_.extract(lease)) return unpark(waiting.mapped());
+            if (epoch == engine_.commits().epoch()) unparked(lease, outcome);
+          });
 }
 
 void Executor::unparked(LeaseId lease, const pause::ParkOutcome& outcome) {
@@ -337,7 +289,7 @@ void Executor::unparked(LeaseId lease, const pause::ParkOutcome& outcome) {
   if (how != How::runs) log::warn({.lease = lease}, "its program is not running again: {}", outcome.detail);
   const core::Lease* known = core::find(state_, lease);
   const auto host = known != nullptr ? std::optional(engine_.observer().host_memory(known)) : std::nullopt;
-  core::Unparked fact{how, outcome.detail, host, outcome.code == "no_room", outcome.code};
+  core::Unparked fact{how, outcome.detail, host, outcome.code};
   fact.nothing_parked = how == How::never && outcome.parked.empty();
   engine_.tick(core::AttemptEvent{lease, std::move(fact)});
   if (how == How::runs) withdraw_if_gone(lease);

@@ -7,13 +7,14 @@
 #include "engine/swap_keeping.h"
 #include "lease/facts.h"
 #include "lease/plan.h"
-#include "pause/driver_away.h"
+#include "pause/method.h"
 
 #include <boost/asio/io_context.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,11 +60,10 @@ class Executor {
   void weigh(LeaseId lease, Weighing weighing);
   std::optional<core::Parked> refusal(LeaseId id, const std::string& not_kept);
   bool is_asked(LeaseId lease) const;
-  void park_by_driver(const core::Park& order);
-  void ask_to_yield(const core::Park& order);
+  pause::Method& method(core::PauseMethod name) const;
+  void begin(const core::Park& order);
   void unpark(const core::Unpark& order);
-  void send_resume_order(const core::Unpark& order);
-  void parked(LeaseId lease, core::PauseMethod method, const pause::ParkOutcome& outcome);
+  void parked(LeaseId lease, const pause::ParkOutcome& outcome);
   void unparked(LeaseId lease, const pause::ParkOutcome& outcome);
   void withdraw_if_gone(LeaseId lease);
   std::vector<ProcessRef> tree_of(LeaseId lease);
@@ -79,6 +79,7 @@ class Executor {
   machine::Programs& programs_;
   pause::Parker& parker_;
   pause::Cooperation& cooperation_;
+  const std::vector<std::unique_ptr<pause::Method>> methods_;
   Ends ends_;
   SwapKeeping swap_;
   // Resume orders that wait for the parker to finish an earlier order.
@@ -87,7 +88,6 @@ class Executor {
   std::map<LeaseId, std::uint64_t> parking_;  // number of the newest order to park, while memory is kept from swap
   std::uint64_t last_park_ = 0;
   std::map<LeaseId, Weighing> weighing_;
-  pause::DriverAway driver_away_;
 };
 
 }  // namespace sublet::engine

@@ -179,11 +179,8 @@ struct Parked {
   std::string detail = {};          // why it is not done, one sentence
   std::optional<Bytes> bytes = {};  // host memory that it took; unset: not known
   bool undone = false;
-  std::optional<Unfit> unfit = {};          // set if the driver cannot park it; `detail` says why
-  bool may_be_by_chance = false;            // `unfit` counts only if reported twice in a row
-  bool stuck = false;                       // a driver call was given up, and has not returned
-  std::optional<Hindrance> hindrance = {};  // the obstacle, if the consumer is not to blame
-  std::string hint = {};                    // what can be done about it; "": unknown
+  ObstacleCode code = ObstacleCode::none;  // not done: the obstacle
+  std::string hint = {};                   // what can be done about it; "": what the table of obstacles says
 };
 
 // The result of the action Unpark. `host`: host memory at this moment, for another pause method. Without it no other
@@ -192,15 +189,14 @@ struct Unparked {
   enum class How { runs, not_yet, never } how = How::runs;
   std::string detail = {};  // why it does not run, one sentence
   std::optional<HostMemory> host = {};
-  bool no_room = false;         // not_yet: its memory was not free, so that no restore was tried
-  std::string code = {};        // not_yet: the code of the failure, so that it is reported once
-  bool nothing_parked = false;  // never: none of it is in host memory, and all is still on its devices
+  ObstacleCode code = ObstacleCode::none;  // not_yet: why; no_room: its memory was not free, and no restore was tried
+  bool nothing_parked = false;             // never: none of it is in host memory, and all is still on its devices
 };
 
 // A driver call that had been given up has returned: the lease is tried again at once to find its result.
 struct DriverReturned {};
 
-// What the executor reports about the pause or resume of a lease that was ordered.
+// The executor reports this about the pause or resume of a lease that was ordered.
 struct AttemptEvent {
   LeaseId lease;
   std::variant<LockIntent, MeasuredWhileLocked, Parked, Unparked, DriverReturned> what;

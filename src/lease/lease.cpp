@@ -70,11 +70,6 @@ constexpr Names<CooperationWay, 3> cooperation_ways{{
     {CooperationWay::signal, "signal"},
 }};
 
-constexpr Names<Unfit, 2> unfits{{
-    {Unfit::unvouched, "unvouched"},
-    {Unfit::never, "never"},
-}};
-
 template <typename Enum, std::size_t N>
 std::string_view name_of(const Names<Enum, N>& names, Enum value) {
   for (const auto& [known, name] : names)
@@ -131,7 +126,6 @@ std::string_view to_string(Pausable pausable) { return name_of(pausables, pausab
 std::string_view to_string(OwnerKind kind) { return name_of(owner_kinds, kind); }
 std::string_view to_string(PauseMethod method) { return name_of(pause_methods, method); }
 std::string_view to_string(CooperationWay way) { return name_of(cooperation_ways, way); }
-std::string_view to_string(Unfit unfit) { return name_of(unfits, unfit); }
 
 std::optional<LeaseState> parse_lease_state(std::string_view text) { return value_of(lease_states, text); }
 std::optional<EndReason> parse_end_reason(std::string_view text) { return value_of(end_reasons, text); }
@@ -140,7 +134,6 @@ std::optional<Pausable> parse_pausable(std::string_view text) { return value_of(
 std::optional<OwnerKind> parse_owner_kind(std::string_view text) { return value_of(owner_kinds, text); }
 std::optional<PauseMethod> parse_pause_method(std::string_view text) { return value_of(pause_methods, text); }
 std::optional<CooperationWay> parse_cooperation_way(std::string_view text) { return value_of(cooperation_ways, text); }
-std::optional<Unfit> parse_unfit(std::string_view text) { return value_of(unfits, text); }
 
 bool Lease::is_preempted() const { return parking && !resize && parking->cause.kind == PauseCauseKind::tier; }
 

@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "lease/obstacle.h"
 #include "lease/pause_cause.h"
 
 #include <algorithm>
@@ -41,13 +42,6 @@ enum class OwnerKind { connection, process, token, group };
 enum class PauseMethod { cooperative, interposer, driver };
 // How a cooperative program gets its orders: it asks for them, is called by HTTP, or gets a signal.
 enum class CooperationWay { poll, webhook, signal };
-// unvouched: this driver parks the program only with its owner's consent. never: the program uses features that the
-// driver cannot park.
-enum class Unfit { unvouched, never };
-// An obstacle to a pause that says nothing about the consumer. `passing` may be over at any moment, and the others last
-// until somebody changes them. `program`: the driver may not be asked about this program. `driver`: the driver parks no
-// program on this machine. `swap`: parked bytes may be written to a swap device.
-enum class Hindrance { passing, program, driver, swap };
 
 std::string_view to_string(LeaseState state);
 std::string_view to_string(EndReason reason);
@@ -56,7 +50,6 @@ std::string_view to_string(Pausable pausable);
 std::string_view to_string(OwnerKind kind);
 std::string_view to_string(PauseMethod method);
 std::string_view to_string(CooperationWay way);
-std::string_view to_string(Unfit unfit);
 std::optional<LeaseState> parse_lease_state(std::string_view text);
 std::optional<EndReason> parse_end_reason(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
@@ -64,7 +57,6 @@ std::optional<Pausable> parse_pausable(std::string_view text);
 std::optional<OwnerKind> parse_owner_kind(std::string_view text);
 std::optional<PauseMethod> parse_pause_method(std::string_view text);
 std::optional<CooperationWay> parse_cooperation_way(std::string_view text);
-std::optional<Unfit> parse_unfit(std::string_view text);
 
 // Priorities an ordinary tenant may use are -100 … 100, an admin's -1000 … 1000.
 inline constexpr int tenant_priority_limit = 100;
@@ -107,13 +99,6 @@ struct Cooperation {
   int pause_signal = 0;   // signal: sent for a pause
   int resume_signal = 0;  // signal: sent for a resume
   bool operator==(const Cooperation&) const = default;
-};
-
-// Why the driver is not tried again on a program.
-struct UnfitFor {
-  Unfit kind = Unfit::never;
-  std::string why;  // one sentence
-  bool operator==(const UnfitFor&) const = default;
 };
 
 // A request for memory beyond what tier and time slices give the waiter. The lease keeps that memory against the leases
@@ -207,7 +192,7 @@ struct Lease {
   std::optional<Sized> sized;        // set if it had another size before
   std::optional<Parking> parking;    // set while it is pausing, paused, resuming or poisoned
   std::optional<Cooperation> cooperation;  // set while its program is cooperative
-  std::optional<UnfitFor> unfit;           // set if the driver is not tried on this program again
+  std::optional<Obstacle> unfit;           // set if the driver is not tried on this program again
   std::optional<PreemptionRequest>
       preemption_request;    // set while memory is requested for it, or while it keeps such memory
   bool had_process = false;  // true once a process was booked to it: its end waits for a measurement

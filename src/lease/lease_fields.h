@@ -43,9 +43,9 @@ struct Fields<Booked> {
 
 template <>
 struct Fields<Owner> {
-  static constexpr std::tuple all{field("kind", &Owner::kind), field("process", &Owner::process),
+  static constexpr std::tuple all{field("kind", &Owner::kind),     field("process", &Owner::process),
                                   field("keeper", &Owner::keeper), field("exit_record", &Owner::exit_record),
-                                  field("inode", &Owner::inode), field("cgroup", &Owner::cgroup)};
+                                  field("inode", &Owner::inode),   field("cgroup", &Owner::cgroup)};
 };
 
 template <>
@@ -70,8 +70,9 @@ struct Fields<Cooperation> {
 };
 
 template <>
-struct Fields<UnfitFor> {
-  static constexpr std::tuple all{field("kind", &UnfitFor::kind), field("why", &UnfitFor::why)};
+struct Fields<Obstacle> {
+  static constexpr std::tuple all{field("kind", &Obstacle::code), field("why", &Obstacle::detail),
+                                  field("hint", &Obstacle::hint), field("until", &Obstacle::until)};
 };
 
 template <>
@@ -182,7 +183,7 @@ constexpr bool all_named() {
   return ((members<Structs>() == std::tuple_size_v<decltype(Fields<Structs>::all)>)&&...);
 }
 
-static_assert(all_named<ProcessRef, Booked, Owner, Upgrade, Sized, Cooperation, UnfitFor, PreemptionRequest,
+static_assert(all_named<ProcessRef, Booked, Owner, Upgrade, Sized, Cooperation, Obstacle, PreemptionRequest,
                         HeldWhenPaused, Parking, Lease>(),
               "a field of a lease is missing in its table above");
 

@@ -18,6 +18,7 @@ using gpu::CheckpointCall;
 using gpu::CheckpointRefusal;
 using gpu::ParkState;
 using Kind = ParkOutcome::Kind;
+using Code = core::ObstacleCode;
 constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 
 constexpr std::size_t most_at_once = 16;  // parallel calls of an order; each has its own process
@@ -29,6 +30,11 @@ constexpr Duration answers_within = std::chrono::seconds(10);  // timeout of a q
 std::chrono::milliseconds to_lock_timeout(Duration d) {
   using std::chrono::milliseconds;
   return std::clamp(std::chrono::duration_cast<milliseconds>(d), milliseconds(1), milliseconds(3'600'000));
+}
+
+// A refusal of a helper is an obstacle of the same word.
+Code obstacle_of(CheckpointRefusal refusal) {
+  return core::parse_obstacle(to_string(refusal)).value_or(Code::internal);
 }
 
 }  // namespace
@@ -58,9 +64,9 @@ asio::awaitable<CheckpointHelper::Answer> CheckpointTree::ask_twice(Member& memb
 }
 
 CheckpointTree::Trouble CheckpointTree::no_answer(const Member& member, const Answer& answer) {
-  if (answer.kind == Answer::Kind::lost) return {answer.denied ? "no_right" : "helper", answer.problem};
-  return {"stuck", fmt::format("the driver did not return from the {} of process {}",
-                               to_string(member.helper->last_call()), member.process.pid)};
+  if (answer.kind == Answer::Kind::lost) return {answer.denied ? Code::no_right : Code::helper, answer.problem};
+  return {Code::stuck, fmt::format("the driver did not return from the {} of process {}",
+                                   to_string(member.helper->last_call()), member.process.pid)};
 }
 
 // Checks whether the process shares memory (NCCL, CUDA IPC) with a locked process. The driver blocks all calls for such
@@ -74,9 +80,10 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::check_shared_memory(Mem
 }
 
 CheckpointTree::Trouble CheckpointTree::tied(const Member& member) const {
-  return {"shared_memory", fmt::format("the driver did not answer for process {} while process {} was locked, so the "
-                                       "two may share memory (NCCL, CUDA IPC)",
-                                       member.process.pid, members_.front().process.pid)};
+  return {Code::shared_memory,
+          fmt::format("the driver did not answer for process {} while process {} was locked, so the "
+                      "two may share memory (NCCL, CUDA IPC)",
+                      member.process.pid, members_.front().process.pid)};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& member) {
@@ -92,7 +99,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::preflight(Member& membe
   // At once, because a tree may have more processes than the limit of helpers.
   if (member.gone) helpers_.drop(member.process);
   if (member.gone || refusal == CheckpointRefusal::none) co_return Trouble{};
-  co_return Trouble{std::string(to_string(refusal)), answer.reply.detail};
+  co_return Trouble{obstacle_of(refusal), answer.reply.detail};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
@@ -111,7 +118,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::look(Member& member) {
   // The helper cannot ask for the state while the process is stopped, but the process was left running.
   const bool runs = reply.refusal == CheckpointRefusal::stopped && member.state == ParkState::running;
   if (member.gone || runs) co_return Trouble{};
-  co_return Trouble{std::string(to_string(reply.refusal)), reply.detail};
+  co_return Trouble{obstacle_of(reply.refusal), reply.detail};
 }
 
 // Makes a step. Only the resulting state counts, whoever caused it. A process that is gone is no failure.
@@ -124,14 +131,14 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move(Member& member, Ch
     // The driver may have carried out the call although the helper ended.
     if (Trouble trouble = co_await look(member)) co_return trouble;
     if (member.gone || member.state == wanted) co_return Trouble{};
-    co_return Trouble{"helper", fmt::format("{}, during {}", answer.problem, to_string(call))};
+    co_return Trouble{Code::helper, fmt::format("{}, during {}", answer.problem, to_string(call))};
   }
   const gpu::CheckpointReply& reply = answer.reply;
   const bool no_call = reply.code == 0 && reply.name.empty();
   member.state = reply.state == ParkState::unknown && no_call ? before : reply.state;
   member.gone = reply.refusal == CheckpointRefusal::gone;
   if (member.gone || member.state == wanted) co_return Trouble{};
-  const Trouble trouble{std::string(to_string(reply.refusal)), reply.detail};
+  const Trouble trouble{obstacle_of(reply.refusal), reply.detail};
   // The driver also fails a call whose process is just ending.
   if (reply.final || member.state == ParkState::unknown) {
     if (Trouble worse = co_await look(member)) co_return worse;
@@ -147,7 +154,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::move_back(Member& membe
   Trouble trouble;
   for (int tries = 0; tries < most_tries; ++tries) {
     trouble = co_await move(member, call, wanted, ballast);
-    if (trouble.code != "helper" || !member.is(from)) break;
+    if (trouble.code != Code::helper || !member.is(from)) break;
   }
   co_return trouble;
 }
@@ -205,7 +212,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::at_once(std::vector<Mem
   co_await run_parallel(io_, members.size(), most_at_once, [&](std::size_t i) -> asio::awaitable<void> {
     if (stuck && there) co_return;
     troubles[i] = co_await (this->*step)(*members[i]);
-    stuck |= troubles[i].code == "stuck";
+    stuck |= troubles[i].code == Code::stuck;
   });
   for (Trouble& trouble : troubles) {
     if (trouble) co_return std::move(trouble);
@@ -272,7 +279,7 @@ asio::awaitable<std::optional<Said>> CheckpointTree::asked(
 }
 
 CheckpointTree::Trouble CheckpointTree::measure_timeout(std::string_view what) const {
-  return {"measure_timeout", fmt::format("{} within {}", what, format_duration(options_.said_within))};
+  return {Code::measure_timeout, fmt::format("{} within {}", what, format_duration(options_.said_within))};
 }
 
 asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::List& list,
@@ -281,7 +288,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
   for (int round = 0; round < most_rounds; ++round) {
     const std::optional<bool> may = co_await asked<bool>(touch);
     if (!may) co_return measure_timeout("the list of processes to lock was not stored");
-    if (!*may) co_return Trouble{"withdrawn", "the order was withdrawn"};
+    if (!*may) co_return Trouble{Code::withdrawn, "the order was withdrawn"};
     for (; next < members_.size(); ++next) {
       if (next > 0) {
         if (Trouble tied = co_await check_shared_memory(members_[next])) co_return tied;
@@ -292,8 +299,8 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::lock_all(const Parker::
     if (Trouble trouble = co_await join(list(), joined)) co_return trouble;
     if (!joined) co_return Trouble{};
   }
-  co_return Trouble{"tree_changing", fmt::format("process {} and others started while the program was being locked",
-                                                 members_.back().process.pid)};
+  co_return Trouble{Code::tree_changing, fmt::format("process {} and others started while the program was being locked",
+                                                     members_.back().process.pid)};
 }
 
 // Checks whether the ballast fits, and frees it again before any restore. A single process takes ballast inside its
@@ -306,7 +313,7 @@ asio::awaitable<CheckpointTree::Trouble> CheckpointTree::try_room(Member& member
   }
   if (answer.kind != Answer::Kind::replied) co_return no_answer(member, answer);
   if (answer.reply.ok()) co_return Trouble{};
-  co_return Trouble{std::string(to_string(answer.reply.refusal)), answer.reply.detail};
+  co_return Trouble{obstacle_of(answer.reply.refusal), answer.reply.detail};
 }
 
 // Returns the ballast for the restore of `parked`. Bytes known for other processes are not needed: a half parked lease
@@ -382,13 +389,13 @@ asio::awaitable<ParkOutcome> CheckpointTree::park(Parker::Program program, Durat
   helpers_.keep_only(tree);
   bool joined = false;
   if (Trouble trouble = co_await join(std::move(tree), joined)) co_return outcome(Kind::undone, std::move(trouble));
-  if (!joined) co_return outcome(Kind::undone, {"no_cuda", "no process of the program uses CUDA"});
+  if (!joined) co_return outcome(Kind::undone, {Code::no_cuda, "no process of the program uses CUDA"});
   if (Trouble trouble = co_await lock_all(list, touch)) co_return co_await undo(std::move(trouble));
   const std::optional<std::string> why_not = co_await asked<std::string>(weigh);
   if (!why_not)
     co_return co_await undo(measure_timeout("the memory of the locked processes was not measured and stored"));
   if (!why_not->empty()) {
-    Trouble outgrown{"host_memory", *why_not};
+    Trouble outgrown{Code::host_memory, *why_not};
     co_return co_await undo(std::move(outgrown));
   }
   std::vector<Member*> locked = all(ParkState::locked);
@@ -421,18 +428,18 @@ asio::awaitable<ParkOutcome> CheckpointTree::bring_back(Trouble before, const st
   for (const Member& member : members_) {
     if (member.lost_for_good()) lost = &member;
     else if (!member.gone && member.state != ParkState::running) {
-      co_return outcome(Kind::unknown, why ? why : Trouble{"driver", "its state is unknown"});
+      co_return outcome(Kind::unknown, why ? why : Trouble{Code::driver, "its state is unknown"});
     }
   }
   if (lost == nullptr) co_return outcome(Kind::done);
-  co_return outcome(Kind::final, {"failed", fmt::format("the driver can never restore process {}{}{}",
-                                                        lost->process.pid, why ? ": " : "", why.detail)});
+  co_return outcome(Kind::final, {Code::failed, fmt::format("the driver can never restore process {}{}{}",
+                                                            lost->process.pid, why ? ": " : "", why.detail)});
 }
 
 // Unlocks all members. Does nothing while a call hangs: the later unpark handles all members at once. Restores no
 // member, because the memory may be taken; unpark makes sure of it.
 asio::awaitable<ParkOutcome> CheckpointTree::undo(Trouble trouble) {
-  if (trouble.code == "stuck") co_return outcome(Kind::unknown, std::move(trouble));
+  if (trouble.code == Code::stuck) co_return outcome(Kind::unknown, std::move(trouble));
   if (mutant(Mutant::undone_by_halves)) co_return outcome(Kind::undone, std::move(trouble));
   Trouble left = co_await at_once(all(ParkState::unknown), &CheckpointTree::look);
   if (Trouble unlocking = co_await unlock_all(); !left) left = std::move(unlocking);
@@ -456,7 +463,7 @@ void CheckpointTree::let_go() {
 }
 
 ParkOutcome CheckpointTree::outcome(Kind kind, Trouble trouble) const {
-  ParkOutcome outcome{.kind = kind, .code = std::move(trouble.code), .detail = std::move(trouble.detail)};
+  ParkOutcome outcome{.kind = kind, .code = trouble.code, .detail = std::move(trouble.detail)};
   Bytes grew;
   bool measured = true;
   for (const Member& member : members_) {

@@ -47,10 +47,10 @@ class CheckpointTree {
     bool lost_for_good() const { return is(gpu::ParkState::failed) || (!gone && helper->failed_for_good()); }
   };
   using Members = std::vector<Member>;
-  struct Trouble {  // the code and detail of an outcome; code "": no failure
-    std::string code;
-    std::string detail;
-    explicit operator bool() const { return !code.empty(); }
+  struct Trouble {  // the code and detail of an outcome; code none: no failure
+    core::ObstacleCode code = core::ObstacleCode::none;
+    std::string detail = {};
+    explicit operator bool() const { return code != core::ObstacleCode::none; }
   };
   template <typename Value>
   using Later = boost::asio::awaitable<Value>;
@@ -89,7 +89,8 @@ class CheckpointTree {
   Later<ParkOutcome> bring_back(Trouble before, const std::vector<Room>& room);
   Later<ParkOutcome> undo(Trouble trouble);
   std::vector<Member*> all(gpu::ParkState state);
-  ParkOutcome outcome(ParkOutcome::Kind kind, Trouble trouble = {}) const;
+  ParkOutcome outcome(ParkOutcome::Kind kind, Trouble trouble) const;
+  ParkOutcome outcome(ParkOutcome::Kind kind) const { return outcome(kind, Trouble{}); }
   void let_go();
 
   boost::asio::io_context& io_;

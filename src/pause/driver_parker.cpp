@@ -83,7 +83,7 @@ void DriverParker::State::run(LeaseId lease, std::shared_ptr<CheckpointTree> tre
                    entry->second.busy = false;
                    if (failure) {
                      outcome = {};
-                     outcome.code = "internal";
+                     outcome.code = core::ObstacleCode::internal;
                      outcome.detail = fmt::format("cannot park or unpark {}: {}", to_string(lease), what_of(failure));
                    }
                    outcome.took = Duration(monotonic_ns() - since);

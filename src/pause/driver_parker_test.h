@@ -235,8 +235,9 @@ class Parking : public ::testing::Test {
     return wait(begin_unpark(tree, std::move(room)));
   }
   static void expect(const ParkOutcome& outcome, Kind kind, const std::string& code = {}) {
-    EXPECT_EQ(static_cast<int>(outcome.kind), static_cast<int>(kind)) << outcome.code << ": " << outcome.detail;
-    EXPECT_EQ(outcome.code, code) << outcome.detail;
+    EXPECT_EQ(static_cast<int>(outcome.kind), static_cast<int>(kind))
+        << to_string(outcome.code) << ": " << outcome.detail;
+    EXPECT_EQ(to_string(outcome.code), code.empty() ? "none" : code) << outcome.detail;
     EXPECT_EQ(outcome.detail.empty(), code.empty());
   }
 

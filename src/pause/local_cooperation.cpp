@@ -42,9 +42,9 @@ constexpr std::array<std::pair<YieldAnswer, std::string_view>, 3> answers{{
 
 bool fits(Kind order, YieldAnswer answer) { return (order == Kind::resume) == (answer == YieldAnswer::resumed); }
 
-ParkOutcome failed(std::string code, std::string detail) {
+ParkOutcome failed(core::ObstacleCode code, std::string detail) {
   ParkOutcome outcome;
-  outcome.code = std::move(code);
+  outcome.code = code;
   outcome.detail = std::move(detail);
   return outcome;
 }
@@ -274,7 +274,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     if (!yields) return take(lease, *entry, YieldAnswer::resumed, "it has ended");
     entry->answered = true;
     if (entry->ended) return end(lease);
-    ParkOutcome outcome = failed("gone", name_of(*entry) + ", the cooperative process of the lease, has ended");
+    ParkOutcome outcome =
+        failed(core::ObstacleCode::gone, name_of(*entry) + ", the cooperative process of the lease, has ended");
     outcome.kind = ParkOutcome::Kind::undone;
     return finish(*entry, std::move(outcome));
   }
@@ -286,8 +287,8 @@ void LocalCooperation::State::look(LeaseId lease, std::uint64_t number) {
     const std::string within = format_duration(entry->deadline.given());
     // Nothing waits for the answer to a yield any more; the answer to a resume order always counts.
     if (yields) entry->answered = true;
-    finish(*entry, failed("late", fmt::format("{0} did not answer the order to {2} within {1}", name_of(*entry), within,
-                                              yields ? "yield" : "resume")));
+    finish(*entry, failed(core::ObstacleCode::late, fmt::format("{0} did not answer the order to {2} within {1}",
+                                                                name_of(*entry), within, yields ? "yield" : "resume")));
     entry = find(lease, number);
     if (entry == nullptr || entry->answered) return;
   }
@@ -312,7 +313,7 @@ void LocalCooperation::State::could_not(LeaseId lease, std::uint64_t number, con
   // A yield is not repeated over a way that does not work. A resume order is repeated as soon as possible.
   const bool blamed = what.by_program || (yields && what.lasts);
   ParkOutcome outcome = failed(
-      blamed ? "notify_failed" : "unreachable",
+      blamed ? core::ObstacleCode::notify_failed : core::ObstacleCode::unreachable,
       fmt::format("{} cannot get the order to {}: {}", name_of(*entry), yields ? "yield" : "resume", what.problem));
   if (!blamed && entry->untold) outcome.kind = ParkOutcome::Kind::undone;
   finish(*entry, std::move(outcome));
@@ -333,8 +334,8 @@ void LocalCooperation::State::take(LeaseId lease, Entry& entry, YieldAnswer answ
   switch (answer) {
     case YieldAnswer::yielded: return finish(entry, yielded(lease, entry));
     case YieldAnswer::refused:
-      return finish(entry, failed("refused", fmt::format("{} refuses to yield{}{}", name_of(entry),
-                                                         detail.empty() ? "" : ": ", detail)));
+      return finish(entry, failed(core::ObstacleCode::refused, fmt::format("{} refuses to yield{}{}", name_of(entry),
+                                                                           detail.empty() ? "" : ": ", detail)));
     case YieldAnswer::resumed: {
       ParkOutcome runs;
       runs.kind = ParkOutcome::Kind::done;

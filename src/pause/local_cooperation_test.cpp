@@ -55,7 +55,7 @@ TEST_F(ToldBySignals, WhoCannotBeReachedIsSaidNothingOfAndKnowsNothing) {
   world.io.poll();
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->kind, Kind::undone);
-  EXPECT_EQ(outcome->code, "unreachable");
+  EXPECT_EQ(outcome->code, core::ObstacleCode::unreachable);
   follow();
   resume();
   world.io.poll();
@@ -69,7 +69,7 @@ TEST_F(ToldBySignals, WhoHasNoHandlerIsToBlame) {
   yield();
   world.actor.answer(actor::Code::unhandled);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "notify_failed");
+  EXPECT_EQ(outcome->code, core::ObstacleCode::notify_failed);
   EXPECT_EQ(outcome->kind, Kind::unknown);
 }
 
@@ -79,13 +79,13 @@ TEST_F(ToldBySignals, AWayThatMayNotBeUsedDoesNotWork) {
   yield();
   world.actor.answer(actor::Code::wrong_user);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "notify_failed");
+  EXPECT_EQ(outcome->code, core::ObstacleCode::notify_failed);
   yield();
   world.actor.answer(actor::Code::ok);
   resume();
   world.actor.answer(actor::Code::wrong_user);
   ASSERT_TRUE(outcome);
-  EXPECT_EQ(outcome->code, "unreachable");
+  EXPECT_EQ(outcome->code, core::ObstacleCode::unreachable);
 }
 
 TEST_F(ToldBySignals, WhoMayHaveBeenToldIsToldToGoOn) {
@@ -125,7 +125,7 @@ TEST_F(ToldBySignals, WhoHasEndedGoesOnByThatAndYieldsNothing) {
     world.actor.answer(actor::Code::gone);
     ASSERT_TRUE(outcome);
     EXPECT_EQ(outcome->kind, yields ? Kind::undone : Kind::done);
-    EXPECT_EQ(outcome->code, yields ? "gone" : "");
+    EXPECT_EQ(outcome->code, yields ? core::ObstacleCode::gone : core::ObstacleCode::none);
   }
 }
 
@@ -134,7 +134,7 @@ TEST_F(ToldBySignals, ALeaseMayEndByWhatComesOfTellingIt) {
   int times = 0;
   cooperation.resume(world.lease, 10s, [&](const ParkOutcome& its) {
     ++times;
-    EXPECT_EQ(its.code, "unreachable");
+    EXPECT_EQ(its.code, core::ObstacleCode::unreachable);
     core::Lease ended = world.lease;
     ended.stop_requested = true;
     cooperation.forget(ended);

@@ -5,6 +5,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "lease/obstacle.h"
 
 #include <functional>
 #include <map>
@@ -21,11 +22,11 @@ struct ParkOutcome {
     final,    // a process can never be restored, because the driver failed it for good; all others run
   };
   Kind kind = Kind::unknown;
-  // The reason; "" when done. A word of gpu::CheckpointRefusal, or `stuck`: a driver call was given up and still runs;
-  // `helper`: there was none, or it ended; `tree_changing`: new processes came faster than they were locked; `failed`:
-  // final; `withdrawn`: the engine forbade the lock; `host_memory`: the engine forbade parking after the lock;
+  // none when done. A word of gpu::CheckpointRefusal, or `stuck`: a driver call was given up and still runs; `helper`:
+  // there was none, or it ended; `tree_changing`: new processes came faster than they were locked; `failed`: final;
+  // `withdrawn`: the engine forbade the lock; `host_memory`: the engine forbade parking after the lock;
   // `measure_timeout`: the engine did not answer in time; `internal`: our bug.
-  std::string code{};
+  core::ObstacleCode code{};
   std::string detail{};               // a sentence that names the process; "" when done
   std::vector<ProcessRef> parked{};   // processes whose VRAM is on the host now, as far as known
   std::optional<Bytes> host_bytes{};  // of park: growth of their host memory; unset: not measured

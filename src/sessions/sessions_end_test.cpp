@@ -216,9 +216,9 @@ TEST_F(SessionsTest, AParkedProgramThatDoesNotAnswerIsEnded) {
     const auto is_silent = [&] { return state(number) == State::ending && !lease(number).ended(); };
     for (int i = 0; i < 100 && is_silent(); ++i) {
       if (lease(number).state == core::LeaseState::resuming)
-        decide(core::AttemptEvent{
-            lease(number).id,
-            core::Unparked{.how = core::Unparked::How::not_yet, .detail = "it did not answer", .code = "late"}});
+        decide(core::AttemptEvent{lease(number).id, core::Unparked{.how = core::Unparked::How::not_yet,
+                                                                   .detail = "it did not answer",
+                                                                   .code = core::ObstacleCode::late}});
       if (is_silent()) pass(5s);
     }
     pass(5s);

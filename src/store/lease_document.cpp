@@ -90,7 +90,12 @@ constexpr auto parse_word<core::PauseMethod> = core::parse_pause_method;
 template <>
 constexpr auto parse_word<core::CooperationWay> = core::parse_cooperation_way;
 template <>
-constexpr auto parse_word<core::Unfit> = core::parse_unfit;
+constexpr auto parse_word<core::ObstacleCode> = [](std::string_view word) {
+  // Stores of version 25 may have these words.
+  return word == "never"       ? core::ObstacleCode::not_parkable
+         : word == "unvouched" ? std::optional(core::ObstacleCode::owner_must_vouch)
+                               : core::parse_obstacle(word);
+};
 
 bool read(const json& from, bool& truth) {
   if (from.is_boolean()) truth = from.get<bool>();

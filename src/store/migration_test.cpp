@@ -49,7 +49,7 @@ void expect_lease(const core::Lease& lease) {
   EXPECT_EQ(lease.cooperation->residue, 32 * MiB);
   EXPECT_EQ(lease.cooperation->process, (ProcessRef{4325, 987660}));
   EXPECT_EQ(lease.cooperation->resume_signal, 12);
-  EXPECT_EQ(lease.unfit, (core::UnfitFor{core::Unfit::never, "process 4321 uses managed memory"}));
+  EXPECT_EQ(lease.unfit, (core::Obstacle{core::ObstacleCode::not_parkable, "process 4321 uses managed memory"}));
   EXPECT_EQ(lease.sized, (core::Sized{2 * GiB, Time{1795276803500000000}, std::chrono::seconds(4)}));
   EXPECT_EQ(lease.ceiling, 7 * GiB);
   EXPECT_EQ(lease.soft_limit, 6 * GiB);

@@ -164,7 +164,7 @@ inline core::Lease full_lease() {
   lease.parking->orphaned_since = Time{31};
   lease.cooperation =
       core::Cooperation{core::CooperationWay::webhook, {11}, {77, UINT64_MAX}, "http://[::1]:1/x", 10, 12};
-  lease.unfit = core::UnfitFor{core::Unfit::never, "it's why"};
+  lease.unfit = core::Obstacle{core::ObstacleCode::not_parkable, "it's why"};
   lease.preemption_request = core::PreemptionRequest{4'294'967'293U, true, Time{26}};
   lease.resumed_at = Time{13};
   lease.parked_for = Duration(27);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr Duration retry_interval = 1s;  // of a program that cannot take its bytes back yet
 
-ParkOutcome failed(std::string code, std::string detail) {
-  return {.kind = ParkOutcome::Kind::unknown, .code = std::move(code), .detail = std::move(detail)};
+ParkOutcome failed(core::ObstacleCode code, std::string detail) {
+  return {.kind = ParkOutcome::Kind::unknown, .code = code, .detail = std::move(detail)};
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ SimCooperation::Order& SimCooperation::begin(const core::Lease& lease, Kind kind
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
     // No caller waits for its yield any more, but a resume order always has a caller.
     if (found->second.kind == Kind::yield) found->second.answered = true;
-    finish(found->second, failed("late", "it has not answered in time"));
+    finish(found->second, failed(core::ObstacleCode::late, "it has not answered in time"));
   });
   return order;
 }
@@ -72,7 +72,7 @@ void SimCooperation::could_not(LeaseId lease, const Order& order) {
     const auto found = orders_.find(lease);
     if (found == orders_.end() || found->second.wait != wait || !found->second.done) return;
     Order& its = found->second;
-    ParkOutcome outcome = failed("unreachable", "it cannot be told: the actor is not there");
+    ParkOutcome outcome = failed(core::ObstacleCode::unreachable, "it cannot be told: the actor is not there");
     if (its.kind == Kind::yield) {
       its.answered = its.untold = true;
       outcome.kind = ParkOutcome::Kind::undone;
@@ -125,7 +125,7 @@ void SimCooperation::hear(LeaseId lease, std::uint64_t number) {
     order->answered = true;
     life_->world.go_on_without(lease);
     if (order->kind == Kind::resume) return finish(*order, {.kind = ParkOutcome::Kind::done});
-    ParkOutcome gone = failed("gone", "its process has ended");
+    ParkOutcome gone = failed(core::ObstacleCode::gone, "its process has ended");
     gone.kind = ParkOutcome::Kind::undone;
     return finish(*order, std::move(gone));
   }
@@ -147,7 +147,9 @@ void SimCooperation::hear_yield(LeaseId lease, Order& order, Program& program) {
     case Manners::unresponsive:
       program.busy_until_ns = life_->agenda.now_ns() + random.time(1s, 90s).count();
       return hear_in(Duration(program.busy_until_ns - life_->agenda.now_ns()), lease, order.number);
-    case Manners::refuses: order.answered = true; return finish(order, failed("refused", "it refuses to yield"));
+    case Manners::refuses:
+      order.answered = true;
+      return finish(order, failed(core::ObstacleCode::refused, "it refuses to yield"));
     case Manners::liar: break;
     case Manners::half: world.put_away(lease, 50); break;
     case Manners::honest: world.put_away(lease, 100); break;
@@ -198,7 +200,7 @@ ParkOutcome SimCooperation::yielded(LeaseId lease) const {
 void SimCooperation::finish(Order& order, ParkOutcome outcome) {
   const Done done = std::exchange(order.done, {});
   if (!done) return;
-  if (outcome.kind != ParkOutcome::Kind::done) life_->verdict.met.failed(outcome.code);
+  if (outcome.kind != ParkOutcome::Kind::done) life_->verdict.met.failed(to_string(outcome.code));
   done(std::move(outcome));
 }
 

@@ -80,7 +80,7 @@ void Orders::forget(LeaseId lease) {
 void Orders::end(LeaseId lease, const ParkOutcome& outcome) {
   using Kind = ParkOutcome::Kind;
   const auto found = orders_.extract(lease);
-  if (outcome.kind != Kind::done) life_->verdict.met.failed(outcome.code);
+  if (outcome.kind != Kind::done) life_->verdict.met.failed(to_string(outcome.code));
   expect(!found.empty(), "answered-unasked", lease, [] { return std::string("no order is out"); });
   if (found.empty()) return;
   const Order& order = found.mapped();
