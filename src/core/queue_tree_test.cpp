@@ -121,14 +121,5 @@ TEST_F(QueueTrees, AnswerLikeASortedListWhileTheyAreServed) {
   ask(both);
 }
 
-TEST_F(QueueTrees, CopiesAreTheirOwn) {
-  Both both;
-  for (int i = 0; i < 500; ++i) both.insert(somebody());
-  const Both copy = both;
-  while (!both.list.empty()) both.erase(0);
-  ask(both);
-  ask(copy);
-}
-
 }  // namespace
 }  // namespace sublet::core
