@@ -88,31 +88,24 @@ bool comes_first(const Member& a, const Member& b) {
   return a.waits && !b.waits;
 }
 
-void add_waiter(Contest& all, const SliceWaiter& waiter) {
-  const Lease& lease = *find(all.state, waiter.lease);
-  Member its{&lease, true, devices_wanted(lease)};
+// `wanted`: the devices on which it may have a slice; null: it has memory on some of the devices.
+void add_member(Contest& all, const Lease& lease, const std::set<std::string>* wanted) {
+  Member its{&lease, wanted != nullptr, wanted != nullptr ? devices_wanted(lease) : 0};
   for (std::size_t i = 0; i < all.group.devices.size(); ++i) {
     const std::string& uuid = all.group.devices[i];
-    if (!waiter.devices.contains(uuid)) continue;
+    const Device& device = all.state.devices.by_uuid.at(uuid);
+    if (wanted != nullptr ? !wanted->contains(uuid) : !device.leases.contains(lease.id)) continue;
     its.on.push_back(i);
-    its.takes.push_back(need_on(all.state, lease, uuid));
     its.had = std::max(its.had, service_time(all.state, lease, uuid, all.now));
-  }
-  all.members.push_back(std::move(its));
-}
-
-void add_holder(Contest& all, const Lease& lease) {
-  Member its{&lease, false, 0};
-  for (std::size_t i = 0; i < all.group.devices.size(); ++i) {
-    const Device& device = all.state.devices.by_uuid.at(all.group.devices[i]);
-    if (!device.leases.contains(lease.id)) continue;
+    if (wanted != nullptr) {
+      its.takes.push_back(need_on(all.state, lease, uuid));
+      continue;
+    }
     const Victim victim = as_victim(all.state, all.rules, lease, all.waiter.uid, device, all.now);
-    ++its.count, its.on.push_back(i), its.takes.push_back(victim.gain);
+    its.takes.push_back(victim.gain);
+    its.count += 1;
     all.room[i] += victim.gain;
-    // The cheapest leases of lower tiers leave first.
-    its.had = outranks(all.waiter, lease)
-                  ? -victim.cost
-                  : std::max(its.had, service_time(all.state, lease, device.reading.uuid, all.now));
+    if (outranks(all.waiter, lease)) its.had = -victim.cost;  // the cheapest leases of lower tiers leave first
   }
   all.members.push_back(std::move(its));
 }
@@ -130,8 +123,8 @@ Contest contest_of(const State& state, const Rules& rules, const SliceGroup& gro
         holders.insert(id);
     }
   }
-  for (const SliceWaiter& waiter : group.waiters) add_waiter(all, waiter);
-  for (const LeaseId id : holders) add_holder(all, *find(state, id));
+  for (const SliceWaiter& waiter : group.waiters) add_member(all, *find(state, waiter.lease), &waiter.devices);
+  for (const LeaseId id : holders) add_member(all, *find(state, id), nullptr);
   std::ranges::stable_sort(all.members, comes_first);
   return all;
 }
@@ -202,9 +195,9 @@ Time quantum_ends(const Contest& all, const NextSlice& slice) {
   Time since;
   for (const LeaseId id : slice.leaves) {
     const Lease& lease = *find(all.state, id);
-    const Bytes reserved{lease.vram.count * static_cast<std::int64_t>(lease.devices.size())};
-    const Bytes bytes =
-        std::max(bytes_to_move(all.state, lease), is_settled(all.state, id, all.now) ? Bytes{} : reserved);
+    Bytes bytes = bytes_to_move(all.state, lease);
+    if (!is_settled(all.state, id, all.now))
+      bytes = std::max(bytes, static_cast<std::int64_t>(lease.devices.size()) * lease.vram);
     switching += moving(all.state, lease, lease.devices, Move::pause, bytes);
     if (ranks_like(lease, all.waiter)) since = std::max(since, standing_of(all.state, id).came_back);
   }

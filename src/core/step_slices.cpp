@@ -66,16 +66,19 @@ static std::vector<Clock> clocks_of(const Step& step, const std::vector<SliceWai
     });
     clocks.push_back(std::move(devices));
   };
+  Clock devices;
   for (const SliceWaiter& its : waiters) {
-    const Lease& waiter = *find(step.state, its.lease);
-    if (devices_wanted(waiter) > 1 && !its.devices.empty()) join(its.devices);
-    for (const std::string& uuid : its.devices) {
-      Clock joined{uuid};
-      for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases)
-        if (const Lease& lease = *find(step.state, id); ranks_like(lease, waiter) && lease.state == LeaseState::active)
-          joined.insert(lease.devices.begin(), lease.devices.end());
-      join(std::move(joined));
+    devices.insert(its.devices.begin(), its.devices.end());
+    if (devices_wanted(*find(step.state, its.lease)) > 1 && !its.devices.empty()) join(its.devices);
+  }
+  for (const std::string& uuid : devices) {
+    Clock joined{uuid};
+    for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases) {
+      const Lease& lease = *find(step.state, id);
+      if (ranks_like(lease, *find(step.state, waiters.front().lease)) && lease.state == LeaseState::active)
+        joined.insert(lease.devices.begin(), lease.devices.end());
     }
+    join(std::move(joined));
   }
   return clocks;
 }
