@@ -242,6 +242,7 @@ double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
 void row(const std::string& what, const std::vector<Waited>& all) {
   std::vector<double> error, relative, waits;
+  double sum = 0;  // of the relative errors
   std::size_t late = 0;
   for (const Waited& waited : all) {
     waits.push_back(seconds(waited.real));
@@ -249,15 +250,17 @@ void row(const std::string& what, const std::vector<Waited>& all) {
     const double off = std::abs(seconds(waited.real - *waited.estimate));
     error.push_back(off);
     relative.push_back(off / std::max(seconds(waited.real), 1.0));
+    sum += relative.back();
     // A certain estimate, and the wait took more than twice as long and five minutes more.
     late += seconds(waited.real) > 2 * seconds(*waited.estimate) + 300;
   }
   const auto percent = [](std::size_t part, std::size_t of) {
     return of == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(of);
   };
-  fmt::print("{:<26} {:>7} {:>9.0f} {:>9.1f} {:>9.0f} {:>9.0f} {:>8.2f} {:>8.2f} {:>8.1f}\n", what, all.size(),
+  fmt::print("{:<26} {:>7} {:>9.0f} {:>9.1f} {:>9.0f} {:>9.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.1f}\n", what, all.size(),
              quantile(waits, 0.5), percent(all.size() - error.size(), all.size()), quantile(error, 0.5),
-             quantile(error, 0.9), quantile(relative, 0.5), quantile(relative, 0.9), percent(late, error.size()));
+             quantile(error, 0.9), quantile(relative, 0.5), quantile(relative, 0.9),
+             error.empty() ? 0.0 : sum / static_cast<double>(error.size()), percent(late, error.size()));
 }
 
 void table(int runs, int leases, bool yield) {
@@ -268,8 +271,8 @@ void table(int runs, int leases, bool yield) {
     if (waited.made) made.push_back(waited);
   }
   fmt::print("{} runs of {} leases on 3 cards of 24 GiB{}\n", runs, leases, yield ? "; all can be paused" : "");
-  fmt::print("{:<26} {:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}\n", "who waited", "waits", "median s", "unknown %",
-             "error p50", "error p90", "rel p50", "rel p90", "late %");
+  fmt::print("{:<26} {:>7} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8}\n", "who waited", "waits", "median s",
+             "unknown %", "error p50", "error p90", "rel p50", "rel p90", "rel mean", "late %");
   row("all", all);
   row("for less than 10 min", shorter);
   row("for 10 min or more", longer);

@@ -5,7 +5,7 @@
 // step_bench [EVENTS [MOST_QUEUED [CARDS]]]
 #include "core/step.h"
 #include "explain/explain.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -122,9 +122,9 @@ class Machine {
   }
 
   // Makes a projection for a new lease.
-  void rehearse_one(Timings& timings) {
+  void dry_run_one(Timings& timings) {
     const Submit fact{wish(), true, true};
-    timings([&] { return explain::rehearse(state_, rules_, fact, now_); });
+    timings([&] { return explain::dry_run(state_, rules_, fact, now_); });
   }
 
   std::size_t active() const { return active_.size(); }
@@ -309,7 +309,7 @@ void run(std::size_t queued, int events) {
   }
   const std::size_t active = machine.active();
   for (int i = 0; i < std::max(events / 64, 1); ++i) machine.measure(measure);
-  for (int i = 0; i < std::max(events / 256, 1); ++i) machine.rehearse_one(dry_run);
+  for (int i = 0; i < std::max(events / 256, 1); ++i) machine.dry_run_one(dry_run);
   const double raw = reference.microseconds(0.5);
   const auto row = [queued, raw](const std::string& event, Timings& timings) {
     const double half = timings.microseconds(0.5);

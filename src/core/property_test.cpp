@@ -218,7 +218,10 @@ class Storm {
     if (chance(40)) lease.ttl = some_time();
     lease.owner.kind = static_cast<OwnerKind>(below(3));
     if (lease.owner.kind == OwnerKind::process) lease.owner.process = process(++pid_);
-    return {lease, chance(80), chance(60)};
+    Submit fact{lease, chance(80), chance(60)};
+    // As the engine does; no size is refused as well.
+    if (!fact.may_queue && !explain::would_start(state_, rules_, fact, now_)) fact.lease.vram = {};
+    return fact;
   }
 
   void name_some(Lease& lease) {
@@ -309,9 +312,9 @@ class Storm {
     const std::vector<LeaseId> order = state_.queue.in_order();
     std::vector<LeaseId> asked = order;
     std::shuffle(asked.begin(), asked.end(), random_);
-    explain::Foretold foretold(state_, rules_, now_);
+    explain::Estimates estimates(state_, rules_, now_);
     for (const LeaseId id : asked) {
-      const explain::QueueInfo together = foretold.of(*find(state_, id));
+      const explain::QueueInfo together = estimates.of(*find(state_, id));
       const explain::QueueInfo alone = explain::queue_info(state_, rules_, *find(state_, id), now_);
       EXPECT_EQ(together.place, alone.place);
       EXPECT_EQ(together.eta, alone.eta) << to_string(id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spot leases of which nothing has said yet how it yields: they have a moment in which it still may.
 #include "core/testing/ideal_executor.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -68,7 +68,7 @@ Result<LeaseId> on(Step& step, const Snapshot& fact) {
   for (const DeviceReading& reading : fact.devices) ++seen[reading.uuid];
   for (const DeviceReading& reading : fact.devices) read_device(step, reading, fact.began, seen[reading.uuid] > 1);
   for (auto& [uuid, device] : step.state.devices.by_uuid) {
-    if (seen.contains(uuid)) continue;
+    if (seen.contains(uuid) || fact.partial) continue;
     if (!fact.unnamed.empty()) device.problem = "the driver does not tell which card is which: " + fact.unnamed;
     else if (const DeviceReading* card = unread_card(device, fact.devices)) device.problem = card->problem;
     else miss_device(step, device, fact.lost);

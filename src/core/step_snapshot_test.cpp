@@ -76,7 +76,7 @@ TEST(Snapshot, NothingIsGrantedAndNobodyEndsWhileTheDevicesCannotBeRead) {
   const LeaseId runs = w.submit(6 * GiB);
   w.pass(1s);
   w.step(SnapshotFailed{"the driver has not answered for 2s"});
-  const auto refused = w.step(Submit{wish(6 * GiB), false}).outcome;
+  const auto refused = w.ask(wish(6 * GiB), false);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::Unverified);
   const LeaseId waits = w.submit(6 * GiB);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases of the tier spot: only they are ended for others, and only if they can never be parked.
 #include "core/testing/ideal_executor.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 
 namespace sublet::core::testing {
 namespace {

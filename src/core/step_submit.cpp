@@ -19,37 +19,6 @@ namespace {
 constexpr Bytes largest_request{std::int64_t{1} << 50};
 constexpr int most_devices = 1024;
 
-// Which refusal fits best when the lease would have to wait.
-Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  if (!hopeless_text(state, rules, lease, now).empty()) return Code::GpuLost;
-  int known = 0, settling = 0, leased = 0, closed = 0;
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (!may_use(lease, uuid)) continue;
-    closed += !is_in_service(state, uuid);
-    if (!may_grant_on(state, device, rules, now)) continue;
-    ++known;
-    if (device.settling > Bytes{} && free_on(state, device, rules, now) + device.settling >= lease.least()) ++settling;
-    if (capacity_of(device, rules) - device.other >= lease.least()) ++leased;
-  }
-  if (known < lease.device_count) return known + closed < lease.device_count ? Code::Unverified : Code::Draining;
-  if (settling >= lease.device_count) return Code::Settling;
-  if (leased >= lease.device_count) return Code::Memory;
-  return out_of_service_text(state, rules, lease).empty() ? Code::External : Code::Draining;
-}
-
-std::string waiting_hint(Code code) {
-  switch (code) {
-    case Code::Unverified: return "`sublet status` says what is wrong with the device; nothing is granted on a guess";
-    case Code::GpuLost:
-      return "`sublet doctor` says what the driver reports of it; ask for less, or for another device";
-    case Code::Draining: return "ask for another device, or for less, or wait until the device is back in service";
-    case Code::Settling: return "try again in a moment: what ended holds these bytes until they are measured gone";
-    case Code::External:
-      return "unleased processes hold the memory: end one (`sublet proclist`), lease it, or ask for less";
-    default: return "let it queue, or ask for less";
-  }
-}
-
 // `device`: the one that decides; `which` introduces what it can hold.
 Error too_large(const State& state, const Rules& rules, const Lease& asked, const std::string& which,
                 const Device& device) {
@@ -211,32 +180,12 @@ Result<LeaseId> on(Step& step, const Submit& fact) {
   if (const Status ok = check_form(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_size(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(step, asked.lease); !ok) return ok.error();
-  // Waiters that may start by time alone are granted first: the refusal does not take their grants back.
-  if (!asked.may_queue) grant_waiting(step);
-  const Time last_queued_at = step.state.last_queued_at;
-  const std::vector<Nomination> nominations = step.state.nominations;
-  const auto reasons = static_cast<std::ptrdiff_t>(step.plan.reasons.size());
-  const auto transitions = static_cast<std::ptrdiff_t>(step.plan.transitions.size());
   const LeaseId id = admit(step, asked);
   step.submitted = id;
   if (asked.successor_of) take_over(step, asked.successor_of, *find(step, id));
   grant_waiting(step);
   Lease& lease = *find(step, id);
-  if (lease.state != LeaseState::queued) return id;
-  if (!asked.may_queue) {
-    const Code code = waiting_code(step.state, step.rules, lease, step.now);
-    Error refusal{code, "the lease " + shortage_text(step.state, step.rules, lease, step.now), waiting_hint(code),
-                  shortage_numbers(step.state, step.rules, lease, step.now)};
-    step.touched.erase(std::find(step.touched.begin(), step.touched.end(), id));
-    drop_lease(step.state, id);
-    --step.state.leases.last_id;
-    step.state.last_queued_at = last_queued_at;
-    step.state.nominations = nominations;
-    step.plan.reasons.erase(step.plan.reasons.begin() + reasons, step.plan.reasons.end());
-    step.plan.transitions.erase(step.plan.transitions.begin() + transitions, step.plan.transitions.end());
-    return refusal;
-  }
-  announce_wait(step, lease);
+  if (lease.state == LeaseState::queued) announce_wait(step, lease);
   return id;
 }
 

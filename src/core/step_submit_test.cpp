@@ -172,23 +172,5 @@ TEST(SubmitNoQueue, IsRefusedWithTheCauseAndChangesNothing) {
   refused(settling, Code::Settling, "ended and not yet measured gone 20.0 GiB");
 }
 
-// Its number is given again, without its preemption request.
-TEST(Submit, WhatIsRefusedLeavesNoOrderBehind) {
-  World w;
-  w.rules.automatic = false;
-  w.snapshot({gpu(0, 24 * GiB)});
-  Lease low = wish(20 * GiB);
-  low.tier = Tier::spot;
-  low.pausable = Pausable::no;
-  const LeaseId there = w.submit(low, true);
-  Submit refused{
-      .lease = wish(10 * GiB), .may_queue = false, .held = true, .preemption_request = PreemptionRequest{2000, false}};
-  EXPECT_FALSE(w.accepts(refused));
-  const LeaseId id = w.submit(wish(10 * GiB), true);
-  w.pass(10s);
-  EXPECT_EQ(w.states(id, there), "queued active") << "nobody ordered anything for that one";
-  EXPECT_TRUE(w.state.preemption.plans.empty());
-}
-
 }  // namespace
 }  // namespace sublet::core::testing

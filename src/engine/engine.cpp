@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "explain/dry_run.h"
 #include "proc/exit_record.h"
 
 #include <fmt/format.h>
@@ -83,6 +84,8 @@ Result<Answered> Engine::request(const core::Fact& fact, const Remember& remembe
   }
   const Transaction transaction(*this);
   const Time now = notice();
+  if (const auto* submit = std::get_if<core::Submit>(&fact); submit != nullptr && !submit->may_queue)
+    if (const Status may = explain::would_start(state_, options_.rules, *submit, now); !may) return may.error();
   core::Plan plan = core::step(state_, options_.rules, timed, now);
   if (!plan.outcome) {
     Error refusal = plan.outcome.error();

@@ -13,6 +13,7 @@
 #include "engine/loop_clock.h"
 #include "engine/observer.h"
 #include "engine/pending.h"
+#include "explain/explain.h"
 
 #include <set>
 
@@ -73,6 +74,8 @@ class Engine {
   const core::Rules& rules() const { return options_.rules; }
   const Options& options() const { return options_; }
   Time now() const { return clock_.now(); }
+  // Places and expected starts, valid until the next decision. Their projection is made once for each state.
+  explain::Estimates estimates() const { return {state_, options_.rules, now(), &projections_}; }
   // Returns a living lease or one that ended recently. The store has older leases.
   const core::Lease* find(LeaseId id) const;
   std::vector<Warning> warnings();  // the current warnings; remembers their start
@@ -125,6 +128,7 @@ class Engine {
   const Machine machine_;
   LoopClock clock_;
   core::State state_;
+  mutable explain::Projections projections_;
   Counters counters_;
   Commits commits_;
   Executor executor_;

@@ -92,6 +92,7 @@ Status Engine::open_store() {
   for (core::Grant& grant : loaded->grants) grants.insert({grant.uid, std::move(grant.consumer)});
   state_ = core::State::load(std::move(loaded->leases), std::move(history), last_id, options_.rules, now, loaded->moves,
                              std::move(grants), loaded->records);
+  projections_.forget();
   core::restore_plans(state_, store::plans_in(loaded->rows), now);
   const std::optional<Warning> was_down = commits_.go_on_from(*loaded);
   observer_.loaded();

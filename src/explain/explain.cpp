@@ -7,7 +7,7 @@
 #include "core/nominations.h"
 #include "core/rank.h"
 #include "core/victims.h"
-#include "explain/prospects.h"
+#include "explain/advice.h"
 #include "lease/stack_lease.h"
 
 #include <algorithm>
@@ -18,18 +18,8 @@ using namespace core;
 
 namespace {
 
-constexpr std::size_t holders_named = 8;
-
 std::string held_text(const State& state, const Nominations& held, const Nominations::Entry& entry, Time now) {
   return text_of_fragment("reserved", nomination_args(state, held, entry, now));
-}
-
-// Others yield for it already, or are about to: that is sooner than they would end.
-void hasten(const State& state, const Rules& rules, const Lease& lease, Time now, QueueInfo& info) {
-  Sooner sooner = sooner_by_others(state, rules, lease, now);
-  if (sooner.basis.empty() || (info.eta && (!sooner.in || *info.eta <= *sooner.in))) return;
-  info.eta = sooner.in;
-  info.basis = std::move(sooner.basis);
 }
 
 // It named devices, and there are others.
@@ -208,46 +198,6 @@ std::vector<std::string> help_otherwise(const State& state, const Lease& lease, 
 }
 
 }  // namespace
-
-QueueInfo Foretold::of(const Lease& lease) {
-  QueueInfo info;
-  info.place = state_.queue.place(lease.id);
-  if (info.place == 0) return info;
-  if (std::string hopeless = hopeless_text(state_, rules_, lease, now_); !hopeless.empty()) {
-    info.short_bytes = lease.least();
-    info.basis = std::move(hopeless);
-    return info;
-  }
-  const Nearest nearest = nearest_device(state_, rules_, lease, now_);
-  if (nearest.device != nullptr)
-    info.short_bytes = std::max(need_on(state_, lease, nearest.device->reading.uuid) - nearest.free, Bytes{});
-  else info.short_bytes = lease.least();
-
-  if (nearest.device != nullptr) {
-    info.device = nearest.device->reading.uuid;
-    info.free = std::max(nearest.free, Bytes{});
-    info.unleased = nearest.device->other;
-    info.holders = holders_of(state_, *nearest.device, lease, holders_named);
-  }
-  if (held_ == nullptr) held_ = std::make_unique<Nominations>(state_, rules_, now_);
-  for (const Nominations::Entry& entry : held_->entries())
-    if (entry.room.waiter == lease.id) info.reserved_devices = entry.room.devices;
-  if (const Nominations::Entry* before = nomination_before(state_, rules_, lease, *held_, now_)) {
-    info.reserved_for = before->room.waiter;
-    info.held_text = held_text(state_, *held_, *before, now_);
-  }
-  if (rules_.safe_mode) {
-    info.basis = safe_mode_text(*rules_.safe_mode);
-    return info;
-  }
-  estimate_start(lease, info);
-  hasten(state_, rules_, lease, now_, info);
-  return info;
-}
-
-QueueInfo queue_info(const State& state, const Rules& rules, const Lease& lease, Time now) {
-  return Foretold(state, rules, now).of(lease);
-}
 
 std::optional<Duration> leaves_in(const State& state, LeaseId lease, Time now) {
   std::optional<Duration> soonest;

@@ -4,6 +4,7 @@
 
 #include "core/holder.h"
 #include "core/state.h"
+#include "explain/projection.h"
 #include "lease/reason_args.h"
 #include "lease/rules.h"
 
@@ -33,21 +34,24 @@ struct QueueInfo {
 };
 
 // Places and expected starts of waiters at one moment; asking for several costs little more than asking for one. Valid
-// only while the state stays as it is.
-class Forecast;
-class Foretold {
+// only while the state stays as it is. `projections`: kept by the caller for its next estimates; null: by nobody.
+class Estimates {
  public:
-  Foretold(const core::State& state, const core::Rules& rules, Time now);
-  ~Foretold();
+  Estimates(const core::State& state, const core::Rules& rules, Time now, Projections* projections = nullptr);
+  ~Estimates();
   QueueInfo of(const core::Lease& lease);
 
  private:
   void estimate_start(const core::Lease& lease, QueueInfo& info);  // sets its eta and basis; its place is known
+  std::string basis_text(const core::Lease& lease, const Projection::Start& start) const;
+  std::string why_unknown(const core::Lease& waiter) const;
 
   const core::State& state_;
   const core::Rules& rules_;
   const Time now_;
-  std::unique_ptr<Forecast> forecast_;
+  Projections own_;
+  Projections& projections_;
+  std::shared_ptr<Projection> projection_;  // null until it is needed
   std::unique_ptr<core::Nominations> held_;
 };
 

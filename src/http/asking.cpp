@@ -10,7 +10,7 @@
 #include "core/reconfigured.h"
 #include "engine/like_devices.h"
 #include "explain/nesting.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 #include "http/find_lease.h"
 #include "http/render.h"
 
@@ -29,7 +29,7 @@ Status check_nesting(const Call& call, const LeaseCall& asked) {
   const Lease& lease = asked.submit.lease;
   const engine::Engine& engine = call.engine;
   if (outer == nullptr || !explain::would_wait_for(engine.state(), engine.rules(), lease, *outer)) return {};
-  const auto found = explain::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
+  const auto found = explain::dry_run(engine.state(), engine.rules(), asked.submit, engine.now());
   if (!found || found->would != explain::Would::wait || found->room.found) return {};
   const Bytes most = explain::most_beside(engine.state(), engine.rules(), lease, *outer);
   const std::string id = to_string(outer->id);

@@ -2,7 +2,7 @@
 // Asking for a lease, reading leases, waiting for one.
 #include "base/size_bounds.h"
 #include "base/text.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 #include "follow/follow.h"
 #include "guard/guard.h"
 #include "http/agents.h"
@@ -256,9 +256,9 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
 }
 
 // The answer to a dry run; creates nothing.
-Response rehearsed(const Call& call, const LeaseCall& asked) {
+Response dry_run_of(const Call& call, const LeaseCall& asked) {
   const engine::Engine& engine = call.engine;
-  auto found = explain::rehearse(engine.state(), engine.rules(), asked.submit, engine.now());
+  auto found = explain::dry_run(engine.state(), engine.rules(), asked.submit, engine.now());
   if (!found) return problem(found.error());
   explain::limit_to_host(found->room, engine.state(), engine.rules(), call.request.peer.uid);
   JsonText out;
@@ -294,7 +294,7 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
 Status check_lease_request(Call& call, const json& body) {
   const auto asked = read_lease_request(call, body);
   if (!asked) return asked.error();
-  const auto found = explain::rehearse(call.engine.state(), call.engine.rules(), asked->submit, call.engine.now());
+  const auto found = explain::dry_run(call.engine.state(), call.engine.rules(), asked->submit, call.engine.now());
   if (!found && (found.error().code == Code::TooLarge || found.error().code == Code::BadRequest)) return found.error();
   return {};
 }
@@ -350,7 +350,7 @@ Reply post_lease(Call& call) {
   user.uid = lease.uid, user.user = lease.user;
   if (auto more = check_lease_limit(call.engine, user); !more) return problem(more.error());
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
-  return dry_run ? Reply(rehearsed(call, *asked)) : submit(call, std::move(*asked));
+  return dry_run ? Reply(dry_run_of(call, *asked)) : submit(call, std::move(*asked));
 }
 
 }  // namespace

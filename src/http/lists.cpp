@@ -68,11 +68,11 @@ bool write_live(JsonText& out, const engine::Engine& engine, const engine::Peer&
   const auto live = live_above(engine.state(), after, limit);
   const bool more = live.size() > limit;
   std::size_t detailed = 0;
-  explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
+  explain::Estimates estimates = engine.estimates();
   for (std::size_t i = 0; i < std::min(live.size(), limit); ++i) {
     const bool queued = engine.state().queue.contains(live[i]->id);
     const bool detail = live[i]->held_back_at || (queued && detailed++ < detailed_limit);
-    write_lease(out, *live[i], engine, viewer, detail, &foretold);
+    write_lease(out, *live[i], engine, viewer, detail, &estimates);
   }
   if (more) next = to_string(live[limit - 1]->id);
   return more;
@@ -179,10 +179,10 @@ Reply get_queue(Call& call) {
   const std::size_t end = std::min(order.size(), skipped + page->limit);
   JsonText rows;
   rows.begin_array();
-  explain::Foretold foretold(call.engine.state(), call.engine.rules(), call.engine.now());
+  explain::Estimates estimates = call.engine.estimates();
   for (std::size_t place = skipped; place < end; ++place) {
     const bool detail = place < detailed_limit || order[place]->held_back_at;
-    write_lease(rows, *order[place], call.engine, call.request.peer, detail, &foretold);
+    write_lease(rows, *order[place], call.engine, call.request.peer, detail, &estimates);
   }
   return list("queue", std::move(rows), order.size() > end && end > skipped ? fmt::format("place-{}", end) : "");
 }
@@ -190,11 +190,11 @@ Reply get_queue(Call& call) {
 Reply get_why(Call& call) {
   return with_lease(call, call.args[0], [&engine = call.engine, peer = call.request.peer](const Lease& lease) -> Reply {
     JsonText body;
-    explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
+    explain::Estimates estimates = engine.estimates();
     body.begin_object().key("lease");
-    write_lease(body, lease, engine, peer, true, &foretold);
+    write_lease(body, lease, engine, peer, true, &estimates);
     body.key("queue");
-    write_queue(body, lease, engine, foretold);
+    write_queue(body, lease, engine, estimates);
     body.key("helps").begin_array();
     for (const std::string& help : explain::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
       body.value(help);

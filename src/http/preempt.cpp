@@ -3,7 +3,7 @@
 #include "base/size_bounds.h"
 #include "core/format.h"
 #include "explain/explain.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/render.h"
@@ -145,7 +145,7 @@ Reply post_free(Call& call) {
   if (!wish) return problem(wish.error());
   const engine::Engine& engine = call.engine;
   if (auto more = check_lease_limit(engine, call.request.peer); !more) return problem(more.error());
-  auto found = explain::rehearse(engine.state(), engine.rules(), wish->asked.submit, engine.now());
+  auto found = explain::dry_run(engine.state(), engine.rules(), wish->asked.submit, engine.now());
   if (!found) return problem(found.error());
   if (wish->preview) explain::limit_to_host(found->room, engine.state(), engine.rules(), call.request.peer.uid);
   JsonText preview;

@@ -93,11 +93,11 @@ struct Found {
   std::string problem{};  // see problem_of
 };
 
-Found find_out(const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold, bool detailed) {
+Found find_out(const core::Lease& lease, const engine::Engine& engine, explain::Estimates& estimates, bool detailed) {
   Found found{.blocked = core::what_blocks(engine.state(), engine.rules(), lease, engine.now())};
   const bool waits = !lease.held_back_at && engine.state().queue.contains(lease.id);
   if ((detailed && waits) || (lease.parking && !lease.ended() && lease.waits_in_place()))
-    found.queue = foretold.of(lease);
+    found.queue = estimates.of(lease);
   if (!lease.parking || lease.ended()) return found;
   found.progress = engine.observer().progress(lease);
   found.problem = problem_of(lease, engine, found.progress);
@@ -256,17 +256,17 @@ static void write_queue(JsonText& out, const core::Lease& lease, const engine::E
   }
 }
 
-void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold) {
+void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Estimates& estimates) {
   const bool waits = !lease.held_back_at && engine.state().queue.contains(lease.id);
-  write_queue(out, lease, engine, waits ? std::optional(foretold.of(lease)) : std::nullopt);
+  write_queue(out, lease, engine, waits ? std::optional(estimates.of(lease)) : std::nullopt);
 }
 
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed, explain::Foretold* foretold) {
+                 bool detailed, explain::Estimates* estimates) {
   const core::State& state = engine.state();
-  explain::Foretold alone(state, engine.rules(), engine.now());
-  if (foretold == nullptr) foretold = &alone;
-  const Found found = find_out(lease, engine, *foretold, detailed);
+  explain::Estimates alone = engine.estimates();
+  if (estimates == nullptr) estimates = &alone;
+  const Found found = find_out(lease, engine, *estimates, detailed);
   const bool own = viewer.may_act_for(lease.uid);
   const bool live = core::find(state, lease.id) != nullptr;
   out.begin_object().field("id", to_string(lease.id)).field("state", core::to_string(lease.state)).key("end_reason");

@@ -11,15 +11,15 @@
 namespace sublet::http {
 
 // Writes a lease, for calls on a lease and for tables. `detailed`: with place, holders and estimate of a queued lease,
-// which walks the queue. `foretold`: one such walk shared by a list.
+// which walks the queue. `estimates`: one such walk shared by a list.
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
-                 bool detailed, explain::Foretold* foretold = nullptr);
+                 bool detailed, explain::Estimates* estimates = nullptr);
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                          bool detailed);
 void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engine::Engine& engine,
                       bool held_back = false);
 // The place of a lease that waits, or the one that is kept for a lease that is held back; null for others.
-void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Foretold& foretold);
+void write_queue(JsonText& out, const core::Lease& lease, const engine::Engine& engine, explain::Estimates& estimates);
 // Writes the fields of a preemption preview into an open object.
 void write_preview(JsonText& out, const core::VictimPlan& plan, const core::State& state);
 // The slices of a card in MIG mode that are there, in their order.

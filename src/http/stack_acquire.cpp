@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acquiring, renewing and releasing stacks.
 #include "base/text.h"
-#include "explain/rehearse.h"
+#include "explain/dry_run.h"
 #include "http/asking.h"
 #include "http/routes.h"
 #include "http/secrets.h"
@@ -138,7 +138,7 @@ Reply submit_stack(const Shared& asked) {
   submit->waiter = asked->peer.pid;
   if (!asked->queue) {  // it may still make room by itself, by a released stack that is brought down for it too
     const engine::Engine& engine = asked->engine;
-    const auto found = explain::rehearse(engine.state(), engine.rules(), *submit, engine.now());
+    const auto found = explain::dry_run(engine.state(), engine.rules(), *submit, engine.now());
     submit->may_queue = found && found->would == explain::Would::preempt;
   }
   auto made = submit_with_token(asked->engine, *submit, asked->remember, asked->token, [&](const core::Lease& lease) {

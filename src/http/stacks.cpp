@@ -107,8 +107,8 @@ json queue_of(const Entry& entry, const engine::Engine& engine) {
   const core::Lease* lease = entry.stack.use.lease ? engine.find(entry.stack.use.lease) : nullptr;
   if (lease == nullptr || lease->state != core::LeaseState::queued) return nullptr;
   JsonText out;
-  explain::Foretold foretold(engine.state(), engine.rules(), engine.now());
-  write_queue(out, *lease, engine, foretold);
+  explain::Estimates estimates = engine.estimates();
+  write_queue(out, *lease, engine, estimates);
   return json::parse(out.take(), nullptr, false);
 }
 

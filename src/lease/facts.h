@@ -14,8 +14,9 @@
 
 namespace sublet::core {
 
-// A new lease. `lease` has the request; the core sets id, state and times. `may_queue` false: refuse with Memory
-// instead of queueing. `held`: a wait or connection of the owner is open. `waiter`: pid of its process; 0: unknown.
+// A new lease. `lease` has the request; the core sets id, state and times. `may_queue` false: the engine submits it
+// only if it would start at once (explain::would_start). `held`: a wait or connection of the owner is open. `waiter`:
+// pid of its process; 0: unknown.
 struct Submit {
   Lease lease;
   bool may_queue = true;
@@ -298,6 +299,7 @@ struct Snapshot {
   std::string unnamed = {};
   std::string lost = {};
   HostMemory host = {};
+  bool partial = false;  // of a projection: the other devices are as they were
 };
 
 // No snapshot could be taken, or one is late. Nothing is known of any device until the next one.

@@ -46,7 +46,7 @@ constexpr std::array all{
     SUBLET_MUTANT(offers_last, "core", "an offer never ends"),
     SUBLET_MUTANT(generations_do_not_matter, "core", "a call with an old generation is obeyed"),
     SUBLET_MUTANT(kept_room_stays_kept, "core", "memory that was freed for a lease that is gone is granted to nobody",
-                  nullptr, 20420),
+                  nullptr, 21360),
     SUBLET_MUTANT(a_gang_of_fewer, "core", "a lease on several devices gets one device less"),
     SUBLET_MUTANT(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_MUTANT(told_before_durable, "engine", "events do not wait for their commit"),

@@ -5,6 +5,7 @@
 #include "core/step.h"
 #include "core/testing/validate.h"
 #include "explain/explain.h"
+#include "explain/dry_run.h"
 
 #include <gtest/gtest.h>
 
@@ -138,7 +139,10 @@ struct World {
   Plan& snapshot(std::vector<DeviceReading> devices) { return step(Snapshot{now, std::move(devices), {}, {}, ram}); }
 
   Result<LeaseId> ask(Lease lease, bool may_queue = true, bool held = false) {
-    return step(Submit{std::move(lease), may_queue, held}).outcome;
+    const Submit fact{std::move(lease), may_queue, held};
+    if (const Status may = may_queue ? Status() : explain::would_start(state, rules, fact, now); !may)
+      return may.error();
+    return step(fact).outcome;
   }
   LeaseId submit(Lease lease, bool held = false) {
     const Result<LeaseId> id = ask(std::move(lease), true, held);

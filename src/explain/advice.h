@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expectations of a lease without free memory: other leases are paused already, with the next time slice, or once they
-// are eligible, and further advice. For answers to users, never for a decision. Private to this folder.
+// Advice to those who wait or whose request finds no victims, and the words for victims. For answers to users, never
+// for a decision. Private to this folder.
 #pragma once
 
 #include "core/preemption_plan.h"
 #include "core/victims.h"
 
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace sublet::explain {
 
-// The time until a waiter gets memory from pauses, and the source of that. `in` unset: unknown, and `basis` says why.
-// Without a basis no pause for it can be foreseen.
-struct Sooner {
-  std::optional<Duration> in;
-  std::string basis;
-};
-Sooner sooner_by_others(const core::State& state, const core::Rules& rules, const core::Lease& lease, Time now);
+// "lease-1 (train, ana), lease-3 (crawl, ben)"
+std::string names_of(const core::State& state, const std::vector<LeaseId>& leases);
+// "its pause takes about 4 s"; several pauses come one after the other.
+std::string takes_text(std::size_t count, Duration takes);
+// The same for victims, of which some may be ended.
+std::string takes_text(const core::State& state, const std::vector<core::Victim>& victims);
 
 // Further advice where no victims are found (`plan`), in plain words.
 std::string what_else(const core::State& state, const core::Rules& rules, const core::PreemptionQuery& query,

@@ -19,10 +19,13 @@ core::VictimPlan victim_plan(const core::State& state, const core::Rules& rules,
 // Takes the host memory of the machine into account: victims that need more than it takes at the moment are not paused.
 void limit_to_host(core::VictimPlan& room, const core::State& state, const core::Rules& rules, std::uint32_t preemptor);
 
+// The refusal of a request that may not queue, if the lease would have to wait.
+Status would_start(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
+
 enum class Would { start, preempt, wait };
 std::string_view to_string(Would would);
 
-struct Rehearsal {
+struct DryRun {
   Would would = Would::wait;
   core::Lease lease;      // the lease after the request, with its future id
   QueueInfo queue;        // place 0: it would start at once
@@ -31,6 +34,6 @@ struct Rehearsal {
 
 // The refusal, or the result of the request. `would` takes host memory into account; `room` may be found for a time
 // when there is more of it (limit_to_host).
-Result<Rehearsal> rehearse(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
+Result<DryRun> dry_run(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
 
 }  // namespace sublet::explain
