@@ -153,6 +153,7 @@ std::string_view to_string(Would would) {
 }
 
 Result<DryRun> dry_run(const State& state, const Rules& rules, const Submit& fact, Time now) {
+  if (const Status may = fact.may_queue ? Status() : would_start(state, rules, fact, now); !may) return may.error();
   State after = state;
   const Plan plan = step(after, rules, fact, now);
   if (!plan.outcome) return plan.outcome.error();

@@ -77,6 +77,10 @@ TEST(DryRun, TellsWhatTheRequestWouldDoAndChangesNothing) {
 
 TEST(DryRun, IsRefusedAsTheRequestWouldBe) {
   Asked w;
+  w.program(20 * GiB, 100, Tier::standard);
+  Submit at_once = w.asking(10 * GiB);
+  at_once.may_queue = false;
+  EXPECT_EQ(explain::dry_run(w.state, w.rules, at_once, w.now).error().code, Code::Memory);
   for (const Bytes size : {Bytes{}, 100 * GiB}) {
     const auto refused = explain::dry_run(w.state, w.rules, w.asking(size), w.now);
     ASSERT_FALSE(refused);
