@@ -36,8 +36,8 @@ Projection::Projection(State copy, const Rules& rules, Time now)
   }
   rules_.max_age = ever;
   for (auto& [id, runtime] : state_.leases.runtime)
-    if (runtime.barred) runtime.barred->until = Time::never();
-  if (state_.pauses.driver_barred) state_.pauses.driver_barred->until = Time::never();
+    if (runtime.obstacle) runtime.obstacle->until = Time::never();
+  if (state_.pauses.obstacle) state_.pauses.obstacle->until = Time::never();
   for (auto& [id, lease] : state_.leases.by_id) {
     if (lease.owner.kind == OwnerKind::token && !lease.ended()) {  // its owner renews it
       lease.ttl.reset();
@@ -92,14 +92,16 @@ bool Projection::play() {
 }
 
 void Projection::take(const Fact& fact) {
-  if (const auto* parked = std::get_if<Parked>(&fact)) set_presence(parked->lease, Presence::gone);
-  if (const auto* runs = std::get_if<Unparked>(&fact)) set_presence(runs->lease, Presence::full);
+  if (const auto* event = std::get_if<AttemptEvent>(&fact))
+    set_presence(event->lease, std::holds_alternative<Parked>(event->what) ? Presence::gone : Presence::full);
   const Plan plan = step(state_, rules_, fact, now_);
   for (const Lease& lease : plan.changed) note(lease);
   for (const Action& action : plan.actions) {
     measure_ |= std::holds_alternative<TakeSnapshot>(action);
     if (const auto* park = std::get_if<Park>(&action)) answer(park->lease);
     if (const auto* unpark = std::get_if<Unpark>(&action)) answer(unpark->lease);
+    if (const auto* wanted = std::get_if<GiveBack>(&action))
+      end_at(wanted->lease, {now_ + rules_.grace, Basis::stopping, now_});
   }
   wake_at_ = std::max(plan.wake_at, now_ + Duration(1));
   aged_.erase(aged_.begin(), aged_.upper_bound(now_));
@@ -168,8 +170,13 @@ void Projection::note_end(const Lease& lease) {
     known = end.at > now_;
   }
   if (!lease.reserves() || !known || (lease.parking && end.basis != Basis::stopping)) return;
-  ends_[lease.id] = {end.at, end.basis, start};
-  next_ends_.emplace(end.at, lease.id);
+  end_at(lease.id, {end.at, end.basis, start});
+}
+
+void Projection::end_at(LeaseId id, End end) {
+  if (const auto before = ends_.find(id); before != ends_.end()) next_ends_.erase({before->second.at, id});
+  ends_[id] = end;
+  next_ends_.emplace(end.at, id);
 }
 
 void Projection::note_start(const Lease& lease) {
@@ -204,7 +211,8 @@ void Projection::answer(LeaseId id) {
   const Lease* lease = find(state_, id);
   const bool pauses = lease != nullptr && lease->state == LeaseState::pausing;
   const bool resumes = lease != nullptr && lease->state == LeaseState::resuming;
-  if ((!pauses && !resumes) || !state_.leases.runtime.at(id).acting) return;
+  const Attempt* attempt = attempt_of(state_, id);
+  if ((!pauses && !resumes) || attempt == nullptr || !attempt->is_ordered()) return;
   if (is_stuck(state_, id) || silent_.contains(id)) return;
   Time at = now_;  // to undo a pause takes no time that is known
   if (const auto moving = move_of(state_, id)) {
@@ -212,8 +220,8 @@ void Projection::answer(LeaseId id) {
     if (past > moving->takes.longest) return;
     at = moving->since + (past <= moving->takes.likely ? moving->takes.likely : moving->takes.at_most);
   }
-  if (pauses) answers_.emplace(at, Parked{.lease = id, .done = true, .bytes = lease->parking->host_bytes});
-  else answers_.emplace(at, Unparked{id});
+  if (pauses) answers_.emplace(at, AttemptEvent{id, Parked{.done = true, .bytes = lease->parking->host_bytes}});
+  else answers_.emplace(at, AttemptEvent{id, Unparked{}});
 }
 
 // The readings of the devices where something came or went, and of pauses that are to be verified: the last real

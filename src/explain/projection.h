@@ -62,6 +62,7 @@ class Projection {
   void end(LeaseId id);
   void note(const core::Lease& lease);
   void note_end(const core::Lease& lease);
+  void end_at(LeaseId id, End end);
   void note_start(const core::Lease& lease);
   void answer(LeaseId id);
   void set_presence(LeaseId id, Presence presence);
