@@ -207,6 +207,18 @@ std::string group_of(const json& lease) {
 
 }  // namespace
 
+// "Pause method: driver. Not cooperative: its program has not registered as cooperative."
+static std::string methods_of(const json& why) {
+  const auto& methods = list_at(why, "pause_methods");
+  std::string chosen = "none", others;
+  for (const auto& its : methods) {
+    const std::string name = text_at(its, "method"), why_not = text_at(its, "why_not");
+    if (flag_at(its, "chosen")) chosen = name;
+    else others += fmt::format("\n  - not {}: {}", name, visible(why_not));
+  }
+  return methods.empty() ? "" : fmt::format("\nPause method: {}{}\n", chosen, others);
+}
+
 std::string render_why(const json& why, const Look& look) {
   const auto& lease = member(why, "lease");
   const auto& queue = member(why, "queue").is_object() ? member(why, "queue") : member(lease, "queue");
@@ -223,6 +235,7 @@ std::string render_why(const json& why, const Look& look) {
                        paint(at ? fmt::format("{:>4} ago", compact(look.now - *at)) : "       -", Paint::dim, look),
                        said ? "" : code + ": ", text);
   }
+  out += methods_of(why);
   const auto& helps = list_at(why, "helps");
   if (!helps.empty()) out += "\nWhat would help:\n";
   for (const auto& help : helps) {

@@ -2,6 +2,7 @@
 // Leases in pages, the queue in pages, and why a lease is where it is.
 #include "base/number.h"
 #include "base/text.h"
+#include "core/methods.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
@@ -199,6 +200,15 @@ Reply get_why(Call& call) {
     for (const std::string& help : explain::what_would_help(engine.state(), engine.rules(), lease, engine.now())) {
       body.value(help);
     }
+    body.end_array().key("pause_methods").begin_array();
+    if (!lease.ended())
+      for (const core::MethodChoice& its : core::method_choices(engine.state(), lease, engine.now())) {
+        body.begin_object().field("method", core::to_string(its.method)).field("chosen", its.chosen);
+        body.key("why_not");
+        if (its.why_not.empty()) body.value(nullptr);
+        else body.value(its.why_not);
+        body.end_object();
+      }
     body.end_array().key("reasons").begin_array();
     return Later{[&engine, body, id = lease.id](const std::function<void(Reply)>& done) {
       engine.commits().read([body, id, done](store::Reader& reader) {

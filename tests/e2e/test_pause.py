@@ -413,3 +413,15 @@ def test_a_forced_stop_does_not_wait_for_the_resume(daemon):
     assert daemon.get("/v1/ledger")["entries"] == []
     assert daemon.cli("stop", "other").returncode == 0
     other.wait(timeout=60)
+
+
+def test_why_tells_the_method_and_why_not_the_others(daemon):
+    program = start(daemon, "works")
+    methods = {its["method"]: its for its in daemon.get("/v1/leases/works/why")["pause_methods"]}
+    assert [name for name, its in methods.items() if its["chosen"]] == ["driver"]
+    assert methods["driver"]["why_not"] is None
+    assert methods["cooperative"]["why_not"] == "its program has not registered as cooperative"
+    said = daemon.cli("why", "works").stdout
+    assert "Pause method: driver\n  - not cooperative: its program has not registered as cooperative\n" in said
+    program.send_signal(signal.SIGTERM)
+    program.wait(60)
