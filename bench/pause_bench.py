@@ -138,7 +138,7 @@ class Watch:
             queue = lease.get("queue") or {}
             if lease["state"] in ("queued", "paused"):
                 # Ends of other leases are estimates; time slices are announced.
-                if self.promised[tag] is None and queue.get("basis", "").startswith("its turn"):
+                if self.promised[tag] is None and queue.get("basis", "").startswith("its time slice"):
                     self.promised[tag] = now + queue["eta_seconds"]
                     self.told += 1
             elif lease["state"] in ("active", "resuming") and self.promised[tag] is not None:
