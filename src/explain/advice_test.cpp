@@ -70,7 +70,7 @@ TEST(Advice, DoesNotNameAResumeThatCanNeverWork) {
   w.obey();
   EXPECT_SAYS(w.refused(first).hint, "`sublet resume lease-1`");
   w.step(Resume{first});
-  w.step(Unparked{first, Unparked::How::never, "the driver says 2"});
+  w.step(AttemptEvent{first, Unparked{Unparked::How::never, "the driver says 2"}});
   EXPECT_SAYS(w.refused(first).hint, "`sublet stop lease-1` ends it");
 }
 
