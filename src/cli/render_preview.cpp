@@ -20,11 +20,13 @@ Cell preview_time_cell(const json& victim, const char* key) {
 
 Cell how_cell(const json& victim, const Look&) {
   if (ends(victim)) return {"ended", Paint::yellow};
+  if (text_at(victim, "method") == "give_back") return {"gives back"};
   return text_cell(victim, "method");
 }
 
 Cell basis_cell(const json& victim, const Look&) {
   if (ends(victim)) return {"cannot be paused"};
+  if (text_at(victim, "method") == "give_back") return {"its memory is not in use"};
   const auto samples = number_at(victim, "samples").value_or(0);
   return {samples == 0 ? "never paused yet" : fmt::format("{} earlier pause{}", samples, samples == 1 ? "" : "s")};
 }

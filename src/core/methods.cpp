@@ -174,7 +174,8 @@ PauseMethods pause_methods_of(const State& state, const Lease& lease) {
 
 std::vector<MethodChoice> method_choices(const State& state, const Lease& lease, Time now) {
   const PauseMethods open = open_methods_of(state, lease, now);
-  const bool runs = attempt_of(state, lease.id) != nullptr || lease.parked();
+  const Attempt* attempt = attempt_of(state, lease.id);
+  const bool runs = attempt != nullptr || lease.parked();
   const auto chosen = runs           ? std::optional(lease.parking->method)
                       : open.empty() ? std::nullopt
                                      : std::optional(open.front());
@@ -188,6 +189,8 @@ std::vector<MethodChoice> method_choices(const State& state, const Lease& lease,
     else if (never == ObstacleCode::not_cooperative) choice.why_not = "its program has not registered as cooperative";
     else if (never != ObstacleCode::none) choice.why_not = refusal_text(state, lease, never).first;
     else if (bar != nullptr) choice.why_not = bar->detail;
+    else if (lease.parked()) choice.why_not = "the lease is paused by the method " + std::string(to_string(*chosen));
+    else if (attempt != nullptr && (attempt->tried & bit_of(its.method)) != 0) choice.why_not = "it has just failed";
     else choice.why_not = "it is tried if the method " + std::string(to_string(*chosen)) + " fails";
   }
   return all;

@@ -41,7 +41,9 @@ const Reclaim* reclaim_for(const State& state, const Lease& waiter, const Lease&
 
 bool is_given_back(const State& state, LeaseId id) {
   const auto declared = state.preemption.reclaimable.find(id);
-  return declared != state.preemption.reclaimable.end() && declared->second.given_back;
+  const Lease* lease = find(state, id);
+  return declared != state.preemption.reclaimable.end() && declared->second.given_back && lease != nullptr &&
+         lease->state == LeaseState::active;
 }
 
 GiveBack ask_back(State& state, const Victim& victim, LeaseId waiter) {

@@ -14,7 +14,7 @@ namespace sublet::core {
 bool put_reclaimable(State& state, const Reclaimable& fact);
 // The terms by which the waiter may have the memory of the lease; null: it may not.
 const Reclaim* reclaim_for(const State& state, const Lease& waiter, const Lease& lease);
-// True if the capability was asked to take its memory, and has not refused.
+// True if the lease is active, and its capability was asked to take its memory and has not withdrawn.
 bool is_given_back(const State& state, LeaseId id);
 // The capability is asked to take its memory.
 GiveBack ask_back(State& state, const Victim& victim, LeaseId waiter);

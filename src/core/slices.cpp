@@ -144,6 +144,24 @@ std::vector<std::string> take(const Contest& all, std::vector<Bytes>& room, cons
   return devices;
 }
 
+// Places the members in this order. Returns the last waiter that enters; null: none does.
+const Member* place(const Contest& all, const std::vector<Member>& order, Time at, std::vector<NextSlice>& slices,
+                    std::vector<LeaseId>& leave) {
+  std::vector<Bytes> room = all.room;
+  const Member* last = nullptr;
+  slices.clear(), leave.clear();
+  for (const Member& member : order) {
+    const auto devices = take(all, room, member);
+    if (devices.empty() && !member.waits) leave.push_back(member.lease->id);
+    if (devices.empty() || !member.waits) continue;
+    last = &member;
+    auto its = std::ranges::find(slices, devices, &NextSlice::devices);
+    if (its == slices.end()) its = slices.insert(its, {devices, all.waiter.tier, at, true, {}, {}});
+    its->enters.push_back(member.lease->id);
+  }
+  return last;
+}
+
 // The slices that begin at this time, if no lease comes or goes until then. `first`: this member comes before all.
 std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* first = nullptr) {
   const Duration shortest = std::min(all.rules.min_residency.value_or(shortest_residency), shortest_residency);
@@ -156,21 +174,16 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
     if (is_first || stays) member.had = Duration::min();
   }
   std::ranges::stable_sort(order, comes_first);
-  std::vector<Bytes> room = all.room;
   std::vector<NextSlice> slices;
   std::vector<LeaseId> leave;
-  for (const Member& member : order) {
-    const auto devices = take(all, room, member);
-    if (devices.empty() && !member.waits) leave.push_back(member.lease->id);
-    if (devices.empty() || !member.waits) continue;
-    auto its = std::ranges::find(slices, devices, &NextSlice::devices);
-    if (its == slices.end()) its = slices.insert(its, {devices, all.waiter.tier, at, true, {}, {}});
-    its->enters.push_back(member.lease->id);
+  // If host memory does not take all that would leave, the last that enters waits for another slice.
+  for (bool fits = false; !fits;) {
+    const Member* last = place(all, order, at, slices, leave);
+    if (last == nullptr) return {};
+    const auto victims = as_victims(all.state, all.rules, leave, all.waiter.uid, all.group.devices, all.now);
+    fits = beyond_ledger(all.state, all.rules, all.waiter.uid, victims).empty();
+    if (!fits) order.erase(order.begin() + (last - order.data()));
   }
-  if (!beyond_ledger(all.state, all.rules, all.waiter.uid,
-                     as_victims(all.state, all.rules, leave, all.waiter.uid, all.group.devices, all.now))
-           .empty())
-    return {};
   for (NextSlice& slice : slices) {
     for (const LeaseId id : leave) {
       const auto& devices = find(all.state, id)->devices;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases of the same tier that do not fit together share devices in time slices. The length of a slice is fixed when it
 // begins. At its end the leases with the least service time come first, then other leases that still fit. Leases that
-// stay are not paused. Private to this folder and src/explain; reads only.
+// stay are not paused. Private to this folder; reads only.
 #pragma once
 
 #include "core/preemption_plan.h"

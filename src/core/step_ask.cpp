@@ -25,6 +25,7 @@ constexpr Duration settling_pause = std::chrono::seconds(1);
 }  // namespace
 
 static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption);
+static void forget_victim(Step& step, const PreemptionPlan& preemption, LeaseId victim);
 static void ask_by_next(Step& step, Lease& victim, const PreemptionPlan& preemption);
 static void refuse_set(Step& step, const PreemptionPlan& preemption, const std::string& beyond);
 static const Reclaim* reclaim_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim);
@@ -44,6 +45,7 @@ bool advance(Step& step, const PreemptionPlan& preemption) {
   if (first.reclaim) {
     note_victim_asked(step, preemption, victim.id);
     step.plan.actions.emplace_back(ask_back(step.state, first, preemption.preemptor()));
+    forget_victim(step, preemption, victim.id);
     return false;
   }
   if (first.ends) {
@@ -74,10 +76,15 @@ static bool ask(Step& step, Lease& victim, const PreemptionPlan& preemption) {
   const Reclaim* terms = reclaim_of(step, preemption, victim);
   const bool returns = terms == nullptr || terms->taken == Reclaim::Taken::turn;
   begin_pause(step, victim, cause_of(step, preemption, victim), returns);
+  forget_victim(step, preemption, victim.id);
+  return false;
+}
+
+// It was asked, and is no victim any more that is left.
+static void forget_victim(Step& step, const PreemptionPlan& preemption, LeaseId victim) {
   for (PreemptionPlan& its : step.state.preemption.plans)
     if (its.devices == preemption.devices)
-      std::erase_if(its.victims, [&victim](const Victim& of) { return of.lease == victim.id; });
-  return false;
+      std::erase_if(its.victims, [victim](const Victim& of) { return of.lease == victim; });
 }
 
 // The earlier method was undone a moment ago, and host memory was reported with that.
@@ -117,14 +124,16 @@ static const Reclaim* reclaim_of(const Step& step, const PreemptionPlan& preempt
 // preemptor, and not the present state.
 PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
   const Lease& preemptor = *find(step.state, preemption.preemptor());
-  if (const Reclaim* terms = reclaim_of(step, preemption, victim)) return cause_of(*terms, preemptor, step.now);
+  const bool requested = PreemptionQuery{preemptor, preemptor.preemption_request}.by_request(victim);
+  const Reclaim* terms = requested ? nullptr : reclaim_of(step, preemption, victim);
+  if (terms != nullptr) return cause_of(*terms, preemptor, step.now);
   PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
   // In a time slice, leases of lower tiers may have to leave as well. So may they beside reclaimable leases.
   const bool below = preemption.cause != Cause::request && outranks(preemptor, victim);
   if (preemption.cause == Cause::tier || below) {
     cause.kind = PauseCauseKind::tier;
     cause.args.add("tier", to_string(preemptor.tier));
-  } else if (preemption.cause == Cause::request) {
+  } else if (preemption.cause == Cause::request || (preemption.cause == Cause::reclaim && requested)) {
     const bool by_admin = is_admins(preemptor.preemption_request.value_or(PreemptionRequest{victim.uid}), victim);
     cause.kind = by_admin ? PauseCauseKind::admin_preemption : PauseCauseKind::owner_preemption;
   }

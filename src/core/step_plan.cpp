@@ -108,7 +108,7 @@ static std::optional<PlanEnd> choose_again(Step& step, PreemptionPlan& plan) {
   plan.victims = found.victims;
   if (found.found || sooner) plan.moved_at = step.now;
   if (found.found) {
-    plan.cause = found.reclaims ? Cause::reclaim : query.cause();
+    if (!found.victims.empty()) plan.cause = found.reclaims ? Cause::reclaim : query.cause();
     plan.tier = keeps_out(step, query, found);
     return std::nullopt;
   }
@@ -176,11 +176,12 @@ static std::optional<PlanEnd> wait_for_victims(Step& step, PreemptionPlan& plan,
 bool propose(Step& step, PreemptionPlan plan) {
   std::vector<PreemptionPlan>& plans = step.state.preemption.plans;
   const Lease& waiter = *find(step, plan.preemptor());
+  const bool requested = plan.cause == Cause::reclaim && waiter.preemption_request;
   const auto shares_a_device = [&plan](const PreemptionPlan& other) {
     return std::ranges::any_of(plan.devices, [&other](const std::string& uuid) { return is_on(other, uuid); });
   };
   if (std::ranges::any_of(plans, [&](const PreemptionPlan& other) {
-        return shares_a_device(other) && !may_displace(waiter, plan.cause, other);
+        return shares_a_device(other) && !may_displace(waiter, requested ? Cause::request : plan.cause, other);
       }))
     return false;
   for (const PreemptionPlan& other : plans)

@@ -124,6 +124,7 @@ TEST(Reclaim, AreGivenBackByTheirCapability) {
     ASSERT_NE(order, nullptr);
     EXPECT_EQ(order->lease, w.quiet);
     EXPECT_EQ(order->waiter, w.waiter);
+    EXPECT_SAYS(w.info(w.waiter).basis, "gives its memory back");
     w.live(5s);
     EXPECT_EQ(w.ordered<GiveBack>(), 1) << "it is asked once";
     EXPECT_EQ(w.states(w.quiet, w.waiter), "active queued");

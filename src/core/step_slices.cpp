@@ -3,6 +3,7 @@
 // (step_ask.cpp). Service time is counted while a lease waits for the device.
 #include "core/step_slices.h"
 #include "core/rank.h"
+#include "core/reclaim.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
 #include "core/victims.h"
@@ -181,8 +182,9 @@ static void count_service(Step& step) {
 // True if a lease on one of these devices is leaving.
 bool somebody_yields(const Step& step, const std::vector<std::string>& devices) {
   return std::ranges::any_of(devices, [&step](const std::string& uuid) {
-    return std::ranges::any_of(step.state.devices.by_uuid.at(uuid).leases,
-                               [&step](LeaseId id) { return is_leaving(step.state, *find(step.state, id)); });
+    return std::ranges::any_of(step.state.devices.by_uuid.at(uuid).leases, [&step](LeaseId id) {
+      return is_leaving(step.state, *find(step.state, id)) && !is_given_back(step.state, id);
+    });
   });
 }
 

@@ -238,5 +238,17 @@ TEST(SlicesAnnounced, WheneverOneHasTheCardAndTheOtherWaits) {
   EXPECT_GT(looks, 600);
 }
 
+TEST(Slices, ServeTheWaitersThatHostMemoryAllows) {
+  Card w;
+  w.rules.min_residency = 20s;
+  w.rules.ledger_limit = 16 * GiB;
+  w.start(6 * GiB, Tier::standard, "small");
+  w.start(15 * GiB, Tier::standard, "large");
+  const LeaseId whole = w.queue(24 * GiB, Tier::standard, "whole"), fits = w.queue(6 * GiB, Tier::standard, "fits");
+  w.live(300s);
+  EXPECT_EQ(w.times_told(whole, ReasonKind::granted), 0) << "both would have to leave";
+  EXPECT_GT(w.times_told(fits, ReasonKind::granted) + w.times_told(fits, ReasonKind::offered), 0);
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

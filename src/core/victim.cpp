@@ -77,7 +77,7 @@ std::optional<Duration> time_left(const State& state, LeaseId id, Time now) {
 
 bool is_leaving(const State& state, const Lease& lease) {
   if (passed_over(state, lease.id)) return false;
-  return lease.state == LeaseState::pausing || (lease.state == LeaseState::active && is_given_back(state, lease.id)) ||
+  return lease.state == LeaseState::pausing || is_given_back(state, lease.id) ||
          (lease.state == LeaseState::resuming && standing_of(state, lease.id).next);
 }
 

@@ -11,7 +11,6 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace sublet::engine {

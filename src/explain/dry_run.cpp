@@ -132,6 +132,12 @@ void limit_to_host(VictimPlan& room, const State& state, const Rules& rules, std
   room.victims.clear();
 }
 
+Status refusal(const State& state, const Rules& rules, const Submit& fact, Time now) {
+  State after = state;
+  const Plan plan = step(after, rules, fact, now);
+  return plan.outcome ? Status() : Status(plan.outcome.error());
+}
+
 Status would_start(const State& state, const Rules& rules, const Submit& fact, Time now) {
   State after = state;
   const Plan plan = step(after, rules, fact, now);

@@ -19,6 +19,9 @@ core::VictimPlan victim_plan(const core::State& state, const core::Rules& rules,
 // Takes the host memory of the machine into account: victims that need more than it takes at the moment are not paused.
 void limit_to_host(core::VictimPlan& room, const core::State& state, const core::Rules& rules, std::uint32_t preemptor);
 
+// Why the request would be refused whatever memory is free.
+Status refusal(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
+
 // The refusal of a request that may not queue, if the lease would have to wait.
 Status would_start(const core::State& state, const core::Rules& rules, const core::Submit& fact, Time now);
 

@@ -3,6 +3,7 @@
 #include "core/format.h"
 #include "core/ledger_set.h"
 #include "core/nominations.h"
+#include "core/reclaim.h"
 #include "core/victims.h"
 #include "explain/advice.h"
 #include "explain/explain.h"
@@ -35,13 +36,17 @@ std::string plan_text(const State& state, const Rules& rules, const PreemptionPl
     for (const LeaseId id : state.devices.by_uuid.at(device).leases) {
       const Lease& lease = *find(state, id);
       if (!is_leaving(state, lease) || holds(leases, id)) continue;
+      if (is_given_back(state, id)) {
+        why = name_of(lease) + " gives its memory back";
+        continue;
+      }
       leases.push_back(id);
-      if (!time_left(state, id, now))
+      if (lease.parking && !time_left(state, id, now))
         why = name_of(lease) + " is being paused since " + format_duration(now - lease.parking->since) +
               ", which takes longer than it should";
     }
   for (const Victim& victim : plan.victims) leases.push_back(victim.lease);
-  if (leases.empty()) return {};
+  if (leases.empty()) return why.empty() ? "" : "memory is being freed for it: " + why;
   return "memory is being freed for it by pausing " + names_of(state, leases) + (why.empty() ? "" : ": " + why) +
          beyond_text(state, rules, *find(state, plan.preemptor()), plan.victims);
 }
@@ -105,6 +110,8 @@ std::string Estimates::basis_text(const Lease& lease, const Projection::Start& s
     victims.push_back(freed.lease);
     if (freed.cause) takes += freed.at - freed.asked;
   }
+  if (last.gives_back)
+    return names_of(state_, victims) + (victims.size() == 1 ? " gives its" : " give their") + " memory back for it";
   const std::string names = names_of(state_, victims) + (victims.size() == 1 ? " is " : " are ");
   if (last.cause && last.cause->kind == PauseCauseKind::slice)
     return "its time slice begins then: " + names + "paused, and " + takes_text(victims.size(), takes);

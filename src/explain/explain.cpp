@@ -6,6 +6,7 @@
 #include "core/methods.h"
 #include "core/nominations.h"
 #include "core/rank.h"
+#include "core/reclaim.h"
 #include "core/victims.h"
 #include "explain/advice.h"
 #include "lease/stack_lease.h"
@@ -51,6 +52,7 @@ std::vector<std::string> help_hopeless(const State& state, const Rules& rules, c
 std::string already_leaving(const State& state, const Lease& waiter, const Holder& holder) {
   if (!holder.lease) return {};
   const Lease& lease = *find(state, holder.lease);
+  if (is_given_back(state, holder.lease)) return "wait for " + holder.what + ", which gives its memory back";
   if (is_leaving(state, lease))
     return "wait for the pause of " + holder.what + ", which is in progress: it frees memory";
   const PreemptionPlan* plan = plan_for(state, waiter.id);

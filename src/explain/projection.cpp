@@ -2,6 +2,7 @@
 #include "explain/projection.h"
 
 #include "core/pauses.h"
+#include "core/reclaim.h"
 #include "core/step.h"
 
 #include <algorithm>
@@ -19,6 +20,8 @@ constexpr std::size_t most_events = 200;
 constexpr Duration horizon = std::chrono::hours(24 * 60);
 // A reading stays true in the copy.
 constexpr Duration ever = std::chrono::hours(24 * 3650);
+// For so many of the first waiters it counts when memory is reserved for them; each costs an event.
+constexpr std::size_t aged = 32;
 // An estimate names this many of the leases that free its memory, the last ones.
 constexpr std::size_t told = 2;
 
@@ -45,13 +48,15 @@ Projection::Projection(State copy, const Rules& rules, Time now)
       schedule(state_, lease, rules_);
     }
     if (state_.queue.contains(id)) waiting_.insert(id);
+    if (lease.state == LeaseState::offered) answers_.emplace(now, Claim{id});
     if (lease.state == LeaseState::pausing) paused_[id] = lease.parking->since;
     if (lease.state == LeaseState::pausing && yield_time_of(state_, id)) set_presence(id, Presence::gone);
     if (lease.state == LeaseState::resuming && !resume_failure(state_, id).empty()) silent_.insert(id);
     note_end(lease);
+    if (is_given_back(state_, id)) end_at(id, {now + rules_.grace, Basis::stopping, now});
     answer(id);
   }
-  for (const LeaseId id : state_.queue.in_order(most_events))
+  for (const LeaseId id : state_.queue.in_order(aged))
     aged_.insert(find(state_, id)->waits_since() + rules_.reserve_after);
 }
 
@@ -116,7 +121,7 @@ void Projection::end(LeaseId id) {
   next_ends_.erase({its.at, id});
   ends_.erase(id);
   const Lease& lease = *find(state_, id);  // it reserves memory
-  freed_.push_back({id, now_, its.basis, its.start, {}, {}, lease.devices});
+  freed_.push_back({id, now_, its.basis, its.start, {}, is_given_back(state_, id), {}, lease.devices});
   set_presence(id, Presence::gone);
   if (lease.owner.kind == OwnerKind::token) take(Release{.lease = id, .force = true});
   else take(ProgramEnded{id, 1, false});
@@ -142,14 +147,14 @@ void Projection::begin(const Lease& lease) {
 void Projection::note(const Lease& lease) {
   const bool ended = lease.ended() && lease.ended_at == now_ && !lease.devices.empty();
   if (ended && (freed_.empty() || freed_.back().lease != lease.id))  // by a decision of the core
-    freed_.push_back({lease.id, now_, Basis::nothing, {}, {}, {}, lease.devices});
+    freed_.push_back({lease.id, now_, Basis::nothing, {}, {}, false, {}, lease.devices});
   note_end(lease);
   if (lease.state == LeaseState::offered) answers_.emplace(now_, Claim{lease.id});
   if (lease.state == LeaseState::active) paused_.erase(lease.id);
-  if (lease.state == LeaseState::pausing) paused_.try_emplace(lease.id, now_);
+  if (lease.state == LeaseState::pausing && paused_.try_emplace(lease.id, now_).second) returns_.erase(lease.id);
   if (lease.state == LeaseState::paused) {
     if (const auto asked = paused_.find(lease.id); asked != paused_.end()) {
-      freed_.push_back({lease.id, now_, Basis::nothing, {}, lease.parking->cause, asked->second, lease.devices});
+      freed_.push_back({lease.id, now_, Basis::nothing, {}, lease.parking->cause, false, asked->second, lease.devices});
       paused_.erase(asked);
     }
     if (state_.queue.contains(lease.id)) waiting_.insert(lease.id);
@@ -158,6 +163,7 @@ void Projection::note(const Lease& lease) {
 }
 
 void Projection::note_end(const Lease& lease) {
+  if (ends_.contains(lease.id) && is_given_back(state_, lease.id)) return;
   if (const auto before = ends_.find(lease.id); before != ends_.end()) {
     next_ends_.erase({before->second.at, lease.id});
     ends_.erase(before);
@@ -239,7 +245,9 @@ Fact Projection::reading() {
     reading.lost = device.lost;
     std::erase_if(reading.processes, [&](const ProcessUse& use) {
       if (!presence_.contains(use.lease)) return false;
-      reading.used -= use.used.value_or(Bytes{});
+      const Lease* lease = find(state_, use.lease);
+      const Bytes untold = lease == nullptr ? Bytes{} : charged_on(state_, *lease, uuid);
+      reading.used -= std::min(reading.used, use.used.value_or(untold));
       return true;
     });
     for (const LeaseId id : device.leases) {

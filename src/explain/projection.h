@@ -29,6 +29,7 @@ class Projection {
     core::Basis basis = core::Basis::nothing;    // of its end
     Time start;                                  // of its run, for the words of `basis`
     std::optional<core::PauseCause> cause = {};  // of its pause; unset: it ended
+    bool gives_back = false;                     // its capability took its memory
     Time asked = {};                             // when its pause was ordered
     std::vector<std::string> devices = {};
   };

@@ -294,8 +294,8 @@ Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
 Status check_lease_request(Call& call, const json& body) {
   const auto asked = read_lease_request(call, body);
   if (!asked) return asked.error();
-  const auto found = explain::dry_run(call.engine.state(), call.engine.rules(), asked->submit, call.engine.now());
-  if (!found && (found.error().code == Code::TooLarge || found.error().code == Code::BadRequest)) return found.error();
+  const Status may = explain::refusal(call.engine.state(), call.engine.rules(), asked->submit, call.engine.now());
+  if (!may && (may.error().code == Code::TooLarge || may.error().code == Code::BadRequest)) return may.error();
   return {};
 }
 

@@ -11,7 +11,7 @@
 namespace sublet::http {
 
 // Writes a lease, for calls on a lease and for tables. `detailed`: with place, holders and estimate of a queued lease,
-// which walks the queue. `estimates`: one such walk shared by a list.
+// which needs a projection. `estimates`: those that a list shares.
 void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,
                  bool detailed, explain::Estimates* estimates = nullptr);
 std::string render_lease(const core::Lease& lease, const engine::Engine& engine, const engine::Peer& viewer,

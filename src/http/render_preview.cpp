@@ -11,12 +11,13 @@ void write_victim(JsonText& out, const core::Victim& victim, const core::State& 
   out.begin_object().field("lease", to_string(victim.lease));
   out.field("consumer", lease != nullptr ? lease->consumer : "").field("user", lease != nullptr ? lease->user : "");
   out.field("tier", core::to_string(lease != nullptr ? lease->tier : core::Tier::standard));
-  out.field("method", victim.ends ? std::string_view("end") : core::to_string(victim.method));
+  const bool gives_back = victim.reclaim && !victim.ends;
+  out.field("method", victim.ends ? "end" : gives_back ? "give_back" : core::to_string(victim.method));
   out.field("bytes", victim.bytes.count).field("freed_bytes", victim.gain.count);
   out.field("pause_ms", ms(victim.pause.likely)).field("pause_p95_ms", ms(victim.pause.at_most));
   out.field("resume_ms", ms(victim.resume.likely)).field("cost_ms", ms(victim.cost));
   out.field("samples", victim.pause.samples);
-  const bool failed = !victim.ends && lease != nullptr;
+  const bool failed = !victim.ends && !gives_back && lease != nullptr;
   const core::MethodRecord* record = failed ? core::record_of(state, lease->whose(), victim.method) : nullptr;
   out.field("penalty_ms", victim.ends ? 0 : ms(victim.cost - victim.pause.likely - victim.resume.likely));
   out.field("tried", record != nullptr ? record->tries : 0).field("failed", record != nullptr ? record->failed() : 0);

@@ -108,7 +108,7 @@ void Stacks::declare(Entry& entry, Time now) {
   Stack& stack = entry.stack;
   const LeaseId lease = stack.use.lease;
   if (!lease) return;
-  const bool leaves = stack.phase == Phase::stopping && reclaimable_.has(lease);
+  const bool leaves = stack.phase == Phase::stopping && entry.trouble.empty();  // the core counts on its memory
   if (stack.phase != Phase::released && !leaves) return reclaimable_.withdraw(lease);
   const LeaseId waiter = reclaimable_.wanted_for(lease);
   if (!waiter || leaves)
