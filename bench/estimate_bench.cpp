@@ -171,9 +171,9 @@ class Run {
     for (const Action& action : plan.actions) {
       if (const auto* park = std::get_if<Park>(&action)) {
         stop_clock(park->lease);
-        later_.emplace(now_ + moving(park->lease, out_gib_s), Parked{park->lease, true});
+        later_.emplace(now_ + moving(park->lease, out_gib_s), AttemptEvent{park->lease, Parked{true}});
       } else if (const auto* unpark = std::get_if<Unpark>(&action)) {
-        later_.emplace(now_ + moving(unpark->lease, back_gib_s), Unparked{unpark->lease});
+        later_.emplace(now_ + moving(unpark->lease, back_gib_s), AttemptEvent{unpark->lease, Unparked{}});
       } else if (const auto* signal = std::get_if<SignalProgram>(&action)) {
         later_.emplace(now_, ProgramEnded{signal->lease, std::nullopt, true});
       } else if (std::holds_alternative<TakeSnapshot>(action)) {
@@ -183,8 +183,10 @@ class Run {
   }
 
   void carry_out(const Fact& fact) {
-    if (const auto* parked = std::get_if<Parked>(&fact)) yielded_.insert(parked->lease);
-    if (const auto* back = std::get_if<Unparked>(&fact)) {
+    const auto* back = std::get_if<AttemptEvent>(&fact);
+    if (back != nullptr && std::holds_alternative<Parked>(back->what)) {
+      yielded_.insert(back->lease);
+    } else if (back != nullptr) {
       yielded_.erase(back->lease);
       if (const auto left = left_.find(back->lease); left != left_.end()) {
         ends_.emplace(now_ + left->second, back->lease);

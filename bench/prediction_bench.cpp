@@ -66,7 +66,7 @@ class Run {
     const Bytes bytes = held_;
     step(Pause{id_, 0, {PauseCauseKind::owner_request}, HostMemory{64 * GiB, std::nullopt}});
     there.took_s = wait(link.takes(bytes));
-    step(Parked{id_, true, {}, bytes});
+    step(AttemptEvent{id_, Parked{true, {}, bytes}});
     const Time yielded = now_;
     const Prediction settling = said(Move::settle, bytes);
     // The daemon reads the card every 20 ms.
@@ -84,7 +84,7 @@ class Run {
     }
     const double settled_s = seconds(now_ - yielded);
     held_ = {};
-    if (core::find(state_, id_)->state != LeaseState::paused) ++liars, step(Unparked{id_});
+    if (core::find(state_, id_)->state != LeaseState::paused) ++liars, step(AttemptEvent{id_, Unparked{}});
     else come_back(bytes);
     pauses.push_back(there);
     settles.push_back({settling, settled_s, 0});
@@ -109,7 +109,7 @@ class Run {
     step(Resume{id_});
     Seen back{said(Move::resume, bytes), 0, link.takes(bytes) / 2};
     back.took_s = wait(link.takes(bytes) / 2);
-    step(Unparked{id_});
+    step(AttemptEvent{id_, Unparked{}});
     resumes.push_back(back);
   }
 

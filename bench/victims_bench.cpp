@@ -124,10 +124,9 @@ class Machine {
       if (const auto* park = std::get_if<Park>(&action)) asked.push_back(park->lease);
     if (asked.size() != 1) std::abort();  // a first victim is ordered to pause
     step(Release{*plan.outcome});
-    Parked refused{asked.front(), false, "it is traced", {}, true};
-    refused.hindrance = Hindrance::passing;
-    step(refused);
-    step(Unparked{asked.front()});
+    const Parked refused{.done = false, .detail = "it is traced", .undone = true, .code = ObstacleCode::not_begun};
+    step(AttemptEvent{asked.front(), refused});
+    step(AttemptEvent{asked.front(), Unparked{}});
   }
 
  private:
