@@ -26,7 +26,6 @@ enum class Mutant {
   grants_do_not_matter,
   sleepers_are_ended,
   anybody_yields,
-  anybody_reclaims,
   nothing_is_manual,
   batch_is_spot,
   sleepers_are_late,

@@ -181,12 +181,12 @@ std::vector<MethodChoice> method_choices(const State& state, const Lease& lease,
                                      : std::optional(open.front());
   std::vector<MethodChoice> all;
   for (const Method& its : all_methods) {
-    MethodChoice& choice = all.emplace_back(MethodChoice{its.method, chosen == its.method});
     const ObstacleCode never = its.never(state, lease);
+    if (never == ObstacleCode::no_interposer) continue;
+    MethodChoice& choice = all.emplace_back(MethodChoice{its.method, chosen == its.method});
     const Obstacle* bar = bar_of(state, lease.id, its.method, now);
     if (choice.chosen) continue;
-    if (never == ObstacleCode::no_interposer) choice.why_not = "this version does not have it";
-    else if (never == ObstacleCode::not_cooperative) choice.why_not = "its program has not registered as cooperative";
+    if (never == ObstacleCode::not_cooperative) choice.why_not = "its program has not registered as cooperative";
     else if (never != ObstacleCode::none) choice.why_not = refusal_text(state, lease, never).first;
     else if (bar != nullptr) choice.why_not = bar->detail;
     else if (lease.parked()) choice.why_not = "the lease is paused by the method " + std::string(to_string(*chosen));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/reclaim.h"
 
-#include "base/mutants.h"
 #include "base/size_bounds.h"
 #include "core/format.h"
 
@@ -27,8 +26,7 @@ bool put_reclaimable(State& state, const Reclaimable& fact) {
 static bool serves(const Reclaim& terms, const Lease& waiter) {
   const bool stops_work = terms.taken == Reclaim::Taken::turn || terms.taken == Reclaim::Taken::end;
   const bool only_grows = waiter.resize && waiter.vram > least_lease;
-  const bool may = waiter.tier >= terms.least || mutant(Mutant::anybody_reclaims);
-  return may && !(stops_work && only_grows);
+  return waiter.tier >= terms.least && !(stops_work && only_grows);
 }
 
 const Reclaim* reclaim_for(const State& state, const Lease& waiter, const Lease& lease) {

@@ -243,7 +243,6 @@ TEST(Methods, WhyNot) {
     if (row.granted) w.step(Grant{1000, "serve"});
     for (const MethodChoice& its : method_choices(w.state, w.at(id), w.now)) {
       EXPECT_EQ(its.chosen, to_string(its.method) == row.chosen) << to_string(its.method);
-      if (its.method == PauseMethod::interposer) EXPECT_EQ(its.why_not, "this version does not have it");
       if (its.method == PauseMethod::cooperative) EXPECT_SAYS(its.why_not, row.cooperative);
       if (its.method == PauseMethod::driver) EXPECT_SAYS(its.why_not, row.driver);
     }

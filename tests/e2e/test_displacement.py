@@ -266,9 +266,10 @@ def test_a_later_time_slice_tells_the_order(daemon):
         wait_until(lambda tag=tag: lease_of(daemon, tag).get("state") == "queued", f"{tag} waits")
 
     def is_told():
-        told = str([lease_of(daemon, tag).get("queue") for tag in children])
-        return re.search(r"its own time slice on gpu0 comes after that of lease-\d \(\w+, .+\), which begins in about",
-                         told)
+        queues = [lease_of(daemon, tag).get("queue") or {} for tag in ("second", "third")]
+        etas = [queue.get("eta_seconds") for queue in queues]
+        slices = [re.search(r"its time slice begins then: lease-\d", queue.get("basis") or "") for queue in queues]
+        return all(slices) and None not in etas and etas[0] != etas[1]
 
     wait_until(is_told, "one of them comes after the other")
     for tag, child in children.items():

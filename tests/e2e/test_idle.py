@@ -376,12 +376,11 @@ def test_the_document(start_daemon):
     reaches(daemon, "notebook", "active")
 
 
-def test_a_pause_that_is_undone_is_not_repeated_at_once(start_daemon):
+def test_a_program_without_memory_on_the_card_is_not_paused(start_daemon):
     daemon = start(start_daemon)
     daemon.spawn("sublet", "run", "--vram", "3GiB", "--idle-pause", "1s", "--tag", "quiet", "--", "sleep", "600")
     quiet = wait_until(lambda: next(iter(daemon.leases()), None), "it runs")["id"]
-    daemon.spawn("sublet", "run", "--vram", "2GiB", "--", "sleep", "600")
-    wait_until(lambda: reasons(daemon, quiet, "pausing"), "its rule is due")
-    reaches(daemon, quiet, "active")
-    wait_until(lambda: idle_for(daemon, quiet) >= 4, "it goes on doing nothing")
-    assert len(reasons(daemon, quiet, "pausing")) == 1, "a program without CUDA cannot be parked now either"
+    daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "waits", "--", "sleep", "600")
+    wait_until(lambda: idle_for(daemon, quiet) >= 4, "its rule is due")
+    assert not reasons(daemon, quiet, "pausing") and lease_of(daemon, quiet)["state"] == "active"
+    assert "no program that the driver could park" in daemon.cli("why", quiet, check=0).stdout

@@ -353,7 +353,7 @@ def test_continuous_activity_is_capped_while_others_wait(start_daemon):
     wait_until(lambda: act(daemon, busy["id"], "touch") and session(daemon, waiter["id"])["state"] == "active",
                "the waiter gets the memory", 30)
     paused = session(daemon, busy["id"])
-    assert paused["state"] == "paused" and "preempted for" in paused["why"] and "comes back" in paused["why"], paused
+    assert paused["state"] == "paused" and "without a break, and lease-2" in paused["why"], paused
     act(daemon, waiter["id"], "close")
     reaches(daemon, busy["id"], "active")
 

@@ -101,15 +101,15 @@ def run_step(number, step, limit, options):
     mark = f"{MARK}={os.getpid()}-{number}"
     log = options.out / f"{number:02}-{step.name}.log"
     began = time.monotonic()
-    with open(log, "wb") as output:
-        try:
-            process = subprocess.Popen(fill_in(step.command, options), stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, start_new_session=True, cwd=ROOT,
-                                       env={**os.environ, MARK: mark.partition("=")[2]})
-        except OSError as error:
-            output.write(f"{error}\n".encode())
-            return {"name": step.name, "outcome": "failed", "seconds": 0.0, "limit": limit, "log": log.name}
     try:
+        with open(log, "wb") as output:
+            try:
+                process = subprocess.Popen(fill_in(step.command, options), stdin=subprocess.DEVNULL, stdout=output,
+                                           stderr=subprocess.STDOUT, start_new_session=True, cwd=ROOT,
+                                           env={**os.environ, MARK: mark.partition("=")[2]})
+            except OSError as error:
+                output.write(f"{error}\n".encode())
+                return {"name": step.name, "outcome": "failed", "seconds": 0.0, "limit": limit, "log": log.name}
         status = wait(process, limit)
         outcome = "passed" if status == 0 else "failed"
         if status is None:

@@ -51,8 +51,8 @@ def test_the_other_names():
 
 
 def test_hints_of_the_daemon_speak_python():
-    sources = "".join(path.read_text() for folder in ("core", "engine", "http", "pause")
-                      for path in (ROOT / "src" / folder).glob("*.cpp"))
+    sources = "".join(path.read_text() for folder in ("core", "engine", "http", "lease", "pause")
+                      for path in (ROOT / "src" / folder).iterdir() if path.suffix in (".cpp", ".inc"))
     for words, ours in _hints.PYTHON:
         assert words in sources, f"no hint of the daemon has {words!r}"
         assert "--" not in ours and "`" not in ours

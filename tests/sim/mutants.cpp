@@ -38,7 +38,6 @@ constexpr std::array all{
     SUBLET_MUTANT(grants_do_not_matter, "core", "the driver parks programs whose owners did not agree"),
     SUBLET_MUTANT(sleepers_are_ended, "core", "a paused program is asked to end as it is"),
     SUBLET_MUTANT(anybody_yields, "core", "a lease of a higher tier is paused for one of a lower tier"),
-    SUBLET_MUTANT(anybody_reclaims, "core", "a reclaimable lease is paused for a waiter below its least tier"),
     SUBLET_MUTANT(nothing_is_manual, "core", "the rules pause leases where nothing is automatic",
                   has_nothing_automatic),
     SUBLET_MUTANT(batch_is_spot, "core", "a lease of the tier batch is ended for others"),
