@@ -383,4 +383,4 @@ def test_a_program_without_memory_on_the_card_is_not_paused(start_daemon):
     daemon.spawn("sublet", "run", "--vram", "2GiB", "--tag", "waits", "--", "sleep", "600")
     wait_until(lambda: idle_for(daemon, quiet) >= 4, "its rule is due")
     assert not reasons(daemon, quiet, "pausing") and lease_of(daemon, quiet)["state"] == "active"
-    assert "no program that the driver could park" in daemon.cli("why", quiet, check=0).stdout
+    assert daemon.get("/v1/leases/waits")["state"] == "queued", "there is nothing to park"
