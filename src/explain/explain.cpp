@@ -227,7 +227,11 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
   if (lease.state == LeaseState::resuming && !resume_failure(state, lease.id).empty())
     return help_coming_back(state, lease);
   if (lease.state == LeaseState::poisoned) return help_poisoned(state, lease);
-  if ((lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->resume_requested)
+  const bool stays =
+      (lease.state == LeaseState::pausing || lease.state == LeaseState::paused) && !lease.parking->resume_requested;
+  if (stays && lease.parking->cause.kind == PauseCauseKind::idle && lease.parking->cause.preemptor)
+    return {"`sublet touch " + id + "` by its owner; otherwise it resumes once its memory is free and no lease waits"};
+  if (stays)
     return {"`sublet resume " + id +
             "` by its owner or an admin: the lease stays paused until then, even if memory is free"};
   std::vector<std::string> helps = help_otherwise(state, lease, now);

@@ -244,12 +244,18 @@ void Idle::bring_back(LeaseId id) {
   if (const auto done = engine_.decide(core::Resume{id}); !done) log::error("{}", done.error().detail);
 }
 
-// The lease for which it was paused has ended, and nobody waits for its devices.
+// Its memory is free, or the lease for which it was paused has ended, and nobody waits for its devices.
 bool Idle::cause_is_over(const core::Lease& lease) const {
   if (options_.always || lease.state != core::LeaseState::paused || !has_paused(lease)) return false;
   if (lease.parking->resume_requested || lease.parking->then_stop || !lease.parking->cause.preemptor) return false;
   const core::Lease* preemptor = core::find(engine_.state(), lease.parking->cause.preemptor);
-  if (preemptor != nullptr && !preemptor->ended()) return false;
+  const auto is_free = [&](const std::string& uuid) {
+    const auto device = engine_.state().devices.by_uuid.find(uuid);
+    return device != engine_.state().devices.by_uuid.end() &&
+           core::free_on(engine_.state(), device->second, engine_.rules(), engine_.now()) >=
+               core::need_on(engine_.state(), lease, uuid);
+  };
+  if (preemptor != nullptr && !preemptor->ended() && !std::ranges::all_of(lease.devices, is_free)) return false;
   return !is_waited_for(lease);
 }
 

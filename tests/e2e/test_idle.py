@@ -139,6 +139,19 @@ def test_an_idle_pause_ends_with_its_cause(start_daemon):
     reaches(daemon, idle, "active")
 
 
+def test_an_idle_pause_ends_when_its_memory_is_free(start_daemon):
+    daemon = start(start_daemon)
+    idle = run(daemon, 0, "--idle-pause", "1s")
+    other = daemon.api().post("/v1/leases", HOLD)["id"]
+    waits = waiter(daemon, 2 * GIB)
+    reaches(daemon, idle, "paused")
+    wait_until(lambda: lease_of(daemon, waits)["state"] == "offered", "it has the memory")
+    daemon.api().post(f"/v1/leases/{waits}/claim", {})
+    daemon.api().post(f"/v1/leases/{other}/release", {})
+    reaches(daemon, idle, "active")
+    assert lease_of(daemon, waits)["state"] == "active"
+
+
 @pytest.mark.parametrize("verb", ["touch", "resume"])
 def test_touch_and_resume_bring_it_back(start_daemon, verb):
     daemon = start(start_daemon)
