@@ -71,8 +71,8 @@ std::optional<Ends::Unstored> Ends::end_in(const core::Fact& fact, const core::P
   const core::SignalProgram* order = id && plan.outcome ? signal_for(id, plan) : nullptr;
   const core::Lease* lease = order != nullptr ? core::find(state_, id) : nullptr;
   if (lease == nullptr) return std::nullopt;
-  // A program that was asked to end, and takes memory, has had its time.
-  const bool was_asked = lease->stop_at && *lease->stop_at < now;
+  // A program that was asked to end a while ago, and takes memory, has had its time. This end is a moment old by now.
+  const bool was_asked = lease->stop_at && *lease->stop_at + commit_patience < now;
   const Duration patience = order->kill ? patience_to_kill : commit_patience;
   return Unstored{.fact = for_any_generation(fact),
                   .asked_by = order->asked_by.value_or(actor::the_daemon),
