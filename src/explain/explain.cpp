@@ -213,8 +213,6 @@ std::string why_never_paused(const State& state, const Lease& lease) {
   return method ? "" : method.error().detail;
 }
 
-bool has_pause_method(const State& state, const Lease& lease) { return !pause_methods_of(state, lease).empty(); }
-
 std::vector<std::string> what_would_help(const State& state, const Rules& rules, const Lease& lease, Time now) {
   const std::string id = to_string(lease.id);
   if (lease.parking && given_up_device(state, lease, rules, now) != nullptr)

@@ -63,8 +63,6 @@ std::optional<Duration> leaves_in(const core::State& state, LeaseId lease, Time 
 
 // Why no pause method could pause the lease, whatever its state and the host memory are now; "": one could.
 std::string why_never_paused(const core::State& state, const core::Lease& lease);
-// Whether some pause method could pause the lease, whatever its state and the host memory are now.
-bool has_pause_method(const core::State& state, const core::Lease& lease);
 
 // Advice that would help the lease, in plain words, the best first; for `sublet why`.
 std::vector<std::string> what_would_help(const core::State& state, const core::Rules& rules, const core::Lease& lease,

@@ -49,7 +49,7 @@ Time Sessions::cap(Entry& entry, const Lease& lease, const Activity& seen, Time 
     reclaimable_.withdraw(lease.id);
     return now + look_again;
   }
-  const bool has_method = explain::has_pause_method(engine_.state(), lease);
+  const bool has_method = explain::why_never_paused(engine_.state(), lease).empty();
   if (const LeaseId waiter = reclaimable_.wanted_for(lease.id); waiter && !has_method) {
     const core::Lease* waits = core::find(engine_.state(), waiter);
     end(entry, End::expired, false,
