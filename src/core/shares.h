@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "lease/tenant.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +13,6 @@
 #include <vector>
 
 namespace sublet::core {
-
-__extension__ using Integral = __int128;  // amount × ns: bytes that are held for days take more than 64 bits
 
 // The use that counts: that of the present slot of time, and of the slots before it.
 struct Window {

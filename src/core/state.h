@@ -10,6 +10,7 @@
 #include "core/pauses.h"
 #include "core/preemption.h"
 #include "core/queue.h"
+#include "core/tenants.h"
 
 #include <cstdint>
 #include <map>
@@ -27,6 +28,7 @@ struct State {
   Learned learned;
   Pauses pauses;
   Preemption preemption;
+  Tenants tenants;
   Time last_queued_at;      // no two leases are queued at the same time
   std::uint64_t steps = 0;  // number of steps since load(); only a step changes the state
 

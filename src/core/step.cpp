@@ -21,6 +21,7 @@
 #include "core/step_resume.h"
 #include "core/step_snapshot.h"
 #include "core/step_submit.h"
+#include "core/step_tenants.h"
 #include "lease/transitions.h"
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "lease/lease.h"
+#include "lease/tenant.h"
 #include "lease/reason.h"
 #include "lease/reclaim.h"
 
@@ -314,11 +315,18 @@ struct ClockGap {
   Duration stood_still{};  // the part in which the daemon alone did not run
 };
 
+// The whole tree of tenants, and the use that was stored of them (only right after a start). The tree is valid: see
+// src/tenants/tree.h. Existing leases keep what they have.
+struct SetTenants {
+  std::vector<Tenant> tenants;
+  std::vector<TenantUse> used = {};
+};
+
 // Nothing but time has passed.
 struct Tick {};
 
 using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Reclaimable, Pause,
                           Resume, Preempt, Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed,
-                          AttemptEvent, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, Tick>;
+                          AttemptEvent, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, SetTenants, Tick>;
 
 }  // namespace sublet::core
