@@ -167,6 +167,10 @@ int run_detached(const Common& common, RunFlags flags) {
   if (const auto taken = take_wish(flags.lease, *client, *status, &talk); !taken) return fail(common, taken.error());
   for (const std::string& warning : keep::warnings_of_others(work.arguments, docker_host_in(fields->at("environment"))))
     talk.say("warning: " + warning);
+  const std::string names = flags.env_file.empty() ? left_out(flags.env, *status) : "";
+  if (!names.empty())
+    talk.say(fmt::format("the program does not get {0} of this shell; --env {1} passes it on", names,
+                         names.substr(0, names.find(','))));
   const auto size = choose_size(flags.lease, work.consumer, *status, *client);
   if (!size) return fail(common, size.error());
   if (!size->why.empty() && !common.json)

@@ -25,6 +25,11 @@ constexpr Duration look_after = std::chrono::seconds(2);  // --follow: silence a
 constexpr Duration part_after = std::chrono::milliseconds(300);  // --follow: silence before an incomplete line is shown
 constexpr Duration wait_at_most = std::chrono::seconds(60);
 
+// True if the first line that is asked for is a mark, unless it was dropped. The logs of sessions have none.
+bool begins_with_mark(const LogsFlags& flags) {
+  return flags.target.starts_with("/v1/programs/") && !flags.no_marks && !flags.lines && !flags.since;
+}
+
 class Logs {
  public:
   Logs(const Common& common, const LogsFlags& flags, client::Endpoint endpoint)
@@ -33,7 +38,7 @@ class Logs {
         endpoint_(std::move(endpoint)),
         look_(look_for(common)),
         terminal_(::isatty(STDOUT_FILENO) == 1),
-        looks_at_begin_(!flags.no_marks && !flags.lines && !flags.since) {}
+        looks_at_begin_(begins_with_mark(flags)) {}
 
   int go();
 
@@ -49,7 +54,7 @@ class Logs {
   int printed_ = 0;        // lines with that time, which a new stream sends again
   int skip_ = 0;
   bool has_output_ = false;  // the program has written a line
-  std::size_t shown_ = 0;  // bytes of the text of `rest_` that were printed
+  std::size_t shown_ = 0;    // bytes of the text of `rest_` that were printed
 
   std::string target() const;
   bool take(const std::string& piece);
@@ -191,8 +196,9 @@ int Logs::refuse(const client::Failure& failure) const {
   Error error = failure.error;
   error.detail = fmt::format("{} ({}) has no log: Sublet keeps the output of supervised programs alone",
                              text_at(*lease, "id"), visible(text_at(*lease, "consumer")));
-  error.hint = "the output of a program in the foreground goes where sublet run wrote; start it by sublet run --detach "
-               "to have a log";
+  error.hint =
+      "the output of a program in the foreground goes where sublet run wrote; start it by sublet run --detach "
+      "to have a log";
   return fail(common_, error);
 }
 

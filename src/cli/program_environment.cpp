@@ -15,6 +15,7 @@
 #include <array>
 #include <climits>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 
 namespace sublet::cli {
@@ -167,6 +168,19 @@ Result<json> surroundings() {
   }
   json found{{"directory", directory.data()}, {"umask", static_cast<int>(mask)}, {"limits", std::move(limits)}};
   return {boost::system::in_place_value, std::move(found)};
+}
+
+std::string left_out(const std::vector<std::string>& given, const nlohmann::json& status) {
+  const auto own = status.find("program_env");
+  std::string names;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "PYTHONPATH"}) {
+    const auto is_given = [&](const std::string& flag) { return flag.substr(0, flag.find('=')) == name; };
+    const char* value = std::getenv(name);
+    const bool daemons = own != status.end() && own->is_object() && own->value(name, "") == (value ? value : "");
+    if (value == nullptr || daemons || std::ranges::any_of(given, is_given)) continue;
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return names;
 }
 
 }  // namespace sublet::cli

@@ -37,6 +37,10 @@ Variables all_of(const char* const* ours);
 Result<nlohmann::json> environment_of(const std::vector<std::string>& flags, const std::string& env_file,
                                       bool all = false);
 
+// The names of variables on which many programs of this shell depend and that a program would not get, as a list with
+// commas. `given`: the values of --env; `status`: the daemon's answer, with the variables that it gives.
+std::string left_out(const std::vector<std::string>& given, const nlohmann::json& status);
+
 // Fails if a text is not UTF-8, which JSON cannot carry. `what`: name of the texts in the message.
 Status check_utf8(std::string_view what, const std::vector<std::string>& texts);
 

@@ -163,10 +163,13 @@ Result<std::string> render_dry_run(const json& reply, const Common& common, cons
   if (would == "start") return fmt::format("The lease would start at once, {}.\n", with);
   auto preview = render_preview(member(reply, "preemption"), common, look);
   if (!preview) return preview;
-  return fmt::format(
-      "The lease would start {}, once these victims are paused:\n"
-      "{}",
-      with, *preview);
+  const json& victims = list_at(member(reply, "preemption"), "victims");
+  const auto ended = std::ranges::count_if(victims, ends);
+  return fmt::format("The lease would start {}, once these victims are {}:\n{}", with,
+                     ended == 0                     ? "paused"
+                     : ended == std::ssize(victims) ? "ended"
+                                                    : "paused or ended",
+                     *preview);
 }
 
 }  // namespace sublet::cli

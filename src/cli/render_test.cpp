@@ -415,8 +415,9 @@ TEST(DryRun, SaysWhatWouldCome) {
   EXPECT_EQ(*render_dry_run(reply, Common{}, at_noon()), "The lease would start at once, with 1.0 GiB on gpu0.\n");
   reply["would"] = "preempt";
   reply["preemption"] = room;
-  EXPECT_TRUE(render_dry_run(reply, Common{}, at_noon())
-                  ->starts_with("The lease would start with 1.0 GiB on gpu0, once these victims are paused:\nLEASE "));
+  EXPECT_TRUE(
+      render_dry_run(reply, Common{}, at_noon())
+          ->starts_with("The lease would start with 1.0 GiB on gpu0, once these victims are paused or ended:\n"));
   reply["would"] = "wait";
   reply["queue"] = leases["leases"][1]["queue"];
   reply["preemption"] = no_room;

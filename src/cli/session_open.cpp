@@ -99,19 +99,6 @@ std::optional<int> check_open(const Common& common, const SessionFlags& flags) {
   return std::nullopt;
 }
 
-// Variables on which many programs of this shell depend.
-std::string left_out(const SessionFlags& flags, const json& status) {
-  const json& own = member(status, "program_env");  // the daemon gives them
-  std::string names;
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "PYTHONPATH"}) {
-    const auto is_given = [&](const std::string& flag) { return flag.substr(0, flag.find('=')) == name; };
-    const char* value = std::getenv(name);
-    if (value == nullptr || text_at(own, name) == value || std::ranges::any_of(flags.env, is_given)) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-  }
-  return names;
-}
-
 // The same call with the same key gets the same answer: a session that was opened while its user left is closed.
 client::Answer<client::Reply> post_session(const Common& common, client::Client& client, const json& body) {
   const client::Request request{"POST", "/v1/sessions", client::to_text(body), client::new_idempotency_key(), {}};
@@ -138,7 +125,7 @@ int open_session(const Common& common, SessionFlags flags) {
   if (!reply) return fail(common, reply.error());
   const auto status = client::parse(*reply);
   if (!status) return fail(common, status.error());
-  const std::string names = left_out(flags, *status);
+  const std::string names = left_out(flags.env, *status);
   if (starts && !flags.env_all && flags.env_file.empty() && !names.empty())
     say(common,
         fmt::format("sublet: the program does not get {} of this shell; --env-all passes all variables on", names));

@@ -102,6 +102,7 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
       return obstacle_text(state, lease, way_to_yield(state, rules, lease, query.lease.uid, now), now);
     case IneligibleCode::not_requesters: return "it is not the program of the user who requested memory";
     case IneligibleCode::tier:
+      if (ranks_like(query.lease, lease)) return "it is of the same tier, and leaves at the end of its time slice only";
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which is not paused for the tier " +
              std::string(to_string(query.lease.tier));
     case IneligibleCode::ends_for_higher_tier:

@@ -33,6 +33,9 @@ ReasonArgs status_args(const std::optional<int>& status) { return args("status",
 
 }  // namespace
 
+// Only an admin may end the lease of another user.
+static bool is_by_another(const Step& step, const Lease& lease) { return step.asked_by && *step.asked_by != lease.uid; }
+
 static void program_gone(Step& step, const Lease& lease);
 static void end_after_resume(Step& step, Lease& lease);
 static void fire(Step& step, Lease& lease);
@@ -86,7 +89,8 @@ Result<LeaseId> on(Step& step, const Release& fact) {
   if (fact.stop && program_may_live(step, lease)) {
     if (!lease.stop_requested) {
       stop_program(step, lease);
-      explain(step, lease, ReasonKind::stopping, args("grace", step.rules.grace));
+      explain(step, lease, ReasonKind::stopping,
+              args("grace", step.rules.grace, "by_admin", is_by_another(step, lease)));
       schedule(step.state, lease, step.rules);
       touch(step, lease);
     }
@@ -196,7 +200,8 @@ static void end_after_resume(Step& step, Lease& lease) {
   Parking parking = *lease.parking;
   parking.then_stop = true;
   set_parking(step.state, lease, std::move(parking), lease.state);
-  explain(step, lease, ReasonKind::stop_deferred, args("signalled", program_may_live(step, lease)));
+  explain(step, lease, ReasonKind::stop_deferred,
+          args("signalled", program_may_live(step, lease), "by_admin", is_by_another(step, lease)));
   want_back(step, lease);
   touch(step, lease);
 }

@@ -267,7 +267,7 @@ static void note_held(Step& step, const Nominations& held) {
       const std::optional<Time> start = held.start(entry);
       explain(step, lease, ReasonKind::capacity_reserved,
               args("waited", step.now - lease.waits_since(), "devices", device_names(step.state, entry.room.devices),
-                   "starts", start ? std::optional(*start - step.now) : std::nullopt));
+                   "starts", start > step.now ? std::optional(*start - step.now) : std::nullopt));
     }
     rooms.push_back(entry.room);
   }

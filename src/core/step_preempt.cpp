@@ -200,8 +200,10 @@ static void look_for_victims(Step& step, const Lease& waiter, std::vector<SliceW
   note_obstacles(step, waiter);
   look_again_at(step, plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(step, ineligible.until);
-  // A request whose victims cannot be paused any more takes no right away.
-  if (may_ask(step.state, step.rules, waiter)) slice_waiters.push_back(slice_waiter(step, waiter, barred));
+  // A request whose victims cannot be paused any more takes no right away. Without one, no lease enters for a time slice
+  // that could not leave after it.
+  const bool leaves = waiter.pausable != Pausable::no || request;
+  if (leaves && may_ask(step.state, step.rules, waiter)) slice_waiters.push_back(slice_waiter(step, waiter, barred));
 }
 
 // True if the memory is free. If the waiter does not get it, it is reserved for another lease, and no victim there is
