@@ -33,6 +33,8 @@ enum class Mutant {
   generations_do_not_matter,
   kept_room_stays_kept,
   a_gang_of_fewer,
+  tenants_have_no_limit,
+  guarantees_do_not_protect,
   // engine
   answered_before_durable,
   told_before_durable,

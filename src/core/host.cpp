@@ -38,6 +38,7 @@ void enter(State& state, const Lease& lease, int sign) {
   if (!lease.parking) return;
   const Bytes bytes = sign * lease.parking->host_bytes;
   state.host.entries += bytes;
+  count_parked(state, lease, sign);
   if (!lease.parking->measured) state.host.unsettled += bytes;
   Bytes& of_user = state.host.of_user[lease.uid];
   of_user += bytes;

@@ -5,6 +5,7 @@
 #include "base/mutants.h"
 #include "core/methods.h"
 #include "core/state.h"
+#include "core/tenant_rights.h"
 
 #include <algorithm>
 #include <cassert>
@@ -75,8 +76,10 @@ Lease& add_lease(State& state, Lease lease) {
   const LeaseId id = lease.id;
   const auto [at, fresh] = state.leases.by_id.emplace(id, std::move(lease));
   assert(fresh && "an id is used once");
-  state.leases.runtime.emplace(id, LeaseRuntime{});
+  LeaseRuntime& runtime = state.leases.runtime.emplace(id, LeaseRuntime{}).first->second;
+  runtime.account = open_account(state, at->second.tenant, at->second.user, at->second.uid);
   if (at->second.ended()) return at->second;
+  count_present(state, id, 1);
   ++state.leases.live_of[at->second.uid];
   if (!at->second.tag.empty()) state.leases.tags[{at->second.uid, at->second.tag}] = id;
   return at->second;
@@ -106,6 +109,7 @@ void drop_lease(State& state, LeaseId id) {
 }
 
 void retire_lease(State& state, const Lease& lease) {
+  count_present(state, lease.id, -1);
   const auto live = state.leases.live_of.find(lease.uid);
   assert(live != state.leases.live_of.end());
   if (--live->second == 0) state.leases.live_of.erase(live);
@@ -119,6 +123,8 @@ void charge_to(State& state, Lease& lease, const Charged& who) {
   lease.uid = who.uid;
   lease.user = who.user;
   lease.tenant = who.tenant;
+  state.leases.runtime.at(lease.id).account = open_account(state, who.tenant, who.user, who.uid);
+  count_present(state, lease.id, 1);
   ++state.leases.live_of[lease.uid];
   if (!lease.tag.empty()) state.leases.tags[{lease.uid, lease.tag}] = lease.id;
   enter(state, lease, 1);
@@ -135,6 +141,7 @@ Charge* charge_at(State& state, const Lease& lease, std::string_view device) {
 void include(State& state, Device& device, const Lease& lease, const Charge& charge, int sign) {
   const Bytes bytes = charged_for(lease, charge);
   device.charged += sign * bytes;
+  charge_tenant(state, lease, device, bytes, sign);
   if (charge.shrunk_from > Bytes{}) {
     Charge measured = charge;
     measured.shrunk_from = {};
@@ -239,7 +246,7 @@ void requeue_in_place(State& state, const Lease& lease) {
   if (lease.parking) expect_return(state, lease);
   Bytes most;
   for (const std::string& uuid : lease.devices) most = std::max(most, need_on(state, lease, uuid));
-  state.queue.insert_in_place(lease, most);
+  state.queue.insert_in_place(lease, most, place_by_tenant(state, lease));
   state.devices.opened.push_back(lease.devices.front());
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/attempt.h"
 #include "core/preemption_plan.h"
+#include "core/queue_tree.h"
 #include "lease/facts.h"
 #include "lease/lease.h"
 #include "lease/rules.h"
@@ -54,6 +55,7 @@ struct Use {
 // Knowledge about a lease that needs no store: it is measured or observed again after a restart.
 struct LeaseRuntime {
   std::vector<Charge> charges;  // in the order of the lease's devices; empty before it is booked
+  AccountId account = 0;        // that it is charged to; see core/tenants.h
   bool held = false;            // a connection or wait of its owner is open
   std::int32_t waiter = 0;      // pid of the process that opened the last one; 0: unknown
   Time grace_until;             // after a restart or a clock gap: no owner counts as gone before this

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/methods.h"
+#include "core/tenant_rights.h"
 
 #include "base/mutants.h"
 #include "base/size_bounds.h"
@@ -374,7 +375,8 @@ WayToYield way_to_yield(const State& state, const Rules& rules, const Lease& lea
     return way;
   }
   if (!lease.parking) {  // else the ledger has entered it already
-    const Bytes takes = ledger_left_for(state, rules, lease.uid, preemptor);
+    Bytes takes = ledger_left_for(state, rules, lease.uid, preemptor);
+    if (const auto of_tenant = park_left(state, rules, lease)) takes = std::max(std::min(takes, *of_tenant), Bytes{});
     if (enters_host(state, lease) > takes) {
       WayToYield way = hindered(ObstacleCode::ledger_full);
       way.takes = takes;

@@ -111,7 +111,7 @@ Nominations::Nominations(const State& state, const Rules& rules, Time now) : sta
   std::vector<QueueKey> waiters;
   state.queue.all().queued_by(now - rules.reserve_after, looked_at, waiters);
   for (const QueueKey& key : waiters)
-    if (entries_.size() < held_for && (key.fixed || !any_)) add(key);
+    if (entries_.size() < held_for && (key.fixed || !any_) && !key.limited) add(key);
   if (!waiters.empty()) last_ = waiters.back();
 }
 

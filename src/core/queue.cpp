@@ -14,8 +14,21 @@ QueueTree& Queue::tree_of(const Entry& entry) {
 }
 
 void Queue::plant(const Entry& entry) {
-  tree_of(entry).insert(entry.key, entry.bytes, entry.waits_since);
+  if (!entry.key.limited) tree_of(entry).insert(entry.key, entry.bytes, entry.waits_since);
   all_.insert(entry.key, entry.bytes, entry.waits_since);
+}
+
+void Queue::uproot(const Entry& entry) {
+  all_.erase(entry.key);
+  if (entry.key.limited) return;
+  QueueTree& tree = tree_of(entry);
+  tree.erase(entry.key);
+  // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
+  if (tree.size() == 0) {
+    if (entry.devices.size() > 1) subsets_.erase({entry.devices, entry.count});
+    else if (entry.devices.size() == 1) named_.erase(entry.devices.front());
+    else if (entry.count > 1) any_.erase(entry.count);
+  }
 }
 
 void Queue::set_aging(double per_minute) {
@@ -33,23 +46,28 @@ void Queue::set_aging(double per_minute) {
     like.tier = entry.key.tier;
     like.priority = entry.priority;
     like.queued_at = entry.queued_at;
-    const bool fixed = entry.key.fixed;
-    entry.key = queue_key(like, aging_);
-    entry.key.fixed = fixed;
+    const QueueKey old = entry.key;
+    entry.key = queue_key(like, aging_, {entry.account, old.limited, old.guaranteed, old.share});
+    entry.key.fixed = old.fixed;
     plant(entry);
   }
 }
 
-void Queue::insert(const Lease& lease) {
+void Queue::insert(const Lease& lease, const TenantPlace& by_tenant) {
   assert(!contains(lease.id) && "a lease waits once");
   const Bytes total = lease.device_count * lease.vram;
-  const Entry entry{queue_key(lease, aging_), lease.priority,      lease.queued_at,
-                    lease.queued_at,          lease.least(),       total,
-                    lease.device_count,       lease.wanted_devices};
-  insert(lease.id, entry);
+  insert(lease.id, {.key = queue_key(lease, aging_, by_tenant),
+                    .account = by_tenant.account,
+                    .priority = lease.priority,
+                    .queued_at = lease.queued_at,
+                    .waits_since = lease.queued_at,
+                    .bytes = lease.least(),
+                    .total = total,
+                    .count = lease.device_count,
+                    .devices = lease.wanted_devices});
 }
 
-void Queue::insert_in_place(const Lease& lease, Bytes need) {
+void Queue::insert_in_place(const Lease& lease, Bytes need, const TenantPlace& by_tenant) {
   assert(!contains(lease.id) && lease.waits_in_place() && "a lease waits once");
   Lease like;
   like.id = lease.id;
@@ -62,8 +80,15 @@ void Queue::insert_in_place(const Lease& lease, Bytes need) {
   // A paused lease requests its size, although it keeps its residue meanwhile; a growing lease requests the rest.
   const Bytes requested = lease.parking ? std::max(lease.vram, need) : need;
   const Bytes total = static_cast<std::int64_t>(lease.devices.size()) * requested;
-  insert(lease.id, Entry{queue_key(like, aging_), lease.priority, like.queued_at, waits_since, need, total,
-                         several ? 0 : 1, named});
+  insert(lease.id, {.key = queue_key(like, aging_, by_tenant),
+                    .account = by_tenant.account,
+                    .priority = lease.priority,
+                    .queued_at = like.queued_at,
+                    .waits_since = waits_since,
+                    .bytes = need,
+                    .total = total,
+                    .count = several ? 0 : 1,
+                    .devices = named});
 }
 
 void Queue::insert(LeaseId lease, Entry entry) {
@@ -71,6 +96,7 @@ void Queue::insert(LeaseId lease, Entry entry) {
   entry.key.fixed = entry.count == 0 || std::ssize(entry.devices) == entry.count;
   plant(entry);
   waiting_ += static_cast<std::uint64_t>(entry.total.count);
+  of_account_[entry.account].insert(lease);
   entries_.emplace(lease, std::move(entry));
 }
 
@@ -84,17 +110,37 @@ void Queue::erase(LeaseId lease) {
   assert(found != entries_.end() && "only who waits can leave");
   const Entry& entry = found->second;
   ++revision_;
-  all_.erase(entry.key);
-  QueueTree& tree = tree_of(entry);
-  tree.erase(entry.key);
-  // The tree of those that want one device, whichever, is kept with its nodes for those that come; others are not.
-  if (tree.size() == 0) {
-    if (entry.devices.size() > 1) subsets_.erase({entry.devices, entry.count});
-    else if (entry.devices.size() == 1) named_.erase(entry.devices.front());
-    else if (entry.count > 1) any_.erase(entry.count);
-  }
+  uproot(entry);
+  const auto others = of_account_.find(entry.account);
+  others->second.erase(lease);
+  if (others->second.empty()) of_account_.erase(others);
   waiting_ -= static_cast<std::uint64_t>(entry.total.count);
   entries_.erase(found);
+}
+
+void Queue::move(LeaseId lease, const TenantPlace& by_tenant) {
+  Entry& entry = entries_.at(lease);
+  QueueKey key = entry.key;
+  key.limited = by_tenant.limited;
+  key.guaranteed = by_tenant.guaranteed;
+  key.share = by_tenant.share;
+  if (entry.account != by_tenant.account) {
+    std::set<LeaseId>& before = of_account_.at(entry.account);
+    before.erase(lease);
+    if (before.empty()) of_account_.erase(entry.account);
+    of_account_[by_tenant.account].insert(lease);
+    entry.account = by_tenant.account;
+  }
+  if (key == entry.key) return;
+  ++revision_;
+  uproot(entry);
+  entry.key = key;
+  plant(entry);
+}
+
+const std::set<LeaseId>* Queue::of_account(AccountId account) const {
+  const auto waiters = of_account_.find(account);
+  return waiters == of_account_.end() ? nullptr : &waiters->second;
 }
 
 std::size_t Queue::place(LeaseId lease) const {
@@ -102,7 +148,9 @@ std::size_t Queue::place(LeaseId lease) const {
   return entry == entries_.end() ? 0 : all_.before(entry->second.key) + 1;
 }
 
-std::size_t Queue::place_of(const Lease& lease) const { return all_.before(queue_key(lease, aging_)) + 1; }
+std::size_t Queue::place_of(const Lease& lease, const TenantPlace& by_tenant) const {
+  return all_.before(queue_key(lease, aging_, by_tenant)) + 1;
+}
 
 std::vector<LeaseId> Queue::in_order(std::size_t limit) const {
   std::vector<QueueKey> keys;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,7 +16,8 @@
 namespace sublet::core {
 
 // All waiters, in several trees. There is a tree for each device asked for by name, a tree for each number of devices
-// asked for without names, a tree for each number of devices of each set asked for, and a tree of all.
+// asked for without names, a tree for each number of devices of each set asked for, and a tree of all. Limited waiters
+// are in the tree of all only.
 class Queue {
  public:
   // A number of devices of a set.
@@ -31,10 +33,12 @@ class Queue {
   // Called before anything else.
   void set_aging(double per_minute);
 
-  void insert(const Lease& lease);
+  void insert(const Lease& lease, const TenantPlace& by_tenant = {});
   // A lease that waits for more on its devices: `need` more bytes on the device where that is most.
-  void insert_in_place(const Lease& lease, Bytes need);
+  void insert_in_place(const Lease& lease, Bytes need, const TenantPlace& by_tenant = {});
   void erase(LeaseId lease);
+  // Gives a waiter a new place by its tenant.
+  void move(LeaseId lease, const TenantPlace& by_tenant);
 
   // Grows with every change of the waiters.
   std::uint64_t revision() const { return revision_; }
@@ -43,7 +47,8 @@ class Queue {
   Bytes waiting_bytes() const { return {static_cast<std::int64_t>(waiting_)}; }
 
   std::size_t place(LeaseId lease) const;                             // 1 = next; 0 = does not wait
-  std::size_t place_of(const Lease& lease) const;                     // that it would have by its time of queueing
+  // The place that it would have by its time of queueing.
+  std::size_t place_of(const Lease& lease, const TenantPlace& by_tenant = {}) const;
   std::vector<LeaseId> in_order(std::size_t limit = SIZE_MAX) const;  // the first `limit`
   // Waiters are found by the number of devices that they want (any, with so many bytes on each), by the device that
   // they name, or by the set that they name.
@@ -53,10 +58,12 @@ class Queue {
   const QueueTree& sets() const { return sets_; }  // leases on several devices that wait for more on each
   const QueueTree& all() const { return all_; }
   const QueueKey* key(LeaseId lease) const;  // null: does not wait
+  const std::set<LeaseId>* of_account(AccountId account) const;  // its waiters; null: none
 
  private:
   struct Entry {
     QueueKey key;
+    AccountId account = 0;
     int priority = 0;
     Time queued_at;    // as in the key
     Time waits_since;  // Time{}: it has waited for as long as anything
@@ -68,6 +75,7 @@ class Queue {
 
   void insert(LeaseId lease, Entry entry);
   void plant(const Entry& entry);
+  void uproot(const Entry& entry);
   QueueTree& tree_of(const Entry& entry);
 
   double aging_ = 1.0;
@@ -77,6 +85,7 @@ class Queue {
   QueueTree sets_;
   QueueTree all_;
   std::unordered_map<LeaseId, Entry> entries_;
+  std::unordered_map<AccountId, std::set<LeaseId>> of_account_;
   std::uint64_t revision_ = 0;
   std::uint64_t waiting_ = 0;  // unsigned: the sum of absurd requests wraps instead of being undefined
 };

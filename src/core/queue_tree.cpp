@@ -16,19 +16,31 @@ constexpr std::int64_t max_ns_per_point = std::int64_t{1} << 52;
 }  // namespace
 
 bool QueueKey::before(const QueueKey& other) const {
+  if (limited != other.limited) return other.limited;
+  if (guaranteed != other.guaranteed) return guaranteed;
   if (tier != other.tier) return outranks(tier, other.tier);
+  if (share != other.share) return share < other.share;
   if (points != other.points) return points > other.points;
   if (since != other.since) return since < other.since;
   return lease < other.lease;
 }
 
-QueueKey queue_key(const Lease& lease, double aging_per_minute) {
-  if (!(aging_per_minute > 0)) return {lease.tier, false, lease.priority, lease.queued_at.ns, lease.id};
+QueueKey queue_key(const Lease& lease, double aging_per_minute, const TenantPlace& by_tenant) {
+  QueueKey key{.limited = by_tenant.limited,
+               .guaranteed = by_tenant.guaranteed,
+               .tier = lease.tier,
+               .share = by_tenant.share,
+               .points = lease.priority,
+               .since = lease.queued_at.ns,
+               .lease = lease.id};
+  if (!(aging_per_minute > 0)) return key;
   const double exact = std::max(std::round(ns_per_minute / aging_per_minute), 1.0);
   const std::int64_t ns_per_point =
       exact < static_cast<double>(max_ns_per_point) ? static_cast<std::int64_t>(exact) : max_ns_per_point;
   const int priority = std::clamp(lease.priority, -admin_priority_limit, admin_priority_limit);
-  return {lease.tier, false, 0, lease.queued_at.ns - priority * ns_per_point, lease.id};
+  key.points = 0;
+  key.since -= priority * ns_per_point;
+  return key;
 }
 
 void QueueTree::Sum::add(const Sum& other) {

@@ -12,12 +12,25 @@
 
 namespace sublet::core {
 
-// The place of a lease in the order. Waiting raises all priorities at the same rate, so that keys never change: nothing
-// is sorted again as time passes. Quotas will have their place here: the tenant's phase before the tier, and its fair
-// share after `since`, in whole minutes. If these change, all waiters of the tenant are taken out and put back with a
-// new key (0028).
+using AccountId = std::uint32_t;  // of a tenant, or of a user below it: see core/tenants.h
+
+// The part of a waiter's place that its tenant decides.
+struct TenantPlace {
+  AccountId account = 0;
+  bool limited = false;     // it gets no memory now, because a limit of its tenant is met
+  bool guaranteed = false;  // it is within the guarantee of its tenant
+  std::uint64_t share = 0;  // steps of past use from the top of the tree down, a byte each; lower first
+  bool operator==(const TenantPlace&) const = default;
+};
+
+// The place of a lease in the order. Waiting raises all priorities at the same rate, so that keys never change with
+// time alone: nothing is sorted again as time passes. The place by tenant changes with grants and ends; the waiters of
+// that tenant then get new keys (0062).
 struct QueueKey {
+  bool limited = false;        // last
+  bool guaranteed = false;     // first of the others
   Tier tier = Tier::standard;  // higher first
+  std::uint64_t share = 0;     // lower first
   bool fixed = false;          // it waits for certain devices, all of those that it names or has; not compared
   int points = 0;              // higher first; the priority where nothing ages, else 0
   std::int64_t since = 0;      // lower first: queued_at in ns, moved back by the time that its priority is worth
@@ -29,7 +42,7 @@ struct QueueKey {
 
 // The key with `aging_per_minute` points of priority a minute. An aging slower than a point in 52 days counts as that
 // (it keeps the arithmetic in 64 bits). Zero or less: priority alone, then first come, first served.
-QueueKey queue_key(const Lease& lease, double aging_per_minute);
+QueueKey queue_key(const Lease& lease, double aging_per_minute, const TenantPlace& by_tenant = {});
 
 // The waiters in their order: a red-black tree of the standard library's extension. A node knows the number of waiters
 // below it, the least and the most that one of them asks for, and the longest wait. Lookups are O(log n).

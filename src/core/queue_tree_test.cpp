@@ -49,7 +49,8 @@ void expect_same(const Both& both, Bytes room, Time then, std::size_t limit) {
   ASSERT_EQ(both.tree.size(), both.list.size());
   ASSERT_EQ(one(both.tree.first_within(room)), both.wanted(1, fits));
   ASSERT_EQ(one(both.tree.first_above(room)), both.wanted(1, large));
-  const QueueKey mark{Tier::critical, false, 77, 77, {77}};  // what was there before stays in front
+  const QueueKey mark{
+      .tier = Tier::critical, .points = 77, .since = 77, .lease = {77}};  // what was there before stays in front
   std::vector<QueueKey> within{mark}, queued_by{mark}, first{mark};
   both.tree.within(room, limit, within);
   both.tree.queued_by(then, limit, queued_by);
@@ -65,7 +66,14 @@ class QueueTrees : public ::testing::Test {
   std::size_t below(std::size_t n) { return random_() % n; }
   Waiter somebody() {
     const auto number = static_cast<std::int64_t>(below(1'000'000));
-    return {{static_cast<Tier>(below(5)), below(2) == 0, static_cast<int>(below(3)), number, {++last_}},
+    return {{.limited = below(3) == 0,
+             .guaranteed = below(3) == 0,
+             .tier = static_cast<Tier>(below(5)),
+             .share = below(3),
+             .fixed = below(2) == 0,
+             .points = static_cast<int>(below(3)),
+             .since = number,
+             .lease = {++last_}},
             {static_cast<std::int64_t>(1 + below(1000))},
             {static_cast<std::int64_t>(below(1'000'000))}};
   }

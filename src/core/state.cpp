@@ -2,6 +2,7 @@
 // The state after a restart: what is stored, and what has to be assumed of the rest.
 #include "core/state.h"
 #include "base/mutants.h"
+#include "core/tenant_rights.h"
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +29,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     if (lease.ended()) {
       runtime.charges.assign(lease.devices.size(), Charge{.settling = true});
     } else if (lease.queues()) {
-      state.queue.insert(lease);
+      state.queue.insert(lease, place_by_tenant(state, lease));
     }
     if (!lease.ended()) {
       if (lease.owner.kind == OwnerKind::connection) lease.unheld_since = now;

@@ -51,6 +51,7 @@ Plan step(State& state, const Rules& rules, const Fact& fact, Time now) {
   Step step{state, rules, now};
   ++step.state.steps;
   step.state.queue.set_aging(step.rules.aging_per_minute);
+  place_waiters(step);
   reindex(step.state, step.rules, step.now);
   const auto& safe = step.rules.safe_mode;
   if (safe && begins_something(fact))
@@ -134,6 +135,7 @@ static void finish(Step& step) {
     drop_lease(step.state, id);
   }
   store_plans(step);
+  place_waiters(step);
   if (step.snapshot_wanted) step.plan.actions.emplace_back(TakeSnapshot{});
   reindex(step.state, step.rules, step.now);
   step.plan.wake_at = wake_at(step);

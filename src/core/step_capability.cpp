@@ -175,7 +175,8 @@ void take_over(Step& step, LeaseId kept, Lease& lease) {
     const auto& room = step.state.devices.by_uuid.at(uuid).indexed.room;
     return may_use(lease, uuid) && room && room->free >= lease.vram;
   };
-  if (std::ranges::all_of(devices, fits)) grant(step, lease, {lease.id, devices, lease.vram});
+  if (std::ranges::all_of(devices, fits) && !step.state.queue.key(lease.id)->limited)
+    grant(step, lease, {lease.id, devices, lease.vram});
 }
 
 }  // namespace sublet::core

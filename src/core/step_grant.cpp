@@ -14,6 +14,7 @@
 #include "core/step_pause.h"
 #include "core/step_resize.h"
 #include "core/step_resume.h"
+#include "core/step_tenants.h"
 
 #include <algorithm>
 #include <climits>
@@ -109,6 +110,7 @@ void grant_waiting(Step& step) {
     named.set(device, waiting == nullptr || !known ? nullptr : waiting->first_within(at->second.indexed.room->free));
   };
   reindex(step.state, step.rules, step.now);
+  place_waiters(step);
   if (step.served == step.state.queue.revision() && step.state.devices.opened.empty()) return;
   for (const Nomination& had : step.state.nominations)
     step.state.devices.opened.insert(step.state.devices.opened.end(), had.devices.begin(), had.devices.end());
@@ -123,6 +125,7 @@ void grant_waiting(Step& step) {
     else if (lease.resize) grow(step, lease);
     else grant(step, lease, *placement);
     reindex(step.state, step.rules, step.now);
+    if (place_waiters(step)) held.reset();
     // A lease that is back is no obstacle any more to a nomination that was refused because of it.
     if (held && (lease.parking || !held->given(key, lease.devices))) held.reset();
     for (const std::string& device : lease.devices) look_at(device);
@@ -188,6 +191,7 @@ static void add_fits_beside(const Step& step, const Nominations& held, const Nam
 // Where the waiter would be put now, if it may.
 std::optional<Placement> place(const Step& step, const QueueKey& key, const Nominations* held) {
   const Lease& lease = *find(step.state, key.lease);
+  if (key.limited) return std::nullopt;
   Placement placement{lease.id, lease.certain_devices(), lease.wanted_vram()};
   if (placement.devices.empty()) return place_on_some(step, key, lease, held);
   for (const std::string& uuid : placement.devices) {

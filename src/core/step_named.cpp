@@ -5,6 +5,7 @@
 #include "core/format.h"
 #include "core/reconfigured.h"
 #include "core/step_grant.h"
+#include "core/tenant_rights.h"
 
 #include <algorithm>
 #include <climits>
@@ -53,7 +54,7 @@ bool are_read(const Step& step, const std::vector<std::string>& uuids) {
 
 // Puts the lease into the queue, and has it looked at on the devices that it names.
 void insert_waiter(Step& step, const Lease& lease) {
-  step.state.queue.insert(lease);
+  step.state.queue.insert(lease, place_by_tenant(step.state, lease));
   step.state.devices.opened.insert(step.state.devices.opened.end(), lease.wanted_devices.begin(),
                                    lease.wanted_devices.end());
 }

@@ -5,6 +5,7 @@
 #include "core/step_grant.h"
 #include "core/step_named.h"
 #include "core/step_submit.h"
+#include "core/step_tenants.h"
 
 #include "base/mutants.h"
 #include "core/format.h"
@@ -112,6 +113,7 @@ Result<LeaseId> on(Step& step, const Renew& fact) {
   Lease& lease = **found;
   if (lease.ended()) return wrong_state(lease, "renew", "ask for a new lease");
   if (fact.ttl && fact.ttl->count() <= 0) return bad_request("a time limit must be above zero", "for example 10m");
+  if (const Status ok = check_time_limit(step, lease, fact.ttl); !ok) return ok.error();
   if (!fact.ttl && !lease.ttl)
     return bad_request(name_of(lease) + " has no time limit to renew",
                        "give it one: `sublet renew " + to_string(lease.id) + " --ttl 1h` (in the API: ttl_seconds)");
@@ -183,6 +185,10 @@ Result<LeaseId> on(Step& step, const ClockGap& fact) {
   for (auto& [uuid, device] : step.state.devices.by_uuid)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
   for (auto& [where, group] : step.state.preemption.slice_groups) group.skip(step.now - fact.asleep, step.now);
+  for (TenantAccount& account : step.state.tenants.accounts) {
+    account.bytes_used.skip(step.now - fact.asleep, step.now, window_of(step.rules));
+    account.devices_used.skip(step.now - fact.asleep, step.now, window_of(step.rules));
+  }
   for (auto& [uuid, slice] : step.state.preemption.slices) slice.at = slice.at + fact.asleep;
   // Readings from before a sleep of the machine are too old, and nothing is granted on them.
   if (fact.asleep > Duration{}) step.snapshot_wanted = true;

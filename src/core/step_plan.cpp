@@ -75,6 +75,7 @@ static std::optional<PlanEnd> review(Step& step, PreemptionPlan& plan) {
 static bool is_wanted(const Step& step, const PreemptionPlan& plan) {
   const Lease& waiter = *find(step.state, plan.preemptor());
   const bool requested = step.state.preemption.requested.contains(waiter.id);
+  if (step.state.queue.key(waiter.id)->limited) return false;
   if (plan.cause == Cause::request && !requested) return false;
   const bool by_rule = step.rules.automatic || mutant(Mutant::nothing_is_manual);
   if (plan.cause != Cause::request && plan.cause != Cause::reclaim && !by_rule && !requested) return false;

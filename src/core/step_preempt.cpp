@@ -120,6 +120,7 @@ static std::vector<Preemptor> list_preemptors(Step& step) {
     else if (Lease* lease = find(step, id)) keep_request(step, *lease);
     return key == nullptr;
   });
+  std::erase_if(all, [](const Preemptor& its) { return its.key.limited; });
   std::sort(all.begin(), all.end(), [](const Preemptor& a, const Preemptor& b) {
     return a.key.lease == b.key.lease ? a.by_rule && !b.by_rule : a.key.before(b.key);
   });

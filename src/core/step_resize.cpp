@@ -8,6 +8,7 @@
 #include "core/step_grant.h"
 #include "core/step_request.h"
 #include "core/step_submit.h"
+#include "core/step_tenants.h"
 
 namespace sublet::core {
 namespace {
@@ -107,13 +108,16 @@ static Result<LeaseId> ask_more(Step& step, Lease& lease, const Resize& fact) {
   requeue_in_place(step.state, lease);
   reindex(step.state, step.rules, step.now);
   const Nominations held(step.state, step.rules, step.now);
-  if (!fact.may_queue && !place(step, *step.state.queue.key(lease.id), &held)) {
-    Error refusal{Code::Memory, name_of(lease) + " " + shortage_text(step.state, step.rules, lease, step.now),
-                  "let it queue, or ask for less", shortage_numbers(step.state, step.rules, lease, step.now)};
+  Status may = check_growth(step, lease);
+  if (may && !fact.may_queue && !place(step, *step.state.queue.key(lease.id), &held)) {
+    may = Error{Code::Memory, name_of(lease) + " " + shortage_text(step.state, step.rules, lease, step.now),
+                "let it queue, or ask for less", shortage_numbers(step.state, step.rules, lease, step.now)};
+  }
+  if (!may) {
     lease.resize = before;
     requeue_in_place(step.state, lease);
     step.state.last_queued_at = last_queued_at;
-    return refusal;
+    return may.error();
   }
   if (!keeps_place) drop_request(step, lease);
   step.state.preemption.stale = true;  // its place may be the same, and it needs less

@@ -203,7 +203,10 @@ static void accept(Step& step, Device& device, const DeviceReading& reading, Tim
   device.unlisted = unlisted;
   if (reading.link_per_second != device.reading.link_per_second)
     step.state.learned.costs.know_link(reading.uuid, reading.link_per_second);
+  const bool resized = reading.total != device.reading.total;
+  if (resized) charge_device(step.state, device, -1);
   device.reading = reading;
+  if (resized) charge_device(step.state, device, 1);
   device.read_at = began;
   device.unleased = unleased;
   const std::vector<LeaseId> here(device.leases.begin(), device.leases.end());

@@ -9,6 +9,7 @@
 #include "core/step_grant.h"
 #include "core/step_named.h"
 #include "core/step_request.h"
+#include "core/step_tenants.h"
 
 #include <algorithm>
 
@@ -180,6 +181,7 @@ Result<LeaseId> on(Step& step, const Submit& fact) {
   if (const Status ok = check_form(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_size(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(step, asked.lease); !ok) return ok.error();
+  if (const Status ok = check_tenant(step, asked.lease); !ok) return ok.error();
   const LeaseId id = admit(step, asked);
   step.submitted = id;
   if (asked.successor_of) take_over(step, asked.successor_of, *find(step, id));

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "lease/lease.h"
-#include "lease/tenant.h"
 #include "lease/reason.h"
 #include "lease/reclaim.h"
+#include "lease/tenant.h"
 
 #include <string>
 #include <variant>
@@ -325,8 +325,9 @@ struct SetTenants {
 // Nothing but time has passed.
 struct Tick {};
 
-using Fact = std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Reclaimable, Pause,
-                          Resume, Preempt, Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed,
-                          AttemptEvent, LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, SetTenants, Tick>;
+using Fact =
+    std::variant<Submit, Claim, Attach, Renew, Resize, Amend, End, Keep, Serve, Remark, Reclaimable, Pause, Resume,
+                 Preempt, Cooperate, Grant, Release, HeldChanged, ProgramEnded, ProgramFailed, AttemptEvent,
+                 LivenessReport, GroupReport, Snapshot, SnapshotFailed, ClockGap, SetTenants, Tick>;
 
 }  // namespace sublet::core

@@ -41,6 +41,11 @@ struct Rules {
   Duration yield_timeout = std::chrono::seconds(30);  // pause.yield_timeout: of a program that never yielded before
   Duration orphan_after = std::chrono::hours(24);     // pause.orphan_after: a parked lease without a process ends
   Duration forget_after = std::chrono::minutes(10);   // gpu.forget_after: a device that is gone for so long stays gone
+  Duration tenant_window = std::chrono::hours(2);     // tenants.window: past use counts for so long
+  Duration tenant_slot = std::chrono::hours(1);       // tenants.slot: use leaves the window by these slots
+  std::optional<Duration> tenant_half_life;           // tenants.half_life: use fades instead; unset: it does not
+  double tenant_byte_weight = 1;                      // tenants.byte_weight: of byte-seconds
+  Bytes tenant_device_weight;                         // tenants.device_weight: a device-second counts as so many more
   std::optional<SafeMode> safe_mode;                  // while the daemon is in it
 };
 

@@ -27,7 +27,7 @@ struct TenantAmount {
   bool operator==(const TenantAmount&) const = default;
 };
 
-// What a request over a limit meets.
+// The answer to a request over a limit.
 enum class OnLimit { refuse, queue };
 
 // An entry of the tree. A tenant without an entry is directly below the machine, has the usual weight and no limits.

@@ -30,6 +30,7 @@ class Validation {
     check_ledger();
     check_queue();
     check_free_memory_index();
+    for (std::string& wrong : validate_tenants(state_)) wrong_.push_back(std::move(wrong));
     return std::move(wrong_);
   }
 
@@ -163,9 +164,18 @@ void Validation::check_ledger() {
     expect("ledger of uid " + std::to_string(uid), "entries", ledger_of(state_, uid), bytes);
 }
 
-// The order as design 02 words it, at one moment; the queue itself has a static key.
+// The order at one moment; the queue itself has a key that time does not change. The place by tenant is checked in
+// validate_tenants().
 bool Validation::goes_before(const Lease& a, const Lease& b) const {
+  const auto key_of = [this](LeaseId id) {
+    const QueueKey* key = state_.queue.key(id);
+    return key == nullptr ? QueueKey{} : *key;
+  };
+  const QueueKey key_a = key_of(a.id), key_b = key_of(b.id);
+  if (key_a.limited != key_b.limited) return key_b.limited;
+  if (key_a.guaranteed != key_b.guaranteed) return key_a.guaranteed;
   if (a.tier != b.tier) return a.tier > b.tier;
+  if (key_a.share != key_b.share) return key_a.share < key_b.share;
   const Time of_a = a.ordered_since(), of_b = b.ordered_since();
   if (!(rules_.aging_per_minute > 0)) {
     if (a.priority != b.priority) return a.priority > b.priority;

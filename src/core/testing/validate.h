@@ -14,5 +14,7 @@ namespace sublet::core::testing {
 // `rules` and `now`: those of the last step. Returns one sentence for each violation; an empty list means none.
 // Walks all leases of all devices and sorts the queue: for tests only. Pure; any thread that may read `state`.
 std::vector<std::string> validate(const State& state, const Rules& rules, Time now);
+// The part of it that is about tenants.
+std::vector<std::string> validate_tenants(const State& state);
 
 }  // namespace sublet::core::testing
