@@ -15,6 +15,7 @@
 #include "sessions/sessions.h"
 #include "stacks/stacks.h"
 #include "store/memory_store.h"
+#include "tenants/tenants.h"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
@@ -200,6 +201,8 @@ std::string answer_to(std::string_view input) {
   engine.capabilities().add(meter);
   maintenance::Maintenance maintenance(engine);
   engine.capabilities().add(maintenance);
+  tenants::Tenants tenants(engine);
+  engine.capabilities().add(tenants);
   FUZZ_CHECK(engine.start());
   store::Loaded loaded;
   loaded.rows = {enforcer::to_row(verdict())};
@@ -218,7 +221,8 @@ std::string answer_to(std::string_view input) {
                                         .sessions = &sessions,
                                         .events = &outlets,
                                         .meter = &meter,
-                                        .maintenance = &maintenance};
+                                        .maintenance = &maintenance,
+                                        .tenants = &tenants};
   const std::function<engine::Role(std::uint32_t)> role_of = [](std::uint32_t) { return engine::Role::admin; };
   const std::function<engine::Peer(int)> peer_of = [&peer](int) { return peer; };
   bool ended = false;

@@ -38,7 +38,8 @@ struct Offer {
     tokens,
     shims,
     stacks,
-    sessions
+    sessions,
+    tenants
   };
   Of of = Of::nothing;
   std::vector<std::string> words = {};  // fixed words, besides the looked-up values

@@ -31,6 +31,7 @@ constexpr Listed programs{"/v1/programs", "programs", {"tag", ""}, {"state", "co
 constexpr Listed devices{"/v1/devices", "devices", {"id", "uuid"}, {"name", "state"}};
 constexpr Listed consumers{"/v1/consumers", "consumers", {"consumer", ""}, {"", ""}};
 constexpr Listed tokens{"/v1/tokens", "tokens", {"id", ""}, {"name", "scope"}};
+constexpr Listed tenants{"/v1/tenants", "tenants", {"name", ""}, {"parent", ""}};
 constexpr Listed stacks{"/v1/stacks", "stacks", {"name", ""}, {"state", "user"}};
 constexpr Listed sessions{"/v1/sessions?all=true", "sessions", {"id", ""}, {"state", "command"}};
 
@@ -43,6 +44,7 @@ std::vector<const Listed*> listed(Offer::Of of) {
     case Offer::Of::devices: return {&devices};
     case Offer::Of::consumers: return {&consumers};
     case Offer::Of::tokens: return {&tokens};
+    case Offer::Of::tenants: return {&tenants};
     case Offer::Of::stacks: return {&stacks};
     case Offer::Of::sessions: return {&sessions};
     default: return {};

@@ -65,6 +65,11 @@ std::string line_of(const client::StreamedEvent& event, const Look& look) {
   } else if (event.type == "session") {
     what = paint(fmt::format("{} {}", text_at(body, "session"), text_at(body, "state")), Paint::bold, look);
     text = text_at(body, "why");
+  } else if (event.type == "tenants") {
+    what = paint("tenants", Paint::bold, look);
+    text = fmt::format("{} added, {} changed, {} removed by {}", number_at(body, "added_count").value_or(0),
+                       number_at(body, "changed_count").value_or(0), number_at(body, "removed_count").value_or(0),
+                       text_at(body, "by"));
   } else if (event.type == "verdict") {
     what = paint(fmt::format("verdict {} {}", number_at(body, "verdict").value_or(0), text_at(body, "stage")),
                  Paint::yellow, look);
@@ -192,9 +197,10 @@ Action add_events(Command command, Common& common) {
   command
       .option(
           "--type", flags->type,
-          "Only events of these types, separated by commas: lease, device, warning, verdict, stack, session, daemon")
+          "Only events of these types, separated by commas: lease, device, service, warning, verdict, stack, session, "
+          "tenants, daemon")
       .type("TYPES")
-      .one_of({"lease", "device", "service", "warning", "verdict", "stack", "session", "daemon"}, true);
+      .one_of({"lease", "device", "service", "warning", "verdict", "stack", "session", "tenants", "daemon"}, true);
   command.option("--test-target", flags->test_target, "Send a test event to Redis (redis) or to this webhook")
       .not_empty()
       .type("NAME");

@@ -35,10 +35,20 @@ Result<std::string> render_sessions(const nlohmann::json& body, const Common& co
 // One session: several lines; session_phrase() has the first of them, without its end.
 std::string render_session(const nlohmann::json& session, const Look& look);
 std::string session_phrase(const nlohmann::json& session, const Look& look);
+// A reply of /v1/tenants, of one tenant, and of a change of the tree.
+Result<std::string> render_tenants(const nlohmann::json& body, const Common& common, const Look& look);
+std::string render_tenant(const nlohmann::json& tenant, const Look& look);
+std::string render_tenant_changes(const nlohmann::json& reply, const Look& look);
+// "in the last 2 h": the time for which use counts.
+std::string window_phrase(const nlohmann::json& window);
 Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& common, const Look& look);
 
 // `leases`: the reply of /v1/leases, or null if that request failed.
-std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look);
+// `tenants`: the reply of /v1/tenants, or null.
+std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look,
+                          const nlohmann::json& tenants = nullptr);
+// "tenants (held of quota): vision 3.0 GiB of 4.0 GiB, house 2.0 GiB of 1.0 GiB (1.0 GiB borrowed)": those with a quota; "" if there are none.
+std::string tenants_phrase(const nlohmann::json& tenants);
 
 // "2 active, 1 paused", in the order of a lease's life; "" for no lease. `counts`: leases of /v1/status.
 std::string counts_phrase(const nlohmann::json& counts);
@@ -94,6 +104,7 @@ std::span<const Column> columns_of(std::string_view verb);
 std::span<const Column> ps_columns();
 std::span<const Column> queue_columns();
 std::span<const Column> report_columns_of();
+std::span<const Column> tenant_columns_of();
 std::span<const Column> program_columns_of();
 std::span<const Column> verdict_columns_of();
 std::span<const Column> stack_columns_of();

@@ -204,6 +204,7 @@ std::span<const Column> columns_of(std::string_view verb) {
   if (verb == "stack ls") return stack_columns_of();
   if (verb == "session ls") return session_columns_of();
   if (verb == "programs") return program_columns_of();
+  if (verb == "tenant ls") return tenant_columns_of();
   if (verb == "report") return report_columns_of();
   if (verb == "verdicts") return verdict_columns_of();
   return {};

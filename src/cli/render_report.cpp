@@ -48,6 +48,11 @@ Cell wait_cell(const json& row, const char* key) {
   return {*wait < 1000 ? fmt::format("{}ms", *wait) : compact(std::chrono::milliseconds(*wait))};
 }
 
+Cell weight_cell(const json& row, const Look&) {
+  const json& weight = member(row, "weight");
+  return {weight.is_number() ? fmt::format("{:g}", weight.get<double>()) : ""};
+}
+
 Cell ended_cell(const json& row, const Look&) {
   std::string out;
   const json& ended = member(row, "ended");
@@ -64,6 +69,9 @@ constexpr Column report_columns[] = {
      "0"},
     {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); },
      Narrow::cut, "0"},
+    {"quota", "QUOTA", true, true, +[](const json& r, const Look&) { return size_cell(r, "quota_bytes"); },
+     Narrow::needless, "-"},
+    {"weight", "WEIGHT", false, true, weight_cell},
     {"held", "GiB·h", true, true, +[](const json& r, const Look&) { return hours_cell(r, "held_mib_seconds"); }},
     {"paused", "PAUSED GiB·h", false, true,
      +[](const json& r, const Look&) { return hours_cell(r, "paused_mib_seconds"); }},

@@ -174,7 +174,7 @@ std::string warning_lines(const json& warning, const Look& look) {
 
 }  // namespace
 
-std::string render_status(const json& status, const json& leases, const Look& look) {
+std::string render_status(const json& status, const json& leases, const Look& look, const json& tenants) {
   std::string out = daemon_line(member(status, "daemon"), look);
   const auto& devices = list_at(status, "devices");
   for (const auto& device : devices) out += fmt::format("\n{}", device_lines(device, look));
@@ -190,6 +190,7 @@ std::string render_status(const json& status, const json& leases, const Look& lo
     const auto table = render_leases(leases, Common{}, look);
     if (table) out += *table;
   }
+  if (const std::string phrase = tenants_phrase(tenants); !phrase.empty()) out += "\n" + phrase + "\n";
   out += ledger_lines(member(status, "ledger"), look);
   const auto& unleased_processes = list_at(status, "unleased_processes");
   if (!unleased_processes.empty())

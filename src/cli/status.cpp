@@ -29,7 +29,7 @@ Action add_status(Command command, Common& common) {
     return show(common, "/v1/status", [&](const auto& body, auto& client) -> Result<std::string> {
       Look look = look_for(common);
       learn_devices(body, look);
-      return render_status(body, ask_also(client, "/v1/leases"), look);
+      return render_status(body, ask_also(client, "/v1/leases"), look, ask_also(client, "/v1/tenants"));
     });
   };
 }

@@ -151,7 +151,7 @@ class Top {
     }
     const auto first = client::parse(*status);
     if (!first) failure_ = first.error();
-    else data_ = {*first, leases->body, std::move(data_.past), {}};
+    else data_ = {*first, leases->body, std::move(data_.past), {}, ask_also(client_, "/v1/tenants")};
     look_back();
   }
 

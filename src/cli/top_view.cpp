@@ -36,6 +36,7 @@ void head(Lines& out, const TopData& data, const Look& look) {
     line += fmt::format("   {} requested", format_size_down(Bytes{wanted}));
   out.push_back({line, Paint::bold});
   if (const std::string parked = parked_phrase(data.status); !parked.empty()) out.push_back({parked, Paint::cyan});
+  if (const std::string tenants = tenants_phrase(data.tenants); !tenants.empty()) out.push_back({tenants});
   if (!data.problem.empty()) out.push_back({fmt::format("! {}; retrying", data.problem), Paint::red});
   for (const auto& warning : list_at(data.status, "warnings")) {
     out.push_back({fmt::format("! {}: {}", text_at(warning, "code"), text_at(warning, "text")), Paint::red});

@@ -27,6 +27,7 @@ struct TopData {
   nlohmann::json leases;  // the reply of /v1/leases
   nlohmann::json past;    // the reply of /v1/report?whole=true for the last hour; null: unknown
   std::string problem;    // why the data is not newer; "" if it is
+  nlohmann::json tenants = nullptr;  // the reply of /v1/tenants; null: unknown
 };
 
 struct TopLine {

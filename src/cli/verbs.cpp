@@ -42,6 +42,7 @@ Action add_doctor(Command command, Common& common);
 Action add_verdicts(Command command, Common& common);
 Action add_enforce(Command command, Common& common);
 Action add_approve(Command command, Common& common);
+Action add_tenant(Command command, Common& common);
 Action add_token(Command command, Common& common);
 Action add_config(Command command, Common& common);
 Action add_stack(Command command, Common& common);
@@ -93,6 +94,7 @@ constexpr Verb kVerbs[] = {
     {"enforce", "Set up", "Set what happens to processes that hold GPU memory without a lease", add_enforce},
     {"approve", "Set up", "Allow processes to hold GPU memory without a lease", add_approve},
     {"gpu", "Set up", "Take a device out of service, drain it, and take it back", add_gpu},
+    {"tenant", "Set up", "Guarantee memory to teams and users, limit it, and share the rest by weight", add_tenant},
     {"token", "Set up", "Create, list and revoke access tokens for callers over TCP", add_token},
     {"config", "Set up", "Check or show the daemon's configuration", add_config},
     {"shim", "Set up", "Make a program take a lease whenever anybody calls it by its name", add_shim},
@@ -101,7 +103,6 @@ constexpr Verb kVerbs[] = {
 };
 
 constexpr std::string_view kNotYet[] = {
-    "tenant",
     "adapter",
     "simulate",
     "plan",

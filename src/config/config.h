@@ -202,9 +202,29 @@ struct Config {
     Text name;  // of the user or group
     Name tenant;
   };
+  // An entry of the tree of tenants. Only a file for `sublet tenant apply` has them; Loaded::row_lines tells which of
+  // the values it states.
+  struct TenantEntry {
+    Text name, parent;
+    Bytes quota, limit;
+    double quota_devices = 0, limit_devices = 0;
+    std::int64_t live_leases = 0, queued_leases = 0;
+    Duration longest_lease{};
+    Choice on_limit{"queue"};
+    double weight = 1;
+    Words tiers;
+    std::int64_t highest_priority = 0;
+    double park_share = 0;
+  };
   struct Tenants {
+    Duration window = std::chrono::hours(2);
+    Duration slot = std::chrono::hours(1);
+    Duration half_life{};  // 0: none
+    double byte_weight = 1;
+    Bytes device_weight;
     std::vector<Tenant> users;
     std::vector<Tenant> groups;  // the first that has the user decides
+    std::vector<TenantEntry> entries;
   } tenants;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode

@@ -43,7 +43,7 @@ namespace sublet::config {
 
 namespace {
 
-constexpr std::size_t largest_file = 1 << 20;  // a larger file is no configuration, but /dev/zero or a wrong path
+constexpr std::size_t largest_file = 4 << 20;  // a larger file is no configuration, but /dev/zero or a wrong path
 
 class Reader {
  public:
@@ -58,6 +58,7 @@ class Reader {
 
  private:
   void read_section(const std::string& section, const toml::source_region& where, const toml::node& node) {
+    if (const List* list = find_list(section); list != nullptr) return read_list(*list, where, node);
     if (const toml::table* inner = node.as_table(); inner != nullptr && known_section(section)) {
       for (const auto& [name, value] : *inner) {
         const std::string full = section + "." + std::string(name.str());
@@ -340,7 +341,7 @@ Result<std::string> read_all(const std::string& file, bool& missing) {
     if (got == 0) return text;
     text.append(buffer, static_cast<std::size_t>(got));
   }
-  return unavailable("larger than 1 MiB");
+  return unavailable("larger than 4 MiB");
 }
 
 }  // namespace
@@ -471,10 +472,10 @@ Loaded parse(std::string_view text, const std::string& file_name, const Schema& 
   return loaded;
 }
 
-Loaded load(const std::filesystem::path& file) {
+static Loaded load(const std::filesystem::path& file, const Schema& schema) {
   bool missing = false;
   const auto text = read_all(file.string(), missing);
-  if (text) return parse(*text, file.string());
+  if (text) return parse(*text, file.string(), schema);
   Loaded loaded;
   loaded.file = file.string();
   loaded.file_exists = !missing;
@@ -482,8 +483,12 @@ Loaded load(const std::filesystem::path& file) {
   return loaded;
 }
 
-Loaded load_named(const std::filesystem::path& file) {
-  Loaded loaded = load(file);
+Loaded load(const std::filesystem::path& file) { return load(file, schema()); }
+
+Loaded load_named(const std::filesystem::path& file) { return load_named(file, schema()); }
+
+Loaded load_named(const std::filesystem::path& file, const Schema& schema) {
+  Loaded loaded = load(file, schema);
   if (!loaded.file_exists && loaded.problems.empty())
     loaded.problems.push_back(
         {Problem::Kind::unreadable, loaded.file, 0, 0, {}, "no such file", "name an existing file"});

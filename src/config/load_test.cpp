@@ -241,7 +241,7 @@ TEST(Config, WhatCannotBeReadIsAProblem) {
   EXPECT_EQ(load(link).problems.at(0).kind, Kind::unreadable);
   EXPECT_EQ(load("/dev/zero").problems.at(0).kind, Kind::unreadable);
   std::filesystem::path large = dir.path / "large";
-  std::ofstream(large) << std::string((1 << 20) + 1, '#');
+  std::ofstream(large) << std::string((4 << 20) + 1, '#');
   EXPECT_EQ(load(large).problems.at(0).kind, Kind::unreadable);
   std::ofstream(dir.path / "good") << "[queue]\nclaim_window = \"2s\"\n";
   EXPECT_EQ(load(dir.path / "good").config.queue.claim_window, std::chrono::seconds(2));

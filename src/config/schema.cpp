@@ -259,6 +259,18 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
     {"store.path", "", "", "Absolute path of the store's file. Empty: in the state directory of the daemon's mode.",
      +[](Config& c) -> std::string& { return c.store.path; }},
+    {"tenants.byte_weight", "0", "1000", "Weight of the byte-seconds that a tenant held, in its past use.",
+     +[](Config& c) -> double& { return c.tenants.byte_weight; }},
+    {"tenants.device_weight", "0", "1TiB",
+     "A device-second counts in a tenant's past use as so many byte-seconds more. 0: byte-seconds alone count.",
+     +[](Config& c) -> Bytes& { return c.tenants.device_weight; }},
+    {"tenants.half_life", "0s", "365d",
+     "Time after which past use counts half, in place of the window. 0s: the window decides.",
+     +[](Config& c) -> Duration& { return c.tenants.half_life; }},
+    {"tenants.slot", "1s", "30d", "Use leaves the window by slots of this length.",
+     +[](Config& c) -> Duration& { return c.tenants.slot; }},
+    {"tenants.window", "1s", "365d", "Time for which the past use of a tenant counts in its share.",
+     +[](Config& c) -> Duration& { return c.tenants.window; }},
 };
 
 std::vector<Config::Webhook>& webhooks(Config& c) { return c.events.webhooks; }
@@ -405,7 +417,9 @@ const Schema& schema() {
 std::string_view type_name(const Key& key) {
   return std::holds_alternative<Words& (*)(Config&)>(key.access) ? "list of words" : type_at(key.access.index());
 }
-std::string_view type_name(const Field& field) { return type_at(field.access.index()); }
+std::string_view type_name(const Field& field) {
+  return std::holds_alternative<Words& (*)(void*)>(field.access) ? "list of words" : type_at(field.access.index());
+}
 
 std::string range_text(const Key& key) { return range_of(key); }
 std::string range_text(const Field& field) { return range_of(field); }

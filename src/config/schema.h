@@ -35,7 +35,8 @@ const Key* find(std::string_view name);
 using FieldAccess =
     std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
                  std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Choice& (*)(void*),
-                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Accounts& (*)(void*), Name& (*)(void*)>;
+                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Accounts& (*)(void*), Name& (*)(void*),
+                 Words& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -98,6 +99,8 @@ struct Schema {
   std::span<const List> lists;  // by name; no key and no table has the name of a list
 };
 const Schema& schema();
+// That of a file with a tree of tenants (`sublet tenant apply`): its rows are Config::tenants.entries.
+const Schema& tenant_schema();
 
 // Keys of features that this version does not have, with the feature's name. Such a key gets a different message than a
 // wrong key.
@@ -127,6 +130,7 @@ std::string range_text(const Key& key);
 std::string range_text(const Field& field);
 
 // As of config.h, with another schema than the daemon's.
+Loaded load_named(const std::filesystem::path& file, const Schema& schema);
 Loaded parse(std::string_view text, const std::string& file_name, const Schema& schema);
 
 // `config show`: a file that sets every key; `origin`: with a comment behind each line, where its value comes from.

@@ -4,6 +4,7 @@
 #include "daemon/wiring.h"
 #include "http/compatible_service.h"
 #include "maintenance/maintenance.h"
+#include "tenants/tenants.h"
 
 namespace sublet::daemon {
 
@@ -21,6 +22,7 @@ struct CapabilitySet::Made {
   std::unique_ptr<events::Outlets> outlets;
   std::unique_ptr<meter::Meter> meter;
   std::unique_ptr<maintenance::Maintenance> maintenance;
+  std::unique_ptr<tenants::Tenants> tenants;
 };
 
 namespace {
@@ -108,6 +110,8 @@ Status make_maintenance(const Parts& parts, Made& made) {
   return {};
 }
 
+Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.tenants, parts.engine); }
+
 bool always(const Config&) { return true; }
 
 // In this order the engine tells them of decisions. A line uses those above it.
@@ -124,6 +128,7 @@ constexpr Line table[]{
     {always, make_idle},
     {always, make_follow},
     {always, make_maintenance},
+    {always, make_tenants},
     {always, make_events},
     {[](const Config& config) { return config.meter.enabled; }, make_meter},
 };
@@ -151,7 +156,8 @@ http::Capabilities CapabilitySet::shown() const {
           .meter = made_->meter.get(),
           .idle = made_->idle.get(),
           .follow = made_->follow.get(),
-          .maintenance = made_->maintenance.get()};
+          .maintenance = made_->maintenance.get(),
+          .tenants = made_->tenants.get()};
 }
 
 Status CapabilitySet::start() { return made_->compatible_server ? made_->compatible_server->start() : Status(); }

@@ -71,6 +71,12 @@ engine::Options engine_options(const Config& config, const Places& places, const
                    .yield_timeout = config.pause.yield_timeout,
                    .orphan_after = config.pause.orphan_after,
                    .forget_after = config.gpu.forget_after,
+                   .tenant_window = config.tenants.window,
+                   .tenant_slot = config.tenants.slot,
+                   .tenant_half_life = config.tenants.half_life > Duration{} ? std::optional(config.tenants.half_life)
+                                                                             : std::nullopt,
+                   .tenant_byte_weight = config.tenants.byte_weight,
+                   .tenant_device_weight = config.tenants.device_weight,
                    .safe_mode = {}};
   options.exit_dir = places.exit_dir;
   options.mode = places.mode;

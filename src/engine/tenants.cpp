@@ -33,6 +33,8 @@ std::optional<GroupIds> group_ids(const TenantRules& rules) {
   });
 }
 
+}  // namespace
+
 Tenants tenants_of(const TenantRules& rules, const Peer& peer) {
   if (rules.groups.empty()) return tenants_of(rules, peer.user, InGroup());
   const auto ids = group_ids(rules);
@@ -45,8 +47,6 @@ Tenants tenants_of(const TenantRules& rules, const Peer& peer) {
     return std::find(theirs->begin(), theirs->end(), id->second) != theirs->end();
   });
 }
-
-}  // namespace
 
 Tenants tenants_of(const TenantRules& rules, const std::string& user, const InGroup& in_group) {
   Tenants found{.usual = {}, .names = {user}};

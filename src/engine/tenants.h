@@ -31,6 +31,9 @@ using InGroup = std::function<std::optional<bool>(const std::string& group)>;
 // Pure. The user's entry decides, then the first group of the rules that has the user, then the user's own name.
 Tenants tenants_of(const TenantRules& rules, const std::string& user, const InGroup& in_group);
 
+// The same for a peer. Waits for the account database a quarter of a second at most. Loop thread only.
+Tenants tenants_of(const TenantRules& rules, const Peer& peer);
+
 // Returns the tenant of a lease of this peer. `asked`: the tenant that the peer names; unset: the usual one. Denied if
 // the peer may not charge it, Unavailable if a group decides and the account database does not answer. Waits for the
 // database a quarter of a second at most. Loop thread only.

@@ -32,6 +32,9 @@ std::string subject(const Event& event) {
   if (event.type == "session")
     return fmt::format("{} {}", word(data, "session"),
                        word(data, "code") == "checkpoint" ? "has saved its work" : word(data, "state"));
+  if (event.type == "tenants")
+    return fmt::format("tenants: {} added, {} changed, {} removed by {}", data.value("added_count", 0),
+                       data.value("changed_count", 0), data.value("removed_count", 0), word(data, "by"));
   if (event.type == "stack") return fmt::format("stack {} {}", word(data, "stack"), word(data, "state"));
   if (event.type == "verdict") return fmt::format("verdict {} {}", data.value("verdict", 0), word(data, "stage"));
   return event.type;

@@ -18,8 +18,8 @@ namespace {
 constexpr std::array<std::string_view, 9> session_words{"starting", "queued", "active", "resting",   "paused",
                                                         "ending",   "parked", "closed", "checkpoint"};
 
-constexpr std::array<std::string_view, 8> known_types{"lease",   "device", "service", "warning",
-                                                      "verdict", "stack",  "session", "daemon"};
+constexpr std::array<std::string_view, 9> known_types{"lease", "device",  "service", "warning", "verdict",
+                                                      "stack", "session", "tenants", "daemon"};
 
 // Takes "HOST", "HOST:PORT" or "[v6]:PORT".
 Status take_host(std::string_view text, Address& into) {

@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace sublet::http {
 
 bool plain_name(std::string_view name) {
@@ -126,6 +129,28 @@ const nlohmann::json* Body::object(std::string_view name) {
     return nullptr;
   }
   return value;
+}
+
+const nlohmann::json* Body::list(std::string_view name) {
+  const auto* value = field(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array()) {
+    fail(name, "a list", *value);
+    return nullptr;
+  }
+  return value;
+}
+
+std::optional<int> Body::thousandths(std::string_view name, int least, int most) {
+  const auto* value = field(name);
+  if (value == nullptr) return std::nullopt;
+  const double number = value->is_number() ? value->get<double>() * 1000 : -1;
+  const double whole = std::round(number);
+  if (!value->is_number() || whole < least || whole > most || std::abs(number - whole) > 1e-6 * std::max(whole, 1.0)) {
+    fail(name, fmt::format("a number from {} to {} with at most 3 decimals", least / 1000.0, most / 1000.0), *value);
+    return std::nullopt;
+  }
+  return static_cast<int>(whole);
 }
 
 Status Body::finish() {

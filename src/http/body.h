@@ -30,8 +30,15 @@ class Body {
   std::optional<std::string> name(std::string_view field);                              // see plain_name()
   std::optional<std::string> label(std::string_view field, bool may_be_empty = false);  // see is_label()
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
+  // A number with at most three decimals, in thousandths.
+  std::optional<int> thousandths(std::string_view name, int least, int most);
   std::optional<bool> boolean(std::string_view name);
   const nlohmann::json* object(std::string_view name);
+  const nlohmann::json* list(std::string_view name);
+  // The first error, if there was none yet: the field has a value that the caller does not accept.
+  void refuse(std::string_view name, std::string_view expected, const nlohmann::json& found) {
+    fail(name, expected, found);
+  }
 
   // The first error, unknown fields included. Call it after the last field was read.
   Status finish();

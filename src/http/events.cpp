@@ -11,8 +11,8 @@
 namespace sublet::http {
 namespace {
 
-constexpr std::array<std::string_view, 8> types{"lease",   "device", "service", "warning",
-                                                "verdict", "stack",  "session", "daemon"};
+constexpr std::array<std::string_view, 9> types{"lease", "device",  "service", "warning", "verdict",
+                                                "stack", "session", "tenants", "daemon"};
 
 Status take_types(std::string_view text, std::vector<std::string>& into) {
   while (!text.empty()) {

@@ -43,6 +43,9 @@ class Maintenance;
 namespace sublet::meter {
 class Meter;
 }
+namespace sublet::tenants {
+class Tenants;
+}
 
 namespace sublet::http {
 
@@ -59,6 +62,7 @@ struct Capabilities {
   idle::Idle* idle = nullptr;
   follow::Follow* follow = nullptr;
   maintenance::Maintenance* maintenance = nullptr;
+  tenants::Tenants* tenants = nullptr;
 };
 
 // These hide the functions of base/error.h, because a refusal here needs a hint.

@@ -216,6 +216,7 @@ Reply get_metrics(Call& call) {
   device_metrics(page, engine);
   leases(page, engine);
   tenants(page, engine);
+  if (call.capabilities.tenants != nullptr) tenant_metrics(page, engine, *call.capabilities.tenants);
   ledger(page, engine);
   counters(page, engine);
   violations(page, engine);

@@ -9,6 +9,10 @@
 #include <string>
 #include <string_view>
 
+namespace sublet::tenants {
+class Tenants;
+}
+
 namespace sublet::http {
 
 inline std::string escaped(std::string_view text) {
@@ -48,5 +52,7 @@ inline double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
 // Each device under the names of Sublet, and under the names of the vendor's exporter (DCGM).
 void device_metrics(Page& page, const engine::Engine& engine);
+// The entries of the tree of tenants.
+void tenant_metrics(Page& page, const engine::Engine& engine, const tenants::Tenants& all);
 
 }  // namespace sublet::http

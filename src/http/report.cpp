@@ -4,6 +4,7 @@
 #include "http/query.h"
 #include "http/routes.h"
 #include "meter/meter.h"
+#include "tenants/tenants.h"
 
 namespace sublet::http {
 namespace {
@@ -45,6 +46,15 @@ Result<Meter::Period> parse_period(const Request& request, Time now) {
   return period;
 }
 
+// Sets what each tenant of the report is guaranteed, beside what it has used.
+void add_quotas(json& report, const tenants::Tenants& all) {
+  for (json& row : report["rows"]) {
+    const core::Tenant* entry = all.tree().find(row.value("name", ""));
+    row["quota_bytes"] = entry != nullptr && entry->quota.bytes ? json(entry->quota.bytes->count) : json(nullptr);
+    row["weight"] = (entry != nullptr ? entry->weight : core::usual_weight) / 1000.0;
+  }
+}
+
 Reply get_report(Call& call) {
   const auto by = parse_by(call.request);
   if (!by) return problem(by.error());
@@ -54,9 +64,12 @@ Reply get_report(Call& call) {
   if (!whole) return problem(whole.error());
   Meter* meter = call.capabilities.meter;
   if (meter == nullptr) return problem(switched_off("the meter is switched off", "meter.enabled"));
-  return Later{[meter, by = *by, period = *period, whole = whole->value_or(false)](std::function<void(Reply)> done) {
-    meter->report(by, period, whole, [done = std::move(done)](Result<json> report) {
+  const tenants::Tenants* all = *by == By::tenant ? call.capabilities.tenants : nullptr;
+  return Later{[meter, by = *by, period = *period, whole = whole->value_or(false),
+                all](std::function<void(Reply)> done) {
+    meter->report(by, period, whole, [done = std::move(done), all](Result<json> report) {
       if (!report) return done(problem(report.error()));
+      if (all != nullptr) add_quotas(*report, *all);
       done(Response{200, std::move(*report), {}});
     });
   }};

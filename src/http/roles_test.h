@@ -13,6 +13,7 @@
 #include "stacks/test_support.h"
 #include "store/memory_store.h"
 #include "store/secret.h"
+#include "tenants/tenants.h"
 
 #include <gtest/gtest.h>
 
@@ -71,8 +72,10 @@ class Roles : public testing::Test {
         sessions_(engine_, keepers_, {.runs = {.host = "", .log_dir = "/nowhere"}}),
         outlets_(io_, engine_, {}),
         meter_(io_, engine_, {.path = ":memory:"}),
-        maintenance_(engine_) {
+        maintenance_(engine_),
+        tenants_(engine_) {
     engine_.capabilities().add(maintenance_);
+    engine_.capabilities().add(tenants_);
     engine_.capabilities().add(meter_);
     engine_.capabilities().add(stacks_);
     engine_.capabilities().add(guard_);
@@ -122,7 +125,8 @@ class Roles : public testing::Test {
                             .sessions = &sessions_,
                             .events = &outlets_,
                             .meter = &meter_,
-                            .maintenance = &maintenance_});
+                            .maintenance = &maintenance_,
+                            .tenants = &tenants_});
     while (auto* later = std::get_if<Later>(&reply)) {
       std::optional<Reply> next;
       later->start([&](Reply found) { next = std::move(found); });
@@ -195,6 +199,7 @@ class Roles : public testing::Test {
   events::Outlets outlets_;
   meter::Meter meter_;
   maintenance::Maintenance maintenance_;
+  tenants::Tenants tenants_;
   int tags_ = 0;
 };
 

@@ -17,7 +17,8 @@ constexpr std::array tables{&page_routes,          &table_routes,    &metrics_ro
                             &event_target_routes,  &report_routes,   &token_routes,        &lease_routes,
                             &action_routes,        &preempt_routes,  &cooperate_routes,    &program_routes,
                             &log_routes,           &session_routes,  &session_open_routes, &stack_routes,
-                            &stack_acquire_routes, &enforcer_routes, &maintenance_routes};
+                            &stack_acquire_routes, &enforcer_routes, &maintenance_routes,
+                            &tenant_routes};
 
 // The first path segment of `rest`, removed from it together with its slash.
 std::string_view take_segment(std::string_view& rest) {

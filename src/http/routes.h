@@ -56,7 +56,7 @@ struct Route {
 extern const std::span<const Route> page_routes, table_routes, metrics_routes, contract_routes, list_routes,
     consumer_routes, grant_routes, event_routes, event_target_routes, report_routes, token_routes, lease_routes,
     action_routes, preempt_routes, cooperate_routes, program_routes, log_routes, session_routes, session_open_routes,
-    stack_routes, stack_acquire_routes, enforcer_routes, maintenance_routes;
+    stack_routes, stack_acquire_routes, enforcer_routes, maintenance_routes, tenant_routes;
 
 // All of them.
 std::span<const Route> routes();

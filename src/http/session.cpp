@@ -41,8 +41,8 @@ constexpr std::uint32_t header_limit = 16 * 1024;
 constexpr auto drain_deadline = std::chrono::seconds(1);
 constexpr std::size_t drain_limit = std::size_t{4} << 20;
 
-// Arguments and environment of a program, which the kernel limits to about 2 MiB, as JSON.
-constexpr std::uint64_t body_of_program = std::uint64_t{4} << 20;
+// Arguments and environment of a program, which the kernel limits to about 2 MiB, as JSON. Or a tree of tenants.
+constexpr std::uint64_t large_body = std::uint64_t{4} << 20;
 
 std::string_view to_text(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -117,7 +117,7 @@ class Session {
         co_await peer_->readable();
       }
       bhttp::request_parser<bhttp::string_body> parser;
-      parser.body_limit(std::max(context_.limits.body, body_of_program));  // until the header tells the call
+      parser.body_limit(std::max(context_.limits.body, large_body));  // until the header tells the call
       parser.header_limit(header_limit);
       if (!co_await read(buffer, parser)) co_return;
       answering_ = true;
@@ -132,9 +132,10 @@ class Session {
   // Sets the limit of the call, and compares a length that is known already.
   bool has_large_body(Parser& parser) {
     const Target target = parse_target(to_text(parser.get().target()));
-    const bool of_program = !context_.peer.tcp && parser.get().method() == bhttp::verb::post &&
-                            (target.path == "/v1/programs" || target.path == "/v1/sessions");
-    body_limit_ = of_program ? std::max(context_.limits.body, body_of_program) : context_.limits.body;
+    const bool may_be_large =
+        !context_.peer.tcp && parser.get().method() == bhttp::verb::post &&
+        (target.path == "/v1/programs" || target.path == "/v1/sessions" || target.path == "/v1/tenants");
+    body_limit_ = may_be_large ? std::max(context_.limits.body, large_body) : context_.limits.body;
     parser.body_limit(body_limit_);
     return parser.content_length() && *parser.content_length() > body_limit_;
   }

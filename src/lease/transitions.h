@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 41> transitions{
 
 // Other changes that are decided and stored. Users see some of them as one of the transitions above, and some not at
 // all. A crash in the middle of each is a case of its own.
-inline constexpr std::array<std::string_view, 38> within_transitions{
+inline constexpr std::array<std::string_view, 39> within_transitions{
     "booked",                       // processes that do not own the lease were booked to it
     "named",                        // the device that a waiting lease asked for by its name is there
     "exited",                       // the program ended, and its lease did not
@@ -59,6 +59,7 @@ inline constexpr std::array<std::string_view, 38> within_transitions{
     "stack_changed",        // a stack: its use or its settings
     "session_changed",      // a session: its request or its progress
     "service_changed",      // a device: out of service, or back in service
+    "tenants_changed",      // the tree of tenants
     "answered"};            // a call without changes, remembered for its repetition
 
 // All transitions that tests interrupt.

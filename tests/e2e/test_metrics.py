@@ -53,6 +53,9 @@ NAMES = {
     "sublet_tenant_memory_bytes": {"tenant", "user", "gpu"}, "sublet_ledger_bytes": {"state"},
     "sublet_tenant_leases": {"tenant", "state"}, "sublet_tenant_queue_wait_seconds_sum": {"tenant"},
     "sublet_tenant_queue_wait_seconds_count": {"tenant"},
+    "sublet_tenant_quota_bytes": {"tenant"}, "sublet_tenant_limit_bytes": {"tenant"},
+    "sublet_tenant_held_bytes": {"tenant"}, "sublet_tenant_borrowed_bytes": {"tenant"},
+    "sublet_tenant_weight": {"tenant"}, "sublet_tenant_guarantee_wait_seconds": {"tenant"},
     "sublet_usage_byte_seconds_total": {"user", "tenant"}, "sublet_leases_ended_total": {"reason"},
     "sublet_queue_wait_seconds_bucket": {"le"}, "sublet_queue_wait_seconds_sum": set(),
     "sublet_queue_wait_seconds_count": set(), "sublet_pauses_total": {"method", "result"},
@@ -66,6 +69,7 @@ ELSEWHERE = {"sublet_stacks": {"state"}}  # test_stacks.py: only with stacks
 def test_every_name_and_label_is_a_promised_one(start_daemon):
     daemon = start_daemon(config='[gpu]\ninterval_idle = "1s"\n' + NOBODY)
     api = daemon.api()
+    api.post("/v1/tenants/vision", {"quota_bytes": GIB, "limit_bytes": 2 * GIB})
     api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     ended = api.post("/v1/leases", {"vram_bytes": GIB, "ttl_seconds": 600})
     api.post(f"/v1/leases/{ended['id']}/release", {})

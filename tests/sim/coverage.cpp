@@ -14,7 +14,7 @@ namespace {
 struct Never {
   std::string_view name, why;
 };
-constexpr std::array<Never, 17> never{{
+constexpr std::array<Never, 18> never{{
     {"amended", "sim_capabilities has supervised programs"},
     {"over_soft_limit", "ceilings are not in the simulation"},
     {"short_of_memory", "ceilings are not in the simulation"},
@@ -22,6 +22,7 @@ constexpr std::array<Never, 17> never{{
     {"idle_warned", "idle rules are not in the simulation"},
     {"draining", "the capability maintenance is not in the simulation"},
     {"service_changed", "the capability maintenance is not in the simulation"},
+    {"tenants_changed", "the capability tenants is not in the simulation"},
     {"keeper_killed", "the capability follow is not in the simulation"},
     {"stray_use", "the capability follow is not in the simulation"},
     {"session_changed", "sim_capabilities has sessions"},
