@@ -374,8 +374,8 @@ TEST(App, WordsThatAreNoneSayWhichThereAre) {
   EXPECT_EQ(said({"token", "create", "--ttl", "500ms"}),
             "sublet: --ttl: a time to live of 500ms is less than a second");
   EXPECT_EQ(said({"events", "--type", "lease,lase"}),
-            "sublet: --type: 'lase' is not one of lease, device, service, warning, verdict, stack, session, daemon – "
-            "did you mean 'lease'?");
+            "sublet: --type: 'lase' is not one of lease, device, service, warning, verdict, stack, session, tenants, "
+            "daemon – did you mean 'lease'?");
   EXPECT_EQ(said({"ps", "--json=x"}), "sublet: --json takes no value");
   EXPECT_EQ(said({"ps", "--json=3"}), "sublet: --json takes no value");
   EXPECT_EQ(said({"run", "--wait", "1s", "--no-wait", "--", "true"}),

@@ -47,7 +47,7 @@ Result<std::string> render_tokens(const nlohmann::json& tokens, const Common& co
 // `tenants`: the reply of /v1/tenants, or null.
 std::string render_status(const nlohmann::json& status, const nlohmann::json& leases, const Look& look,
                           const nlohmann::json& tenants = nullptr);
-// "tenants (held of quota): vision 3.0 GiB of 4.0 GiB, house 2.0 GiB of 1.0 GiB (1.0 GiB borrowed)": those with a quota; "" if there are none.
+// "tenants (held of quota): vision 3.0 GiB of 4.0 GiB, house 2.0 GiB of 1.0 GiB (1.0 GiB borrowed)"; "" without quotas.
 std::string tenants_phrase(const nlohmann::json& tenants);
 
 // "2 active, 1 paused", in the order of a lease's life; "" for no lease. `counts`: leases of /v1/status.

@@ -25,7 +25,8 @@ std::string number_text_at(const json& row, const char* key) {
 std::string tenant_amount(const json& row, const std::string& name) {
   const std::string devices = number_text_at(row, (name + "_devices").c_str());
   std::string text = member(row, name + "_bytes").is_number() ? size_at(row, name + "_bytes") : "";
-  if (!devices.empty()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", devices, devices == "1" ? "device" : "devices");
+  if (!devices.empty())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", devices, devices == "1" ? "device" : "devices");
   return text.empty() ? "-" : text;
 }
 
@@ -56,7 +57,8 @@ constexpr Column tenant_columns[] = {
     {"leases", "LEASES", true, true, +[](const json& r, const Look&) { return number_cell(r, "leases"); }},
     {"waiting", "WAITING", true, true, +[](const json& r, const Look&) { return number_cell(r, "waiting"); }},
     {"use", "USE", true, true, +[](const json& r, const Look&) { return Cell{tenant_use_text(r)}; }},
-    {"devices", "DEVICES", false, true, +[](const json& r, const Look&) { return Cell{number_text_at(r, "held_devices")}; }},
+    {"devices", "DEVICES", false, true,
+     +[](const json& r, const Look&) { return Cell{number_text_at(r, "held_devices")}; }},
     {"parked", "PARKED", false, true, +[](const json& r, const Look&) { return size_cell(r, "parked_bytes"); }},
     {"parent", "PARENT", false, false, +[](const json& r, const Look&) { return text_cell(r, "parent"); }},
     {"on-limit", "ON-LIMIT", false, false, +[](const json& r, const Look&) { return text_cell(r, "on_limit"); }},
@@ -124,7 +126,9 @@ std::string render_tenant(const json& row, const Look& look) {
     quota += fmt::format(" (now {}: a device is lost)", served);
   line("quota", quota);
   line("limit", tenant_amount(row, "limit"));
-  for (const auto& [key, name] : {std::pair("live_leases", "live leases"), std::pair("queued_leases", "queued leases")})
+  constexpr std::pair<const char*, const char*> counts[] = {{"live_leases", "live leases"},
+                                                            {"queued_leases", "queued leases"}};
+  for (const auto& [key, name] : counts)
     if (const auto most = number_at(row, key)) line(name, fmt::format("at most {}", *most));
   if (const auto longest = number_at(row, "longest_lease_seconds"))
     line("longest lease", format_duration(std::chrono::seconds(*longest)));
@@ -162,7 +166,8 @@ std::string render_tenant_changes(const json& reply, const Look& look) {
                                                    : std::pair("~", Paint::yellow);
     std::string fields;
     if (kind != "removed")
-      for (const json& field : list_at(change, "fields")) fields += (fields.empty() ? "" : "; ") + tenant_field_text(field);
+      for (const json& field : list_at(change, "fields"))
+        fields += (fields.empty() ? "" : "; ") + tenant_field_text(field);
     out += fmt::format("{} {}{}{}\n", paint(sign, color, look), text_at(change, "tenant"),
                        fields.empty() ? "" : ": ", fields);
   }

@@ -92,8 +92,9 @@ int set_tenant(const Common& common, const TenantFlags& flags) {
   if (flags.dry_run) (*fields)["dry_run"] = true;
   auto client = connect(common);
   if (!client) return fail(common, client.error());
-  return tell_changes(common, client->call({"POST", "/v1/tenants/" + client::encode(flags.name), client::to_text(*fields),
-                                    client::new_idempotency_key(), {}}));
+  const std::string target = "/v1/tenants/" + client::encode(flags.name);
+  return tell_changes(
+      common, client->call({"POST", target, client::to_text(*fields), client::new_idempotency_key(), {}}));
 }
 
 int remove_tenant(const Common& common, const TenantFlags& flags) {

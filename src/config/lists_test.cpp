@@ -150,8 +150,9 @@ TEST(Lists, EachErrorNamesFileLineAndKey) {
       {"[gpu]\nslot = [\n  1]\n",
        {"f:3:3: gpu.slot: has a number in the list (write [[gpu.slot]] and the keys of one table below)"}},
       {"[[gpu.slots]]\nname = \"a\"\n",
-       {"f:1:7: gpu.slots: unknown key – did you mean 'gpu.slot'? (write [[gpu.slot]])"}},
-      {"[queue]\nslot = 1\n", {"f:2:1: queue.slot: unknown key – did you mean 'gpu.slot'? (write [[gpu.slot]])"}},
+       {"f:1:7: gpu.slots: unknown key – did you mean 'tenants.slot'? (write slot below [tenants])"}},
+      {"[queue]\nslot = 1\n",
+       {"f:2:1: queue.slot: unknown key – did you mean 'tenants.slot'? (write slot below [tenants])"}},
       {"[[gpu.timeout]]\nx = 1\n", {"f:1:1: gpu.timeout: is a list, not a duration (the default is \"10s\")"}},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(slot_complaints(text), expected) << text;
@@ -168,7 +169,7 @@ TEST(Lists, ErrorsOfSeveralTablesComeInTheOrderOfTheFile) {
 
 TEST(Lists, ADaemonWithoutListsRefusesThem) {
   EXPECT_EQ(to_string(parse("[[gpu.slot]]\nname = \"a\"\n", "f").problems.at(0)),
-            "f:1:7: gpu.slot: unknown key (all keys: man sublet.toml)");
+            "f:1:7: gpu.slot: unknown key – did you mean 'tenants.slot'? (write slot below [tenants])");
 }
 
 TEST(Lists, ShownTextIsReadAsTheSameValues) {

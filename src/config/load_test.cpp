@@ -82,7 +82,7 @@ TEST(Config, TellsLaterKeysFromWrongOnes) {
   EXPECT_EQ(loaded.problems[0].kind, Kind::not_supported);
   EXPECT_EQ(
       to_string(loaded.problems[0]),
-      "f:2:1: fairshare.window: not supported by this version, which lacks fair share between tenants (remove the "
+      "f:2:1: fairshare.window: not supported by this version, which lacks this table: see tenants.window (remove the "
       "line)");
   EXPECT_EQ(loaded.problems[1].kind, Kind::unknown_key);
   EXPECT_EQ(to_string(loaded.problems[2]), "f:4:2: pauze: unknown table – did you mean 'pause'? (write [pause])");

@@ -259,13 +259,11 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.store.keep_ended; }},
     {"store.path", "", "", "Absolute path of the store's file. Empty: in the state directory of the daemon's mode.",
      +[](Config& c) -> std::string& { return c.store.path; }},
-    {"tenants.byte_weight", "0", "1000", "Weight of the byte-seconds that a tenant held, in its past use.",
+    {"tenants.byte_weight", "0", "1000", "Weight of the byte-seconds in the past use of a tenant.",
      +[](Config& c) -> double& { return c.tenants.byte_weight; }},
-    {"tenants.device_weight", "0", "1TiB",
-     "A device-second counts in a tenant's past use as so many byte-seconds more. 0: byte-seconds alone count.",
+    {"tenants.device_weight", "0", "1TiB", "A device-second counts in the past use as so many byte-seconds more.",
      +[](Config& c) -> Bytes& { return c.tenants.device_weight; }},
-    {"tenants.half_life", "0s", "365d",
-     "Time after which past use counts half, in place of the window. 0s: the window decides.",
+    {"tenants.half_life", "0s", "365d", "Time after which past use counts half. 0s: the window decides instead.",
      +[](Config& c) -> Duration& { return c.tenants.half_life; }},
     {"tenants.slot", "1s", "30d", "Use leaves the window by slots of this length.",
      +[](Config& c) -> Duration& { return c.tenants.slot; }},
@@ -274,7 +272,6 @@ constexpr Key table[] = {
 };
 
 std::vector<Config::Webhook>& webhooks(Config& c) { return c.events.webhooks; }
-
 constexpr Field webhook_fields[] = {
     {"format", "json ntfy slack discord", "", "Form of the message.", field<&Config::Webhook::format>()},
     {"name", "", "", "Name of the target, for `sublet events --test-target`.", field<&Config::Webhook::name>(), true},
@@ -329,9 +326,7 @@ constexpr List list_table[] = {
      user_fields, rows<tenants_of_users>()},
 };
 
-constexpr LaterKey later_table[] = {
-    {"fairshare.window", "fair share between tenants"},
-};
+constexpr LaterKey later_table[] = {{"fairshare.window", "this table: see tenants.window"}};
 
 // `Rule` is a Key or a Field; `hint` says what to write instead of a value out of range.
 template <typename Rule, typename Value>

@@ -99,7 +99,7 @@ struct Schema {
   std::span<const List> lists;  // by name; no key and no table has the name of a list
 };
 const Schema& schema();
-// That of a file with a tree of tenants (`sublet tenant apply`): its rows are Config::tenants.entries.
+// The schema of a file with a tree of tenants (`sublet tenant apply`). Its rows are Config::tenants.entries.
 const Schema& tenant_schema();
 
 // Keys of features that this version does not have, with the feature's name. Such a key gets a different message than a

@@ -36,7 +36,9 @@ void tenant_metrics(Page& page, const engine::Engine& engine, const tenants::Ten
     for (const Row& row : rows)
       if (const auto number = value(row)) page.sample(fmt::format("tenant=\"{}\"", escaped(row.first->name)), *number);
   };
-  const auto bytes = [](const std::optional<Bytes>& value) { return value ? std::optional(count(*value)) : std::nullopt; };
+  const auto bytes = [](const std::optional<Bytes>& value) {
+    return value ? std::optional(count(*value)) : std::nullopt;
+  };
   gauge("sublet_tenant_quota_bytes", "Memory that is guaranteed to a tenant now",
         [&](const Row& row) { return bytes(row.first->quota.bytes); });
   gauge("sublet_tenant_limit_bytes", "Most memory of a tenant",

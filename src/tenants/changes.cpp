@@ -55,7 +55,7 @@ struct Sum {
   int live = 0;
 };
 
-// What each tenant and all below it hold, under a tree.
+// The memory of each tenant and of all tenants below it, under a tree.
 class Held {
  public:
   Held(const Tree& tree, const std::vector<Charge>& charges) : tree_(tree), quotas_(tree.has_quotas()) {

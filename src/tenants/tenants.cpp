@@ -147,7 +147,7 @@ void Tenants::look_at_waiters(Time now) {
 }
 
 Time Tenants::due(Time now) {
-  // What has left the window need not be stored any more.
+  // Use that has left the window need not be stored any more.
   for (const core::TenantUse& use : std::exchange(loaded_, {}))
     if (core::tenant_use(engine_.state(), engine_.rules(), use.tenant, now).bytes.empty()) uses_.store(use.tenant);
   if (std::exchange(memory_changed_, false) && guaranteed_.stated()) put_in_force();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The capability tenants: keeps the tree of tenants and the use of each, and gives both to the core. Belongs to the loop
-// thread.
+// The capability tenants: keeps the tree of tenants and the use of each, and gives both to the core. Belongs to the
+// loop thread.
 #pragma once
 
 #include "engine/capability.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of tenants as a value: which trees are valid, what a change of the tree changes, and what it means for running
-// leases. Plain values and pure functions.
+// The tree of tenants as a value: which trees are valid, what a change of the tree changes, and what it means for
+// running leases. Plain values and pure functions.
 #pragma once
 
 #include "base/error.h"
@@ -80,7 +80,7 @@ struct Charge {
 };
 std::vector<Charge> charges(const core::State& state);  // of leases that have memory, by id
 
-// What a tree means for a lease that it did not mean under the tree before.
+// A consequence of a change for a lease, which it did not have under the tree before.
 struct Effect {
   enum class Kind {
     borrowed,        // a guarantee may take its memory back

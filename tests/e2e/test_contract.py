@@ -47,6 +47,7 @@ CONFLICTS = {
     "POST /v1/sessions/{id}/resume": {"Quota": "test_sessions_input.py"},
     "POST /v1/stacks": {"InUse": None},
     "DELETE /v1/stacks/{name}": {"InUse": None},
+    "DELETE /v1/tenants/{name}": {"InUse": None},
     "POST /v1/stacks/{name}/acquire": {"InUse": None, "Memory": None},
     "POST /v1/stacks/{name}/restart": {"InUse": None},
     "POST /v1/approvals": {"Quota": None},
@@ -109,6 +110,7 @@ def good_calls(daemon, place, api):
     call_sessions(api)
     stack_answers(place, api)
     maintenance(api)
+    tenants(api)
     enforcement(api)
     token = api.post("/v1/tokens", {"scope": "read"})
     assert token.status == 201 and api.call("DELETE", f"/v1/tokens/{token['id']}").status == 200
@@ -153,6 +155,18 @@ def maintenance(api):
         assert api.post(f"/v1/devices/gpu9/{verb}", {}).status == 404
         assert api.post(f"/v1/devices/gpu0/{verb}", {"no such field": 1}).status == 400
     assert api.get("/v1/devices")["devices"][0]["service"] is None
+
+
+def tenants(api):
+    tree = {"tenants": [{"name": "lab"}, {"name": "vision", "parent": "lab", "tiers": ["batch"]}]}
+    assert api.post("/v1/tenants", tree).status == api.get("/v1/tenants").status == 200
+    one = "/v1/tenants/vision"
+    assert api.post(one, {"weight": 2}).status == api.get(one).status == 200
+    assert api.post(one, {"weight": 0}).status == 400
+    assert api.post("/v1/tenants", {"tenants": tree["tenants"][1:]})["numbers"] == {"entry": 0}
+    lab = "/v1/tenants/lab"
+    assert [api.call("DELETE", lab + more).status for more in ("", "?recursive=true", "")] == [409, 200, 404]
+    assert api.get(lab).status == 404
 
 
 def a_process_without_a_lease(daemon, api):

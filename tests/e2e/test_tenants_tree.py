@@ -78,7 +78,7 @@ def test_one_tenant_is_changed_and_removed(start_daemon, tmp_path):
     daemon.cli("tenant", "set", "speech", "parent=lab", "limit_devices=0.5", check=0)
     assert rows(daemon)["speech"]["limit_devices"] == 0.5
     for words, code, said in ((("set", "vision", "quota=3GiB"), 2, "the quotas below tenant lab add up to 3.0 GiB"),
-                              (("set", "vision", "quote=3GiB"), 2, "'quote' is no key of a tenant – did you mean 'quota'"),
+                              (("set", "vision", "quote=3GiB"), 2, "no key of a tenant – did you mean 'quota'"),
                               (("set", "vision", "weight=none"), 2, "weight: "),
                               (("set", "vision", "parent=vision"), 2, "are a cycle: vision -> vision"),
                               (("show", "visoin"), 4, "did you mean 'vision'"),
@@ -87,12 +87,12 @@ def test_one_tenant_is_changed_and_removed(start_daemon, tmp_path):
         refused = daemon.cli("tenant", *words)
         assert refused.returncode == code and said in refused.stderr, (words, refused.stderr)
     assert "- lab" in daemon.cli("tenant", "rm", "lab", "--recursive", "--dry-run", check=0).stdout
-    lease = daemon.api().post("/v1/leases", dict(ASK, tenant="vision"))
+    lease = daemon.api().post("/v1/leases", dict(ASK, tenant="vision", tier="batch"))
     assert lease.status == 201, lease
     assert rows(daemon)["lab"]["held_bytes"] == rows(daemon)["vision"]["held_bytes"] == GIB
     gone = daemon.cli("tenant", "rm", "lab", "--recursive", check=0)
     assert "0 added, 0 changed, 3 removed" in gone.stderr
-    assert f"! {lease['id']} (root) is without an entry: tenant vision has no entry any more" in gone.stdout, gone.stdout
+    assert f"! {lease['id']} (root) is without an entry: tenant vision has no entry" in gone.stdout, gone.stdout
     assert list(rows(daemon)) == ["house", "vision"] and rows(daemon)["vision"]["entry"] is False
     assert daemon.get(f"/v1/leases/{lease['id']}")["state"] == "active"
 
@@ -102,7 +102,7 @@ def test_one_tenant_is_changed_and_removed(start_daemon, tmp_path):
     ('[[tenant]]\nname = "a"\nquota = 4\n', 3, "tenant.quota: 4 has no unit", "MiB"),
     ('[[tenant]]\nname = "a"\nweight = 0\n', 3, "0 is not between 0.001 and", ""),
     ('[[tenant]]\nquota = "1GiB"\n', 1, "tenant.name: is missing in this table", "write name"),
-    ('[[tenant]]\nname = "a"\n\n[[tenant]]\nname = "a"\n', 5, '"a" is also the name of the table on line 1', ""),
+    ('[[tenant]]\nname = "a"\n\n[[tenant]]\nname = "a"\n', 5, '"a" is also the name of the table on line 2', ""),
     ('[[tenant]]\nname = "a"\n[[tenant]]\nname = "b"\nparent = "aa"\n', 3,
      "the parent of tenant b, aa, has no entry", "give the parent an entry"),
     ('[[tenant]]\nname = "a"\nparent = "b"\n[[tenant]]\nname = "b"\nparent = "a"\n', 1,
@@ -137,8 +137,9 @@ def test_quotas_beyond_the_cards_are_refused_with_their_sum(start_daemon, tmp_pa
 def test_a_dry_run_names_the_leases_that_a_change_concerns(start_daemon, tmp_path):
     daemon = start_daemon("1x4GiB")
     api = daemon.api()
-    ours, theirs = (api.post("/v1/leases", dict(ASK, tenant=tenant, tag=tenant))["id"] for tenant in ("vision", "house"))
-    file = write(tmp_path, '[[tenant]]\nname = "vision"\nquota = "512MiB"\n[[tenant]]\nname = "house"\nlimit = "1MiB"\n')
+    ours, theirs = (api.post("/v1/leases", dict(ASK, tenant=name, tag=name))["id"] for name in ("vision", "house"))
+    file = write(tmp_path, '[[tenant]]\nname = "vision"\nquota = "512MiB"\n'
+                           '[[tenant]]\nname = "house"\nlimit = "1MiB"\n')
     said = daemon.cli("tenant", "apply", file, "--dry-run", check=0).stdout
     assert (f"! {ours} (vision, root) is borrowed: tenant vision holds 1.0 GiB, 512 MiB above its quota of 512 MiB"
             in said), said
@@ -171,13 +172,16 @@ def test_the_use_of_a_tenant_outlives_a_restart(start_daemon):
 def test_a_lost_card_cuts_the_quotas(start_daemon):
     daemon = start_daemon("2x2GiB", config='[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n')
     api = daemon.api()
-    assert api.post("/v1/tenants", {"tenants": [{"name": "a", "quota_devices": 1.5}, {"name": "b", "quota_devices": 0.5}]}
-                    ).status == 200
-    daemon.ctl("fault", "lost", "--gpu", "1")
+    tree = [{"name": "a", "quota_devices": 1.5}, {"name": "b", "quota_devices": 0.5}]
+    assert api.post("/v1/tenants", {"tenants": tree}).status == 200
+    daemon.ctl("fault", "device-lost", "--device", 1)
     told = wait_until(lambda: [w for w in api.get("/v1/status")["warnings"] if w["code"] == "quotas-cut"], "it is told")
     assert "add up to 2 devices, and the present devices have 1 device" in told[0]["text"]
     assert [rows(daemon)[name]["served_quota_devices"] for name in "ab"] == [0.75, 0.25]
+    assert [rows(daemon)[name]["quota_devices"] for name in "ab"] == [1.5, 0.5]
     assert "1.5 devices (now 0.75 devices: a device is lost)" in daemon.cli("tenant", "show", "a", check=0).stdout
+    daemon.ctl("clear")
+    wait_until(lambda: rows(daemon)["a"]["served_quota_devices"] == 1.5, "the quotas are whole again")
 
 
 def test_ten_thousand_tenants_are_applied_and_listed(start_daemon, tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of devices out of service, for tests that interrupt the daemon at each step."""
+"""Scenarios of devices out of service and of tenants, for tests that interrupt the daemon at each step."""
 from tests.support.scenarios import scenario
 from tests.support.sublet import GIB, wait_until
 
@@ -14,6 +14,12 @@ def service_changed(client):
     assert service(client)["state"] == "cordoned"
     client.post("/v1/devices/gpu0/uncordon", {})
     assert service(client) is None
+
+
+@scenario()
+def tenants_changed(client):
+    client.post("/v1/tenants/vision", {"quota_bytes": GIB})
+    assert client.get("/v1/tenants/vision")["quota_bytes"] == GIB
 
 
 @scenario()

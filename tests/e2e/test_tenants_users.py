@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants at work, with several real users on one card: limits, a guarantee that is taken back, and turns."""
+import json
+
+import pytest
+
+from tests.support.sublet import GIB, wait_until
+from tests.support.system import ADMINS, CAROL, DAVE, GROUP, System
+
+GAMES, MAN = 5, 6  # accounts of every Debian
+ADMIN = (GROUP, ADMINS)
+CONFIG = """
+[pause]
+min_residency = "1500ms"
+slice_overhead = 1.0
+cooldown = "500ms"
+[[tenants.user]]
+name = "dave"
+tenant = "vision"
+[[tenants.user]]
+name = "games"
+tenant = "house"
+"""
+
+
+@pytest.fixture
+def system():
+    made = System(config=CONFIG)
+    yield made.start()
+    made.close()
+
+
+def apply(system, text):
+    (system.home / "tenants.toml").write_text(text)
+    return system.cli(CAROL, "tenant", "apply", system.home / "tenants.toml", groups=ADMIN, check=0)
+
+
+def why(system, uid, tag):
+    return system.cli(uid, "why", tag, check=0).stdout
+
+
+def ends(system, uid, tag):
+    system.cli(uid, "stop", tag, check=0)
+    system.until(tag, "ended")
+
+
+def test_a_request_over_a_limit_waits_or_is_refused_as_configured(system):
+    apply(system, '[[tenant]]\nname = "vision"\nlimit = "1536MiB"\n'
+                  '[[tenant]]\nname = "house"\nlimit = "1GiB"\nlive_leases = 1\non_limit = "refuse"\n')
+    for uid, tag in ((DAVE, "first"), (GAMES, "only")):
+        system.run(uid, tag, "sleep", "600", vram="1GiB")
+        system.until(tag, "active")
+    system.run(DAVE, "second", "sleep", "600", vram="1GiB")
+    system.until("second", "queued")
+    told = why(system, DAVE, "second")
+    for words in ("vision", "1.0 GiB", "1.5 GiB"):
+        assert words in told, (words, told)
+    for vram, said in (("512MiB", "house"), ("2GiB", "1.0 GiB")):
+        refused = system.cli(GAMES, "run", "--vram", vram, "--", "true")
+        assert refused.returncode == 75 and said in refused.stderr, refused.stderr
+    alone = system.cli(DAVE, "run", "--vram", "2GiB", "--", "true")
+    assert alone.returncode == 75 and "vision" in alone.stderr and "1.5 GiB" in alone.stderr, alone.stderr
+    ends(system, DAVE, "first")
+    system.until("second", "active")
+    rows = {row["name"]: row for row in json.loads(system.cli(CAROL, "tenant", "ls", "--json", check=0,
+                                                              groups=ADMIN).stdout)["tenants"]}
+    assert rows["vision"]["held_bytes"] == rows["house"]["held_bytes"] == GIB
+
+
+def test_a_guarantee_is_taken_back_by_pausing_a_borrower(system):
+    apply(system, '[[tenant]]\nname = "vision"\nquota = "2GiB"\n')
+    system.load(GAMES, "borrower", vram="3GiB", more=("--tier", "interactive"))
+    assert system.lease("borrower")["state"] == "active"
+    system.run(DAVE, "ours", "sleep", "600", vram="2GiB", more=("--tier", "interactive"))
+    system.until("ours", "active")
+    assert system.until("borrower", "paused")
+    told = why(system, GAMES, "borrower")
+    assert "vision" in told and "guarant" in told, told
+    shown = system.cli(DAVE, "tenant", "show", "vision", check=0).stdout
+    assert "2.0 GiB" in shown, shown
+    # Beyond the guarantee nothing is taken.
+    system.run(DAVE, "more", "sleep", "600", vram="2GiB", more=("--tier", "interactive"))
+    system.until("more", "queued")
+    system.cli(DAVE, "release", "more", check=None)
+    ends(system, DAVE, "ours")
+    system.until("borrower", "active")
+
+
+def test_three_tenants_that_want_the_whole_card_take_turns(system):
+    tags = {"a": DAVE, "b": GAMES, "c": MAN}
+    for tag, uid in tags.items():
+        system.run(uid, tag, "simgpu-load", "--alloc", "512MiB", "--seconds", "600", vram="3GiB")
+        system.until(tag, "active") if tag == "a" else wait_until(lambda tag=tag: system.lease(tag), tag)
+    turns = []
+
+    def watch():
+        states = {row["tag"]: row["state"] for row in system.get("/v1/leases")["leases"]}
+        active = [tag for tag in tags if states.get(tag) == "active"]
+        if len(active) == 1 and turns[-1:] != active:
+            turns.extend(active)
+        return len(turns) >= 8
+    wait_until(watch, "eight turns", timeout=120)
+    late = turns[1:]
+    assert all(len(set(late[i:i + 3])) == 3 for i in range(len(late) - 2)), turns
