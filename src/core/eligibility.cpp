@@ -6,6 +6,7 @@
 #include "core/rank.h"
 #include "core/reclaim.h"
 #include "core/slices.h"
+#include "core/tenant_rights.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -42,7 +43,18 @@ std::string left_alone_text(const Standing& standing, const Obstacle& left_alone
 }  // namespace
 
 bool PreemptionQuery::reaches(const Lease& other) const {
-  return by_request(other) || (by_rules && (outranks(lease, other) || mutant(Mutant::anybody_yields)));
+  const bool by_rank = outranks(lease, other) || (by_quota && ranks_like(lease, other));
+  return by_request(other) || (by_rules && (by_rank || mutant(Mutant::anybody_yields)));
+}
+
+PreemptionQuery within_quota(const State& state, PreemptionQuery query) {
+  query.by_quota = query.by_rules && query.lease.id && is_within_quota(state, query.lease);
+  return query;
+}
+
+// A lease within its guarantee yields to requests, and by tier to leases that are within theirs.
+bool needs_borrowed(const PreemptionQuery& query, const Lease& lease) {
+  return !query.by_request(lease) && !(query.by_quota && outranks(query.lease, lease));
 }
 
 bool PreemptionQuery::may_be_on(const std::string& device) const {
@@ -69,6 +81,8 @@ std::optional<Ineligible> ineligible(const State& state, const Rules& rules, con
   const bool by_request = query.by_request(lease);
   if (terms == nullptr && !query.reaches(lease))
     return because(query.by_rules ? IneligibleCode::tier : IneligibleCode::not_requesters);
+  if (terms == nullptr && needs_borrowed(query, lease) && is_protected(state, lease))
+    return because(IneligibleCode::guaranteed);
   // A request of its own user, or terms of a pause, may pause it, and not end it.
   if (is_paused && way.ends() && !outranks(query.lease, lease) && !mutant(Mutant::anybody_yields))
     return because(IneligibleCode::ends_for_higher_tier);
@@ -105,6 +119,10 @@ std::string ineligible_text(const State& state, const Rules& rules, const Preemp
       if (ranks_like(query.lease, lease)) return "it is of the same tier, and leaves at the end of its time slice only";
       return "it is of the tier " + std::string(to_string(lease.tier)) + ", which is not paused for the tier " +
              std::string(to_string(query.lease.tier));
+    case IneligibleCode::guaranteed:
+      return "it is within the quota of its tenant " +
+             account(state, account(state, account_of(state, lease.id)).guarantor).name +
+             ", and the waiting lease is not within the quota of its own";
     case IneligibleCode::ends_for_higher_tier:
       return "it cannot be paused, and is ended for a higher tier only: " + end_command(state, lease) + " ends it";
     case IneligibleCode::keeps_request:

@@ -251,10 +251,11 @@ std::optional<Bytes> Nominations::comes_in(const PreemptionPlan& plan, const Lea
   return beside_all >= need ? beside_all : std::min(room.free - kept_for(before, room.device), need);
 }
 
-// A lease of a higher tier goes ahead. All other leases leave the memory that the preemption plan needs.
+// A lease of a higher tier or within a quota goes ahead. All other leases leave the memory that the preemption plan
+// needs.
 Bytes Nominations::beside_plan(const Lease& lease, const std::string& device, Bytes room) const {
   const PreemptionPlan* plan = plan_on(state_, device);
-  const bool bound = plan != nullptr && !outranks(lease.tier, plan->tier);
+  const bool bound = plan != nullptr && !goes_before(state_, lease, *plan);
   return bound ? room - kept_for(plan->beneficiaries, device) - leaves_headroom(state_, lease, device) : room;
 }
 

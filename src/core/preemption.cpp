@@ -85,9 +85,16 @@ void restore_plans(State& state, std::vector<PlanRecord> records, Time now) {
   }
 }
 
+bool goes_before(const State& state, const Lease& waiter, const PreemptionPlan& plan) {
+  const QueueKey *own = state.queue.key(waiter.id), *other = state.queue.key(plan.preemptor());
+  const bool guaranteed = own != nullptr && own->guaranteed;
+  const bool for_quota = plan.cause == Cause::quota || (other != nullptr && other->guaranteed);
+  return guaranteed != for_quota ? guaranteed : outranks(waiter.tier, plan.tier);
+}
+
 // A request goes before the time slices of equals.
-bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan) {
-  return outranks(waiter.tier, plan.tier) || (cause == Cause::request && plan.cause == Cause::slice);
+bool may_displace(const State& state, const Lease& waiter, Cause cause, const PreemptionPlan& plan) {
+  return goes_before(state, waiter, plan) || (cause == Cause::request && plan.cause == Cause::slice);
 }
 
 std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter) {

@@ -59,7 +59,9 @@ const PreemptionPlan* plan_for(const State& state, LeaseId beneficiary);     // 
 // from the store in the next step.
 void restore_plans(State& state, std::vector<PlanRecord> records, Time now);
 // True if a new plan for the waiter may take devices from this one.
-bool may_displace(const Lease& waiter, Cause cause, const PreemptionPlan& plan);
+bool may_displace(const State& state, const Lease& waiter, Cause cause, const PreemptionPlan& plan);
+// True if the waiter goes before the plan's preemptor, whatever their priorities and waits.
+bool goes_before(const State& state, const Lease& waiter, const PreemptionPlan& plan);
 std::optional<PreemptionRequest> request_of(const State& state, LeaseId waiter);  // set if memory was requested for it
 
 }  // namespace sublet::core

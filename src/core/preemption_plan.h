@@ -42,6 +42,7 @@ enum class IneligibleCode {
   obstacle,              // it cannot be paused: way_to_yield() says why
   not_requesters,        // it is not the program of the user who requested memory
   tier,                  // its tier does not yield to the tier of the preemptor
+  guaranteed,            // it is within the quota of its tenant, and the preemptor is not
   ends_for_higher_tier,  // it cannot be paused, and is ended for a higher tier only
   keeps_request,         // its memory was requested, and the preemptor waited then
   keeps_request_for,     // its memory was requested, and it keeps that for a while

@@ -4,6 +4,7 @@
 #include "core/ledger_set.h"
 #include "core/methods.h"
 #include "core/rank.h"
+#include "core/tenant_rights.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -42,10 +43,16 @@ std::size_t devices_wanted(const Lease& lease) {
   return lease.waits_in_place() ? lease.devices.size() : static_cast<std::size_t>(lease.device_count);
 }
 
+static bool has_guarantee(const State& state, const Lease& waiter) {
+  const QueueKey* key = state.queue.key(waiter.id);
+  return key != nullptr && key->guaranteed;
+}
+
 bool may_leave(const State& state, const Rules& rules, const Lease& waiter, const Lease& lease, Time now) {
   if (lease.state != LeaseState::active || lease.stop_requested) return false;
   const WayToYield way = way_to_yield(state, rules, lease, waiter.uid, now);
   if (outranks(waiter, lease)) return !ineligible(state, rules, {waiter, {}, /*lists_all=*/false}, lease, way, now);
+  if (is_protected(state, lease) && !has_guarantee(state, waiter)) return false;
   return ranks_like(lease, waiter) && way.parks() && now >= standing_of(state, lease.id).ineligible_until;
 }
 
@@ -114,11 +121,14 @@ void add_member(Contest& all, const Lease& lease, const std::set<std::string>* w
 Contest contest_of(const State& state, const Rules& rules, const SliceGroup& group, bool below, Time now) {
   Contest all{state, rules, group, *find(state, group.waiters.front().lease), now};
   std::set<LeaseId> holders;
+  const bool all_have_guarantees = std::ranges::all_of(
+      group.waiters, [&state](const SliceWaiter& its) { return has_guarantee(state, *find(state, its.lease)); });
   for (const std::string& uuid : group.devices) {
     const Device& device = state.devices.by_uuid.at(uuid);
     all.room.push_back(free_on(state, device, rules, now) + being_yielded(state, device));
     for (const LeaseId id : device.leases) {
       const Lease& lease = *find(state, id);
+      if (!all_have_guarantees && is_protected(state, lease)) continue;
       if ((below || ranks_like(lease, all.waiter)) && may_leave(state, rules, all.waiter, lease, now))
         holders.insert(id);
     }
@@ -162,6 +172,18 @@ const Member* place(const Contest& all, const std::vector<Member>& order, Time a
   return last;
 }
 
+// False: some of them would leave beyond what their tenants have borrowed.
+bool are_borrowed(const Contest& all, const std::vector<Victim>& victims) {
+  if (all.state.tenants.by_name.quotas() == 0 || has_guarantee(all.state, all.waiter)) return true;
+  Borrowed borrowed(all.state);
+  return std::ranges::all_of(victims, [&](const Victim& victim) {
+    const Lease& lease = *find(all.state, victim.lease);
+    const bool has = borrowed.has(lease);
+    borrowed.take(lease);
+    return has;
+  });
+}
+
 // The slices that begin at this time, if no lease comes or goes until then. `first`: this member comes before all.
 std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* first = nullptr) {
   const Duration shortest = std::min(all.rules.min_residency.value_or(shortest_residency), shortest_residency);
@@ -176,12 +198,13 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
   std::ranges::stable_sort(order, comes_first);
   std::vector<NextSlice> slices;
   std::vector<LeaseId> leave;
-  // If host memory does not take all that would leave, the last that enters waits for another slice.
+  // If host memory does not take all that would leave, or not all of it is borrowed, the last that enters waits for
+  // another slice.
   for (bool fits = false; !fits;) {
     const Member* last = place(all, order, at, slices, leave);
     if (last == nullptr) return {};
     const auto victims = as_victims(all.state, all.rules, leave, all.waiter.uid, all.group.devices, all.now);
-    fits = beyond_ledger(all.state, all.rules, all.waiter.uid, victims).empty();
+    fits = beyond_ledger(all.state, all.rules, all.waiter.uid, victims).empty() && are_borrowed(all, victims);
     if (!fits) order.erase(order.begin() + (last - order.data()));
   }
   for (NextSlice& slice : slices) {

@@ -14,6 +14,7 @@
 #include "core/step_slices.h"
 #include "core/step_spot.h"
 #include "core/step_verify.h"
+#include "core/tenant_text.h"
 
 #include <algorithm>
 
@@ -130,7 +131,10 @@ PauseCause cause_of(const Step& step, const PreemptionPlan& preemption, const Le
   PauseCause cause{PauseCauseKind::slice, preemptor.id, args("preemptor", name_of(preemptor))};
   // In a time slice, leases of lower tiers may have to leave as well. So may they beside reclaimable leases.
   const bool below = preemption.cause != Cause::request && outranks(preemptor, victim);
-  if (preemption.cause == Cause::tier || below) {
+  if (preemption.cause == Cause::quota) {
+    cause.kind = PauseCauseKind::quota;
+    cause.args.add(quota_args(step.state, preemptor, victim));
+  } else if (preemption.cause == Cause::tier || below) {
     cause.kind = PauseCauseKind::tier;
     cause.args.add("tier", to_string(preemptor.tier));
   } else if (preemption.cause == Cause::request || (preemption.cause == Cause::reclaim && requested)) {

@@ -11,6 +11,7 @@
 #include "core/step_preempt.h"
 #include "core/step_request.h"
 #include "core/step_slices.h"
+#include "core/tenant_rights.h"
 #include "core/victims.h"
 
 #include "base/mutants.h"
@@ -140,6 +141,7 @@ static std::optional<PlanEnd> keep_slice(Step& step, PreemptionPlan& plan) {
     if (lease == nullptr || lease->stop_requested || std::ranges::find(leaves, id) != leaves.end()) return;
     if (lease->state != LeaseState::active && !does_not_go_on(step.state, step.rules, *lease, step.now)) return;
     const WayToYield way = way_to_yield(step.state, step.rules, *lease, waiter.uid, step.now);
+    if (is_protected(step.state, *lease) && !step.state.queue.key(waiter.id)->guaranteed) return;
     const bool may_end = way.ends() && outranks(waiter, *lease);
     if (!way.parks() && !may_end) return;
     const Time from = standing_of(step.state, id).ineligible_until;
@@ -182,7 +184,8 @@ bool propose(Step& step, PreemptionPlan plan) {
     return std::ranges::any_of(plan.devices, [&other](const std::string& uuid) { return is_on(other, uuid); });
   };
   if (std::ranges::any_of(plans, [&](const PreemptionPlan& other) {
-        return shares_a_device(other) && !may_displace(waiter, requested ? Cause::request : plan.cause, other);
+        return shares_a_device(other) &&
+               !may_displace(step.state, waiter, requested ? Cause::request : plan.cause, other);
       }))
     return false;
   for (const PreemptionPlan& other : plans)

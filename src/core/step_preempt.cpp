@@ -164,7 +164,7 @@ static bool open_devices(Step& step, const std::vector<PreemptionPlan>& before) 
     for (const std::string& device : old.devices) {
       if (const PreemptionPlan* now = plan_on(step.state, device);
           now != nullptr && std::ranges::all_of(old.beneficiaries, [now](LeaseId id) { return now->has(id); }) &&
-          !outranks(old.tier, now->tier))
+          old.cause != Cause::quota && !outranks(old.tier, now->tier))
         continue;
       if (!mutant(Mutant::kept_room_stays_kept)) step.state.devices.opened.push_back(device);
       freed = true;
@@ -175,7 +175,9 @@ static bool open_devices(Step& step, const std::vector<PreemptionPlan>& before) 
 
 PreemptionQuery query_of(const Step& step, const Lease& waiter) {
   const bool by_rules = waiter.preemption_request || may_ask(step.state, step.rules, waiter);
-  return {.lease = waiter, .preemption_request = waiter.preemption_request, .lists_all = false, .by_rules = by_rules};
+  return within_quota(
+      step.state,
+      {.lease = waiter, .preemption_request = waiter.preemption_request, .lists_all = false, .by_rules = by_rules});
 }
 
 static void look_for_victims(Step& step, const Lease& waiter, std::vector<SliceWaiter>& slice_waiters) {

@@ -95,6 +95,21 @@ bool is_guaranteed(const State& state, const Lease& lease, const TenantMemory& b
   return state.tenants.by_name.quotas() > 0 && is_guaranteed_by(state, lease, guarantor_of(state, lease.id), beside);
 }
 
+bool is_within_quota(const State& state, const Lease& lease) {
+  const QueueKey* key = state.queue.key(lease.id);
+  if (key == nullptr || !key->guaranteed) return false;
+  TenantMemory beside;
+  for (const PreemptionPlan& plan : state.preemption.plans) {
+    if (plan.cause != Cause::quota) continue;
+    for (const LeaseId id : plan.beneficiaries) {
+      const QueueKey* other = state.queue.key(id);
+      if (other != nullptr && other->before(*key) && guarantor_of(state, id) == guarantor_of(state, lease.id))
+        beside += memory_needed(state, *find(state, id), false);
+    }
+  }
+  return is_guaranteed(state, lease, beside);
+}
+
 std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease) {
   return bar_by_tenant(state, lease, account_of(state, lease.id));
 }
@@ -152,6 +167,14 @@ void Borrowed::take(const Lease& lease) {
 bool is_protected(const State& state, const Lease& lease) {
   if (state.tenants.by_name.quotas() == 0 || mutant(Mutant::guarantees_do_not_protect)) return false;
   return !Borrowed(state).has(lease);
+}
+
+Bytes borrowed_by(const State& state, const Lease& lease) {
+  const AccountId guarantor = guarantor_of(state, lease.id);
+  const AccountId tenant = account(state, account_of(state, lease.id)).parent;
+  if (guarantor == 0) return account(state, tenant == 0 ? account_of(state, lease.id) : tenant).held.bytes;
+  const Left left = quota_left(account(state, guarantor), account(state, guarantor).covered);
+  return std::max(Bytes{} - left.bytes.value_or(Bytes{}), Bytes{});
 }
 
 std::optional<Bytes> park_left(const State& state, const Rules& rules, const Lease& lease) {

@@ -27,6 +27,8 @@ struct TenantBar {
 TenantMemory memory_needed(const State& state, const Lease& lease, bool whole);
 // True if the waiter is within the guarantee of its tenant, once other waiters of the same quota have got `beside`.
 bool is_guaranteed(const State& state, const Lease& lease, const TenantMemory& beside = {});
+// True if the waiter is, beside the leases before it for which a plan frees memory of the same quota.
+bool is_within_quota(const State& state, const Lease& lease);
 // The limit that keeps the waiter from memory; nothing: none. `own`: the account of a lease that is only asked for.
 std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease);
 std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease, AccountId own);
@@ -49,6 +51,8 @@ class Borrowed {
 
 // True if the lease is within the guarantee of its tenant: it is no victim of waiters outside of theirs.
 bool is_protected(const State& state, const Lease& lease);
+// The bytes that the tenant of the lease holds beyond its quota, as far as they are its leases'.
+Bytes borrowed_by(const State& state, const Lease& lease);
 // The bytes of host memory that the tenant may still have parked; unset: no limit.
 std::optional<Bytes> park_left(const State& state, const Rules& rules, const Lease& lease);
 

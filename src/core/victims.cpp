@@ -9,9 +9,11 @@
 #include "core/rank.h"
 #include "core/reclaim.h"
 #include "core/slices.h"
+#include "core/tenant_rights.h"
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <span>
 
 namespace sublet::core {
@@ -38,12 +40,52 @@ struct OnDevice {
   Time again = Time::never();
 };
 
+bool reclaims_from(const State& state, const PreemptionQuery& query, const Lease& lease) {
+  return query.reclaims && reclaim_for(state, query.lease, lease) != nullptr;
+}
+
+// The candidates whose memory may be taken, by their numbers: only while it is borrowed, in the order in which they are
+// asked or with the largest first.
+std::vector<std::size_t> takeable(const State& state, const PreemptionQuery& query,
+                                  const std::vector<Victim>& candidates, bool largest_first) {
+  std::vector<std::size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (state.tenants.by_name.quotas() == 0) return order;
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+    return largest_first ? candidates[a].gain > candidates[b].gain : candidates[a] < candidates[b];
+  });
+  Borrowed borrowed(state);
+  std::erase_if(order, [&](std::size_t i) {
+    const Lease& lease = *find(state, candidates[i].lease);
+    if (candidates[i].reclaim || reclaims_from(state, query, lease) || !needs_borrowed(query, lease)) return false;
+    const bool has = borrowed.has(lease) || mutant(Mutant::guarantees_do_not_protect);
+    if (has) borrowed.take(lease);
+    return !has;
+  });
+  return order;
+}
+
+// The cheapest candidates that free enough, by their numbers; nothing: all of them do not.
+std::optional<std::vector<std::size_t>> cheapest(const State& state, const PreemptionQuery& query,
+                                                 const std::vector<Victim>& candidates, Bytes lacks) {
+  for (const bool largest_first : {false, true}) {
+    const std::vector<std::size_t> among = takeable(state, query, candidates, largest_first);
+    std::vector<Candidate> gains;
+    for (const std::size_t i : among) gains.push_back({candidates[i].gain, candidates[i].cost});
+    if (auto chosen = cheapest_cover(gains, lacks)) {
+      for (std::size_t& i : *chosen) i = among[i];
+      return chosen;
+    }
+    if (among.size() == candidates.size()) break;  // another order takes no others
+  }
+  return std::nullopt;
+}
+
 OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& query, const Device& device, Time now) {
   OnDevice plan;
   plan.device = &device;
   const Bytes lacks = plan.lacks = lacking(state, rules, query, device, now);
   std::vector<Victim> candidates;
-  std::vector<Candidate> gains;
   Bytes gain;
   for (const LeaseId id : device.leases) {
     const Lease& lease = *find(state, id);
@@ -60,11 +102,10 @@ OnDevice plan_on(const State& state, const Rules& rules, const PreemptionQuery& 
     }
     candidates.push_back(terms != nullptr && !terms->is_paused() ? given_back(state, lease, *terms, device, now)
                                                                  : as_victim(state, lease, way, device, now));
-    gains.push_back({candidates.back().gain, candidates.back().cost});
     gain += std::max(candidates.back().gain, Bytes{});
   }
   // If nothing is lacking, no victim is chosen.
-  const auto chosen = cheapest_cover(gains, lacks);
+  const auto chosen = cheapest(state, query, candidates, lacks);
   if (!chosen) {
     plan.short_bytes = lacks - gain;
     plan.found = false;
@@ -258,7 +299,7 @@ VictimPlan plan_among(const State& state, const Rules& rules, const PreemptionQu
     plans.push_back(best_on(state, rules, query, *device, now));
     const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
     plans.back().others = preemption != nullptr && !preemption->has(query.lease.id) &&
-                          !may_displace(query.lease, query.cause(), *preemption);
+                          !may_displace(state, query.lease, query.cause(), *preemption);
     found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
   }
@@ -300,7 +341,8 @@ VictimPlan plan_within_ledger(const State& state, const Rules& rules, const Pree
 
 }  // namespace
 
-VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+VictimPlan plan_victims(const State& state, const Rules& rules, const PreemptionQuery& asked, Time now) {
+  const PreemptionQuery query = within_quota(state, asked);
   VictimPlan plan = plan_within_ledger(state, rules, query, now);
   const bool sooner = plan.no_victims.code == NoVictims::Code::free_sooner;
   if (plan.found || sooner || state.preemption.reclaimable.empty()) return plan;

@@ -22,14 +22,15 @@ struct PreemptionQuery {
   const Lease& lease;  // the waiter: tier, size and devices
   std::optional<PreemptionRequest> preemption_request{};
   bool lists_all = true;  // also examines leases that it does not reach; a decision does not need them
-  bool by_rules = true;   // besides its request, it may also preempt by tier
+  bool by_rules = true;   // besides its request, it may also preempt by tier and quota
+  bool by_quota = false;  // it is within the guarantee of its tenant; set by within_quota()
   bool reclaims = false;  // leases count too that are reclaimable for this waiter
   // true: leases count too that become eligible a little later (resuming, or ineligible for a while)
   bool patient = false;
   std::vector<std::string> on{};  // uuids of the only devices; empty: any that it may use
   std::vector<LeaseId> spared{};  // leases that are no victims: host memory does not take them
 
-  Cause cause() const { return preemption_request ? Cause::request : Cause::tier; }
+  Cause cause() const { return preemption_request ? Cause::request : by_quota ? Cause::quota : Cause::tier; }
   // A request by an admin reaches the programs of all users, a user's request only the user's own.
   bool by_request(const Lease& other) const {
     return preemption_request && (preemption_request->any_user || preemption_request->uid == other.uid);
@@ -38,6 +39,11 @@ struct PreemptionQuery {
   // True if the other lease may be a victim for this one at all: by the request, or by tier.
   bool reaches(const Lease& other) const;
 };
+
+// True if only borrowed memory of the lease may be taken for the waiter.
+bool needs_borrowed(const PreemptionQuery& query, const Lease& lease);
+// The query with `by_quota`, as the waiter stands now.
+PreemptionQuery within_quota(const State& state, PreemptionQuery query);
 
 // Why the lease may not be a victim of the preemptor now; nothing if it may be one in this `way`. For time slices see
 // slices.h.

@@ -32,7 +32,8 @@ static void put_in_words(VictimPlan& room, const State& state, const Rules& rule
   for (Ineligible& its : room.ineligible) its.why = ineligible_text(state, rules, query, its, now);
 }
 
-VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQuery& asked, Time now) {
+  const PreemptionQuery query = within_quota(state, asked);
   PreemptionQuery patient = query;
   patient.patient = true;
   patient.lists_all = false;
@@ -54,7 +55,8 @@ VictimPlan plan_later(const State& state, const Rules& rules, const PreemptionQu
   return room;
 }
 
-VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
+VictimPlan plan_now_or_later(const State& state, const Rules& rules, const PreemptionQuery& asked, Time now) {
+  const PreemptionQuery query = within_quota(state, asked);
   VictimPlan room = plan_victims(state, rules, query, now);
   if (!room.found) {
     if (VictimPlan later = plan_later(state, rules, query, now); later.found) room = std::move(later);

@@ -7,6 +7,7 @@
 #include "core/nominations.h"
 #include "core/rank.h"
 #include "core/reclaim.h"
+#include "core/tenant_text.h"
 #include "core/victims.h"
 #include "explain/advice.h"
 #include "lease/stack_lease.h"
@@ -75,6 +76,7 @@ std::vector<std::string> help_waiting(const State& state, const Rules& rules, co
   std::vector<std::string> helps;
   if (rules.safe_mode) helps.push_back(safe_mode_text(*rules.safe_mode) + "; " + safe_mode_hint(*rules.safe_mode));
   if (!hopeless_text(state, rules, lease, now).empty()) return help_hopeless(state, rules, lease);
+  for (std::string& help : tenant_helps(state, rules, lease, now)) helps.push_back(std::move(help));
   const Nearest nearest = nearest_device(state, rules, lease, now);
   const std::string closed = out_of_service_text(state, rules, lease);
   if (!closed.empty()) helps.push_back(closed + ": an admin takes it back into service by `sublet gpu uncordon`");

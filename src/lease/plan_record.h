@@ -11,8 +11,8 @@
 namespace sublet::core {
 
 // Why victims are paused: they are of a lower tier, the preemptor's time slice begins, a user or admin requested
-// memory, or a capability declares them reclaimable.
-enum class Cause : std::uint8_t { tier, slice, request, reclaim };
+// memory, a capability declares them reclaimable, or the preemptor is within the guarantee of its tenant.
+enum class Cause : std::uint8_t { tier, slice, request, reclaim, quota };
 
 struct PlanRecord {
   std::uint64_t id = 0;

@@ -14,7 +14,7 @@ namespace {
 using core::Cause;
 using core::PlanRecord;
 
-constexpr std::array<std::string_view, 4> causes{"tier", "slice", "request", "reclaim"};
+constexpr std::array<std::string_view, 5> causes{"tier", "slice", "request", "reclaim", "quota"};
 
 std::vector<std::uint64_t> numbers_of(const std::vector<LeaseId>& leases) {
   std::vector<std::uint64_t> numbers;
