@@ -51,7 +51,8 @@ TEST(RenderTenants, IndentsTheTree) {
   const json body = json::parse(R"({"tenants": [
     {"name": "lab", "parent": null, "entry": true, "quota_bytes": 2147483648, "quota_devices": null, "weight": 1,
      "held_bytes": 3221225472, "borrowed_bytes": 1073741824, "leases": 2, "waiting": 0, "used_byte_seconds": 3.9e12},
-    {"name": "vision", "parent": "lab", "entry": true, "quota_devices": 0.5, "weight": 2.5, "held_bytes": 0, "held_devices": 0,
+    {"name": "vision", "parent": "lab", "entry": true, "quota_devices": 0.5, "weight": 2.5, "held_bytes": 0,
+     "held_devices": 0,
      "borrowed_bytes": 0, "leases": 0, "waiting": 1, "used_byte_seconds": 0}]})");
   EXPECT_EQ(render_tenants(body, Common{}, Look{}).value(),
             "TENANT          QUOTA  LIMIT  WEIGHT     HELD  BORROWED  LEASES  WAITING        USE\n"

@@ -50,8 +50,9 @@ Result<Meter::Period> parse_period(const Request& request, Time now) {
 void add_quotas(json& report, const tenants::Tenants& all) {
   for (json& row : report["rows"]) {
     const core::Tenant* entry = all.tree().find(row.value("name", ""));
-    row["quota_bytes"] = entry != nullptr && entry->quota.bytes ? json(entry->quota.bytes->count) : json(nullptr);
-    row["weight"] = (entry != nullptr ? entry->weight : core::usual_weight) / 1000.0;
+    if (entry == nullptr) continue;
+    row["quota_bytes"] = entry->quota.bytes ? json(entry->quota.bytes->count) : json(nullptr);
+    row["weight"] = entry->weight / 1000.0;
   }
 }
 

@@ -67,7 +67,7 @@ def test_no_daemon():
 
 def test_wrong_words():
     scene = Transcript()
-    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["tenant", "lease-1"],
+    for words in ([], ["staus"], ["frobnicate"], ["ps", "--al"], ["ps", "--frobnicate"], ["adapter", "lease-1"],
                   ["why"], ["run"], ["run", "true"], ["run", "--vram", "8", "GiB", "--", "true"], ["free", "2", "GiB"],
                   ["run", "--", "no-such-program"], ["run", "--share", "50", "--", "true"],
                   ["ps", "more"]):

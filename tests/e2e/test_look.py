@@ -257,7 +257,7 @@ def test_sizes_that_are_none(size, why):
 
 @pytest.mark.parametrize("arguments, says", [
     (["quueue"], "did you mean 'queue'"),
-    (["tenant", "lease-1"], "'tenant' is not in this version"),
+    (["adapter", "lease-1"], "'adapter' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
     (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
@@ -274,7 +274,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold", "session"):
         assert f"\n  {verb} " in text
-    for verb in ("tenant", "simulate"):
+    for verb in ("adapter", "simulate"):
         assert f"\n  {verb} " not in text
 
 
