@@ -143,21 +143,39 @@ Result<Tenant> tenant_from(const store::CapabilityRow& row) {
   return tenant;
 }
 
-store::CapabilityRow to_row(const TenantUse& use) {
-  if (use.bytes.empty() && use.devices.empty()) return {std::string(use_row_kind), use.tenant, {}};
-  const json data{{"at", use.at.ns}, {"bytes", slots_json(use.bytes)}, {"devices", slots_json(use.devices)}};
+store::CapabilityRow to_row(const StoredUse& stored) {
+  const auto& [use, held] = stored;
+  if (use.bytes.empty() && use.devices.empty() && held == core::TenantMemory())
+    return {std::string(use_row_kind), use.tenant, {}};
+  const json data{{"at", use.at.ns},
+                  {"bytes", slots_json(use.bytes)},
+                  {"devices", slots_json(use.devices)},
+                  {"held_bytes", held.bytes.count},
+                  {"held_thousandths", held.thousandths}};
   return {std::string(use_row_kind), use.tenant, data.dump()};
 }
 
-Result<TenantUse> use_from(const store::CapabilityRow& row) {
+TenantUse up_to(Time now, const StoredUse& stored, const core::Window& window) {
+  const auto extended = [&](const Slots& slots, std::int64_t amount) {
+    core::Held held = core::Held::restored(stored.use.at, slots);
+    held.hold(amount, stored.use.at, window);
+    return held.by_slot(now, window);
+  };
+  return {stored.use.tenant, now, extended(stored.use.bytes, stored.held.bytes.count),
+          extended(stored.use.devices, stored.held.thousandths)};
+}
+
+Result<StoredUse> use_from(const store::CapabilityRow& row) {
   const json data = json::parse(row.data, nullptr, false);
   Fields fields(data);
-  TenantUse use{.tenant = row.key, .at = {}, .bytes = {}, .devices = {}};
+  StoredUse stored{.use = {.tenant = row.key, .at = {}, .bytes = {}, .devices = {}}, .held = {}};
+  TenantUse& use = stored.use;
   use.at = Time{fields.number("at").value_or(0)};
   use.bytes = slots_from(fields, "bytes");
   use.devices = slots_from(fields, "devices");
+  stored.held = {Bytes{fields.number("held_bytes").value_or(0)}, fields.number("held_thousandths").value_or(0)};
   if (!fields.good()) return unreadable(row, "use");
-  return use;
+  return stored;
 }
 
 }  // namespace sublet::tenants

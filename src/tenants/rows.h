@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "lease/tenant.h"
+#include "core/tenants.h"
 #include "store/store.h"
 
 #include <string>
@@ -15,8 +15,16 @@ inline constexpr std::string_view row_kind = "tenant";
 inline constexpr std::string_view use_row_kind = "tenant_use";
 
 store::CapabilityRow to_row(const core::Tenant& tenant);
-store::CapabilityRow to_row(const core::TenantUse& use);  // without data if nothing counts any more
+// The use of an account up to `use.at`, and the memory that it has held from then on.
+struct StoredUse {
+  core::TenantUse use;
+  core::TenantMemory held;
+  bool operator==(const StoredUse&) const = default;
+};
+store::CapabilityRow to_row(const StoredUse& stored);  // without data if nothing counts any more
+// The use up to now.
+core::TenantUse up_to(Time now, const StoredUse& stored, const core::Window& window);
 Result<core::Tenant> tenant_from(const store::CapabilityRow& row);
-Result<core::TenantUse> use_from(const store::CapabilityRow& row);
+Result<StoredUse> use_from(const store::CapabilityRow& row);
 
 }  // namespace sublet::tenants

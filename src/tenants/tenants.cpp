@@ -47,7 +47,9 @@ Tenants::Tenants(engine::Engine& engine)
               return tenant == nullptr ? store::CapabilityRow{std::string(row_kind), name, {}} : to_row(*tenant);
             }),
       uses_(engine, "", [this](const std::string& name) {
-        return to_row(core::tenant_use(engine_.state(), engine_.rules(), name, engine_.now()));
+        const core::TenantMemory* held = held_by(engine_.state(), name);
+        return to_row(StoredUse{core::tenant_use(engine_.state(), engine_.rules(), name, engine_.now()),
+                                held == nullptr ? core::TenantMemory() : *held});
       }) {}
 
 void Tenants::set(Tree tree, const std::string& by) {
@@ -78,18 +80,27 @@ void Tenants::put_in_force() {
   Tree wanted = has ? tree_.scaled_to(has->bytes, has->thousandths) : tree_;
   if (wanted.entries() == in_force_.entries() && !tree_.entries().empty()) return;
   in_force_ = std::move(wanted);
+  is_cut_ = in_force_.entries() != tree_.entries();
   if (const auto done = engine_.decide(core::SetTenants{in_force_.list()}); !done)
     log::error("the tree of tenants is not in force: {}", done.error().detail);
 }
 
 // ------------------------------------------------------------------------------------ capability
 
-void Tenants::loaded(const store::Loaded& rows, Time) {
+// A tenant has held its memory while the daemon did not run, as far as its leases are still there.
+core::TenantUse Tenants::use_until(Time now, StoredUse stored) const {
+  const core::TenantMemory* present = held_by(engine_.state(), stored.use.tenant);
+  const core::TenantMemory held = present == nullptr ? core::TenantMemory() : *present;
+  stored.held = {std::min(stored.held.bytes, held.bytes), std::min(stored.held.thousandths, held.thousandths)};
+  return up_to(now, stored, core::window_of(engine_.rules()));
+}
+
+void Tenants::loaded(const store::Loaded& rows, Time now) {
   rows_.clear(), uses_.clear(), loaded_.clear(), held_.clear(), unserved_.clear();
   std::vector<Tenant> entries;
   for (const store::CapabilityRow& row : rows.rows) {
     if (row.kind == use_row_kind) {
-      if (auto use = use_from(row)) loaded_.push_back(std::move(*use));
+      if (auto use = use_from(row)) loaded_.push_back(use_until(now, std::move(*use)));
       else log::error("{}", use.error().detail);
     }
     if (row.kind != row_kind) continue;
@@ -102,6 +113,7 @@ void Tenants::loaded(const store::Loaded& rows, Time) {
   guaranteed_ = tree_.guaranteed();
   const auto has = memory();
   in_force_ = has ? tree_.scaled_to(has->bytes, has->thousandths) : tree_;
+  is_cut_ = in_force_.entries() != tree_.entries();
 }
 
 std::vector<core::Fact> Tenants::first_facts() const {
@@ -113,10 +125,10 @@ std::vector<core::Fact> Tenants::first_facts() const {
 void Tenants::happened(const core::Plan& plan, Time) {
   const auto look = [this](const std::string& name) {
     const core::TenantMemory* now = held_by(engine_.state(), name);
-    core::TenantMemory& before = held_[name];
     const core::TenantMemory held = now == nullptr ? core::TenantMemory() : *now;
-    if (before == held) return;
-    before = held;
+    const auto [before, is_new] = held_.try_emplace(name, held);
+    if (!is_new && before->second == held) return;
+    before->second = held;
     uses_.store(name);
   };
   for (const core::Lease& lease : plan.changed) {
@@ -127,14 +139,14 @@ void Tenants::happened(const core::Plan& plan, Time) {
 }
 
 void Tenants::measured(Time now) {
-  memory_changed_ = true;
+  if (const auto has = memory(); has != memory_) memory_ = has, memory_changed_ = true;
   look_at_waiters(now);
 }
 
 // Waiters within their guarantee are the first of the queue.
 void Tenants::look_at_waiters(Time now) {
   std::map<LeaseId, Time> waiting;
-  if (in_force_.has_quotas()) {
+  if (guaranteed_.stated()) {
     std::vector<core::QueueKey> first;
     engine_.state().queue.all().first(most_waiters, first);
     for (const core::QueueKey& key : first) {
@@ -156,7 +168,7 @@ Time Tenants::due(Time now) {
 
 std::vector<engine::Warning> Tenants::warnings(Time now) const {
   std::vector<engine::Warning> all;
-  if (const auto has = memory(); has && in_force_.entries() != tree_.entries()) {
+  if (const auto has = memory(); has && is_cut_) {
     const TenantAmount present{guaranteed_.bytes ? std::optional(has->bytes) : std::nullopt,
                                guaranteed_.thousandths ? std::optional(has->thousandths) : std::nullopt};
     all.push_back({"quotas-cut",

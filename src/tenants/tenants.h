@@ -6,6 +6,7 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "engine/records.h"
+#include "tenants/rows.h"
 #include "tenants/tree.h"
 
 #include <map>
@@ -52,6 +53,7 @@ class Tenants final : public engine::Capability {
  private:
   void put_in_force();
   void look_at_waiters(Time now);
+  core::TenantUse use_until(Time now, StoredUse stored) const;
 
   engine::Engine& engine_;
   Tree tree_, in_force_;
@@ -61,7 +63,9 @@ class Tenants final : public engine::Capability {
   std::vector<core::TenantUse> loaded_;     // uses for the core, until it has them
   std::map<std::string, core::TenantMemory, std::less<>> held_;  // by account: when its use was stored last
   std::map<LeaseId, Time> unserved_;
-  bool memory_changed_ = false;
+  std::optional<Memory> memory_;  // as of the last reading
+  bool memory_changed_ = false;   // since the last look
+  bool is_cut_ = false;           // the quotas in force are less than those of `tree_`
 };
 
 }  // namespace sublet::tenants

@@ -133,14 +133,25 @@ TEST(Rows, KeepAllFields) {
   full.on_limit = core::OnLimit::refuse, full.weight = 1500, full.tiers = {core::Tier::batch};
   full.highest_priority = -3, full.park_share = 250;
   for (const Tenant& each : {full, tenant("plain")}) EXPECT_EQ(tenant_from(to_row(each)).value(), each);
-  core::TenantUse use{"vision", Time{17}, {{4, core::Integral{1} << 100}, {5, 7}}, {{5, 3}}};
-  EXPECT_EQ(use_from(to_row(use)).value(), use);
-  use.bytes.clear(), use.devices.clear();
-  EXPECT_EQ(to_row(use).data, "") << "nothing is left to store";
+  StoredUse stored{{"vision", Time{17}, {{4, core::Integral{1} << 100}, {5, 7}}, {{5, 3}}}, {Bytes{3}, 2}};
+  EXPECT_EQ(use_from(to_row(stored)).value(), stored);
+  stored = {{"vision", Time{17}, {}, {}}, {}};
+  EXPECT_EQ(to_row(stored).data, "") << "nothing is left to store";
   for (const char* data : {"", "[]", R"({"quota_bytes":"x"})", R"({"tiers":["odd"]})", R"({"parent":1})"})
     EXPECT_FALSE(tenant_from({"tenant", "a", data}).has_value()) << data;
   for (const char* data : {"{", R"({"at":1,"bytes":[[1]]})", R"({"at":1,"bytes":[[1,"-4"]]})"})
     EXPECT_FALSE(use_from({"tenant_use", "a", data}).has_value()) << data;
+}
+
+TEST(Rows, MemoryThatIsHeldCountsUntilTheDaemonIsBack) {
+  const core::Window hours{std::chrono::hours(1), 2};
+  const std::int64_t hour = Duration(std::chrono::hours(1)).count();
+  const StoredUse stored{{"vision", Time{hour / 2}, {{0, 5}}, {}}, {Bytes{10}, 0}};
+  const core::TenantUse use = up_to(Time{hour + 7}, stored, hours);
+  EXPECT_EQ(use.at, Time{hour + 7});
+  EXPECT_EQ(use.bytes, (std::vector<std::pair<std::int64_t, core::Integral>>{{0, 5 + 10 * (hour / 2)}, {1, 70}}));
+  EXPECT_TRUE(use.devices.empty());
+  EXPECT_TRUE(up_to(Time{9 * hour}, {stored.use, {}}, hours).bytes.empty()) << "it has left the window";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of tenants: applied from a file, read, changed and kept; what a change means for running leases."""
+import datetime
 import json
 
 import pytest
@@ -38,6 +39,10 @@ def write(place, text, name="tenants.toml"):
 
 def rows(daemon):
     return {row["name"]: row for row in daemon.get("/v1/tenants")["tenants"]}
+
+
+def moment(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def events(daemon):
@@ -167,6 +172,11 @@ def test_the_use_of_a_tenant_outlives_a_restart(start_daemon):
     used = rows(daemon)["vision"]["used_byte_seconds"]
     daemon.restart()
     assert rows(daemon)["vision"]["used_byte_seconds"] == used > GIB
+    granted = daemon.api().post("/v1/leases", dict(ASK, tenant="vision"))["granted_at"]
+    daemon.restart()
+    row = rows(daemon)["vision"]
+    held = daemon.get("/v1/status")["daemon"]["since"]
+    assert row["held_bytes"] == GIB and row["used_byte_seconds"] >= used + GIB * (moment(held) - moment(granted)) - 1
 
 
 def test_a_lost_card_cuts_the_quotas(start_daemon):
