@@ -103,19 +103,18 @@ class Shares {
   // From now on the key holds this amount.
   void hold(const Key& key, std::int64_t amount, Time now) { shares_[key].hold(amount, now, window_); }
 
-  // Adds a key that has held as much as that of the others that has held least. A key that is there already stays as it
-  // is.
-  template <typename Others>
-  void join(const Key& key, Time now, const Others& others) {
-    if (shares_.contains(key)) return;
-    std::optional<Integral> least;
-    for (const auto& [other, share] : shares_)
-      if (others(other)) least = least ? std::min(*least, of(other, now)) : of(other, now);
-    shares_[key] = Held::restored(now, {{window_.slot_of(now), least.value_or(0)}});
-  }
+  // Adds a key that has held as much as the key that has held least. A key that is there already stays as it is.
   void join(const Key& key, Time now) {
-    join(key, now, [](const Key&) { return true; });
+    if (contains(key)) return;
+    std::optional<Integral> least;
+    for (const auto& [other, share] : shares_) least = least ? std::min(*least, of(other, now)) : of(other, now);
+    start(key, least.value_or(0), now);
   }
+  // Adds a key that has held so much.
+  void start(const Key& key, Integral had, Time now) {
+    shares_[key] = Held::restored(now, {{window_.slot_of(now), had}});
+  }
+  bool contains(const Key& key) const { return shares_.contains(key); }
 
   // The amount × time of the key in the window.
   Integral of(const Key& key, Time now) const {

@@ -5,6 +5,7 @@
 #include "core/methods.h"
 #include "core/rank.h"
 #include "core/tenant_rights.h"
+#include "core/turns.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -85,14 +86,25 @@ struct Contest {
   const Time now;
   std::vector<Bytes> room = {};  // on each device, without the members
   std::vector<Member> members = {};
+  Turns turns{state, waiter.tier, group.devices, now};
 };
 
+constexpr Duration before_all = Duration::min();  // as a service time
+
 // At the same service time the higher priority comes first, then the lease that waits. Leases of lower tiers come last.
-bool comes_first(const Member& a, const Member& b) {
+bool had_less(const Member& a, const Member& b) {
   if (a.lease->tier != b.lease->tier) return outranks(*a.lease, *b.lease);
   if (a.had != b.had) return a.had < b.had;
   if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
   return a.waits && !b.waits;
+}
+
+// The tenant that has held least for its weight comes first, and of its leases the one with the least service time.
+bool comes_first(const Contest& all, Time at, const Member& a, const Member& b) {
+  const bool equal = ranks_like(*a.lease, *b.lease) && ranks_like(*a.lease, all.waiter);
+  if (equal && a.had != before_all && b.had != before_all)
+    if (const auto turn = all.turns.compare(a.lease->id, b.lease->id, at); turn != 0) return turn < 0;
+  return had_less(a, b);
 }
 
 // `wanted`: the devices on which it may have a slice; null: it has memory on some of the devices.
@@ -135,7 +147,9 @@ Contest contest_of(const State& state, const Rules& rules, const SliceGroup& gro
   }
   for (const SliceWaiter& waiter : group.waiters) add_member(all, *find(state, waiter.lease), &waiter.devices);
   for (const LeaseId id : holders) add_member(all, *find(state, id), nullptr);
-  std::ranges::stable_sort(all.members, comes_first);
+  std::ranges::stable_sort(all.members, had_less);
+  for (const Member& member : all.members) all.turns.add(member.lease->id);
+  std::ranges::stable_sort(all.members, [&](const Member& a, const Member& b) { return comes_first(all, now, a, b); });
   return all;
 }
 
@@ -193,9 +207,9 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
     const bool is_first = first && first->waits == member.waits && first->lease == member.lease;
     // A lease that came only just before the end stays.
     const bool stays = !first && !member.waits && at - standing_of(all.state, member.lease->id).came_back < shortest;
-    if (is_first || stays) member.had = Duration::min();
+    if (is_first || stays) member.had = before_all;
   }
-  std::ranges::stable_sort(order, comes_first);
+  std::ranges::stable_sort(order, [&](const Member& a, const Member& b) { return comes_first(all, at, a, b); });
   std::vector<NextSlice> slices;
   std::vector<LeaseId> leave;
   // If host memory does not take all that would leave, or not all of it is borrowed, the last that enters waits for
@@ -258,10 +272,14 @@ std::optional<Time> end_for(const Contest& all, const Member& waiter) {
   for (const Member& other : all.members) {
     const bool leaves = std::ranges::find(slice.leaves, other.lease->id) != slice.leaves.end();
     if (!leaves || other.waits || !ranks_like(*other.lease, all.waiter)) continue;
+    if (account_of(all.state, waiter.lease->id) != account_of(all.state, other.lease->id)) {
+      at = std::max(at, all.turns.passes(waiter.lease->id, other.lease->id));
+      continue;
+    }
     const bool wins_ties = waiter.lease->priority >= other.lease->priority;
     at = std::max(at, all.now + (waiter.had - other.had) + Duration(wins_ties ? 0 : 1));
   }
-  return at;
+  return at == Time::never() ? std::nullopt : std::optional(at);
 }
 
 }  // namespace

@@ -185,6 +185,7 @@ Result<LeaseId> on(Step& step, const ClockGap& fact) {
   for (auto& [uuid, device] : step.state.devices.by_uuid)
     if (device.missing_since) *device.missing_since = *device.missing_since + fact.asleep;
   for (auto& [where, group] : step.state.preemption.slice_groups) group.skip(step.now - fact.asleep, step.now);
+  for (auto& [where, turns] : step.state.preemption.turns) turns.skip(step.now - fact.asleep, step.now);
   for (TenantAccount& account : step.state.tenants.accounts) {
     account.bytes_used.skip(step.now - fact.asleep, step.now, window_of(step.rules));
     account.devices_used.skip(step.now - fact.asleep, step.now, window_of(step.rules));

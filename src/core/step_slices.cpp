@@ -6,6 +6,7 @@
 #include "core/reclaim.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
+#include "core/turns.h"
 #include "core/victims.h"
 
 #include <algorithm>
@@ -171,10 +172,13 @@ static void count_service(Step& step) {
     };
     group.erase_if(has_left);
     const std::vector<LeaseId> members = group.keys();
-    if (std::ranges::none_of(members, [&step](LeaseId id) { return step.state.queue.contains(id); }))
+    if (std::ranges::none_of(members, [&step](LeaseId id) { return step.state.queue.contains(id); })) {
       group = Shares<LeaseId>();
-    else
-      for (const LeaseId id : members) group.hold(id, find(step, id)->state == LeaseState::active ? 1 : 0, step.now);
+      step.state.preemption.turns.erase(where);
+      continue;
+    }
+    count_turns(step.state, where, members, step.now);
+    for (const LeaseId id : members) group.hold(id, find(step, id)->state == LeaseState::active ? 1 : 0, step.now);
   }
   std::erase_if(step.state.preemption.slice_groups, [](const auto& of) { return of.second.keys().empty(); });
 }

@@ -139,6 +139,7 @@ void set_tenants(State& state, const std::vector<Tenant>& tenants, const std::ve
   all.ids.clear();
   all.moved.clear();
   all.due.clear();
+  state.preemption.turns.clear();  // the accounts have other numbers
   for (const TenantUse& use : used) restore_use(all, use);
   for (const TenantAccount& old : before) {
     if (old.name.empty() || old.bytes_used.empty() || !account_is_empty(all, old.name)) continue;

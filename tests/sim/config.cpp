@@ -58,6 +58,28 @@ Config::Config(std::uint64_t with) : seed(with) {
   slowest_commit = std::array<Duration, 3>{0ms, 20ms, 3s}[random.below(3)];
   crowd = random.chance(25);
   draw_limits();
+  draw_tenants();
+}
+
+// Ana and ben below one organisation, where there is a tree: quotas, limits and weights of some of them.
+void Config::draw_tenants() {
+  Random random(seed * 0xd1342543de82ef95ULL + 3);
+  if (!random.chance(35)) return;
+  const auto some = [&random](Bytes least, Bytes most) {
+    return random.chance(50) ? std::optional(random.between(least.count / GiB.count, most.count / GiB.count) * GiB)
+                             : std::nullopt;
+  };
+  for (const char* name : {"org", "ana", "ben"}) {
+    core::Tenant& tenant = tenants.emplace_back();
+    tenant.name = name;
+    if (tenant.name != "org") tenant.parent = "org", tenant.quota.bytes = some(2 * GiB, 12 * GiB);
+    tenant.limit.bytes = some(8 * GiB, 30 * GiB);
+    if (random.chance(20)) tenant.live_leases = static_cast<int>(random.between(2, 6));
+    tenant.on_limit = random.chance(30) ? core::OnLimit::refuse : core::OnLimit::queue;
+    tenant.weight = static_cast<int>(random.between(1, 4)) * 500;
+    if (random.chance(20)) tenant.park_share = 500;
+  }
+  crowd = false;  // its promises are about leases without limits
 }
 
 // Draws the rules that limit pauses, and the properties of the machine that these rules are about. Most often both are
@@ -108,14 +130,15 @@ std::string Config::text() const {
       "rude {} "
       "late words {} booked {} relapses {} forkers {} pressed {} actor {} ({}) {}{}{}orphans {:.0f} s share {} "
       "pressure {} overhead "
-      "{}{}",
+      "{}{}{}",
       cards.size(), honest ? "honest" : "faulty", sqlite ? "sqlite" : "memory", unleased_processes, over_use, lies,
       missing, lost_cards, ghosts, refusals, unknowns, stuck, liars, final_faults, short_host, store_faults,
       slow_commits, crashes, stalls, dumb_clients, deaf_programs, cooperative, rude, late_words, booked, relapses,
       forkers, pressed, actor ? "lives" : "none", actor_faults,
       swap ? rules.allow_swap ? "swap allowed, " : "swap, " : "", old_driver ? "old driver, " : "",
       rules.automatic ? "" : "nothing automatic, ", std::chrono::duration<double>(rules.orphan_after).count(),
-      rules.ledger_user_share, rules.ledger_max_pressure, rules.slice_overhead, crowd ? ", then a crowd" : "");
+      rules.ledger_user_share, rules.ledger_max_pressure, rules.slice_overhead, crowd ? ", then a crowd" : "",
+      tenants.empty() ? "" : ", tenants");
 }
 
 }  // namespace sublet::sim

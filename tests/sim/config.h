@@ -4,6 +4,7 @@
 #pragma once
 
 #include "lease/rules.h"
+#include "lease/tenant.h"
 #include "random.h"
 
 #include <string>
@@ -61,6 +62,7 @@ struct Config {
   // At the end of a run, when all leases have gone, programs come that want more memory than there is, without faults.
   // Promises about time slices can be checked only where nothing else explains what happens.
   bool crowd = false;
+  std::vector<core::Tenant> tenants;  // the tree; empty: none
   bool quiet = false;         // no faults are active any more
   bool capabilities = false;  // they end, pause and resume leases too
 
@@ -75,6 +77,7 @@ struct Config {
 
  private:
   void draw_limits();
+  void draw_tenants();
 };
 
 }  // namespace sublet::sim

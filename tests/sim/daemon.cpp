@@ -100,6 +100,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
       verdict_(verdict),
       oracle_(oracle),
       disk_(disk),
+      tenancy_(config),
       life_(new Life{world, agenda, verdict, disk.store(), Random(seed), true, {}, 0, false, {}, {}, {}, {}, {}}),
       parts_(make_machine(life_, io_, wall)) {
   const Clock* clock = parts_.machine.clock.get();
@@ -130,6 +131,7 @@ Daemon::Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verd
     world.list_all();  // of what is not listed when it begins to look it knows nothing
     oracle_.begin(&*engine_, &disk_.store(), std::max(clock->now(), last));
   });
+  if (!config.tenants.empty()) engine_->capabilities().add(tenancy_);
   if (before_start) before_start(*engine_, io_);
   const Status started = engine_->start();
   verdict_.expect(started.has_value(), "does-not-start", [&] { return started.error().detail; });

@@ -44,6 +44,18 @@ class Disk {
   bool woken_ = false;
 };
 
+// The tree of tenants, which a capability gives to the engine.
+class Tenancy : public engine::Capability {
+ public:
+  explicit Tenancy(const Config& config) : config_(config) {}
+  void loaded(const store::Loaded&, Time) override {}
+  std::vector<core::Fact> first_facts() const override { return {core::SetTenants{config_.tenants, {}}}; }
+  Time due(Time) override { return Time::never(); }
+
+ private:
+  const Config& config_;
+};
+
 class Daemon {
  public:
   Daemon(const Config& config, World& world, Agenda& agenda, Verdict& verdict, Oracle& oracle, Disk& disk,
@@ -83,6 +95,7 @@ class Daemon {
   Verdict& verdict_;
   Oracle& oracle_;
   Disk& disk_;
+  Tenancy tenancy_;
   std::shared_ptr<Life> life_;
   boost::asio::io_context io_{1};
   Parts parts_;

@@ -10,6 +10,7 @@ namespace {
 bool in_a_file(const Config& config) { return config.sqlite; }
 bool must_not_swap(const Config& config) { return config.keeps_from_swap(); }
 bool has_nothing_automatic(const Config& config) { return !config.rules.automatic; }
+bool has_tenants(const Config& config) { return !config.tenants.empty(); }
 // Processes leave the list while they hold bytes, and nothing else could explain those.
 bool hides_processes(const Config& config) {
   return config.missing > 0 && config.ghosts == 0 && config.lies == 0 && config.lost_cards == 0;
@@ -47,6 +48,9 @@ constexpr std::array all{
     SUBLET_MUTANT(kept_room_stays_kept, "core", "memory that was freed for a lease that is gone is granted to nobody",
                   nullptr, 21360),
     SUBLET_MUTANT(a_gang_of_fewer, "core", "a lease on several devices gets one device less"),
+    SUBLET_MUTANT(tenants_have_no_limit, "core", "a tenant gets more than its limit", has_tenants),
+    SUBLET_MUTANT(guarantees_do_not_protect, "core", "a lease within its guarantee is paused for any other",
+                  has_tenants),
     SUBLET_MUTANT(answered_before_durable, "engine", "an answer does not wait for its commit"),
     SUBLET_MUTANT(told_before_durable, "engine", "events do not wait for their commit"),
     SUBLET_MUTANT(changes_look_durable, "engine", "a change looks durable before it is"),

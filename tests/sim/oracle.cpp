@@ -88,7 +88,7 @@ void Oracle::intended(const store::Batch& batch) {
     if (lease.reserves() && (!held || grown)) granted.emplace_back(before, &lease);
   }
   woke_ = std::exchange(wakes_, false);
-  for (const auto& [before, lease] : granted) check_promise(*lease, batch.now, woke_);
+  for (const auto& [before, lease] : granted) check_promise(*lease, batch.now, woke_), check_tenant_limit(*lease);
   // A reboot ends every process, whatever was read before.
   if (std::ranges::find(batch.transitions, "lost") != batch.transitions.end()) ends_.clear();
   for (const LeaseId id : batch.settled) {
@@ -181,6 +181,7 @@ void Oracle::check_parking(const Lease* before, const Lease& lease) {
     check_method(before, lease);
     check_ledger(lease);
     if (lease.parking->resume_requested) check_displaced(lease);
+    check_guarantee(lease);
   }
   const Bytes entered = before != nullptr && before->parking ? before->parking->host_bytes : Bytes{};
   if (lease.parking && !lease.parking->measured && lease.parking->host_bytes > entered) check_share(lease);

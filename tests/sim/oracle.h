@@ -45,6 +45,11 @@
 //   25 each plan moves or ends in time                   | nobody-moves
 //   26 the loop comes to rest, and everything ends       | never-rests, does-not-start (daemon.cpp), left-over
 //   27 the core's own sums and indices hold              | check_state()
+//   28 no grant takes a tenant over its limit            | tenant-over-limit
+//   29 no lease within the guarantee of its tenant is    | guarantee-taken
+//      paused for a lease whose tenant has none          |
+//   30 a lease is paused for a quota only where its      | quota-unfounded
+//      preemptor's tenant has one                        |
 #pragma once
 
 #include "engine/engine.h"
@@ -142,6 +147,11 @@ class Oracle {
   Bytes claims(const std::string& device, const Reading& reading) const;
   Bytes residues(const std::string& device) const;
   void check_promise(const Lease& lease, Time now, bool wakes);
+
+  // Tenants (oracle_tenants.cpp).
+  const core::Tenant* tenant_of(const Lease& lease) const;  // null: no tree
+  void check_tenant_limit(const Lease& lease) const;
+  void check_guarantee(const Lease& lease) const;
 
   // Pauses (oracle_pauses.cpp).
   void check_displaced(const Lease& lease);

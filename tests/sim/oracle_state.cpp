@@ -80,7 +80,7 @@ void Oracle::check_served(const core::State& state, Time now) {
   std::map<LeaseId, Time> fits;
   if (state.queue.size() > 0 && state.nominations.empty()) {
     for (const auto& [id, lease] : state.leases.by_id) {
-      if (!state.queue.contains(id)) continue;
+      if (!state.queue.contains(id) || state.queue.key(id)->limited) continue;
       std::ptrdiff_t fitting = 0;
       for (const auto& [uuid, device] : state.devices.by_uuid) {
         const bool in_place = lease.waits_in_place();
