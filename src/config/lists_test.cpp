@@ -150,7 +150,7 @@ TEST(Lists, EachErrorNamesFileLineAndKey) {
       {"[gpu]\nslot = [\n  1]\n",
        {"f:3:3: gpu.slot: has a number in the list (write [[gpu.slot]] and the keys of one table below)"}},
       {"[[gpu.slots]]\nname = \"a\"\n",
-       {"f:1:7: gpu.slots: unknown key – did you mean 'tenants.slot'? (write slot below [tenants])"}},
+       {"f:1:7: gpu.slots: unknown key – did you mean 'gpu.slot'? (write [[gpu.slot]])"}},
       {"[queue]\nslot = 1\n",
        {"f:2:1: queue.slot: unknown key – did you mean 'tenants.slot'? (write slot below [tenants])"}},
       {"[[gpu.timeout]]\nx = 1\n", {"f:1:1: gpu.timeout: is a list, not a duration (the default is \"10s\")"}},
