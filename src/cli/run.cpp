@@ -13,6 +13,7 @@
 #include "keep/elsewhere.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
+#include "keep/preload.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,6 +44,15 @@ int refuse_program(const Common& common, const RunFlags& flags, const std::strin
   (void)fail(common, Error{missing ? Code::NotFound : Code::BadRequest, failure->detail(program),
                            failure->hint.empty() ? usual : failure->hint});
   return failure->status();
+}
+
+// The program inherits the variable from us.
+Status preload_interposer() {
+  const auto library = keep::find_interposer();
+  if (!library) return library.error();
+  const char* list = std::getenv("LD_PRELOAD");
+  ::setenv("LD_PRELOAD", keep::add_preload(list != nullptr ? list : "", *library).c_str(), 1);
+  return {};
 }
 
 class Run {
@@ -252,6 +262,9 @@ int run(const Common& common, const RunFlags& flags) {
   const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
   if (const int code = refuse_program(common, flags, program); code != 0) return code;
   if (flags.indices) ::setenv("SUBLET_GPU_NAMES", "index", 1);
+  if (flags.interposer) {
+    if (const auto preloaded = preload_interposer(); !preloaded) return our_code(fail(common, preloaded.error()));
+  }
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));

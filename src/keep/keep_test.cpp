@@ -4,6 +4,7 @@
 #include "keep/environment.h"
 #include "keep/events.h"
 #include "keep/interpreter.h"
+#include "keep/preload.h"
 #include "keep/signals.h"
 #include "keep/tree.h"
 
@@ -192,6 +193,14 @@ TEST_F(ChildTest, GetsTheLimitsOfTheCaller) {
     ::_exit(read_all(out) == ours ? 0 : 3);
   }
   EXPECT_EQ(WEXITSTATUS(wait_status(caller)), 0);
+}
+
+TEST(Preload, LeavesTheLibrariesOfTheCallerInFront) {
+  EXPECT_EQ(add_preload("", "/lib/ours.so"), "/lib/ours.so");
+  EXPECT_EQ(add_preload("/lib/theirs.so", "/lib/ours.so"), "/lib/theirs.so:/lib/ours.so");
+  EXPECT_EQ(add_preload("a.so b.so", "/lib/ours.so"), "a.so b.so:/lib/ours.so");
+  EXPECT_EQ(add_preload("a.so:/lib/ours.so b.so", "/lib/ours.so"), "a.so:/lib/ours.so b.so");
+  EXPECT_EQ(add_preload("/lib/ours.so.1", "/lib/ours.so"), "/lib/ours.so.1:/lib/ours.so");
 }
 
 TEST(SignalsTest, LetWritesFailAtALimit) {

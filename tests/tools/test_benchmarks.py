@@ -19,6 +19,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "events_bench.py": (["20", "1"], "ratio to raw"),
     "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),
+    "interposer_bench.py": (["100000"], "ratio to raw"),
     "prediction_bench": (["300"], "raw"),
     "python_bench.py": (["50", "200"], "ratio to raw"),
     "report_bench": (["0.1"], "ratio to raw"),

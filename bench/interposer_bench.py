@@ -1,0 +1,63 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The time that the preloaded library adds to a call of the driver, and the memory that it adds to a process.
+
+The driver is a library whose functions return at once, so that the call itself costs as little as a call can. The bare
+program and the hooked program run in turn, and the median of each counts. Time is the CPU time of the calling threads.
+
+interposer_bench.py [CALLS]
+"""
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+if "SUBLET_BUILD_DIR" in os.environ:
+    os.environ["SUBLET_BUILD"] = str(ROOT / os.environ["SUBLET_BUILD_DIR"])
+sys.path.insert(0, str(ROOT))
+from tests.support.interposer import LIBRARY, SOURCES, compile_c, environment  # noqa: E402
+
+CALLS = int(sys.argv[1]) if len(sys.argv) == 2 else 10_000_000
+ROUNDS = 5
+GOAL_NS, GOAL_BYTES = 50.0, 10 << 20
+
+
+def private_bytes(env):
+    """Bytes that a process which has called the driver has for itself."""
+    script = ("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)\n"
+              "lines = [line.split() for line in open('/proc/self/smaps_rollup')]\n"
+              "print(sum(int(words[1]) for words in lines if words[0].startswith('Private')))")
+    done = subprocess.run([sys.executable, "-c", script], env=env, check=True, capture_output=True, text=True)
+    return 1024 * int(done.stdout)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        driver = pathlib.Path(folder) / "libcuda.so.1"
+        compile_c(driver, "-shared", "-O2", "-Wl,-soname,libcuda.so.1", SOURCES / "fake_driver.c")
+        program = compile_c(pathlib.Path(folder) / "cost", "-O2", SOURCES / "cost.c", driver)
+        envs = {"bare": environment(driver=folder), "hooked": environment(LIBRARY, driver=folder)}
+        missed = False
+        for threads in (1, 16):
+            measured = {"bare": [], "hooked": []}
+            for _ in range(ROUNDS):
+                for kind, env in envs.items():
+                    done = subprocess.run([program, str(CALLS), str(threads)], env=env, check=True, capture_output=True,
+                                          text=True)
+                    measured[kind].append(float(done.stdout))
+            bare, hooked = (statistics.median(measured[kind]) for kind in ("bare", "hooked"))
+            missed = missed or hooked - bare > GOAL_NS
+            print(f"{threads:2} threads, {CALLS} calls: bare {bare:.1f} ns, hooked {hooked:.1f} ns, the hook "
+                  f"{hooked - bare:.1f} ns (goal {GOAL_NS:.0f} ns), ratio to raw {hooked / bare:.2f}")
+        bytes_of = {kind: statistics.median(private_bytes(env) for _ in range(ROUNDS)) for kind, env in envs.items()}
+        added = bytes_of["hooked"] - bytes_of["bare"]
+        missed = missed or added > GOAL_BYTES
+        print(f"memory of a process: {added / 1024:.0f} KiB more (goal {GOAL_BYTES >> 20} MiB)")
+        return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Look-ups by dlsym and dlvsym. A look-up of another name leaves to the C library by a jump, so that the C library sees
+ * the true caller. For a name of the driver, the answer is what the program would find without us, with the hook in
+ * place of the driver's function: a function that the driver lacks stays absent. */
+#include "internal.h"
+
+#include <dlfcn.h>
+
+typedef void* (*dlsym_function)(void*, const char*);
+typedef void* (*dlvsym_function)(void*, const char*, const char*);
+
+/* Returned in two registers, for hooks.S. */
+struct answer {
+  void* value;     /* the result; unless answered, the function to jump to */
+  uint64_t answered;
+};
+
+struct question {
+  const char* name;
+  const char* version; /* NULL: dlsym */
+  int hook;            /* of the name */
+  const void* caller;
+};
+
+struct answer sublet_lookup(void* handle, const char* name, const char* version, const void* caller);
+
+/* The C library takes the place from which it is called for RTLD_DEFAULT and RTLD_NEXT: here, our own. */
+static __attribute__((noinline)) void* ask(const struct question* question, void* handle) {
+  void* found;
+  if (question->version != NULL)
+    found = ((dlvsym_function)sublet_real_dlvsym())(handle, question->name, question->version);
+  else
+    found = ((dlsym_function)sublet_real_dlsym())(handle, question->name);
+  __asm__ volatile("" : "+r"(found)); /* no jump, which would make our caller the caller */
+  return found;
+}
+
+static int is_ours(const struct question* question, const void* found) {
+  return found == sublet_hooks[question->hook];
+}
+
+static int is_of_caller(const struct question* question, const void* found) {
+  struct sublet_object caller, other;
+  return sublet_object_at(question->caller, &caller) && sublet_object_at(found, &other) && caller.base == other.base;
+}
+
+/* The answer that the caller sees in itself and in the libraries that it was loaded with. */
+static void* ask_in_caller(const struct question* question) {
+  struct sublet_object caller;
+  void* (*open)(const char*, int) = (void* (*)(const char*, int))sublet_real_dlopen();
+  int (*close)(void*) = (int (*)(void*))sublet_real_dlclose();
+  if (open == NULL || close == NULL || !sublet_object_at(question->caller, &caller) || caller.first) return NULL;
+  void* handle = open(caller.path, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == NULL) return NULL;
+  void* found = ask(question, handle);
+  close(handle);
+  return found;
+}
+
+/* The first object of the global order that has the name, ours not counted. */
+static void* find_default(const struct question* question) {
+  void* found = ask(question, RTLD_DEFAULT);
+  if (found != NULL && !is_ours(question, found)) return found;
+  found = ask(question, RTLD_NEXT);
+  if (found != NULL && !is_ours(question, found)) return found;
+  found = ask_in_caller(question);
+  return is_ours(question, found) ? NULL : found;
+}
+
+/* The object after the caller. We stand last among the preloaded libraries, so that none is left out after us. */
+static void* find_next(const struct question* question) {
+  struct sublet_object caller;
+  const int of_program = sublet_object_at(question->caller, &caller) && caller.first;
+  void* found = ask(question, of_program ? RTLD_DEFAULT : RTLD_NEXT);
+  if (found != NULL && (is_ours(question, found) || is_of_caller(question, found))) found = ask(question, RTLD_NEXT);
+  if (found != NULL && !is_ours(question, found) && !is_of_caller(question, found)) return found;
+  found = ask_in_caller(question);
+  return found == NULL || is_ours(question, found) || is_of_caller(question, found) ? NULL : found;
+}
+
+static void* find(const struct question* question, void* handle) {
+  if (handle == RTLD_DEFAULT) return find_default(question);
+  if (handle == RTLD_NEXT) return find_next(question);
+  void* found = ask(question, handle);
+  return found != NULL && is_ours(question, found) ? find_default(question) : found;
+}
+
+/* A program that asks for dlsym itself gets ours, unless its own place decides which one it gets. */
+static void* own_lookup(const char* name, void* handle) {
+  if (name[0] != 'd' || handle == RTLD_DEFAULT || handle == RTLD_NEXT) return NULL;
+  if (sublet_same(name, "dlsym")) return (void*)dlsym;
+  return sublet_same(name, "dlvsym") ? (void*)dlvsym : NULL;
+}
+
+struct answer sublet_lookup(void* handle, const char* name, const char* version, const void* caller) {
+  void* real = version != NULL ? sublet_real_dlvsym() : sublet_real_dlsym();
+  const struct answer pass = {real, real == NULL};
+  if (real == NULL || name == NULL) return pass;
+  struct question question = {name, version, -1, caller};
+  void* own = own_lookup(name, handle);
+  if (own != NULL) {
+    void* found = ask(&question, handle);
+    return (struct answer){found == sublet_real_dlsym() || found == sublet_real_dlvsym() ? own : found, 1};
+  }
+  if (name[0] != 'c' || name[1] != 'u') return pass;
+  question.hook = sublet_hook_of(name);
+  if (question.hook < 0) return pass;
+  return (struct answer){sublet_hooked(find(&question, handle)), 1};
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls a function of the fake driver in a loop, in several threads at once, and prints the nanoseconds of a call: the
+ * mean over all threads of the time from a thread's first call to its last. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+extern int cuInit(unsigned);
+extern int cuMemAlloc_v2(void*, unsigned long);
+
+static long calls;
+static pthread_barrier_t start;
+
+static void* work(void* data) {
+  struct timespec before, after;
+  int sum = cuMemAlloc_v2(0, 1); /* the first call of a thread */
+  pthread_barrier_wait(&start);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  for (long i = 0; i < calls; ++i) sum += cuMemAlloc_v2(0, 1);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  *(double*)data = (double)(after.tv_sec - before.tv_sec) * 1e9 + (double)(after.tv_nsec - before.tv_nsec);
+  return sum == (int)(calls + 1) ? data : NULL;
+}
+
+int main(int count, char** words) {
+  const int threads = count > 2 ? atoi(words[2]) : 1;
+  calls = atol(words[1]) / threads;
+  if (threads < 1 || threads > 64 || cuInit(0) != 0) return 1;
+  pthread_t ids[64];
+  double spent[64], sum = 0;
+  pthread_barrier_init(&start, NULL, (unsigned)threads);
+  for (int i = 0; i < threads; ++i) pthread_create(&ids[i], NULL, work, &spent[i]);
+  for (int i = 0; i < threads; ++i) {
+    void* done = NULL;
+    pthread_join(ids[i], &done);
+    if (done == NULL) return 1;
+    sum += spent[i];
+  }
+  printf("%f\n", sum / (double)(calls * threads));
+  return 0;
+}
