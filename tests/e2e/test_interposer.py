@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.support.interposer import COVERED, LIBRARY, PASSIVE, counting, told
+from tests.support.preload import preloaded
 from tests.support.sublet import BUILD
 
 LOAD = ("simgpu-load", "--alloc", "64MiB", "--seconds", "0.3", "--seed", "7", "--verify", "--json")
@@ -20,6 +21,8 @@ def calls_of_cards(daemon):
 
 
 def run(daemon, *words, **variables):
+    # Programs with a sanitizer require it to be loaded first.
+    variables.setdefault("ASAN_OPTIONS", preloaded(LIBRARY)["ASAN_OPTIONS"])
     return daemon.cli("run", "--vram", "256MiB", *words, check=0, **variables)
 
 

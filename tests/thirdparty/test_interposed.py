@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified third-party programs with the preloaded library: the same results as without it, and calls that were
+counted. Each program finds the driver's functions in a way of its own.
+"""
+import json
+import pathlib
+import re
+
+import pytest
+
+from tests.support.interposer import COVERED, LIBRARY, counting, told
+
+HERE = pathlib.Path(__file__).parent
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture
+def both(foreign, make_cards, tmp_path):
+    """Runs a program bare and with the library, on fresh cards: -> (both ends, calls that were counted)."""
+    def run(start, *, spec="2x4GiB", **options):
+        counts = counting(tmp_path)
+        variables = {"LD_PRELOAD": f"{counts}:{LIBRARY}", "INTERPOSER_COUNTS": str(tmp_path / "told")}
+        ends = [start(make_cards(spec, name), environment=environment, **options)
+                for name, environment in (("bare", {}), ("hooked", variables))]
+        reports = [one for one in told(tmp_path / "told") if one[1]]
+        assert reports and all(report["state"] == COVERED for report, _ in reports), reports
+        return ends, {name: count for _, calls in reports for name, count in calls.items()}
+    return run
+
+
+def test_cuda_bindings(foreign, both):
+    foreign.need("cuda-bindings", "cuda-core")
+    ends, calls = both(lambda cards, **more: foreign.python(cards, HERE / "bindings_client.py", **more))
+    bare, hooked = (json.loads(done.stdout.splitlines()[-1]) for done in ends)
+    for said in (bare, hooked):
+        said["core"].pop("uuid")  # each directory of cards has its own
+    assert hooked == bare
+    assert calls["cuMemAlloc_v2"] > 0 and calls["cuMemCreate"] > 0 and calls["cuMemAllocAsync"] > 0
+
+
+@pytest.mark.parametrize("module", ["test_cuda_driver", "test_cuda_memory", "test_cuda_ndarray", "test_host_alloc"])
+def test_numbas_own_tests(foreign, both, module):
+    foreign.need("numba-cuda", "nvidia-nvvm", "nvidia-cuda-runtime", "filecheck", "cffi")
+    ends, calls = both(
+        lambda cards, **more: foreign.python(cards, HERE / "numba_runner.py", module, timeout=900, **more))
+    bare, hooked = ({test: outcome for test, (outcome, _) in json.loads(done.stdout.splitlines()[-1]).items()}
+                    for done in ends)
+    assert hooked == bare and "pass" in bare.values()
+    assert calls["cuInit"] >= 1 and calls["cuDevicePrimaryCtxRetain"] > 0
+
+
+def test_ffmpegs_upload_and_download(foreign, both):
+    ffmpeg = foreign.program("ffmpeg")
+    words = [ffmpeg, "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=c", "-filter_hw_device", "c",
+             "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=5", "-t", "1", "-vf", "format=nv12,hwupload,hwdownload,format=nv12",
+             "-f", "framemd5", "-"]
+    ends, calls = both(lambda cards, **more: foreign.run(cards, *words, **more))
+    frames = [re.findall(r"^\d.*$", done.stdout, re.M) for done in ends]
+    assert frames[0] == frames[1] and len(frames[0]) == 5, ends[1].stderr
+    assert sum(count for name, count in calls.items() if name.startswith("cuMemcpy2D")) >= 10
