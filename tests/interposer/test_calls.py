@@ -2,6 +2,8 @@
 """Calls through the hooks: arguments and results are the driver's, counts are exact, and nothing begins before cuInit
 has succeeded. A driver that has functions which nobody knows is told as not covered.
 """
+import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -104,3 +106,23 @@ def test_a_static_program_runs_as_without_the_library(fake):
     (fake.folder / "static.c").write_text('#include <stdio.h>\nint main(void) { puts("runs"); return 0; }\n')
     program = compile_c(fake.folder / "static", "-static", fake.folder / "static.c")
     assert fake.run(LIBRARY, program=[program]) == "runs\n"
+
+
+def test_a_program_of_another_c_library_runs_as_without_the_library(fake):
+    compiler = shutil.which("musl-gcc") or pytest.skip("musl is not installed: apt-get install musl-tools")
+    (fake.folder / "musl.c").write_text(
+        "#include <dlfcn.h>\n#include <stdio.h>\nint main(void) { return printf(\"%d %d\\n\", "
+        "dlsym(RTLD_DEFAULT, \"printf\") == (void*)printf, dlsym(RTLD_DEFAULT, \"cuInit\") != 0) < 0; }\n")
+    subprocess.run([compiler, "-fPIE", "-pie", "-o", fake.folder / "musl", fake.folder / "musl.c"], check=True)
+    assert fake.run(LIBRARY, program=[fake.folder / "musl"]) == "1 0\n"
+
+
+def test_a_32_bit_program_is_left_alone(fake):
+    loader = pathlib.Path("/lib/ld-linux.so.2")
+    if not loader.exists():
+        pytest.skip("32-bit programs do not run here: apt-get install libc6-i386")
+    (fake.folder / "small.c").write_text('void _start(void) { __asm__("int $0x80" ::"a"(1), "b"(7)); }\n')
+    words = ["cc", "-m32", "-O1", "-nostdlib", "-fPIE", "-pie", f"-Wl,-dynamic-linker,{loader}"]
+    subprocess.run([*words, "-o", "small", "small.c"], cwd=fake.folder, check=True)
+    done = subprocess.run([fake.folder / "small"], env=environment(LIBRARY), capture_output=True, text=True)
+    assert done.returncode == 7 and "wrong ELF class" in done.stderr

@@ -53,8 +53,8 @@ def test_numbas_own_tests(foreign, both, module):
 def test_ffmpegs_upload_and_download(foreign, both):
     ffmpeg = foreign.program("ffmpeg")
     words = [ffmpeg, "-hide_banner", "-loglevel", "error", "-init_hw_device", "cuda=c", "-filter_hw_device", "c",
-             "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=5", "-t", "1", "-vf", "format=nv12,hwupload,hwdownload,format=nv12",
-             "-f", "framemd5", "-"]
+             "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=5", "-t", "1",
+             "-vf", "format=nv12,hwupload,hwdownload,format=nv12", "-f", "framemd5", "-"]
     ends, calls = both(lambda cards, **more: foreign.run(cards, *words, **more))
     frames = [re.findall(r"^\d.*$", done.stdout, re.M) for done in ends]
     assert frames[0] == frames[1] and len(frames[0]) == 5, ends[1].stderr
