@@ -64,12 +64,12 @@ static void test_lookups(void) {
     }
 }
 
+/* No thread returns from cuInit before this is done. Threads that come at the same time each do it, to the same end. */
 static void begin(void) {
-  static uint32_t begun;
-  if (__atomic_exchange_n(&begun, 1, __ATOMIC_ACQ_REL) != 0) return;
+  if (__atomic_load_n(&active, __ATOMIC_ACQUIRE)) return;
   int (*version)(int*) = (int (*)(int*))sublet_real(HOOK_cuDriverGetVersion);
   int said = 0;
-  if (version != NULL && version(&said) == CUDA_SUCCESS) driver_version = said;
+  if (version != NULL && version(&said) == CUDA_SUCCESS) __atomic_store_n(&driver_version, said, __ATOMIC_RELAXED);
   for (int hook = 0; hook < HOOKS; ++hook)
     if (sublet_real(hook) == NULL) __atomic_store_n(&sublet_reals[hook], (void*)absent, __ATOMIC_RELEASE);
   test_lookups();

@@ -51,6 +51,17 @@ def test_arguments_and_results_are_the_drivers_and_counts_are_exact(fake):
     assert (report["state"], report["reason"], report["version"], report["found"]) == (COVERED, 0, 14000, 6)
 
 
+def test_threads_that_come_first_at_the_same_time_all_find_hooks(fake):
+    program = compile_c(fake.folder / "race", SOURCES / "race.c", fake.driver / "libcuda.so.1")
+    for _ in range(10):
+        said, report, calls = fake.hooked(program=[program])
+        assert said == "wrong 0\n" and report["state"] == COVERED
+        # Each thread looks one function up, and the self-test of the library does not count.
+        assert calls == {"cuInit": 32, "cuLaunchKernel": 32, "cuGetProcAddress_v2": 32}
+        for file in fake.folder.glob("told.*"):
+            file.unlink()
+
+
 def test_a_failed_init_begins_nothing(fake):
     fake.make_driver(fake.driver, "-DREFUSES")
     said, report, calls = fake.hooked()

@@ -9,8 +9,10 @@ import re
 import pytest
 
 from tests.support.interposer import COVERED, LIBRARY, counting, told
+from tests.support.sublet import ROOT
 
 HERE = pathlib.Path(__file__).parent
+VENV = ROOT / ".venv-thirdparty"
 
 pytestmark = pytest.mark.heavy
 
@@ -48,6 +50,22 @@ def test_numbas_own_tests(foreign, both, module):
                     for done in ends)
     assert hooked == bare and "pass" in bare.values()
     assert calls["cuInit"] >= 1 and calls["cuDevicePrimaryCtxRetain"] > 0
+
+
+def test_tinygrad(foreign, both, tmp_path):
+    foreign.need("tinygrad", "nvidia-cuda-nvrtc")
+    compilers = sorted(VENV.glob("lib/python3*/site-packages/nvidia/cu*/lib"))
+
+    def start(cards, environment):
+        # tinygrad finds NVRTC by the library path, and keeps what it has compiled in the home directory.
+        path = ":".join([cards.env()["LD_LIBRARY_PATH"], *map(str, compilers)])
+        environment = {**environment, "LD_LIBRARY_PATH": path, "DEV": "CUDA", "HOME": str(cards.dir)}
+        return foreign.python(cards, HERE / "tinygrad_client.py", environment=environment)
+
+    ends, calls = both(start)
+    bare, hooked = (json.loads(done.stdout.splitlines()[-1]) for done in ends)
+    assert hooked == bare == {"device": "CUDA", "right": True}
+    assert calls["cuModuleLoadData"] >= 1 and calls["cuLaunchKernel"] >= 1
 
 
 def test_ffmpegs_upload_and_download(foreign, both):
