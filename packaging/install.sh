@@ -254,8 +254,8 @@ remove() {
   rm -f "$manifest"
   if [ "$mode" = system ] && command -v ldconfig >/dev/null; then ldconfig || true; fi
   # Only folders that are ours alone go.
-  find "$prefix/lib/simgpu" "$prefix/share/sublet" "$prefix/share/doc/sublet" "$prefix/share/doc/sublet-simgpu" \
-    "$prefix/include/sublet" -depth -type d -exec rmdir {} + 2>/dev/null || true
+  find "$prefix/lib/simgpu" "$prefix/lib/sublet" "$prefix/share/sublet" "$prefix/share/doc/sublet" \
+    "$prefix/share/doc/sublet-simgpu" "$prefix/include/sublet" -depth -type d -exec rmdir {} + 2>/dev/null || true
   if [ "$mode" = system ]; then
     [ ! -d /run/systemd/system ] || systemctl daemon-reload
     say "Sublet is removed. /etc/sublet, /var/lib/sublet and the accounts stay"
