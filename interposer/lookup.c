@@ -57,6 +57,18 @@ static void* ask_in_caller(const struct question* question) {
   return found;
 }
 
+/* Sets the text of dlerror, which a success since the look-up has cleared: the C library has no function of the driver.
+ * The handle is kept, because giving it back would clear the text again. */
+static void* refuse(const struct question* question) {
+  static void* libc;
+  void* (*open)(const char*, int) = (void* (*)(const char*, int))sublet_real_dlopen();
+  void* handle = __atomic_load_n(&libc, __ATOMIC_ACQUIRE);
+  if (handle == NULL && open != NULL) handle = open("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  __atomic_store_n(&libc, handle, __ATOMIC_RELEASE);
+  if (handle != NULL) (void)ask(question, handle);
+  return NULL;
+}
+
 /* The first object of the global order that has the name, ours not counted. */
 static void* find_default(const struct question* question) {
   void* found = ask(question, RTLD_DEFAULT);
@@ -64,7 +76,7 @@ static void* find_default(const struct question* question) {
   found = ask(question, RTLD_NEXT);
   if (found != NULL && !is_ours(question, found)) return found;
   found = ask_in_caller(question);
-  return is_ours(question, found) ? NULL : found;
+  return found == NULL || is_ours(question, found) ? refuse(question) : found;
 }
 
 /* The object after the caller. We stand last among the preloaded libraries, so that none is left out after us. */
@@ -75,7 +87,8 @@ static void* find_next(const struct question* question) {
   if (found != NULL && (is_ours(question, found) || is_of_caller(question, found))) found = ask(question, RTLD_NEXT);
   if (found != NULL && !is_ours(question, found) && !is_of_caller(question, found)) return found;
   found = ask_in_caller(question);
-  return found == NULL || is_ours(question, found) || is_of_caller(question, found) ? NULL : found;
+  if (found == NULL || is_ours(question, found) || is_of_caller(question, found)) return refuse(question);
+  return found;
 }
 
 static void* find(const struct question* question, void* handle) {

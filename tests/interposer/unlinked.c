@@ -16,6 +16,11 @@ int main(int count, char** words) {
     void* plugin = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);
     void* (*look)(void*, const char*) = plugin != NULL ? (void* (*)(void*, const char*))dlsym(plugin, "look") : NULL;
     printf("global %s\n", dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL ? "found" : "absent");
+    printf("lacking %s\n", look != NULL && look(RTLD_DEFAULT, "cuMemGetLocationInfo") != NULL ? "found" : "absent");
+    printf("error %s\n", dlerror() != NULL ? "told" : "silent");
+    printf("lacking-next %s\n", look != NULL && look(RTLD_NEXT, "cuMemGetLocationInfo") != NULL ? "found" : "absent");
+    printf("error %s\n", dlerror() != NULL ? "told" : "silent");
+    printf("error %s\n", look != NULL && look(RTLD_NEXT, "cuInit") != NULL && dlerror() == NULL ? "none" : "left");
     printf("plugin %s\n", look != NULL && look(RTLD_DEFAULT, "cuMemAlloc_v2") != NULL ? "found" : "absent");
   }
   return 0;
