@@ -137,3 +137,12 @@ def test_a_32_bit_program_is_left_alone(fake):
     subprocess.run([*words, "-o", "small", "small.c"], cwd=fake.folder, check=True)
     done = subprocess.run([fake.folder / "small"], env=environment(LIBRARY), capture_output=True, text=True)
     assert done.returncode == 7 and "wrong ELF class" in done.stderr
+
+
+def test_a_sanitized_program_runs_if_its_order_of_libraries_is_not_checked(fake):
+    program = fake.folder / "sanitized"
+    words = ["-fsanitize=address", "-o", program, SOURCES / "calls.c", fake.driver / "libcuda.so.1", "-pthread"]
+    if subprocess.run(["cc", *map(str, words)], capture_output=True).returncode != 0:
+        pytest.skip("this compiler has no AddressSanitizer")
+    said, report, calls = fake.hooked(program=[program])
+    assert "wrong 0" in said and report["state"] == COVERED and calls["cuLaunchKernel"] == 40001
