@@ -4,8 +4,8 @@
 // whole decision. The raw measure is an exhaustive search of the largest permitted size, in the same run. All are
 // processor times. Prints two tables; asserts no times.
 // victims_bench [ROUNDS]
-#include "core/cover.h"
 #include "core/step.h"
+#include "state/cover.h"
 
 #include <fmt/format.h>
 #include <time.h>

@@ -18,7 +18,7 @@ MAIN = ("main", "origin/main")
 # The rules of the tree hold for every file.
 ALWAYS = "tests/tools/test_check_tree.py"
 # Changes below these places concern the tests marked `matrix`; so do changes of these tests and of their scenes.
-MATRICES = ("src/lease/", "src/core/", "src/machine/", "src/pause/", "src/engine/", "src/store/",
+MATRICES = ("src/lease/", "src/state/", "src/core/", "src/machine/", "src/pause/", "src/engine/", "src/store/",
             "tests/e2e/test_failpoints.py", "tests/e2e/test_drills_killed.py", "tests/e2e/test_retries.py",
             "tests/support/retrying.py", "tests/support/drills.py", "tests/support/more_drills.py",
             "tests/support/scenarios.py", "tests/support/*_scenarios.py")

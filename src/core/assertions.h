@@ -3,8 +3,8 @@
 // Checked in all builds; core/testing/validate.cpp recomputes everything, in tests. Private to this folder.
 #pragma once
 
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/state.h"
 
 namespace sublet::core {
 

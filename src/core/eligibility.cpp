@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which leases are ineligible as victims at this moment, and why.
 #include "base/mutants.h"
-#include "core/format.h"
-#include "core/ledger_set.h"
-#include "core/rank.h"
-#include "core/reclaim.h"
 #include "core/slices.h"
-#include "core/tenant_rights.h"
 #include "core/victims.h"
+#include "state/format.h"
+#include "state/ledger_set.h"
+#include "state/rank.h"
+#include "state/reclaim.h"
+#include "state/tenant_rights.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/nominations.h"
+#include "state/nominations.h"
 
 #include "core/testing/ideal_executor.h"
 

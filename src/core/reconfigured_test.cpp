@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cards that are divided into slices, and slices that vanish: what is granted, and which leases end.
-#include "core/reconfigured.h"
-#include "core/format.h"
+#include "state/reconfigured.h"
 #include "core/testing/world.h"
+#include "state/format.h"
 
 #include <gtest/gtest.h>
 

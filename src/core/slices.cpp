@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/slices.h"
 
-#include "core/ledger_set.h"
-#include "core/methods.h"
-#include "core/rank.h"
-#include "core/tenant_rights.h"
-#include "core/turns.h"
 #include "core/victims.h"
+#include "state/ledger_set.h"
+#include "state/methods.h"
+#include "state/rank.h"
+#include "state/tenant_rights.h"
+#include "state/turns.h"
 
 #include <algorithm>
 #include <set>

@@ -4,9 +4,9 @@
 // stay are not paused. Private to this folder; reads only.
 #pragma once
 
-#include "core/preemption_plan.h"
-#include "core/state.h"
 #include "lease/rules.h"
+#include "state/preemption_plan.h"
+#include "state/state.h"
 
 #include <optional>
 #include <set>

@@ -4,7 +4,6 @@
 #include "base/mutants.h"
 #include "core/assertions.h"
 #include "core/current_step.h"
-#include "core/format.h"
 #include "core/step_ask.h"
 #include "core/step_attempt.h"
 #include "core/step_away.h"
@@ -23,6 +22,7 @@
 #include "core/step_submit.h"
 #include "core/step_tenants.h"
 #include "lease/transitions.h"
+#include "state/format.h"
 
 #include <algorithm>
 #include <cassert>

@@ -2,10 +2,10 @@
 // The decisions. Deterministic: no clock, no I/O, no logging, no threads, nothing O(n) per event.
 #pragma once
 
-#include "core/state.h"
 #include "lease/facts.h"
 #include "lease/plan.h"
 #include "lease/rules.h"
+#include "state/state.h"
 
 namespace sublet::core {
 

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries out preemption plans: asks the victims, one after the other.
 #include "core/step_ask.h"
-#include "core/format.h"
-#include "core/host_check.h"
-#include "core/ledger_set.h"
-#include "core/methods.h"
-#include "core/rank.h"
-#include "core/reclaim.h"
 #include "core/step_pause.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
@@ -14,7 +8,13 @@
 #include "core/step_slices.h"
 #include "core/step_spot.h"
 #include "core/step_verify.h"
-#include "core/tenant_text.h"
+#include "state/format.h"
+#include "state/host_check.h"
+#include "state/ledger_set.h"
+#include "state/methods.h"
+#include "state/rank.h"
+#include "state/reclaim.h"
+#include "state/tenant_text.h"
 
 #include <algorithm>
 

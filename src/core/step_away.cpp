@@ -2,11 +2,11 @@
 // Events while a lease is parked: unleased processes take its memory, or the lease is orphaned. A control group that
 // owns a lease has its first process, or none any more.
 #include "core/step_away.h"
-#include "core/blocked.h"
 #include "core/current_step.h"
-#include "core/format.h"
 #include "core/step_end.h"
 #include "core/step_owner.h"
+#include "state/blocked.h"
+#include "state/format.h"
 
 #include <utility>
 

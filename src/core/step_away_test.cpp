@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/blocked.h"
 #include "core/testing/world.h"
+#include "state/blocked.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -3,12 +3,12 @@
 // memory that is kept for the next start of a program.
 #include "core/step_capability.h"
 #include "core/current_step.h"
-#include "core/reclaim.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
+#include "state/reclaim.h"
 
-#include "core/format.h"
+#include "state/format.h"
 
 #include <algorithm>
 

@@ -13,9 +13,9 @@
 
 #include "base/mutants.h"
 #include "base/text.h"
-#include "core/format.h"
-#include "core/methods.h"
 #include "core/slices.h"
+#include "state/format.h"
+#include "state/methods.h"
 
 #include <algorithm>
 #include <cassert>

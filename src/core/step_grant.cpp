@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grants memory that became free. One order holds for all devices. A lease is granted where it leaves the least, and on
 // all of its devices at once or on none.
-#include "core/nominations.h"
+#include "state/nominations.h"
 
 #include "base/mutants.h"
 #include "base/size_bounds.h"
 #include "core/current_step.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
@@ -15,6 +13,8 @@
 #include "core/step_resize.h"
 #include "core/step_resume.h"
 #include "core/step_tenants.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <algorithm>
 #include <climits>

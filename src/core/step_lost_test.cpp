@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A card that is gone, and what was parked from it: nobody is left parked whom nobody would bring back.
-#include "core/blocked.h"
 #include "core/testing/two_leases.h"
+#include "state/blocked.h"
 
 namespace sublet::core::testing {
 namespace {

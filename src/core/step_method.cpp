@@ -2,11 +2,11 @@
 // Programs that yield by themselves: what they say of it, how long they may take, and what of it was true.
 #include "core/step_method.h"
 #include "core/current_step.h"
-#include "core/methods.h"
 #include "core/step_pause.h"
+#include "state/methods.h"
 
-#include "core/format.h"
-#include "core/host_check.h"
+#include "state/format.h"
+#include "state/host_check.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/methods.h"
 #include "core/testing/cooperating.h"
+#include "state/methods.h"
 
 namespace sublet::core::testing {
 namespace {

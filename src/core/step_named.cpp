@@ -2,47 +2,14 @@
 // The devices that waiting leases name: by any of their names, before the first reading, and after a device is gone.
 #include "core/step_named.h"
 #include "core/current_step.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "core/step_grant.h"
-#include "core/tenant_rights.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
+#include "state/tenant_rights.h"
 
 #include <algorithm>
-#include <climits>
 
 namespace sublet::core {
-
-std::vector<std::string> uuids_of(const State& state, const std::vector<std::string>& names) {
-  std::vector<std::string> uuids;
-  for (const std::string& name : names) {
-    const Device* device = find_device(state, name);
-    uuids.push_back(device == nullptr ? name : device->reading.uuid);
-  }
-  std::ranges::sort(uuids);
-  uuids.erase(std::unique(uuids.begin(), uuids.end()), uuids.end());
-  return uuids;
-}
-
-std::vector<std::string> sort_by_index(const State& state, std::vector<std::string> uuids) {
-  std::ranges::stable_sort(uuids, {}, [&state](const std::string& uuid) {
-    const auto device = state.devices.by_uuid.find(uuid);
-    return device == state.devices.by_uuid.end() || !device->second.read_at ? INT_MAX : device->second.reading.order();
-  });
-  return uuids;
-}
-
-const Device* capacity_for(const State& state, int count, const std::vector<std::string>& uuids) {
-  std::vector<const Device*> devices;
-  for (const std::string& uuid : uuids) {
-    if (count > 1 && is_slice(uuid)) continue;
-    if (const auto at = state.devices.by_uuid.find(uuid); at != state.devices.by_uuid.end() && at->second.read_at)
-      devices.push_back(&at->second);
-  }
-  if (count < 1 || std::ssize(devices) < count) return nullptr;
-  std::ranges::stable_sort(devices, std::greater<>(),
-                           [](const Device* device) { return device->reading.for_programs(); });
-  return devices[static_cast<std::size_t>(count - 1)];
-}
 
 // True if none of them may turn out to have any size.
 bool are_read(const Step& step, const std::vector<std::string>& uuids) {

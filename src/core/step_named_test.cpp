@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases that name a set of devices, and get as many of them as they want.
-#include "core/nominations.h"
 #include "core/testing/slice_helpers.h"
 #include "core/victims.h"
+#include "state/nominations.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -3,8 +3,8 @@
 // history when the obstacle is gone.
 #include "core/step_obstacles.h"
 #include "core/current_step.h"
-#include "core/format.h"
 #include "core/victims.h"
+#include "state/format.h"
 
 namespace sublet::core {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/step_tenants.h"
 
 #include "base/mutants.h"
-#include "core/format.h"
+#include "state/format.h"
 
 namespace sublet::core {
 namespace {

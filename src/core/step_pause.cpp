@@ -3,17 +3,17 @@
 // resume, repeated until the program is known to run: "not verified" never means "active".
 #include "core/step_pause.h"
 #include "core/current_step.h"
-#include "core/methods.h"
 #include "core/step_end.h"
 #include "core/step_method.h"
 #include "core/step_owner.h"
 #include "core/step_resize.h"
 #include "core/step_resume.h"
 #include "core/step_verify.h"
+#include "state/methods.h"
 
 #include "base/mutants.h"
-#include "core/format.h"
-#include "core/host_check.h"
+#include "state/format.h"
+#include "state/host_check.h"
 
 #include <algorithm>
 #include <utility>

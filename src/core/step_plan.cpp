@@ -4,15 +4,15 @@
 // its beneficiaries. It is over once they have their memory, wait no longer, or the plan is cancelled. Its victims wait
 // to resume from the moment they are asked.
 #include "core/step_plan.h"
-#include "core/format.h"
-#include "core/methods.h"
-#include "core/rank.h"
 #include "core/slices.h"
 #include "core/step_preempt.h"
 #include "core/step_request.h"
 #include "core/step_slices.h"
-#include "core/tenant_rights.h"
 #include "core/victims.h"
+#include "state/format.h"
+#include "state/methods.h"
+#include "state/rank.h"
+#include "state/tenant_rights.h"
 
 #include "base/mutants.h"
 

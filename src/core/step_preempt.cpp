@@ -4,8 +4,6 @@
 #include "core/step_preempt.h"
 #include "base/mutants.h"
 #include "core/current_step.h"
-#include "core/nominations.h"
-#include "core/rank.h"
 #include "core/step_ask.h"
 #include "core/step_grant.h"
 #include "core/step_obstacles.h"
@@ -13,6 +11,8 @@
 #include "core/step_request.h"
 #include "core/step_slices.h"
 #include "core/victims.h"
+#include "state/nominations.h"
+#include "state/rank.h"
 
 #include <algorithm>
 
@@ -203,8 +203,8 @@ static void look_for_victims(Step& step, const Lease& waiter, std::vector<SliceW
   note_obstacles(step, waiter);
   look_again_at(step, plan.again);
   for (const Ineligible& ineligible : plan.ineligible) look_again_at(step, ineligible.until);
-  // A request whose victims cannot be paused any more takes no right away. Without one, no lease enters for a time slice
-  // that could not leave after it.
+  // A request whose victims cannot be paused any more takes no right away. Without one, no lease enters for a time
+  // slice that could not leave after it.
   const bool leaves = waiter.pausable != Pausable::no || request;
   if (leaves && may_ask(step.state, step.rules, waiter)) slice_waiters.push_back(slice_waiter(step, waiter, barred));
 }

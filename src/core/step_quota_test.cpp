@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guarantees of tenants: memory is taken back from borrowers, and leases within a guarantee are protected.
-#include "core/tenants.h"
 #include "core/testing/ideal_executor.h"
+#include "state/tenants.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -3,8 +3,8 @@
 // afterwards.
 #include "core/step_request.h"
 #include "core/current_step.h"
-#include "core/format.h"
 #include "core/victims.h"
+#include "state/format.h"
 
 #include <algorithm>
 

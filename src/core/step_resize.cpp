@@ -3,12 +3,12 @@
 #include "core/step_resize.h"
 #include "base/size_bounds.h"
 #include "core/current_step.h"
-#include "core/format.h"
-#include "core/nominations.h"
 #include "core/step_grant.h"
 #include "core/step_request.h"
 #include "core/step_submit.h"
 #include "core/step_tenants.h"
+#include "state/format.h"
+#include "state/nominations.h"
 
 namespace sublet::core {
 namespace {

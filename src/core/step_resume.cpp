@@ -3,7 +3,6 @@
 // until the program is known to run.
 #include "core/step_resume.h"
 #include "base/mutants.h"
-#include "core/format.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_method.h"
@@ -11,6 +10,7 @@
 #include "core/step_pause.h"
 #include "core/step_submit.h"
 #include "core/step_verify.h"
+#include "state/format.h"
 
 #include <algorithm>
 #include <utility>

@@ -2,12 +2,12 @@
 // Time slices among leases of the same tier. Leases that leave for a slice are asked like victims for a higher tier
 // (step_ask.cpp). Service time is counted while a lease waits for the device.
 #include "core/step_slices.h"
-#include "core/rank.h"
-#include "core/reclaim.h"
 #include "core/step_plan.h"
 #include "core/step_preempt.h"
-#include "core/turns.h"
 #include "core/victims.h"
+#include "state/rank.h"
+#include "state/reclaim.h"
+#include "state/turns.h"
 
 #include <algorithm>
 #include <iterator>

@@ -2,7 +2,6 @@
 // Readings of the devices: which are believed, which lease is charged, and which bytes are measured gone by them.
 #include "core/step_snapshot.h"
 #include "core/current_step.h"
-#include "core/reconfigured.h"
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_method.h"
@@ -10,10 +9,11 @@
 #include "core/step_pause.h"
 #include "core/step_resume.h"
 #include "core/step_verify.h"
+#include "state/reconfigured.h"
 
 #include "base/mutants.h"
-#include "core/format.h"
-#include "core/methods.h"
+#include "state/format.h"
+#include "state/methods.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/format.h"
 #include "core/testing/world.h"
 #include "explain/over_limit.h"
+#include "state/format.h"
 
 namespace sublet::core::testing {
 namespace {

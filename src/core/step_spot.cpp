@@ -2,11 +2,11 @@
 // Spot leases that cannot be paused: they are ended for a waiting lease, with time to save their work.
 #include "core/step_spot.h"
 #include "core/current_step.h"
-#include "core/format.h"
-#include "core/methods.h"
 #include "core/step_ask.h"
 #include "core/step_end.h"
 #include "core/step_preempt.h"
+#include "state/format.h"
+#include "state/methods.h"
 
 namespace sublet::core {
 

@@ -3,13 +3,13 @@
 #include "core/step_submit.h"
 #include "base/size_bounds.h"
 #include "core/current_step.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "core/step_capability.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
 #include "core/step_request.h"
 #include "core/step_tenants.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <algorithm>
 

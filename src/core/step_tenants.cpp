@@ -2,9 +2,9 @@
 #include "core/step_tenants.h"
 
 #include "base/size_bounds.h"
-#include "core/format.h"
-#include "core/tenant_rights.h"
-#include "core/tenant_text.h"
+#include "state/format.h"
+#include "state/tenant_rights.h"
+#include "state/tenant_text.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants: sums, limits, and the queue of those that wait for a limit.
-#include "core/tenants.h"
+#include "state/tenants.h"
 
 #include "core/testing/world.h"
 

@@ -2,16 +2,16 @@
 // Verifies that a paused lease really freed its bytes. A pause that is disproved, or that nobody can verify, is undone.
 #include "core/step_verify.h"
 #include "core/current_step.h"
-#include "core/methods.h"
 #include "core/step_away.h"
 #include "core/step_method.h"
 #include "core/step_pause.h"
 #include "core/step_preempt.h"
 #include "core/step_request.h"
 #include "core/step_resume.h"
+#include "state/methods.h"
 
 #include "base/mutants.h"
-#include "core/format.h"
+#include "state/format.h"
 
 #include <algorithm>
 #include <utility>

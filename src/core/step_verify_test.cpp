@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether who says so has yielded: bytes that vanish from the list without going, cards that cannot be read, and who is
 // to blame when nothing comes of a pause.
-#include "core/format.h"
 #include "core/testing/attempt.h"
 #include "core/victims.h"
+#include "state/format.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants take turns on a device, whatever their number, their weights and their place in the tree.
-#include "core/tenants.h"
 #include "core/testing/slice_helpers.h"
+#include "state/tenants.h"
 
 namespace sublet::core::testing {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices whose memory is that of the machine, and the names and the order of MIG slices.
-#include "core/format.h"
-#include "core/host.h"
-#include "core/methods.h"
 #include "core/testing/world.h"
+#include "state/format.h"
+#include "state/host.h"
+#include "state/methods.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One lease as a victim: what its pause frees, costs and takes.
-#include "core/methods.h"
-#include "core/reclaim.h"
 #include "core/victims.h"
+#include "state/methods.h"
+#include "state/reclaim.h"
 
 #include <algorithm>
 

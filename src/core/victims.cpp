@@ -2,14 +2,14 @@
 #include "core/victims.h"
 
 #include "base/mutants.h"
-#include "core/cover.h"
-#include "core/end_estimate.h"
-#include "core/ledger_set.h"
-#include "core/methods.h"
-#include "core/rank.h"
-#include "core/reclaim.h"
 #include "core/slices.h"
-#include "core/tenant_rights.h"
+#include "state/cover.h"
+#include "state/end_estimate.h"
+#include "state/ledger_set.h"
+#include "state/methods.h"
+#include "state/rank.h"
+#include "state/reclaim.h"
+#include "state/tenant_rights.h"
 
 #include <algorithm>
 #include <functional>

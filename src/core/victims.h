@@ -2,10 +2,10 @@
 // Chooses victims: the cheapest set of eligible leases that frees enough. For this folder and src/explain; reads only.
 #pragma once
 
-#include "core/methods.h"
-#include "core/preemption_plan.h"
-#include "core/state.h"
 #include "lease/rules.h"
+#include "state/methods.h"
+#include "state/preemption_plan.h"
+#include "state/state.h"
 
 namespace sublet::core {
 

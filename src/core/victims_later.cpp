@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Victims that become eligible a little later.
-#include "core/format.h"
 #include "core/slices.h"
 #include "core/victims.h"
+#include "state/format.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "core/reconfigured.h"
 #include "machine/terminals.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // calls of the leases' owners. Nothing of it is stored: a restart of the daemon counts as activity. Loop thread.
 #pragma once
 
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/state.h"
 
 #include <string_view>
 #include <unordered_map>

@@ -3,8 +3,8 @@
 // daemon. Belongs to the loop thread.
 #pragma once
 
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/state.h"
 
 #include <array>
 #include <cstdint>

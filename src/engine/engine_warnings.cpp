@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All warnings, and the events of their changes.
 #include "base/log.h"
-#include "core/format.h"
 #include "engine/engine.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

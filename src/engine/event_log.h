@@ -4,8 +4,8 @@
 // to the loop thread.
 #pragma once
 
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/state.h"
 #include "store/store.h"
 
 #include <deque>

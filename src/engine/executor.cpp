@@ -3,9 +3,9 @@
 
 #include "base/log.h"
 #include "base/mutants.h"
-#include "core/host_check.h"
 #include "engine/engine.h"
 #include "gpu/checkpoint_line.h"
+#include "state/host_check.h"
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>

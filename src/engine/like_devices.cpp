@@ -3,7 +3,7 @@
 
 #include "base/gpu_spec.h"
 #include "base/text.h"
-#include "core/format.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

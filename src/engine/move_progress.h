@@ -2,7 +2,7 @@
 // The progress of a pause or resume, from bytes that were seen to move. A prediction gives a time, and no bytes.
 #pragma once
 
-#include "core/state.h"
+#include "state/state.h"
 
 namespace sublet::engine {
 

@@ -2,9 +2,9 @@
 #include "engine/observer.h"
 
 #include "base/log.h"
-#include "core/reconfigured.h"
 #include "engine/engine.h"
 #include "explain/over_limit.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 #include <boost/asio/as_tuple.hpp>

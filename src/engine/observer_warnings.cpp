@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The warnings about devices, and about leases whose programs are not as they should be.
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "engine/engine.h"
 #include "engine/observer.h"
 #include "explain/over_limit.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/advice.h"
 
-#include "core/format.h"
-#include "core/methods.h"
 #include "explain/explain.h"
+#include "state/format.h"
+#include "state/methods.h"
 
 #include <algorithm>
 #include <set>

@@ -3,8 +3,8 @@
 // for a decision. Private to this folder.
 #pragma once
 
-#include "core/preemption_plan.h"
 #include "core/victims.h"
+#include "state/preemption_plan.h"
 
 #include <string>
 #include <vector>

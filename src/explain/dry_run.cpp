@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/dry_run.h"
 
-#include "core/end_estimate.h"
-#include "core/format.h"
-#include "core/ledger_set.h"
-#include "core/reconfigured.h"
 #include "core/step.h"
 #include "core/victims.h"
 #include "explain/advice.h"
+#include "state/end_estimate.h"
+#include "state/format.h"
+#include "state/ledger_set.h"
+#include "state/reconfigured.h"
 
 #include <algorithm>
 #include <memory>

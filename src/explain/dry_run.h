@@ -3,9 +3,9 @@
 // that it is for answers to users, never for a decision.
 #pragma once
 
-#include "core/preemption_plan.h"
 #include "explain/explain.h"
 #include "lease/facts.h"
+#include "state/preemption_plan.h"
 
 #include <optional>
 

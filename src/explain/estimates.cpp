@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Places and expected starts of waiting leases: the times are those of a projection, and here they are put in words.
-#include "core/format.h"
-#include "core/ledger_set.h"
-#include "core/nominations.h"
-#include "core/reclaim.h"
 #include "core/victims.h"
 #include "explain/advice.h"
 #include "explain/explain.h"
 #include "explain/projection.h"
+#include "state/format.h"
+#include "state/ledger_set.h"
+#include "state/nominations.h"
+#include "state/reclaim.h"
 
 #include <algorithm>
 #include <utility>

@@ -2,15 +2,15 @@
 #include "explain/explain.h"
 
 #include "base/size_bounds.h"
-#include "core/format.h"
-#include "core/methods.h"
-#include "core/nominations.h"
-#include "core/rank.h"
-#include "core/reclaim.h"
-#include "core/tenant_text.h"
 #include "core/victims.h"
 #include "explain/advice.h"
 #include "lease/stack_lease.h"
+#include "state/format.h"
+#include "state/methods.h"
+#include "state/nominations.h"
+#include "state/rank.h"
+#include "state/reclaim.h"
+#include "state/tenant_text.h"
 
 #include <algorithm>
 

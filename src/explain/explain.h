@@ -2,11 +2,11 @@
 // Answers for people, computed from the state when asked; reads only, may walk the queue.
 #pragma once
 
-#include "core/holder.h"
-#include "core/state.h"
 #include "explain/projection.h"
 #include "lease/reason_args.h"
 #include "lease/rules.h"
+#include "state/holder.h"
+#include "state/state.h"
 
 #include <memory>
 #include <optional>

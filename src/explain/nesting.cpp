@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/nesting.h"
 
-#include "core/format.h"
+#include "state/format.h"
 
 #include <algorithm>
 #include <functional>

@@ -2,8 +2,8 @@
 // Leases that are asked for by the program of another lease. Pure functions.
 #pragma once
 
-#include "core/state.h"
 #include "lease/rules.h"
+#include "state/state.h"
 
 namespace sublet::explain {
 

@@ -2,7 +2,7 @@
 // Finds leases that use more than their size.
 #pragma once
 
-#include "core/state.h"
+#include "state/state.h"
 
 #include <string>
 #include <string_view>

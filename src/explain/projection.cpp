@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/projection.h"
 
-#include "core/pauses.h"
-#include "core/reclaim.h"
 #include "core/step.h"
+#include "state/pauses.h"
+#include "state/reclaim.h"
 
 #include <algorithm>
 #include <utility>

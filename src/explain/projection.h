@@ -3,9 +3,9 @@
 // when they are expected to, the owners of offers claim them, and nothing else happens. Touches nothing but its copy.
 #pragma once
 
-#include "core/end_estimate.h"
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/end_estimate.h"
+#include "state/state.h"
 
 #include <map>
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/summary.h"
 
-#include "core/format.h"
 #include "explain/over_limit.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

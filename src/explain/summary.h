@@ -2,8 +2,8 @@
 // The present state of a lease as one sentence, for all who show it. Reads only.
 #pragma once
 
-#include "core/blocked.h"
 #include "explain/explain.h"
+#include "state/blocked.h"
 
 #include <optional>
 #include <string>

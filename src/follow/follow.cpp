@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "base/number.h"
-#include "core/format.h"
 #include "explain/over_limit.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

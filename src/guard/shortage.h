@@ -2,8 +2,8 @@
 // Finds the likely cause when a program fails inside its lease: others took the memory that was promised to it.
 #pragma once
 
-#include "core/state.h"
 #include "lease/plan.h"
+#include "state/state.h"
 
 #include <map>
 #include <optional>

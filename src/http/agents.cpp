@@ -4,8 +4,8 @@
 #include "base/accounts.h"
 #include "base/aside.h"
 #include "base/text.h"
-#include "core/format.h"
 #include "machine/account.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

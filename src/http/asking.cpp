@@ -6,13 +6,13 @@
 #include "base/gpu_spec.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "engine/like_devices.h"
-#include "explain/nesting.h"
 #include "explain/dry_run.h"
+#include "explain/nesting.h"
 #include "http/find_lease.h"
 #include "http/render.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

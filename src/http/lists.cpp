@@ -2,12 +2,12 @@
 // Leases in pages, the queue in pages, and why a lease is where it is.
 #include "base/number.h"
 #include "base/text.h"
-#include "core/methods.h"
 #include "http/find_lease.h"
 #include "http/query.h"
 #include "http/render.h"
 #include "http/routes.h"
 #include "lease/reason_json.h"
+#include "state/methods.h"
 
 #include <fmt/format.h>
 #include <set>

@@ -3,12 +3,12 @@
 #include "maintenance/maintenance.h"
 
 #include "base/text.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
 #include "http/body.h"
 #include "http/render.h"
 #include "http/routes.h"
 #include "http/stored.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

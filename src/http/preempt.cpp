@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preemption requests: for a waiting lease, and for a program without a lease.
 #include "base/size_bounds.h"
-#include "core/format.h"
-#include "explain/explain.h"
 #include "explain/dry_run.h"
+#include "explain/explain.h"
 #include "http/asking.h"
 #include "http/find_lease.h"
 #include "http/render.h"
 #include "http/routes.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

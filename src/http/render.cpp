@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/render.h"
 
-#include "core/blocked.h"
-#include "core/format.h"
 #include "explain/over_limit.h"
 #include "explain/summary.h"
 #include "http/condition.h"
 #include "lease/reason.h"
+#include "state/blocked.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "base/json_text.h"
-#include "core/preemption_plan.h"
 #include "engine/engine.h"
 #include "explain/explain.h"
 #include "http/message.h"
+#include "state/preemption_plan.h"
 
 namespace sublet::http {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables: devices, processes, the ledger; and the whole at a glance.
 #include "base/text.h"
-#include "core/format.h"
 #include "enforcer/enforcer.h"
 #include "http/find_lease.h"
 #include "http/query.h"
@@ -9,6 +8,7 @@
 #include "http/routes.h"
 #include "machine/account.h"
 #include "proc/container.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "core/format.h"
 #include "explain/explain.h"
+#include "state/format.h"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
-#include "core/format.h"
-#include "core/reconfigured.h"
+#include "state/format.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include "base/device_name.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "core/reconfigured.h"
 #include "sessions/rules.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 

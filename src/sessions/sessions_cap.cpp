@@ -4,9 +4,9 @@
 #include "sessions/sessions.h"
 
 #include "base/log.h"
-#include "core/format.h"
 #include "explain/explain.h"
 #include "sessions/rules.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

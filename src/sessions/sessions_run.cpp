@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "core/format.h"
 #include "engine/lease_end.h"
 #include "sessions/rules.h"
+#include "state/format.h"
 
 #include <fmt/format.h>
 

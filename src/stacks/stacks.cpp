@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "core/reconfigured.h"
 #include "engine/like_devices.h"
 #include "stacks/steps.h"
+#include "state/reconfigured.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

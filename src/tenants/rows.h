@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "core/tenants.h"
+#include "state/tenants.h"
 #include "store/store.h"
 
 #include <string>

@@ -3,7 +3,7 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
-#include "core/format.h"
+#include "state/format.h"
 #include "tenants/rows.h"
 
 #include <fmt/format.h>

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "base/error.h"
-#include "core/state.h"
 #include "lease/tenant.h"
+#include "state/state.h"
 
 #include <map>
 #include <optional>
@@ -97,7 +97,7 @@ std::vector<Effect> effects(const Tree& before, const Tree& after, const std::ve
 
 // "2.5 devices", "1 device"
 std::string format_devices(std::int64_t thousandths);
-std::string decimal(std::int64_t thousandths);  // "2.5"
+std::string decimal(std::int64_t thousandths);          // "2.5"
 std::string format_amount(const TenantAmount& amount);  // "4.0 GiB and 1 device"; "none"
 
 }  // namespace sublet::tenants

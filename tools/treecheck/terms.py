@@ -45,5 +45,6 @@ def replaced(path, fragment):
         for match in PATTERN.finditer(sentence):
             instead = REPLACED[int(match.lastgroup[1:])][1]
             yield Finding(path, line, "term", f"'{match.group(0)}': write {instead} (docs/glossary.md)")
-        if path.startswith(("src/lease/", "src/core/", "src/explain/")) and (match := SPARED.search(sentence)):
+        if path.startswith((
+                "src/lease/", "src/state/", "src/core/", "src/explain/")) and (match := SPARED.search(sentence)):
             yield Finding(path, line, "term", f"'{match.group(0)}': write ineligible (docs/glossary.md)")

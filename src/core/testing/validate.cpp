@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/testing/validate.h"
 
-#include "core/methods.h"
-#include "core/reconfigured.h"
+#include "state/methods.h"
+#include "state/reconfigured.h"
 
 #include <algorithm>
 #include <array>

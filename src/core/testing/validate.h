@@ -3,7 +3,7 @@
 // this one check.
 #pragma once
 
-#include "core/state.h"
+#include "state/state.h"
 
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 // The sums of the tenants, recomputed from the leases, and the places of their waiters.
 #include "core/testing/validate.h"
 
-#include "core/tenant_rights.h"
+#include "state/tenant_rights.h"
 
 #include <map>
 
