@@ -26,8 +26,7 @@ EXPORTED int sublet_cuda_report(struct sublet_interposer_report* report);
 
 void sublet_count(int hook) {
   if (!__atomic_load_n(&active, __ATOMIC_ACQUIRE)) return;
-  if (sublet_shard == NULL)
-    sublet_shard = counters[__atomic_fetch_add(&shards_given, 1, __ATOMIC_RELAXED) % SHARDS];
+  if (sublet_shard == NULL) sublet_shard = counters[__atomic_fetch_add(&shards_given, 1, __ATOMIC_RELAXED) % SHARDS];
   __atomic_fetch_add(&sublet_shard[hook], 1, __ATOMIC_RELAXED);
 }
 

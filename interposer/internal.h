@@ -31,9 +31,9 @@ enum sublet_hook {
 /* --- objects.c: the loaded objects, read from their tables instead of by dlsym, which others may replace */
 
 struct sublet_object {
-  const char* path;       /* "": the program */
-  const char* soname;     /* "": none */
-  uintptr_t base;         /* difference of addresses and the file */
+  const char* path;   /* "": the program */
+  const char* soname; /* "": none */
+  uintptr_t base;     /* difference of addresses and the file */
   const ElfW(Sym) * symbols;
   const char* strings;
   const uint16_t* versions; /* NULL: symbols have no versions */
@@ -79,8 +79,8 @@ void sublet_note_uncovered(uint32_t reason, const char* name);
 
 /* --- hooks.S and hooks.c */
 
-extern void* const sublet_hooks[HOOKS];  /* the exported functions, by number */
-extern void* sublet_reals[HOOKS];        /* written by driver.c */
+extern void* const sublet_hooks[HOOKS]; /* the exported functions, by number */
+extern void* sublet_reals[HOOKS];       /* written by driver.c */
 void sublet_count(int hook);
 /* Called by the stub of a thread that has no counters yet. Returns the function to go on with. */
 void* sublet_slow(uint64_t hook);

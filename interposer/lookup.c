@@ -11,7 +11,7 @@ typedef void* (*dlvsym_function)(void*, const char*, const char*);
 
 /* Returned in two registers, for hooks.S. */
 struct answer {
-  void* value;     /* the result; unless answered, the function to jump to */
+  void* value; /* the result; unless answered, the function to jump to */
   uint64_t answered;
 };
 
@@ -29,15 +29,12 @@ static __attribute__((noinline)) void* ask(const struct question* question, void
   void* found;
   if (question->version != NULL)
     found = ((dlvsym_function)sublet_real_dlvsym())(handle, question->name, question->version);
-  else
-    found = ((dlsym_function)sublet_real_dlsym())(handle, question->name);
+  else found = ((dlsym_function)sublet_real_dlsym())(handle, question->name);
   __asm__ volatile("" : "+r"(found)); /* no jump, which would make our caller the caller */
   return found;
 }
 
-static int is_ours(const struct question* question, const void* found) {
-  return found == sublet_hooks[question->hook];
-}
+static int is_ours(const struct question* question, const void* found) { return found == sublet_hooks[question->hook]; }
 
 static int is_of_caller(const struct question* question, const void* found) {
   struct sublet_object caller, other;

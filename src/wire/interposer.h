@@ -16,7 +16,7 @@ enum sublet_interposer_state {
 
 enum sublet_interposer_reason {
   SUBLET_INTERPOSER_NO_REASON = 0,
-  SUBLET_INTERPOSER_UNKNOWN_EXPORT = 1, /* the driver exports `name`, which needs a hook and has none */
+  SUBLET_INTERPOSER_UNKNOWN_EXPORT = 1,  /* the driver exports `name`, which needs a hook and has none */
   SUBLET_INTERPOSER_UNKNOWN_POINTER = 2, /* cuGetProcAddress answered `name` with a function that is no export */
   SUBLET_INTERPOSER_SECOND_DRIVER = 3    /* another copy of the driver is in the process, found by `name` */
 };
